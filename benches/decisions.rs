@@ -10,18 +10,18 @@ use std::time::Duration;
 use governor::{Quota, RateLimiter};
 use smallvec::SmallVec;
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
+use tollgate::limit::{Algorithm, Fingerprint, RateLimit, Scale, ThrottleMode};
 use tollgate::store::{CellPlaces, LimitItem, LimitSlot, MemoryStore, Settings};
 
 /// The threads that decide at the same time.
 const THREADS: u64 = 2;
 
-fn limit(rates: &str, algorithm: Algorithm) -> Limit {
+fn limit(rates: &str, algorithm: Algorithm) -> RateLimit {
     let windows = rates
         .split(',')
         .filter_map(|rate| rate.parse().ok())
         .collect();
-    Limit {
+    RateLimit {
         windows,
         algorithm,
         throttle: ThrottleMode::Hard,
@@ -62,13 +62,13 @@ const LOOKAHEAD: usize = 8;
 /// tollgate's memory store.
 struct MemoryEngine {
     memory: MemoryStore,
-    limit: Limit,
+    limit: RateLimit,
     slot: LimitSlot,
     clock: Clock,
 }
 
 impl MemoryEngine {
-    fn new(budget: usize, limit: Limit) -> Result<MemoryEngine, tollgate::store::Error> {
+    fn new(budget: usize, limit: RateLimit) -> Result<MemoryEngine, tollgate::store::Error> {
         let memory = MemoryStore::new(Settings {
             budget_bytes: budget,
         })?;
@@ -197,7 +197,7 @@ fn resident_bytes() -> usize {
     pages.unwrap_or(0) * 4_096
 }
 
-fn measured_limits() -> [(&'static str, Limit); 3] {
+fn measured_limits() -> [(&'static str, RateLimit); 3] {
     let four = "2/s,5/m,10/h,100/d";
     [
         ("sliding-log 100/m", limit("100/m", Algorithm::SlidingLog)),
@@ -209,7 +209,7 @@ fn measured_limits() -> [(&'static str, Limit); 3] {
     ]
 }
 
-fn gcra_limit() -> Limit {
+fn gcra_limit() -> RateLimit {
     limit("100/m", Algorithm::Gcra { burst: None })
 }
 

@@ -20,7 +20,7 @@ use tollgate::base::clock::{Clock, Nanos};
 use tollgate::http::head::Head;
 use tollgate::identity::{self, ClientIdentity, Identifier, Keyer, token};
 use tollgate::limit::pressure::UpstreamSlot;
-use tollgate::limit::{Concurrency, Identity, Limit, LimitName, Rule, RuleLimit, Rules};
+use tollgate::limit::{Concurrency, Identity, LimitName, RateLimit, Rule, RuleLimit, Rules};
 use tollgate::store::{MemoryStore, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use tollgate::throttle::{
@@ -70,7 +70,10 @@ impl Limits {
                 limit,
             )))
         };
-        let (frequent, rare) = (Limit::hard("100/m".parse()?), Limit::hard("3/m".parse()?));
+        let (frequent, rare) = (
+            RateLimit::hard("100/m".parse()?),
+            RateLimit::hard("3/m".parse()?),
+        );
         let per_ip = rule(0, "per-ip", Identity::Ip, frequent.into())?;
         let per_key = rule(1, "per-key", Identity::Token, rare.into())?;
         // A request counts as open until the last of its response's body is sent or dropped: the layer sees to that.

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tollgate::base::clock::Clock;
 use tollgate::identity::key::Domain;
 use tollgate::identity::{self, ClientIdentity, Identifier, Keyer};
-use tollgate::limit::{Identity, Limit, LimitName, Rule, Rules};
+use tollgate::limit::{Identity, LimitName, RateLimit, Rule, Rules};
 use tollgate::route::{HeaderStyle, normalise};
 use tollgate::store::{MemoryStore, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionOutcome, AdmissionRequest};
@@ -70,7 +70,7 @@ impl Tenants {
     fn new() -> Result<Tenants, Box<dyn Error>> {
         // Limits count by what `ClientIdentity` holds. Its token may be the fingerprint of anything. Here it is that of
         // the tenant, so a limit by token counts by tenant.
-        let limit = Limit::hard("3/m".parse()?);
+        let limit = RateLimit::hard("3/m".parse()?);
         let rules = Rules::from_iter([Arc::new(Rule::new(
             LimitName::new("per-tenant")?,
             0,

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::identity::{self, ClientIdentity, Identifier, Keyer};
 use tollgate::limit::{
-    Algorithm, Concurrency, Fingerprint, Identity, Limit, LimitName, Rule, RuleLimit, Scale,
+    Algorithm, Concurrency, Fingerprint, Identity, LimitName, RateLimit, Rule, RuleLimit, Scale,
     ThrottleMode,
 };
 use tollgate::store::{LimitItem, LimitSlot, MemoryStore, Settings};
@@ -23,9 +23,9 @@ use tollgate::throttle::admission::{
 const THREADS: u32 = 8;
 const NOW: Nanos = Nanos::from_secs(90_000);
 
-fn limit(rates: &str, algorithm: Algorithm) -> Limit {
+fn limit(rates: &str, algorithm: Algorithm) -> RateLimit {
     let windows = rates.split(',').map(|rate| rate.parse().unwrap()).collect();
-    Limit {
+    RateLimit {
         windows,
         algorithm,
         throttle: ThrottleMode::Hard,
@@ -44,7 +44,7 @@ fn algorithms() -> [Algorithm; 5] {
     ]
 }
 
-fn item(limit: &Limit, slot: LimitSlot, key: u128) -> LimitItem<'_> {
+fn item(limit: &RateLimit, slot: LimitSlot, key: u128) -> LimitItem<'_> {
     let key = Fingerprint(key.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
     LimitItem {
         limit,
@@ -135,7 +135,7 @@ fn refusals_leave_other_limits_untouched() {
 fn reservations_never_pass_the_limit() {
     for algorithm in algorithms() {
         let memory = store();
-        let limit = Limit {
+        let limit = RateLimit {
             reserves: true,
             ..limit("200/h", algorithm)
         };

@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
+use tollgate::limit::{Algorithm, Fingerprint, RateLimit, Scale, ThrottleMode};
 use tollgate::store::{LimitItem, LimitSlot, MemoryStore, ParentNetwork, Settings};
 
 const BUDGET: usize = 64 << 20;
@@ -34,13 +34,13 @@ fn keyed(kind: u64, address: u64) -> Fingerprint {
 
 struct Spray {
     memory: MemoryStore,
-    limit: Limit,
+    limit: RateLimit,
     slot: LimitSlot,
 }
 
 impl Spray {
     fn new() -> Spray {
-        let limit = Limit {
+        let limit = RateLimit {
             windows: vec!["100/h".parse().unwrap()],
             algorithm: Algorithm::SlidingLog,
             throttle: ThrottleMode::Hard,

@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tollgate::limit::cost::{JsonPath, MeasuredCost, Meter, parse_units};
+use tollgate::limit::cost::{JsonPath, MeasuredCost, CostMeter, parse_units};
 
 const CODINGS: [&str; 5] = ["identity", "gzip", "deflate", "br", "zstd"];
 
@@ -21,7 +21,7 @@ fn read<'a>(
 ) -> Option<MeasuredCost> {
     let codings = std::iter::once(coding.as_bytes());
     let content_type = stream.then_some(&b"text/event-stream"[..]);
-    let mut meter = Meter::new(std::iter::once(path), codings, content_type, 0);
+    let mut meter = CostMeter::new(std::iter::once(path), codings, content_type, 0);
     pieces.for_each(|piece| meter.feed(piece));
     meter.finish(true);
     meter.measured(path)

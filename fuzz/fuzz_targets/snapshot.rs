@@ -7,12 +7,12 @@
 use libfuzzer_sys::fuzz_target;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
+use tollgate::limit::{Algorithm, Fingerprint, RateLimit, Scale, ThrottleMode};
 use tollgate::store::snapshot::{encode_blocks, load_snapshot};
 use tollgate::store::{LimitItem, MemoryStore, Settings};
 
-fn limits() -> [Limit; 4] {
-    let limit = |rates: &str, algorithm, throttle, reserves| Limit {
+fn limits() -> [RateLimit; 4] {
+    let limit = |rates: &str, algorithm, throttle, reserves| RateLimit {
         windows: rates
             .split(',')
             .filter_map(|rate| rate.parse().ok())

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use smallvec::smallvec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Fingerprint, Limit, OnStoreError, Scale, Sharing};
+use tollgate::limit::{Fingerprint, RateLimit, OnStoreError, Scale, Sharing};
 use tollgate::store::redis::wire;
 use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::call::StoreError;
@@ -26,7 +26,7 @@ fn decider() -> Option<(Decider, Vec<SharedItem>)> {
     let memory = MemoryStore::new(Settings { budget_bytes: budget }).ok()?;
     let mut lines = Vec::new();
     for (scope, rate) in [("ip", "600/m"), ("user", "5/s")] {
-        let limit = Limit::hard(rate.parse().ok()?);
+        let limit = RateLimit::hard(rate.parse().ok()?);
         let registered = memory.register(scope, &limit).ok()?;
         let sharing = Sharing::default_for(&limit);
         let plan = SharingPlan::new(scope, &limit, &registered, sharing, OnStoreError::Local)?;

@@ -3,10 +3,10 @@
 
 use crate::base::clock::Nanos;
 
-/// The largest quota, as written, for which the sliding log is the default.
+/// The largest quota, as written and in units, for which the sliding log is the default.
 pub const LOG_DEFAULT_MAX_QUOTA: u32 = 1_024;
 
-/// The largest quota, with plans and throttle, for which the sliding log is the default. Its stamps fill 64 KiB.
+/// The largest quota in units, with plans and throttle, for which the sliding log is the default. Its stamps fill 64 KiB.
 pub const LOG_DEFAULT_MAX_SCALED_QUOTA: u32 = 16_384;
 
 /// How the use of a limit is counted.
@@ -46,7 +46,7 @@ impl Algorithm {
         matches!(self, Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. })
     }
 
-    /// The word in policies.
+    /// The word for the algorithm in policies.
     pub fn as_str(self) -> &'static str {
         match self {
             Algorithm::SlidingLog => "sliding-log",
@@ -58,7 +58,7 @@ impl Algorithm {
         }
     }
 
-    /// The exact log where it stays small, else conservative buckets. `quota` is the largest quota as written,
+    /// The default algorithm: the exact log where it stays small, else conservative buckets. `quota` is the largest quota as written,
     /// `scaled_quota` the largest with plans and throttle.
     pub fn default_for(quota: u32, scaled_quota: u32) -> Algorithm {
         if quota <= LOG_DEFAULT_MAX_QUOTA && scaled_quota <= LOG_DEFAULT_MAX_SCALED_QUOTA {

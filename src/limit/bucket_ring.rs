@@ -1,4 +1,4 @@
-//! A ring of buckets that counts conservatively: the buckets of a window, and the one that is leaving it, count in
+//! A ring of buckets that counts units conservatively: the buckets of a window, and the one that is leaving it, count in
 //! full. So a window is never counted too low, and too high by at most one bucket.
 //!
 //! Words: `[number of the current bucket, low half, high half, sum of all counts, counts …]`, one count more than the
@@ -7,37 +7,37 @@
 use super::interval::Interval;
 use crate::base::clock::Nanos;
 
-/// The words before the counts.
+/// The number of words before the counts.
 const HEAD_WORDS: usize = 3;
-/// The word that holds the sum of all counts.
+/// The index of the word that holds the sum of all counts.
 const SUM_WORD: usize = 2;
 
-/// How a ring divides time.
+/// How a ring divides time. The counts themselves are in the words of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BucketRing {
     /// The length of a bucket.
-    pub length: Interval,
-    /// The buckets of the longest window, without the one that is leaving it.
-    pub buckets: u32,
+    pub bucket_length: Interval,
+    /// The number of buckets of the longest window, without the bucket that is leaving it.
+    pub bucket_count: u32,
 }
 
 impl BucketRing {
-    /// The words that the ring needs.
+    /// The number of words that the ring needs.
     #[inline]
-    pub fn words(self) -> usize {
-        HEAD_WORDS + self.slots()
+    pub fn word_count(self) -> usize {
+        HEAD_WORDS + self.slot_count()
     }
 
     /// The number of counts that the ring keeps.
     #[inline(always)]
-    fn slots(self) -> usize {
-        self.buckets as usize + 1
+    fn slot_count(self) -> usize {
+        self.bucket_count as usize + 1
     }
 
     /// The index of the word that counts for the bucket with this number.
     #[inline(always)]
-    fn slot_of(self, number: u64) -> usize {
-        HEAD_WORDS + (number % self.slots() as u64) as usize
+    fn word_index(self, number: u64) -> usize {
+        HEAD_WORDS + (number % self.slot_count() as u64) as usize
     }
 
     /// The number of the newest bucket that counts.
@@ -46,48 +46,54 @@ impl BucketRing {
         u64::from(words[1]) << 32 | u64::from(words[0])
     }
 
-    /// The number of the bucket that contains `now`; never before the newest one that counts.
+    /// The number of the bucket that contains `now`, or of the newest bucket that counts if that is later.
     #[inline(always)]
     fn bucket_number(self, words: &[u32], now: Nanos) -> u64 {
-        self.length
+        self.bucket_length
             .div_floor(now)
             .max(BucketRing::current_bucket(words))
     }
 
-    /// The number of the oldest bucket that a window of `window` buckets covers, the leaving one included. Also the
+    /// The number of the oldest bucket that a window of `window_buckets` buckets covers, the leaving one included. Also the
     /// distance from it to the newest bucket. None if all counts have left the window.
     #[inline]
-    fn oldest_covered(self, words: &[u32], now: Nanos, window: u32) -> Option<(u64, usize)> {
+    fn oldest_covered(
+        self,
+        words: &[u32],
+        now: Nanos,
+        window_buckets: u32,
+    ) -> Option<(u64, usize)> {
         let (number, newest) = (
             self.bucket_number(words, now),
             BucketRing::current_bucket(words),
         );
-        let oldest_kept = newest.saturating_sub(u64::from(self.buckets));
-        let oldest = number.saturating_sub(u64::from(window));
+        let oldest_kept = newest.saturating_sub(u64::from(self.bucket_count));
+        let oldest = number.saturating_sub(u64::from(window_buckets));
         let oldest = oldest.max(oldest_kept);
         let distance = newest.checked_sub(oldest)?;
         Some((oldest, distance as usize))
     }
 
-    /// The units in the last `window` buckets.
+    /// The units in the last `window_buckets` buckets.
     #[inline(always)]
-    pub fn used(self, words: &[u32], now: Nanos, window: u32) -> u32 {
-        if window == self.buckets && self.length.div_floor(now) <= BucketRing::current_bucket(words)
+    pub fn used(self, words: &[u32], now: Nanos, window_buckets: u32) -> u32 {
+        if window_buckets == self.bucket_count
+            && self.bucket_length.div_floor(now) <= BucketRing::current_bucket(words)
         {
             // No count has left the window.
             return words[SUM_WORD];
         }
-        self.used_after_leaving(words, now, window)
+        self.used_after_leaving(words, now, window_buckets)
     }
 
     /// [`BucketRing::used`] where some counts have left the window.
-    fn used_after_leaving(self, words: &[u32], now: Nanos, window: u32) -> u32 {
-        let Some((_, distance)) = self.oldest_covered(words, now, window) else {
+    fn used_after_leaving(self, words: &[u32], now: Nanos, window_buckets: u32) -> u32 {
+        let Some((_, distance)) = self.oldest_covered(words, now, window_buckets) else {
             return 0;
         };
         // The few counts that have left stand behind the newest one, and are subtracted from the sum of all.
-        let departed = self.slots() - 1 - distance;
-        let newest = self.slot_of(BucketRing::current_bucket(words));
+        let departed = self.slot_count() - 1 - distance;
+        let newest = self.word_index(BucketRing::current_bucket(words));
         let [before, after] = self.counts_from(words, newest + 1, departed);
         let units = self.sum_of_counts(words) - sum(before) - sum(after);
         u32::try_from(units).unwrap_or(u32::MAX)
@@ -97,7 +103,7 @@ impl BucketRing {
     #[inline]
     fn sum_of_counts(self, words: &[u32]) -> u64 {
         match words[SUM_WORD] {
-            u32::MAX => sum(&words[HEAD_WORDS..self.words()]),
+            u32::MAX => sum(&words[HEAD_WORDS..self.word_count()]),
             exact => u64::from(exact),
         }
     }
@@ -105,20 +111,20 @@ impl BucketRing {
     /// `length` counts from the word `first` on, in two slices: they may wrap around the end of the ring.
     #[inline]
     fn counts_from(self, words: &[u32], first: usize, length: usize) -> [&[u32]; 2] {
-        let ring_end = self.words();
+        let ring_end = self.word_count();
         let before = &words[first..ring_end.min(first + length)];
         let after = &words[HEAD_WORDS..(first + length).max(ring_end) - ring_end + HEAD_WORDS];
         [before, after]
     }
 
-    /// The time until `units` of those in the last `window` buckets no longer count.
+    /// The time until `units` of those in the last `window_buckets` buckets no longer count.
     #[inline(never)]
-    pub fn wait(self, words: &[u32], now: Nanos, window: u32, units: u32) -> Nanos {
-        let Some((oldest, distance)) = self.oldest_covered(words, now, window) else {
+    pub fn wait(self, words: &[u32], now: Nanos, window_buckets: u32, units: u32) -> Nanos {
+        let Some((oldest, distance)) = self.oldest_covered(words, now, window_buckets) else {
             return Nanos::ZERO;
         };
         let (mut remaining, mut number) = (units, oldest);
-        for counts in self.counts_from(words, self.slot_of(oldest), distance + 1) {
+        for counts in self.counts_from(words, self.word_index(oldest), distance + 1) {
             // Where little is used, the oldest buckets are mostly empty.
             let skipped = if remaining > 0 {
                 count_leading_zeros(counts)
@@ -128,7 +134,7 @@ impl BucketRing {
             number += skipped as u64;
             for count in &counts[skipped..] {
                 if *count >= remaining {
-                    return self.time_until_bucket_leaves(number, now, window);
+                    return self.time_until_bucket_leaves(number, now, window_buckets);
                 }
                 remaining -= count;
                 number += 1;
@@ -144,23 +150,23 @@ impl BucketRing {
         self,
         words: &[u32],
         now: Nanos,
-        window: u32,
+        window_buckets: u32,
         used: u32,
         units: u32,
     ) -> Nanos {
         let newest = BucketRing::current_bucket(words);
-        let all_in_newest = used > 0 && used < u32::MAX && words[self.slot_of(newest)] == used;
+        let all_in_newest = used > 0 && used < u32::MAX && words[self.word_index(newest)] == used;
         if all_in_newest && units <= used {
-            return self.time_until_bucket_leaves(newest, now, window);
+            return self.time_until_bucket_leaves(newest, now, window_buckets);
         }
-        self.wait(words, now, window, units)
+        self.wait(words, now, window_buckets, units)
     }
 
     /// The time until the bucket with this number no longer counts.
     #[inline(always)]
-    fn time_until_bucket_leaves(self, number: u64, now: Nanos, window: u32) -> Nanos {
-        let leaves_before = number + u64::from(window) + 1;
-        Nanos(leaves_before.saturating_mul(self.length.nanos())).since(now)
+    fn time_until_bucket_leaves(self, number: u64, now: Nanos, window_buckets: u32) -> Nanos {
+        let leaves_before = number + u64::from(window_buckets) + 1;
+        Nanos(leaves_before.saturating_mul(self.bucket_length.nanos())).since(now)
     }
 
     /// Counts `cost` units at `now`. Returns whether [`BucketRing::fresh_at`] may have changed.
@@ -174,7 +180,7 @@ impl BucketRing {
         if number > before {
             self.advance_to(words, before, number);
         }
-        let slot = self.slot_of(number);
+        let slot = self.word_index(number);
         words[slot] = words[slot].saturating_add(cost);
         words[SUM_WORD] = words[SUM_WORD].saturating_add(cost);
         number > before || was_empty
@@ -183,14 +189,14 @@ impl BucketRing {
     /// Makes `number` the current bucket after `before`. Clears its count and those in between, which have left.
     #[inline(never)]
     fn advance_to(self, words: &mut [u32], before: u64, number: u64) {
-        let sum = if number - before >= self.slots() as u64 {
-            words[HEAD_WORDS..self.words()].fill(0);
+        let sum = if number - before >= self.slot_count() as u64 {
+            words[HEAD_WORDS..self.word_count()].fill(0);
             0
         } else {
-            let (mut sum, mut slot) = (self.sum_of_counts(words), self.slot_of(before));
+            let (mut sum, mut slot) = (self.sum_of_counts(words), self.word_index(before));
             for _ in before..number {
-                // This saves the division that `slot_of` would cost for each bucket.
-                slot = if slot + 1 == self.words() {
+                // This saves the division that `word_index` would cost for each bucket.
+                slot = if slot + 1 == self.word_count() {
                     HEAD_WORDS
                 } else {
                     slot + 1
@@ -206,7 +212,7 @@ impl BucketRing {
 
     /// Whether the words, from an untrusted source, are a valid state.
     pub fn is_valid(self, words: &[u32]) -> bool {
-        let Some(counts) = words.get(HEAD_WORDS..self.words()) else {
+        let Some(counts) = words.get(HEAD_WORDS..self.word_count()) else {
             return false;
         };
         let expected = u32::try_from(sum(counts)).unwrap_or(u32::MAX);
@@ -219,8 +225,8 @@ impl BucketRing {
         if words[SUM_WORD] == 0 {
             return Nanos::ZERO;
         }
-        let leaves_before = BucketRing::current_bucket(words) + self.slots() as u64;
-        Nanos(leaves_before.saturating_mul(self.length.nanos()))
+        let leaves_before = BucketRing::current_bucket(words) + self.slot_count() as u64;
+        Nanos(leaves_before.saturating_mul(self.bucket_length.nanos()))
     }
 }
 

@@ -8,10 +8,10 @@ use crate::base::clock::Nanos;
 /// that `Retry-After` can express, and a client that retries each second costs little.
 pub const REFUSAL_WAIT: Nanos = Nanos::from_secs(1);
 
-/// The most requests of one key that may be open.
+/// A limit on the open requests of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    /// The most open requests, without a plan's multiplier. With 0 no request is admitted.
+    /// The largest number of open requests, without a plan's multiplier. With 0 no request is admitted.
     pub max_open: u32,
     /// What the limit does above that number.
     pub throttle: ThrottleMode,
@@ -29,25 +29,25 @@ impl Concurrency {
         }
     }
 
-    /// The permits of a key, without what a soft limit adds.
+    /// The number of permits of a key, without what a soft limit adds.
     pub fn quota(&self, multiply: u32) -> u32 {
         self.max_open.saturating_mul(multiply)
     }
 
-    /// The permits of a key, with what a soft limit adds to the quota.
+    /// The number of permits of a key, with what a soft limit adds to the quota.
     pub fn ceiling(&self, multiply: u32) -> u32 {
         self.throttle.ceiling(self.quota(multiply))
     }
 
-    /// The permits that are free below the quota while `open` are out.
+    /// The number of permits that are free below the quota while `open` are out.
     pub fn free_permits(&self, open: u32, multiply: u32) -> u32 {
         self.quota(multiply).saturating_sub(open)
     }
 
-    /// The permits that are free in a network, which gets `factor` times as many as a key. What a soft limit adds is
-    /// included, so that a network never refuses its only client.
-    pub fn free_in_network(&self, open: u32, multiply: u32, factor: u32) -> u32 {
-        let max_open = self.ceiling(multiply).saturating_mul(factor.max(1));
+    /// The number of permits that are free in a network, which gets `network_factor` times as many as a key. What a soft
+    /// limit adds is included, so that a network never refuses its only client.
+    pub fn free_in_network(&self, open: u32, multiply: u32, network_factor: u32) -> u32 {
+        let max_open = self.ceiling(multiply).saturating_mul(network_factor.max(1));
         max_open.saturating_sub(open)
     }
 

@@ -1,5 +1,5 @@
-//! The fast path of decisions, for most limits: those with one window, and nothing pending or lent. What does not
-//! depend on the state is computed once for a client, and what [`FastPath::assess`] reads from the state is used again.
+//! The fast path of decisions, for limits with one window and nothing pending or lent, which most limits are. Figures that
+//! do not depend on the state are computed once for a client. What [`FastPath::assess`] reads from the state is used again.
 //!
 //! Readings and states are always equal to those of [`KeyState::assess`](super::KeyState::assess),
 //! [`KeyState::take_units`](super::KeyState::take_units) and
@@ -7,12 +7,13 @@
 
 use super::interval::Interval;
 use super::sliding_window::{BUCKETS, ring};
-use super::{Algorithm, Limit, LimitReading, LimitStanding, gcra, sliding_log};
+use super::{Algorithm, LimitReading, LimitStanding, RateLimit, gcra, sliding_log};
 use crate::base::clock::Nanos;
 
 /// What a limit with one window admits for one plan multiplier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastPath {
+    /// The quota in units, with the plan's multiplier.
     quota: u32,
     /// The units that are admitted within the rate.
     base: u32,
@@ -32,7 +33,7 @@ enum StateLayout {
     Log(Nanos),
 }
 
-/// What the state says about a request. It stays valid until the state changes.
+/// What the state says about a request. An assessment stays valid until the state changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Assessment {
     /// Whether the limit admits the request.
@@ -41,21 +42,21 @@ pub struct Assessment {
     used: u32,
 }
 
-impl Limit {
-    /// The fast path for one plan multiplier. None if the limit needs all of [`KeyState`](super::KeyState).
+impl RateLimit {
+    /// The fast path for one plan multiplier; `None` if the limit needs all of [`KeyState`](super::KeyState).
     pub fn fast_path(&self, multiply: u32) -> Option<FastPath> {
         let ([rate], 0) = (&self.windows[..], self.head_words()) else {
             return None;
         };
         let layout = match self.algorithm {
             Algorithm::Gcra { .. } => StateLayout::Arrival(rate.interval(multiply)),
-            Algorithm::SlidingWindow => StateLayout::Ring(rate.bucket()),
+            Algorithm::SlidingWindow => StateLayout::Ring(rate.bucket_length()),
             Algorithm::SlidingLog => StateLayout::Log(rate.window()),
             _ => return None,
         };
         let (base, ceiling) = self.unit_bounds(rate, multiply);
         Some(FastPath {
-            quota: rate.times(multiply),
+            quota: rate.quota_times(multiply),
             base,
             ceiling,
             layout,

@@ -7,10 +7,10 @@
 use super::Fingerprint;
 use crate::base::clock::Nanos;
 
-/// The words of each window.
-pub(super) const WORDS: usize = 2;
+/// The number of words of each window.
+pub(super) const WORDS_PER_WINDOW: usize = 2;
 
-/// By how much a key's windows begin before multiples of the window's length.
+/// The time by which a key's windows begin before multiples of the window's length.
 pub(super) fn phase(key: Fingerprint, window: Nanos) -> Nanos {
     Nanos((key.0 >> 64) as u64 % window.0)
 }
@@ -37,7 +37,7 @@ pub(super) fn used(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -
     }
 }
 
-/// Time until the next window begins.
+/// The time until the next window begins.
 pub(super) fn wait(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> Nanos {
     let next = (window_number(words, key, now, window) + 1).saturating_mul(window.0);
     Nanos(next).since(phase(key, window)).since(now)

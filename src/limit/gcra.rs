@@ -10,17 +10,17 @@
 use super::interval::Interval;
 use crate::base::clock::Nanos;
 
-/// The words of each window.
-pub(super) const WORDS: usize = 2;
+/// The number of words of each window.
+pub(super) const WORDS_PER_WINDOW: usize = 2;
 
 /// The longest time in which a burst may come back, in nanoseconds: 146 years. More would overflow arrival times.
-const MAX_BURST_SPAN: u64 = 1 << 62;
+const MAX_BURST_NANOS: u64 = 1 << 62;
 
-/// `burst`, cut to the units that come back within [`MAX_BURST_SPAN`].
+/// `burst`, cut to the units that come back within [`MAX_BURST_NANOS`].
 pub(super) fn bounded_burst(burst: u32, interval: Interval) -> u32 {
     match u64::from(burst).checked_mul(interval.nanos()) {
-        Some(span) if span <= MAX_BURST_SPAN => burst,
-        _ => u32::try_from(MAX_BURST_SPAN / interval.nanos()).unwrap_or(u32::MAX),
+        Some(span) if span <= MAX_BURST_NANOS => burst,
+        _ => u32::try_from(MAX_BURST_NANOS / interval.nanos()).unwrap_or(u32::MAX),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The guarantee of a limit as a sentence for `explain` and the docs, and the memory that one of its keys needs.
 
-use super::{Algorithm, Limit, Rate, Rule, RuleLimit, multi_level, sliding_window};
+use super::{Algorithm, Rate, RateLimit, Rule, RuleLimit, multi_level, sliding_window};
 use crate::base::clock::Nanos;
 
-/// The bytes of an entry of the store's table, with its share of the free entries at the usual fill.
+/// The bytes of an entry in the store's table, with a share of the free entries at the usual fill.
 const TABLE_ENTRY_BYTES: usize = 22;
 
 impl Rule {
@@ -36,7 +36,7 @@ impl Rule {
     }
 }
 
-impl Limit {
+impl RateLimit {
     /// What the limit guarantees, as one sentence without a full stop. Plans multiply the numbers.
     pub fn guarantee(&self) -> String {
         let windows: Vec<String> = self
@@ -97,7 +97,7 @@ impl Limit {
     }
 }
 
-/// Formats a span in the largest unit that it reaches, as in `60 s` or `1.5 ms`.
+/// Formats a duration in the largest unit that it reaches, as in `60 s` or `1.5 ms`.
 fn format_span(span: Nanos) -> String {
     let units = [
         (1_000_000_000, "s"),
@@ -126,7 +126,7 @@ mod tests {
     #[track_caller]
     fn check(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode, expected: &str) {
         let windows = rates.iter().map(|rate| rate.parse().unwrap()).collect();
-        let limit = Limit {
+        let limit = RateLimit {
             windows,
             algorithm,
             throttle,
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn where_responses_say_the_cost() {
-        let limit = Limit::hard("100/m".parse().unwrap());
+        let limit = RateLimit::hard("100/m".parse().unwrap());
         let name = LimitName::new("units").unwrap();
         let mut rule = Rule::new(name, 0, &[Identity::Ip], limit);
         let hard = "never more than 100 in any 60 s";

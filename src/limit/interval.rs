@@ -1,8 +1,8 @@
-//! Time spans that other spans are divided by on every request. The division is a multiplication by the inverse.
+//! Durations by which other durations are divided on every request. The division is a multiplication by the inverse.
 
 use crate::base::clock::Nanos;
 
-/// A span in nanoseconds: the time between two units of a steady flow, or the length of a bucket. A true division by it
+/// A duration in nanoseconds: the time between two units of a steady flow, or the length of a bucket. A true division by it
 /// would be a large part of the cost of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Interval {
@@ -21,6 +21,7 @@ impl Interval {
         }
     }
 
+    /// The duration in nanoseconds, at least 1.
     pub(crate) fn nanos(self) -> u64 {
         self.nanos
     }

@@ -1,8 +1,8 @@
 //! The state of one key under one limit on a rate: plain words, so that a store can keep them anywhere, and pure
 //! functions over them.
 //!
-//! A state of zeros is a fresh one. A state that always fits into two words ([`Limit::is_inline`]) may stand inside a
-//! table entry; other states grow with use, up to [`Limit::max_words`].
+//! A state of zeros is a fresh one. A state that always fits into two words ([`RateLimit::is_inline`]) may stand inside a
+//! table entry; other states grow with use, up to [`RateLimit::max_words`].
 //!
 //! Counts saturate at `u32::MAX`, above every quota. Only units that are settled late, beyond their reservation, get
 //! there; a wait may then be too short.
@@ -13,7 +13,7 @@ mod saved;
 use super::lending::{self, Lending};
 use super::state_window::StateWindow;
 use super::{
-    Algorithm, Fingerprint, Limit, LimitReading, LimitStanding, Rate, Scale, ThrottleMode,
+    Algorithm, Fingerprint, LimitReading, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
 };
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
@@ -35,14 +35,14 @@ pub struct StateShape {
 #[derive(Debug)]
 pub struct KeyState<'a> {
     /// The limit that the state belongs to.
-    pub limit: &'a Limit,
+    pub limit: &'a RateLimit,
     /// The key of the state. Fixed windows take their phase from it.
     pub key: Fingerprint,
     /// The words of the state.
     pub words: &'a mut [u32],
 }
 
-impl Limit {
+impl RateLimit {
     /// The length of the longest window.
     pub fn longest_window(&self) -> Nanos {
         self.windows
@@ -71,7 +71,7 @@ impl Limit {
         small && self.windows.len() == 1 && self.head_words() == 0
     }
 
-    /// The words that a fresh state needs before `cost` units can be counted.
+    /// The number of words that a fresh state needs before `cost` units can be counted.
     pub fn min_words(&self, cost: u32) -> usize {
         match self.algorithm {
             Algorithm::SlidingLog => self.log_words(&[], Nanos::ZERO, cost),
@@ -79,7 +79,7 @@ impl Limit {
         }
     }
 
-    /// The most words that a state can need.
+    /// The largest number of words that a state can need.
     pub fn max_words(&self) -> usize {
         let state = match self.algorithm {
             Algorithm::SlidingLog => {
@@ -93,26 +93,30 @@ impl Limit {
             Algorithm::SlidingWindow => self
                 .windows
                 .iter()
-                .map(|rate| sliding_window::ring(rate.bucket()).words())
+                .map(|rate| sliding_window::ring(rate.bucket_length()).word_count())
                 .sum(),
-            Algorithm::MultiLevel => multi_level::rings(self).map(|(_, ring)| ring.words()).sum(),
-            Algorithm::FixedWindow => self.windows.len() * fixed_window::WORDS,
+            Algorithm::MultiLevel => multi_level::rings(self)
+                .map(|(_, ring)| ring.word_count())
+                .sum(),
+            Algorithm::FixedWindow => self.windows.len() * fixed_window::WORDS_PER_WINDOW,
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                self.windows.len() * gcra::WORDS
+                self.windows.len() * gcra::WORDS_PER_WINDOW
             }
         };
         state + self.head_words()
     }
 
+    /// The number of words for pending units.
     fn pending_words(&self) -> usize {
         usize::from(self.reserves)
     }
 
-    /// The words before those of the algorithm: pending units, then lent ones.
+    /// The number of words before those of the algorithm: for pending units, then for lent ones.
     pub(super) fn head_words(&self) -> usize {
-        self.pending_words() + usize::from(self.throttle.is_elastic()) * lending::WORDS
+        self.pending_words() + usize::from(self.throttle.is_elastic()) * lending::STATE_WORDS
     }
 
+    /// The number of words of a log, at least for the units that count in `state` and `cost` more.
     fn log_words(&self, state: &[u32], now: Nanos, cost: u32) -> usize {
         let words = sliding_log::required_words(self, state, now, cost) + self.head_words();
         sliding_log::size_class(words).min(self.max_words())
@@ -122,7 +126,7 @@ impl Limit {
     /// adds.
     #[inline]
     pub(crate) fn unit_bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
-        let quota = rate.times(multiply);
+        let quota = rate.quota_times(multiply);
         let is_quota = match self.algorithm {
             // Without a burst of its own, the burst takes one window to come back: no need to bound it.
             Algorithm::Gcra { burst } => burst.is_none(),
@@ -135,9 +139,9 @@ impl Limit {
         self.compute_unit_bounds(rate, multiply)
     }
 
-    /// [`Limit::unit_bounds`] where base and ceiling are not both the quota.
+    /// [`RateLimit::unit_bounds`] where base and ceiling are not both the quota.
     fn compute_unit_bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
-        let quota = rate.times(multiply);
+        let quota = rate.quota_times(multiply);
         let base = match self.algorithm {
             Algorithm::Gcra { burst } => {
                 burst.map_or(quota, |burst| burst.saturating_mul(multiply))
@@ -199,7 +203,7 @@ impl KeyState<'_> {
     /// Decides about `cost` units at `now` without changing the state. [`KeyState::complete_reading`] completes the
     /// reading.
     pub fn assess(&self, now: Nanos, cost: u32, scale: Scale) -> LimitReading {
-        let mut reading = INITIAL_READING;
+        let mut reading = LimitReading::INITIAL;
         let mut is_over = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
@@ -245,7 +249,7 @@ impl KeyState<'_> {
         let mut reading = LimitReading {
             standing: LimitStanding::Within,
             window: index as u8,
-            quota: window.rate.times(multiply),
+            quota: window.rate.quota_times(multiply),
             remaining: base.saturating_sub(total),
             wait: Nanos::ZERO,
             reset: Nanos::ZERO,
@@ -303,17 +307,18 @@ impl KeyState<'_> {
         }
     }
 
-    /// How long an admitted request must be held back; zero unless the limit is a leaky bucket.
+    /// The time for which an admitted request must be held back; zero unless the limit is a leaky bucket.
     fn leaky_delay(&self, window: &StateWindow<'_>, now: Nanos) -> Nanos {
         match self.limit.algorithm {
             Algorithm::LeakyBucket { .. } => {
-                gcra::arrival(&self.algorithm_words()[window.index * gcra::WORDS..]).since(now)
+                gcra::arrival(&self.algorithm_words()[window.index * gcra::WORDS_PER_WINDOW..])
+                    .since(now)
             }
             _ => Nanos::ZERO,
         }
     }
 
-    /// The words that are needed to count `cost` more units at `now`. If the state has fewer, the store must move it to
+    /// The number of words that are needed to count `cost` more units at `now`. If the state has fewer, the store must move it to
     /// more words first, by [`KeyState::move_to`].
     pub fn required_words(&self, now: Nanos, cost: u32) -> usize {
         match self.limit.algorithm {
@@ -380,8 +385,8 @@ impl KeyState<'_> {
             }
             Algorithm::SlidingWindow => {
                 for (index, rate) in rates {
-                    let ring = sliding_window::ring(rate.bucket());
-                    ring.add_units(&mut state[index * ring.words()..], now, cost);
+                    let ring = sliding_window::ring(rate.bucket_length());
+                    ring.add_units(&mut state[index * ring.word_count()..], now, cost);
                 }
             }
             Algorithm::MultiLevel => {
@@ -391,14 +396,19 @@ impl KeyState<'_> {
             }
             Algorithm::FixedWindow => {
                 for (index, rate) in rates {
-                    let words = &mut state[index * fixed_window::WORDS..];
+                    let words = &mut state[index * fixed_window::WORDS_PER_WINDOW..];
                     fixed_window::add_units(words, key, now, rate.window(), cost);
                 }
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 for (index, rate) in rates {
                     let interval = rate.interval(multiply);
-                    gcra::add_units(&mut state[index * gcra::WORDS..], now, interval, cost);
+                    gcra::add_units(
+                        &mut state[index * gcra::WORDS_PER_WINDOW..],
+                        now,
+                        interval,
+                        cost,
+                    );
                 }
             }
         }
@@ -442,14 +452,14 @@ impl KeyState<'_> {
         for (index, rate) in limit.windows.iter().enumerate() {
             latest = latest.max(match limit.algorithm {
                 Algorithm::SlidingWindow => {
-                    let ring = sliding_window::ring(rate.bucket());
-                    ring.fresh_at(&state[index * ring.words()..])
+                    let ring = sliding_window::ring(rate.bucket_length());
+                    ring.fresh_at(&state[index * ring.word_count()..])
                 }
                 Algorithm::FixedWindow => {
-                    let words = &state[index * fixed_window::WORDS..];
+                    let words = &state[index * fixed_window::WORDS_PER_WINDOW..];
                     fixed_window::fresh_at(words, self.key, rate.window())
                 }
-                _ => gcra::arrival(&state[index * gcra::WORDS..]),
+                _ => gcra::arrival(&state[index * gcra::WORDS_PER_WINDOW..]),
             });
         }
         latest
@@ -463,19 +473,7 @@ impl KeyState<'_> {
     }
 }
 
-/// The reading before the first window was read.
-const INITIAL_READING: LimitReading = LimitReading {
-    standing: LimitStanding::Within,
-    window: 0,
-    quota: u32::MAX,
-    remaining: u32::MAX,
-    wait: Nanos::ZERO,
-    reset: Nanos::ZERO,
-    delay: Nanos::ZERO,
-    sketched: false,
-};
-
-/// By how much `total` and `cost` together exceed `ceiling`. None if they do not.
+/// The number of units by which `total` and `cost` together exceed `ceiling`; `None` if they do not.
 fn excess_over(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
     let sum = u64::from(total) + u64::from(cost);
     let excess = sum
@@ -484,13 +482,13 @@ fn excess_over(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
     Some(u32::try_from(excess).unwrap_or(u32::MAX))
 }
 
-/// Whether window `a` of a limit is reported rather than `b`; see [`LimitReading::window`].
-fn is_reported_before(a: &LimitReading, b: &LimitReading) -> bool {
+/// Whether window `first` of a limit is reported rather than `second`; see [`LimitReading::window`].
+fn is_reported_before(first: &LimitReading, second: &LimitReading) -> bool {
     let rank = |reading: &LimitReading| match reading.standing {
         LimitStanding::Unsatisfiable => (3, u64::MAX),
         LimitStanding::Refused => (2, reading.wait.0),
         LimitStanding::Over => (1, u64::MAX),
         LimitStanding::Within => (0, u64::from(u32::MAX - reading.remaining)),
     };
-    rank(a) >= rank(b)
+    rank(first) >= rank(second)
 }

@@ -11,13 +11,13 @@
 //!
 //! Words: `[ns of the last unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
 
-use super::{Limit, Rate, Scale};
+use super::{Rate, RateLimit, Scale};
 use crate::base::clock::Nanos;
 
-/// The words of a state.
-pub(super) const WORDS: usize = 4;
+/// The number of words of a state.
+pub(super) const STATE_WORDS: usize = 4;
 
-/// The most units that were not taken in time and may still be lent at once.
+/// The largest number of units that were not taken in time and may still be lent at once.
 const BURST_UNITS: u64 = 3;
 /// Where the pace is fast, all units of this time may still be lent at once, if they are more than [`BURST_UNITS`].
 const BURST_TIME: Nanos = Nanos::from_millis(100);
@@ -54,22 +54,22 @@ pub(super) struct Lending {
 }
 
 impl Lending {
-    /// The pace at which `limit` lends. None if it lends nothing now.
-    pub(super) fn new(limit: &Limit, scale: Scale) -> Option<Lending> {
+    /// The pace at which `limit` lends; `None` if it lends nothing now.
+    pub(super) fn new(limit: &RateLimit, scale: Scale) -> Option<Lending> {
         if !limit.throttle.is_elastic() {
             return None;
         }
         let shortest = limit.windows.first().filter(|_| scale.lent > 0)?.window();
         let burst_time = BURST_TIME.min(Nanos(shortest.0 / BURST_TIME_DIVISOR)).0;
         let max_lent = |rate: &Rate| {
-            let quota = rate.times(scale.multiply);
+            let quota = rate.quota_times(scale.multiply);
             u64::from(limit.throttle.max_lent(quota))
         };
         let min_lent = limit.windows.iter().map(max_lent).min()?;
         let burst_units = BURST_UNITS.min(min_lent.checked_sub(1)? / BURST_DIVISOR);
         let mut interval = 1;
         for rate in &limit.windows {
-            let (quota, window) = (rate.times(scale.multiply), rate.window().0);
+            let (quota, window) = (rate.quota_times(scale.multiply), rate.window().0);
             let thousandths = (u64::from(quota) * u64::from(scale.lent)).max(1);
             let pace = (u128::from(window) * 1000).div_ceil(u128::from(thousandths));
             // The burst and the units of a window together do not exceed `at_most`.
@@ -87,6 +87,7 @@ impl Lending {
         })
     }
 
+    /// The same pace, in the units of other stores.
     pub(super) fn pace(self) -> Pace {
         Pace {
             interval: self.interval as f64 / 1e3,
@@ -95,6 +96,7 @@ impl Lending {
         }
     }
 
+    /// The level at `now`, after what has leaked since the last unit.
     fn level_at(self, words: &[u32], now: Nanos) -> u64 {
         let since = now.since(last_unit(words));
         if since >= self.forget_after {
@@ -125,17 +127,19 @@ impl Lending {
 }
 
 /// The time from which on a state is equal to a fresh one.
-pub(super) fn fresh_at(limit: &Limit, words: &[u32]) -> Nanos {
+pub(super) fn fresh_at(limit: &RateLimit, words: &[u32]) -> Nanos {
     match last_unit(words) {
         Nanos::ZERO => Nanos::ZERO,
         last => last.after(forget_after(limit)),
     }
 }
 
-fn forget_after(limit: &Limit) -> Nanos {
+/// The time after the last unit from which on a state is forgotten.
+fn forget_after(limit: &RateLimit) -> Nanos {
     Nanos(limit.longest_window().0 * 2 * MAX_INTERVAL_WINDOWS)
 }
 
+/// The time of the last lent unit; zero in a fresh state.
 fn last_unit(words: &[u32]) -> Nanos {
     Nanos(read_u64(words))
 }

@@ -49,7 +49,7 @@ pub use fingerprint::Fingerprint;
 pub use key_state::{KeyState, StateShape};
 pub use lending::Pace;
 pub use rate::Rate;
-pub use rate_limit::{Limit, MAX_WINDOWS};
+pub use rate_limit::{MAX_WINDOWS, RateLimit};
 pub use reading::{LimitReading, LimitStanding};
 pub use reserve::{Reserve, ReserveSource};
 pub use rule::{CountMode, Disclose, Identity, LimitName, Rule};

@@ -2,7 +2,7 @@
 //! finest level that covers it with at most 60 buckets, and the bucket that is leaving counts in full. So no window has
 //! more than the quota, and a unit counts for up to one bucket longer than the window.
 
-use super::Limit;
+use super::RateLimit;
 use super::bucket_ring::BucketRing;
 use super::interval::Interval;
 use crate::base::clock::Nanos;
@@ -24,7 +24,7 @@ fn level_index(window: Nanos) -> usize {
 }
 
 /// The rings of a limit, finest first, each with the offset of its words.
-pub(super) fn rings(limit: &Limit) -> impl Iterator<Item = (usize, BucketRing)> {
+pub(super) fn rings(limit: &RateLimit) -> impl Iterator<Item = (usize, BucketRing)> {
     // Windows are sorted by length, so those of a level are adjacent and its longest comes last.
     let windows = limit.windows.iter().map(|rate| rate.window());
     let next = windows.clone().skip(1).map(Some).chain([None]);
@@ -34,23 +34,26 @@ pub(super) fn rings(limit: &Limit) -> impl Iterator<Item = (usize, BucketRing)> 
     longest_of_levels.scan(0, |end, (window, _)| {
         let ring = ring(window);
         let offset = *end;
-        *end += ring.words();
+        *end += ring.word_count();
         Some((offset, ring))
     })
 }
 
+/// The ring for windows up to the length `longest`.
 fn ring(longest: Nanos) -> BucketRing {
-    let length = LEVELS[level_index(longest)];
-    let buckets = length.div_ceil(longest) as u32;
-    BucketRing { length, buckets }
+    let bucket_length = LEVELS[level_index(longest)];
+    BucketRing {
+        bucket_length,
+        bucket_count: bucket_length.div_ceil(longest) as u32,
+    }
 }
 
 /// The ring that a window is summed over, with the offset of its words and the window's length in buckets.
-pub(super) fn ring_for(limit: &Limit, window: Nanos) -> (usize, BucketRing, u32) {
+pub(super) fn ring_for(limit: &RateLimit, window: Nanos) -> (usize, BucketRing, u32) {
     let own = ring(window);
-    let shared = rings(limit).find(|(_, ring)| ring.length == own.length);
+    let shared = rings(limit).find(|(_, ring)| ring.bucket_length == own.bucket_length);
     let (offset, ring) = shared.unwrap_or((0, own));
-    (offset, ring, own.buckets)
+    (offset, ring, own.bucket_count)
 }
 
 /// The length of the buckets that a window is summed over, which is how long a unit may count beyond it.

@@ -10,12 +10,14 @@ use crate::base::clock::Nanos;
 /// A quota of units in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
+    /// The quota in units.
     quota: u32,
+    /// The length of the window.
     window: Nanos,
     /// [`Rate::interval`] without a multiplier.
     interval: Interval,
     /// The length of a bucket of a sliding window.
-    bucket: Interval,
+    bucket_length: Interval,
 }
 
 /// Why a text is not a rate.
@@ -56,12 +58,12 @@ impl Rate {
             return Err(RateError::Window);
         }
         let interval = Interval::new(window.0.div_ceil(u64::from(quota)));
-        let bucket = Interval::new(window.0.div_ceil(u64::from(BUCKETS)));
+        let bucket_length = Interval::new(window.0.div_ceil(u64::from(BUCKETS)));
         Ok(Rate {
             quota,
             window,
             interval,
-            bucket,
+            bucket_length,
         })
     }
 
@@ -76,14 +78,14 @@ impl Rate {
     }
 
     /// The quota with a plan's multiplier.
-    pub fn times(self, multiply: u32) -> u32 {
+    pub fn quota_times(self, multiply: u32) -> u32 {
         self.quota.saturating_mul(multiply)
     }
 
     /// The length of a bucket of a sliding window.
     #[inline]
-    pub(crate) fn bucket(self) -> Interval {
-        self.bucket
+    pub(crate) fn bucket_length(self) -> Interval {
+        self.bucket_length
     }
 
     /// The time between two units of a steady flow. Rounded up, because rounding down would admit more.
@@ -92,7 +94,7 @@ impl Rate {
         match multiply {
             1 => self.interval,
             _ => {
-                let quota = u64::from(self.times(multiply).max(1));
+                let quota = u64::from(self.quota_times(multiply).max(1));
                 Interval::new(self.window.0.div_ceil(quota))
             }
         }
@@ -130,7 +132,7 @@ impl FromStr for Rate {
 
 /// Parses a whole number; unlike `u32`'s parser it takes no sign.
 fn parse_digits(digits: &str) -> Option<u32> {
-    let has_only_digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let has_only_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     has_only_digits.then(|| digits.parse().ok()).flatten()
 }
 

@@ -5,12 +5,12 @@ use super::rate::Rate;
 use super::reading::{LimitReading, LimitStanding};
 use super::throttle::ThrottleMode;
 
-/// The most windows that one limit may have.
+/// The largest number of windows that one limit may have.
 pub const MAX_WINDOWS: usize = 8;
 
 /// A limit on a rate, as a store enforces it: all of its windows must admit a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct RateLimit {
     /// 1 to [`MAX_WINDOWS`] rates, shortest window first, no two with the same window.
     pub windows: Vec<Rate>,
     /// How use is counted.
@@ -24,10 +24,10 @@ pub struct Limit {
     pub max_multiply: u32,
 }
 
-impl Limit {
+impl RateLimit {
     /// A hard limit with the default algorithm.
-    pub fn hard(rate: Rate) -> Limit {
-        Limit {
+    pub fn hard(rate: Rate) -> RateLimit {
+        RateLimit {
             windows: vec![rate],
             algorithm: Algorithm::default_for(rate.quota(), rate.quota()),
             throttle: ThrottleMode::Hard,

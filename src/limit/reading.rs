@@ -16,7 +16,7 @@ pub enum LimitStanding {
 }
 
 impl LimitStanding {
-    /// The word in the access log.
+    /// The word for the standing in the access log.
     pub fn as_str(self) -> &'static str {
         match self {
             LimitStanding::Within => "within",
@@ -49,8 +49,22 @@ pub struct LimitReading {
     pub wait: Nanos,
     /// The time until one more unit than `remaining` is free; zero if nothing is used, or if the time is not known.
     pub reset: Nanos,
-    /// How long a leaky bucket holds back the admitted request; zero for other limits.
+    /// The time for which a leaky bucket holds back the admitted request; zero for other limits.
     pub delay: Nanos,
     /// Whether the store had no room for the key, so that its overflow sketch decided.
     pub sketched: bool,
+}
+
+impl LimitReading {
+    /// The reading before the first window was read.
+    pub(super) const INITIAL: LimitReading = LimitReading {
+        standing: LimitStanding::Within,
+        window: 0,
+        quota: u32::MAX,
+        remaining: u32::MAX,
+        wait: Nanos::ZERO,
+        reset: Nanos::ZERO,
+        delay: Nanos::ZERO,
+        sketched: false,
+    };
 }

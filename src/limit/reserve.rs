@@ -1,4 +1,4 @@
-//! How many units a request reserves of a limit on cost, from its admission until its cost is known.
+//! The number of units that a request reserves of a limit on cost, from its admission until its cost is known.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use http::HeaderName;
 
 use super::cost;
 
-/// The number of units to reserve.
+/// The number of units that a request reserves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// Where a request states the number. None if all requests reserve the number `otherwise`.
+    /// Where a request states the number; `None` if all requests reserve the number `otherwise`.
     pub source: Option<ReserveSource>,
     /// The number for requests that state none.
     pub otherwise: u32,

@@ -233,10 +233,10 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Algorithm, Concurrency, Limit, ThrottleMode};
+    use crate::limit::{Algorithm, Concurrency, RateLimit, ThrottleMode};
 
     fn rule(index: usize, rates: &[&str]) -> Rule {
-        let mut limit = Limit::hard(rates[0].parse().unwrap());
+        let mut limit = RateLimit::hard(rates[0].parse().unwrap());
         limit.windows = rates.iter().map(|rate| rate.parse().unwrap()).collect();
         Rule::new(LimitName::new("a").unwrap(), index, &[Identity::Ip], limit)
     }

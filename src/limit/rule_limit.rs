@@ -1,19 +1,19 @@
 //! The limit of a rule: on a rate, or on the number of open requests.
 
-use super::{Algorithm, Concurrency, Limit, LimitReading, Rate, ThrottleMode, sliding_log};
+use super::{Algorithm, Concurrency, LimitReading, Rate, RateLimit, ThrottleMode, sliding_log};
 use crate::base::clock::Nanos;
 
 /// A limit of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleLimit {
     /// A limit on the units in a window.
-    Rate(Limit),
+    Rate(RateLimit),
     /// A limit on the requests that are open at once.
     Open(Concurrency),
 }
 
-impl From<Limit> for RuleLimit {
-    fn from(limit: Limit) -> RuleLimit {
+impl From<RateLimit> for RuleLimit {
+    fn from(limit: RateLimit) -> RuleLimit {
         RuleLimit::Rate(limit)
     }
 }
@@ -27,7 +27,7 @@ impl From<Concurrency> for RuleLimit {
 impl RuleLimit {
     /// The limit on a rate, if it is one.
     #[inline]
-    pub fn rate(&self) -> Option<&Limit> {
+    pub fn rate(&self) -> Option<&RateLimit> {
         match self {
             RuleLimit::Rate(limit) => Some(limit),
             RuleLimit::Open(_) => None,
@@ -127,7 +127,7 @@ impl RuleLimit {
 }
 
 /// The most that coarse stamps add to a wait or a reset.
-fn coarseness(limit: &Limit) -> Nanos {
+fn coarseness(limit: &RateLimit) -> Nanos {
     match limit.algorithm {
         Algorithm::SlidingLog => sliding_log::coarseness(limit),
         _ => Nanos::ZERO,

@@ -1,7 +1,7 @@
 //! How several gateways keep one limit together: what the policy may choose, and what is the default. The sharing
 //! itself is done by `store/shared/`.
 
-use super::{Algorithm, Limit};
+use super::{Algorithm, RateLimit};
 use crate::base::clock::Nanos;
 
 /// How gateways share the counts of a limit.
@@ -9,7 +9,7 @@ use crate::base::clock::Nanos;
 pub enum Sharing {
     /// The store decides about each request.
     Strict,
-    /// The store leases units to each gateway in advance; see [`Limit::lease_life`].
+    /// The store leases units to each gateway in advance; see [`RateLimit::lease_life`].
     Leased,
     /// Counts are not shared: each gateway counts for itself.
     Local,
@@ -33,7 +33,7 @@ pub const MIN_LEASED_WINDOW: Nanos = Nanos::from_secs(10);
 impl Sharing {
     /// The default for a limit. It does not depend on quotas, so that a limit with a changed quota finds its counts.
     /// Quotas that are too small for leases are decided by the store anyway.
-    pub fn default_for(limit: &Limit) -> Sharing {
+    pub fn default_for(limit: &RateLimit) -> Sharing {
         let has_long_windows = limit
             .windows
             .iter()
@@ -47,7 +47,7 @@ impl Sharing {
 
     /// Whether units of the limit may be leased. That needs an algorithm whose counts leave one by one. Only then do
     /// the leased units bound the units that are used in any window.
-    pub fn can_lease(limit: &Limit) -> bool {
+    pub fn can_lease(limit: &RateLimit) -> bool {
         let counts_leave_singly = matches!(
             limit.algorithm,
             Algorithm::SlidingLog | Algorithm::SlidingWindow
@@ -65,8 +65,8 @@ impl Sharing {
     }
 }
 
-impl Limit {
-    /// How long a leased unit may be used: a fiftieth of the shortest window, 100 ms to 5 s.
+impl RateLimit {
+    /// The time for which a leased unit may be used: a fiftieth of the shortest window, 100 ms to 5 s.
     pub fn lease_life(&self) -> Nanos {
         let shortest = self
             .windows

@@ -7,13 +7,13 @@
 //!
 //! Words: `[len | head << 16, high half of the newest stamp, stamps …]`.
 
-use super::Limit;
+use super::RateLimit;
 use crate::base::clock::Nanos;
 
-/// The words before the stamps.
+/// The number of words before the stamps.
 const HEAD_WORDS: usize = 2;
 
-/// The most stamps of one key, because their number has half a word. They fill 256 KiB.
+/// The largest number of stamps of one key, because the number has half a word. So many stamps fill 256 KiB.
 pub(crate) const MAX_STAMPS: u32 = 65_535;
 
 /// The binary logarithm of a tick in ns: its length is `1 << tick_shift(..)`.
@@ -23,16 +23,17 @@ fn tick_shift(longest: Nanos) -> u32 {
 
 /// The length of a tick in microseconds for stores whose stamps have three bytes. The longest window is at most half
 /// of what fits into these.
-pub(super) fn tick_micros(limit: &Limit) -> u64 {
+pub(super) fn tick_micros(limit: &RateLimit) -> u64 {
     let longest = limit.longest_window().0.div_ceil(1_000);
     1 << (64 - longest.leading_zeros()).saturating_sub(23)
 }
 
-/// How long a unit may count beyond its window: two ticks.
-pub(super) fn coarseness(limit: &Limit) -> Nanos {
+/// The time for which a unit may count beyond its window: two ticks.
+pub(super) fn coarseness(limit: &RateLimit) -> Nanos {
     Nanos(2 << tick_shift(limit.longest_window()))
 }
 
+/// A duration in ticks, rounded up.
 fn ticks(span: Nanos, shift: u32) -> u64 {
     span.0.div_ceil(1 << shift)
 }
@@ -45,10 +46,10 @@ fn wrap_index(index: usize, capacity: usize) -> usize {
 /// The ring of a key, and the time at which it is read.
 struct Log<'a> {
     words: &'a [u32],
-    /// See [`tick_shift`].
+    /// The binary logarithm of a tick: see [`tick_shift`].
     shift: u32,
-    /// `now` in whole ticks, rounded down.
-    tick: u64,
+    /// `now` in ticks, rounded down.
+    now_ticks: u64,
 }
 
 impl<'a> Log<'a> {
@@ -57,10 +58,11 @@ impl<'a> Log<'a> {
         Log {
             words,
             shift,
-            tick: now.0 >> shift,
+            now_ticks: now.0 >> shift,
         }
     }
 
+    /// The number of stamps.
     fn len(&self) -> usize {
         (self.words[0] & 0xffff) as usize
     }
@@ -75,7 +77,7 @@ impl<'a> Log<'a> {
         self.words[HEAD_WORDS + wrap_index(head + index, self.capacity())]
     }
 
-    /// The newest stamp in full, in ticks. None without stamps.
+    /// The newest stamp in full, in ticks; `None` without stamps.
     fn newest(&self) -> Option<u64> {
         let last = self.len().checked_sub(1)?;
         Some(u64::from(self.words[1]) << 32 | u64::from(self.stamp(last)))
@@ -86,14 +88,14 @@ impl<'a> Log<'a> {
         let (mut low, mut high) = (0, self.len());
         match self.newest() {
             None => return 0,
-            Some(newest) if self.tick >= newest + window => return high,
+            Some(newest) if self.now_ticks >= newest + window => return high,
             // The clock was read long before the newest unit came: all stamps are later, and differences would wrap.
-            Some(newest) if newest >= self.tick + (1 << 30) => return 0,
+            Some(newest) if newest >= self.now_ticks + (1 << 30) => return 0,
             Some(_) => {}
         }
         // The newest stamp is inside, so none is older than two windows: the difference fits.
         let is_inside = |index| {
-            let age = (self.tick as u32).wrapping_sub(self.stamp(index)) as i32;
+            let age = (self.now_ticks as u32).wrapping_sub(self.stamp(index)) as i32;
             i64::from(age) < window as i64
         };
         if is_inside(0) {
@@ -112,7 +114,7 @@ impl<'a> Log<'a> {
     }
 }
 
-/// The units inside `window`. `longest_window` is the limit's longest window, here and in the functions below.
+/// The number of units inside `window`. `longest` is the limit's longest window, here and in the functions below.
 pub(super) fn used(longest: Nanos, words: &[u32], now: Nanos, window: Nanos) -> u32 {
     let log = Log::new(longest, words, now);
     (log.len() - log.first_inside(ticks(window, log.shift))) as u32
@@ -140,7 +142,7 @@ pub(super) fn wait(
     Nanos(leaves_at).since(now)
 }
 
-/// The units that have room in `words`, at most [`MAX_STAMPS`].
+/// The number of units that have room in `words`, at most [`MAX_STAMPS`].
 #[inline]
 pub(super) fn capacity(words: &[u32]) -> usize {
     (words.len() - HEAD_WORDS).min(MAX_STAMPS as usize)
@@ -152,8 +154,8 @@ pub(super) fn has_room(words: &[u32], cost: u32) -> bool {
     (words[0] & 0xffff) as usize + cost as usize <= capacity(words)
 }
 
-/// The words that are needed for the units inside the longest window and `cost` more.
-pub(super) fn required_words(limit: &Limit, words: &[u32], now: Nanos, cost: u32) -> usize {
+/// The number of words that are needed for the units inside the longest window and `cost` more.
+pub(super) fn required_words(limit: &RateLimit, words: &[u32], now: Nanos, cost: u32) -> usize {
     let live = if words.len() > HEAD_WORDS {
         used(limit.longest_window(), words, now, limit.longest_window())
     } else {
@@ -174,7 +176,7 @@ pub(super) fn size_class(words: usize) -> usize {
 }
 
 /// Copies the stamps inside the longest window to a larger or smaller ring.
-pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u32]) {
+pub(super) fn move_to(limit: &RateLimit, words: &[u32], now: Nanos, target: &mut [u32]) {
     target.fill(0);
     let log = Log::new(limit.longest_window(), words, now);
     let first = log.first_inside(ticks(limit.longest_window(), log.shift));
@@ -192,7 +194,7 @@ pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u3
 pub(super) fn convert(
     old_longest: Nanos,
     old_words: &[u32],
-    limit: &Limit,
+    limit: &RateLimit,
     target: &mut [u32],
     now: Nanos,
 ) {
@@ -222,7 +224,7 @@ pub(super) fn add_units(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32
     let stamp = if len == 0 {
         rounded_up
     } else {
-        log.newest().map_or(0, |n| n.max(rounded_up))
+        log.newest().map_or(0, |newest| newest.max(rounded_up))
     };
     for _ in 0..(cost as usize).min(capacity) {
         if len == capacity {
@@ -237,7 +239,7 @@ pub(super) fn add_units(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32
     words[1] = (stamp >> 32) as u32;
 }
 
-/// The words that a log fills if its oldest stamp stands first.
+/// The number of words that a log fills if its oldest stamp stands first.
 pub(super) fn filled_words(words: &[u32]) -> usize {
     HEAD_WORDS + (words[0] & 0xffff) as usize
 }

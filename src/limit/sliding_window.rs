@@ -4,14 +4,14 @@
 use super::bucket_ring::BucketRing;
 use super::interval::Interval;
 
-/// The buckets of a window, without the one that is leaving it.
+/// The number of buckets of a window, without the bucket that is leaving it.
 pub(crate) const BUCKETS: u32 = 60;
 
-/// The ring of a window whose buckets have this length.
+/// The ring of a window with buckets of this length.
 #[inline(always)]
-pub(super) fn ring(length: Interval) -> BucketRing {
+pub(super) fn ring(bucket_length: Interval) -> BucketRing {
     BucketRing {
-        length,
-        buckets: BUCKETS,
+        bucket_length,
+        bucket_count: BUCKETS,
     }
 }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::bucket_ring::BucketRing;
 use super::lending::{Lending, Pace};
-use super::{Algorithm, Fingerprint, Limit, Rate, Scale};
+use super::{Algorithm, Fingerprint, Rate, RateLimit, Scale};
 use super::{fixed_window, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
@@ -77,8 +77,8 @@ pub struct RingSpec {
 impl RingSpec {
     fn new(ring: BucketRing) -> RingSpec {
         RingSpec {
-            bucket_length: micros(Nanos(ring.length.nanos())),
-            buckets: u64::from(ring.buckets) + 1,
+            bucket_length: micros(Nanos(ring.bucket_length.nanos())),
+            buckets: u64::from(ring.bucket_count) + 1,
         }
     }
 }
@@ -87,7 +87,7 @@ fn micros(span: Nanos) -> u64 {
     span.0.div_ceil(1_000)
 }
 
-impl Limit {
+impl RateLimit {
     /// The numbers of the limit for one key and one scale.
     pub fn spec(&self, key: Fingerprint, scale: Scale) -> LimitSpec {
         let rings = self.ring_specs();
@@ -110,7 +110,7 @@ impl Limit {
         match self.algorithm {
             Algorithm::SlidingWindow => {
                 let rings = self.windows.iter();
-                let rings = rings.map(|rate| sliding_window::ring(rate.bucket()));
+                let rings = rings.map(|rate| sliding_window::ring(rate.bucket_length()));
                 rings.map(RingSpec::new).collect()
             }
             Algorithm::MultiLevel => {

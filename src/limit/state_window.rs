@@ -2,7 +2,7 @@
 
 use super::interval::Interval;
 use super::sliding_window::BUCKETS;
-use super::{Algorithm, Fingerprint, Limit, Rate};
+use super::{Algorithm, Fingerprint, Rate, RateLimit};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
@@ -11,7 +11,7 @@ const PENDING_WAIT: Nanos = Nanos::from_secs(1);
 
 /// One window of a key's state, and what is needed to read it.
 pub(super) struct StateWindow<'a> {
-    pub(super) limit: &'a Limit,
+    pub(super) limit: &'a RateLimit,
     pub(super) rate: &'a Rate,
     /// The index of the window among those of the limit.
     pub(super) index: usize,
@@ -32,19 +32,19 @@ impl StateWindow<'_> {
                 sliding_log::used(self.limit.longest_window(), self.state, now, window)
             }
             Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(self.rate.bucket());
-                ring.used(&self.state[self.index * ring.words()..], now, BUCKETS)
+                let ring = sliding_window::ring(self.rate.bucket_length());
+                ring.used(&self.state[self.index * ring.word_count()..], now, BUCKETS)
             }
             Algorithm::MultiLevel => {
                 let (offset, ring, window) = multi_level::ring_for(self.limit, window);
                 ring.used(&self.state[offset..], now, window)
             }
             Algorithm::FixedWindow => {
-                let words = &self.state[self.index * fixed_window::WORDS..];
+                let words = &self.state[self.index * fixed_window::WORDS_PER_WINDOW..];
                 fixed_window::used(words, self.key, now, window)
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                let words = &self.state[self.index * gcra::WORDS..];
+                let words = &self.state[self.index * gcra::WORDS_PER_WINDOW..];
                 gcra::used(words, now.after(self.slack()), self.interval)
             }
         }
@@ -55,8 +55,8 @@ impl StateWindow<'_> {
     pub(super) fn time_until_oldest_leaves(&self, now: Nanos, used: u32) -> Nanos {
         match self.limit.algorithm {
             Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(self.rate.bucket());
-                let state = &self.state[self.index * ring.words()..];
+                let ring = sliding_window::ring(self.rate.bucket_length());
+                let state = &self.state[self.index * ring.word_count()..];
                 ring.wait_with_used(state, now, BUCKETS, used, 1)
             }
             Algorithm::SlidingLog => self.wait(now, self.used(now), 1),
@@ -83,9 +83,9 @@ impl StateWindow<'_> {
                 sliding_log::wait(longest, self.state, now, window, committed, units)
             }
             Algorithm::SlidingWindow => {
-                let ring = sliding_window::ring(self.rate.bucket());
+                let ring = sliding_window::ring(self.rate.bucket_length());
                 ring.wait(
-                    &self.state[self.index * ring.words()..],
+                    &self.state[self.index * ring.word_count()..],
                     now,
                     BUCKETS,
                     units,
@@ -96,11 +96,11 @@ impl StateWindow<'_> {
                 ring.wait(&self.state[offset..], now, window, units)
             }
             Algorithm::FixedWindow => {
-                let words = &self.state[self.index * fixed_window::WORDS..];
+                let words = &self.state[self.index * fixed_window::WORDS_PER_WINDOW..];
                 fixed_window::wait(words, self.key, now, window)
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                let words = &self.state[self.index * gcra::WORDS..];
+                let words = &self.state[self.index * gcra::WORDS_PER_WINDOW..];
                 gcra::wait(words, now.after(self.slack()), self.interval, units)
             }
         }

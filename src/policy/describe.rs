@@ -9,8 +9,8 @@ use super::key_control::{KeyControl, find_key_controls};
 use super::load::LoadedConfig;
 use super::settings::Ruleset;
 use crate::limit::{
-    Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, Limit, OnStoreError, Rule, RuleLimit,
-    Sharing, ThrottleMode,
+    Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, OnStoreError, RateLimit, Rule,
+    RuleLimit, Sharing, ThrottleMode,
 };
 use crate::record::Settings;
 use crate::route::{HostPattern, PathMatching, Route};
@@ -307,7 +307,7 @@ fn terms(rule: &Rule) -> String {
 }
 
 fn memory_use(rule: &Rule, loaded: &LoadedConfig) -> String {
-    let Some(key_bytes) = rule.limit.rate().map(Limit::bytes_per_key) else {
+    let Some(key_bytes) = rule.limit.rate().map(RateLimit::bytes_per_key) else {
         return String::from("takes memory for keys with an open request only");
     };
     let key_bytes = key_bytes.max(1);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::limit::{Fingerprint, Limit, Scale};
+use crate::limit::{Fingerprint, RateLimit, Scale};
 
 /// The number that a store gives to a registered limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,18 +26,18 @@ impl RegisteredLimit {
 #[derive(Clone, Copy, Debug)]
 pub struct LimitItem<'a> {
     /// The limit whose arithmetic counts.
-    pub limit: &'a Limit,
+    pub limit: &'a RateLimit,
     /// The slot under which the store keeps the limit's counts.
     pub slot: LimitSlot,
     /// The key that is counted.
     pub key: Fingerprint,
-    /// Units that the request asks for; with [`Limit::reserves`] the units that it reserves.
+    /// Units that the request asks for; with [`RateLimit::reserves`] the units that it reserves.
     pub cost: u32,
-    /// The multiplier of the key's plan, at most [`Limit::max_multiply`].
+    /// The multiplier of the key's plan, at most [`RateLimit::max_multiply`].
     pub scale: Scale,
     /// A shadow decides by itself and changes nothing for the other items.
     pub is_shadow: bool,
-    /// Networks around an IPv6 key that must have room too, nearest first. With [`Limit::reserves`] they are charged
+    /// Networks around an IPv6 key that must have room too, nearest first. With [`RateLimit::reserves`] they are charged
     /// only at settlement, with the units used.
     pub parents: &'a [ParentNetwork],
 }

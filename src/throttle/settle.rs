@@ -14,7 +14,7 @@ use super::headers::RateLimitHeaders;
 use crate::base::clock::Clock;
 use crate::http::head::{Fields, Lookup, Response};
 use crate::limit::Rules;
-use crate::limit::cost::Meter;
+use crate::limit::cost::CostMeter;
 
 /// A response that settles reservations and carries rate-limit headers.
 pub trait Settle {
@@ -111,7 +111,7 @@ struct OpenTicket {
     ticket: Ticket,
     clock: Clock,
     /// Reads the body as it passes, where it may state a cost.
-    meter: Option<Meter>,
+    meter: Option<CostMeter>,
     /// The trailer fields, once they have come.
     trailers: Option<HeaderMap>,
 }
@@ -128,7 +128,7 @@ impl OpenTicket {
             });
             let codings = codings.iter().map(Vec::as_slice);
             let content_type = fields.lookup("content-type");
-            Meter::new(
+            CostMeter::new(
                 ticket.cost_paths(),
                 codings,
                 content_type,

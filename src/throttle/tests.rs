@@ -14,7 +14,7 @@ use crate::base::random::Dice;
 use crate::http::head::Fields;
 use crate::identity::{self, ClientIdentity, Identifier, Keyer};
 use crate::limit::{
-    Algorithm, Disclose, Identity, Limit, LimitName, LimitReading, Rule, Rules, ThrottleMode,
+    Algorithm, Disclose, Identity, LimitName, LimitReading, RateLimit, Rule, Rules, ThrottleMode,
 };
 use crate::route::HeaderStyle;
 use crate::store::{MemoryStore, Settings};
@@ -22,7 +22,7 @@ use crate::store::{MemoryStore, Settings};
 fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
     let rates = dice.choose(&["2/s", "3/s,5/m", "5/m", "4/s,9/m", "7/d"]);
     let max_delay = Nanos::from_secs(2);
-    let limit = Limit {
+    let limit = RateLimit {
         windows: rates.split(',').map(|rate| rate.parse().unwrap()).collect(),
         algorithm: dice.choose(&[
             Algorithm::SlidingLog,

@@ -280,12 +280,10 @@ impl EndpointSet {
         }
     }
 
-    /// The settings of the upstream.
     pub(super) fn settings(&self) -> &Settings {
         &self.servers.settings
     }
 
-    /// The connections to the endpoint with this index.
     pub(super) fn pool(&self, endpoint_index: usize) -> &EndpointPool {
         &self.pools[endpoint_index]
     }
@@ -380,7 +378,6 @@ impl EndpointSet {
         }
     }
 
-    /// The error of a request that no server may get.
     #[cold]
     pub(super) fn unavailable_error(&self) -> Error {
         Error::Unavailable {

@@ -2,16 +2,16 @@
 //! that the sentence stays honest, and greedy clients get at least what it promises.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Limit, LimitStanding, Rate, ThrottleMode};
+use tollgate::limit::{Algorithm, LimitStanding, Rate, RateLimit, ThrottleMode};
 
 use crate::draw::{BUCKETS, Draw, FIXED, GCRA, LEVELS, LOG, SECOND, histories};
 use crate::subject::Subject;
 
 const ATTACKS: u64 = 2_000;
 
-fn limit(rate: &str, algorithm: Algorithm) -> Limit {
+fn limit(rate: &str, algorithm: Algorithm) -> RateLimit {
     let windows = vec![rate.parse().unwrap()];
-    Limit {
+    RateLimit {
         windows,
         algorithm,
         throttle: ThrottleMode::Hard,
@@ -20,7 +20,7 @@ fn limit(rate: &str, algorithm: Algorithm) -> Limit {
     }
 }
 
-fn subject(draw: &mut Draw, limit: Limit) -> Subject {
+fn subject(draw: &mut Draw, limit: RateLimit) -> Subject {
     let key = u128::from(draw.next()) << 64;
     let now = draw.within(86_400 * SECOND, 90 * 86_400 * SECOND);
     Subject::new(limit, key, now)

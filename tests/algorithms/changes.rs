@@ -21,7 +21,7 @@ fn walk(draw: &mut Draw, subject: &mut Subject, multiply: u32) {
 }
 
 /// Converts the state of `subject` to `limit`, as a store does when a policy is changed.
-fn convert(subject: &mut Subject, limit: tollgate::limit::Limit) {
+fn convert(subject: &mut Subject, limit: tollgate::limit::RateLimit) {
     let (now, key) = (Nanos(subject.now), subject.key);
     let mut words = vec![0; limit.max_words()];
     let mut cell = KeyState {

@@ -1,7 +1,7 @@
 //! Random numbers, limits and moments, reproducible from a seed.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Limit, Rate, ThrottleMode};
+use tollgate::limit::{Algorithm, Rate, RateLimit, ThrottleMode};
 
 /// Histories of each algorithm and subject.
 pub const HISTORIES: u64 = 100_000;
@@ -96,7 +96,7 @@ impl Draw {
             .collect()
     }
 
-    pub fn limit(&mut self, algorithm: Algorithm) -> Limit {
+    pub fn limit(&mut self, algorithm: Algorithm) -> RateLimit {
         let throttle = match self.below(4) {
             0 => ThrottleMode::Soft {
                 percent: self.one_of(&[1, 10, 50, 100, 1000]),
@@ -123,7 +123,7 @@ impl Draw {
             other => other,
         };
         let leaky = matches!(algorithm, Algorithm::LeakyBucket { .. });
-        Limit {
+        RateLimit {
             windows,
             algorithm,
             throttle: if leaky { ThrottleMode::Hard } else { throttle },
@@ -134,7 +134,7 @@ impl Draw {
 
     /// How far to move on under `limit`: by nothing, by a nanosecond, to and around the edges of
     /// buckets, hours and windows, or by years.
-    pub fn step(&mut self, now: u64, limit: &Limit, wait: Nanos) -> u64 {
+    pub fn step(&mut self, now: u64, limit: &RateLimit, wait: Nanos) -> u64 {
         let rate = self.one_of(&limit.windows);
         let window = rate.window().0;
         let to_edge = |of: u64| (now / of + 1) * of - now;

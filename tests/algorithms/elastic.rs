@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, LimitStanding, Scale, ThrottleMode};
+use tollgate::limit::{Algorithm, Fingerprint, LimitStanding, RateLimit, Scale, ThrottleMode};
 use tollgate::store::{LimitItem, MemoryStore, Settings};
 
 use crate::draw::{Draw, SECOND};
@@ -24,7 +24,7 @@ impl History {
 }
 
 struct Subject {
-    limit: Limit,
+    limit: RateLimit,
     store: MemoryStore,
     scale: Scale,
     window: u64,
@@ -39,7 +39,7 @@ impl Subject {
         (quota, seconds, most): (u64, u64, u64),
         multiply: u32,
     ) -> Subject {
-        let limit = Limit {
+        let limit = RateLimit {
             windows: vec![format!("{quota}/{seconds}s").parse().unwrap()],
             algorithm,
             throttle: ThrottleMode::Elastic {

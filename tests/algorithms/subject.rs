@@ -2,13 +2,13 @@
 
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{
-    Algorithm, Fingerprint, KeyState, Limit, LimitReading, LimitStanding, Rate, Scale,
+    Algorithm, Fingerprint, KeyState, LimitReading, LimitStanding, Rate, RateLimit, Scale,
 };
 
 use crate::draw::{Draw, SECOND};
 
 pub struct Subject {
-    pub limit: Limit,
+    pub limit: RateLimit,
     pub key: Fingerprint,
     pub words: Vec<u32>,
     pub now: u64,
@@ -22,7 +22,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    pub fn new(limit: Limit, key: u128, now: u64) -> Subject {
+    pub fn new(limit: RateLimit, key: u128, now: u64) -> Subject {
         Subject {
             words: vec![0; limit.min_words(1)],
             limit,

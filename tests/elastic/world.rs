@@ -11,7 +11,9 @@ use tollgate::limit::pressure::{
     CONTROL_STEP, Controller, GatewayLoad, Pressure, PressureFigures, RequestClass, RequestKind,
     Settings, StepContext, Trust, UpstreamSlot, Utilisation,
 };
-use tollgate::limit::{Algorithm, Fingerprint, Limit, LimitStanding, Rate, Scale, ThrottleMode};
+use tollgate::limit::{
+    Algorithm, Fingerprint, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
+};
 use tollgate::store::{self, LimitItem, MemoryStore, RegisteredLimit};
 
 use super::draw::Draw;
@@ -125,7 +127,7 @@ struct Gateway {
     controller: Controller,
     store: MemoryStore,
     /// Those of the greedy keys.
-    limits: Vec<(Limit, RegisteredLimit)>,
+    limits: Vec<(RateLimit, RegisteredLimit)>,
     /// How far its wall clock is ahead.
     skew: u64,
 }
@@ -369,9 +371,9 @@ impl Simulation {
 }
 
 /// A bucket of tokens: what a second brings may come at once, and two units at least.
-fn limit(rate: f64) -> Limit {
+fn limit(rate: f64) -> RateLimit {
     let quota = (60.0 * rate) as u32;
-    Limit {
+    RateLimit {
         windows: vec![Rate::new(quota, Nanos::from_secs(60)).unwrap()],
         algorithm: Algorithm::Gcra {
             burst: Some((rate as u32).max(2)),

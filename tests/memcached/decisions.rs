@@ -2,7 +2,7 @@
 
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{
-    Algorithm, Fingerprint, KeyState, Limit, LimitStanding, Rate, Scale, ThrottleMode,
+    Algorithm, Fingerprint, KeyState, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
 };
 use tollgate::store::shared::call::{CallPart, CounterName, GiveBack, StoreError};
 
@@ -29,7 +29,7 @@ impl Draw {
 const SECOND: u64 = 1_000_000_000;
 
 /// Limits whose buckets are whole microseconds long, for the store counts those.
-fn draw_limit(draw: &mut Draw, algorithm: Algorithm) -> Limit {
+fn draw_limit(draw: &mut Draw, algorithm: Algorithm) -> RateLimit {
     let windows = [3, 6, 60, 90, 900, 3_600, 86_400, 60 * 86_400];
     let mut chosen: Vec<u64> = (0..draw.one_of(&[1, 1, 2, 3]))
         .map(|_| draw.one_of(&windows))
@@ -41,7 +41,7 @@ fn draw_limit(draw: &mut Draw, algorithm: Algorithm) -> Limit {
         quota += 1 + draw.below(6) as u32;
         Rate::new(quota, Nanos::from_secs(window)).unwrap()
     });
-    Limit {
+    RateLimit {
         windows: rates.collect(),
         algorithm,
         throttle: match draw.below(3) {
@@ -54,7 +54,7 @@ fn draw_limit(draw: &mut Draw, algorithm: Algorithm) -> Limit {
 }
 
 /// How far a history moves on: not at all, a little, to the edge of a bucket or a window.
-fn draw_step(draw: &mut Draw, limit: &Limit, now: Nanos) -> Nanos {
+fn draw_step(draw: &mut Draw, limit: &RateLimit, now: Nanos) -> Nanos {
     let window = draw.one_of(&limit.windows).window().0;
     let of = draw.one_of(&[window / 60, window, SECOND, 60 * SECOND]);
     Nanos(match draw.below(6) {

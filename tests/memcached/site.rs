@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, ThrottleMode};
+use tollgate::limit::{Algorithm, Fingerprint, Rate, RateLimit, Scale, ThrottleMode};
 use tollgate::store::memcached::{MemcachedClient, Settings};
 use tollgate::store::shared::call::{Call, CallPart, CounterName, StoreError, StoreReply};
 
@@ -110,8 +110,8 @@ pub async fn until(mut happens: impl FnMut() -> bool) {
 }
 
 /// A limit on one window.
-pub fn limit(algorithm: Algorithm, quota: u32, window: Nanos) -> Limit {
-    Limit {
+pub fn limit(algorithm: Algorithm, quota: u32, window: Nanos) -> RateLimit {
+    RateLimit {
         windows: vec![Rate::new(quota, window).unwrap()],
         algorithm,
         throttle: ThrottleMode::Hard,
@@ -121,7 +121,7 @@ pub fn limit(algorithm: Algorithm, quota: u32, window: Nanos) -> Limit {
 }
 
 /// One unit for one key of a limit.
-pub fn part(limit: &Limit, key: u128) -> CallPart {
+pub fn part(limit: &RateLimit, key: u128) -> CallPart {
     let key = Fingerprint(key);
     let name = CounterName { limit: 7, key };
     CallPart::new(name, limit.spec(key, Scale::plan(1)), 1)

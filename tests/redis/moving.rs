@@ -1,7 +1,7 @@
 //! What changes under the script: the server's clock, rates, and the gateways that ask.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Limit, LimitStanding, Scale, ThrottleMode};
+use tollgate::limit::{Algorithm, LimitStanding, RateLimit, Scale, ThrottleMode};
 use tollgate::store::shared::call::ALONE_BIT;
 
 use crate::scripted::{Scripted, call, part};
@@ -10,8 +10,8 @@ const SECOND: u64 = 1_000_000;
 /// Some years after 1970.
 const START: u64 = 1_732_000_000 * SECOND;
 
-fn limit(rate: &str, algorithm: Algorithm) -> Limit {
-    Limit {
+fn limit(rate: &str, algorithm: Algorithm) -> RateLimit {
+    RateLimit {
         windows: vec![rate.parse().unwrap()],
         algorithm,
         throttle: ThrottleMode::Hard,

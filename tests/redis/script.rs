@@ -2,7 +2,7 @@
 
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{
-    Algorithm, Fingerprint, KeyState, Limit, LimitStanding, Rate, Scale, ThrottleMode,
+    Algorithm, Fingerprint, KeyState, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
 };
 use tollgate::store::shared::call::GiveBack;
 
@@ -10,8 +10,8 @@ use crate::draw::Draw;
 use crate::scripted::{Scripted, call, part};
 use tollgate::store::Taking;
 
-fn limit(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode) -> Limit {
-    Limit {
+fn limit(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode) -> RateLimit {
+    RateLimit {
         windows: rates.iter().map(|rate| rate.parse().unwrap()).collect(),
         algorithm,
         throttle,
@@ -24,7 +24,7 @@ fn limit(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode) -> Limit 
 const TICK: u64 = 1_024;
 
 /// A limit whose buckets and stamps are exact in both clocks.
-fn drawn(draw: &mut Draw) -> Limit {
+fn drawn(draw: &mut Draw) -> RateLimit {
     let mut windows = Vec::new();
     for seconds in [3, 6, 60, 600] {
         if windows.is_empty() || draw.once_in(3) {
@@ -52,7 +52,7 @@ fn drawn(draw: &mut Draw) -> Limit {
             base: 1,
         },
     ];
-    Limit {
+    RateLimit {
         windows,
         algorithm: algorithms[draw.below(8) as usize],
         throttle: throttles[draw.below(3) as usize],
@@ -460,7 +460,7 @@ fn bytes_of_a_key() {
         );
         for (number, (name, algorithm, most)) in algorithms.into_iter().enumerate() {
             let limit = limit(&["500/h"], algorithm, ThrottleMode::Hard);
-            let limit = Limit {
+            let limit = RateLimit {
                 max_multiply: 1,
                 ..limit
             };

@@ -2,7 +2,7 @@
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Value};
-use tollgate::limit::{Fingerprint, Limit, Scale};
+use tollgate::limit::{Fingerprint, RateLimit, Scale};
 use tollgate::store::redis::wire;
 use tollgate::store::shared::call::{Call, CallPart, CounterName, StoreReply};
 
@@ -129,7 +129,7 @@ fn timed(text: &str) -> String {
     timed
 }
 
-pub fn part(limit: &Limit, number: u64, key: u128, cost: u32, scale: Scale) -> CallPart {
+pub fn part(limit: &RateLimit, number: u64, key: u128, cost: u32, scale: Scale) -> CallPart {
     let key = Fingerprint(key);
     let name = CounterName { limit: number, key };
     CallPart::new(name, limit.spec(key, scale), cost)

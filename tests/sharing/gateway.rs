@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{
-    Algorithm, Fingerprint, Limit, OnStoreError, Rate, Scale, Sharing, ThrottleMode,
+    Algorithm, Fingerprint, OnStoreError, Rate, RateLimit, Scale, Sharing, ThrottleMode,
 };
 use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::call::CounterName;
@@ -32,10 +32,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    pub fn limit(&self) -> Limit {
+    pub fn limit(&self) -> RateLimit {
         let each = self.windows.iter();
         let each = each.map(|(units, seconds)| Rate::new(*units, Nanos::from_secs(*seconds)));
-        Limit {
+        RateLimit {
             windows: each.collect::<Result<_, _>>().unwrap(),
             algorithm: self.algorithm,
             throttle: ThrottleMode::Hard,
@@ -47,7 +47,7 @@ impl Rule {
 
 /// A rule as a gateway has it.
 struct Place {
-    limit: Arc<Limit>,
+    limit: Arc<RateLimit>,
     plan: Arc<SharingPlan>,
     registered: RegisteredLimit,
 }

@@ -1,13 +1,13 @@
 //! The cost that a response states. In a body it is found while the body passes: in JSON, event streams or JSON lines,
 //! plain or compressed. The body is neither kept nor changed.
 //!
-//! Bounds: for each path a number of [`json::MAX_NUMBER_BYTES`] bytes; for decompressors see [`unpack`].
+//! Bounds: for each path a number of [`number_finder::MAX_NUMBER_BYTES`] bytes; for decompressors see [`unpacker`].
 
-mod events;
-mod json;
-mod skip;
+mod body_text;
+mod container_skip;
+mod number_finder;
 mod units;
-mod unpack;
+mod unpacker;
 
 #[cfg(test)]
 mod tests;
@@ -16,40 +16,44 @@ use http::HeaderName;
 
 use crate::http::head::Lookup;
 
-pub use json::JsonPath;
+pub use number_finder::JsonPath;
 pub use units::{parse_units, parse_units_from};
 
-use events::BodyText;
-use unpack::{OpenedBody, Unpacker};
+use body_text::BodyText;
+use unpacker::{OpenedBody, Unpacker};
 
 /// A cost that a body states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredCost {
     /// The last number at the path, in units, rounded up.
     pub units: u32,
-    /// Whether no later number can follow: the body was read to its end. False for content types whose bodies may
+    /// Whether no later number can follow, because the body was read to its end. False for content types whose bodies may
     /// repeat numbers of the request.
-    pub exact: bool,
+    pub is_exact: bool,
 }
 
 /// Reads the body of one response, and looks for costs in it.
 #[derive(Debug)]
-pub struct Meter {
+pub struct CostMeter {
+    /// The paths, each once.
     paths: Vec<JsonPath>,
     input: MeterInput,
     /// Whether the body has ended and was not cut off.
     is_complete: bool,
 }
 
+/// The body, as far as it was read.
 #[derive(Debug)]
 enum MeterInput {
+    /// A body without a content coding.
     Plain(BodyText),
+    /// A compressed body.
     Packed(Box<Unpacker>),
     /// The coding is unknown, the bytes do not match it, or they exceed a bound. Holds the number of each path so far.
     Unreadable(Vec<Option<u32>>),
 }
 
-impl Meter {
+impl CostMeter {
     /// Makes a meter for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` stands for the
     /// client: decompressors are shared out between owners.
     pub fn new<'a>(
@@ -57,7 +61,7 @@ impl Meter {
         codings: impl Iterator<Item = &'a [u8]>,
         content_type: Option<&[u8]>,
         owner: u128,
-    ) -> Meter {
+    ) -> CostMeter {
         let mut distinct: Vec<JsonPath> = Vec::new();
         for path in paths {
             if !distinct.contains(path) {
@@ -65,8 +69,8 @@ impl Meter {
             }
         }
         let text = BodyText::new(&distinct, content_type);
-        Meter {
-            input: match unpack::open_body(codings, text, owner) {
+        CostMeter {
+            input: match unpacker::open_body(codings, text, owner) {
                 Ok(OpenedBody::Packed(unpacker)) => MeterInput::Packed(unpacker),
                 Ok(OpenedBody::Plain(text)) => MeterInput::Plain(text),
                 Err(_) => MeterInput::Unreadable(vec![None; distinct.len()]),
@@ -99,7 +103,7 @@ impl Meter {
         }
     }
 
-    /// The last number at `path` so far. None without a number there.
+    /// The last number at `path` so far; `None` without a number there.
     pub fn measured(&self, path: &JsonPath) -> Option<MeasuredCost> {
         let index = self.paths.iter().position(|own| own == path)?;
         let read_text = |text: &BodyText| {
@@ -113,7 +117,7 @@ impl Meter {
         };
         Some(MeasuredCost {
             units: units?,
-            exact: self.is_complete && is_certain,
+            is_exact: self.is_complete && is_certain,
         })
     }
 }

@@ -19,9 +19,9 @@ fn path(text: &str) -> JsonPath {
     text.split('.').map(String::from).collect::<Vec<_>>().into()
 }
 
-fn meter(at: &JsonPath, codings: &[&str], content_type: &str) -> Meter {
+fn meter(at: &JsonPath, codings: &[&str], content_type: &str) -> CostMeter {
     let codings = codings.iter().map(|coding| coding.as_bytes());
-    Meter::new([at].into_iter(), codings, Some(content_type.as_bytes()), 0)
+    CostMeter::new([at].into_iter(), codings, Some(content_type.as_bytes()), 0)
 }
 
 /// What is found in a body that comes in pieces of `step` bytes.
@@ -127,7 +127,10 @@ fn documents() {
         "}]".repeat(500)
     );
     check("c", &deep, 7);
-    let long = format!("{{\"c\":{}}}", "0".repeat(json::MAX_NUMBER_BYTES + 1));
+    let long = format!(
+        "{{\"c\":{}}}",
+        "0".repeat(number_finder::MAX_NUMBER_BYTES + 1)
+    );
     check("c", &long, None);
 }
 
@@ -191,7 +194,9 @@ fn a_number_is_exact_only_where_nothing_was_cut() {
         let mut meter = meter(&at, &[], "application/json");
         meter.feed(body.as_bytes());
         meter.finish(whole);
-        meter.measured(&at).map(|found| (found.units, found.exact))
+        meter
+            .measured(&at)
+            .map(|found| (found.units, found.is_exact))
     };
     assert_eq!(exact("{\"c\":50}", true), Some((50, true)));
     assert_eq!(exact("{\"c\":50}", false), Some((50, false)));
@@ -245,7 +250,7 @@ fn numbers_of_other_types_are_not_sure() {
         };
         let found = read(&path("c"), &[], content_type, body.as_bytes(), 100);
         assert_eq!(
-            found.map(|found| (found.units, found.exact)),
+            found.map(|found| (found.units, found.is_exact)),
             Some((3, exact)),
             "{content_type}"
         );
@@ -399,14 +404,14 @@ proptest! {
             _ => format!("[{},{}]", text(&first), text(&second)),
         };
         let bytes = packed(coding, body.as_bytes());
-        let mut meter = Meter::new(paths.iter(), [coding.as_bytes()].into_iter(), Some(JSON.as_bytes()), 0);
+        let mut meter = CostMeter::new(paths.iter(), [coding.as_bytes()].into_iter(), Some(JSON.as_bytes()), 0);
         bytes.chunks(step).for_each(|piece| meter.feed(piece));
         meter.finish(true);
         for path in &paths {
             let expected = at(&second, path).or(at(&first, path));
             let found = meter.measured(path);
             prop_assert_eq!(found.map(|found| found.units), expected, "{:?} of {}", path, body);
-            prop_assert!(found.is_none_or(|found| found.exact));
+            prop_assert!(found.is_none_or(|found| found.is_exact));
         }
     }
 

@@ -1,12 +1,12 @@
 //! Numbers of units as texts state them: in header fields, and in JSON as numbers or strings.
 
-/// Parses a number of units as `f64` does (`1e3`), rounded up; large numbers saturate. None for NaN, for a negative
-/// number and for other texts.
+/// Parses a number of units as `f64` does (`1e3`), rounded up; large numbers saturate. `None` for NaN, for a
+/// negative number and for other texts.
 pub fn parse_units(text: &[u8]) -> Option<u32> {
     parse_units_from(0.0, text)
 }
 
-/// Parses a number of units as [`parse_units`] does. None for numbers below `min`.
+/// Parses a number of units as [`parse_units`] does. `None` for numbers below `min`.
 pub fn parse_units_from(min: f64, text: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let number: f64 = text.parse().ok()?;

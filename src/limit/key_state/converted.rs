@@ -1,17 +1,17 @@
 //! Conversion of states when a limit changes: what was counted under the old limit counts under the new one. A
 //! conversion never forgives units.
 
-use super::super::{Algorithm, Limit, gcra, lending, sliding_log};
+use super::super::{Algorithm, RateLimit, gcra, lending, sliding_log};
 use super::KeyState;
 use crate::base::clock::Nanos;
 
 impl KeyState<'_> {
     /// Fills this fresh state with the counts of `old`, a state of another shape. No window counts less than `old`
     /// would, unless it is full. A log passes its stamps on to a log. From other shapes, everything that counts in some
-    /// window counts from `now` on. The state must have `Limit::max_words`.
+    /// window counts from `now` on. The state must have `RateLimit::max_words`.
     pub fn convert_from(&mut self, old: &KeyState<'_>, now: Nanos) {
         let mut counted = 0;
-        let is_log = |limit: &Limit| limit.algorithm == Algorithm::SlidingLog;
+        let is_log = |limit: &RateLimit| limit.algorithm == Algorithm::SlidingLog;
         if is_log(self.limit) && is_log(old.limit) {
             let state = &mut self.words[self.limit.head_words()..];
             sliding_log::convert(
@@ -35,8 +35,8 @@ impl KeyState<'_> {
         }
         if self.limit.throttle.is_elastic() && old.limit.throttle.is_elastic() {
             let at = self.limit.pending_words();
-            self.words[at..at + lending::WORDS]
-                .copy_from_slice(&old.lent_words()[..lending::WORDS]);
+            self.words[at..at + lending::STATE_WORDS]
+                .copy_from_slice(&old.lent_words()[..lending::STATE_WORDS]);
         }
         match self.limit.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
@@ -45,7 +45,12 @@ impl KeyState<'_> {
                     // More than the limit admits would make the key wait for longer than any window.
                     let counted = counted.min(self.limit.unit_bounds(rate, 1).1);
                     let interval = rate.interval(1);
-                    gcra::add_units(&mut state[index * gcra::WORDS..], now, interval, counted);
+                    gcra::add_units(
+                        &mut state[index * gcra::WORDS_PER_WINDOW..],
+                        now,
+                        interval,
+                        counted,
+                    );
                 }
             }
             _ => self.count_units(now, counted, 1),

@@ -38,8 +38,8 @@ impl KeyState<'_> {
         let is_valid = |ring: BucketRing, at: usize| ring.is_valid(&self.algorithm_words()[at..]);
         match limit.algorithm {
             Algorithm::SlidingWindow => rates
-                .map(|(index, rate)| (index, sliding_window::ring(rate.bucket())))
-                .all(|(index, ring)| is_valid(ring, index * ring.words())),
+                .map(|(index, rate)| (index, sliding_window::ring(rate.bucket_length())))
+                .all(|(index, ring)| is_valid(ring, index * ring.word_count())),
             Algorithm::MultiLevel => {
                 multi_level::rings(limit).all(|(offset, ring)| is_valid(ring, offset))
             }

@@ -10,8 +10,8 @@
 //!
 //! Probes begin at the same wall time on all gateways, because one alone cannot drain a queue that all feed.
 
+use super::control_step::CONTROL_STEP;
 use super::latencies::{LatencyCounts, LatencyPool};
-use super::step::CONTROL_STEP;
 use crate::base::clock::Nanos;
 
 /// The time from the beginning of a probe to that of the next.
@@ -43,9 +43,9 @@ const DOWNWARD_GAIN: f64 = 0.05;
 /// b and the probe that measures it.
 #[derive(Debug)]
 pub(crate) struct Baseline {
-    /// Until when the baseline follows every median. None before the first one.
+    /// The time until which the baseline follows every median; `None` before the first median.
     follows_until: Option<Nanos>,
-    /// The baseline in nanoseconds. None before the first median.
+    /// The baseline in nanoseconds; `None` before the first median.
     base: Option<f64>,
     /// The samples of recent probes.
     pool: LatencyPool,
@@ -56,6 +56,7 @@ pub(crate) struct Baseline {
 #[derive(Debug)]
 struct Probe {
     began_at: Nanos,
+    /// The factor by which this probe is longer: see [`probe_stretch`].
     stretch: u64,
     /// The mean of open requests before the probe.
     open_before: f64,
@@ -63,6 +64,7 @@ struct Probe {
     open_sum: f64,
     /// The number of steps after draining.
     measured_steps: f64,
+    /// The latencies after draining.
     samples: LatencyPool,
 }
 
@@ -70,7 +72,7 @@ struct Probe {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeStep<'a> {
     pub(crate) now: Nanos,
-    /// Time since the Unix epoch, by which all gateways begin their probes together.
+    /// The time since the Unix epoch, by which all gateways begin their probes together.
     pub(crate) wall: Nanos,
     /// Latencies of the step, without the differences between kinds.
     pub(crate) latencies: &'a LatencyCounts,
@@ -92,7 +94,7 @@ impl Baseline {
         }
     }
 
-    /// The baseline in nanoseconds. None before the first samples.
+    /// The baseline in nanoseconds; `None` before the first samples.
     pub(crate) fn get(&self) -> Option<f64> {
         self.base
     }
@@ -146,7 +148,7 @@ impl Baseline {
     }
 }
 
-/// The factor by which probes are longer where the baseline is `base` ns.
+/// The factor by which probes are longer where the baseline is `base`, in nanoseconds.
 fn probe_stretch(base: f64) -> u64 {
     let times = BASELINES_PER_DRAIN * base / DRAIN_TIME.0 as f64;
     (times.ceil() as u64)

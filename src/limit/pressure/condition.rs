@@ -8,7 +8,7 @@ use super::PressureFigures;
 use crate::base::clock::Nanos;
 use crate::base::suggest::{list_words, nearest_word};
 
-/// The most bounds in one condition; a parsed one keeps all of them.
+/// The largest number of bounds in one condition.
 pub const MAX_BOUNDS: usize = 8;
 
 const LOAD_SIGNAL: &str = "upstream.load";
@@ -20,7 +20,9 @@ const SIGNALS: [&str; 4] = [LOAD_SIGNAL, P50_SIGNAL, P90_SIGNAL, CPU_SIGNAL];
 /// A parsed condition: it holds while every signal is below its bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
+    /// The condition as it was written.
     text: Box<str>,
+    /// 1 to [`MAX_BOUNDS`] bounds.
     bounds: Vec<SignalBound>,
 }
 
@@ -123,7 +125,7 @@ impl Condition {
         }
     }
 
-    /// As it was written.
+    /// The condition as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -148,6 +150,7 @@ impl Condition {
 /// The share of a bound, just below it, in which the headroom falls from 1 to 0.
 const NEAR_SHARE: f64 = 0.2;
 
+/// The headroom of one bound; 0 where the value is not known.
 fn headroom_below(value: Option<f64>, bound: f64) -> f64 {
     let headroom = value.map_or(0.0, |value| (bound - value) / (NEAR_SHARE * bound));
     // A NaN fails the comparison, so it counts as above any bound.
@@ -171,8 +174,8 @@ fn parse_bound(signal: &str, value: &str) -> Option<SignalBound> {
     match signal {
         LOAD_SIGNAL => parse_share(value).map(SignalBound::Load),
         CPU_SIGNAL => parse_share(value).map(SignalBound::Cpu),
-        P50_SIGNAL => parse_span(value).map(SignalBound::P50),
-        P90_SIGNAL => parse_span(value).map(SignalBound::P90),
+        P50_SIGNAL => parse_duration(value).map(SignalBound::P50),
+        P90_SIGNAL => parse_duration(value).map(SignalBound::P90),
         _ => None,
     }
 }
@@ -193,8 +196,8 @@ fn parse_share(text: &str) -> Option<f64> {
     (share > 0.0 && share <= 1.0).then_some(share)
 }
 
-/// Parses a span such as `200ms`, from a nanosecond to an hour.
-fn parse_span(text: &str) -> Option<Nanos> {
+/// Parses a duration such as `200ms`, from a nanosecond to an hour.
+fn parse_duration(text: &str) -> Option<Nanos> {
     let units = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     let (count, unit) = units
         .iter()
@@ -207,9 +210,11 @@ fn parse_span(text: &str) -> Option<Nanos> {
 
 /// Parses digits with at most one point among them; unlike `f64`'s parser it takes no sign, exponent or `inf`.
 fn parse_number(text: &str) -> Option<f64> {
-    let plain = text.starts_with(|c: char| c.is_ascii_digit())
-        && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    text.parse().ok().filter(|_| plain)
+    let has_only_digits = text.starts_with(|first: char| first.is_ascii_digit())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    text.parse().ok().filter(|_| has_only_digits)
 }
 
 /// Iterates over words and runs of comparison signs, each with its offset in bytes.
@@ -244,11 +249,11 @@ impl<'t> Iterator for ConditionWords<'t> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Factor, RequestClass};
+    use super::super::{LendingFactor, RequestClass};
     use super::*;
 
     const IDLE: PressureFigures = PressureFigures {
-        factor: Factor::ONE,
+        factor: LendingFactor::ONE,
         load: 0.2,
         limit: 20.0,
         open: 4,

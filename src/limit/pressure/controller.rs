@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::baseline::{Baseline, ProbeStep};
 use super::capacity::Capacity;
-use super::class::RequestClass;
-use super::elastic::{ElasticFactor, Observation};
-use super::kinds::{KindOffsets, StepSamples};
+use super::control_step::{GatewayLoad, StepContext};
+use super::elastic_factor::{ElasticFactor, Observation};
 use super::latencies::LatencyPool;
-use super::level::{self, Level};
-use super::reported::{ReportedLoad, Trust};
-use super::slots::Pressure;
-use super::step::{GatewayLoad, StepContext};
+use super::reported_load::{ReportedLoad, Trust};
+use super::request_class::RequestClass;
+use super::request_kinds::{KindOffsets, StepSamples};
+use super::shed_level::{self, ShedLevel};
+use super::upstream_pressure::Pressure;
 use crate::base::clock::Nanos;
 
 /// The weight of samples that a pool holds at most: quantiles are read from it.
@@ -43,10 +43,10 @@ const MIN_BUSY_CPU: f64 = 0.9;
 /// The part of its bound that a class keeps while it yields to a probe.
 const SQUEEZED_SHARE: f64 = 0.3;
 
-/// How an upstream is steered.
+/// The settings by which an upstream is steered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The most open requests, whatever their class and whatever latency says. At least 1.
+    /// The largest number of open requests, whatever their class and whatever latency says. At least 1.
     pub max_open: u32,
     /// The highest elastic factor, at least 1: the largest ratio of a limit's `at_most` to its base rate.
     pub max_factor: f64,
@@ -67,14 +67,15 @@ pub struct Controller {
     baseline: Baseline,
     capacity: Capacity,
     elastic: ElasticFactor,
-    level: Level,
+    level: ShedLevel,
     reported: ReportedLoad,
-    /// Open requests, smoothed.
+    /// The number of open requests, smoothed over 2 s.
     open: f64,
-    /// Failed requests; old ones fade as the pool of latencies does.
+    /// The number of failed requests; old ones fade as the pool of latencies does.
     failed: f64,
     /// Whether the last step found no queue.
     is_quiet: bool,
+    /// The time of the last step with samples.
     last_sample: Nanos,
 }
 
@@ -86,12 +87,13 @@ struct TrafficMeasures {
     has_signal: bool,
     /// The share of their weight that older samples keep.
     kept_share: f64,
-    /// The ratio of the median to the baseline. None with too few samples, or while the gateway itself is busy.
+    /// The ratio of the median to the baseline; `None` with too few samples, or while the gateway itself is busy.
     slowness: Option<f64>,
 }
 
 /// What a step publishes beside the state of the controller's parts.
 struct StepResult {
+    /// u: the load of the upstream.
     load: f64,
     /// Whether a probe is under way.
     is_probing: bool,
@@ -115,7 +117,7 @@ impl Controller {
             baseline: Baseline::new(),
             capacity: Capacity::new(f64::from(gateways.max(1)), max_open),
             elastic: ElasticFactor::new(),
-            level: Level::new(),
+            level: ShedLevel::new(),
             reported: ReportedLoad::default(),
             open: 0.0,
             failed: 0.0,
@@ -267,6 +269,7 @@ impl Controller {
         .fold(observed, f64::max)
     }
 
+    /// Publishes the figures and bounds of a step.
     fn publish(&self, result: &StepResult) {
         let (limit, level) = (self.capacity.limit(), self.level.get());
         let published = &self.pressure.published;
@@ -274,7 +277,7 @@ impl Controller {
         published.level.set(level);
         published.limit.set(limit);
         published.load.set(result.load);
-        let lent = (self.elastic.factor() - 1.0) * level::lending_share(level);
+        let lent = (self.elastic.factor() - 1.0) * shed_level::lending_share(level);
         published.factor.set(1.0 + lent);
         let measured = |share| result.p50.map(|_| self.measured.quantile(share));
         published.p50.set(measured(0.5));
@@ -295,7 +298,7 @@ impl Controller {
         let max_open = f64::from(self.settings.max_open);
         let published = &self.pressure.published;
         for class in RequestClass::ALL {
-            let bound = level::class_bound(class, limit, level);
+            let bound = shed_level::class_bound(class, limit, level);
             let bound = if is_probing && self.level.may_yield_to_probe(class) {
                 SQUEEZED_SHARE * bound
             } else if self.level.may_refuse(class) {
@@ -307,13 +310,13 @@ impl Controller {
                 .store(whole_requests(bound.min(max_open)), Relaxed);
         }
         let squeeze = if is_probing { SQUEEZED_SHARE } else { 1.0 };
-        let lending = squeeze * level::lending_bound(limit, level);
+        let lending = squeeze * shed_level::lending_bound(limit, level);
         published
             .lending_bound
             .store(whole_requests(lending.min(max_open)), Relaxed);
         published
             .crowd_size
-            .store(whole_requests(level::crowd_size(limit)), Relaxed);
+            .store(whole_requests(shed_level::crowd_size(limit)), Relaxed);
     }
 }
 

@@ -14,12 +14,13 @@ const BITS_PER_DOUBLING: u32 = 4;
 const MIN_POWER: u32 = 14;
 /// The doublings between the shortest and the longest latency that are told apart.
 const DOUBLINGS: u32 = 23;
-/// The buckets of all doublings.
+/// The number of buckets of all doublings.
 pub(crate) const BUCKETS: usize = (DOUBLINGS << BITS_PER_DOUBLING) as usize;
 
 /// The number of samples in each bucket.
 pub(crate) type LatencyCounts = [f32; BUCKETS];
 
+/// The index of the bucket for a latency.
 fn bucket_index(latency: Nanos) -> usize {
     let power = latency.0.max(1).ilog2();
     if power < MIN_POWER {
@@ -52,6 +53,7 @@ impl LatencyRecorder {
         }
     }
 
+    /// Records one latency.
     pub(crate) fn record(&self, latency: Nanos) {
         self.counts[bucket_index(latency)].fetch_add(1, Relaxed);
         if !self.has_samples.load(Relaxed) {
@@ -116,6 +118,7 @@ impl LatencyPool {
         &self.counts
     }
 
+    /// Removes all samples.
     pub(crate) fn clear(&mut self) {
         *self = LatencyPool::new(self.target_weight);
     }

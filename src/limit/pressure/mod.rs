@@ -8,11 +8,11 @@
 //! |---|---|---|
 //! | L | open requests that are served without a standing queue | `capacity.rs`, after Netflix' Gradient2 |
 //! | b | the latency without a queue, asked for by a gentle probe | `baseline.rs`, after Envoy's gradient controller |
-//! | u | the load: the highest of open / L, 2 (r / b - 1), what the upstream reports, the gateway's own | `controller.rs`, `reported.rs` |
-//! | m | the elastic factor: each elastic limit lends m - 1 times its rate | `elastic.rs` |
-//! | x | the level: which classes are cut, and how much of them | `level.rs`, after DAGOR and Cinnamon |
+//! | u | the load: the highest of open / L, 2 (r / b - 1), what the upstream reports, the gateway's own | `controller.rs`, `reported_load.rs` |
+//! | m | the elastic factor: each elastic limit lends m - 1 times its rate | `elastic_factor.rs` |
+//! | x | the level: which classes are cut, and how much of them | `shed_level.rs`, after DAGOR and Cinnamon |
 //!
-//! r is the median of recent latencies to the first byte, without the differences between routes (`kinds.rs`). Each
+//! r is the median of recent latencies to the first byte, without the differences between routes (`request_kinds.rs`). Each
 //! step computes:
 //!
 //! ```text
@@ -45,28 +45,28 @@
 
 mod baseline;
 mod capacity;
-mod class;
 pub mod condition;
 mod controller;
-mod elastic;
-mod figures;
-mod kinds;
+mod elastic_factor;
 mod latencies;
-mod level;
-pub mod report;
-mod reported;
-mod slots;
+pub mod orca_report;
+mod pressure_figures;
+mod reported_load;
+mod request_class;
+mod request_kinds;
+mod shed_level;
+mod upstream_pressure;
 
-mod step;
+mod control_step;
 
-pub use class::RequestClass;
 pub use condition::Condition;
 pub use controller::{Controller, Settings};
-pub use elastic::Factor;
-pub use figures::PressureFigures;
-pub use kinds::RequestKind;
-pub use report::{OrcaReport, Utilisation};
-pub use reported::Trust;
-pub use slots::{Pressure, Shed, UpstreamSlot};
+pub use elastic_factor::LendingFactor;
+pub use orca_report::{OrcaReport, Utilisation};
+pub use pressure_figures::PressureFigures;
+pub use reported_load::Trust;
+pub use request_class::RequestClass;
+pub use request_kinds::RequestKind;
+pub use upstream_pressure::{Pressure, Shed, UpstreamSlot};
 
-pub use step::{CONTROL_STEP, GatewayLoad, StepContext};
+pub use control_step::{CONTROL_STEP, GatewayLoad, StepContext};

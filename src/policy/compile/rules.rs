@@ -13,8 +13,8 @@ use super::store;
 use crate::base::clock::Nanos;
 use crate::identity::embedded_ipv4::untranslated_network;
 use crate::limit::{
-    Algorithm, Concurrency, CountMode, Disclose, Identity, Limit, Rule, RuleLimit, ThrottleMode,
-    header_texts,
+    Algorithm, Concurrency, CountMode, Disclose, Identity, RateLimit, Rule, RuleLimit,
+    ThrottleMode, header_texts,
 };
 use crate::route::{OwnResponseRules, Route, RouteReads};
 use crate::upstream;
@@ -206,7 +206,7 @@ fn compile_throttle(limit: &LimitConfig) -> ThrottleMode {
     }
 }
 
-fn compile_rate_limit(gateway: &GatewayConfig, limit: &LimitConfig, reserves: bool) -> Limit {
+fn compile_rate_limit(gateway: &GatewayConfig, limit: &LimitConfig, reserves: bool) -> RateLimit {
     let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
     windows.sort_by_key(|rate| rate.window());
     let throttle = compile_throttle(limit);
@@ -215,7 +215,7 @@ fn compile_rate_limit(gateway: &GatewayConfig, limit: &LimitConfig, reserves: bo
     // `check` has made sure that this fits 32 bits.
     let max_units = throttle.ceiling(quota).saturating_mul(max_multiply);
     let algorithm = compile_algorithm(limit, quota, max_units);
-    Limit {
+    RateLimit {
         windows,
         algorithm,
         throttle,

@@ -53,7 +53,7 @@ section! {
 
 word_fields! {
     /// A field that says which server is next, unless an identity decides.
-    pub struct BalanceWordField: Balance =
+    pub struct BalanceWordField: BalanceMethod =
         "round_robin" => BalanceMethod::RoundRobin, "least_requests" => BalanceMethod::LeastRequests;
     /// A field with an identity that may choose a server. An email address is none, because it is in the body.
     pub struct HashKeyField: Identity =

@@ -64,11 +64,11 @@ fn read_units(reserve: &Reserve, fields: &Fields, body: &[u8], is_whole: bool) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Identity, Limit, LimitName, Reserve};
+    use crate::limit::{Identity, LimitName, RateLimit, Reserve};
 
     fn rule(source: ReserveSource) -> Arc<Rule> {
         let name = LimitName::new("units").unwrap();
-        let limit = Limit::hard("1000/h".parse().unwrap());
+        let limit = RateLimit::hard("1000/h".parse().unwrap());
         let mut rule = Rule::new(name, 0, &[Identity::Ip], limit);
         rule.reserve = Some(Reserve {
             source: Some(source),

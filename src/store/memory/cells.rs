@@ -9,7 +9,7 @@ use super::arena::{Arena, BlockId};
 use super::bucket_table::{BUCKET_ENTRIES, BucketTable, EntryPosition, KeyBuckets, LockedBuckets};
 use super::slots::{SlotInfo, Slots};
 use crate::base::clock::Nanos;
-use crate::limit::{KeyState, Limit};
+use crate::limit::{KeyState, RateLimit};
 use crate::store::LimitSlot;
 
 /// Buckets that are searched for fresh cells when the arena is exhausted.
@@ -35,7 +35,7 @@ pub(super) struct CellOwner<'a> {
     pub(super) key_buckets: KeyBuckets,
     pub(super) slot: LimitSlot,
     pub(super) info: &'a SlotInfo,
-    pub(super) limit: &'a Limit,
+    pub(super) limit: &'a RateLimit,
 }
 
 /// The state of an entry in a snapshot.

@@ -6,7 +6,7 @@ use super::cells::Cells;
 use super::item_cell::{ItemCell, NetworkCell};
 use super::sketch::{Estimate, Sketch, share_rung};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Limit, LimitReading, LimitStanding};
+use crate::limit::{Algorithm, LimitReading, LimitStanding, RateLimit};
 use crate::store::LimitItem;
 
 /// Reservations in the sketch count as settled after this time.
@@ -26,7 +26,7 @@ pub(super) fn refuse(
         let last_index = item.limit.windows.len().saturating_sub(1);
         reading.window = last_index as u8;
         let rate = item.limit.windows.get(last_index);
-        reading.quota = rate.map_or(0, |rate| rate.times(item.scale.multiply));
+        reading.quota = rate.map_or(0, |rate| rate.quota_times(item.scale.multiply));
         reading.remaining = remaining.min(reading.remaining);
         reading.reset = wait;
     }
@@ -91,7 +91,7 @@ pub(super) fn add_cell_units(
             let wait = max_wait(&estimate, others, item.cost, ceiling);
             refuse(reading, item, remaining, wait);
             reading.window = index as u8;
-            reading.quota = rate.times(item.scale.multiply);
+            reading.quota = rate.quota_times(item.scale.multiply);
         } else if reading.standing.admits() {
             if total > base {
                 reading.standing = LimitStanding::Over;
@@ -99,7 +99,7 @@ pub(super) fn add_cell_units(
             if remaining < reading.remaining {
                 reading.remaining = remaining;
                 reading.window = index as u8;
-                reading.quota = rate.times(item.scale.multiply);
+                reading.quota = rate.quota_times(item.scale.multiply);
             }
             if matches!(limit.algorithm, Algorithm::LeakyBucket { .. }) {
                 let queue = rate
@@ -140,7 +140,7 @@ pub(super) fn add_network_units(
 /// Counts `cost` units in every window of a limit; windows of the same rung are charged once.
 pub(super) fn charge_windows(
     sketch: &Sketch,
-    limit: &Limit,
+    limit: &RateLimit,
     now: Nanos,
     sketch_hash: u64,
     cost: u32,
@@ -155,7 +155,7 @@ pub(super) fn charge_windows(
 }
 
 /// The windows in which the sketch counts for a limit.
-pub(super) fn sketch_windows(limit: &Limit) -> impl Iterator<Item = Nanos> {
+pub(super) fn sketch_windows(limit: &RateLimit) -> impl Iterator<Item = Nanos> {
     limit
         .windows
         .iter()
@@ -163,13 +163,13 @@ pub(super) fn sketch_windows(limit: &Limit) -> impl Iterator<Item = Nanos> {
 }
 
 /// The longest of [`sketch_windows`], in which networks are counted.
-pub(super) fn longest_sketch_window(limit: &Limit) -> Nanos {
+pub(super) fn longest_sketch_window(limit: &RateLimit) -> Nanos {
     sketch_window(limit, limit.longest_window())
 }
 
 /// The window in which the sketch counts for a window of a limit. A reservation counts while it is open, however short the
 /// limit's window is.
-fn sketch_window(limit: &Limit, window: Nanos) -> Nanos {
+fn sketch_window(limit: &RateLimit, window: Nanos) -> Nanos {
     if limit.reserves {
         window.max(MAX_RESERVATION_TIME)
     } else {

@@ -6,7 +6,7 @@
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::{StateKind, WindowSpec};
-use crate::limit::{Limit, LimitSpec, Rate, Scale};
+use crate::limit::{LimitSpec, Rate, RateLimit, Scale};
 use crate::store::ParentNetwork;
 use crate::store::shared::call::{CallPart, CounterName};
 
@@ -33,7 +33,7 @@ pub(super) enum NetworkRoom {
 /// The parts of a shared store's call for the networks around a key; the caller sets their cost. `limit_hash` is the
 /// limit's [`SharingPlan::hash`](crate::store::shared::sharing_plan::SharingPlan::hash).
 pub fn call_parts(
-    limit: &Limit,
+    limit: &RateLimit,
     scale: Scale,
     parents: &[ParentNetwork],
     limit_hash: u64,
@@ -80,8 +80,11 @@ impl NetworkBudget {
     }
 
     /// The budget of a network in the window of `rate`, which is the limit's longest: `factor` times the units of a key.
-    pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> NetworkBudget {
-        let (quota, (_, ceiling)) = (rate.times(multiply), limit.unit_bounds(rate, multiply));
+    pub(super) fn new(limit: &RateLimit, rate: &Rate, multiply: u32, factor: u32) -> NetworkBudget {
+        let (quota, (_, ceiling)) = (
+            rate.quota_times(multiply),
+            limit.unit_bounds(rate, multiply),
+        );
         let lent = limit.throttle.max_lent(quota);
         // A burst is not refilled any faster, but units added or lent in a window are. The network gets only one key's
         // loan, because loans are spare capacity, and not for the client with the most addresses.
@@ -149,7 +152,7 @@ mod tests {
     fn bursts_fill_and_waits_are_exact() {
         for (rate, factor) in [("7/s", 1), ("5/m", 4), ("3/h", 256), ("1000000000/s", 256)] {
             let rate = rate.parse().unwrap();
-            let budget = NetworkBudget::new(&Limit::hard(rate), &rate, 1, factor);
+            let budget = NetworkBudget::new(&RateLimit::hard(rate), &rate, 1, factor);
             let now = Nanos::from_secs(86_400);
             let mut arrival = 0;
             for left in (0..budget.burst_units.min(1_000)).rev() {

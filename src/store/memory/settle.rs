@@ -12,7 +12,7 @@ use super::hedge::{self, MAX_RESERVATION_TIME};
 use super::networks::NetworkBudget;
 use super::sketch::Sketch;
 use crate::base::clock::Nanos;
-use crate::limit::Limit;
+use crate::limit::RateLimit;
 use crate::store::{LimitItem, LimitSlot};
 
 /// Settles the reservation of an item, as [`super::MemoryStore::settle`] describes.
@@ -91,7 +91,7 @@ fn settle_in_cell(
     let Some(info) = cells.slots.get(slot) else {
         return used_units;
     };
-    let current: Arc<Limit>;
+    let current: Arc<RateLimit>;
     let limit = if slot == owner.slot {
         owner.limit
     } else {

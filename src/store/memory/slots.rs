@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use siphasher::sip::SipHasher13;
 
 use super::settings::{Error, MAX_LIMITS};
-use crate::limit::{Limit, StateShape};
+use crate::limit::{RateLimit, StateShape};
 use crate::store::{LimitSlot, RegisteredLimit};
 
 /// Slots of a chunk. Chunks are allocated one by one, when their first slot is used.
@@ -24,7 +24,7 @@ pub(super) struct SlotInfo {
     seed: AtomicU64,
     scope_number: AtomicU32,
     is_inline: AtomicBool,
-    limit: RwLock<Arc<Limit>>,
+    limit: RwLock<Arc<RateLimit>>,
 }
 
 impl SlotInfo {
@@ -47,7 +47,7 @@ impl SlotInfo {
     }
 
     /// The limit as last registered.
-    pub(super) fn limit(&self) -> Arc<Limit> {
+    pub(super) fn limit(&self) -> Arc<RateLimit> {
         Arc::clone(&self.limit.read())
     }
 }
@@ -111,7 +111,7 @@ impl Slots {
     pub(super) fn register(
         &self,
         scope: &str,
-        limit: &Limit,
+        limit: &RateLimit,
         used_slots: impl FnOnce() -> Vec<bool>,
     ) -> Result<RegisteredLimit, Error> {
         // Where states live must not change while cells exist, so it is part of the shape.
@@ -154,7 +154,7 @@ impl Slots {
     pub(super) fn register_saved(
         &self,
         scope: &str,
-        limit: &Limit,
+        limit: &RateLimit,
         used_slots: impl FnOnce() -> Vec<bool>,
     ) -> Option<RegisteredLimit> {
         let (shape, is_inline) = (limit.shape(), limit.is_inline());
@@ -177,7 +177,7 @@ impl Slots {
         scope.map(|(name, _)| name.clone())
     }
 
-    fn set_info(&self, slot: LimitSlot, scope: &str, scope_number: u32, limit: &Limit) {
+    fn set_info(&self, slot: LimitSlot, scope: &str, scope_number: u32, limit: &RateLimit) {
         let mut hasher = SipHasher13::new();
         hasher.write(scope.as_bytes());
         let index = usize::from(slot.0);
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn slots_are_given_again_when_nobody_has_them() {
         let slots = Slots::new();
-        let limit = Limit::hard("5/m".parse().unwrap());
+        let limit = RateLimit::hard("5/m".parse().unwrap());
         let none = || vec![false; Slots::MAX_COUNT];
         let held: Vec<RegisteredLimit> = (0..10)
             .map(|n| slots.register(&format!("held{n}"), &limit, none).unwrap())

@@ -14,7 +14,7 @@ use super::settings::{Error, Settings};
 use super::sketch::Sketch;
 use super::{hedge, settle};
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, Limit, LimitReading};
+use crate::limit::{Fingerprint, LimitReading, RateLimit};
 use crate::store::{LimitItem, LimitSlot, RegisteredLimit, Taking};
 
 /// How full an in-memory store is.
@@ -68,7 +68,7 @@ impl MemoryStore {
     /// # Errors
     ///
     /// When all 65,536 slots are in use.
-    pub fn register(&self, scope: &str, limit: &Limit) -> Result<RegisteredLimit, Error> {
+    pub fn register(&self, scope: &str, limit: &RateLimit) -> Result<RegisteredLimit, Error> {
         for window in hedge::sketch_windows(limit) {
             self.sketch.add_rung(window);
         }
@@ -80,7 +80,7 @@ impl MemoryStore {
     #[inline]
     pub fn cell_place(
         &self,
-        limit: &Limit,
+        limit: &RateLimit,
         slot: LimitSlot,
         key: Fingerprint,
         multiply: u32,
@@ -109,7 +109,7 @@ impl MemoryStore {
     }
 
     /// Whether the overflow sketch may affect decisions about this limit.
-    pub fn is_hedged(&self, limit: &Limit, now: Nanos) -> bool {
+    pub fn is_hedged(&self, limit: &RateLimit, now: Nanos) -> bool {
         self.sketch.is_active(now, hedge::sketch_windows(limit))
     }
 

@@ -10,15 +10,15 @@ use super::cells::Cells;
 use super::{Error, MemoryStore, Settings, bucket_table};
 use crate::base::clock::Nanos;
 use crate::limit::{
-    Algorithm, Fingerprint, Limit, LimitReading, LimitStanding, Scale, ThrottleMode,
+    Algorithm, Fingerprint, LimitReading, LimitStanding, RateLimit, Scale, ThrottleMode,
 };
 use crate::store::{LimitItem, LimitSlot, ParentNetwork, Taking};
 
 const START: Nanos = Nanos::from_secs(100_000);
 
-fn limit(rates: &str, algorithm: Algorithm) -> Limit {
+fn limit(rates: &str, algorithm: Algorithm) -> RateLimit {
     let windows = rates.split(',').map(|rate| rate.parse().unwrap()).collect();
-    Limit {
+    RateLimit {
         windows,
         algorithm,
         throttle: ThrottleMode::Hard,
@@ -27,11 +27,11 @@ fn limit(rates: &str, algorithm: Algorithm) -> Limit {
     }
 }
 
-fn log(rates: &str) -> Limit {
+fn log(rates: &str) -> RateLimit {
     limit(rates, Algorithm::SlidingLog)
 }
 
-fn every() -> [Limit; 6] {
+fn every() -> [RateLimit; 6] {
     [
         log("5/m"),
         limit("5/m", Algorithm::SlidingWindow),
@@ -61,7 +61,7 @@ fn key(n: u128) -> Fingerprint {
     )
 }
 
-fn item(limit: &Limit, slot: LimitSlot, n: u128) -> LimitItem<'_> {
+fn item(limit: &RateLimit, slot: LimitSlot, n: u128) -> LimitItem<'_> {
     LimitItem {
         limit,
         slot,
@@ -269,7 +269,7 @@ fn networks_have_budgets_too() {
 
 #[test]
 fn a_network_never_refuses_its_only_client() {
-    let soft = Limit {
+    let soft = RateLimit {
         throttle: ThrottleMode::Soft { percent: 500 },
         ..log("10/m")
     };
@@ -327,7 +327,7 @@ fn slots_last_through_any_number_of_reloads() {
         let rate = crate::limit::Rate::new(5, Nanos::from_secs(reload + 1)).unwrap();
         for route in 0..400 {
             let scope = format!("route{route}");
-            assert!(memory.register(&scope, &Limit::hard(rate)).is_ok());
+            assert!(memory.register(&scope, &RateLimit::hard(rate)).is_ok());
         }
     }
     let other = limit("5/w", Algorithm::Gcra { burst: None });

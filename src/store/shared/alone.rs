@@ -15,7 +15,7 @@ use super::recovery::MAX_REPORTED_COUNTERS;
 use super::shared_item::{SharedItem, SharedItems, window_quota};
 use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
-use crate::limit::{Limit, LimitReading, LimitStanding, OnStoreError, Scale};
+use crate::limit::{LimitReading, LimitStanding, OnStoreError, RateLimit, Scale};
 use crate::store::{LimitItem, Taking};
 
 /// The wait in a refusal by a limit that is `closed` without the store.
@@ -354,7 +354,7 @@ impl Decider {
 
     /// The limit by which each item is decided here; `None` where the limit is open or closed without the store, or admits
     /// nothing.
-    fn share_limits(&self, items: &SharedItems, now: Nanos) -> SmallVec<[Option<Limit>; 4]> {
+    fn share_limits(&self, items: &SharedItems, now: Nanos) -> SmallVec<[Option<RateLimit>; 4]> {
         let limits = items.iter().map(|item| match &item.plan {
             None => Some((*item.limit).clone()),
             Some(plan) if plan.on_store_error == OnStoreError::Local => {
@@ -380,7 +380,12 @@ impl Decider {
     }
 
     /// The limit to which this gateway holds a key while it decides alone; `None` where nothing may pass.
-    fn share_limit(&self, plan: &Arc<SharingPlan>, item: &SharedItem, now: Nanos) -> Option<Limit> {
+    fn share_limit(
+        &self,
+        plan: &Arc<SharingPlan>,
+        item: &SharedItem,
+        now: Nanos,
+    ) -> Option<RateLimit> {
         let longest = plan.store_limit().longest_window();
         let (outage_number, alone_since) = self.breaker.alone_since(longest, now);
         let basis = ShareBasis {
@@ -475,7 +480,7 @@ fn is_open(item: &SharedItem) -> bool {
 /// The items as this gateway counts them, each with the limit of its share. Items without a share are left out.
 fn items_by_share<'a>(
     items: &'a SharedItems,
-    shares: &'a [Option<Limit>],
+    shares: &'a [Option<RateLimit>],
 ) -> SmallVec<[LimitItem<'a>; 4]> {
     let items = items.iter().zip(shares).filter_map(|(item, share)| {
         let limit = share.as_ref()?;

@@ -13,7 +13,7 @@ use super::ledger_entry::{Grant, LedgerEntry};
 use super::pending_call::{CallPurpose, CountedIn, FirstStep, PendingCall, SharedDecision};
 use super::shared_item::{SharedItem, SharedItems, window_quota};
 use crate::base::clock::Nanos;
-use crate::limit::{Limit, LimitReading, LimitStanding, Scale};
+use crate::limit::{LimitReading, LimitStanding, RateLimit, Scale};
 use crate::store::memory::MemoryStore;
 use crate::store::{LimitItem, Taking};
 
@@ -287,7 +287,7 @@ impl Decider {
 }
 
 /// Whether units beyond the rate are in use. Units in hand are granted, but not in use.
-fn exceeds_rate(limit: &Limit, scale: Scale, used_units: &[u32], units_in_hand: u32) -> bool {
+fn exceeds_rate(limit: &RateLimit, scale: Scale, used_units: &[u32], units_in_hand: u32) -> bool {
     let mut windows = limit.windows.iter().zip(used_units);
     windows.any(|(rate, used)| {
         let (base, ceiling) = limit.unit_bounds(rate, scale.multiply);

@@ -10,7 +10,7 @@
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Limit, Rate, Scale, ThrottleMode};
+use crate::limit::{Algorithm, Rate, RateLimit, Scale, ThrottleMode};
 
 /// All gateways notice within this time that a store is away: two beats and their time limit. The last gateway to notice may
 /// use its own units for that much longer, so the others wait before they use an equal part.
@@ -29,7 +29,7 @@ impl LocalShare {
     /// A share. For each window, `used_units` are the units of all gateways by the store's last reply, and `own_units` the
     /// units used by this gateway or granted to it. Missing windows count as unused.
     pub fn new(
-        limit: &Limit,
+        limit: &RateLimit,
         multiply: u32,
         gateway_count: u32,
         replied_at: Nanos,
@@ -62,11 +62,11 @@ impl LocalShare {
     /// The limit that the share allows at `now`, to be used with a multiplier of 1; `None` where a window admits nothing.
     pub fn limit_at(
         &self,
-        limit: &Limit,
+        limit: &RateLimit,
         scale: Scale,
         gateway_count: u32,
         now: Nanos,
-    ) -> Option<Limit> {
+    ) -> Option<RateLimit> {
         let gateway_count = gateway_count.max(1);
         let elapsed = now.since(self.replied_at);
         let mut windows = Vec::with_capacity(limit.windows.len());
@@ -97,7 +97,7 @@ impl LocalShare {
             },
             other => other,
         };
-        Some(Limit {
+        Some(RateLimit {
             windows,
             algorithm,
             throttle,
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn shares_of_all_are_the_limit() {
-        let limit = Limit::hard("100/m".parse().unwrap());
+        let limit = RateLimit::hard("100/m".parse().unwrap());
         let minute = Nanos::from_secs(60);
         let start = Nanos::from_secs(1_000);
         // Of 100 three gateways have used 40, 20 and none.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::sharing_plan::SharingPlan;
-use crate::limit::{Fingerprint, Limit, Scale};
+use crate::limit::{Fingerprint, RateLimit, Scale};
 use crate::store::{LimitItem, LimitSlot, ParentNetwork};
 
 /// One limit's part of one request: an [`LimitItem`] that owns its data.
@@ -15,12 +15,12 @@ pub struct SharedItem {
     /// How the limit is shared; `None` when each gateway counts by itself.
     pub plan: Option<Arc<SharingPlan>>,
     /// The limit by which this gateway counts.
-    pub limit: Arc<Limit>,
+    pub limit: Arc<RateLimit>,
     /// The limit's slot in this gateway's memory.
     pub slot: LimitSlot,
     /// The key that is counted.
     pub key: Fingerprint,
-    /// Units that the request asks for; with [`Limit::reserves`] the units that it reserves.
+    /// Units that the request asks for; with [`RateLimit::reserves`] the units that it reserves.
     pub cost: u32,
     /// The multiplier of the key's plan.
     pub scale: Scale,
@@ -49,7 +49,7 @@ impl SharedItem {
 }
 
 /// The quota of the limit's window with this index; 0 when there is no such window.
-pub(super) fn window_quota(limit: &Limit, window_index: u8, multiply: u32) -> u32 {
+pub(super) fn window_quota(limit: &RateLimit, window_index: u8, multiply: u32) -> u32 {
     let rate = limit.windows.get(usize::from(window_index));
-    rate.map_or(0, |rate| rate.times(multiply))
+    rate.map_or(0, |rate| rate.quota_times(multiply))
 }

@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 
 use super::call::{CallPart, CounterName};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Fingerprint, Limit, OnStoreError, Rate, Scale, Sharing};
+use crate::limit::{Algorithm, Fingerprint, OnStoreError, Rate, RateLimit, Scale, Sharing};
 use crate::store::RegisteredLimit;
 
 /// How units are granted in advance. A gateway uses a granted unit at most `life` after its call, by its own clock. So all
@@ -18,18 +18,18 @@ pub struct LeaseTerms {
     /// How long a granted unit may be used.
     pub life: Nanos,
     /// The limit by which the store counts: with longer windows.
-    pub limit: Limit,
+    pub limit: RateLimit,
 }
 
 impl LeaseTerms {
-    fn new(limit: &Limit) -> Option<LeaseTerms> {
+    fn new(limit: &RateLimit) -> Option<LeaseTerms> {
         let life = limit.lease_life();
         // The clocks of two machines differ in speed, by less than a thousandth.
         let extension = Nanos(life.0 + life.0 / 1_000);
         let windows = limit.windows.iter();
         let windows = windows.map(|rate| Rate::new(rate.quota(), rate.window().after(extension)));
         let windows = windows.collect::<Result<_, _>>().ok()?;
-        let limit = Limit {
+        let limit = RateLimit {
             windows,
             ..limit.clone()
         };
@@ -46,7 +46,7 @@ pub struct SharingPlan {
     /// The hash of the limit's scope and shape, which tells its counters from those of other limits.
     pub hash: u64,
     /// The limit by which this gateway counts.
-    pub limit: Limit,
+    pub limit: RateLimit,
     /// The limit's slot in this gateway's memory, which no other limit gets while the plan exists.
     pub registered: RegisteredLimit,
     /// How units are granted in advance; `None` when each request is a call to the store.
@@ -59,7 +59,7 @@ impl SharingPlan {
     /// The plan of a limit; `None` when it is not shared.
     pub fn new(
         scope: &str,
-        limit: &Limit,
+        limit: &RateLimit,
         registered: &RegisteredLimit,
         sharing: Sharing,
         on_store_error: OnStoreError,
@@ -95,7 +95,7 @@ impl SharingPlan {
     }
 
     /// The limit by which the store counts.
-    pub fn store_limit(&self) -> &Limit {
+    pub fn store_limit(&self) -> &RateLimit {
         self.lease
             .as_ref()
             .map_or(&self.limit, |lease| &lease.limit)
@@ -120,7 +120,11 @@ impl SharingPlan {
 
     /// The most units that one grant may hold: a quarter of a gateway's part of the smallest quota, 1 to 2^20.
     pub fn max_grant_units(&self, multiply: u32, gateway_count: u32) -> u32 {
-        let quotas = self.limit.windows.iter().map(|rate| rate.times(multiply));
+        let quotas = self
+            .limit
+            .windows
+            .iter()
+            .map(|rate| rate.quota_times(multiply));
         let smallest = quotas.min().unwrap_or(1);
         (smallest / gateway_count.saturating_mul(4).max(1)).clamp(1, MAX_GRANT_UNITS)
     }
@@ -138,7 +142,7 @@ mod tests {
             budget_bytes: Settings::MIN_BUDGET_BYTES,
         });
         let memory = memory.unwrap();
-        let limit = Limit::hard("5/m".parse().unwrap());
+        let limit = RateLimit::hard("5/m".parse().unwrap());
         let registered = memory.register("first", &limit).unwrap();
         let (sharing, on_error) = (Sharing::Strict, OnStoreError::Local);
         let plan = SharingPlan::new("first", &limit, &registered, sharing, on_error).unwrap();

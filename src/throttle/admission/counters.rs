@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-use crate::limit::{Limit, Rule, RuleLimit};
+use crate::limit::{RateLimit, Rule, RuleLimit};
 use crate::store::permits::PermitScope;
 use crate::store::shared::sharing_plan::SharingPlan;
 use crate::store::{self, LimitSlot, MemoryStore, Permits, RegisteredLimit, SharedStore};
@@ -42,7 +42,7 @@ pub(super) enum RuleCounter {
 /// pending decision can keep it.
 #[derive(Clone, Debug)]
 pub(super) struct SharedCounter {
-    pub(super) limit: Arc<Limit>,
+    pub(super) limit: Arc<RateLimit>,
     pub(super) plan: Option<Arc<SharingPlan>>,
 }
 

@@ -5,7 +5,7 @@ use http::header::CONTENT_LENGTH;
 
 use crate::http::head::Lookup;
 use crate::limit::CountMode;
-use crate::limit::cost::{Meter, largest_in_fields};
+use crate::limit::cost::{CostMeter, largest_in_fields};
 
 /// How far an admitted request has come, as its limits see it.
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ pub enum RequestProgress<'a> {
     /// The body has ended or was cut off.
     Ended {
         /// The reader that looked for costs in the body.
-        meter: Option<&'a Meter>,
+        meter: Option<&'a CostMeter>,
         /// The trailer fields.
         trailers: Option<&'a dyn Lookup>,
     },
@@ -87,7 +87,7 @@ impl RequestProgress<'_> {
             }
             (RequestProgress::Ended { meter, .. }, CountMode::CostJson(path)) => {
                 match meter.and_then(|meter| meter.measured(path)) {
-                    Some(measured) if measured.exact => UsedUnits::Units(measured.units),
+                    Some(measured) if measured.is_exact => UsedUnits::Units(measured.units),
                     Some(measured) => UsedUnits::AtLeast(measured.units),
                     None => UsedUnits::Unknown,
                 }

@@ -22,7 +22,7 @@ fn what_is_known_stays_known_when_the_coding_breaks() {
     let bomb = packed("zstd", &vec![b' '; 4 << 20]);
     let bytes = [packed("zstd", b"{\"usage\":{\"total\":42}}"), bomb].concat();
     let found = read(&at, &["zstd"], JSON, &bytes, 512).unwrap();
-    assert_eq!((found.units, found.exact), (42, false));
+    assert_eq!((found.units, found.is_exact), (42, false));
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn codings() {
     let at = path("usage.total");
     let found = Some(MeasuredCost {
         units: 4711,
-        exact: true,
+        is_exact: true,
     });
     let body = document(400_000);
     for coding in ["gzip", "x-gzip", "GZIP", "deflate", "zstd", "identity"] {
@@ -101,8 +101,9 @@ fn a_bomb_is_given_up() {
 fn windows_are_shared_out_and_come_back() {
     let at = path("c");
     let bytes = packed("zstd", b"{\"c\":1}");
-    let of = |owner: u128| Meter::new([&at].into_iter(), [&b"zstd"[..]].into_iter(), None, owner);
-    let reads = |mut meter: Meter| {
+    let of =
+        |owner: u128| CostMeter::new([&at].into_iter(), [&b"zstd"[..]].into_iter(), None, owner);
+    let reads = |mut meter: CostMeter| {
         meter.feed(&bytes);
         meter.measured(&at).is_some()
     };

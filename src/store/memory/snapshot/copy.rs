@@ -12,7 +12,7 @@ use super::super::bucket_table::{BUCKET_ENTRIES, EntryPosition};
 use super::super::cells::split_state;
 use super::records::{RecordWriter, SavedPlace, SnapshotEnd, SnapshotHead};
 use crate::base::clock::{Clock, Nanos};
-use crate::limit::{KeyState, Limit};
+use crate::limit::{KeyState, RateLimit};
 use crate::store::LimitSlot;
 
 /// Fewest buckets of a slice, the part of the table after which the copy may pause.
@@ -42,7 +42,7 @@ struct CopiedEntry {
     place: SavedPlace,
     /// The number of the limit's scope.
     scope_number: u32,
-    limit: Arc<Limit>,
+    limit: Arc<RateLimit>,
     state: u64,
     /// The range of its words in [`TableCopy::words`], if its state outgrows an entry.
     words: Option<Range<usize>>,
@@ -60,7 +60,7 @@ struct TableCopy<'a, W> {
     memory: &'a MemoryStore,
     out: RecordWriter<W>,
     /// The limits written so far, by slot: the number of the scope, and the limit.
-    written_limits: Vec<Option<(u32, Arc<Limit>)>>,
+    written_limits: Vec<Option<(u32, Arc<RateLimit>)>>,
     /// The entries of the bucket that is copied.
     entries: SmallVec<[CopiedEntry; BUCKET_ENTRIES]>,
     /// The words of all these entries.
@@ -213,7 +213,7 @@ impl<W: Write> TableCopy<'_, W> {
         if self.written_limits.len() <= index {
             self.written_limits.resize(index + 1, None);
         }
-        let is_same = |(scope_number, limit): &(u32, Arc<Limit>)| {
+        let is_same = |(scope_number, limit): &(u32, Arc<RateLimit>)| {
             *scope_number == copied.scope_number && Arc::ptr_eq(limit, &copied.limit)
         };
         if self.written_limits[index].as_ref().is_some_and(is_same) {

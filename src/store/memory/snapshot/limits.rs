@@ -5,10 +5,10 @@ use std::io::Read;
 
 use super::blocks::{BlockReader, SnapshotDamage};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Limit, MAX_WINDOWS, Rate, ThrottleMode};
+use crate::limit::{Algorithm, MAX_WINDOWS, Rate, RateLimit, ThrottleMode};
 
 /// Appends a limit.
-pub(super) fn encode_limit(limit: &Limit, to: &mut Vec<u8>) {
+pub(super) fn encode_limit(limit: &RateLimit, to: &mut Vec<u8>) {
     to.push(limit.windows.len() as u8);
     for rate in &limit.windows {
         to.extend(rate.quota().to_le_bytes());
@@ -50,7 +50,9 @@ pub(super) fn encode_limit(limit: &Limit, to: &mut Vec<u8>) {
 /// # Errors
 ///
 /// Where the file is damaged, or the limit is one that no policy can have.
-pub(super) fn decode_limit<R: Read>(from: &mut BlockReader<R>) -> Result<Limit, SnapshotDamage> {
+pub(super) fn decode_limit<R: Read>(
+    from: &mut BlockReader<R>,
+) -> Result<RateLimit, SnapshotDamage> {
     let count = usize::from(from.read_u8()?);
     if !(1..=MAX_WINDOWS).contains(&count) {
         return Err(from.invalid_content("a limit's windows"));
@@ -94,7 +96,7 @@ pub(super) fn decode_limit<R: Read>(from: &mut BlockReader<R>) -> Result<Limit, 
         1 => true,
         _ => return Err(from.invalid_content("a flag")),
     };
-    Ok(Limit {
+    Ok(RateLimit {
         windows,
         algorithm,
         throttle,

@@ -18,7 +18,7 @@ use super::super::slots::SlotInfo;
 use super::blocks::SnapshotDamage;
 use super::records::{RecordVisitor, SavedPlace, SnapshotReader};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, KeyState, Limit};
+use crate::limit::{Algorithm, KeyState, RateLimit};
 use crate::store::RegisteredLimit;
 
 /// The largest factor of a network's budget: that of a /32 of IPv6.
@@ -42,7 +42,7 @@ pub struct LoadedCounts {
 struct LoadTarget {
     registered: RegisteredLimit,
     /// The limit by which the store reads the states.
-    limit: Arc<Limit>,
+    limit: Arc<RateLimit>,
 }
 
 /// The progress of loading one snapshot into a store.
@@ -78,7 +78,7 @@ pub(super) fn load_records<R: Read>(
 }
 
 impl RecordVisitor for Loader<'_> {
-    fn visit_limit(&mut self, slot: u16, scope: &str, limit: &Limit) {
+    fn visit_limit(&mut self, slot: u16, scope: &str, limit: &RateLimit) {
         let cells = &self.memory.cells;
         let registered = cells
             .slots
@@ -213,7 +213,7 @@ fn max_used(cell: &KeyState<'_>, now: Nanos) -> u32 {
 }
 
 /// The most units that a network may have used, whatever its factor is.
-fn max_network_used(limit: &Limit, arrival: u64, now: Nanos) -> u32 {
+fn max_network_used(limit: &RateLimit, arrival: u64, now: Nanos) -> u32 {
     let Some(rate) = limit.windows.last() else {
         return u32::MAX;
     };

@@ -11,7 +11,7 @@ use super::super::sketch::{Sketch, SketchRow};
 use super::blocks::{BlockReader, BlockWriter, SnapshotDamage};
 use super::limits;
 use crate::base::clock::Nanos;
-use crate::limit::{KeyState, Limit};
+use crate::limit::{KeyState, RateLimit};
 
 /// The first byte of a record with a limit.
 const LIMIT_RECORD: u8 = 1;
@@ -79,7 +79,12 @@ impl<W: Write> RecordWriter<W> {
         Ok(RecordWriter { blocks, record })
     }
 
-    pub(super) fn write_limit(&mut self, slot: u16, scope: &str, limit: &Limit) -> io::Result<()> {
+    pub(super) fn write_limit(
+        &mut self,
+        slot: u16,
+        scope: &str,
+        limit: &RateLimit,
+    ) -> io::Result<()> {
         let length = u32::try_from(scope.len()).map_err(io::Error::other)?;
         self.record.clear();
         self.record.push(LIMIT_RECORD);
@@ -133,7 +138,7 @@ impl<W: Write> RecordWriter<W> {
 
 /// Receives the records of a snapshot, in their order.
 pub(super) trait RecordVisitor {
-    fn visit_limit(&mut self, slot: u16, scope: &str, limit: &Limit);
+    fn visit_limit(&mut self, slot: u16, scope: &str, limit: &RateLimit);
     fn visit_entry(&mut self, place: SavedPlace, state: u64);
     /// Receives an entry whose state outgrows the entry. The visitor may change the words.
     fn visit_words(&mut self, place: SavedPlace, words: &mut Vec<u32>);
@@ -144,7 +149,7 @@ pub(super) trait RecordVisitor {
 pub(super) struct IgnoreRecords;
 
 impl RecordVisitor for IgnoreRecords {
-    fn visit_limit(&mut self, _: u16, _: &str, _: &Limit) {}
+    fn visit_limit(&mut self, _: u16, _: &str, _: &RateLimit) {}
     fn visit_entry(&mut self, _: SavedPlace, _: u64) {}
     fn visit_words(&mut self, _: SavedPlace, _: &mut Vec<u32>) {}
     fn visit_row(&mut self, _: SketchRow<'_>) {}
@@ -155,7 +160,7 @@ pub(super) struct SnapshotReader<R> {
     pub(super) head: SnapshotHead,
     blocks: BlockReader<R>,
     /// The limits read so far, by slot.
-    limits: HashMap<u16, Limit>,
+    limits: HashMap<u16, RateLimit>,
     /// The name of the scope that is read.
     name: Vec<u8>,
     /// The words of the state that is read.
@@ -231,7 +236,7 @@ impl<R: Read> SnapshotReader<R> {
     }
 
     /// Reads the place of an entry, and finds its limit.
-    fn read_place(&mut self) -> Result<(SavedPlace, &Limit), SnapshotDamage> {
+    fn read_place(&mut self) -> Result<(SavedPlace, &RateLimit), SnapshotDamage> {
         let bucket_index = self.blocks.read_u32()?;
         let mark = EntryMark(self.blocks.read_u64()?);
         let limit = self.limits.get(&mark.slot());

@@ -10,7 +10,7 @@ use super::records::{RecordWriter, SnapshotEnd, SnapshotHead};
 use super::saved_counts::check_snapshot;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
-use crate::limit::{Algorithm, Fingerprint, Limit, LimitReading as Said, Scale, ThrottleMode};
+use crate::limit::{Algorithm, Fingerprint, LimitReading as Said, RateLimit, Scale, ThrottleMode};
 use crate::store::{self, LimitItem, LimitSlot, ParentNetwork};
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -31,7 +31,7 @@ impl Dice {
         of[self.below(of.len() as u64) as usize].clone()
     }
 
-    fn limit(&mut self) -> Limit {
+    fn limit(&mut self) -> RateLimit {
         let rates = self.one(&["5/m", "3/s", "900/h", "4/s,30/m", "5/m,20/h,100/d", "70/w"]);
         let algorithm = self.one(&[
             Algorithm::SlidingLog,
@@ -44,7 +44,7 @@ impl Dice {
                 max_delay: Nanos::from_secs(20),
             },
         ]);
-        Limit {
+        RateLimit {
             windows: rates.split(',').map(|rate| rate.parse().unwrap()).collect(),
             algorithm,
             throttle: self.one(&[
@@ -76,16 +76,16 @@ fn parents(number: u64) -> [ParentNetwork; 2] {
 /// A store and the limits that it knows.
 struct Subject {
     memory: MemoryStore,
-    limits: Vec<(Limit, LimitSlot)>,
+    limits: Vec<(RateLimit, LimitSlot)>,
 }
 
 impl Subject {
-    fn new(budget: usize, limits: &[Limit]) -> Subject {
+    fn new(budget: usize, limits: &[RateLimit]) -> Subject {
         let memory = MemoryStore::new(store::Settings {
             budget_bytes: budget,
         })
         .unwrap();
-        let register = |(number, limit): (usize, &Limit)| {
+        let register = |(number, limit): (usize, &RateLimit)| {
             let registered = memory.register(&format!("scope{number}"), limit).unwrap();
             (limit.clone(), registered.slot())
         };
@@ -147,8 +147,8 @@ impl Subject {
 }
 
 /// Some limits, and a store in which they have counted for a while.
-fn used(dice: &mut Dice, budget: usize, clock: &Clock) -> (Vec<Limit>, Subject) {
-    let limits: Vec<Limit> = (0..=dice.below(4)).map(|_| dice.limit()).collect();
+fn used(dice: &mut Dice, budget: usize, clock: &Clock) -> (Vec<RateLimit>, Subject) {
+    let limits: Vec<RateLimit> = (0..=dice.below(4)).map(|_| dice.limit()).collect();
     let subject = Subject::new(budget, &limits);
     for _ in 0..dice.below(600) {
         let span = dice.one(&[0, 1_000, 70_000_000, 3_000_000_000, 400_000_000_000]);
@@ -160,9 +160,9 @@ fn used(dice: &mut Dice, budget: usize, clock: &Clock) -> (Vec<Limit>, Subject) 
 
 /// Fills the table of a small store with keys that stay.
 fn fill(subject: &Subject, now: Nanos) -> u64 {
-    let stay = Limit {
+    let stay = RateLimit {
         algorithm: Algorithm::FixedWindow,
-        ..Limit::hard("5/w".parse().unwrap())
+        ..RateLimit::hard("5/w".parse().unwrap())
     };
     let slot = subject.memory.register("fill", &stay).unwrap().slot();
     let many = u64::from(subject.memory.cells.table.bucket_count()) * 9;
@@ -183,7 +183,7 @@ fn fill(subject: &Subject, now: Nanos) -> u64 {
 
 /// Peeks at everything in both stores, now and later. What is equal to fresh is swept first, for one
 /// of them has forgotten it: where the sketch speaks that makes a difference for whether it says so.
-fn same(dice: &mut Dice, clock: &Clock, limits: &[Limit], both: [&Subject; 2]) {
+fn same(dice: &mut Dice, clock: &Clock, limits: &[RateLimit], both: [&Subject; 2]) {
     for _ in 0..3 {
         let now = clock.now();
         both.iter().for_each(|subject| {
@@ -224,9 +224,9 @@ proptest! {
         }
         let file = before.saved(&clock);
         let after = Subject::new(1 << 20, &limits);
-        let stay = Limit {
+        let stay = RateLimit {
             algorithm: Algorithm::FixedWindow,
-            ..Limit::hard("5/w".parse().unwrap())
+            ..RateLimit::hard("5/w".parse().unwrap())
         };
         let _fill = after.memory.register("fill", &stay).unwrap();
         let loaded = load_snapshot(&file[..], &after.memory, clock.now()).unwrap();
@@ -277,7 +277,7 @@ fn content(file: &[u8]) -> Vec<u8> {
 #[test]
 fn whatever_is_damaged_is_seen() {
     let clock = Clock::manual(START);
-    let limits = [Limit::hard("900/h".parse().unwrap())];
+    let limits = [RateLimit::hard("900/h".parse().unwrap())];
     let subject = Subject::new(1 << 20, &limits);
     let mut dice = Dice(1);
     fill(&subject, START);
@@ -310,9 +310,9 @@ fn whatever_is_damaged_is_seen() {
 #[test]
 fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
     let clock = Clock::manual(START);
-    let limits = [Limit {
+    let limits = [RateLimit {
         algorithm: Algorithm::SlidingLog,
-        ..Limit::hard("5/h".parse().unwrap())
+        ..RateLimit::hard("5/h".parse().unwrap())
     }];
     let before = Subject::new(4 << 20, &limits);
     let many = 20_000;
@@ -346,7 +346,7 @@ fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
 #[test]
 fn a_table_that_is_said_to_be_small() {
     let clock = Clock::manual(START);
-    let limits = [Limit::hard("900/h".parse().unwrap())];
+    let limits = [RateLimit::hard("900/h".parse().unwrap())];
     let small = |bucket_count| {
         let head = SnapshotHead {
             number: 7,
@@ -389,13 +389,13 @@ fn a_table_that_is_said_to_be_small() {
 #[test]
 fn another_shape_is_converted_and_what_nobody_has_is_dropped() {
     let clock = Clock::manual(START);
-    let log = Limit::hard("100/h".parse().unwrap());
+    let log = RateLimit::hard("100/h".parse().unwrap());
     let before = Subject::new(1 << 20, &[log.clone(), log.clone()]);
     let mut dice = Dice(3);
     for _ in 0..2_000 {
         before.request(&mut dice, START);
     }
-    let gcra = Limit {
+    let gcra = RateLimit {
         algorithm: Algorithm::Gcra { burst: None },
         ..log.clone()
     };
@@ -417,10 +417,10 @@ fn reservations_of_a_process_that_is_gone_are_used() {
         Algorithm::SlidingWindow,
         Algorithm::FixedWindow,
     ] {
-        let limits = [Limit {
+        let limits = [RateLimit {
             algorithm,
             reserves: true,
-            ..Limit::hard("5/m".parse().unwrap())
+            ..RateLimit::hard("5/m".parse().unwrap())
         }];
         let before = Subject::new(1 << 20, &limits);
         let item = LimitItem {

@@ -8,7 +8,7 @@ fn edited_quotas_keep_counts() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &before).unwrap().slot();
         assert_eq!(admitted(&memory, &[item(&before, slot, 1)], START, 3), 3);
-        let after = Limit {
+        let after = RateLimit {
             windows: vec!["4/m".parse().unwrap()],
             ..before.clone()
         };
@@ -37,7 +37,7 @@ fn raised_rates_help_at_once() {
         (Algorithm::SlidingWindow, 990, 0),
         (Algorithm::FixedWindow, 990, 0),
     ] {
-        let limit = |rate: &str| Limit {
+        let limit = |rate: &str| RateLimit {
             algorithm,
             max_multiply: 1,
             ..log(rate)

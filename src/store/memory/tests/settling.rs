@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn reserving(base: Limit) -> Limit {
-    Limit {
+fn reserving(base: RateLimit) -> RateLimit {
+    RateLimit {
         reserves: true,
         ..base
     }

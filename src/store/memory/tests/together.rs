@@ -7,7 +7,7 @@ use crate::store::memory::fast_path::cell_places::MAX_PLACES;
 use crate::store::memory::fast_path::home_bucket::{HomeBucket, HomeLocks};
 
 /// Kinds of limits, so that any two may meet in a request.
-fn kinds() -> Vec<Limit> {
+fn kinds() -> Vec<RateLimit> {
     let soft = ThrottleMode::Soft { percent: 50 };
     let elastic = ThrottleMode::Elastic {
         at_most: 3,
@@ -19,15 +19,15 @@ fn kinds() -> Vec<Limit> {
         for rates in rates {
             let base = limit(rates, base.algorithm);
             all.push(base.clone());
-            all.push(Limit {
+            all.push(RateLimit {
                 throttle: soft,
                 ..base.clone()
             });
-            all.push(Limit {
+            all.push(RateLimit {
                 throttle: elastic,
                 ..base.clone()
             });
-            all.push(Limit {
+            all.push(RateLimit {
                 reserves: true,
                 ..base
             });
@@ -39,7 +39,7 @@ fn kinds() -> Vec<Limit> {
 struct Two {
     cheap: MemoryStore,
     whole: MemoryStore,
-    limits: Vec<(Limit, LimitSlot, usize)>,
+    limits: Vec<(RateLimit, LimitSlot, usize)>,
     saved: usize,
     /// Those of them in which a key had no cell.
     vacant: usize,
@@ -129,11 +129,11 @@ fn drawn_key(dice: &mut Dice) -> u128 {
 
 /// Some items of a request. Of one scope it meets one limit.
 fn drawn<'a>(
-    limits: &'a [(Limit, LimitSlot, usize)],
+    limits: &'a [(RateLimit, LimitSlot, usize)],
     dice: &mut Dice,
     parents: &'a [ParentNetwork],
 ) -> Vec<LimitItem<'a>> {
-    let mut chosen: Vec<&(Limit, LimitSlot, usize)> = Vec::new();
+    let mut chosen: Vec<&(RateLimit, LimitSlot, usize)> = Vec::new();
     let most = dice.choose(&[3, 5, MAX_PLACES + 2]);
     for _ in 0..1 + dice.below(most) {
         let one = &limits[dice.below(limits.len())];

@@ -7,9 +7,9 @@ use super::*;
 #[test]
 fn entries_that_move_while_they_are_copied_are_not_lost() {
     let clock = Clock::manual(START);
-    let limits = [Limit {
+    let limits = [RateLimit {
         algorithm: Algorithm::FixedWindow,
-        ..Limit::hard("1/w".parse().unwrap())
+        ..RateLimit::hard("1/w".parse().unwrap())
     }];
     let before = Subject::new(1 << 20, &limits);
     let (limit, slot) = &before.limits[0];
@@ -45,9 +45,9 @@ fn entries_that_move_while_they_are_copied_are_not_lost() {
 fn a_copy_lies_between_its_begin_and_its_end() {
     const KEYS: u64 = 300;
     let clock = Clock::manual(START);
-    let limit = |rates: &str, algorithm| Limit {
+    let limit = |rates: &str, algorithm| RateLimit {
         algorithm,
-        ..Limit::hard(rates.parse().unwrap())
+        ..RateLimit::hard(rates.parse().unwrap())
     };
     // Logs move to larger blocks all the time.
     let limits = [

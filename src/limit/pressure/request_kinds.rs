@@ -1,7 +1,7 @@
-//! Kinds of requests, one for each route: their latencies are made comparable before they are pooled. If reports
+//! RequestKinds of requests, one for each route: their latencies are made comparable before they are pooled. If reports
 //! take ten times as long as look-ups, a larger share of reports raises the median, but is no queue.
 //!
-//! Kinds count as alike until their means over the last seconds differ by more than chance or a queue explains. A
+//! RequestKinds count as alike until their means over the last seconds differ by more than chance or a queue explains. A
 //! kind that differs gets an offset: how far its mean is above the mean that the kinds have in common. The common
 //! mean is the median over the kinds, each weighted by its requests. All means are of logarithms.
 //!
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use super::latencies::{BUCKETS, LatencyCounts, LatencyRecorder};
 use crate::base::clock::Nanos;
 
-/// The most kinds that are told apart; all later ones count as the last of them.
+/// The largest number of kinds that are told apart; all later kinds count as the last of them.
 const MAX_KINDS: usize = 256;
 /// The share of their weight that older samples keep after a step: a memory of 10 s.
 const STEP_DECAY: f32 = 0.99;
@@ -21,7 +21,7 @@ const STEP_DECAY: f32 = 0.99;
 const MIN_SAMPLES: f32 = 8.0;
 /// The share of its distance to the present difference that an offset moves in a step.
 const OFFSET_GAIN: f32 = 0.02;
-/// Kinds are alike up to this difference in buckets, a factor of 1.4: they may meet queues of different length.
+/// RequestKinds are alike up to this difference in buckets, a factor of 1.4: they may meet queues of different length.
 const MAX_ALIKE_DIFFERENCE: f32 = 8.0;
 /// The difference in buckets that chance explains is this, divided by the root of the number of samples.
 const CHANCE_SPREAD: f32 = 40.0;
@@ -32,17 +32,19 @@ pub struct RequestKind(u16);
 
 /// The kinds of one upstream in the order of their first use, with the latencies that requests record.
 #[derive(Debug)]
-pub(crate) struct Kinds(Box<[OnceLock<Box<NamedKind>>]>);
+pub(crate) struct RequestKinds(Box<[OnceLock<Box<NamedKind>>]>);
 
+/// A kind, and the latencies of its requests since the last step.
 #[derive(Debug)]
 struct NamedKind {
+    /// The name of the route.
     name: Box<str>,
     recorder: LatencyRecorder,
 }
 
-impl Kinds {
-    pub(crate) fn new() -> Kinds {
-        Kinds((0..MAX_KINDS).map(|_| OnceLock::new()).collect())
+impl RequestKinds {
+    pub(crate) fn new() -> RequestKinds {
+        RequestKinds((0..MAX_KINDS).map(|_| OnceLock::new()).collect())
     }
 
     /// Returns the kind of this name, and adds it if it is new. It is valid for the life of the upstream.
@@ -57,6 +59,7 @@ impl Kinds {
         RequestKind(index as u16)
     }
 
+    /// Records the latency of one request.
     pub(crate) fn record(&self, kind: RequestKind, latency: Nanos) {
         if let Some(named) = self.0[usize::from(kind.0)].get() {
             named.recorder.record(latency);
@@ -73,13 +76,14 @@ pub(crate) struct StepSamples {
     pub(crate) adjusted: LatencyCounts,
 }
 
-/// How the kinds differ, in the order of [`Kinds`]. All figures are in buckets, which are logarithms.
+/// How the kinds differ, in the order of [`RequestKinds`]. All figures are in buckets, which are logarithms.
 #[derive(Debug, Default)]
 pub(crate) struct KindOffsets(Vec<KindOffset>);
 
+/// How one kind differs from the others.
 #[derive(Clone, Copy, Debug, Default)]
 struct KindOffset {
-    /// How far the kind is above the common mean. None while it is like the others.
+    /// The distance of the kind above the common mean; `None` while the kind is like the others.
     offset: Option<f32>,
     /// The weighted sum of the buckets of recent samples.
     sum: f32,
@@ -96,6 +100,7 @@ impl KindOffset {
         self.sum / self.weight
     }
 
+    /// Moves the offset towards the present difference from the common mean.
     fn update_offset(&mut self, common_mean: f32) {
         let difference = self.mean() - common_mean;
         self.offset = match self.offset {
@@ -113,7 +118,7 @@ impl KindOffset {
 
 impl KindOffsets {
     /// Takes the samples since the last call. Updates the offsets by them if the last step found no queue (`is_quiet`).
-    pub(crate) fn drain(&mut self, kinds: &Kinds, is_quiet: bool) -> StepSamples {
+    pub(crate) fn drain(&mut self, kinds: &RequestKinds, is_quiet: bool) -> StepSamples {
         let mut fresh = StepSamples {
             measured: [0.0; BUCKETS],
             adjusted: [0.0; BUCKETS],
@@ -157,7 +162,7 @@ impl KindOffsets {
             .filter(|kind| kind.weight >= 1.0)
             .map(without_offset)
             .collect();
-        means.sort_by(|a, b| a.0.total_cmp(&b.0));
+        means.sort_by(|(mean, _), (other, _)| mean.total_cmp(other));
         let mut remaining_half = means.iter().map(|(_, weight)| weight).sum::<f32>() / 2.0;
         let middle = means.iter().find(|(_, weight)| {
             remaining_half -= weight;
@@ -184,14 +189,14 @@ mod tests {
     use super::*;
 
     struct Mix {
-        kinds: Kinds,
+        kinds: RequestKinds,
         names: [RequestKind; 2],
         offsets: KindOffsets,
     }
 
     impl Mix {
         fn new() -> Mix {
-            let kinds = Kinds::new();
+            let kinds = RequestKinds::new();
             Mix {
                 names: ["look-up", "report"].map(|name| kinds.find_or_add(name)),
                 kinds,
@@ -298,7 +303,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_many_and_more() {
-        let kinds = Kinds::new();
+        let kinds = RequestKinds::new();
         let mut offsets = KindOffsets::default();
         for number in 0..2 * MAX_KINDS {
             let kind = kinds.find_or_add(&number.to_string());

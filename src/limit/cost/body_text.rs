@@ -5,15 +5,15 @@
 
 use memchr::memmem;
 
-use super::json::{JsonPath, NumberFinder};
+use super::number_finder::{JsonPath, NumberFinder};
 
 /// The name of the event stream's fields that contain data.
 const DATA_FIELD: &[u8] = b"data";
 
-/// The shortest piece that is searched for names. In shorter ones every event is parsed.
+/// Minimum bytes of a piece that is searched for names. In shorter pieces every event is parsed.
 const MIN_SEARCHED_BYTES: usize = 128;
 
-/// The bytes that are searched for names at once.
+/// The number of bytes that are searched for names at once.
 const SEARCH_PART_BYTES: usize = 8 * 1024;
 
 /// The byte sequences that end an event, and how many of their bytes belong to that event.
@@ -34,7 +34,7 @@ const LINE_TYPES: [&[u8]; 3] = [b"ndjson", b"jsonl", b"json-lines"];
 /// The beginning of an escape, by which a letter of a name may be written.
 const ESCAPE_PREFIX: &[u8] = b"\\u00";
 
-/// A searcher for the last name of a path. None unless the name has only letters, digits, `_` and `-`.
+/// A searcher for the last name of a path; `None` unless the name has only letters, digits, `_` and `-`.
 fn name_searcher(path: &JsonPath) -> Option<memmem::Finder<'static>> {
     let name = path.last()?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -47,22 +47,22 @@ fn name_searcher(path: &JsonPath) -> Option<memmem::Finder<'static>> {
 fn part_before_names<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
     let lengths = names.iter().map(|name| name.needle().len());
     let longest = lengths.fold(ESCAPE_PREFIX.len(), usize::max);
-    let mut begin = 0;
+    let mut part_start = 0;
     loop {
-        let part = &data[begin..data.len().min(begin + SEARCH_PART_BYTES + longest)];
+        let part = &data[part_start..data.len().min(part_start + SEARCH_PART_BYTES + longest)];
         let name = names.iter().filter_map(|name| name.find(part)).min();
-        let until = name.map_or(part.len(), |name| {
+        let search_end = name.map_or(part.len(), |name| {
             part.len().min(name + ESCAPE_PREFIX.len())
         });
-        let escape = find_escape(&part[..until]);
+        let escape = find_escape(&part[..search_end]);
         let first = name.into_iter().chain(escape).min();
         if let Some(first) = first {
-            return &data[..begin + first];
+            return &data[..part_start + first];
         }
-        if begin + part.len() == data.len() {
+        if part_start + part.len() == data.len() {
             return data;
         }
-        begin += SEARCH_PART_BYTES;
+        part_start += SEARCH_PART_BYTES;
     }
 }
 
@@ -75,11 +75,13 @@ fn find_escape(data: &[u8]) -> Option<usize> {
 /// The text of a body, which is read for numbers.
 #[derive(Debug)]
 pub struct BodyText {
+    /// One finder for each path.
     finders: Vec<NumberFinder>,
-    /// Searchers for the last name of each path. None if a name may be written in ways that a search does not find.
+    /// Searchers for the last name of each path; `None` if a name may be written in ways that a search does not find.
     names: Option<Vec<memmem::Finder<'static>>>,
-    /// Whether an event begins here.
+    /// Whether an event begins with the next byte.
     is_event_start: bool,
+    /// The part of the text that the next byte belongs to.
     state: TextState,
     /// Whether the content type is `text/event-stream`.
     is_event_stream: bool,
@@ -91,6 +93,7 @@ pub struct BodyText {
     after_return: bool,
 }
 
+/// A part of a text.
 #[derive(Clone, Copy, Debug)]
 enum TextState {
     /// In a prefix that is skipped up to this byte.
@@ -99,19 +102,22 @@ enum TextState {
     ScriptStart,
     /// At the beginning of a body, where only blanks have come.
     BodyStart,
+    /// In JSON documents, to the end of the body.
     Json,
     /// At the beginning of an event stream's line.
     LineStart,
-    /// In the name of a field, with the number of bytes that match [`DATA_FIELD`]. None for another name.
+    /// In the name of a field, with the number of bytes that match [`DATA_FIELD`]; `None` for another name.
     FieldName(Option<usize>),
     /// After the colon of a `data` field.
     AfterColon,
+    /// In the value of a `data` field.
     Data,
     /// In the rest of a line that is skipped.
     SkippedLine,
 }
 
 impl BodyText {
+    /// The text of a body with this content type, whose numbers at `paths` are looked for.
     pub fn new(paths: &[JsonPath], content_type: Option<&[u8]>) -> BodyText {
         let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
         let has_any = |parts: &[&[u8]]| {
@@ -135,7 +141,7 @@ impl BodyText {
     }
 
     /// Whether the content type is one whose numbers the server states; see
-    /// [`MeasuredCost::exact`](super::MeasuredCost::exact).
+    /// [`MeasuredCost::is_exact`](super::MeasuredCost::is_exact).
     pub fn is_stated(&self) -> bool {
         self.is_stated
     }
@@ -143,7 +149,7 @@ impl BodyText {
     /// The last number at a path so far, and whether no document is open.
     pub fn last_number(&self, index: usize) -> (Option<u32>, bool) {
         let finder = &self.finders[index];
-        (finder.last_number(), finder.is_between())
+        (finder.last_number(), finder.is_between_documents())
     }
 
     /// Reads the next piece of the body.
@@ -161,7 +167,7 @@ impl BodyText {
                         let line = memchr::memchr(b'\n', data).map_or(data.len(), |end| end + 1);
                         self.feed_finders(&data[..line]);
                         rest = &data[line..];
-                        if self.finders.iter().all(NumberFinder::is_between) {
+                        if self.finders.iter().all(NumberFinder::is_between_documents) {
                             rest = &rest[self.skip_without_names(rest, &LINE_ENDS)..];
                         }
                     }
@@ -175,6 +181,7 @@ impl BodyText {
         }
     }
 
+    /// Ends an event, and the documents in it.
     fn end_event(&mut self) {
         self.finders.iter_mut().for_each(NumberFinder::end_document);
         self.is_event_start = true;
@@ -263,6 +270,7 @@ impl BodyText {
         self.state = TextState::LineStart;
     }
 
+    /// Reads up to the end of a line, and passes data on to the finders. Returns the number of bytes read.
     fn read_line_rest(&mut self, data: &[u8]) -> usize {
         let end = memchr::memchr2(b'\n', b'\r', data);
         let line = &data[..end.unwrap_or(data.len())];

@@ -12,8 +12,8 @@
 //! hour, so that no key is always the first to be refused (DAGOR; Uber's Cinnamon). Lending is cut by the factor
 //! instead: cohorts would take everything from some keys, and the factor takes from each by its weight.
 
-use super::class::RequestClass;
-use super::step::CONTROL_STEP;
+use super::control_step::CONTROL_STEP;
+use super::request_class::RequestClass;
 use crate::base::clock::Nanos;
 use crate::base::random::{GOLDEN, mix};
 
@@ -22,7 +22,7 @@ pub(crate) const MAX_LEVEL: f64 = 4.0;
 
 /// The ratio of open requests to L that the level steers to.
 const TARGET_LOAD: f64 = 0.95;
-/// How far the level moves in a step for each unit by which open / L differs from [`TARGET_LOAD`].
+/// The distance that the level moves in a step for each unit by which open / L differs from [`TARGET_LOAD`].
 const LEVEL_GAIN: f64 = 0.5;
 /// The most that the level rises in a step: from 0 to the highest level it takes at least 8 s.
 const MAX_RISE_PER_STEP: f64 = 0.05;
@@ -35,8 +35,8 @@ const CRITICAL_CUT_SLOWNESS: f64 = 2.3;
 const QUEUE_SLOWNESS: f64 = 1.5;
 /// The median, in baselines, above which critical requests may be refused.
 const LONG_QUEUE_SLOWNESS: f64 = 2.0;
-/// For how long requests may be refused after a queue was seen. With a shorter memory, all refused clients would come
-/// back at once whenever the queue is short.
+/// The time for which requests may be refused after a queue was seen. With a shorter memory, all refused clients would
+/// come back at once whenever the queue is short.
 const QUEUE_MEMORY: Nanos = Nanos::from_secs(5);
 /// The factor by which a probe may raise the baseline where only lending is cut. So a server that becomes slow while
 /// it is not busy is noticed. A queue that other gateways feed is not learned before they drain it.
@@ -47,17 +47,18 @@ const MAX_CREEP_CRITICAL_ONLY: f64 = 1.02;
 
 /// The level, and when the upstream last had a queue.
 #[derive(Debug)]
-pub(crate) struct Level {
+pub(crate) struct ShedLevel {
+    /// x, from 0 to [`MAX_LEVEL`].
     level: f64,
-    /// When the median was last above [`QUEUE_SLOWNESS`].
+    /// The time at which the median was last above [`QUEUE_SLOWNESS`].
     last_queue: Option<Nanos>,
-    /// When the median was last above [`LONG_QUEUE_SLOWNESS`].
+    /// The time at which the median was last above [`LONG_QUEUE_SLOWNESS`].
     last_long_queue: Option<Nanos>,
 }
 
-impl Level {
-    pub(crate) fn new() -> Level {
-        Level {
+impl ShedLevel {
+    pub(crate) fn new() -> ShedLevel {
+        ShedLevel {
             level: MAX_LEVEL,
             last_queue: None,
             last_long_queue: None,
@@ -84,19 +85,19 @@ impl Level {
         self.level > 3.0
     }
 
-    /// Advances the level by a control step. `load` is the ratio of open requests to L; `crowded` says that a critical
+    /// Advances the level by a control step. `load` is the ratio of open requests to L; `met_crowd` says that a critical
     /// request met [`crowd_size`] open ones; `slowness` is the ratio of the median to the baseline.
-    pub(crate) fn step(&mut self, load: f64, crowded: bool, slowness: f64, now: Nanos) {
+    pub(crate) fn step(&mut self, load: f64, met_crowd: bool, slowness: f64, now: Nanos) {
         let recent = |last: Option<Nanos>| last.filter(|last| now.since(*last) < QUEUE_MEMORY);
         let last_above = |threshold, last| (slowness > threshold).then_some(now).or(recent(last));
         self.last_queue = last_above(QUEUE_SLOWNESS, self.last_queue);
         self.last_long_queue = last_above(LONG_QUEUE_SLOWNESS, self.last_long_queue);
-        let (load, crowded) = match self.last_queue {
-            Some(_) => (load, crowded),
+        let (load, met_crowd) = match self.last_queue {
+            Some(_) => (load, met_crowd),
             None => (0.0, false),
         };
         let change = (LEVEL_GAIN * (TARGET_LOAD - load)).clamp(-1.0, MAX_RISE_PER_STEP);
-        let change = if crowded {
+        let change = if met_crowd {
             change.min(-MIN_FALL_IF_CROWDED)
         } else {
             change
@@ -166,8 +167,8 @@ pub(crate) fn crowd_size(limit: f64) -> f64 {
     limit + 2.0 * limit.sqrt()
 }
 
-/// The shortest wait of a request whose cohort the level cuts: until the level can be back at that cohort. None if the
-/// cohort is not cut. `key` is the keyed hash of the client, `hour` is counted from the Unix epoch.
+/// The shortest wait of a request whose cohort the level cuts: until the level can be back at that cohort. `None` if
+/// the cohort is not cut. `key` is the keyed hash of the client, `hour` is counted from the Unix epoch.
 pub(crate) fn cohort_wait(
     class: RequestClass,
     level: f64,
@@ -175,15 +176,15 @@ pub(crate) fn cohort_wait(
     hour: u64,
 ) -> Option<Nanos> {
     // The level at which all cohorts of the class are cut.
-    let all_cut = match class {
+    let all_cut_level = match class {
         RequestClass::Normal => 1.0,
         RequestClass::Low => 2.0,
         RequestClass::Critical => return None,
     };
-    if level >= all_cut + 1.0 {
+    if level >= all_cut_level + 1.0 {
         return None;
     }
-    let rise = all_cut + cohort(key(), hour) - level;
+    let rise = all_cut_level + cohort(key(), hour) - level;
     (rise >= 0.0).then(|| Nanos((rise / MAX_RISE_PER_STEP).ceil() as u64 * CONTROL_STEP.0))
 }
 
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn without_a_queue_nobody_is_cut() {
-        let mut level = Level::new();
+        let mut level = ShedLevel::new();
         let classes = [
             RequestClass::Normal,
             RequestClass::Low,
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn critical_is_last() {
-        let mut level = Level::new();
+        let mut level = ShedLevel::new();
         (0..100).for_each(|_| level.step(3.0, true, 2.1, Nanos::ZERO));
         assert_eq!(level.get(), 1.0);
         assert!(

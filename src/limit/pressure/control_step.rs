@@ -1,5 +1,5 @@
-//! How often pressure is controlled, and what a control step is given besides the traffic. Nothing here is measured by
-//! the controller itself: the caller passes it in.
+//! The length of a control step, and the figures that the caller passes to a step. The controller does not measure these
+//! itself.
 
 use crate::base::clock::Nanos;
 
@@ -9,16 +9,16 @@ pub const CONTROL_STEP: Nanos = Nanos::from_millis(100);
 /// The surroundings of an upstream, as of one control step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepContext {
-    /// Time since the Unix epoch, nearly the same on all gateways: probes begin by it, and cohorts change with its
+    /// The time since the Unix epoch, nearly the same on all gateways: probes begin by it, and cohorts change with its
     /// hours.
     pub wall: Nanos,
-    /// Live gateways in front of the upstream, this one included.
+    /// The number of live gateways in front of the upstream, this one included.
     pub gateways: u32,
     /// The gateway's own load.
     pub gateway_load: GatewayLoad,
 }
 
-/// How busy the gateway itself is, as shares of its capacity. None where a share is not known.
+/// The load of the gateway itself, as shares of its capacity; `None` where a share is not known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GatewayLoad {
     /// The share of its processors' time that it uses.

@@ -1,7 +1,7 @@
 //! The figures of an upstream's pressure at one moment, for metrics, `explain` and conditions. Nothing decides by
 //! these copies; requests read the bounds of [`Pressure`](super::Pressure) instead.
 
-use super::Factor;
+use super::LendingFactor;
 use super::RequestClass;
 use crate::base::clock::Nanos;
 
@@ -9,27 +9,28 @@ use crate::base::clock::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PressureFigures {
     /// m: elastic limits lend m - 1 times their rates.
-    pub factor: Factor,
+    pub factor: LendingFactor,
     /// u: the load of the upstream; 1 is full.
     pub load: f64,
-    /// L: how many open requests are served without a queue.
+    /// L: the number of open requests that are served without a queue.
     pub limit: f64,
-    /// Open requests now, without those whose client still sends.
+    /// The number of open requests now, without those whose client still sends.
     pub open: u32,
-    /// b: the median latency that there would be without a queue. None before the first samples.
+    /// b: the median latency that there would be without a queue; `None` before the first
+    /// samples.
     pub baseline: Option<Nanos>,
-    /// The median latency to the first byte over the last seconds. None while there are too few samples.
+    /// The median latency to the first byte over the last seconds; `None` while there are too few samples.
     pub p50: Option<Nanos>,
     /// The 90th percentile of the same latencies.
     pub p90: Option<Nanos>,
     /// x: the level, from 4 (nothing is cut) down to 0.
     pub level: f64,
-    /// The load that the upstream reports. None while it reports nothing.
+    /// The load that the upstream reports; `None` while it reports nothing.
     pub reported: Option<f64>,
-    /// The share of its processors' time that the gateway itself uses. None where it is not known.
+    /// The share of its processors' time that the gateway itself uses; `None` where it is not known.
     pub cpu: Option<f64>,
-    /// Requests so far that were admitted with lent units.
+    /// The number of requests so far that were admitted with lent units.
     pub lent: u64,
-    /// Requests shed so far, by class as [`RequestClass::ALL`] lists them.
+    /// The number of requests shed so far, by class as [`RequestClass::ALL`] lists them.
     pub shed: [u64; RequestClass::ALL.len()],
 }

@@ -6,7 +6,7 @@
 pub struct ContainerSkip {
     /// The number of open containers; 0 at the end.
     depth: u64,
-    in_string: bool,
+    is_in_string: bool,
     /// Whether the next byte is escaped.
     is_escaped: bool,
 }
@@ -15,11 +15,13 @@ pub struct ContainerSkip {
 struct BlockMasks {
     quotes: u64,
     backslashes: u64,
+    /// The positions of `{` and `[`.
     opens: u64,
+    /// The positions of `}` and `]`.
     closes: u64,
 }
 
-/// The bytes that are read at a time: as many as a mask has bits.
+/// The number of bytes that are read at a time: as many as a mask has bits.
 const BLOCK_BYTES: usize = 64;
 
 /// The vector instructions that blocks are read with.
@@ -142,9 +144,9 @@ impl ContainerSkip {
         }
         match byte {
             b'\\' => self.is_escaped = true,
-            b'"' => self.in_string = !self.in_string,
-            b'{' | b'[' if !self.in_string => self.depth += 1,
-            b'}' | b']' if !self.in_string => self.depth -= 1,
+            b'"' => self.is_in_string = !self.is_in_string,
+            b'{' | b'[' if !self.is_in_string => self.depth += 1,
+            b'}' | b']' if !self.is_in_string => self.depth -= 1,
             _ => {}
         }
         self.depth == 0
@@ -165,7 +167,7 @@ impl ContainerSkip {
             let masks = masks(block);
             // Most blocks of texts have neither brackets nor backslashes.
             if !position.is_escaped && masks.backslashes | masks.opens | masks.closes == 0 {
-                position.in_string ^= masks.quotes.count_ones() % 2 == 1;
+                position.is_in_string ^= masks.quotes.count_ones() % 2 == 1;
                 continue;
             }
             if let Some(block_end) = position.skip_block(&masks, &prefix_xor) {
@@ -188,7 +190,7 @@ impl ContainerSkip {
         let changed = (backslashes << 1 | ODD).wrapping_sub(backslashes) ^ ODD;
         let escaped = changed ^ (backslashes | escaped_before);
         let ends_escaped = (changed & backslashes) >> (BLOCK_BYTES - 1) != 0;
-        let strings = prefix_xor(masks.quotes & !escaped) ^ if self.in_string { !0 } else { 0 };
+        let strings = prefix_xor(masks.quotes & !escaped) ^ if self.is_in_string { !0 } else { 0 };
         let outside = !(strings | escaped);
         let (opens, closes) = (masks.opens & outside, masks.closes & outside);
         let close_count = u64::from(closes.count_ones());
@@ -203,13 +205,13 @@ impl ContainerSkip {
                     _ => self.depth -= 1,
                 }
                 if self.depth == 0 {
-                    (self.in_string, self.is_escaped) = (false, false);
+                    (self.is_in_string, self.is_escaped) = (false, false);
                     return Some(position as usize + 1);
                 }
                 brackets &= brackets - 1;
             }
         }
-        self.in_string = strings >> (BLOCK_BYTES - 1) != 0;
+        self.is_in_string = strings >> (BLOCK_BYTES - 1) != 0;
         self.is_escaped = ends_escaped;
         None
     }
@@ -312,7 +314,7 @@ mod tests {
                     count += blocks.feed_with(instructions, &text.as_bytes()[cut..]);
                 }
                 prop_assert_eq!((count, blocks.is_over()), (read, bytes.is_over()));
-                prop_assert_eq!((blocks.in_string, blocks.is_escaped), (bytes.in_string, bytes.is_escaped));
+                prop_assert_eq!((blocks.is_in_string, blocks.is_escaped), (bytes.is_in_string, bytes.is_escaped));
             }
         }
     }

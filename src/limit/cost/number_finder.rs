@@ -8,43 +8,51 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::skip::ContainerSkip;
+use super::container_skip::ContainerSkip;
 use super::units::parse_units;
 
 /// The names of the members that lead to a number in a JSON document, outermost first.
 pub type JsonPath = Arc<[String]>;
 
-/// The most bytes of a number, or of a string that contains one. Longer ones are ignored.
+/// Maximum bytes of a number, or of a string that contains one. Longer texts are ignored.
 pub const MAX_NUMBER_BYTES: usize = 64;
 
 /// Finds the number at one path.
 #[derive(Debug)]
 pub struct NumberFinder {
     path: JsonPath,
+    /// What the next byte belongs to.
     state: ParserState,
     /// The number of open objects on the path; 0 between documents.
     level: usize,
     /// The container that is being skipped.
     skipping: ContainerSkip,
-    /// The bytes of the current name, if they are the beginning of the path's name at this level. None for other names.
+    /// The number of bytes of the current name, if they begin the path's name at this level; `None` for other names.
     matched_bytes: Option<usize>,
     /// The first half of a surrogate pair, after its escape.
     high_surrogate: Option<u32>,
+    /// The value at the path so far; at most one byte more than [`MAX_NUMBER_BYTES`].
     number_text: SmallVec<[u8; MAX_NUMBER_BYTES]>,
     /// Whether only blanks have come since the line began.
     is_line_start: bool,
+    /// The last number at the path in units.
     last_number: Option<u32>,
 }
 
+/// The part of a document in which the parser is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ParserState {
     /// No document is open.
     BetweenDocuments,
     /// In an object, where a name or the object's end follows.
     NameOrEnd,
+    /// After the name of a member.
     BeforeColon,
+    /// After the colon of a member.
     BeforeValue,
+    /// After a value in an object, where a comma or the object's end follows.
     AfterValue,
+    /// In a string.
     InString(TokenRole),
     /// After a backslash in a string.
     InEscape(TokenRole),
@@ -61,13 +69,16 @@ enum ParserState {
 /// The role of a string or a scalar in its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenRole {
+    /// The name of a member.
     Name,
     /// The value at the path.
     OnPath,
+    /// Any other value.
     OffPath,
 }
 
 impl NumberFinder {
+    /// A finder before the first document.
     pub fn new(path: &JsonPath) -> NumberFinder {
         NumberFinder {
             path: path.clone(),
@@ -88,7 +99,7 @@ impl NumberFinder {
     }
 
     /// Whether no document is open.
-    pub fn is_between(&self) -> bool {
+    pub fn is_between_documents(&self) -> bool {
         matches!(
             self.state,
             ParserState::BetweenDocuments | ParserState::Broken
@@ -164,7 +175,7 @@ impl NumberFinder {
         self.is_line_start = false;
     }
 
-    /// The state after the first byte of a value. None if no value begins with it.
+    /// The state after the first byte of a value; `None` if no value begins with it.
     fn begin_value(&mut self, byte: u8) -> Option<ParserState> {
         let is_on_path = self.matched_bytes == Some(self.path[self.level - 1].len());
         let is_last_level = self.level == self.path.len();
@@ -228,6 +239,7 @@ impl NumberFinder {
         end + 1
     }
 
+    /// Reads up to the end of a string or to an escape. Returns the number of bytes read, as the functions below do.
     fn read_string(&mut self, role: TokenRole, data: &[u8]) -> usize {
         // A string must not contain a line feed, so one ends a broken document.
         let Some(end) = memchr::memchr3(b'"', b'\\', b'\n', data) else {

@@ -1,9 +1,9 @@
 //! The load that an upstream reports in its responses, collected over all workers and smoothed. Reports are parsed in
-//! `report.rs`; what they may change is the caller's choice of [`Trust`].
+//! `orca_report.rs`; what they may change is the caller's choice of [`Trust`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::report::Utilisation;
+use super::orca_report::Utilisation;
 use crate::base::clock::Nanos;
 
 /// Without a report for this long the upstream counts as one that reports nothing.
@@ -30,12 +30,13 @@ pub enum Trust {
 pub(crate) struct ReportInbox(AtomicU64);
 
 impl ReportInbox {
+    /// Adds one report.
     pub(crate) fn record(&self, load: Utilisation) {
         let load = (load.get() * LOAD_SCALE) as u64;
         self.0.fetch_add(REPORT_COUNT_UNIT | load, Relaxed);
     }
 
-    /// Takes the mean load since the last call. None without reports.
+    /// Takes the mean load since the last call; `None` without reports.
     fn drain(&self) -> Option<f64> {
         let sum = self.0.swap(0, Relaxed);
         let count = sum / REPORT_COUNT_UNIT;
@@ -46,7 +47,7 @@ impl ReportInbox {
 /// The reported load, smoothed over a second.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedLoad {
-    /// When the last report came, and the smoothed load.
+    /// The last report's time, and the smoothed load; `None` without a report.
     smoothed: Option<(Nanos, f64)>,
 }
 
@@ -55,7 +56,7 @@ impl ReportedLoad {
     pub(crate) fn step(&mut self, inbox: &ReportInbox, now: Nanos) -> Option<f64> {
         self.smoothed = self
             .smoothed
-            .filter(|(at, _)| now.since(*at) <= MAX_REPORT_AGE);
+            .filter(|(reported_at, _)| now.since(*reported_at) <= MAX_REPORT_AGE);
         if let Some(mean) = inbox.drain() {
             let before = self.smoothed.map_or(mean, |(_, load)| load);
             self.smoothed = Some((now, before + REPORT_SMOOTHING * (mean - before)));

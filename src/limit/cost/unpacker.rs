@@ -16,16 +16,16 @@ use brotli_decompressor::{BrotliDecoderParameter, DecompressorWriter};
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use parking_lot::Mutex;
 
-use super::events::BodyText;
-use zstd::Zstd;
+use super::body_text::BodyText;
+use zstd::ZstdDecoder;
 
-/// The most codings on top of each other.
+/// The largest number of codings on top of each other.
 const MAX_CODINGS: usize = 3;
 
-/// The most windows of br and zstd that are in use at a time in the process.
+/// The largest number of windows of br and zstd that are in use at a time in the process.
 const MAX_WINDOWS: usize = 128;
 
-/// The most bytes that may come out of one byte, beyond [`FREE_OUTPUT_BYTES`]. The output is not kept, so this bounds
+/// Maximum bytes that may come out of one byte, beyond [`FREE_OUTPUT_BYTES`]. The output is not kept, so this bounds
 /// the time that it takes. Deflate reaches 1,032; several codings, and repetitions in br and zstd, exceed it.
 const MAX_OUTPUT_RATIO: u64 = 1_100;
 
@@ -66,13 +66,15 @@ pub struct Unpacker {
     _windows: Vec<DecoderWindow>,
 }
 
-/// A decoder, and how many more bytes may be written to it.
+/// A decoder with a bound on the bytes that are written to it.
 #[derive(Debug)]
 struct BoundedDecoder {
     decoder: ContentDecoder,
+    /// The number of bytes that may still be written; it grows with the compressed body.
     remaining_bytes: u64,
 }
 
+/// The decoder of one coding, which writes to the decoder of the coding below it. The innermost one is the text.
 enum ContentDecoder {
     Text(BodyText),
     Gzip(Box<MultiGzDecoder<BoundedDecoder>>),
@@ -82,20 +84,26 @@ enum ContentDecoder {
     Zlib(Box<ZlibDecoder<BoundedDecoder>>),
     Raw(Box<DeflateDecoder<BoundedDecoder>>),
     Brotli(Box<DecompressorWriter<BoundedDecoder>>),
-    Zstd(Box<Zstd<BoundedDecoder>>),
+    Zstd(Box<ZstdDecoder<BoundedDecoder>>),
 }
 
 /// One of the [`MAX_WINDOWS`] windows.
 #[derive(Debug)]
 struct DecoderWindow {
+    /// The client for whom the window is used, as a keyed hash.
     owner: u128,
 }
 
 impl DecoderWindow {
+    /// Takes a window for `owner`.
+    ///
+    /// # Errors
+    ///
+    /// The owner has as many windows as are free after that, or none is free.
     fn new(owner: u128) -> Result<DecoderWindow, UnpackError> {
         let mut owners = WINDOW_OWNERS.lock();
-        let own = owners.iter().filter(|other| **other == owner).count();
-        if own + owners.len() >= MAX_WINDOWS {
+        let own_count = owners.iter().filter(|other| **other == owner).count();
+        if own_count + owners.len() >= MAX_WINDOWS {
             return Err(UnpackError::NoWindow);
         }
         owners.push(owner);
@@ -169,7 +177,7 @@ impl ContentDecoder {
                 decoder.set_parameter(large, 0);
                 ContentDecoder::Brotli(Box::new(decoder))
             }
-            () if is("zstd") => ContentDecoder::Zstd(Box::new(Zstd::new(inner))),
+            () if is("zstd") => ContentDecoder::Zstd(Box::new(ZstdDecoder::new(inner))),
             () => return Err(UnpackError::UnknownCoding),
         })
     }

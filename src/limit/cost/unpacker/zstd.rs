@@ -11,25 +11,30 @@ const MAX_WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 /// The largest block that RFC 8878, section 3.1.1.2, allows.
 const MAX_BLOCK_BYTES: usize = 128 * 1024;
 
+/// The bytes before the content of a block.
 const BLOCK_HEADER_BYTES: usize = 3;
-/// The checksum stands behind the last block of a frame.
+/// The bytes of the checksum, which stands behind the last block of a frame.
 const CHECKSUM_BYTES: usize = 4;
 /// The kind of a block that is one byte, repeated (RFC 8878, section 3.1.1.2.2).
 const RLE_BLOCK: u32 = 1;
 
 /// Decompresses into `out`.
-pub struct Zstd<W> {
+pub struct ZstdDecoder<W> {
+    /// Receives the decompressed bytes.
     pub out: W,
     decoder: FrameDecoder,
     /// The beginning of a block or header that is not complete.
     gathered: Vec<u8>,
+    /// The part of the stream that comes next.
     next_part: FramePart,
 }
 
 /// A part of the stream.
 #[derive(Clone, Copy)]
 enum FramePart {
+    /// The header of a frame.
     FrameHeader,
+    /// A block of the current frame.
     Block {
         /// Whether the frame ends with a checksum.
         has_checksum: bool,
@@ -46,11 +51,11 @@ enum DecodeStep {
     Needs(usize),
 }
 
-impl<W: Write> Zstd<W> {
-    pub fn new(out: W) -> Zstd<W> {
+impl<W: Write> ZstdDecoder<W> {
+    pub fn new(out: W) -> ZstdDecoder<W> {
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(MAX_WINDOW_BYTES);
-        Zstd {
+        ZstdDecoder {
             out,
             decoder,
             gathered: Vec::new(),
@@ -173,13 +178,13 @@ impl<W: Write> Zstd<W> {
         if size > MAX_BLOCK_BYTES {
             return Err(ErrorKind::InvalidData.into());
         }
-        let content = if kind == RLE_BLOCK { 1 } else { size };
-        let trailer = if is_last && has_checksum {
+        let content_bytes = if kind == RLE_BLOCK { 1 } else { size };
+        let checksum_bytes = if is_last && has_checksum {
             CHECKSUM_BYTES
         } else {
             0
         };
-        let length = BLOCK_HEADER_BYTES + content + trailer;
+        let length = BLOCK_HEADER_BYTES + content_bytes + checksum_bytes;
         if data.len() < length {
             return Ok(DecodeStep::Needs(length));
         }

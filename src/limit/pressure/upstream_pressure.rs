@@ -7,13 +7,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::class::RequestClass;
-use super::elastic::Factor;
-use super::figures::PressureFigures;
-use super::kinds::{Kinds, RequestKind};
-use super::level;
-use super::report::Utilisation;
-use super::reported::ReportInbox;
+use super::elastic_factor::LendingFactor;
+use super::orca_report::Utilisation;
+use super::pressure_figures::PressureFigures;
+use super::reported_load::ReportInbox;
+use super::request_class::RequestClass;
+use super::request_kinds::{RequestKind, RequestKinds};
+use super::shed_level;
 use crate::base::clock::Nanos;
 
 /// The `Retry-After` of a request that met a bound: the shortest time that the field can express.
@@ -29,9 +29,12 @@ const SAMPLE_COUNT_UNIT: u64 = 1 << 40;
 /// The pressure on one upstream, shared by all workers. See [`pressure`](super).
 #[derive(Debug)]
 pub struct Pressure {
+    /// What requests write, for the next control step.
     pub(crate) traffic: TrafficCounters,
-    pub(crate) published: Published,
-    pub(crate) kinds: Kinds,
+    /// What requests read, from the last control step.
+    pub(crate) published: PublishedBounds,
+    pub(crate) kinds: RequestKinds,
+    /// The loads that responses report.
     pub(crate) reports: ReportInbox,
 }
 
@@ -39,16 +42,17 @@ pub struct Pressure {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct TrafficCounters {
+    /// The number of open requests, without those whose client still sends.
     open: AtomicU32,
     /// The samples of open requests since the last step; see [`SAMPLE_COUNT_UNIT`].
     samples: AtomicU64,
-    /// When the last sample was taken, in [`SAMPLE_INTERVAL`]s.
+    /// The time at which the last sample was taken, in [`SAMPLE_INTERVAL`]s. It wraps around.
     last_sample: AtomicU32,
-    /// Requests that failed since the last step.
+    /// The number of requests that failed since the last step.
     failed: AtomicU32,
-    /// Requests that were admitted with lent units, since the start.
+    /// The number of requests that were admitted with lent units, since the start.
     lent: AtomicU64,
-    /// Requests that were shed since the start, by class.
+    /// The number of requests that were shed since the start, by class.
     shed: [AtomicU64; RequestClass::ALL.len()],
     /// Whether a critical request met a crowd since the last step.
     met_crowd: AtomicBool,
@@ -57,7 +61,7 @@ pub(crate) struct TrafficCounters {
 /// The bounds that requests read, and the figures for metrics. Each control step writes all of them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Published {
+pub(crate) struct PublishedBounds {
     /// The number of open requests from which on each class is refused.
     pub(crate) class_bounds: [AtomicU32; RequestClass::ALL.len()],
     /// The number of open requests up to which anything is lent.
@@ -92,11 +96,13 @@ impl Figure {
         f64::from_bits(self.0.load(Relaxed))
     }
 
+    /// The figure; `None` where it is not known.
     fn value(&self) -> Option<f64> {
         Some(self.get()).filter(|value| !value.is_nan())
     }
 
-    fn span(&self) -> Option<Nanos> {
+    /// The figure as a duration in nanoseconds.
+    fn duration(&self) -> Option<Nanos> {
         self.value().map(|nanos| Nanos(nanos as u64))
     }
 }
@@ -106,9 +112,9 @@ impl Figure {
 pub struct Shed {
     /// The class of the request.
     pub class: RequestClass,
-    /// A guess when the request may be admitted, 1 to 6 seconds from now.
+    /// A guess at the time after which the request may be admitted: 1 to 6 seconds.
     pub retry_after: Nanos,
-    /// Open requests when this one came.
+    /// The number of open requests when this one came.
     open_before: u32,
 }
 
@@ -118,7 +124,7 @@ pub struct Shed {
 pub struct UpstreamSlot {
     pressure: Arc<Pressure>,
     class: RequestClass,
-    /// Open requests when the slot was taken.
+    /// The number of open requests when the slot was taken.
     open_before: u32,
     /// Whether the slot is not counted now, because its client still sends.
     is_uncounted: Cell<bool>,
@@ -128,15 +134,15 @@ impl Pressure {
     pub(crate) fn new() -> Pressure {
         Pressure {
             traffic: TrafficCounters::default(),
-            published: Published::default(),
-            kinds: Kinds::new(),
+            published: PublishedBounds::default(),
+            kinds: RequestKinds::new(),
             reports: ReportInbox::default(),
         }
     }
 
     /// m, as the level cuts it: elastic limits lend m - 1 times their rates now.
-    pub fn factor(&self) -> Factor {
-        Factor::new(self.published.factor.get())
+    pub fn factor(&self) -> LendingFactor {
+        LendingFactor::new(self.published.factor.get())
     }
 
     /// Returns the kind of this name, and adds it if it is new; see [`RequestKind`].
@@ -193,7 +199,7 @@ impl Pressure {
             MIN_RETRY_AFTER
         } else {
             let hour = published.hour.load(Relaxed);
-            level::cohort_wait(class, published.level.get(), key, hour)?.max(MIN_RETRY_AFTER)
+            shed_level::cohort_wait(class, published.level.get(), key, hour)?.max(MIN_RETRY_AFTER)
         };
         Some(Shed {
             class,
@@ -216,12 +222,12 @@ impl Pressure {
         }
     }
 
-    /// The factor for one more request: [`Factor::ONE`] where so many are open that nothing is lent.
-    pub fn lending_factor(&self) -> Factor {
+    /// The factor for one more request: [`LendingFactor::ONE`] where so many are open that nothing is lent.
+    pub fn lending_factor(&self) -> LendingFactor {
         let bound = self.published.lending_bound.load(Relaxed);
         match self.traffic.open.load(Relaxed) <= bound {
             true => self.factor(),
-            false => Factor::ONE,
+            false => LendingFactor::ONE,
         }
     }
 
@@ -233,9 +239,9 @@ impl Pressure {
             load: published.load.get(),
             limit: published.limit.get(),
             open: traffic.open.load(Relaxed),
-            baseline: published.baseline.span(),
-            p50: published.p50.span(),
-            p90: published.p90.span(),
+            baseline: published.baseline.duration(),
+            p50: published.p50.duration(),
+            p90: published.p90.duration(),
             level: published.level.get(),
             reported: published.reported.value(),
             cpu: published.cpu.value(),
@@ -280,9 +286,9 @@ impl TrafficCounters {
 impl UpstreamSlot {
     /// Stops counting the slot while the upstream waits for the rest of the client's request, and counts it again with
     /// `false`. Otherwise slow clients would look like a slow upstream.
-    pub fn wait_for_client(&self, waits: bool) {
+    pub fn wait_for_client(&self, is_waiting: bool) {
         let open = &self.pressure.traffic.open;
-        match (self.is_uncounted.replace(waits), waits) {
+        match (self.is_uncounted.replace(is_waiting), is_waiting) {
             (false, true) => drop(open.fetch_sub(1, Relaxed)),
             (true, false) => drop(open.fetch_add(1, Relaxed)),
             _ => {}
@@ -294,11 +300,12 @@ impl UpstreamSlot {
         self.pressure.reports.record(load);
     }
 
-    /// Records that all limits admit the request. `borrows` says that an elastic limit lends the units it takes.
-    pub fn record_admission(&self, borrows: bool) {
+    /// Records that all limits admit the request. `has_borrowed` says that an elastic limit
+    /// lends the units of the request.
+    pub fn record_admission(&self, has_borrowed: bool) {
         self.pressure
             .record_if_crowded(self.class, self.open_before);
-        if borrows {
+        if has_borrowed {
             self.pressure.traffic.lent.fetch_add(1, Relaxed);
         }
     }

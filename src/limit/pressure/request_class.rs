@@ -1,14 +1,14 @@
-//! The classes of requests: which are shed first when an upstream cannot serve all. Policies assign them; `level.rs`
+//! The classes of requests: which are shed first when an upstream cannot serve all. Policies assign them; `shed_level.rs`
 //! cuts them.
 
 /// The class of a request, from the one that is shed last to the one that is shed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestClass {
-    /// Shed last, and only where critical requests alone are more than the upstream serves.
+    /// Requests are shed last, and only where critical requests alone are more than the upstream serves.
     Critical,
-    /// Shed by cohorts once all of [`RequestClass::Low`] is.
+    /// Requests are shed by cohorts, once all requests of [`RequestClass::Low`] are shed.
     Normal,
-    /// Shed by cohorts once nothing is lent.
+    /// Requests are shed by cohorts, once nothing is lent.
     Low,
 }
 
@@ -20,7 +20,7 @@ impl RequestClass {
         RequestClass::Low,
     ];
 
-    /// As logs and metrics write it.
+    /// The word for the class in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             RequestClass::Critical => "critical",

@@ -70,7 +70,7 @@ fn classes_find_room_in_order() {
         held.len()
     });
     assert!(open.is_sorted_by(|a, b| a < b) && open[2] < 60, "{open:?}");
-    assert_eq!(pressure.lending_factor(), Factor::ONE);
+    assert_eq!(pressure.lending_factor(), LendingFactor::ONE);
     held.iter()
         .take(3)
         .for_each(|slot| slot.record_admission(true));
@@ -118,7 +118,7 @@ fn a_step_publishes_what_it_found() {
     let before = pressure.figures();
     assert_eq!(
         (before.factor, before.baseline, before.cpu),
-        (Factor::ONE, None, None)
+        (LendingFactor::ONE, None, None)
     );
     let mut now = Nanos::ZERO;
     for _ in 0..20 {
@@ -140,7 +140,7 @@ fn a_step_publishes_what_it_found() {
     near(after.p50, 50);
     near(after.p90, 90);
     near(after.baseline, 50);
-    assert!(after.factor > Factor::new(1.2), "{after:?}");
+    assert!(after.factor > LendingFactor::new(1.2), "{after:?}");
     assert_eq!((after.cpu, after.level), (Some(0.25), 4.0));
     assert!((after.load - 0.5).abs() < 1e-6 && after.reported == Some(after.load));
     // One request in ten fails.
@@ -157,7 +157,7 @@ fn a_step_publishes_what_it_found() {
         now = now.after(CONTROL_STEP);
         controller.step(now, &AROUND);
     }
-    assert_eq!(pressure.factor(), Factor::ONE);
+    assert_eq!(pressure.factor(), LendingFactor::ONE);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_busy_gateway_lends_nothing() {
             }
             controller.step(Nanos::from_millis(100 * step), &around);
         }
-        assert_eq!(pressure.factor() > Factor::ONE, lends, "{cpu}");
+        assert_eq!(pressure.factor() > LendingFactor::ONE, lends, "{cpu}");
         assert_eq!(pressure.figures().cpu.is_some(), cpu >= 0.0);
     }
 }

@@ -26,15 +26,15 @@ const MIN_FALL_LOAD: f64 = 0.95;
 
 /// m, at least 1: elastic limits lend m - 1 times their rates.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Factor(f64);
+pub struct LendingFactor(f64);
 
-impl Factor {
+impl LendingFactor {
     /// The factor at which nothing is lent.
-    pub const ONE: Factor = Factor(1.0);
+    pub const ONE: LendingFactor = LendingFactor(1.0);
 
     /// Makes a factor; a number below 1, or NaN, becomes 1.
-    pub fn new(factor: f64) -> Factor {
-        Factor(factor.max(1.0))
+    pub fn new(factor: f64) -> LendingFactor {
+        LendingFactor(factor.max(1.0))
     }
 
     /// The factor as a number, at least 1.
@@ -61,7 +61,7 @@ pub(crate) struct Observation {
 /// The factor of one upstream, before the level cuts it.
 #[derive(Debug)]
 pub(crate) struct ElasticFactor {
-    /// m - 1.
+    /// m - 1, from 0 to the highest factor less 1.
     lent: f64,
 }
 

@@ -14,9 +14,9 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate::base::clock::Clock;
-use tollgate::record::insight::distinct::DistinctCount;
+use tollgate::record::insight::distinct_count::DistinctCount;
 use tollgate::record::insight::{KeyList, KeyLists, LimitKey, ListedKey, MAX_LISTED_KEYS};
-use tollgate::record::{Kind, Record, Second, Series, Settings, Topic};
+use tollgate::record::{Note, Record, Second, Series, SeriesKind, Settings, Topic};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -57,7 +57,7 @@ fn recorded_series(name: &str, labels: &[(&str, String)], mean: u64) -> Recorded
     let series = Series {
         name: name.to_owned(),
         labels: labels.collect(),
-        kind: Kind::Counter,
+        kind: SeriesKind::Counter,
         decimals: 0,
     };
     RecordedSeries { series, mean }
@@ -191,7 +191,8 @@ fn write_lists(record: &Record, end: u64, now: u64) -> Result<()> {
             .min(if step == 60 { DAY_SECONDS } else { u64::MAX });
         if end.is_multiple_of(step) && end + kept > now {
             let text = serde_json::to_vec(&key_lists(end / step))?;
-            record.add_note(topic, (end - step, text), true);
+            let at = end - step;
+            record.add_note(topic, Note { at, text }, true);
         }
     }
     Ok(())

@@ -17,7 +17,7 @@ use common::certificate::Certificate;
 use common::{Client, Gateway, Message, Upstream, assert_contains, ok, status};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
-use tollgate::app::App;
+use tollgate::app;
 use tollgate::base::clock::{Clock, Nanos};
 
 const CONTRACT: &str = "tests/golden/product";
@@ -73,7 +73,7 @@ impl Site {
         fs::write(folder.path().join("key.pem"), made.key).unwrap();
 
         let clock = Clock::manual(Nanos::from_secs(1_800_000_000));
-        let (app, _) = App::start(&folder.path().join("tollgate.yaml"), clock.clone())
+        let (app, _) = app::Gateway::start(&folder.path().join("tollgate.yaml"), clock.clone())
             .unwrap_or_else(|e| panic!("{e}"));
         let gateway = Gateway {
             address: app.addresses()[0].tcp().unwrap(),

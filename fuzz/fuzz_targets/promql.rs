@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use tollgate::record::promql::labels::{Labels, Matcher, match_all};
 use tollgate::record::promql::{
-    Error, SampleSource, SelectedSeries, Times, query_instant, query_range, parse_selector,
+    Error, SampleSource, SelectedSeries, StepTimes, query_instant, query_range, parse_selector,
 };
 
 /// Three series with a sample in each of 100 seconds.
@@ -26,16 +26,16 @@ impl SampleSource for Three {
         series.retain(|(labels, _)| match_all(matchers, labels));
         Ok(SelectedSeries {
             series,
-            step: 1_000,
+            step_ms: 1_000,
         })
     }
 }
 
 fuzz_target!(|query: &str| {
-    let times = Times {
-        start: 0,
-        end: 90_000,
-        step: 30_000,
+    let times = StepTimes {
+        start_ms: 0,
+        end_ms: 90_000,
+        step_ms: 30_000,
     };
     let _ = query_range(query, times, &Three);
     let _ = parse_selector(query);

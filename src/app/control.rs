@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use serde_json::json;
 
 use super::error::Error;
-use super::gateway::App;
-use super::recording::MetricsRecorder;
+use super::gateway::Gateway;
+use super::metrics_recorder::MetricsRecorder;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric};
 use crate::policy::Diagnostic;
@@ -19,14 +19,14 @@ use crate::record::push;
 use crate::serve::admin::{Control, ReloadOutcome};
 use crate::serve::worker::generation::RunningConfig;
 
-impl Control for App {
+impl Control for Gateway {
     fn running(&self) -> RunningConfig {
         self.running.read().clone()
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
         Box::pin(async {
-            match App::reload(self).await {
+            match Gateway::reload(self).await {
                 Ok(report) => {
                     let warnings = report.warnings.iter();
                     let warnings: Vec<_> = warnings.map(Diagnostic::to_json).collect();
@@ -44,7 +44,7 @@ impl Control for App {
     }
 
     fn metrics(&self) -> String {
-        App::metrics(self)
+        Gateway::metrics(self)
     }
 
     fn record(&self) -> Option<Arc<OnceLock<Record>>> {
@@ -56,15 +56,15 @@ impl Control for App {
     }
 
     fn started_at(&self) -> u64 {
-        self.started
+        self.started_at
     }
 
     fn push_status(&self) -> Vec<push::DestinationStatus> {
-        App::push_status(self)
+        Gateway::push_status(self)
     }
 
     fn is_ready(&self) -> bool {
-        !self.end_announced.load(Ordering::Relaxed) && !self.workers.lock().is_empty()
+        !self.is_end_announced.load(Ordering::Relaxed) && !self.workers.lock().is_empty()
     }
 
     fn clock(&self) -> &Clock {
@@ -72,6 +72,6 @@ impl Control for App {
     }
 
     fn token(&self) -> Option<&str> {
-        self.process.admin_token.as_deref()
+        self.process_settings.admin_token.as_deref()
     }
 }

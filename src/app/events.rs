@@ -1,5 +1,5 @@
-//! Creates the events of the gateway for the record, such as a reload with the limits that it changed. It writes
-//! nothing; see `note_writer`.
+//! Creates the events of the gateway for the record, such as a reload with the limits that it changed. Nothing is
+//! written here: `note_writer.rs` does that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,27 +7,27 @@ use std::sync::Arc;
 use crate::base::clock::Clock;
 use crate::limit::{CountMode, Rule, RuleLimit, ThrottleMode};
 use crate::policy::Ruleset;
-use crate::record::insight::{Change, GatewayEvent};
+use crate::record::insight::{GatewayEvent, LimitChange};
 use crate::route::Route;
 
 /// Maximum number of changed limits in an event, which bounds its size in the record.
-const MAX_CHANGES: usize = 100;
+const MAX_EVENT_CHANGES: usize = 100;
 
 /// Maximum number of members that the text of a list names.
-const MAX_MEMBERS: usize = 8;
+const MAX_LISTED_MEMBERS: usize = 8;
 
 /// Creates an event at the current time.
 pub(super) fn new_event(
     clock: &Clock,
     kind: &str,
     detail: &str,
-    mut changes: Vec<Change>,
+    mut changes: Vec<LimitChange>,
 ) -> GatewayEvent {
-    let detail = match changes.len().saturating_sub(MAX_CHANGES) {
+    let detail = match changes.len().saturating_sub(MAX_EVENT_CHANGES) {
         0 => detail.to_owned(),
-        more => format!("{detail}; {more} more limits were changed"),
+        unlisted => format!("{detail}; {unlisted} more limits were changed"),
     };
-    changes.truncate(MAX_CHANGES);
+    changes.truncate(MAX_EVENT_CHANGES);
     GatewayEvent {
         at: clock.wall().as_secs(),
         event: kind.to_owned(),
@@ -37,25 +37,29 @@ pub(super) fn new_event(
 }
 
 /// Finds the limits that differ between two configurations.
-pub(super) fn find_limit_changes(before: &Ruleset, after: &Ruleset) -> Vec<Change> {
+pub(super) fn find_limit_changes(before: &Ruleset, after: &Ruleset) -> Vec<LimitChange> {
     let (old, new) = (texts_by_scope(before), texts_by_scope(after));
     let mut changes = Vec::new();
     for (scope, (rule, new_text)) in &new {
         let old_text = old.get(scope).map(|(_, text)| text);
         if old_text != Some(new_text) {
-            changes.push(new_change(rule, old_text, Some(new_text)));
+            changes.push(new_limit_change(rule, old_text, Some(new_text)));
         }
     }
     for (scope, (rule, old_text)) in &old {
         if !new.contains_key(scope) {
-            changes.push(new_change(rule, Some(old_text), None));
+            changes.push(new_limit_change(rule, Some(old_text), None));
         }
     }
     changes
 }
 
-fn new_change(rule: &Rule, before: Option<&LimitText>, after: Option<&LimitText>) -> Change {
-    Change {
+fn new_limit_change(
+    rule: &Rule,
+    before: Option<&LimitText>,
+    after: Option<&LimitText>,
+) -> LimitChange {
+    LimitChange {
         limit: rule.name.as_str().to_owned(),
         at: rule.origin.clone(),
         before: before.map(|before| before.compared_with(after)),
@@ -76,7 +80,7 @@ fn texts_by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, LimitText)> {
         .collect()
 }
 
-/// A limit in a few words.
+/// A description of a limit in a few words.
 #[derive(PartialEq)]
 struct LimitText {
     /// The most important settings, such as `5/m per ip, hard`.
@@ -140,32 +144,38 @@ impl LimitText {
         }
     }
 
-    /// The summary, followed by the details that differ from `other`.
+    /// The summary, followed by those details that differ from `other`. Without `other`, only the summary.
     fn compared_with(&self, other: Option<&LimitText>) -> String {
         let mut text = self.summary.clone();
         let other_details = other.map_or(&self.details, |other| &other.details);
-        for (own, _) in self
+        for (own_detail, _) in self
             .details
             .iter()
             .zip(other_details)
             .filter(|(own, other)| own != other)
         {
-            text = text + ", " + if own.is_empty() { "nothing more" } else { own };
+            text = text
+                + ", "
+                + if own_detail.is_empty() {
+                    "nothing more"
+                } else {
+                    own_detail
+                };
         }
         text
     }
 }
 
-/// Formats a list, cut after [`MAX_MEMBERS`]. The text is empty if the list is.
+/// Formats a list, cut after [`MAX_LISTED_MEMBERS`]. The text is empty if the list is.
 fn short_list(name: &str, members: impl Iterator<Item = String>) -> String {
     let members: Vec<String> = members.collect();
     if members.is_empty() {
         return String::new();
     }
-    let more = match members.len().saturating_sub(MAX_MEMBERS) {
+    let more = match members.len().saturating_sub(MAX_LISTED_MEMBERS) {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        unlisted => format!(" and {unlisted} more"),
     };
-    let shown = &members[..members.len().min(MAX_MEMBERS)];
+    let shown = &members[..members.len().min(MAX_LISTED_MEMBERS)];
     format!("{name} {}{more}", shown.join(", "))
 }

@@ -11,9 +11,9 @@ use parking_lot::{Mutex, RwLock};
 use socket2::Socket;
 
 use super::events::new_event;
-use super::key_sets::KeySetFetcher;
+use super::key_set_fetcher::KeySetFetcher;
 use super::live_metrics::LiveMetrics;
-use super::recording::MetricsRecorder;
+use super::metrics_recorder::MetricsRecorder;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::identity::Keyer;
@@ -23,7 +23,7 @@ use crate::net::tls::acme::CertificateRenewer;
 use crate::net::tls::listener_tls::TicketKeys;
 use crate::net::unix_socket::SocketFile;
 use crate::policy::{ProcessSettings, Ruleset};
-use crate::record::insight::Change;
+use crate::record::insight::LimitChange;
 use crate::record::push;
 use crate::record::push::Pusher;
 use crate::serve::access::{LogWriter, LogWriterEnd};
@@ -33,62 +33,71 @@ use crate::store;
 use crate::store::shared::StoreKeeper;
 use crate::store::{MemoryStore, SharedStore};
 
-/// A running gateway.
-pub struct App {
+/// A running gateway. It ends when it is dropped.
+pub struct Gateway {
     /// The path of the gateway file.
-    pub(super) config: PathBuf,
+    pub(super) config_path: PathBuf,
     /// The fingerprint of the configuration at the start.
     pub(super) fingerprint: u64,
-    pub(super) process: ProcessSettings,
+    /// The settings that only a restart changes.
+    pub(super) process_settings: ProcessSettings,
+    /// Hashes keys under the secret of this process.
     pub(super) keyer: Keyer,
-    pub(super) tickets: TicketKeys,
-    pub(super) acme: CertificateRenewer,
+    /// Encrypt TLS session tickets, so that sessions outlive reloads.
+    pub(super) ticket_keys: TicketKeys,
+    /// Renews the certificates of ACME.
+    pub(super) certificate_renewer: CertificateRenewer,
     /// Fetches the keys of tokens that are at a URL.
-    pub(super) key_sets: KeySetFetcher,
-    pub(super) store: Arc<MemoryStore>,
+    pub(super) key_set_fetcher: KeySetFetcher,
+    /// The counts of this gateway.
+    pub(super) memory_store: Arc<MemoryStore>,
     /// The shared store, and the thread that watches it.
-    pub(super) shared: Option<(Arc<SharedStore>, Mutex<Option<StoreKeeper>>)>,
-    /// Writes snapshots of `store`.
-    pub(super) snapshots: Mutex<Option<store::snapshot::SnapshotWriter>>,
+    pub(super) shared_store: Option<(Arc<SharedStore>, Mutex<Option<StoreKeeper>>)>,
+    /// Writes snapshots of `memory_store`.
+    pub(super) snapshot_writer: Mutex<Option<store::snapshot::SnapshotWriter>>,
     pub(super) clock: Clock,
     /// The time of the start, in seconds since 1970.
-    pub(super) started: u64,
+    pub(super) started_at: u64,
+    /// The metrics that requests count.
     pub(super) registry: Registry,
+    /// The configuration that workers run. A reload replaces it as a whole.
     pub(super) running: Arc<RwLock<RunningConfig>>,
+    /// All metrics, for scrapes and for the record.
     pub(super) live_metrics: Arc<LiveMetrics>,
     /// Records the metrics every second.
     pub(super) recorder: Mutex<Option<MetricsRecorder>>,
     /// Sends the record to other engines.
-    pub(super) push: Mutex<Option<Pusher>>,
+    pub(super) pusher: Mutex<Option<Pusher>>,
     /// Held during a reload, so that there is one at a time.
-    pub(super) reloading: Mutex<()>,
+    pub(super) reload_lock: Mutex<()>,
+    /// The threads of the workers; empty before the start and after the end.
     pub(super) workers: Mutex<Vec<WorkerHandle>>,
     /// The writer of the access log, and the handle to wait for its end.
-    pub(super) log: Mutex<Option<(LogWriter, LogWriterEnd)>>,
+    pub(super) access_log: Mutex<Option<(LogWriter, LogWriterEnd)>>,
     /// The addresses for clients, with the actual port in place of 0.
     pub(super) addresses: Vec<Address>,
-    /// All listening sockets, for a process that takes over.
-    pub(super) sockets: Mutex<Vec<Socket>>,
+    /// Copies of all sockets that listen for clients, for a process that takes over.
+    pub(super) listening_sockets: Mutex<Vec<Socket>>,
     /// Files of Unix sockets that this process removes at its end.
     pub(super) socket_files: Mutex<Vec<SocketFile>>,
     /// The fingerprint of the configuration that was loaded last.
     pub(super) loaded_fingerprint: AtomicU64,
     /// Whether `/readyz` already announces the end.
-    pub(super) end_announced: AtomicBool,
+    pub(super) is_end_announced: AtomicBool,
 }
 
-impl App {
+impl Gateway {
     /// Limits how long sent data may stay unacknowledged, on all listening sockets and thus on new connections.
-    pub(super) fn set_unacked_timeout(&self, send: Duration) {
-        for socket in &*self.sockets.lock() {
-            if let Err(error) = set_unacked_timeout(socket, send) {
+    pub(super) fn set_unacked_timeout(&self, timeout: Duration) {
+        for socket in &*self.listening_sockets.lock() {
+            if let Err(error) = set_unacked_timeout(socket, timeout) {
                 tracing::warn!(%error, "setting TCP_USER_TIMEOUT failed; vanished clients are noticed after 15 minutes");
             }
         }
     }
 
-    /// Adds an event to the record, if there is one.
-    pub(super) fn record_event(&self, kind: &str, detail: &str, changes: Vec<Change>) {
+    /// Adds an event to the record, if there is a record.
+    pub(super) fn record_event(&self, kind: &str, detail: &str, changes: Vec<LimitChange>) {
         if let Some(recorder) = &*self.recorder.lock() {
             recorder.add_event(new_event(&self.clock, kind, detail, changes));
         }
@@ -100,7 +109,7 @@ impl App {
     ///
     /// The process has no file descriptors left.
     pub fn sockets(&self) -> io::Result<Vec<Socket>> {
-        let sockets = self.sockets.lock();
+        let sockets = self.listening_sockets.lock();
         sockets.iter().map(Socket::try_clone).collect()
     }
 
@@ -116,13 +125,13 @@ impl App {
     }
 
     /// The settings that only a restart changes.
-    pub fn process(&self) -> &ProcessSettings {
-        &self.process
+    pub fn process_settings(&self) -> &ProcessSettings {
+        &self.process_settings
     }
 
     /// The path of the gateway file.
-    pub fn config(&self) -> &Path {
-        &self.config
+    pub fn config_path(&self) -> &Path {
+        &self.config_path
     }
 
     /// The fingerprint of the configuration at the start, for [`policy::watch`](crate::policy::watch).
@@ -137,7 +146,7 @@ impl App {
 
     /// The state of every push destination.
     pub fn push_status(&self) -> Vec<push::DestinationStatus> {
-        self.push
+        self.pusher
             .lock()
             .as_ref()
             .map_or_else(Vec::new, Pusher::statuses)
@@ -154,8 +163,8 @@ impl App {
     }
 
     /// The store of the counts of this gateway.
-    pub fn store(&self) -> &Arc<MemoryStore> {
-        &self.store
+    pub fn memory_store(&self) -> &Arc<MemoryStore> {
+        &self.memory_store
     }
 
     /// The clock of the gateway, which tests may move.
@@ -164,7 +173,7 @@ impl App {
     }
 }
 
-impl Drop for App {
+impl Drop for Gateway {
     fn drop(&mut self) {
         self.shut_down_within(Duration::ZERO);
     }

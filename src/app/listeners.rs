@@ -1,5 +1,5 @@
-//! Builds the TLS settings of the listeners. A reload rebuilds them, and keeps
-//! certificates that ACME has issued.
+//! Builds the TLS settings of the listeners at the start and at each reload. Certificates that ACME has issued outlive
+//! reloads. No socket is bound here.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,15 +11,15 @@ use crate::net::tls::listener_tls::{OfferedCertificate, TicketKeys};
 use crate::policy::{CertificateSource, ListenerSettings, ProcessSettings, Ruleset};
 use crate::serve::worker::listen::RunningListener;
 
-/// Builds the settings of each listener as `ruleset` has them.
+/// Builds the settings of each listener in `ruleset`.
 ///
-/// A listener keeps its settings in `before` if `ruleset` does not have it, or would switch TLS on or off. Both changes
-/// take effect only with a restart.
+/// A listener keeps its settings of `before` if it is missing in `ruleset`, or if `ruleset` would switch TLS on or off.
+/// Both changes take effect only with a restart.
 pub fn build_listeners(
     process: &ProcessSettings,
     ruleset: &Ruleset,
-    tickets: &TicketKeys,
-    manager: &CertificateRenewer,
+    ticket_keys: &TicketKeys,
+    renewer: &CertificateRenewer,
     before: &[RunningListener],
 ) -> Result<Arc<[RunningListener]>, rustls::Error> {
     let mut listeners = Vec::new();
@@ -38,7 +38,7 @@ pub fn build_listeners(
         let offered = settings.certificates.iter().map(|source| match source {
             CertificateSource::Files(certificate) => OfferedCertificate::Fixed(certificate.clone()),
             CertificateSource::Acme(settings) => {
-                let certificate = manager.certificate(settings);
+                let certificate = renewer.certificate(settings);
                 let issued = certificate.issued.clone();
                 managed.push(certificate);
                 OfferedCertificate::Issued(issued)
@@ -46,7 +46,8 @@ pub fn build_listeners(
         });
         let offered: Vec<OfferedCertificate> = offered.collect();
         let roots = settings.client_roots.as_ref();
-        let listener_tls = || listener_tls::build_listener_tls(&offered, roots, tickets.clone());
+        let listener_tls =
+            || listener_tls::build_listener_tls(&offered, roots, ticket_keys.clone());
         listeners.push(RunningListener {
             listener_tls: listen.tls.then(listener_tls).transpose()?,
             certificates: offered,
@@ -57,15 +58,15 @@ pub fn build_listeners(
     Ok(listeners.into())
 }
 
-/// From now on renews the ACME certificates of these listeners, and no others.
-pub fn manage_certificates(
-    manager: &CertificateRenewer,
+/// Makes `renewer` renew the ACME certificates of these listeners from now on, and no others.
+pub fn renew_certificates_of(
     listeners: &[RunningListener],
+    renewer: &CertificateRenewer,
 ) -> io::Result<()> {
     let managed = listeners
         .iter()
         .flat_map(|listener| &listener.managed_certificates);
-    manager.renew_only(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
+    renewer.renew_only(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
 }
 
 /// The expiry of each served certificate, in seconds since 1970, by its first name. If two certificates have the same

@@ -19,35 +19,36 @@ use crate::store::shared::breaker::StoreStatus;
 use crate::store::{MemoryStore, SharedStore};
 use crate::upstream::server_health::ServerHealth;
 
-/// All metrics, and the state from which some are computed.
+/// All metrics, and the state from which some of them are computed.
 pub struct LiveMetrics {
     /// The metrics, including those that requests count.
     pub registry: Registry,
     /// The running configuration.
     pub running: Arc<RwLock<RunningConfig>>,
     /// The store of the counts of this gateway.
-    pub store: Arc<MemoryStore>,
+    pub memory_store: Arc<MemoryStore>,
     /// The shared store, if there is one.
-    pub shared: Option<Arc<SharedStore>>,
+    pub shared_store: Option<Arc<SharedStore>>,
     /// Tells the time and the CPU time of the process.
     pub clock: Clock,
     /// Held while metrics are refreshed and read, so that no reader sees a part of a refresh.
-    pub reading: Mutex<()>,
+    pub refresh_lock: Mutex<()>,
 }
 
 impl LiveMetrics {
     /// Refreshes the metrics, and calls `read` with all of them.
     pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
-        let _only_reader = self.reading.lock();
+        let _only_reader = self.refresh_lock.lock();
         self.refresh();
         read(&self.registry)
     }
 
-    /// The seed by which keys are currently hashed.
+    /// The seed with which keys are hashed now. A shared store may change it.
     pub fn seed(&self) -> u64 {
         self.running.read().keyer().seed()
     }
 
+    /// Computes all metrics that are not counted as requests pass.
     fn refresh(&self) {
         let running = self.running.read().clone();
         self.refresh_permits(&running);
@@ -59,7 +60,7 @@ impl LiveMetrics {
             &expiries.collect(),
         );
         self.refresh_memory_store();
-        if let Some(shared) = &self.shared {
+        if let Some(shared) = &self.shared_store {
             self.refresh_shared_store(shared);
         }
         self.refresh_servers(&running);
@@ -81,7 +82,7 @@ impl LiveMetrics {
     }
 
     fn refresh_memory_store(&self) {
-        let usage = self.store.usage();
+        let usage = self.memory_store.usage();
         self.registry
             .gauge(Metric::StoreBytes, &[])
             .set(usage.used_bytes as f64);
@@ -117,7 +118,7 @@ impl LiveMetrics {
 
     /// Refreshes the CPU time of the process in milliseconds, and its resident memory in bytes.
     fn refresh_process(&self) {
-        if let Some(cpu_time) = self.clock.cpu() {
+        if let Some(cpu_time) = self.clock.cpu_time() {
             self.registry
                 .counter(Metric::ProcessCpu, &[])
                 .absolute(cpu_time.0 / 1_000_000);
@@ -135,8 +136,8 @@ impl LiveMetrics {
 
     fn refresh_shared_store(&self, shared: &SharedStore) {
         let status = shared.status();
-        let up = f64::from(u8::from(status.status == StoreStatus::Shared));
-        self.registry.gauge(Metric::SharedStoreUp, &[]).set(up);
+        let is_up = f64::from(u8::from(status.status == StoreStatus::Shared));
+        self.registry.gauge(Metric::SharedStoreUp, &[]).set(is_up);
         let gateways = f64::from(status.gateway_count);
         self.registry
             .gauge(Metric::SharedStoreGateways, &[])
@@ -214,14 +215,14 @@ impl LiveMetrics {
             servers.for_each_server(|name, addresses, removed| {
                 let upstream = (Label::Upstream, servers.settings.name.as_str());
                 let labels = [upstream, (Label::Server, name)];
-                let up = addresses
+                let is_up = addresses
                     .iter()
                     .any(|address| servers.state(address, now).gets_requests());
-                let open: u32 = addresses
+                let open_requests: u32 = addresses
                     .iter()
                     .map(|address| address.health.open_requests())
                     .sum();
-                let values = [f64::from(u8::from(up)), f64::from(open)];
+                let values = [f64::from(u8::from(is_up)), f64::from(open_requests)];
                 for (gauge, value) in gauges.into_iter().zip(values) {
                     self.registry.gauge(gauge, &labels).set(value);
                 }

@@ -1,28 +1,30 @@
 //! The composition root: builds all parts of a gateway in order, reloads its configuration, and ends it. It handles no
 //! request itself.
 //!
-//! `start.rs` has the order, `reload.rs` the parts that a reload replaces, and `shutdown.rs` the end. `gateway.rs` has
-//! the type that holds all parts.
+//! `gateway.rs` has the type that holds all parts. `start.rs` has the order in which they are built, `reload.rs` what a
+//! reload replaces, and `shutdown.rs` the end. `metrics_recorder.rs` and
+//! `note_writer.rs` write the record.
 
-mod changes;
 mod control;
 mod error;
 mod events;
 mod gateway;
-mod key_sets;
+mod key_set_fetcher;
 mod listeners;
 mod live_metrics;
+mod metrics_recorder;
 mod note_writer;
 mod pusher;
-mod recording;
 mod reload;
+mod reload_changes;
 mod reset_warnings;
+mod series_table;
 mod servers;
 mod shutdown;
 mod snapshots;
 mod start;
 
-pub use changes::ReloadChanges;
 pub use error::Error;
-pub use gateway::App;
+pub use gateway::Gateway;
 pub use reload::ReloadReport;
+pub use reload_changes::ReloadChanges;

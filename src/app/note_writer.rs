@@ -1,7 +1,7 @@
-//! Writes notes into the record: the top keys of each minute, sampled requests, and events. It also rolls the lists of
-//! top keys up into hours and days.
+//! Writes notes into the record: the top keys of each minute, sampled requests, and events. Rolls the lists of top keys
+//! up into hours and days. The threads of `metrics_recorder.rs` call it every second.
 //!
-//! Bounds: [`MAX_WAITING`] minutes while another process still writes the record.
+//! Bounds: [`MAX_WAITING_MINUTES`] minutes while another process still writes the record.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,34 +12,36 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::record::insight::{
-    GatewayEvent, Insight, KeyLists, ListSums, MAX_LISTED_KEYS, Minute, RequestSample,
+    GatewayEvent, KeyLists, ListSums, LiveInsight, MAX_LISTED_KEYS, Minute, RequestSample,
 };
-use crate::record::{Record, Topic};
+use crate::record::{Note, Record, Topic};
 
 /// Maximum number of minutes that wait for the record.
-const MAX_WAITING: usize = 5;
-/// Time after an hour or day until it is complete, in seconds: afterwards no process adds lists to it.
-const COMPLETION_SECONDS: u64 = 120;
-/// Time in seconds in which at most one sample of a kind is kept for days.
-const KEPT_SAMPLE_INTERVAL: u64 = 10;
+const MAX_WAITING_MINUTES: usize = 5;
+/// Seconds after its end until an hour or a day is complete. No process adds lists to it afterwards.
+const COMPLETION_DELAY_SECONDS: u64 = 120;
+/// Seconds in which at most one sample of a kind is kept for days.
+const KEPT_SAMPLE_INTERVAL_SECONDS: u64 = 10;
 /// Maximum number of kinds of samples that are told apart at a time.
 const MAX_SAMPLE_KINDS: usize = 32;
 
 /// Collects the notes of this process, minute by minute.
 pub(super) struct NoteWriter {
-    insight: Arc<Insight>,
+    /// Where workers report keys and samples.
+    insight: Arc<LiveInsight>,
+    /// Events that wait to be written.
     events: Arc<Mutex<Vec<GatewayEvent>>>,
     /// The first second of the current minute.
-    minute: u64,
+    minute_start: u64,
     /// Minutes that wait for the record, each with its first second.
     waiting: VecDeque<(u64, KeyLists)>,
-    /// Kinds of samples of which one was kept, and the second until which no other one is.
+    /// Kinds of samples of which one was kept, each with the second until which no other sample of the kind is kept.
     kept_kinds: Vec<(String, u64)>,
 }
 
 impl NoteWriter {
     pub(super) fn new(
-        insight: Arc<Insight>,
+        insight: Arc<LiveInsight>,
         events: Arc<Mutex<Vec<GatewayEvent>>>,
         minute: Minute,
     ) -> NoteWriter {
@@ -47,31 +49,31 @@ impl NoteWriter {
         NoteWriter {
             insight,
             events,
-            minute: minute.at,
+            minute_start: minute.start,
             waiting: VecDeque::new(),
             kept_kinds: Vec::new(),
         }
     }
 
-    /// Writes what became complete with the second `at`. Must be called at the end of each second. Events and samples
-    /// stay where they are while there is no record.
-    pub(super) fn end_second(&mut self, record: Option<&Record>, at: u64, seed: u64) {
-        let next = minute_of(at + 1, seed);
-        if next.at != self.minute {
+    /// Writes what became complete with `second`. Must be called at the end of each second. Events and samples wait
+    /// while there is no record.
+    pub(super) fn end_second(&mut self, record: Option<&Record>, second: u64, seed: u64) {
+        let next = minute_of(second + 1, seed);
+        if next.start != self.minute_start {
             self.begin_minute(record, next);
         }
         let Some(record) = record else {
             return;
         };
-        for (at, lists) in self.waiting.drain(..) {
-            write_note(record, Topic::Minute, at, &lists, true);
+        for (start, lists) in self.waiting.drain(..) {
+            write_note(record, Topic::Minute, start, &lists, true);
         }
         for event in self.events.lock().drain(..) {
             write_note(record, Topic::Event, event.at, &event, true);
         }
         for sample in self.insight.take_samples() {
-            let is_kept = self.must_keep(&sample, at);
-            // A sample has the time of its end, because the file of the day in which it began may be closed.
+            let is_kept = self.should_keep(&sample, second);
+            // A sample is noted at its end, because the file of the day in which it began may be closed.
             let end = (sample.at + sample.seconds) as u64;
             write_note(record, Topic::Sample, end, &sample, is_kept);
         }
@@ -84,23 +86,24 @@ impl NoteWriter {
 
     /// Writes the lists of the current minute, or lets them wait for the record, and begins another minute.
     fn begin_minute(&mut self, record: Option<&Record>, next: Minute) {
-        self.minute = next.at;
+        self.minute_start = next.start;
         let waiting = &mut self.waiting;
-        self.insight.begin_minute(next, |at, lists| match record {
-            _ if lists.decided.total == 0 => {}
-            Some(record) => write_note(record, Topic::Minute, at, &lists, true),
-            None => {
-                if waiting.len() == MAX_WAITING {
-                    waiting.pop_front();
+        self.insight
+            .begin_minute(next, |start, lists| match record {
+                _ if lists.decided.total == 0 => {}
+                Some(record) => write_note(record, Topic::Minute, start, &lists, true),
+                None => {
+                    if waiting.len() == MAX_WAITING_MINUTES {
+                        waiting.pop_front();
+                    }
+                    waiting.push_back((start, lists));
                 }
-                waiting.push_back((at, lists));
-            }
-        });
+            });
     }
 
-    /// Whether a sample is kept for days: the first of its kind in [`KEPT_SAMPLE_INTERVAL`].
-    fn must_keep(&mut self, sample: &RequestSample, at: u64) -> bool {
-        self.kept_kinds.retain(|(_, until)| *until > at);
+    /// Whether a sample is kept for days: the first of its kind in [`KEPT_SAMPLE_INTERVAL_SECONDS`].
+    fn should_keep(&mut self, sample: &RequestSample, second: u64) -> bool {
+        self.kept_kinds.retain(|(_, until)| *until > second);
         let limit = sample.limit.as_ref();
         let limit = limit.map(|limit| format!("{} {}", limit.limit, limit.standing));
         let kind = sample.outcome.clone() + &limit.unwrap_or_default();
@@ -111,47 +114,49 @@ impl NoteWriter {
         if was_kept || self.kept_kinds.len() >= MAX_SAMPLE_KINDS {
             return false;
         }
-        self.kept_kinds.push((kind, at + KEPT_SAMPLE_INTERVAL));
+        self.kept_kinds
+            .push((kind, second + KEPT_SAMPLE_INTERVAL_SECONDS));
         true
     }
 }
 
-/// The minute that contains a second. `seed` hashes its keys.
+/// Returns the minute that contains a second. Its keys are hashed with `seed`.
 pub(super) fn minute_of(second: u64, seed: u64) -> Minute {
-    let at = second - second % 60;
-    Minute { at, seed }
+    let start = second - second % 60;
+    Minute { start, seed }
 }
 
-/// Rolls complete minutes up into hours and hours into days, whichever process has written them.
+/// Rolls the lists of complete minutes up into hours, and those of hours into days, whichever process has written them.
 #[derive(Default)]
-pub(super) struct Rollup {
+pub(super) struct ListRollUp {
     /// The ends of the last hour and of the last day that were rolled up, in seconds since 1970.
     done_until: [u64; 2],
 }
 
-impl Rollup {
+impl ListRollUp {
     /// Rolls up the hours and days that have become complete. Must be called every second. It may wait for the disk.
     pub(super) fn roll_up_complete(&mut self, record: &Record, now: u64) -> io::Result<()> {
         // A clock that runs ahead must not end a day early.
-        let now = now.min(record.final_until() + COMPLETION_SECONDS);
+        let now = now.min(record.final_until() + COMPLETION_DELAY_SECONDS);
         let steps = [
             (Topic::Minute, Topic::Hour, 3_600),
             (Topic::Hour, Topic::Day, 86_400),
         ];
         for ((shorter, longer, step), done_until) in steps.into_iter().zip(&mut self.done_until) {
-            let until = now.saturating_sub(COMPLETION_SECONDS) / step * step;
+            let until = now.saturating_sub(COMPLETION_DELAY_SECONDS) / step * step;
             if until == *done_until {
                 continue;
             }
             let mut from = until
                 .saturating_sub(shorter.retention_seconds())
                 .next_multiple_of(step);
-            record.visit_notes(longer, (from, until), |(at, _)| {
-                from = from.max(at + step);
+            // The latest note comes first, and what is before it was rolled up already.
+            record.visit_notes(longer, (from, until), |latest| {
+                from = from.max(latest.at + step);
                 ControlFlow::Break(())
             })?;
-            for at in (from..until).step_by(step as usize) {
-                roll_up(record, shorter, longer, (at, at + step))?;
+            for start in (from..until).step_by(step as usize) {
+                roll_up(record, shorter, longer, (start, start + step))?;
             }
             *done_until = until;
         }
@@ -162,8 +167,8 @@ impl Rollup {
 /// Adds up the lists of a topic in a span, and writes the sum as one note of the longer topic.
 fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> io::Result<()> {
     let mut sums = ListSums::default();
-    record.visit_notes(shorter, span, |(_, text)| {
-        if let Ok(lists) = serde_json::from_slice(text) {
+    record.visit_notes(shorter, span, |note| {
+        if let Ok(lists) = serde_json::from_slice(&note.text) {
             sums.add(&lists);
         }
         ControlFlow::Continue(())
@@ -175,11 +180,11 @@ fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> 
     Ok(())
 }
 
-/// Writes a note of the second `at`. Only notes that are kept stay in the record for days.
+/// Writes a note of the second `at`. Only a note with `is_kept` stays in the record for days.
 fn write_note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, is_kept: bool) {
     // Serializing these types cannot fail.
     if let Ok(text) = serde_json::to_vec(content) {
-        record.add_note(topic, (at, text), is_kept);
+        record.add_note(topic, Note { at, text }, is_kept);
     }
 }
 
@@ -187,7 +192,7 @@ fn write_note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, 
 mod tests {
     use super::*;
     use crate::record::insight::LimitKey;
-    use crate::record::{Note, Second, Settings};
+    use crate::record::{Second, Settings};
 
     const HOUR: u64 = 500_000 * 3_600;
 
@@ -216,10 +221,10 @@ mod tests {
     /// The times of the lists in the record, and the counts of their keys, the latest first.
     fn noted(record: &Record, topic: Topic) -> Vec<(u64, Vec<u64>)> {
         let mut noted = Vec::new();
-        let see = |(at, text): &Note| {
-            let lists: KeyLists = serde_json::from_slice(text).unwrap();
+        let see = |note: &Note| {
+            let lists: KeyLists = serde_json::from_slice(&note.text).unwrap();
             let counts = lists.decided.keys.iter().map(|listed| listed.count);
-            noted.push((*at, counts.collect()));
+            noted.push((note.at, counts.collect()));
             ControlFlow::Continue(())
         };
         record.visit_notes(topic, (0, 2 * HOUR), see).unwrap();
@@ -249,25 +254,25 @@ mod tests {
                 record.write_pending().unwrap();
             }
         };
-        let mut rollup = Rollup::default();
+        let mut rollup = ListRollUp::default();
         // A clock that is ahead ends neither the hour nor the day.
         rollup.roll_up_complete(&record, HOUR + 3 * 86_400).unwrap();
         rollup
-            .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_SECONDS - 1)
+            .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_DELAY_SECONDS - 1)
             .unwrap();
         assert_eq!(noted(&record, Topic::Hour), []);
         lives(HOUR, HOUR + 2 * 3_600);
         rollup
-            .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_SECONDS)
+            .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_DELAY_SECONDS)
             .unwrap();
-        Rollup::default()
+        ListRollUp::default()
             .roll_up_complete(&record, HOUR + 3 * 3_600)
             .unwrap();
         assert_eq!(noted(&record, Topic::Hour), [(HOUR, vec![8, 1])]);
         let midnight = HOUR - HOUR % 86_400;
         lives(HOUR + 3 * 3_600, midnight + 86_400 + 3_600);
         rollup
-            .roll_up_complete(&record, midnight + 86_400 + COMPLETION_SECONDS)
+            .roll_up_complete(&record, midnight + 86_400 + COMPLETION_DELAY_SECONDS)
             .unwrap();
         assert_eq!(noted(&record, Topic::Day), [(midnight, vec![8, 1])]);
     }
@@ -275,7 +280,7 @@ mod tests {
     #[test]
     fn minutes_that_wait_for_the_record_stay_what_they_are() {
         let mut writer = writer(HOUR);
-        for number in 0..MAX_WAITING as u64 + 2 {
+        for number in 0..MAX_WAITING_MINUTES as u64 + 2 {
             count(&writer, 1, 1 + number);
             writer.end_second(None, HOUR + number * 60 + 59, 1);
         }
@@ -303,8 +308,8 @@ mod tests {
         writer.end_second(Some(&record), HOUR + 2, 1);
         let mut found = None;
         let span = (HOUR, HOUR + 9);
-        let see = |(at, _): &Note| {
-            found = Some(*at);
+        let see = |note: &Note| {
+            found = Some(note.at);
             ControlFlow::Continue(())
         };
         record.visit_notes(Topic::Sample, span, see).unwrap();

@@ -1,14 +1,16 @@
-//! Starts the pusher, which sends the record to other engines.
+//! Starts the pusher, which sends the record to other engines. What it sends and how is in `record/push/`.
 
 use std::sync::Arc;
 
 use super::error::Error;
 use super::live_metrics::LiveMetrics;
-use super::recording::{MetricsRecorder, current_series};
+use super::metrics_recorder::MetricsRecorder;
+use super::series_table::current_series;
 use crate::policy::ProcessSettings;
 use crate::record::push::{PushContext, Pusher};
 
-/// Starts the pusher if there are a record and a destination. `seed` spreads the requests of several gateways over time.
+/// Starts the pusher, if there is a record and a destination for it. `seed` spreads the requests of several gateways
+/// over time.
 ///
 /// # Errors
 ///

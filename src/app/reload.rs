@@ -1,15 +1,16 @@
-//! Reads the configuration again and replaces the running one. Counters, connections and open requests continue.
+//! Reads the configuration again and replaces the running one. Counters, connections and open requests continue. What a
+//! reload cannot change is reported, and changes with the next start.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::oneshot;
 
-use super::changes::ReloadChanges;
 use super::error::Error;
 use super::events::find_limit_changes;
-use super::gateway::App;
-use super::listeners::{build_listeners, manage_certificates};
+use super::gateway::Gateway;
+use super::listeners::{build_listeners, renew_certificates_of};
+use super::reload_changes::ReloadChanges;
 use super::reset_warnings::reset_warnings;
 use super::servers::build_servers;
 use crate::base::telemetry::{Label, Metric};
@@ -28,10 +29,10 @@ pub struct ReloadReport {
     pub changes: ReloadChanges,
 }
 
-impl App {
+impl Gateway {
     /// Reopens the access log, for instance after its file was moved away.
     pub fn reopen_log(&self) {
-        if let Some((writer, _)) = &*self.log.lock() {
+        if let Some((writer, _)) = &*self.access_log.lock() {
             writer.reopen();
         }
     }
@@ -61,36 +62,39 @@ impl App {
 
     async fn load_and_swap(&self) -> Result<ReloadReport, Error> {
         let (report, acknowledgements) = {
-            let _only_reload = self.reloading.lock();
-            let loaded = policy::load(&self.config).map_err(Error::Policy)?;
+            let _only_reload = self.reload_lock.lock();
+            let loaded = policy::load(&self.config_path).map_err(Error::Policy)?;
             let mut ruleset = loaded.ruleset;
             let before = self.running();
             let admission = before.admission.with_rules(&ruleset.rules)?;
             let listeners = build_listeners(
-                &self.process,
+                &self.process_settings,
                 &ruleset,
-                &self.tickets,
-                &self.acme,
+                &self.ticket_keys,
+                &self.certificate_renewer,
                 &before.listeners,
             )?;
             let identity = &mut ruleset.identity;
-            self.key_sets.follow(identity).map_err(Error::Thread)?;
+            self.key_set_fetcher
+                .follow(identity)
+                .map_err(Error::Thread)?;
             let ruleset = Arc::new(ruleset);
             let running = RunningConfig {
                 listeners,
-                challenge_tokens: self.acme.challenge_tokens(),
+                challenge_tokens: self.certificate_renewer.challenge_tokens(),
                 insight: before.insight.clone(),
                 upstreams: build_servers(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,
                 process_keyer: self.keyer.clone(),
             };
-            manage_certificates(&self.acme, &running.listeners).map_err(Error::Thread)?;
+            renew_certificates_of(&running.listeners, &self.certificate_renewer)
+                .map_err(Error::Thread)?;
             self.set_unacked_timeout(running.ruleset.timeouts.send);
             *self.running.write() = running.clone();
             let acknowledgements = self.order_workers_to_run(&running);
-            if let Some(push) = &*self.push.lock() {
-                push.update_settings(&loaded.process.push);
+            if let Some(pusher) = &*self.pusher.lock() {
+                pusher.update_settings(&loaded.process.push);
             }
             let limit_changes = find_limit_changes(&before.ruleset, &running.ruleset);
             let mut warnings = loaded.warnings;
@@ -104,7 +108,7 @@ impl App {
                 == loaded.fingerprint;
             let report = ReloadReport {
                 warnings,
-                needs_restart: self.process.differences(&loaded.process),
+                needs_restart: self.process_settings.differences(&loaded.process),
                 changes: ReloadChanges::between(
                     &before.ruleset,
                     &running.ruleset,
@@ -123,7 +127,7 @@ impl App {
 
     /// Waits until other keys than the running ones have been fetched.
     pub async fn keys_changed(&self) {
-        self.key_sets.changed().await;
+        self.key_set_fetcher.changed().await;
     }
 
     /// Verifies tokens by the fetched keys from now on. Everything else of the running configuration stays.
@@ -133,11 +137,13 @@ impl App {
     /// The thread that fetches keys cannot be started.
     pub async fn renew_keys(&self) -> Result<(), Error> {
         let acknowledgements = {
-            let _only_reload = self.reloading.lock();
+            let _only_reload = self.reload_lock.lock();
             let before = self.running();
             let mut ruleset = Ruleset::clone(&before.ruleset);
             let identity = &mut ruleset.identity;
-            self.key_sets.follow(identity).map_err(Error::Thread)?;
+            self.key_set_fetcher
+                .follow(identity)
+                .map_err(Error::Thread)?;
             let running = RunningConfig {
                 ruleset: Arc::new(ruleset),
                 ..before

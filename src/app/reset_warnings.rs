@@ -1,5 +1,5 @@
 //! Warns of limits whose counts begin anew at a reload, because the store cannot find the counts under the new
-//! settings.
+//! settings. Nothing is reset here.
 
 use std::collections::HashMap;
 
@@ -7,6 +7,7 @@ use crate::limit::{Identity, Rule};
 use crate::policy::{Diagnostic, Ruleset, Severity};
 use crate::throttle::admission::Admission;
 
+/// The help of every warning.
 const RESET_HELP: &str = "clients may use all of it once more, and gateways with the policy before count apart; \
     give all gateways the same policy at once";
 

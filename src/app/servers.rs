@@ -1,4 +1,5 @@
-//! Builds the servers of each upstream. Servers outlive reloads: they keep their health and their connections.
+//! Builds the servers of each upstream, at the start and at each reload. Servers outlive reloads: they keep their
+//! health and their connections.
 
 use std::sync::Arc;
 
@@ -6,8 +7,8 @@ use crate::base::clock::Clock;
 use crate::policy::Ruleset;
 use crate::upstream::Servers;
 
-/// Builds the servers of each upstream. Servers that are also in `before` keep their health. They keep their
-/// connections if their settings are the same.
+/// Builds the servers of each upstream. Servers that are also in `before` keep their health. If their settings are the
+/// same, they keep their connections too.
 pub(super) fn build_servers(
     ruleset: &Ruleset,
     before: &[Arc<Servers>],

@@ -1,10 +1,10 @@
-//! Restores the counts that the previous process saved, and saves those of this one. A snapshot holds the counts, the
-//! secret by which keys are hashed, and the time of both.
+//! Restores the counts that the previous process saved, and saves the counts of this process. A snapshot holds counts,
+//! the secret with which their keys are hashed, and the time at which it was taken.
 
 use std::sync::Arc;
 
 use super::error::Error;
-use super::gateway::App;
+use super::gateway::Gateway;
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::policy::ProcessSettings;
@@ -50,20 +50,20 @@ impl RestoredState {
     }
 }
 
-impl App {
+impl Gateway {
     /// Starts to write snapshots regularly, if the gateway file asks for them.
     pub(super) fn start_snapshots(&self) -> Result<(), Error> {
-        if let Some(settings) = &self.process.snapshots {
-            let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
+        if let Some(settings) = &self.process_settings.snapshots {
+            let (store, clock) = (Arc::clone(&self.memory_store), self.clock.clone());
             let writer = SnapshotWriter::start(settings, store, self.keyer.secret(), clock)?;
-            *self.snapshots.lock() = Some(writer);
+            *self.snapshot_writer.lock() = Some(writer);
         }
         Ok(())
     }
 
     /// Writes a snapshot for a process that is about to start.
     pub fn write_snapshot(&self) {
-        if let Some(writer) = &*self.snapshots.lock() {
+        if let Some(writer) = &*self.snapshot_writer.lock() {
             writer.write();
         }
     }
@@ -71,7 +71,7 @@ impl App {
     /// Leaves the snapshots and the files of Unix sockets to the process that has taken over.
     pub fn finish_handover(&self) {
         self.socket_files.lock().clear();
-        if let Some(writer) = self.snapshots.lock().take() {
+        if let Some(writer) = self.snapshot_writer.lock().take() {
             writer.stop();
         }
     }

@@ -1,4 +1,4 @@
-//! Starts a gateway: builds its parts in order, then starts the workers.
+//! Starts a gateway: builds its parts in order, then starts the workers. A start that fails leaves nothing running.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::error::Error;
-use super::gateway::App;
-use super::key_sets::KeySetFetcher;
-use super::listeners::{build_listeners, manage_certificates};
+use super::gateway::Gateway;
+use super::key_set_fetcher::KeySetFetcher;
+use super::listeners::{build_listeners, renew_certificates_of};
 use super::live_metrics::LiveMetrics;
-use super::pusher;
-use super::recording::MetricsRecorder;
+use super::metrics_recorder::MetricsRecorder;
+use super::pusher::start_pusher;
 use super::servers::build_servers;
 use super::snapshots::RestoredState;
 use crate::base::clock::Clock;
@@ -34,40 +34,46 @@ use crate::store::shared::StoreKeeper;
 use crate::store::{self, MemoryStore};
 use crate::throttle::admission::Admission;
 
-impl App {
+impl Gateway {
     /// Loads the configuration and starts a gateway. Returns the warnings about the configuration too.
-    pub fn start(config: &Path, clock: Clock) -> Result<(App, Vec<Diagnostic>), Error> {
-        let loaded = policy::load(config).map_err(Error::Policy)?;
-        App::start_on(config, loaded, clock, &mut InheritedSockets::default())
+    pub fn start(config_path: &Path, clock: Clock) -> Result<(Gateway, Vec<Diagnostic>), Error> {
+        let loaded = policy::load(config_path).map_err(Error::Policy)?;
+        Gateway::start_on(config_path, loaded, clock, &mut InheritedSockets::default())
     }
 
-    /// Starts a gateway with a configuration that was loaded from `config`. It listens on inherited sockets where they
-    /// fit.
+    /// Starts a gateway with a configuration that was loaded from `config_path`. It listens on inherited sockets where
+    /// they fit.
     pub fn start_on(
-        config: &Path,
+        config_path: &Path,
         mut loaded: LoadedConfig,
         clock: Clock,
         inherited: &mut InheritedSockets,
-    ) -> Result<(App, Vec<Diagnostic>), Error> {
+    ) -> Result<(Gateway, Vec<Diagnostic>), Error> {
         let fingerprint = loaded.fingerprint;
         let process = loaded.process;
         let registry = Registry::default();
+        // Nothing reads the clock before this, because the snapshot may move it.
         let restored = RestoredState::find(&process, clock)?;
         let (clock, keyer) = (restored.clock.clone(), restored.keyer.clone());
         let store = Arc::new(MemoryStore::new(store::Settings {
             budget_bytes: process.store_budget,
         })?);
-        let key_sets = KeySetFetcher::new(registry.clone(), clock.clone());
+        let key_set_fetcher = KeySetFetcher::new(registry.clone(), clock.clone());
         let identity = &mut loaded.ruleset.identity;
-        key_sets.follow_and_wait(identity).map_err(Error::Thread)?;
+        key_set_fetcher
+            .follow_and_wait(identity)
+            .map_err(Error::Thread)?;
         let ruleset = Arc::new(loaded.ruleset);
         let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
         restored.restore_counts(&store);
-        let tickets = listener_tls::new_ticket_keys()?;
-        let acme = CertificateRenewer::new(clock.clone(), registry.clone(), keyer.seed());
+        let ticket_keys = listener_tls::new_ticket_keys()?;
+        let certificate_renewer =
+            CertificateRenewer::new(clock.clone(), registry.clone(), keyer.seed());
+        let listeners =
+            build_listeners(&process, &ruleset, &ticket_keys, &certificate_renewer, &[])?;
         let running = RunningConfig {
-            listeners: build_listeners(&process, &ruleset, &tickets, &acme, &[])?,
-            challenge_tokens: acme.challenge_tokens(),
+            listeners,
+            challenge_tokens: certificate_renewer.challenge_tokens(),
             insight: process.record.is_some().then(Arc::default),
             upstreams: build_servers(&ruleset, &[], &clock),
             ruleset,
@@ -78,59 +84,60 @@ impl App {
         let live_metrics = Arc::new(LiveMetrics {
             registry: registry.clone(),
             running: running.clone(),
-            store: store.clone(),
-            shared: shared.as_ref().map(|(shared, _)| shared.clone()),
+            memory_store: store.clone(),
+            shared_store: shared.as_ref().map(|(shared, _)| shared.clone()),
             clock: clock.clone(),
-            reading: Mutex::new(()),
+            refresh_lock: Mutex::new(()),
         });
         let recorder = match &process.record {
             Some(settings) => Some(MetricsRecorder::start(settings, live_metrics.clone())?),
             None => None,
         };
-        let push = pusher::start_pusher(&process, recorder.as_ref(), &live_metrics, keyer.seed())?;
-        let mut app = App {
-            config: config.to_owned(),
+        let pusher = start_pusher(&process, recorder.as_ref(), &live_metrics, keyer.seed())?;
+        let mut gateway = Gateway {
+            config_path: config_path.to_owned(),
             fingerprint,
-            process,
+            process_settings: process,
             keyer,
-            tickets,
-            acme,
-            key_sets,
-            store,
-            shared,
-            snapshots: Mutex::new(None),
-            started: clock.wall().as_secs(),
+            ticket_keys,
+            certificate_renewer,
+            key_set_fetcher,
+            memory_store: store,
+            shared_store: shared,
+            snapshot_writer: Mutex::new(None),
+            started_at: clock.wall().as_secs(),
             clock,
             registry,
             running,
             live_metrics,
             recorder: Mutex::new(recorder),
-            push: Mutex::new(push),
-            reloading: Mutex::new(()),
+            pusher: Mutex::new(pusher),
+            reload_lock: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
-            log: Mutex::new(None),
+            access_log: Mutex::new(None),
             addresses: Vec::new(),
-            sockets: Mutex::new(Vec::new()),
+            listening_sockets: Mutex::new(Vec::new()),
             socket_files: Mutex::new(Vec::new()),
             loaded_fingerprint: AtomicU64::new(fingerprint),
-            end_announced: AtomicBool::new(false),
+            is_end_announced: AtomicBool::new(false),
         };
         let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"));
-        app.record_event("started", version, Vec::new());
-        app.start_snapshots()?;
-        app.spawn_workers(inherited)?;
-        manage_certificates(&app.acme, &app.running().listeners).map_err(Error::Thread)?;
-        Ok((app, loaded.warnings))
+        gateway.record_event("started", version, Vec::new());
+        gateway.start_snapshots()?;
+        gateway.spawn_workers(inherited)?;
+        renew_certificates_of(&gateway.running().listeners, &gateway.certificate_renewer)
+            .map_err(Error::Thread)?;
+        Ok((gateway, loaded.warnings))
     }
 
     /// Binds the listeners, opens the access log, and starts a thread for each worker.
     fn spawn_workers(&mut self, inherited: &mut InheritedSockets) -> Result<(), Error> {
-        let worker_count = self.process.workers;
+        let worker_count = self.process_settings.workers;
         let sockets_by_worker = self.bind_listeners(inherited)?;
         self.set_unacked_timeout(self.running.read().ruleset.timeouts.send);
-        let writer = LogWriter::start(&self.process.access_log, &self.registry);
+        let writer = LogWriter::start(&self.process_settings.access_log, &self.registry);
         let (log_writer, writer_end) = writer.map_err(Error::AccessLog)?;
-        self.log = Mutex::new(Some((log_writer.clone(), writer_end)));
+        self.access_log = Mutex::new(Some((log_writer.clone(), writer_end)));
         let connection_counts: Arc<[AtomicUsize]> =
             (0..worker_count).map(|_| AtomicUsize::new(0)).collect();
         let (senders, receivers): (Vec<_>, Vec<_>) =
@@ -164,9 +171,9 @@ impl App {
         &mut self,
         inherited: &mut InheritedSockets,
     ) -> Result<Vec<Vec<run::WorkerSocket>>, Error> {
-        let worker_count = self.process.workers;
+        let worker_count = self.process_settings.workers;
         let mut sockets_by_worker: Vec<Vec<_>> = (0..worker_count).map(|_| Vec::new()).collect();
-        for (listener_index, listen) in self.process.listen.iter().enumerate() {
+        for (listener_index, listen) in self.process_settings.listen.iter().enumerate() {
             let failed = |cause| Error::Listen {
                 address: listen.address.clone(),
                 cause,
@@ -176,14 +183,14 @@ impl App {
             let address = bound.sockets[0].local_addr().map_err(failed)?;
             let address = Address::from_socket(&address).unwrap_or_else(|| listen.address.clone());
             self.addresses.push(address);
-            for (index, socket) in bound.sockets.into_iter().enumerate() {
+            for (socket_index, socket) in bound.sockets.into_iter().enumerate() {
                 let own = socket.try_clone().map_err(failed)?;
-                self.sockets.lock().push(own);
+                self.listening_sockets.lock().push(own);
                 let socket = run::WorkerSocket {
                     socket,
                     listener_index,
                 };
-                sockets_by_worker[index % worker_count].push(socket);
+                sockets_by_worker[socket_index % worker_count].push(socket);
             }
         }
         Ok(sockets_by_worker)

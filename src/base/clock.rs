@@ -1,5 +1,5 @@
-//! Reads the machine's clocks; no other file may. All code below the gateway's edge gets the time as an argument, so
-//! tests move time by hand.
+//! Time as a value. This file alone reads the clocks of the machine. All other code gets a [`Clock`] or a time as an
+//! argument, so tests move time by hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +62,7 @@ impl From<Nanos> for Duration {
     }
 }
 
-/// The source of time.
+/// The source of time, which the process creates once and passes to all its parts.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The machine's clocks.
@@ -71,7 +71,8 @@ pub enum Clock {
         /// the machine's start.
         origin: u64,
     },
-    /// A clock that a test moves.
+    /// A clock that a test moves. It is atomic because a test may move it from any thread; no other data depends on it,
+    /// so relaxed ordering is enough.
     Manual {
         /// The reading of this clock, in nanoseconds.
         now: Arc<AtomicU64>,
@@ -110,7 +111,8 @@ impl Clock {
         }
     }
 
-    /// Wall-clock time since the Unix epoch: for logs and token expiry, never for a window.
+    /// Wall-clock time since the Unix epoch, for logs, the record and the expiry of tokens. No window is measured by
+    /// it.
     #[allow(clippy::disallowed_methods)]
     pub fn wall(&self) -> Duration {
         match self {
@@ -121,9 +123,9 @@ impl Clock {
         }
     }
 
-    /// Processor time that the process has used; none under a manual clock.
+    /// Processor time that the process has used; `None` under a manual clock.
     #[allow(clippy::disallowed_methods)]
-    pub fn cpu(&self) -> Option<Nanos> {
+    pub fn cpu_time(&self) -> Option<Nanos> {
         match self {
             Clock::System { .. } => Some(Nanos(to_nanos(clock_gettime(ClockId::ProcessCPUTime)))),
             Clock::Manual { .. } => None,

@@ -21,7 +21,7 @@ pub fn mix(bits: u64) -> u64 {
 pub struct SplitMix64(Cell<u64>);
 
 impl SplitMix64 {
-    /// Any seed is good.
+    /// Makes a generator. No seed is better or worse than another one.
     pub fn new(seed: u64) -> SplitMix64 {
         SplitMix64(Cell::new(seed))
     }
@@ -65,16 +65,16 @@ impl Jitter {
         Jitter(SplitMix64::new(seed))
     }
 
-    /// A duration from zero to `max`, in steps of a millionth.
-    pub fn up_to(&self, max: Duration) -> Duration {
-        // Twenty random bits.
-        let part = u32::try_from(self.0.draw() >> 44).unwrap_or(0);
-        max / (1 << 20) * part
+    /// A duration from zero to `longest`, in steps of a millionth of it.
+    pub fn up_to(&self, longest: Duration) -> Duration {
+        // The highest twenty of the random bits: a number of steps.
+        let steps = u32::try_from(self.0.draw() >> 44).unwrap_or(0);
+        longest / (1 << 20) * steps
     }
 
-    /// A duration from three to five quarters of `span`.
-    pub fn around(&self, span: Duration) -> Duration {
-        span * 3 / 4 + self.up_to(span / 2)
+    /// A duration from three to five quarters of `mean`.
+    pub fn around(&self, mean: Duration) -> Duration {
+        mean * 3 / 4 + self.up_to(mean / 2)
     }
 }
 

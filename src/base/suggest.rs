@@ -1,21 +1,22 @@
-//! Suggests the word that was meant for a misspelled one, and lists words for messages.
+//! Suggests the word that was meant for a misspelled one, and lists words for messages. Checks of configurations use it
+//! for names of fields and of values.
 
 /// Longest word that is compared, in bytes. A longer one is no misspelled name of a field.
 const MAX_WORD_BYTES: usize = 48;
 
-/// The word of `known` that is nearest to `written`; none if about a third of the letters differ. Case, and whether
-/// `_` or `-` joins words, do not matter.
+/// Returns the word of `known` that is nearest to `written`, or `None` if more than a third of the letters differ. Case
+/// does not matter, nor whether `_` or `-` joins the parts of a word.
 pub fn nearest_word<'w>(
     written: &str,
     known: impl IntoIterator<Item = &'w str>,
 ) -> Option<&'w str> {
     let fold = |word: &str| word.to_lowercase().replace('_', "-");
     let written = fold(written);
-    let length = written.chars().count();
-    if length == 0 || length > MAX_WORD_BYTES {
+    let letter_count = written.chars().count();
+    if letter_count == 0 || letter_count > MAX_WORD_BYTES {
         return None;
     }
-    let max_distance = (length / 3).max(1);
+    let max_distance = (letter_count / 3).max(1);
     known
         .into_iter()
         .filter(|word| word.len() <= MAX_WORD_BYTES)

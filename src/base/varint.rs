@@ -1,5 +1,5 @@
-//! Encodes numbers in seven bits per byte, the lowest bits first (LEB128), as Protocol Buffers do. Small numbers are
-//! short.
+//! Writes and reads numbers in seven bits per byte, the lowest bits first (LEB128), as Protocol Buffers do. Small
+//! numbers are short. The files of the record and pushes to engines use them.
 
 /// Appends a number to `out`.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -10,7 +10,8 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Removes a number from the front of `bytes`; none if they end within it, or if it has more than ten bytes.
+/// Removes a number from the front of `bytes`. Returns `None` if `bytes` end within the number, or if the number has
+/// more than ten bytes.
 pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {

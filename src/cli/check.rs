@@ -1,5 +1,5 @@
-//! The command `tollgate check`: checks a configuration and this machine, and prints what the limits guarantee. It
-//! starts and writes nothing.
+//! The command `tollgate check`: checks a configuration and this machine, and prints what the limits guarantee. The
+//! command starts no gateway and writes no file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,8 @@ pub struct Arguments {
     offline: bool,
 }
 
-/// Exit code 0: the configuration can run. 2: it has mistakes, or this machine lacks something that it needs.
+/// Runs the command. Exit code 0: the configuration can run. 2: the configuration has mistakes, or needs something that
+/// this machine lacks.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let checked =
         policy::load(&arguments.config).and_then(|loaded| check_machine(arguments, loaded));
@@ -45,7 +46,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
 
-/// Adds findings about this machine to the warnings. An error among them makes all of them an error.
+/// Adds findings about this machine to the warnings. If one of them is an error, all are returned as an error.
 fn check_machine(
     arguments: &Arguments,
     mut loaded: LoadedConfig,
@@ -54,8 +55,8 @@ fn check_machine(
         true => NetworkChecks::Offline,
         false => NetworkChecks::Online,
     };
-    let config = arguments.config.display().to_string();
-    let findings = preflight::check(&loaded, &config, network_checks);
+    let config_path = arguments.config.display().to_string();
+    let findings = preflight::check(&loaded, &config_path, network_checks);
     let has_errors = findings
         .iter()
         .any(|finding| finding.severity == Severity::Error);

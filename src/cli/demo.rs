@@ -11,19 +11,20 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{internal, output};
-use crate::app::App;
+use super::{internal_listeners, output};
+use crate::app::Gateway;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric};
 use crate::serve::admin::{self, Control};
 
 /// Maximum number of requests that are admitted before a limit must refuse one.
-const MAX_ADMITTED: usize = 100;
+const MAX_ADMITTED_REQUESTS: usize = 100;
 /// Maximum time to wait for a response of the gateway.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two requests of the traffic: 8 requests a second.
 const REQUEST_PAUSE: Duration = Duration::from_millis(125);
 
+/// The policy of the demo.
 const POLICY: &str = "\
 match: GET /api/**
 upstream: echo
@@ -53,7 +54,7 @@ fn demo(arguments: &Arguments) -> io::Result<()> {
     let upstream = start_echo_upstream()?;
     let folder = std::env::temp_dir().join(format!("tollgate-demo-{}", std::process::id()));
     let result = start_gateway(arguments, upstream, &folder)
-        .and_then(|app| show_gateway(&app, &folder, arguments));
+        .and_then(|gateway| show_gateway(&gateway, &folder, arguments));
     let _ = std::fs::remove_dir_all(&folder);
     result
 }
@@ -63,23 +64,23 @@ fn start_gateway(
     arguments: &Arguments,
     upstream: SocketAddr,
     folder: &Path,
-) -> io::Result<Arc<App>> {
+) -> io::Result<Arc<Gateway>> {
     std::fs::create_dir_all(folder.join("policies"))?;
     std::fs::write(folder.join("policies/api.yaml"), POLICY)?;
-    let gateway = format!(
+    let gateway_file = format!(
         "version: 1\nworkers: 1\nlisten: {}\nadmin: {}\npolicies: policies\n\
          upstreams: {{ echo: [\"http://{upstream}\"] }}\n\
          identity: {{ user: {{ header: x-user, from: [127.0.0.0/8] }} }}\naccess_log: off\n",
         free_or_any_port(arguments.listen),
         free_or_any_port(arguments.admin),
     );
-    let config = folder.join("tollgate.yaml");
-    std::fs::write(&config, gateway)?;
-    let (app, _) = App::start(&config, Clock::system()).map_err(io::Error::other)?;
-    Ok(Arc::new(app))
+    let config_path = folder.join("tollgate.yaml");
+    std::fs::write(&config_path, gateway_file)?;
+    let (gateway, _) = Gateway::start(&config_path, Clock::system()).map_err(io::Error::other)?;
+    Ok(Arc::new(gateway))
 }
 
-/// The address, with port 0 if it is in use.
+/// Returns the address, with port 0 if the port is in use.
 fn free_or_any_port(address: SocketAddr) -> SocketAddr {
     match TcpListener::bind(address) {
         Ok(_) => address,
@@ -88,19 +89,20 @@ fn free_or_any_port(address: SocketAddr) -> SocketAddr {
 }
 
 /// Prints the addresses, shows an admitted and a refused request, and then sends traffic.
-fn show_gateway(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
+fn show_gateway(gateway: &Arc<Gateway>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
     // The listener ends with the process.
     let (_running, stop) = oneshot::channel();
-    let admin = app.process().admin.unwrap_or(arguments.admin);
+    let admin = gateway.process_settings().admin.unwrap_or(arguments.admin);
     let admin = TcpListener::bind(admin)?;
-    let admin = internal::serve_on_thread(admin, admin::router(app.clone()), "admin", stop)?;
-    let gateway = app.addresses()[0]
+    let admin =
+        internal_listeners::serve_on_thread(admin, admin::router(gateway.clone()), "admin", stop)?;
+    let address = gateway.addresses()[0]
         .tcp()
         .ok_or_else(|| io::Error::other("the demo listens on TCP"))?;
     let policy = folder.join("policies/api.yaml");
     output::print(format_args!(
         "tollgate demo\n\n  \
-         gateway   http://{gateway}    in front of an upstream that answers everything\n  \
+         gateway   http://{address}    in front of an upstream that answers everything\n  \
          admin     http://{admin}    limits, metrics, policies\n  \
          policy    {}\n\n{}\n\n\
          1. A request that its limits admit\n\n    \
@@ -108,23 +110,23 @@ fn show_gateway(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Res
          2. Requests in quick succession, until a limit refuses one\n\n",
         policy.display(),
         indent(POLICY),
-        indent(&get(gateway, "alice")?)
+        indent(&get_as_user(address, "alice")?)
     ))?;
     let mut admitted = 1;
     let refused = loop {
-        let response = get(gateway, "alice")?;
+        let response = get_as_user(address, "alice")?;
         if response.starts_with("HTTP/1.1 429") {
             break response;
         }
         admitted += 1;
-        if admitted > MAX_ADMITTED {
+        if admitted > MAX_ADMITTED_REQUESTS {
             return Err(io::Error::other("no limit refused"));
         }
     };
     output::print(format_args!(
         "{}\n\n   after {admitted} admitted: the body names the limit, Retry-After says when.\n\n\
          3. Try it yourself\n\n    \
-         curl -i http://{gateway}/api/hello -H 'x-user: bob'\n    \
+         curl -i http://{address}/api/hello -H 'x-user: bob'\n    \
          curl -s http://{admin}/v1/limits/per-ip/keys/ip=127.0.0.1\n    \
          tollgate explain GET /api/hello -H 'x-user: bob' --admin {admin}\n    \
          edit the policy file above: it is read again when it changes\n    \
@@ -132,16 +134,18 @@ fn show_gateway(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Res
          4. Traffic: three users, 8 requests a second, until you press Ctrl-C\n\n",
         indent(&refused)
     ))?;
-    let reloader = app.clone();
-    let _watch = crate::policy::watch(app.config().to_owned(), app.fingerprint(), move || {
-        reload(&reloader);
+    let reloaded = gateway.clone();
+    let config_path = gateway.config_path().to_owned();
+    let _watch = crate::policy::watch(config_path, gateway.fingerprint(), move || {
+        reload(&reloaded);
     })?;
-    send_traffic(app, gateway, arguments.seconds)
+    send_traffic(gateway, address, arguments.seconds)
 }
 
-fn reload(app: &Arc<App>) {
+/// Reloads the policies, and prints the result.
+fn reload(gateway: &Arc<Gateway>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let outcome = match runtime.map(|runtime| runtime.block_on(App::reload(app))) {
+    let outcome = match runtime.map(|runtime| runtime.block_on(Gateway::reload(gateway))) {
         Ok(Ok(_)) => "    policies reloaded".to_owned(),
         Ok(Err(error)) => format!("{error}\n    the policies before still run"),
         Err(error) => format!("    cannot reload: {error}"),
@@ -151,10 +155,10 @@ fn reload(app: &Arc<App>) {
 }
 
 /// Sends requests of three users in turn, and prints the decisions of each second.
-fn send_traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
+fn send_traffic(gateway: &Gateway, address: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
     let mut users = ["alice", "bob", "carol"].into_iter().cycle();
     let count = |limit, outcome| {
-        app.counter_total(
+        gateway.counter_total(
             Metric::LimitDecisions,
             &[(Label::Limit, limit), (Label::Outcome, outcome)],
         )
@@ -166,7 +170,7 @@ fn send_traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Res
         }
         let (mut admitted, mut refused) = (0, 0);
         for user in users.by_ref().take(8) {
-            let is_refused = get(gateway, user)?.starts_with("HTTP/1.1 429");
+            let is_refused = get_as_user(address, user)?.starts_with("HTTP/1.1 429");
             if is_refused {
                 refused += 1;
             } else {
@@ -195,17 +199,17 @@ fn indent(text: &str) -> String {
         .join("\n")
 }
 
-/// Sends one request on a new connection, and returns the whole response.
-fn get(gateway: SocketAddr, user: &str) -> io::Result<String> {
-    send_request(gateway, user)
+/// Sends one request of a user on a new connection, and returns the whole response.
+fn get_as_user(address: SocketAddr, user: &str) -> io::Result<String> {
+    send_request(address, user)
         .map_err(|error| io::Error::other(format!("no answer from the gateway: {error}")))
 }
 
-fn send_request(gateway: SocketAddr, user: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(gateway)?;
+fn send_request(address: SocketAddr, user: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
     let request = format!(
-        "GET /api/hello HTTP/1.1\r\nhost: {gateway}\r\nx-user: {user}\r\nconnection: close\r\n\r\n"
+        "GET /api/hello HTTP/1.1\r\nhost: {address}\r\nx-user: {user}\r\nconnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes())?;
     let mut response = String::new();
@@ -240,10 +244,10 @@ fn serve_echo(stream: TcpStream) -> io::Result<()> {
         let body_length = read_body_length(&mut reader)?;
         io::copy(&mut (&mut reader).take(body_length), &mut io::sink())?;
         let body = format!("upstream saw: {}\n", request_line.trim_end());
-        let length = body.len();
+        let body_bytes = body.len();
         write!(
             writer,
-            "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
+            "HTTP/1.1 200 OK\r\ncontent-length: {body_bytes}\r\n\r\n{body}"
         )?;
     }
 }

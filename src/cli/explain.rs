@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::admin::AdminAddress;
+use super::admin_client::AdminAddress;
 use super::output;
 use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::base::clock::Clock;
@@ -122,9 +122,9 @@ fn read_certificate(file: &Path) -> Result<String, String> {
 }
 
 /// Explains a request with a configuration and empty counters.
-fn explain_offline(config: &Path, request: &RequestToExplain) -> Result<Value, CommandError> {
+fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Value, CommandError> {
     let loaded =
-        policy::load(config).map_err(|report| CommandError::mistake(report.to_string()))?;
+        policy::load(config_path).map_err(|report| CommandError::mistake(report.to_string()))?;
     let clock = Clock::system();
     let settings = Settings {
         budget_bytes: loaded.process.store_budget,

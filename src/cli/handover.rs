@@ -1,4 +1,4 @@
-//! Replaces this process by a new one, without refusing a connection.
+//! Replaces this process by a new one, without refusing a connection. `run.rs` decides when.
 //!
 //! The new process inherits the listening sockets in the way in which systemd passes them, so one of the two processes
 //! serves every queued connection. Once the new process serves, it ends this one.
@@ -17,7 +17,7 @@ use socket2::Socket;
 
 use crate::serve::worker::inherited_sockets::SOCKET_FILES_VARIABLE;
 
-/// The variable with the id of the process that passed its sockets on.
+/// The environment variable with the id of the process that passed its sockets on.
 const PREDECESSOR_VARIABLE: &str = "TOLLGATE_PREDECESSOR";
 
 /// The number of the first passed descriptor: see `sd_listen_fds(3)`.
@@ -27,6 +27,7 @@ const FIRST_PASSED_DESCRIPTOR: i32 = 3;
 /// arguments.
 pub struct SuccessorStarter {
     program: PathBuf,
+    /// The new process, if one was started and is not known to have ended.
     successor: Option<Child>,
 }
 
@@ -48,7 +49,7 @@ impl SuccessorStarter {
     /// # Errors
     ///
     /// A successor was started already, this is the first process of a container, or the start fails.
-    pub fn start(&mut self, sockets: Vec<Socket>, files: &[Arc<Path>]) -> io::Result<()> {
+    pub fn start(&mut self, sockets: Vec<Socket>, socket_files: &[Arc<Path>]) -> io::Result<()> {
         if std::process::id() == 1 {
             let message = "the first process of a container cannot be replaced, because its end ends the container";
             return Err(io::Error::other(message));
@@ -62,7 +63,8 @@ impl SuccessorStarter {
                 parent_fd: OwnedFd::from(socket),
                 child_fd,
             });
-        let files = env::join_paths(files.iter().map(|path| &**path)).map_err(io::Error::other)?;
+        let socket_files = socket_files.iter().map(|path| &**path);
+        let socket_files = env::join_paths(socket_files).map_err(io::Error::other)?;
         let mappings: Vec<FdMapping> = mappings.collect();
         let mut command = Command::new(&self.program);
         command
@@ -70,7 +72,7 @@ impl SuccessorStarter {
             .env("LISTEN_FDS", mappings.len().to_string())
             // The parent does not know the id of the child yet.
             .env("LISTEN_PID", "")
-            .env(SOCKET_FILES_VARIABLE, files)
+            .env(SOCKET_FILES_VARIABLE, socket_files)
             .env(PREDECESSOR_VARIABLE, std::process::id().to_string())
             .fd_mappings(mappings)
             .map_err(io::Error::other)?;
@@ -88,7 +90,7 @@ impl SuccessorStarter {
     }
 
     /// The id of the successor, if one was started and still runs.
-    pub fn successor(&mut self) -> Option<u32> {
+    pub fn successor_id(&mut self) -> Option<u32> {
         self.check_successor();
         self.successor.as_ref().map(Child::id)
     }
@@ -110,9 +112,9 @@ pub fn announce_ready() {
 }
 
 /// Notifies the service manager that this process is about to end, or that the successor takes its place.
-pub fn announce_end(successor: Option<u32>) {
-    match successor {
-        Some(process) => notify(&[NotifyState::MainPid(process)]),
+pub fn announce_end(successor_id: Option<u32>) {
+    match successor_id {
+        Some(id) => notify(&[NotifyState::MainPid(id)]),
         None => notify(&[NotifyState::Stopping]),
     }
 }

@@ -1,4 +1,4 @@
-//! Creates the errors of addresses that cannot be bound, with advice for the operator.
+//! Creates the errors of addresses that cannot be bound, with advice for the operator. Nothing is bound here.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use crate::app::Error;
 use crate::net::Address;
 
-/// The error of a passed socket that occupies the port of `address` but has another address.
-pub fn passed_socket_differs(address: SocketAddr, passed: SocketAddr) -> Error {
+/// Returns the error of a passed socket that occupies the port of `address` but has another address.
+pub fn passed_socket_differs(address: SocketAddr, passed_address: SocketAddr) -> Error {
     let cause = io::Error::other(format!(
-        "the passed socket on {passed} occupies the port but does not fit; \
-         write `listen: \"{passed}\"`, or `ListenStream={address}` in the unit of the socket"
+        "the passed socket on {passed_address} occupies the port but does not fit; \
+         write `listen: \"{passed_address}\"`, or `ListenStream={address}` in the unit of the socket"
     ));
     Error::Listen {
         address: address.into(),
@@ -18,7 +18,7 @@ pub fn passed_socket_differs(address: SocketAddr, passed: SocketAddr) -> Error {
     }
 }
 
-/// The error of a failed bind. `setting` is the field of the gateway file with the address.
+/// Returns the error of a failed bind. `setting` is the field of the gateway file with the address.
 pub fn cannot_listen(address: &Address, setting: &str, cause: io::Error) -> Error {
     let cause = match cause.kind() {
         io::ErrorKind::AddrInUse => io::Error::new(

@@ -1,17 +1,18 @@
-//! The command line: a file for each command, and the parts that commands share.
+//! The command line: a file for each command, and the parts that commands share. `commands.rs` has the list of
+//! commands.
 //!
 //! Exit codes: 0 success, 1 failure, 2 a mistake in the configuration or the arguments.
 
 // These macros panic if the pipe is closed; `output` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod admin;
+mod admin_client;
 mod check;
 mod commands;
 mod demo;
 mod explain;
 mod handover;
-mod internal;
+mod internal_listeners;
 mod listen_error;
 mod log;
 mod output;

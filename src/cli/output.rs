@@ -1,5 +1,5 @@
-//! Prints the output of commands. A closed pipe only ends the printing, and a full disk is reported in one line.
-//! Neither panics, as `println!` would.
+//! Prints the output and the errors of commands. A closed pipe only ends the printing, and a full disk is reported in
+//! one line. Neither panics, as `println!` would.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -8,10 +8,12 @@ use std::process::ExitCode;
 /// The exit code for a mistake in the configuration or in the arguments.
 pub const MISTAKE_EXIT_CODE: u8 = 2;
 
-/// Why a command failed, for standard error, and its exit code.
+/// Why a command failed, and with which exit code.
 #[derive(Debug)]
 pub struct CommandError {
+    /// 1, or [`MISTAKE_EXIT_CODE`].
     pub exit_code: u8,
+    /// The text for standard error.
     pub message: String,
 }
 
@@ -46,8 +48,10 @@ impl CommandError {
 /// Standard output is closed or full.
 pub fn print(text: impl Display) -> io::Result<()> {
     let text = text.to_string();
-    let mut out = io::stdout().lock();
-    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let mut stdout = io::stdout().lock();
+    let printed = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
     printed.map_err(|error| {
         let message = format!("cannot write to standard output: {error}");
         io::Error::new(error.kind(), message)
@@ -69,7 +73,7 @@ pub fn print_stderr(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", text.trim_end());
 }
 
-/// The exit code of a command: `code`, unless printing failed. A closed pipe does not count as a failure.
+/// Returns the exit code of a command: `code`, unless printing failed. A closed pipe does not count as a failure.
 pub fn exit_code(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     match printed {
         Ok(()) => code,

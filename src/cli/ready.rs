@@ -1,5 +1,5 @@
-//! The command `tollgate ready`: asks the gateway that runs on this machine whether it is ready, for container images
-//! without another HTTP client.
+//! The command `tollgate ready`: asks the gateway on this machine whether it is ready. Container images without another
+//! HTTP client use it as their health check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use super::admin;
+use super::admin_client::{self, AdminRequest};
 use super::output;
 use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::net::{Address, unix_socket};
@@ -24,7 +24,8 @@ pub struct Arguments {
     config: PathBuf,
 }
 
-/// Exit code 0: the gateway is ready. 1: it is not. 2: the gateway file does not say where to ask.
+/// Runs the command. Exit code 0: the gateway is ready. 1: it is not ready. 2: the gateway file does not say where to
+/// ask.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let endpoints = match policy::load_endpoints(&arguments.config) {
         Ok(endpoints) => endpoints,
@@ -62,7 +63,12 @@ fn check_ready(endpoints: &Endpoints) -> Result<String, CommandError> {
         (None, None) => return check_connections(&endpoints.listen),
     };
     let authority = reachable_address(address).to_string();
-    let (head, body) = admin::exchange(&authority, token, ("GET", "/readyz", ""), READY_TIMEOUT)
+    let request = AdminRequest {
+        method: "GET",
+        path: "/readyz",
+        body: "",
+    };
+    let (head, body) = admin_client::send_request(&authority, token, request, READY_TIMEOUT)
         .map_err(|error| CommandError::failure(format!("no answer from {authority}: {error}")))?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body),
@@ -72,7 +78,7 @@ fn check_ready(endpoints: &Endpoints) -> Result<String, CommandError> {
     }
 }
 
-/// Connects to every listener for clients. Without probes and admin listener this is all that can be checked.
+/// Connects to every listener for clients. Nothing else can be checked without probes and without an admin listener.
 fn check_connections(addresses: &[Address]) -> Result<String, CommandError> {
     for address in addresses {
         let connected = match address {
@@ -88,7 +94,7 @@ fn check_connections(addresses: &[Address]) -> Result<String, CommandError> {
     Ok(String::from("connections are accepted"))
 }
 
-/// The address by which this machine reaches a listener of its own: loopback for an unspecified address.
+/// Returns the address by which this machine reaches a listener of its own: loopback for an unspecified address.
 fn reachable_address(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),

@@ -1,4 +1,5 @@
-//! The command `tollgate run`: runs the gateway until a signal ends it, and reloads or replaces it on other signals.
+//! The command `tollgate run`: runs the gateway until a signal ends it. Other signals, and changed files, reload it or
+//! replace it by a new process.
 
 use std::io;
 use std::net::TcpListener;
@@ -10,13 +11,13 @@ use socket2::Socket;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::handover::{self, SuccessorStarter};
-use super::internal::InternalListeners;
+use super::internal_listeners::InternalListeners;
 use super::listen_error;
 use super::output;
 use super::output::MISTAKE_EXIT_CODE;
 use super::preflight;
 use super::signals::{BlockedSignals, SignalEvent, Signals};
-use crate::app::{App, Error, ReloadReport};
+use crate::app::{Error, Gateway, ReloadReport};
 use crate::base::clock::Clock;
 use crate::base::telemetry;
 use crate::net::Address;
@@ -46,9 +47,9 @@ pub fn run(arguments: &Arguments, blocked_signals: Option<BlockedSignals>) -> Ex
     exit_code
 }
 
-/// Starts the gateway and operates it until it ends. Signals are handled before anything is loaded, because loading may
-/// take long.
-async fn run_process(config: PathBuf, blocked_signals: Option<BlockedSignals>) -> ExitCode {
+/// Starts the gateway and operates it until it ends. Signals are handled before the configuration is loaded, because
+/// loading may take long.
+async fn run_process(config_path: PathBuf, blocked_signals: Option<BlockedSignals>) -> ExitCode {
     let mut signals = match Signals::new(blocked_signals) {
         Ok(signals) => signals,
         Err(error) => return output::exit_code(Err(error), ExitCode::FAILURE),
@@ -56,7 +57,7 @@ async fn run_process(config: PathBuf, blocked_signals: Option<BlockedSignals>) -
     telemetry::log_to_stderr();
     let mut inherited = InheritedSockets::from_environment();
     let starting = tokio::task::spawn_blocking(move || {
-        let started = start(&config, &mut inherited);
+        let started = start_gateway(&config_path, &mut inherited);
         (started, inherited)
     });
     let started = tokio::select! {
@@ -71,7 +72,7 @@ async fn run_process(config: PathBuf, blocked_signals: Option<BlockedSignals>) -
         Ok(started) => started,
         Err(error) => return output::exit_code(Err(io::Error::other(error)), ExitCode::FAILURE),
     };
-    let (app, warnings, internal) = match started {
+    let (gateway, warnings, internal_listeners) = match started {
         Ok(started) => started,
         Err(error) => return report_failed_start(&error),
     };
@@ -84,34 +85,35 @@ async fn run_process(config: PathBuf, blocked_signals: Option<BlockedSignals>) -
     }
     inherited.remove_unused_files();
     drop(inherited);
-    let served = operate(Arc::new(app), internal, signals).await;
+    let served = operate(Arc::new(gateway), internal_listeners, signals).await;
     output::exit_code(served, ExitCode::SUCCESS)
 }
 
-/// Starts the gateway after a check that all addresses are free, so that clients connect only if the start succeeds.
-/// Returns warnings, and the listeners that are not for clients.
-fn start(
-    config: &Path,
+/// Checks that all addresses are free, and starts the gateway. Without the check, clients could connect to a listener
+/// of a start that fails at the next one. Returns also warnings, and the listeners that are not for clients.
+fn start_gateway(
+    config_path: &Path,
     inherited: &mut InheritedSockets,
-) -> Result<(App, Vec<Diagnostic>, InternalListeners), Error> {
-    let loaded = policy::load(config).map_err(Error::Policy)?;
+) -> Result<(Gateway, Vec<Diagnostic>, InternalListeners), Error> {
+    let loaded = policy::load(config_path).map_err(Error::Policy)?;
     let process = &loaded.process;
     for BindSettings { address, .. } in &process.listen {
         if !inherited.has_socket_for(address) {
-            let with_passed = |tcp| Some((tcp, inherited.same_port_address(tcp)?));
+            let with_passed_address = |tcp| Some((tcp, inherited.same_port_address(tcp)?));
             listen::check_unused(address).map_err(|cause| {
-                match address.tcp().and_then(with_passed) {
+                match address.tcp().and_then(with_passed_address) {
                     Some((tcp, passed)) => listen_error::passed_socket_differs(tcp, passed),
                     None => listen_error::cannot_listen(address, "listen", cause),
                 }
             })?;
         }
     }
-    let internal = InternalListeners::bind(process, inherited)?;
-    let bound_warnings = preflight::check_bounds(&loaded, &config.display().to_string());
-    let (app, mut warnings) = App::start_on(config, loaded, Clock::system(), inherited)?;
+    let internal_listeners = InternalListeners::bind(process, inherited)?;
+    let bound_warnings = preflight::check_bounds(&loaded, &config_path.display().to_string());
+    let (gateway, mut warnings) =
+        Gateway::start_on(config_path, loaded, Clock::system(), inherited)?;
     warnings.extend(bound_warnings);
-    Ok((app, warnings, internal))
+    Ok((gateway, warnings, internal_listeners))
 }
 
 /// Prints why the start failed, and returns the exit code.
@@ -130,31 +132,35 @@ fn report_failed_start(error: &Error) -> ExitCode {
 
 /// Reloads and hands over on signals and changed files, until a signal ends the process.
 async fn operate(
-    app: Arc<App>,
-    internal: InternalListeners,
+    gateway: Arc<Gateway>,
+    internal_listeners: InternalListeners,
     mut signals: Signals,
 ) -> io::Result<()> {
     let mut starter = SuccessorStarter::new()?;
-    print_addresses(&app);
-    let internal_sockets = internal.sockets()?;
-    let internal_listeners = internal.serve(&app)?;
+    print_addresses(&gateway);
+    let internal_sockets = internal_listeners.sockets()?;
+    let serving_listeners = internal_listeners.serve(&gateway)?;
     handover::announce_ready();
     let (changes, mut changed): (UnboundedSender<()>, UnboundedReceiver<()>) = unbounded_channel();
-    let _watch = policy::watch(app.config().to_owned(), app.fingerprint(), move || {
-        // The receiver lives as long as the process serves.
-        let _ = changes.send(());
-    })?;
+    let _watch = policy::watch(
+        gateway.config_path().to_owned(),
+        gateway.fingerprint(),
+        move || {
+            // The receiver lives as long as the process serves.
+            let _ = changes.send(());
+        },
+    )?;
     loop {
         tokio::select! {
-            Some(()) = changed.recv() => reload(&app, "a changed file").await,
-            () = app.keys_changed() => renew_keys(&app).await,
+            Some(()) = changed.recv() => reload(&gateway, "a changed file").await,
+            () = gateway.keys_changed() => renew_keys(&gateway).await,
             event = signals.next() => match event {
-                SignalEvent::Reload => reload(&app, "SIGHUP").await,
-                SignalEvent::Reopen => app.reopen_log(),
+                SignalEvent::Reload => reload(&gateway, "SIGHUP").await,
+                SignalEvent::Reopen => gateway.reopen_log(),
                 SignalEvent::Replace => {
-                    app.write_snapshot();
-                    let started = copy_sockets(&app, &internal_sockets)
-                        .and_then(|sockets| starter.start(sockets, &app.socket_files()));
+                    gateway.write_snapshot();
+                    let started = copy_sockets(&gateway, &internal_sockets)
+                        .and_then(|sockets| starter.start(sockets, &gateway.socket_files()));
                     match started {
                         Ok(()) => tracing::info!("started a new process that takes over"),
                         Err(error) => tracing::error!(%error, "starting a new process failed; this one goes on"),
@@ -165,36 +171,40 @@ async fn operate(
             },
         }
     }
-    let successor = starter.successor();
-    handover::announce_end(successor);
+    let successor_id = starter.successor_id();
+    handover::announce_end(successor_id);
     drop(internal_sockets);
-    if successor.is_some() {
+    if successor_id.is_some() {
         // From now on the new process serves operators.
-        drop(internal_listeners);
-        app.finish_handover();
+        drop(serving_listeners);
+        gateway.finish_handover();
     } else {
-        let delay = app.announce_end();
-        if !delay.is_zero() {
+        let drain_delay = gateway.announce_end();
+        if !drain_delay.is_zero() {
             tracing::info!(
-                ?delay,
+                delay = ?drain_delay,
                 "no longer ready; still accepting connections during drain_delay"
             );
             tokio::select! {
-                () = tokio::time::sleep(delay) => {}
+                () = tokio::time::sleep(drain_delay) => {}
                 () = signals.end() => std::process::exit(1),
             }
         }
     }
     tracing::info!("draining; send the signal again to end at once");
-    let draining = tokio::task::spawn_blocking(move || app.shut_down());
+    let draining = tokio::task::spawn_blocking(move || gateway.shut_down());
     tokio::select! {
         _ = draining => Ok(()),
         () = signals.end() => std::process::exit(1),
     }
 }
 
-fn print_addresses(app: &App) {
-    for (address, listen) in app.addresses().iter().zip(&app.process().listen) {
+fn print_addresses(gateway: &Gateway) {
+    for (address, listen) in gateway
+        .addresses()
+        .iter()
+        .zip(&gateway.process_settings().listen)
+    {
         let scheme = if listen.tls { "https" } else { "http" };
         match address {
             Address::Tcp(address) => {
@@ -208,24 +218,24 @@ fn print_addresses(app: &App) {
 }
 
 /// Copies all listening sockets, for the process that takes over.
-fn copy_sockets(app: &App, internal: &[TcpListener]) -> io::Result<Vec<Socket>> {
-    let mut sockets = app.sockets()?;
-    for listener in internal {
+fn copy_sockets(gateway: &Gateway, internal_sockets: &[TcpListener]) -> io::Result<Vec<Socket>> {
+    let mut sockets = gateway.sockets()?;
+    for listener in internal_sockets {
         sockets.push(listener.try_clone()?.into());
     }
     Ok(sockets)
 }
 
 /// Reloads the configuration, and logs the result.
-async fn reload(app: &App, cause: &str) {
-    match app.reload().await {
+async fn reload(gateway: &Gateway, cause: &str) {
+    match gateway.reload().await {
         Ok(ReloadReport {
             warnings,
             needs_restart,
             changes,
         }) => {
             print_warnings(&warnings);
-            let ruleset = app.ruleset();
+            let ruleset = gateway.ruleset();
             let (routes, limits) = (ruleset.routes.len(), ruleset.rules.len());
             tracing::info!(cause, routes, limits, changed = %changes, "policies reloaded");
             if !needs_restart.is_empty() {
@@ -243,8 +253,8 @@ async fn reload(app: &App, cause: &str) {
 }
 
 /// Verifies tokens by the keys that were fetched last, and logs a failure.
-async fn renew_keys(app: &App) {
-    if let Err(error) = app.renew_keys().await {
+async fn renew_keys(gateway: &Gateway) {
+    if let Err(error) = gateway.renew_keys().await {
         tracing::error!(%error, "the fetched keys cannot be used; those before stay in use");
     }
 }

@@ -1,8 +1,8 @@
-//! Receives the signals of a running process, and says what each of them asks for. It does nothing about them itself.
+//! Receives the signals of a running process, and says what each of them asks for. `run.rs` does what they ask for.
 
 use std::io;
 
-use nix::sys::signal::{SigSet, Signal as Number};
+use nix::sys::signal::{SigSet, Signal as SignalNumber};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a signal asks the process to do.
@@ -20,9 +20,9 @@ pub enum SignalEvent {
     End,
 }
 
-/// Blocks all signals that the gateway handles, until it is dropped.
+/// Blocks all signals that the gateway handles, until this value is dropped.
 ///
-/// The first process of a container loses a signal that it does not handle, unless the signal is blocked.
+/// The kernel drops a signal for the first process of a container if that has no handler for it, unless it is blocked.
 pub struct BlockedSignals(SigSet);
 
 impl BlockedSignals {
@@ -30,13 +30,13 @@ impl BlockedSignals {
     /// dropped before a thread starts, because threads inherit the mask.
     pub fn new() -> BlockedSignals {
         let handled = [
-            Number::SIGTERM,
-            Number::SIGINT,
-            Number::SIGQUIT,
-            Number::SIGHUP,
-            Number::SIGUSR1,
-            Number::SIGUSR2,
-            Number::SIGCHLD,
+            SignalNumber::SIGTERM,
+            SignalNumber::SIGINT,
+            SignalNumber::SIGQUIT,
+            SignalNumber::SIGHUP,
+            SignalNumber::SIGUSR1,
+            SignalNumber::SIGUSR2,
+            SignalNumber::SIGCHLD,
         ];
         let handled: SigSet = handled.into_iter().collect();
         // Blocking cannot fail for a valid set.
@@ -89,17 +89,18 @@ impl Signals {
             _ = self.reopen.recv() => SignalEvent::Reopen,
             _ = self.replace.recv() => SignalEvent::Replace,
             _ = self.child.recv() => SignalEvent::ChildEnded,
-            () = end(&mut self.terminate, &mut self.interrupt, &mut self.quit) => SignalEvent::End,
+            () = end_signal(&mut self.terminate, &mut self.interrupt, &mut self.quit) => SignalEvent::End,
         }
     }
 
     /// Waits for a signal that ends the process. Other signals stay pending.
     pub async fn end(&mut self) {
-        end(&mut self.terminate, &mut self.interrupt, &mut self.quit).await;
+        end_signal(&mut self.terminate, &mut self.interrupt, &mut self.quit).await;
     }
 }
 
-async fn end(terminate: &mut Signal, interrupt: &mut Signal, quit: &mut Signal) {
+/// Waits for any of the three signals that end the process.
+async fn end_signal(terminate: &mut Signal, interrupt: &mut Signal, quit: &mut Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -1,4 +1,4 @@
-//! Formats numbers, curves and foreign text for a terminal. It prints nothing itself.
+//! Formats numbers, curves and foreign text for a terminal, for `log` and `top`. Nothing is printed here.
 
 use serde_json::Value;
 
@@ -6,13 +6,13 @@ use serde_json::Value;
 const SPARKLINE_BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Replaces the control characters of foreign text, so that a terminal does not obey them.
-pub fn replace_control(text: &str) -> String {
+pub fn replace_control_chars(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()
 }
 
-/// The numbers of a JSON array. Anything else in it counts as 0.
+/// Returns the numbers of a JSON array. An element that is no number counts as 0.
 pub fn parse_numbers(value: &Value) -> Vec<f64> {
     let list = value.as_array().into_iter().flatten();
     list.map(|value| value.as_f64().unwrap_or(0.0)).collect()
@@ -29,15 +29,18 @@ pub fn sparkline(rates: &[Option<f64>]) -> String {
     rates.iter().map(bar).collect()
 }
 
-/// The rate of a series in each step, per recorded second. `covered` has the recorded seconds of each step.
-pub fn rates_per_second(series: &Value, covered: &[f64]) -> Vec<Option<f64>> {
-    let steps = parse_numbers(&series["sum"]).into_iter().zip(covered);
+/// Returns the rate of a series in each step, per recorded second; `None` for a step without recorded seconds.
+/// `covered_seconds` has the recorded seconds of each step.
+pub fn rates_per_second(series: &Value, covered_seconds: &[f64]) -> Vec<Option<f64>> {
+    let steps = parse_numbers(&series["sum"])
+        .into_iter()
+        .zip(covered_seconds);
     steps
         .map(|(sum, seconds)| (*seconds > 0.0).then(|| sum / seconds))
         .collect()
 }
 
-/// Formats a number with as many decimals as its size needs.
+/// Formats a number with fewer decimals the larger it is.
 pub fn format_short(number: f64) -> String {
     match number {
         number if number >= 100.0 || number.fract() == 0.0 => format!("{number:.0}"),
@@ -63,6 +66,9 @@ mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(replace_control("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(
+            replace_control_chars("a\u{1b}[2Jb\n"),
+            "a\u{fffd}[2Jb\u{fffd}"
+        );
     }
 }

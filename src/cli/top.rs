@@ -1,4 +1,5 @@
-//! The command `tollgate top`: shows live rates, limits and keys of a running gateway in the terminal.
+//! The command `tollgate top`: shows live rates, limits and keys of a running gateway in the terminal. All of them come
+//! from its admin listener.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
@@ -8,14 +9,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::admin::AdminAddress;
+use super::admin_client::AdminAddress;
 use super::output::{self, CommandError};
-use super::terminal::{format_short, parse_numbers, rates_per_second, replace_control, sparkline};
+use super::terminal::{
+    format_short, parse_numbers, rates_per_second, replace_control_chars, sparkline,
+};
 
 /// Pause between two updates: the record has a new value each second.
 const UPDATE_PAUSE: Duration = Duration::from_secs(1);
-/// Number of limits that are shown, so that all lines fit a screen.
-const SHOWN_LIMITS: usize = 8;
+/// Maximum number of limits that are shown, so that all lines fit a screen.
+const MAX_SHOWN_LIMITS: usize = 8;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -27,7 +30,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     // A pipe or a file gets one update.
     let is_terminal = io::stdout().is_terminal();
     loop {
-        let text = match render(&arguments.admin) {
+        let text = match render_screen(&arguments.admin) {
             Ok(text) => text,
             Err(error) => return error.print(),
         };
@@ -44,15 +47,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// Queries the gateway, and renders one screen.
-fn render(admin: &AdminAddress) -> Result<String, CommandError> {
+fn render_screen(admin: &AdminAddress) -> Result<String, CommandError> {
     let get = |path: &str| admin.request("GET", path, "");
     let mut text = String::new();
     let outcomes =
         get("/v1/record/range?series=outcome:tollgate_requests_total&from=-60s&points=60")?;
-    let covered = parse_numbers(&outcomes["covered"]);
+    let covered_seconds = parse_numbers(&outcomes["covered"]);
     let _ = writeln!(text, "requests a second, in the last minute");
     for series in elements(&outcomes["series"]) {
-        let rates = rates_per_second(series, &covered);
+        let rates = rates_per_second(series, &covered_seconds);
         // The current second is skipped, because it is incomplete.
         let rate = rates.iter().rev().flatten().nth(1).copied().unwrap_or(0.0);
         let outcome = series["labels"]["outcome"].as_str().unwrap_or_default();
@@ -62,16 +65,16 @@ fn render(admin: &AdminAddress) -> Result<String, CommandError> {
     let limits = get(
         "/v1/record/range?series=tollgate_limit_decisions_total%7Boutcome=%22refused%22%7D&from=-61s&points=61&by=limit",
     )?;
-    let mut refused: Vec<(u64, &str)> = elements(&limits["series"])
+    let mut refused_by_limit: Vec<(u64, &str)> = elements(&limits["series"])
         .map(|series| {
             let sum = elements(&series["sum"]).filter_map(Value::as_u64).sum();
             (sum, series["labels"]["limit"].as_str().unwrap_or_default())
         })
         .filter(|(sum, _)| *sum > 0)
         .collect();
-    refused.sort_unstable_by(|one, other| other.cmp(one));
+    refused_by_limit.sort_unstable_by(|one, other| other.cmp(one));
     let _ = writeln!(text, "\nrefused in the last minute, by limit");
-    for (sum, limit) in refused.iter().take(SHOWN_LIMITS) {
+    for (sum, limit) in refused_by_limit.iter().take(MAX_SHOWN_LIMITS) {
         let _ = writeln!(text, "{sum:>20}  {limit}");
     }
     let top = get("/v1/record/top?from=-60s&most=10")?;
@@ -81,7 +84,7 @@ fn render(admin: &AdminAddress) -> Result<String, CommandError> {
         top["distinct"]
     );
     for key in elements(&top["keys"]) {
-        let text_of = |name: &str| replace_control(key[name].as_str().unwrap_or_default());
+        let text_of = |name: &str| replace_control_chars(key[name].as_str().unwrap_or_default());
         let _ = writeln!(
             text,
             "{:>20}  {}  {}",

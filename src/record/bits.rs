@@ -1,46 +1,47 @@
-//! Writes and reads numbers of any number of bits, for `block.rs`. The lowest bit of a byte comes first.
+//! Writes and reads numbers of any number of bits, for the blocks of `block.rs`. The lowest bit of a byte comes first.
 
-/// Bits of the length that stands before a number of [`BitWriter::put_sized`].
+/// The bits of the length that [`BitWriter::put_sized`] writes before each number.
 const LENGTH_BITS: u32 = 7;
 
 /// Writes numbers of any width, one after another.
 #[derive(Debug, Default)]
 pub struct BitWriter {
     bytes: Vec<u8>,
-    /// Bits that are not in `bytes` yet, at most 32 between two calls.
+    /// The bits that are not in `bytes` yet, at most 31 between two calls. The first is the lowest.
     word: u64,
     /// The number of bits in `word`.
-    filled: u32,
+    word_bits: u32,
 }
 
 impl BitWriter {
     /// Appends the low `width` bits of `value`; `width` is at most 64.
     #[inline]
-    pub fn put(&mut self, value: u64, width: u32) {
+    pub fn put_bits(&mut self, value: u64, width: u32) {
         if width > 32 {
-            self.put(value & 0xffff_ffff, 32);
-            return self.put(value >> 32, width - 32);
+            self.put_bits(value & 0xffff_ffff, 32);
+            return self.put_bits(value >> 32, width - 32);
         }
-        self.word |= (value & ((1 << width) - 1)) << self.filled;
-        self.filled += width;
-        if self.filled >= 32 {
+        self.word |= (value & ((1 << width) - 1)) << self.word_bits;
+        self.word_bits += width;
+        if self.word_bits >= 32 {
             self.bytes
                 .extend_from_slice(&(self.word as u32).to_le_bytes());
             self.word >>= 32;
-            self.filled -= 32;
+            self.word_bits -= 32;
         }
     }
 
-    /// Appends a number in a form that is short for small ones: its length, then the bits below its highest one.
+    /// Appends a number in a form in which small numbers are short: its length in bits, then the bits below its highest
+    /// one-bit.
     pub fn put_sized(&mut self, value: u64) {
         let length = 64 - value.leading_zeros();
-        self.put(u64::from(length), LENGTH_BITS);
-        self.put(value, length.saturating_sub(1));
+        self.put_bits(u64::from(length), LENGTH_BITS);
+        self.put_bits(value, length.saturating_sub(1));
     }
 
-    /// Returns the written bytes. The last one is filled up with zeros.
+    /// Returns the written bytes. The last one is word_bits up with zeros.
     pub fn finish(mut self) -> Vec<u8> {
-        let last_bytes = self.filled.div_ceil(8) as usize;
+        let last_bytes = self.word_bits.div_ceil(8) as usize;
         self.bytes
             .extend_from_slice(&self.word.to_le_bytes()[..last_bytes]);
         self.bytes
@@ -48,31 +49,33 @@ impl BitWriter {
 }
 
 /// Returns the number of bits that [`BitWriter::put_sized`] appends.
-pub fn sized_bits(value: u64) -> u64 {
-    let below_highest = (64 - value.leading_zeros()).saturating_sub(1);
-    u64::from(LENGTH_BITS + below_highest)
+pub fn sized_bit_count(value: u64) -> u64 {
+    let bits_below_highest = (64 - value.leading_zeros()).saturating_sub(1);
+    u64::from(LENGTH_BITS + bits_below_highest)
 }
 
 /// Reads what a [`BitWriter`] wrote. After the end it reads zeros, and [`BitReader::is_overrun`] becomes true.
 #[derive(Clone, Debug)]
 pub struct BitReader<'a> {
-    all: &'a [u8],
+    all_bytes: &'a [u8],
     /// The bytes that are not in `word` yet.
-    bytes: &'a [u8],
-    /// The bits to read next.
+    unread_bytes: &'a [u8],
+    /// The bits to read next, from the lowest.
     word: u64,
     /// The number of bits in `word`.
-    filled: u32,
+    word_bits: u32,
+    /// See [`BitReader::is_overrun`].
     is_overrun: bool,
 }
 
 impl<'a> BitReader<'a> {
+    /// Makes a reader that begins at the first byte.
     pub fn new(bytes: &'a [u8]) -> BitReader<'a> {
         BitReader {
-            all: bytes,
-            bytes,
+            all_bytes: bytes,
+            unread_bytes: bytes,
             word: 0,
-            filled: 0,
+            word_bits: 0,
             is_overrun: false,
         }
     }
@@ -80,11 +83,12 @@ impl<'a> BitReader<'a> {
     /// Fills `word` to at least 57 bits, as far as there are bytes.
     #[inline]
     fn fill(&mut self) {
-        if let Some(next) = self.bytes.first_chunk::<8>() {
-            self.word |= u64::from_le_bytes(*next) << self.filled;
-            let whole_bytes = (63 - self.filled) / 8;
-            self.bytes = &self.bytes[whole_bytes as usize..];
-            self.filled += whole_bytes * 8;
+        if let Some(next) = self.unread_bytes.first_chunk::<8>() {
+            // Only whole bytes are counted. The bits of another one are read again with its byte.
+            self.word |= u64::from_le_bytes(*next) << self.word_bits;
+            let whole_bytes = (63 - self.word_bits) / 8;
+            self.unread_bytes = &self.unread_bytes[whole_bytes as usize..];
+            self.word_bits += whole_bytes * 8;
         } else {
             self.fill_by_bytes();
         }
@@ -93,74 +97,76 @@ impl<'a> BitReader<'a> {
     /// Fills `word` from the last seven bytes.
     #[cold]
     fn fill_by_bytes(&mut self) {
-        while self.filled <= 56 {
-            let Some((first, rest)) = self.bytes.split_first() else {
+        while self.word_bits <= 56 {
+            let Some((first, rest)) = self.unread_bytes.split_first() else {
                 return;
             };
-            self.word |= u64::from(*first) << self.filled;
-            self.filled += 8;
-            self.bytes = rest;
+            self.word |= u64::from(*first) << self.word_bits;
+            self.word_bits += 8;
+            self.unread_bytes = rest;
         }
     }
 
+    /// Removes bits from `word`, which must be filled as far as possible.
     #[inline]
-    fn skip(&mut self, width: u32) {
-        if width > self.filled {
+    fn skip_bits(&mut self, width: u32) {
+        if width > self.word_bits {
             self.is_overrun = true;
-            (self.word, self.filled) = (0, 0);
+            (self.word, self.word_bits) = (0, 0);
             return;
         }
         self.word >>= width;
-        self.filled -= width;
+        self.word_bits -= width;
     }
 
     /// Reads a number of `width` bits; `width` is at most 64.
     #[inline]
-    pub fn get(&mut self, width: u32) -> u64 {
+    pub fn get_bits(&mut self, width: u32) -> u64 {
         if width > 32 {
-            let low = self.get(32);
-            return low | self.get(width - 32) << 32;
+            let low = self.get_bits(32);
+            return low | self.get_bits(width - 32) << 32;
         }
-        if self.filled < width {
+        if self.word_bits < width {
             self.fill();
         }
         let value = self.word & ((1 << width) - 1);
-        self.skip(width);
+        self.skip_bits(width);
         value
     }
 
     /// Reads a number that [`BitWriter::put_sized`] wrote.
     pub fn get_sized(&mut self) -> u64 {
-        match self.get(LENGTH_BITS) as u32 {
+        match self.get_bits(LENGTH_BITS) as u32 {
             0 => 0,
             length if length > 64 => {
                 self.is_overrun = true;
                 0
             }
-            length => self.get(length - 1) | 1 << (length - 1),
+            length => self.get_bits(length - 1) | 1 << (length - 1),
         }
     }
 
-    /// Reads ones up to the next zero, or up to `max` of them. A zero that ends them is read too.
+    /// Reads one-bits up to the next zero, and that zero too. Stops after `max_count` one-bits. Returns how many there
+    /// were.
     #[inline]
-    pub fn count_ones(&mut self, max: u32) -> u32 {
-        if self.filled <= max {
+    pub fn read_ones(&mut self, max_count: u32) -> u32 {
+        if self.word_bits <= max_count {
             self.fill();
         }
-        let ones = self.word.trailing_ones().min(max);
-        self.skip(ones + u32::from(ones < max));
-        ones
+        let count = self.word.trailing_ones().min(max_count);
+        self.skip_bits(count + u32::from(count < max_count));
+        count
     }
 
-    /// Whether more was read than there was, or a number that [`BitWriter`] cannot have written.
+    /// Whether more bits were read than there were, or a number that [`BitWriter`] cannot have written.
     pub fn is_overrun(&self) -> bool {
         self.is_overrun
     }
 
-    /// Returns the bytes after the last one of which a bit was read.
+    /// Returns the bytes after the last byte of which a bit was read.
     pub fn following_bytes(&self) -> Option<&'a [u8]> {
-        let ahead = self.filled as usize / 8;
-        let at = self.all.len() - self.bytes.len() - ahead;
-        self.all.get(at..)
+        let untouched_bytes = self.word_bits as usize / 8;
+        let offset = self.all_bytes.len() - self.unread_bytes.len() - untouched_bytes;
+        self.all_bytes.get(offset..)
     }
 }

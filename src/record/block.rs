@@ -1,5 +1,5 @@
-//! Compresses blocks of counts. Each block is written in whichever of four forms is shortest; there is no state between
-//! blocks.
+//! Compresses blocks of counts, for the columns of `column.rs`. Each block is written in the shortest of four forms.
+//! There is no state between blocks.
 //!
 //! | form | content |
 //! |---|---|
@@ -8,12 +8,14 @@
 //! | Rice | the median, then each value's signed distance from it in Rice's code |
 //! | sparse | for each value above zero, the zeros before it and its height, in Rice's code |
 //!
-//! Source of the code: R. F. Rice, "Some Practical Universal Noiseless Coding Techniques", JPL Publication 79-22, 1979.
+//! Rice's code of an order `k` writes a number in two parts: its quotient by 2^k as so many one-bits and a zero, then
+//! its lowest `k` bits. Source: R. F. Rice, "Some Practical Universal Noiseless Coding Techniques", JPL Publication
+//! 79-22, 1979.
 
-use super::bits::{BitReader, BitWriter, sized_bits};
+use super::bits::{BitReader, BitWriter, sized_bit_count};
 
-/// Quotients of Rice's code from here on are replaced by the value itself, so that a spike does not cost its height in
-/// bits.
+/// A number with this quotient or a greater one is written by [`BitWriter::put_sized`] instead, after so many one-bits.
+/// So a spike does not cost its height in bits.
 const MAX_QUOTIENT: u32 = 20;
 
 /// Bits that name the form of a block.
@@ -23,37 +25,38 @@ const WIDTH_BITS: u32 = 7;
 /// Bits of an order of Rice's code, 0 to 63.
 const ORDER_BITS: u32 = 6;
 
+/// The names of the four forms.
 const FORM_ZERO: u64 = 0;
 const FORM_PACKED: u64 = 1;
 const FORM_RICE: u64 = 2;
 const FORM_SPARSE: u64 = 3;
 
-/// Writes a block. An empty one takes no bits.
-pub fn encode(values: &[u64], out: &mut BitWriter) {
+/// Writes a block. A block without values takes no bits.
+pub fn encode_block(values: &[u64], out: &mut BitWriter) {
     let (Some(least), Some(greatest)) =
         (values.iter().min().copied(), values.iter().max().copied())
     else {
         return;
     };
     if greatest == 0 {
-        return out.put(FORM_ZERO, FORM_BITS);
+        return out.put_bits(FORM_ZERO, FORM_BITS);
     }
     let width = 64 - (greatest - least).leading_zeros();
-    let packed_values = values.len() as u64 * u64::from(width);
-    let packed_bits = sized_bits(least) + u64::from(WIDTH_BITS) + packed_values;
+    let distance_bits = values.len() as u64 * u64::from(width);
+    let packed_bits = sized_bit_count(least) + u64::from(WIDTH_BITS) + distance_bits;
     let median = median(values);
     let distances = || values.iter().map(|value| zigzag(*value, median));
-    let (rice_values, order) = best_order(distances());
-    let rice_bits = rice_values + sized_bits(median) + u64::from(ORDER_BITS);
+    let distances_code = best_rice_order(distances());
+    let rice_bits = distances_code.bit_count + sized_bit_count(median) + u64::from(ORDER_BITS);
     let gaps = || {
-        let mut next = 0;
+        let mut next_index = 0;
         values
             .iter()
             .enumerate()
             .filter(|(_, value)| **value > 0)
-            .map(move |(at, _)| {
-                let gap = at - next;
-                next = at + 1;
+            .map(move |(index, _)| {
+                let gap = index - next_index;
+                next_index = index + 1;
                 gap as u64
             })
     };
@@ -64,73 +67,76 @@ pub fn encode(values: &[u64], out: &mut BitWriter) {
             .map(|value| value - 1)
     };
     let count = heights().count() as u64;
-    let (gaps_bits, gaps_order) = best_order(gaps());
-    let (heights_bits, heights_order) = best_order(heights());
+    let gaps_code = best_rice_order(gaps());
+    let heights_code = best_rice_order(heights());
     let orders_bits = 2 * u64::from(ORDER_BITS);
-    let sparse_bits = sized_bits(count) + orders_bits + gaps_bits + heights_bits;
+    let numbers_bits = gaps_code.bit_count + heights_code.bit_count;
+    let sparse_bits = sized_bit_count(count) + orders_bits + numbers_bits;
     if sparse_bits < packed_bits && sparse_bits < rice_bits {
-        out.put(FORM_SPARSE, FORM_BITS);
+        out.put_bits(FORM_SPARSE, FORM_BITS);
         out.put_sized(count);
-        out.put(u64::from(gaps_order), ORDER_BITS);
-        out.put(u64::from(heights_order), ORDER_BITS);
+        out.put_bits(u64::from(gaps_code.order), ORDER_BITS);
+        out.put_bits(u64::from(heights_code.order), ORDER_BITS);
         for (gap, height) in gaps().zip(heights()) {
-            put_rice(out, gap, gaps_order);
-            put_rice(out, height, heights_order);
+            put_rice(out, gap, gaps_code.order);
+            put_rice(out, height, heights_code.order);
         }
     } else if rice_bits < packed_bits {
-        out.put(FORM_RICE, FORM_BITS);
+        out.put_bits(FORM_RICE, FORM_BITS);
         out.put_sized(median);
-        out.put(u64::from(order), ORDER_BITS);
-        distances().for_each(|distance| put_rice(out, distance, order));
+        out.put_bits(u64::from(distances_code.order), ORDER_BITS);
+        distances().for_each(|distance| put_rice(out, distance, distances_code.order));
     } else {
-        out.put(FORM_PACKED, FORM_BITS);
+        out.put_bits(FORM_PACKED, FORM_BITS);
         out.put_sized(least);
-        out.put(u64::from(width), WIDTH_BITS);
+        out.put_bits(u64::from(width), WIDTH_BITS);
         values
             .iter()
-            .for_each(|value| out.put(value - least, width));
+            .for_each(|value| out.put_bits(value - least, width));
     }
 }
 
-/// Reads a block into `values`, whose length must be that of the written block. Returns whether the bits are a block.
+/// Reads a block into `values`, whose length must be that of the written block. Returns `false` if the bits are no
+/// block; `values` are then undefined.
 #[must_use]
-pub fn decode(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
+pub fn decode_block(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
     if values.is_empty() {
         return true;
     }
-    match bits.get(FORM_BITS) {
+    match bits.get_bits(FORM_BITS) {
         FORM_ZERO => values.fill(0),
         FORM_PACKED => {
             let least = bits.get_sized();
-            let width = bits.get(WIDTH_BITS) as u32;
+            let width = bits.get_bits(WIDTH_BITS) as u32;
             if width > 64 {
                 return false;
             }
             for value in &mut *values {
-                *value = least.wrapping_add(bits.get(width));
+                *value = least.wrapping_add(bits.get_bits(width));
             }
         }
         FORM_RICE => {
             let median = bits.get_sized();
-            let order = bits.get(ORDER_BITS) as u32;
+            let order = bits.get_bits(ORDER_BITS) as u32;
             for value in &mut *values {
                 *value = unzigzag(get_rice(bits, order), median);
             }
         }
         _ => {
             let count = bits.get_sized();
-            let gaps_order = bits.get(ORDER_BITS) as u32;
-            let heights_order = bits.get(ORDER_BITS) as u32;
+            let gaps_order = bits.get_bits(ORDER_BITS) as u32;
+            let heights_order = bits.get_bits(ORDER_BITS) as u32;
             values.fill(0);
-            let mut next = 0_u64;
+            let mut next_index = 0_u64;
             for _ in 0..count {
-                let at = next.saturating_add(get_rice(bits, gaps_order));
+                let index = next_index.saturating_add(get_rice(bits, gaps_order));
                 let height = get_rice(bits, heights_order);
-                let Some(value) = usize::try_from(at).ok().and_then(|at| values.get_mut(at)) else {
+                let value = usize::try_from(index).ok();
+                let Some(value) = value.and_then(|index| values.get_mut(index)) else {
                     return false;
                 };
                 *value = height.wrapping_add(1);
-                next = at + 1;
+                next_index = index + 1;
             }
         }
     }
@@ -149,33 +155,49 @@ fn zigzag(value: u64, median: u64) -> u64 {
     (distance << 1 ^ distance >> 63) as u64
 }
 
+/// Undoes [`zigzag`].
 fn unzigzag(number: u64, median: u64) -> u64 {
     let distance = (number >> 1) as i64 ^ -((number & 1) as i64);
     median.wrapping_add(distance as u64)
 }
 
-/// Returns the bits that the values take in Rice's code of the best order, and that order. The best is near the mean's
-/// length.
-fn best_order(values: impl Iterator<Item = u64> + Clone) -> (u64, u32) {
+/// An order of Rice's code, and how many bits some values take in it.
+struct RiceCode {
+    order: u32,
+    bit_count: u64,
+}
+
+/// Finds the order of Rice's code in which the values take fewest bits. Only orders near the length of the values' mean
+/// are tried.
+fn best_rice_order(values: impl Iterator<Item = u64> + Clone) -> RiceCode {
     let (sum, count) = values
         .clone()
         .fold((0_u128, 0_u128), |(sum, count), value| {
             (sum + u128::from(value), count + 1)
         });
     let mean = (sum / count.max(1)).min(u128::from(u64::MAX)) as u64;
-    let near = (64 - mean.leading_zeros()).min(63);
-    let bits = |order: u32| -> u64 { values.clone().map(|value| rice_bits(value, order)).sum() };
-    (near.saturating_sub(2)..=near)
-        .map(|order| (bits(order), order))
-        .min()
-        .unwrap_or((0, 0))
+    let mean_bits = (64 - mean.leading_zeros()).min(63);
+    let code = |order: u32| RiceCode {
+        order,
+        bit_count: values
+            .clone()
+            .map(|value| rice_bit_count(value, order))
+            .sum(),
+    };
+    (mean_bits.saturating_sub(2)..=mean_bits)
+        .map(code)
+        .min_by_key(|code| (code.bit_count, code.order))
+        .unwrap_or(RiceCode {
+            order: 0,
+            bit_count: 0,
+        })
 }
 
-/// Returns the bits of a value in Rice's code.
-fn rice_bits(value: u64, order: u32) -> u64 {
+/// Returns how many bits a value takes in Rice's code.
+fn rice_bit_count(value: u64, order: u32) -> u64 {
     match value >> order {
         quotient if quotient < u64::from(MAX_QUOTIENT) => quotient + 1 + u64::from(order),
-        _ => u64::from(MAX_QUOTIENT) + sized_bits(value),
+        _ => u64::from(MAX_QUOTIENT) + sized_bit_count(value),
     }
 }
 
@@ -183,19 +205,19 @@ fn rice_bits(value: u64, order: u32) -> u64 {
 fn put_rice(out: &mut BitWriter, value: u64, order: u32) {
     let quotient = value >> order;
     if quotient < u64::from(MAX_QUOTIENT) {
-        out.put((1 << quotient) - 1, quotient as u32 + 1);
-        out.put(value, order);
+        out.put_bits((1 << quotient) - 1, quotient as u32 + 1);
+        out.put_bits(value, order);
     } else {
-        out.put((1 << MAX_QUOTIENT) - 1, MAX_QUOTIENT);
+        out.put_bits((1 << MAX_QUOTIENT) - 1, MAX_QUOTIENT);
         out.put_sized(value);
     }
 }
 
 #[inline]
 fn get_rice(bits: &mut BitReader<'_>, order: u32) -> u64 {
-    match bits.count_ones(MAX_QUOTIENT) {
+    match bits.read_ones(MAX_QUOTIENT) {
         MAX_QUOTIENT => bits.get_sized(),
-        quotient => u64::from(quotient) << order | bits.get(order),
+        quotient => u64::from(quotient) << order | bits.get_bits(order),
     }
 }
 
@@ -205,23 +227,23 @@ mod tests {
 
     use super::*;
 
-    fn packed(values: &[u64]) -> Vec<u8> {
+    fn encoded(values: &[u64]) -> Vec<u8> {
         let mut bits = BitWriter::default();
-        encode(values, &mut bits);
+        encode_block(values, &mut bits);
         bits.finish()
     }
 
-    fn check(values: &[u64], bytes: usize) {
-        let packed = packed(values);
+    fn check(values: &[u64], max_bytes: usize) {
+        let encoded = encoded(values);
         let mut back = vec![7; values.len()];
-        let mut bits = BitReader::new(&packed);
-        assert!(decode(&mut bits, &mut back), "{values:?}");
+        let mut bits = BitReader::new(&encoded);
+        assert!(decode_block(&mut bits, &mut back), "{values:?}");
         assert_eq!(back, values);
         assert_eq!(bits.following_bytes(), Some(&[][..]), "{values:?}");
         assert!(
-            packed.len() <= bytes,
+            encoded.len() <= max_bytes,
             "{} bytes for {values:?}",
-            packed.len()
+            encoded.len()
         );
     }
 
@@ -254,7 +276,7 @@ mod tests {
         fn any_bytes_may_be_read(bytes in prop::collection::vec(any::<u8>(), 0..200), count in 0..400_usize) {
             let mut values = vec![0; count];
             let mut bits = BitReader::new(&bytes);
-            let _ = decode(&mut bits, &mut values);
+            let _ = decode_block(&mut bits, &mut values);
             let _ = bits.following_bytes();
         }
     }

@@ -1,15 +1,15 @@
 //! The values of one series in consecutive buckets, and their packed form.
 //!
 //! A bucket has the sum of its seconds, and the least and the greatest value of a single second: an average alone would
-//! lose every peak. How many seconds of a bucket were recorded is the same for all series, so the columns do not hold
-//! it.
+//! lose every peak. How many seconds of a bucket were recorded is the same for all series. So segments and hours hold
+//! that, and columns do not.
 
 use super::bits::{BitReader, BitWriter};
 use super::block;
 use super::tier::Tier;
 
 /// The most values of a block: five minutes of seconds.
-pub(super) const BLOCK_LEN: usize = 300;
+pub(super) const MAX_BLOCK_VALUES: usize = 300;
 
 /// The values of a series. The three lists have one entry per bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,9 +26,10 @@ pub struct Column {
 #[derive(Clone, Copy)]
 pub(super) struct BucketRun {
     /// The index of the first bucket in the source.
-    pub(super) source: usize,
+    pub(super) source_index: usize,
     /// The index of the first bucket in the target.
-    pub(super) target: usize,
+    pub(super) target_index: usize,
+    /// The number of buckets.
     pub(super) count: usize,
 }
 
@@ -47,7 +48,7 @@ impl Column {
         self.sums.len()
     }
 
-    /// Whether it has no buckets.
+    /// Whether the column has no buckets.
     pub fn is_empty(&self) -> bool {
         self.sums.is_empty()
     }
@@ -57,10 +58,10 @@ impl Column {
         self.maxima.iter().all(|maximum| *maximum == 0)
     }
 
-    /// Extends it with zeros, or cuts it, to this number of buckets.
-    pub fn resize(&mut self, buckets: usize) {
+    /// Extends the column with zeros, or cuts it, to this number of buckets.
+    pub fn resize(&mut self, bucket_count: usize) {
         for list in [&mut self.sums, &mut self.minima, &mut self.maxima] {
-            list.resize(buckets, 0);
+            list.resize(bucket_count, 0);
         }
     }
 
@@ -71,21 +72,23 @@ impl Column {
             (&mut self.minima, &other.minima),
             (&mut self.maxima, &other.maxima),
         ];
-        for (to, from) in lists {
-            let source = &from[run.source..run.source + run.count];
-            to[run.target..run.target + run.count].copy_from_slice(source);
+        for (target, source) in lists {
+            let source_run = &source[run.source_index..run.source_index + run.count];
+            target[run.target_index..run.target_index + run.count].copy_from_slice(source_run);
         }
     }
 
-    /// Appends the buckets of a finer column, `ratio` of them as one. `covered` has the recorded seconds of each finer
-    /// bucket.
-    pub fn roll_up(&mut self, finer: &Column, covered: &[u32], ratio: usize) {
-        for (index, covered) in covered.chunks(ratio).enumerate() {
-            let buckets = index * ratio..index * ratio + covered.len();
+    /// Appends the buckets of a finer column, every `ratio` of them as one. `covered_seconds` has the recorded seconds
+    /// of each finer bucket.
+    pub fn roll_up(&mut self, finer: &Column, covered_seconds: &[u32], ratio: usize) {
+        for (index, covered_seconds) in covered_seconds.chunks(ratio).enumerate() {
+            let buckets = index * ratio..index * ratio + covered_seconds.len();
             let sums = finer.sums[buckets.clone()].iter();
             let maxima = finer.maxima[buckets.clone()].iter();
             // A bucket without recorded seconds has no minimum.
-            let recorded = buckets.zip(covered).filter(|(_, covered)| **covered > 0);
+            let recorded = buckets
+                .zip(covered_seconds)
+                .filter(|(_, seconds)| **seconds > 0);
             let minima = recorded.map(|(bucket, _)| finer.minima[bucket]);
             self.sums
                 .push(sums.fold(0, |sum, value| sum.saturating_add(*value)));
@@ -94,37 +97,38 @@ impl Column {
         }
     }
 
-    /// Packs the column. The fewer bits its values differ in, the shorter the result.
-    pub(super) fn pack(&self, tier: Tier, covered: &[u32]) -> Vec<u8> {
+    /// Packs the column. `covered_seconds` has the recorded seconds of each bucket.
+    pub(super) fn pack(&self, tier: Tier, covered_seconds: &[u32]) -> Vec<u8> {
         let mut packed = Vec::new();
-        pack(&self.sums, &mut packed);
+        pack_values(&self.sums, &mut packed);
         if tier != Tier::Second {
             // Minima and maxima are near the average, so their distances from it take fewer bits.
-            let average = |at: usize| self.sums[at] / u64::from(covered[at].max(1));
+            let average =
+                |bucket: usize| self.sums[bucket] / u64::from(covered_seconds[bucket].max(1));
             let below: Vec<u64> = (0..self.len())
-                .map(|at| average(at).wrapping_sub(self.minima[at]))
+                .map(|bucket| average(bucket).wrapping_sub(self.minima[bucket]))
                 .collect();
             let above: Vec<u64> = (0..self.len())
-                .map(|at| self.maxima[at].wrapping_sub(average(at)))
+                .map(|bucket| self.maxima[bucket].wrapping_sub(average(bucket)))
                 .collect();
-            pack(&below, &mut packed);
-            pack(&above, &mut packed);
+            pack_values(&below, &mut packed);
+            pack_values(&above, &mut packed);
         }
         packed
     }
 
-    /// Unpacks a column; returns nothing if [`Column::pack`] cannot have made these bytes.
-    pub(super) fn unpack(mut bytes: &[u8], tier: Tier, covered: &[u32]) -> Option<Column> {
-        let mut unpack_list = || unpack(&mut bytes, covered.len());
+    /// Unpacks a column. Returns `None` if [`Column::pack`] cannot have made these bytes.
+    pub(super) fn unpack(mut bytes: &[u8], tier: Tier, covered_seconds: &[u32]) -> Option<Column> {
+        let mut unpack_list = || unpack_values(&mut bytes, covered_seconds.len());
         let sums = unpack_list()?;
         let column = if tier == Tier::Second {
             Column::from_seconds(sums)
         } else {
             let (mut minima, mut maxima) = (unpack_list()?, unpack_list()?);
-            for (at, sum) in sums.iter().enumerate() {
-                let average = sum / u64::from(covered[at].max(1));
-                minima[at] = average.wrapping_sub(minima[at]);
-                maxima[at] = average.wrapping_add(maxima[at]);
+            for (bucket, sum) in sums.iter().enumerate() {
+                let average = sum / u64::from(covered_seconds[bucket].max(1));
+                minima[bucket] = average.wrapping_sub(minima[bucket]);
+                maxima[bucket] = average.wrapping_add(maxima[bucket]);
             }
             Column {
                 sums,
@@ -137,20 +141,20 @@ impl Column {
 }
 
 /// Packs a list in blocks, each of which begins at a whole byte.
-pub(super) fn pack(values: &[u64], packed: &mut Vec<u8>) {
-    for values in values.chunks(BLOCK_LEN) {
+pub(super) fn pack_values(values: &[u64], packed: &mut Vec<u8>) {
+    for values in values.chunks(MAX_BLOCK_VALUES) {
         let mut bits = BitWriter::default();
-        block::encode(values, &mut bits);
+        block::encode_block(values, &mut bits);
         packed.extend(bits.finish());
     }
 }
 
-/// Unpacks `count` values, and leaves in `bytes` what follows them. Returns nothing if the bytes are no packed list.
-pub(super) fn unpack(bytes: &mut &[u8], count: usize) -> Option<Vec<u64>> {
+/// Unpacks `count` values, and leaves in `bytes` what follows them. Returns `None` if the bytes are no packed list.
+pub(super) fn unpack_values(bytes: &mut &[u8], count: usize) -> Option<Vec<u64>> {
     let mut values = vec![0; count];
-    for block in values.chunks_mut(BLOCK_LEN) {
+    for block in values.chunks_mut(MAX_BLOCK_VALUES) {
         let mut bits = BitReader::new(bytes);
-        if !block::decode(&mut bits, block) {
+        if !block::decode_block(&mut bits, block) {
             return None;
         }
         *bytes = bits.following_bytes()?;

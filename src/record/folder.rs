@@ -1,4 +1,5 @@
-//! The folder of a record: where each of its files is, how a file is put in place, set aside when damaged, and deleted.
+//! The folder of a record: where each of its files is, and how a file is put in place, set aside when damaged, and
+//! deleted. What files contain is in files of their own.
 //!
 //! Each tier has a folder with segments, named by their first second. Beside them are the journals, the names of the
 //! series, a folder of notes for each topic, and `damaged`. Segments are made of journals or of finer segments, which
@@ -16,48 +17,49 @@ use super::column::Column;
 use super::hour::Hour;
 use super::journal::{Journal, Second};
 use super::segment::{Damage, RecordSegment};
-use super::series::{Dictionary, NamesFile};
+use super::series::{NamesFile, SeriesDictionary};
 use super::tier::Tier;
 use super::topic::Topic;
 
 /// The folder of the journals.
-const JOURNALS: &str = "journal";
+const JOURNAL_FOLDER: &str = "journal";
 /// The file with the names of the series.
-const NAMES: &str = "series";
+const NAMES_FILE: &str = "series";
 /// The file that the writing process locks.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 /// The file that becomes a segment once it is complete.
-const UNFINISHED: &str = "new";
+const UNFINISHED_FILE: &str = "new";
 /// The folder of files that were set aside.
-const DAMAGED: &str = "damaged";
+const DAMAGED_FOLDER: &str = "damaged";
 
-/// A file name above this second, some 35,000 years after 1970, is no segment's. Sums with it cannot overflow.
+/// No segment and no journal begins at this second, some 35,000 years after 1970, or later. So sums with a start cannot
+/// overflow.
 const MAX_SECOND: u64 = 1 << 40;
 
-/// The folder of a record.
+/// The folder of a record, by its path.
 #[derive(Clone, Debug)]
-pub struct Folder(PathBuf);
+pub struct RecordFolder(PathBuf);
 
-impl Folder {
+impl RecordFolder {
     /// Creates the folder and its subfolders where they are missing. Only their owner may read them.
-    pub fn create(path: &Path) -> io::Result<Folder> {
-        let folder = Folder(path.to_owned());
+    pub fn create(path: &Path) -> io::Result<RecordFolder> {
+        let folder = RecordFolder(path.to_owned());
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         let tiers = Tier::ALL.map(Tier::name).into_iter();
         let topics = Topic::ALL.map(Topic::folder_name);
-        for name in tiers.chain([JOURNALS, DAMAGED]).chain(topics) {
+        for name in tiers.chain([JOURNAL_FOLDER, DAMAGED_FOLDER]).chain(topics) {
             builder.create(path.join(name))?;
         }
         Ok(folder)
     }
 
-    /// Returns a folder that is only read. It need not exist.
-    pub fn at(path: &Path) -> Folder {
-        Folder(path.to_owned())
+    /// Returns a folder that is only read. The folder need not exist.
+    pub fn for_reading(path: &Path) -> RecordFolder {
+        RecordFolder(path.to_owned())
     }
 
-    /// Its path.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -67,21 +69,21 @@ impl Folder {
         self.0.join(topic.folder_name())
     }
 
-    /// Lists the days that have notes, in order, and their files.
+    /// Lists the files of notes, in order, each with the first second of its day.
     pub fn note_files(&self, topic: Topic) -> io::Result<Vec<(u64, PathBuf)>> {
-        let mut days = Vec::new();
+        let mut files = Vec::new();
         for entry in fs::read_dir(self.notes_folder(topic))? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str());
-            if let Some(day) = name.and_then(|name| name.parse().ok()) {
-                days.push((day, path));
+            if let Some(day_start) = name.and_then(|name| name.parse().ok()) {
+                files.push((day_start, path));
             }
         }
-        days.sort_unstable();
-        Ok(days)
+        files.sort_unstable();
+        Ok(files)
     }
 
-    /// Sums the bytes of all notes.
+    /// Sums the bytes of all files of notes.
     pub fn note_bytes(&self) -> io::Result<u64> {
         let mut total = 0;
         for topic in Topic::ALL {
@@ -97,9 +99,9 @@ impl Folder {
         self.0.join(tier.name()).join(start.to_string())
     }
 
-    /// Reads the names of the series. Numbers without names that segments have are reserved, so that no series gets
-    /// them.
-    pub fn load_names(&self) -> io::Result<(NamesFile, Dictionary)> {
+    /// Reads the names of the series. Numbers that segments have, and that have no names, are reserved: no new series
+    /// gets them.
+    pub fn load_names(&self) -> io::Result<(NamesFile, SeriesDictionary)> {
         let path = self.names_path();
         let opened = NamesFile::open(&path).or_else(|damage| {
             self.set_aside_file(&path, damage)?;
@@ -121,36 +123,40 @@ impl Folder {
         Ok((names, dictionary))
     }
 
-    /// Opens an hour's journal and passes its seconds to `visit`. A file that is no journal is set aside.
-    pub fn open_journal(&self, hour: u64, mut visit: impl FnMut(Second)) -> io::Result<Journal> {
-        let path = self.journal_path(hour);
-        let opened = Journal::open(&path, hour, &mut visit).or_else(|damage| {
+    /// Opens the journal of an hour, and passes its seconds to `visit`. A file that is no journal is set aside.
+    pub fn open_journal(
+        &self,
+        hour_start: u64,
+        mut visit: impl FnMut(Second),
+    ) -> io::Result<Journal> {
+        let path = self.journal_path(hour_start);
+        let opened = Journal::open(&path, hour_start, &mut visit).or_else(|damage| {
             self.set_aside_file(&path, damage)?;
-            Journal::open(&path, hour, &mut visit)
+            Journal::open(&path, hour_start, &mut visit)
         });
         opened.map_err(Damage::into_io)
     }
 
     /// The path of an hour's journal.
-    pub fn journal_path(&self, hour: u64) -> PathBuf {
-        self.0.join(JOURNALS).join(hour.to_string())
+    pub fn journal_path(&self, hour_start: u64) -> PathBuf {
+        self.0.join(JOURNAL_FOLDER).join(hour_start.to_string())
     }
 
-    /// Lists the hours that have journals, in order.
-    pub fn journal_hours(&self) -> io::Result<BTreeSet<u64>> {
-        span_starts(&self.0.join(JOURNALS), Tier::Second)
+    /// Lists the first seconds of the hours that have journals, in order.
+    pub fn journal_starts(&self) -> io::Result<BTreeSet<u64>> {
+        file_starts(&self.0.join(JOURNAL_FOLDER), Tier::Second)
     }
 
     /// The path of the names of the series.
     pub fn names_path(&self) -> PathBuf {
-        self.0.join(NAMES)
+        self.0.join(NAMES_FILE)
     }
 
     /// Reads the journals that an earlier process left, in order. Journals of hours that have segments are removed.
     pub fn load_journals(&self) -> io::Result<Vec<Arc<Hour>>> {
         let sealed_until = self.tier_end(Tier::Second)?.unwrap_or(0);
         let mut hours = Vec::new();
-        for start in self.journal_hours()? {
+        for start in self.journal_starts()? {
             if start < sealed_until {
                 // The hour has its segment, or was dropped because the disk was full for too long.
                 self.remove_journal(start)?;
@@ -166,7 +172,7 @@ impl Folder {
                 let (path, aside) = (path.display(), aside.display());
                 tracing::error!(bytes, %path, %aside, "a journal of the record is damaged: the seconds behind the damage are lost");
             }
-            // Its seconds count as durable from now on.
+            // The seconds of the journal count as durable from now on.
             journal.sync()?;
             hours.push(Arc::new(hour));
         }
@@ -174,8 +180,8 @@ impl Folder {
     }
 
     /// Removes an hour's journal, if there is one.
-    pub fn remove_journal(&self, hour: u64) -> io::Result<()> {
-        ignore_missing(fs::remove_file(self.journal_path(hour)))
+    pub fn remove_journal(&self, hour_start: u64) -> io::Result<()> {
+        ignore_missing(fs::remove_file(self.journal_path(hour_start)))
     }
 
     /// Writes the segment of a finished hour, and removes its journal.
@@ -186,14 +192,14 @@ impl Folder {
 
     /// Lists the first seconds of a tier's segments, in order.
     pub fn segment_starts(&self, tier: Tier) -> io::Result<BTreeSet<u64>> {
-        span_starts(&self.0.join(tier.name()), tier)
+        file_starts(&self.0.join(tier.name()), tier)
     }
 
     /// Opens the file that the writing process locks. It is created if it is missing, and not locked here.
     pub fn open_lock(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
-        options.open(self.0.join(LOCK))
+        options.open(self.0.join(LOCK_FILE))
     }
 
     /// Verifies that the path still leads to the folder whose lock this process holds.
@@ -202,7 +208,7 @@ impl Folder {
     ///
     /// Fails if the folder was moved, replaced or unmounted.
     pub fn check_lock(&self, lock: &File) -> io::Result<()> {
-        let (held, current) = (lock.metadata()?, fs::metadata(self.0.join(LOCK)));
+        let (held, current) = (lock.metadata()?, fs::metadata(self.0.join(LOCK_FILE)));
         let is_held =
             |current: fs::Metadata| (current.dev(), current.ino()) == (held.dev(), held.ino());
         if current.is_ok_and(is_held) {
@@ -221,7 +227,7 @@ impl Folder {
         start: u64,
         write: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<(), E> {
-        let unfinished = self.0.join(UNFINISHED);
+        let unfinished = self.0.join(UNFINISHED_FILE);
         ignore_missing(fs::remove_file(&unfinished))?;
         if let Err(error) = write(&unfinished) {
             // A half-written file takes room. If it cannot be removed now, the next call does.
@@ -232,7 +238,7 @@ impl Folder {
         Ok(File::open(self.0.join(tier.name()))?.sync_all()?)
     }
 
-    /// Opens a segment; returns nothing if there is none. A damaged one is set aside and counts as missing.
+    /// Opens a segment. Returns `None` if there is no such segment. A damaged one is set aside and counts as missing.
     pub fn open_segment(&self, tier: Tier, start: u64) -> io::Result<Option<RecordSegment>> {
         match RecordSegment::open(&self.segment_path(tier, start), tier, start) {
             Ok(segment) => Ok(Some(segment)),
@@ -242,7 +248,7 @@ impl Folder {
         }
     }
 
-    /// Reads a column of a segment; returns nothing if all its values are zero.
+    /// Reads a column of a segment. Returns `None` if all its values are zero.
     ///
     /// # Errors
     ///
@@ -266,50 +272,51 @@ impl Folder {
         if let Damage::Read(_) | Damage::Format(_) = damage {
             return Err(damage);
         }
-        let to = self.aside_path(path);
-        fs::rename(path, &to)?;
-        let (path, aside) = (path.display(), to.display());
+        let aside = self.aside_path(path);
+        fs::rename(path, &aside)?;
+        let (path, aside) = (path.display(), aside.display());
         tracing::error!(%path, %damage, %aside, "a file of the record is put aside, and what it alone knew is not known any more");
         Ok(())
     }
 
     /// Copies a file to `damaged`, before its damaged end is cut off. Returns the path of the copy.
     pub fn copy_aside(&self, path: &Path) -> io::Result<PathBuf> {
-        let to = self.aside_path(path);
-        fs::copy(path, &to)?;
-        Ok(to)
+        let aside = self.aside_path(path);
+        fs::copy(path, &aside)?;
+        Ok(aside)
     }
 
     /// The path of a file that is set aside: `damaged/1m-1728950400`.
     fn aside_path(&self, path: &Path) -> PathBuf {
         let relative = path.strip_prefix(&self.0).unwrap_or(path);
         let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
-        self.0.join(DAMAGED).join(parts.join("-"))
+        self.0.join(DAMAGED_FOLDER).join(parts.join("-"))
     }
 
     /// Sums the bytes of all files.
     pub fn total_bytes(&self) -> io::Result<u64> {
         let mut total = self.note_bytes()?;
         let tiers = Tier::ALL.map(Tier::name).into_iter();
-        for name in tiers.chain([JOURNALS, DAMAGED]) {
-            total += list_files(&self.0.join(name))?.1;
+        for name in tiers.chain([JOURNAL_FOLDER, DAMAGED_FOLDER]) {
+            total += list_files(&self.0.join(name))?.total_bytes;
         }
         Ok(total)
     }
 
-    /// Deletes segments for their age, and then for room, until at most `max_bytes` are left without the notes.
+    /// Deletes segments for their age, and then files for room, until all files but the notes take at most `max_bytes`.
     ///
-    /// For room go first the files that were set aside, then segments, the oldest of the finest tier first. A segment
-    /// that is not rolled up yet stays.
-    pub fn trim(
+    /// Files that were set aside are deleted for room first, then segments, the oldest of the finest tier first. A
+    /// segment that is not rolled up yet stays.
+    pub fn trim_segments(
         &self,
         now: u64,
         retention_seconds: impl Fn(Tier) -> u64,
         max_bytes: u64,
     ) -> io::Result<()> {
-        let mut total = list_files(&self.0.join(JOURNALS))?.1;
-        let (mut deletable, bytes) = list_files(&self.0.join(DAMAGED))?;
-        total += bytes;
+        let journals = list_files(&self.0.join(JOURNAL_FOLDER))?;
+        let damaged = list_files(&self.0.join(DAMAGED_FOLDER))?;
+        let mut total = journals.total_bytes + damaged.total_bytes;
+        let mut deletable = damaged.files;
         for tier in Tier::ALL {
             let rolled_up_until = match tier.coarser() {
                 Some(coarser) => self.tier_end(coarser)?.unwrap_or(0),
@@ -317,7 +324,7 @@ impl Folder {
             };
             for start in self.segment_starts(tier)? {
                 let path = self.segment_path(tier, start);
-                let end = start + tier.file_span();
+                let end = start + tier.file_seconds();
                 if end.saturating_add(retention_seconds(tier)) <= now {
                     ignore_missing(fs::remove_file(&path))?;
                     continue;
@@ -339,23 +346,27 @@ impl Folder {
         Ok(())
     }
 
+    /// Sets aside a damaged segment, and logs that.
     fn set_aside_segment(&self, tier: Tier, start: u64, damage: &Damage) -> io::Result<()> {
-        let from = self.segment_path(tier, start);
-        let to = self.aside_path(&from);
+        let path = self.segment_path(tier, start);
+        let aside = self.aside_path(&path);
         // Another query may have set it aside already.
-        ignore_missing(fs::rename(&from, &to))?;
-        let (path, aside) = (from.display(), to.display());
+        ignore_missing(fs::rename(&path, &aside))?;
+        let (path, aside) = (path.display(), aside.display());
         tracing::error!(%path, %damage, %aside, "a file of the record is put aside; coarser steps may still know what it said");
         Ok(())
     }
 
     /// Returns the start of the first bucket of a tier that has recorded seconds.
-    pub fn oldest_recorded(&self, tier: Tier) -> io::Result<Option<u64>> {
+    pub fn oldest_recorded_second(&self, tier: Tier) -> io::Result<Option<u64>> {
         for start in self.segment_starts(tier)? {
             if let Some(segment) = self.open_segment(tier, start)?
-                && let Some(bucket) = segment.covered().iter().position(|covered| *covered > 0)
+                && let Some(bucket) = segment
+                    .covered_seconds()
+                    .iter()
+                    .position(|seconds| *seconds > 0)
             {
-                return Ok(Some(start + bucket as u64 * tier.step()));
+                return Ok(Some(start + bucket as u64 * tier.step_seconds()));
             }
         }
         Ok(None)
@@ -372,8 +383,16 @@ impl Folder {
     }
 }
 
-/// Lists the files of a folder with their bytes, the oldest first, and sums the bytes.
-fn list_files(folder: &Path) -> io::Result<(Vec<(PathBuf, u64)>, u64)> {
+/// The files of a folder.
+struct FileList {
+    /// The path and the bytes of each file, the oldest file first.
+    files: Vec<(PathBuf, u64)>,
+    /// The sum of the bytes.
+    total_bytes: u64,
+}
+
+/// Lists the files of a folder.
+fn list_files(folder: &Path) -> io::Result<FileList> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -382,9 +401,12 @@ fn list_files(folder: &Path) -> io::Result<(Vec<(PathBuf, u64)>, u64)> {
         }
     }
     files.sort();
-    let total = files.iter().map(|(_, _, bytes)| bytes).sum();
+    let total_bytes = files.iter().map(|(_, _, bytes)| bytes).sum();
     let files = files.into_iter().map(|(_, path, bytes)| (path, bytes));
-    Ok((files.collect(), total))
+    Ok(FileList {
+        files: files.collect(),
+        total_bytes,
+    })
 }
 
 /// Turns the error that a file is missing into success.
@@ -395,7 +417,8 @@ pub(super) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Calls `read` again whenever it has set a damaged segment aside. Each time one segment fewer is there, so this ends.
+/// Calls `read` again whenever it has set a damaged segment aside. Each time there is one segment fewer, so the loop
+/// ends.
 pub(super) fn retry_without_damaged<T>(
     mut read: impl FnMut() -> Result<T, SegmentError>,
 ) -> io::Result<T> {
@@ -423,15 +446,16 @@ impl From<io::Error> for SegmentError {
     }
 }
 
-/// Lists the starts of spans after which files of a folder are named. Files with other names are ignored.
-fn span_starts(folder: &Path, tier: Tier) -> io::Result<BTreeSet<u64>> {
+/// Lists the first seconds of the spans that files of a folder hold: their names. Files with other names are ignored.
+fn file_starts(folder: &Path, tier: Tier) -> io::Result<BTreeSet<u64>> {
     let mut starts = BTreeSet::new();
     for entry in fs::read_dir(folder)? {
         let start = entry?
             .file_name()
             .to_str()
             .and_then(|name| name.parse::<u64>().ok());
-        starts.extend(start.filter(|start| start % tier.file_span() == 0 && *start < MAX_SECOND));
+        starts
+            .extend(start.filter(|start| start % tier.file_seconds() == 0 && *start < MAX_SECOND));
     }
     Ok(starts)
 }

@@ -1,5 +1,5 @@
-//! An hour in memory, to which seconds are added. All but the last five minutes are packed as they will be in the
-//! hour's file.
+//! An hour in memory, to which seconds are added. All but the last five minutes are packed, in the form of the hour's
+//! segment.
 //!
 //! Bound: for each series 2,400 bytes for the last five minutes, and usually no more for the packed ones.
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::column::{BLOCK_LEN, Column, pack, unpack};
+use super::column::{Column, MAX_BLOCK_VALUES, pack_values, unpack_values};
 use super::journal::Second;
 use super::segment::SegmentWriter;
 use super::tier::Tier;
@@ -15,61 +15,68 @@ use super::tier::Tier;
 /// An hour of the record in memory.
 #[derive(Clone, Debug)]
 pub struct Hour {
+    /// The first second of the hour, since 1970.
     start: u64,
     /// For each second up to the last recorded one, 1 if it was recorded and else 0.
-    covered: Vec<u32>,
-    /// By the numbers of the series.
+    covered_seconds: Vec<u32>,
+    /// The values of each series, by its number in the record.
     series: BTreeMap<u32, PackedSeries>,
 }
 
-/// The values of one series.
+/// The values of one series in an hour.
 #[derive(Clone, Debug, Default)]
 struct PackedSeries {
+    /// The first blocks of values, as [`pack_values`] packs them.
     packed: Vec<u8>,
     /// The number of blocks in `packed`.
-    blocks: usize,
-    /// The values after the packed blocks; those missing at the end are zero.
+    block_count: usize,
+    /// The values after the packed blocks. Values that are missing at the end are zero.
     unpacked: Vec<u64>,
 }
 
 impl PackedSeries {
-    /// Packs all values before block number `block`.
-    fn pack_before(&mut self, block: usize) {
-        while self.blocks < block {
-            let count = self.unpacked.len().min(BLOCK_LEN);
+    /// Packs all values before block `block_index`.
+    fn pack_before(&mut self, block_index: usize) {
+        while self.block_count < block_index {
+            let count = self.unpacked.len().min(MAX_BLOCK_VALUES);
             let mut values: Vec<u64> = self.unpacked.drain(..count).collect();
-            values.resize(BLOCK_LEN, 0);
-            pack(&values, &mut self.packed);
-            self.blocks += 1;
+            values.resize(MAX_BLOCK_VALUES, 0);
+            pack_values(&values, &mut self.packed);
+            self.block_count += 1;
         }
     }
 
-    /// Unpacks block number `block` and later ones. It is needed when the clock went back, or when two processes served
-    /// at once.
-    fn unpack_from(&mut self, block: usize) {
+    /// Unpacks block `block_index` and later ones, to add values to them. This happens when the clock went back, or
+    /// when two processes served at once.
+    fn unpack_from(&mut self, block_index: usize) {
         let mut bytes = &self.packed[..];
-        let _ = unpack(&mut bytes, block * BLOCK_LEN);
-        let length = self.packed.len() - bytes.len();
-        let mut values = unpack(&mut bytes, (self.blocks - block) * BLOCK_LEN).unwrap_or_default();
+        let _ = unpack_values(&mut bytes, block_index * MAX_BLOCK_VALUES);
+        let kept_bytes = self.packed.len() - bytes.len();
+        let mut values = unpack_values(
+            &mut bytes,
+            (self.block_count - block_index) * MAX_BLOCK_VALUES,
+        )
+        .unwrap_or_default();
         values.append(&mut self.unpacked);
-        self.packed.truncate(length);
+        self.packed.truncate(kept_bytes);
         self.unpacked = values;
-        self.blocks = block;
+        self.block_count = block_index;
     }
 
-    fn add(&mut self, slot: usize, value: u64) {
-        let block = slot / BLOCK_LEN;
-        if block < self.blocks {
-            self.unpack_from(block);
+    /// Adds to the value of a second, by its index in the hour.
+    fn add(&mut self, second_index: usize, value: u64) {
+        let block_index = second_index / MAX_BLOCK_VALUES;
+        if block_index < self.block_count {
+            self.unpack_from(block_index);
         }
-        let at = slot - self.blocks * BLOCK_LEN;
-        if self.unpacked.len() <= at {
-            self.unpacked.resize(at + 1, 0);
+        let unpacked_index = second_index - self.block_count * MAX_BLOCK_VALUES;
+        if self.unpacked.len() <= unpacked_index {
+            self.unpacked.resize(unpacked_index + 1, 0);
         }
-        self.unpacked[at] = self.unpacked[at].saturating_add(value);
+        self.unpacked[unpacked_index] = self.unpacked[unpacked_index].saturating_add(value);
         // Blocks that were unpacked for a late second are packed again with the next newest one.
-        if at + 1 == self.unpacked.len() {
-            self.pack_before(block);
+        if unpacked_index + 1 == self.unpacked.len() {
+            self.pack_before(block_index);
         }
     }
 }
@@ -79,44 +86,47 @@ impl Hour {
     pub fn new(start: u64) -> Hour {
         Hour {
             start,
-            covered: Vec::new(),
+            covered_seconds: Vec::new(),
             series: BTreeMap::new(),
         }
     }
 
-    /// Its first second.
+    /// The first second of the hour, since 1970.
     pub fn start(&self) -> u64 {
         self.start
     }
 
     /// The first second of the next hour.
     pub fn next_hour(&self) -> u64 {
-        self.start + Tier::Second.file_span()
+        self.start + Tier::Second.file_seconds()
     }
 
     /// The second after the last recorded one.
     pub fn end(&self) -> u64 {
-        self.start + self.covered.len() as u64
+        self.start + self.covered_seconds.len() as u64
     }
 
     /// For each second up to the last recorded one, 1 if it was recorded and else 0.
-    pub fn covered(&self) -> &[u32] {
-        &self.covered
+    pub fn covered_seconds(&self) -> &[u32] {
+        &self.covered_seconds
     }
 
-    /// Adds the values of a second to those that it has already. Returns whether the second is one of this hour.
+    /// Adds the values of a second to its values so far. Returns whether the second is in this hour.
     pub fn add(&mut self, second: &Second) -> bool {
-        let slot = second.at.wrapping_sub(self.start);
-        if slot >= Tier::Second.file_span() {
+        let second_index = second.at.wrapping_sub(self.start);
+        if second_index >= Tier::Second.file_seconds() {
             return false;
         }
-        let slot = slot as usize;
-        if self.covered.len() <= slot {
-            self.covered.resize(slot + 1, 0);
+        let second_index = second_index as usize;
+        if self.covered_seconds.len() <= second_index {
+            self.covered_seconds.resize(second_index + 1, 0);
         }
-        self.covered[slot] = 1;
+        self.covered_seconds[second_index] = 1;
         for (series, value) in second.values.iter().filter(|(_, value)| *value > 0) {
-            self.series.entry(*series).or_default().add(slot, *value);
+            self.series
+                .entry(*series)
+                .or_default()
+                .add(second_index, *value);
         }
         true
     }
@@ -126,13 +136,13 @@ impl Hour {
         self.series.keys().copied()
     }
 
-    /// The values of a series up to the last recorded second; nothing if all are zero.
+    /// The values of a series up to the last recorded second; `None` if all are zero.
     pub fn column(&self, series: u32) -> Option<Column> {
         let series = self.series.get(&series)?;
         let mut bytes = &series.packed[..];
-        let mut values = unpack(&mut bytes, series.blocks * BLOCK_LEN)?;
+        let mut values = unpack_values(&mut bytes, series.block_count * MAX_BLOCK_VALUES)?;
         values.extend(&series.unpacked);
-        values.resize(self.covered.len(), 0);
+        values.resize(self.covered_seconds.len(), 0);
         Some(Column::from_seconds(values))
     }
 
@@ -142,12 +152,12 @@ impl Hour {
     ///
     /// Fails if the file exists or the disk fails.
     pub fn write_segment(&self, path: &Path) -> io::Result<()> {
-        let mut covered = self.covered.clone();
-        covered.resize(Tier::Second.file_buckets(), 0);
-        let mut segment = SegmentWriter::new(path, Tier::Second, self.start, &covered)?;
+        let mut covered_seconds = self.covered_seconds.clone();
+        covered_seconds.resize(Tier::Second.file_bucket_count(), 0);
+        let mut segment = SegmentWriter::new(path, Tier::Second, self.start, &covered_seconds)?;
         for (number, series) in &self.series {
             let mut series = series.clone();
-            series.pack_before(Tier::Second.file_buckets() / BLOCK_LEN);
+            series.pack_before(Tier::Second.file_bucket_count() / MAX_BLOCK_VALUES);
             segment.add_packed(*number, &series.packed)?;
         }
         segment.finish()

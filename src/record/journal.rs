@@ -1,12 +1,13 @@
 //! The journal of an hour: a file to which each second is appended, so that a process that dies loses none of them.
 //!
-//! A frame ([`Frames`]) has one second, all in varints. First comes its distance from the start of the hour. Then
-//! follows, for each series with a value, the distance of its number from the one before, and the value.
+//! Each frame of the [`FrameFile`] has one second, all in varints. First comes the distance of the second from the
+//! start of the hour. Then follow two numbers for each series with a value: the value, after the distance of the
+//! series' number from the lowest number that it can have.
 
 use std::io;
 use std::path::Path;
 
-use super::frames::Frames;
+use super::frame_file::FrameFile;
 use super::segment::Damage;
 use crate::base::varint::{put_varint, take_varint};
 
@@ -25,61 +26,67 @@ pub struct Second {
 /// The open journal of an hour.
 #[derive(Debug)]
 pub struct Journal {
-    frames: Frames,
-    hour: u64,
+    file: FrameFile,
+    /// The first second of the hour, since 1970.
+    hour_start: u64,
 }
 
 impl Journal {
-    /// Opens the journal of the hour that begins at `hour`, and passes its seconds to `visit`. A missing file is an
-    /// empty one.
+    /// Opens the journal of the hour that begins at `hour_start`, and passes its seconds to `visit`. A missing file
+    /// counts as empty.
     ///
     /// # Errors
     ///
     /// Fails if the file is no journal of this hour or cannot be read. Damage behind sound seconds is no error.
-    pub fn open(path: &Path, hour: u64, mut visit: impl FnMut(Second)) -> Result<Journal, Damage> {
-        let frames = Frames::open(path, FILE_MARK, hour, |content| {
-            decode(hour, content).map(&mut visit)
+    pub fn open(
+        path: &Path,
+        hour_start: u64,
+        mut visit: impl FnMut(Second),
+    ) -> Result<Journal, Damage> {
+        let file = FrameFile::open(path, FILE_MARK, hour_start, |content| {
+            decode_second(hour_start, content).map(&mut visit)
         })?;
-        Ok(Journal { frames, hour })
+        Ok(Journal { file, hour_start })
     }
 
-    /// The unreadable bytes at its end, if they are more than one second that was being written when its process died.
+    /// The unreadable bytes at the end of the file, if they are more than one second that was being written when its
+    /// process died.
     pub fn damaged_bytes(&self) -> Option<u64> {
-        self.frames.damaged_bytes()
+        self.file.damaged_bytes()
     }
 
-    /// The first second of its hour.
-    pub fn hour(&self) -> u64 {
-        self.hour
+    /// The first second of the hour, since 1970.
+    pub fn hour_start(&self) -> u64 {
+        self.hour_start
     }
 
     /// Appends a second. When this returns, the second survives the end of the process, but not yet that of the
     /// machine.
     pub fn add(&mut self, second: &Second) -> io::Result<()> {
         let mut content = Vec::with_capacity(2 + 3 * second.values.len());
-        put_varint(&mut content, second.at.saturating_sub(self.hour));
-        let mut next = 0;
+        put_varint(&mut content, second.at.saturating_sub(self.hour_start));
+        let mut next_number = 0;
         for (series, value) in &second.values {
-            put_varint(&mut content, u64::from(*series).saturating_sub(next));
+            put_varint(&mut content, u64::from(*series).saturating_sub(next_number));
             put_varint(&mut content, *value);
-            next = u64::from(*series) + 1;
+            next_number = u64::from(*series) + 1;
         }
-        self.frames.add(&content)
+        self.file.append(&content)
     }
 
     /// Writes all added seconds to the disk, so that they survive a crash of the machine.
     pub fn sync(&mut self) -> io::Result<()> {
-        self.frames.sync()
+        self.file.sync()
     }
 }
 
-fn decode(hour: u64, mut content: &[u8]) -> Option<Second> {
-    let at = hour.checked_add(take_varint(&mut content)?)?;
-    let (mut values, mut next) = (Vec::new(), 0_u64);
+fn decode_second(hour_start: u64, mut content: &[u8]) -> Option<Second> {
+    let at = hour_start.checked_add(take_varint(&mut content)?)?;
+    let (mut values, mut next_number) = (Vec::new(), 0_u64);
     while !content.is_empty() {
-        let series = next.checked_add(take_varint(&mut content)?)?;
+        let series = next_number.checked_add(take_varint(&mut content)?)?;
         values.push((u32::try_from(series).ok()?, take_varint(&mut content)?));
-        next = series + 1;
+        next_number = series + 1;
     }
     Some(Second { at, values })
 }

@@ -1,6 +1,7 @@
-//! Notes: texts with a time, such as lists of keys, examples and events. The record does not look into them.
+//! The notes of a record, in memory and on the disk: lists of keys, examples and events. The record does not look into
+//! their texts.
 //!
-//! Each topic has a folder with one file per day, which only grows ([`Frames`]). The latest notes are in memory too.
+//! Each topic has a folder with one file per day, which only grows ([`FrameFile`]). The latest notes are in memory too.
 //! Bounds: [`Topic::max_in_memory`] notes of each topic in memory, and as many that wait for the disk. On the disk an
 //! eighth of what the record may take; the oldest notes of the first topics are deleted first.
 
@@ -12,10 +13,10 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-use super::folder::{Folder, ignore_missing};
-use super::frames::Frames;
+use super::folder::{RecordFolder, ignore_missing};
+use super::frame_file::FrameFile;
 use super::segment::Damage;
-use super::tier::DAY;
+use super::tier::DAY_SECONDS;
 use super::topic::{Note, Topic};
 
 /// The first bytes of a file of notes.
@@ -24,6 +25,7 @@ const FILE_MARK: [u8; 16] = *b"tollgate notes\n\n";
 /// The notes of all topics that are in memory.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
+    /// By the numbers of the topics. No lock is held while the disk is used.
     topics: [Mutex<TopicNotes>; Topic::ALL.len()],
 }
 
@@ -32,17 +34,17 @@ pub(super) struct Notes {
 struct TopicNotes {
     /// The latest notes, written or not.
     recent: VecDeque<Note>,
-    /// From this second on, all notes are in `recent`, so no file need be read.
+    /// The second from which on all notes are in `recent`, so that no file need be read; `None` until it is known.
     complete_since: Option<u64>,
     /// Notes that are not in a file yet.
     unwritten: VecDeque<Note>,
 }
 
-/// The files to which notes are being written, by topic, each with its day.
+/// The files to which notes are being written, by topic, each with the first second of its day.
 #[derive(Debug, Default)]
-pub(super) struct OpenFiles([Option<(u64, Frames)>; Topic::ALL.len()]);
+pub(super) struct OpenNoteFiles([Option<(u64, FrameFile)>; Topic::ALL.len()]);
 
-impl OpenFiles {
+impl OpenNoteFiles {
     /// Writes all added notes to the disk, so that they survive a crash of the machine.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.0
@@ -53,9 +55,16 @@ impl OpenFiles {
 }
 
 impl Notes {
-    /// Adds a note. A `persistent` one is written later, unless the disk fails for too long. `last_second` is the last
-    /// second of this process; no note of another process is later than the first one of them.
-    pub(super) fn add(&self, topic: Topic, note: Note, persistent: bool, last_second: Option<u64>) {
+    /// Adds a note. A persistent note is written later, unless the disk fails for too long.
+    ///
+    /// `last_second` is the second that this process recorded last. After the first of these, no other process adds notes.
+    pub(super) fn add(
+        &self,
+        topic: Topic,
+        note: Note,
+        is_persistent: bool,
+        last_second: Option<u64>,
+    ) {
         let notes = &mut *self.topics[topic as usize].lock();
         let push = |queue: &mut VecDeque<Note>, note| {
             let is_full = queue.len() >= topic.max_in_memory();
@@ -63,22 +72,22 @@ impl Notes {
             queue.push_back(note);
             dropped
         };
-        if persistent {
+        if is_persistent {
             push(&mut notes.unwritten, note.clone());
         }
         let next_second = last_second.map(|second| second + 1);
         notes.complete_since = notes.complete_since.or(next_second);
         let dropped = push(&mut notes.recent, note);
-        if let (Some((at, _)), Some(complete_since)) = (dropped, &mut notes.complete_since) {
-            *complete_since = at.saturating_add(1).max(*complete_since);
+        if let (Some(dropped), Some(complete_since)) = (dropped, &mut notes.complete_since) {
+            *complete_since = dropped.at.saturating_add(1).max(*complete_since);
         }
     }
 
-    /// Writes the notes that are in no file yet. `max_bytes` is what all notes may take.
+    /// Writes the notes that are in no file yet. All notes together may take `max_bytes`.
     pub(super) fn write_pending(
         &self,
-        folder: &Folder,
-        open: &mut OpenFiles,
+        folder: &RecordFolder,
+        open: &mut OpenNoteFiles,
         max_bytes: u64,
     ) -> io::Result<()> {
         for topic in Topic::ALL {
@@ -87,20 +96,20 @@ impl Notes {
                 let Some(note) = notes.lock().unwritten.front().cloned() else {
                     break;
                 };
-                let day = note.0 - note.0 % DAY;
+                let day_start = note.at - note.at % DAY_SECONDS;
                 let file = match open.0[topic as usize].take() {
-                    Some((open_day, file)) if open_day == day => file,
-                    other_day => {
-                        if let Some((_, mut file)) = other_day {
+                    Some((open_day, file)) if open_day == day_start => file,
+                    other_file => {
+                        if let Some((_, mut file)) = other_file {
                             file.sync()?;
                         }
-                        open_day_file(folder, topic, day)?
+                        open_day_file(folder, topic, day_start)?
                     }
                 };
-                let (_, file) = open.0[topic as usize].insert((day, file));
-                // A day whose file is full drops its further notes, so that one day cannot displace all others.
-                if file.length() < max_bytes / topic.day_divisor() {
-                    file.add(&[&note.0.to_le_bytes(), &note.1[..]].concat())?;
+                let (_, file) = open.0[topic as usize].insert((day_start, file));
+                // Further notes of a day whose file is full are dropped, so that one day cannot displace all others.
+                if file.sound_bytes() < max_bytes / topic.day_divisor() {
+                    file.append(&[&note.at.to_le_bytes(), &note.text[..]].concat())?;
                 }
                 let unwritten = &mut notes.lock().unwritten;
                 if unwritten.front() == Some(&note) {
@@ -115,12 +124,12 @@ impl Notes {
     /// was added last comes first.
     pub(super) fn visit(
         &self,
-        folder: Option<&Folder>,
+        folder: Option<&RecordFolder>,
         topic: Topic,
         (from, to): (u64, u64),
         mut visit: impl FnMut(&Note) -> ControlFlow<()>,
     ) -> io::Result<()> {
-        let is_in_span = |(at, _): &&Note| (from..to).contains(at);
+        let is_in_span = |note: &&Note| (from..to).contains(&note.at);
         let notes = self.topics[topic as usize].lock();
         let recent: Vec<Note> = notes.recent.iter().cloned().collect();
         let is_complete = notes.complete_since.is_some_and(|since| from >= since);
@@ -133,19 +142,19 @@ impl Notes {
         let Some(folder) = folder.filter(|_| !is_complete) else {
             return Ok(());
         };
-        // How often each note was visited. Two processes may write equal notes, so a set would not do.
-        let mut visited: HashMap<&Note, usize> = HashMap::new();
+        // How often each note was visited already. Two processes may write equal notes, so a set would not do.
+        let mut visits: HashMap<&Note, usize> = HashMap::new();
         for note in &recent {
-            *visited.entry(note).or_default() += 1;
+            *visits.entry(note).or_default() += 1;
         }
-        for (day, path) in folder.note_files(topic)?.into_iter().rev() {
-            if day >= to || day + DAY <= from {
+        for (day_start, path) in folder.note_files(topic)?.into_iter().rev() {
+            if day_start >= to || day_start + DAY_SECONDS <= from {
                 continue;
             }
-            let stored = read_day_file(&path, day)?;
+            let stored = read_day_file(&path, day_start)?;
             for note in stored.iter().rev().filter(is_in_span) {
-                if let Some(times) = visited.get_mut(note).filter(|times| **times > 0) {
-                    *times -= 1;
+                if let Some(count) = visits.get_mut(note).filter(|count| **count > 0) {
+                    *count -= 1;
                 } else if visit(note).is_break() {
                     return Ok(());
                 }
@@ -155,12 +164,15 @@ impl Notes {
     }
 }
 
-/// Reads the notes of a day. A missing or foreign file has none.
-fn read_day_file(path: &Path, day: u64) -> io::Result<Vec<Note>> {
+/// Reads the notes of a day. A missing or foreign file has no notes.
+fn read_day_file(path: &Path, day_start: u64) -> io::Result<Vec<Note>> {
     let mut notes = Vec::new();
-    let read = Frames::open(path, FILE_MARK, day, |content| {
+    let read = FrameFile::open(path, FILE_MARK, day_start, |content| {
         let (at, text) = content.split_first_chunk()?;
-        notes.push((u64::from_le_bytes(*at), text.to_vec()));
+        notes.push(Note {
+            at: u64::from_le_bytes(*at),
+            text: text.to_vec(),
+        });
         Some(())
     });
     match read {
@@ -171,11 +183,11 @@ fn read_day_file(path: &Path, day: u64) -> io::Result<Vec<Note>> {
     }
 }
 
-/// Opens the file of a day for writing. A foreign one is set aside, and a damaged one is copied before its end is cut
+/// Opens the file of a day for writing. A foreign file is set aside. A damaged one is copied, before its end is cut
 /// off.
-fn open_day_file(folder: &Folder, topic: Topic, day: u64) -> io::Result<Frames> {
-    let path = folder.notes_folder(topic).join(day.to_string());
-    let open = || Frames::open(&path, FILE_MARK, day, |_| Some(()));
+fn open_day_file(folder: &RecordFolder, topic: Topic, day_start: u64) -> io::Result<FrameFile> {
+    let path = folder.notes_folder(topic).join(day_start.to_string());
+    let open = || FrameFile::open(&path, FILE_MARK, day_start, |_| Some(()));
     let opened = open().or_else(|damage| {
         folder.set_aside_file(&path, damage)?;
         open()
@@ -189,10 +201,9 @@ fn open_day_file(folder: &Folder, topic: Topic, day: u64) -> io::Result<Frames> 
     Ok(frames)
 }
 
-/// Returns how many bytes of a day's file are damaged. A note that was being written when its process died is no
-/// damage.
-pub(super) fn count_damaged_bytes(path: &Path, day: u64) -> Result<u64, Damage> {
-    let frames = Frames::open(path, FILE_MARK, day, |content| {
+/// Counts the damaged bytes of the file of a day. A note that was being written when its process died is no damage.
+pub(super) fn count_damaged_bytes(path: &Path, day_start: u64) -> Result<u64, Damage> {
+    let frames = FrameFile::open(path, FILE_MARK, day_start, |content| {
         content.first_chunk::<8>().map(|_| ())
     })?;
     Ok(frames.damaged_bytes().unwrap_or(0))
@@ -200,19 +211,19 @@ pub(super) fn count_damaged_bytes(path: &Path, day: u64) -> Result<u64, Damage> 
 
 /// Deletes files of notes for their age, and then the oldest ones, topic by topic, until at most `max_bytes`
 /// are left.
-pub(super) fn trim(folder: &Folder, now: u64, max_bytes: u64) -> io::Result<()> {
+pub(super) fn trim_notes(folder: &RecordFolder, now: u64, max_bytes: u64) -> io::Result<()> {
     let mut total = 0;
     let mut files = Vec::new();
     for topic in Topic::ALL {
-        for (day, path) in folder.note_files(topic)? {
-            if day + DAY + topic.retention_seconds() <= now {
+        for (day_start, path) in folder.note_files(topic)? {
+            if day_start + DAY_SECONDS + topic.retention_seconds() <= now {
                 ignore_missing(fs::remove_file(path))?;
                 continue;
             }
             let bytes = fs::metadata(&path).map_or(0, |file| file.len());
             total += bytes;
             // The file of the current day stays, because it is open.
-            if day + DAY <= now {
+            if day_start + DAY_SECONDS <= now {
                 files.push((path, bytes));
             }
         }
@@ -233,7 +244,7 @@ mod tests {
     use super::*;
     use crate::record::{Record, Second, Settings, verify};
 
-    const TODAY: u64 = 20_000 * DAY;
+    const TODAY: u64 = 20_000 * DAY_SECONDS;
 
     fn open(folder: &Path) -> Record {
         Record::open(&Settings {
@@ -248,14 +259,15 @@ mod tests {
             at,
             values: Vec::new(),
         });
-        record.add_note(Topic::Minute, (at, b"text".to_vec()), true);
+        let text = b"text".to_vec();
+        record.add_note(Topic::Minute, Note { at, text }, true);
         record.write_pending().unwrap();
     }
 
     fn noted(folder: &Path) -> Vec<u64> {
         let mut noted = Vec::new();
-        let see = |(at, _): &Note| {
-            noted.push(*at - TODAY);
+        let see = |note: &Note| {
+            noted.push(note.at - TODAY);
             ControlFlow::Continue(())
         };
         let record = open(folder);
@@ -282,7 +294,11 @@ mod tests {
         fs::write(&file, &damaged).unwrap();
         let found = faults();
         assert_eq!((found.len(), &found[0].path), (1, &file));
-        assert!(found[0].what.contains("last 40 bytes"), "{}", found[0].what);
+        assert!(
+            found[0].description.contains("last 40 bytes"),
+            "{}",
+            found[0].description
+        );
         assert_eq!(noted(folder.path()), [0]);
         note(&open(folder.path()), TODAY + 300);
         let aside = format!("damaged/minutes-{TODAY}");
@@ -295,11 +311,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let record = open(folder.path());
         note(&record, TODAY);
-        note(&record, TODAY + 30 * DAY);
+        note(&record, TODAY + 30 * DAY_SECONDS);
         // The answers to those who watch go on where it came back.
         note(&record, TODAY + 7_200);
         assert_eq!(record.last_second_end(), TODAY + 7_201);
         drop(record);
-        assert_eq!(noted(folder.path()), [30 * DAY, 7_200, 0]);
+        assert_eq!(noted(folder.path()), [30 * DAY_SECONDS, 7_200, 0]);
     }
 }

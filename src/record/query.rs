@@ -1,11 +1,12 @@
-//! Queries of an open record: which seconds it has, how final they are, and the values of series. Nothing here writes.
+//! Queries of an open record: which seconds it has, which of them may still change, and the values of series. Nothing
+//! here writes.
 
 use std::collections::BTreeMap;
 use std::io;
 
+use super::open_record::{MAX_HOURS, Record};
 use super::range::{self, Grid, RangeResult};
 use super::tier::Tier;
-use super::write::{MAX_HOURS, Record};
 
 impl Record {
     /// The second after the last recorded one.
@@ -19,8 +20,8 @@ impl Record {
         self.memory.lock().last_second + 1
     }
 
-    /// The end of the seconds that survive a crash of the machine. A record in memory survives none, so all of it
-    /// counts.
+    /// The end of the seconds that survive a crash of the machine. No second of a record in memory does, so all of them
+    /// count as if they did.
     pub fn durable_until(&self) -> u64 {
         match self.disk {
             Some(_) => self.memory.lock().durable_until,
@@ -28,7 +29,8 @@ impl Record {
         }
     }
 
-    /// The end of the seconds to which nothing is added any more. In memory, all but the last two hours count as such.
+    /// The end of the seconds to which nothing is added any more. Of a record in memory, these are all but the last two
+    /// hours.
     pub fn final_until(&self) -> u64 {
         let memory = self.memory.lock();
         let second_to_last = memory.hours.len().checked_sub(2);
@@ -38,23 +40,23 @@ impl Record {
         }
     }
 
-    /// The end of the hour that a record in memory will drop next; nothing while there is room for another hour.
-    pub fn dropped_next(&self) -> Option<u64> {
+    /// The end of the hour that a record in memory will drop next; `None` while there is room for another hour.
+    pub fn next_dropped_until(&self) -> Option<u64> {
         let memory = self.memory.lock();
         let is_full = self.disk.is_none() && memory.hours.len() == MAX_HOURS;
         is_full.then(|| memory.hours[0].next_hour())
     }
 
-    /// How often values were added to a second that was not the last. While it stays the same, results for finished
-    /// seconds stay valid.
-    pub fn late_additions(&self) -> u64 {
-        self.memory.lock().late_additions
+    /// How often values were added to a second that was not the last. While the count stays the same, results for
+    /// finished seconds stay valid.
+    pub fn late_addition_count(&self) -> u64 {
+        self.memory.lock().late_addition_count
     }
 
     /// The finest tier that reaches back to the second `from`, or to the oldest second of the record.
     pub fn finest_tier(&self, from: u64) -> io::Result<Tier> {
-        let memory = self.memory.lock().hours.first().map(|hour| hour.start());
-        if memory.is_some_and(|start| start <= from) {
+        let memory_start = self.memory.lock().hours.first().map(|hour| hour.start());
+        if memory_start.is_some_and(|start| start <= from) {
             return Ok(Tier::Second);
         }
         let reaches_back = self.tiers_reaching(from)?;
@@ -65,14 +67,14 @@ impl Record {
     }
 
     /// The first recorded second that is still kept.
-    pub fn oldest(&self) -> io::Result<Option<u64>> {
+    pub fn oldest_second(&self) -> io::Result<Option<u64>> {
         let oldest = self.oldest_by_tier()?;
         Ok(oldest.into_iter().flatten().min())
     }
 
     /// Returns the finest grid from `from` to `to` that has at most `max_buckets`, and for which the record reaches
     /// back.
-    pub fn grid(&self, from: u64, to: u64, max_buckets: usize) -> io::Result<Grid> {
+    pub fn finest_grid(&self, from: u64, to: u64, max_buckets: usize) -> io::Result<Grid> {
         Ok(Grid::new(from, to, max_buckets, self.tiers_reaching(from)?))
     }
 
@@ -81,11 +83,11 @@ impl Record {
         let mut oldest = [None; Tier::ALL.len()];
         if let Some(disk) = &self.disk {
             for (tier, oldest) in Tier::ALL.into_iter().zip(&mut oldest) {
-                *oldest = disk.folder.oldest_recorded(tier)?;
+                *oldest = disk.folder.oldest_recorded_second(tier)?;
             }
         }
-        let seconds = self.memory.lock().hours.first().map(|hour| hour.start());
-        oldest[0] = oldest[0].or(seconds);
+        let memory_start = self.memory.lock().hours.first().map(|hour| hour.start());
+        oldest[0] = oldest[0].or(memory_start);
         Ok(oldest)
     }
 
@@ -93,13 +95,15 @@ impl Record {
     fn tiers_reaching(&self, from: u64) -> io::Result<impl Fn(Tier) -> bool + use<>> {
         let oldest = self.oldest_by_tier()?;
         Ok(move |tier: Tier| {
-            let own = oldest[tier as usize];
-            let mut coarser = Tier::ALL.into_iter().zip(oldest).skip(tier as usize + 1);
-            own.is_some_and(|own| from >= own)
+            let own_oldest = oldest[tier as usize];
+            let mut coarser_tiers = Tier::ALL.into_iter().zip(oldest).skip(tier as usize + 1);
+            own_oldest.is_some_and(|own_oldest| from >= own_oldest)
                 // A coarse bucket may begin before the seconds that it is made of.
-                || !coarser.any(|(coarser, oldest)| match (own, oldest) {
-                    (Some(own), Some(oldest)) => oldest + coarser.step() <= own,
-                    (own, oldest) => own.is_none() && oldest.is_some(),
+                || !coarser_tiers.any(|(coarser, oldest)| match (own_oldest, oldest) {
+                    (Some(own_oldest), Some(oldest)) => {
+                        oldest + coarser.step_seconds() <= own_oldest
+                    }
+                    (own_oldest, oldest) => own_oldest.is_none() && oldest.is_some(),
                 })
         })
     }
@@ -115,6 +119,6 @@ impl Record {
     pub fn read(&self, grid: &Grid, series: &[u32]) -> io::Result<RangeResult> {
         let hours = self.memory.lock().hours.clone();
         let folder = self.disk.as_ref().map(|disk| &disk.folder);
-        range::read(folder, &hours, grid, series)
+        range::read_range(folder, &hours, grid, series)
     }
 }

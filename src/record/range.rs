@@ -1,4 +1,5 @@
-//! Reads series over a time range, in buckets of one step, from segments and from the hours in memory.
+//! Reads series over a time range in buckets of one length, from segments and from the hours in memory. `query.rs`
+//! calls it for an open record.
 //!
 //! Coarse tiers are read as far as they reach, and finer ones from there on.
 
@@ -7,12 +8,12 @@ use std::io;
 use std::sync::Arc;
 
 use super::column::Column;
-use super::folder::{Folder, SegmentError, retry_without_damaged};
+use super::folder::{RecordFolder, SegmentError, retry_without_damaged};
 use super::hour::Hour;
 use super::tier::Tier;
 
-/// Steps of grids in seconds: round numbers that people expect on the axis of a plot.
-const STEPS: [u64; 20] = [
+/// The steps of grids: round numbers that people expect on the axis of a plot.
+const GRID_STEPS_SECONDS: [u64; 20] = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200,
     86_400, 604_800, 2_592_000,
 ];
@@ -22,17 +23,17 @@ const STEPS: [u64; 20] = [
 pub struct Grid {
     /// The first second.
     pub from: u64,
-    /// Seconds of a bucket.
-    pub step: u64,
+    /// The seconds of a bucket.
+    pub step_seconds: u64,
     /// The number of buckets.
-    pub buckets: usize,
+    pub bucket_count: usize,
     /// The coarsest tier to read. Where it ends, finer ones are read.
     tier: Tier,
 }
 
 impl Grid {
-    /// Makes the finest grid from `from` to `to` that has at most `max_buckets` and that tiers for which `reaches_back`
-    /// holds can fill. Buckets begin at multiples of their step, so that a plot that is scrolled keeps them.
+    /// Makes the finest grid from `from` to `to` that has at most `max_buckets`, and that can be filled from tiers for
+    /// which `reaches_back` holds. Buckets begin at multiples of the step, so a plot that is scrolled keeps them.
     pub fn new(
         from: u64,
         to: u64,
@@ -40,11 +41,11 @@ impl Grid {
         reaches_back: impl Fn(Tier) -> bool,
     ) -> Grid {
         let to = to.max(from + 1);
-        let buckets = |step: u64| to.div_ceil(step) - from / step;
-        let fits = |step: &u64| buckets(*step) <= max_buckets.max(2) as u64;
-        let longest = STEPS[STEPS.len() - 1];
+        let bucket_count = |step: u64| to.div_ceil(step) - from / step;
+        let fits = |step: &u64| bucket_count(*step) <= max_buckets.max(2) as u64;
+        let longest = GRID_STEPS_SECONDS[GRID_STEPS_SECONDS.len() - 1];
         let longer = (2..).map(|times| times * longest);
-        let mut step = STEPS
+        let mut step = GRID_STEPS_SECONDS
             .into_iter()
             .chain(longer)
             .find(fits)
@@ -52,39 +53,39 @@ impl Grid {
         let mut tiers = Tier::ALL.into_iter();
         while let Some(finer) = tiers.clone().next().filter(|tier| !reaches_back(*tier)) {
             tiers.next();
-            step = step.next_multiple_of(tiers.clone().next().unwrap_or(finer).step());
+            step = step.next_multiple_of(tiers.clone().next().unwrap_or(finer).step_seconds());
         }
-        let divides = |tier: &Tier| step % tier.step() == 0;
+        let divides = |tier: &Tier| step % tier.step_seconds() == 0;
         let tier = tiers.rev().find(divides).unwrap_or(Tier::Day);
         Grid {
             from: from - from % step,
-            step,
-            buckets: buckets(step) as usize,
+            step_seconds: step,
+            bucket_count: bucket_count(step) as usize,
             tier,
         }
     }
 
-    /// Makes a grid of these buckets, whichever tiers reach back. Where `step` is shorter than that of `tier`, a coarse
-    /// bucket counts as a whole in the step in which it begins.
-    pub fn of(from: u64, step: u64, buckets: usize, tier: Tier) -> Grid {
+    /// Makes a grid of these buckets, whichever tiers reach back. If `step_seconds` are fewer than those of `tier`, a
+    /// coarse bucket counts as a whole in the bucket of the grid in which it begins.
+    pub fn from_parts(from: u64, step_seconds: u64, bucket_count: usize, tier: Tier) -> Grid {
         Grid {
             from,
-            step: step.max(1),
-            buckets,
+            step_seconds: step_seconds.max(1),
+            bucket_count,
             tier,
         }
     }
 
     /// The second after the last bucket.
-    pub fn to(&self) -> u64 {
-        self.from + self.buckets as u64 * self.step
+    pub fn end(&self) -> u64 {
+        self.from + self.bucket_count as u64 * self.step_seconds
     }
 }
 
 /// Sums each series over all seconds before `until`. Where only coarse tiers are left, `until` must be a multiple of
 /// their step.
 pub fn totals_before(
-    folder: Option<&Folder>,
+    folder: Option<&RecordFolder>,
     hours: &[Arc<Hour>],
     until: u64,
     series: &[u32],
@@ -92,17 +93,17 @@ pub fn totals_before(
     let (mut from, mut totals) = (0, BTreeMap::new());
     // Each tier is read up to its last whole bucket, and the next finer one from there.
     for tier in Tier::ALL.into_iter().rev() {
-        let to = until - until % tier.step();
+        let to = until - until % tier.step_seconds();
         if to <= from {
             continue;
         }
         let whole = Grid {
             from,
-            step: to - from,
-            buckets: 1,
+            step_seconds: to - from,
+            bucket_count: 1,
             tier,
         };
-        for (number, column) in read(folder, hours, &whole, series)?.columns {
+        for (number, column) in read_range(folder, hours, &whole, series)?.columns {
             let total: &mut u64 = totals.entry(number).or_default();
             *total = total.saturating_add(column.sums[0]);
         }
@@ -115,41 +116,45 @@ pub fn totals_before(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeResult {
     /// The number of recorded seconds in each bucket.
-    pub covered: Vec<u32>,
+    pub covered_seconds: Vec<u32>,
     /// The columns by the numbers of their series. Series whose values are all zero are missing.
     pub columns: BTreeMap<u32, Column>,
 }
 
 impl RangeResult {
-    fn add_coverage(&mut self, grid: &Grid, slice: SourceSlice, covered: &[u32]) {
-        for (at, bucket) in slice.buckets(grid, covered.len()) {
-            self.covered[bucket] += covered[at];
+    /// Adds the recorded seconds of a source.
+    fn add_coverage(&mut self, grid: &Grid, slice: SourceSlice, covered_seconds: &[u32]) {
+        for (source_bucket, bucket) in slice.buckets(grid, covered_seconds.len()) {
+            self.covered_seconds[bucket] += covered_seconds[source_bucket];
         }
     }
 
-    /// Adds a column of a source; no column stands for zeros.
+    /// Adds the values of a series in a source. Without a column they are all zero.
     fn add_column(
         &mut self,
         grid: &Grid,
         slice: SourceSlice,
-        covered: &[u32],
+        covered_seconds: &[u32],
         series: u32,
         column: Option<&Column>,
     ) {
-        let Some(to) = self.columns.get_mut(&series) else {
+        let Some(target) = self.columns.get_mut(&series) else {
             return;
         };
-        for (at, bucket) in slice.buckets(grid, covered.len()) {
-            if covered[at] == 0 {
+        for (source_bucket, bucket) in slice.buckets(grid, covered_seconds.len()) {
+            if covered_seconds[source_bucket] == 0 {
                 continue;
             }
             match column {
                 Some(column) => {
-                    to.sums[bucket] = to.sums[bucket].saturating_add(column.sums[at]);
-                    to.minima[bucket] = to.minima[bucket].min(column.minima[at]);
-                    to.maxima[bucket] = to.maxima[bucket].max(column.maxima[at]);
+                    let sum = &mut target.sums[bucket];
+                    *sum = sum.saturating_add(column.sums[source_bucket]);
+                    let minimum = &mut target.minima[bucket];
+                    *minimum = column.minima[source_bucket].min(*minimum);
+                    let maximum = &mut target.maxima[bucket];
+                    *maximum = column.maxima[source_bucket].max(*maximum);
                 }
-                None => to.minima[bucket] = 0,
+                None => target.minima[bucket] = 0,
             }
         }
     }
@@ -158,8 +163,8 @@ impl RangeResult {
     fn finish(mut self) -> RangeResult {
         self.columns.retain(|_, column| !column.is_zero());
         for column in self.columns.values_mut() {
-            for (minimum, covered) in column.minima.iter_mut().zip(&self.covered) {
-                *minimum = if *covered == 0 { 0 } else { *minimum };
+            for (minimum, seconds) in column.minima.iter_mut().zip(&self.covered_seconds) {
+                *minimum = if *seconds == 0 { 0 } else { *minimum };
             }
         }
         self
@@ -172,7 +177,7 @@ struct SourceSlice {
     /// The first second of the source.
     start: u64,
     /// The seconds of a bucket of the source.
-    step: u64,
+    step_seconds: u64,
     /// The first second of the part.
     from: u64,
     /// The second after the part.
@@ -180,15 +185,26 @@ struct SourceSlice {
 }
 
 impl SourceSlice {
-    /// Iterates over the indices of the source's buckets, each with that of the grid's bucket to which it belongs.
-    fn buckets(self, grid: &Grid, count: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+    /// Iterates over the buckets of the slice, by their indexes in the source, each with the index of the grid's bucket
+    /// to which it belongs. The source has `bucket_count` buckets.
+    fn buckets(
+        self,
+        grid: &Grid,
+        bucket_count: usize,
+    ) -> impl Iterator<Item = (usize, usize)> + use<> {
         let grid = *grid;
         let index = move |second: u64| {
-            (second.saturating_sub(self.start).div_ceil(self.step) as usize).min(count)
+            (second
+                .saturating_sub(self.start)
+                .div_ceil(self.step_seconds) as usize)
+                .min(bucket_count)
         };
-        (index(self.from)..index(self.to)).map(move |at| {
-            let second = self.start + at as u64 * self.step;
-            (at, ((second - grid.from) / grid.step) as usize)
+        (index(self.from)..index(self.to)).map(move |source_bucket| {
+            let second = self.start + source_bucket as u64 * self.step_seconds;
+            (
+                source_bucket,
+                ((second - grid.from) / grid.step_seconds) as usize,
+            )
         })
     }
 }
@@ -199,8 +215,8 @@ impl SourceSlice {
 ///
 /// Fails if the disk cannot be read. A damaged segment is set aside, and its seconds come from another tier or are
 /// missing.
-pub fn read(
-    folder: Option<&Folder>,
+pub fn read_range(
+    folder: Option<&RecordFolder>,
     hours: &[Arc<Hour>],
     grid: &Grid,
     series: &[u32],
@@ -209,18 +225,18 @@ pub fn read(
 }
 
 fn try_read(
-    folder: Option<&Folder>,
+    folder: Option<&RecordFolder>,
     hours: &[Arc<Hour>],
     grid: &Grid,
     series: &[u32],
 ) -> Result<RangeResult, SegmentError> {
     let empty = || Column {
-        sums: vec![0; grid.buckets],
-        minima: vec![u64::MAX; grid.buckets],
-        maxima: vec![0; grid.buckets],
+        sums: vec![0; grid.bucket_count],
+        minima: vec![u64::MAX; grid.bucket_count],
+        maxima: vec![0; grid.bucket_count],
     };
     let mut result = RangeResult {
-        covered: vec![0; grid.buckets],
+        covered_seconds: vec![0; grid.bucket_count],
         columns: series.iter().map(|series| (*series, empty())).collect(),
     };
     let memory_start = hours.first().map_or(u64::MAX, |hour| hour.start());
@@ -231,22 +247,28 @@ fn try_read(
     for hour in hours {
         let slice = SourceSlice {
             start: hour.start(),
-            step: 1,
+            step_seconds: 1,
             from: read_until.max(hour.start()),
-            to: hour.end().min(grid.to()),
+            to: hour.end().min(grid.end()),
         };
-        result.add_coverage(grid, slice, hour.covered());
+        result.add_coverage(grid, slice, hour.covered_seconds());
         for series in series {
             let column = hour.column(*series);
-            result.add_column(grid, slice, hour.covered(), *series, column.as_ref());
+            result.add_column(
+                grid,
+                slice,
+                hour.covered_seconds(),
+                *series,
+                column.as_ref(),
+            );
         }
     }
     Ok(result.finish())
 }
 
-/// Adds what segments have before the hours in memory. Returns the second up to which that is.
+/// Adds what segments have before the hours in memory. Returns the end of the seconds that were read.
 fn read_segments(
-    folder: &Folder,
+    folder: &RecordFolder,
     memory_start: u64,
     grid: &Grid,
     series: &[u32],
@@ -261,12 +283,13 @@ fn read_segments(
         let Some(end) = folder.tier_end(tier)? else {
             continue;
         };
-        // The bucket in which memory begins is read from finer tiers, or its seconds in memory would count twice.
+        // The bucket in which memory begins is read from finer tiers. Otherwise its seconds in memory would count
+        // twice.
         let to = end
-            .min(memory_start - memory_start % tier.step())
-            .min(grid.to());
+            .min(memory_start - memory_start % tier.step_seconds())
+            .min(grid.end());
         for start in folder.segment_starts(tier)? {
-            if start + tier.file_span() <= read_until || start >= to {
+            if start + tier.file_seconds() <= read_until || start >= to {
                 continue;
             }
             let Some(segment) = folder.open_segment(tier, start)? else {
@@ -274,14 +297,20 @@ fn read_segments(
             };
             let slice = SourceSlice {
                 start,
-                step: tier.step(),
+                step_seconds: tier.step_seconds(),
                 from: read_until.max(start),
                 to: to.min(segment.end()),
             };
-            result.add_coverage(grid, slice, segment.covered());
+            result.add_coverage(grid, slice, segment.covered_seconds());
             for series in series {
                 let column = folder.read_column(&segment, *series)?;
-                result.add_column(grid, slice, segment.covered(), *series, column.as_ref());
+                result.add_column(
+                    grid,
+                    slice,
+                    segment.covered_seconds(),
+                    *series,
+                    column.as_ref(),
+                );
             }
         }
         read_until = read_until.max(to);

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::column::{BucketRun, Column};
-use super::folder::{Folder, SegmentError, retry_without_damaged};
+use super::folder::{RecordFolder, SegmentError, retry_without_damaged};
 use super::segment::{RecordSegment, SegmentWriter};
-use super::tier::{DAY, Tier};
+use super::tier::{DAY_SECONDS, Tier};
 
-impl Folder {
-    /// Extends the segments of all tiers as far as the finer ones reach.
+impl RecordFolder {
+    /// Extends the segments of all tiers as far as the next finer tier reaches.
     pub fn roll_up(&self) -> io::Result<()> {
         for tier in Tier::ALL {
             if let Some(finer) = tier.finer() {
@@ -20,23 +20,25 @@ impl Folder {
         Ok(())
     }
 
+    /// Extends the segments of one tier as far as `finer` reaches.
     fn roll_up_tier(&self, tier: Tier, finer: Tier) -> Result<(), SegmentError> {
         let Some(end) = self.tier_end(finer)? else {
             return Ok(());
         };
-        // Minutes are made hour by hour, and everything coarser once a day, for each time the whole segment is written.
-        let interval = match tier {
-            Tier::Minute => finer.file_span(),
-            _ => DAY,
+        // An extension writes the whole segment anew. So minutes are extended hour by hour, and coarser tiers once a
+        // day.
+        let interval_seconds = match tier {
+            Tier::Minute => finer.file_seconds(),
+            _ => DAY_SECONDS,
         };
-        let end = end - end % interval;
+        let end = end - end % interval_seconds;
         let finer_starts = self.segment_starts(finer)?.into_iter();
-        let starts = finer_starts.map(|start| start - start % tier.file_span());
+        let starts = finer_starts.map(|start| start - start % tier.file_seconds());
         for start in starts.collect::<BTreeSet<u64>>() {
             let current_end = self
                 .open_segment(tier, start)?
                 .map_or(start, |segment| segment.end());
-            let end = end.min(start + tier.file_span());
+            let end = end.min(start + tier.file_seconds());
             if current_end < end {
                 self.extend_segment(tier, finer, start, end)?;
             }
@@ -54,54 +56,57 @@ impl Folder {
     ) -> Result<(), SegmentError> {
         let current = self.open_segment(tier, start)?;
         let from = current.as_ref().map_or(start, RecordSegment::end);
-        let ratio = (tier.step() / finer.step()) as usize;
-        let added_len = ((end - from) / finer.step()) as usize;
+        let ratio = (tier.step_seconds() / finer.step_seconds()) as usize;
+        let added_count = ((end - from) / finer.step_seconds()) as usize;
         let mut sources = Vec::new();
         for source in self.segment_starts(finer)? {
-            if source < end && source + finer.file_span() > from {
+            if source < end && source + finer.file_seconds() > from {
                 sources.extend(self.open_segment(finer, source)?);
             }
         }
-        // Which buckets of a source are added, and where.
+        // Which buckets of a source are added, and where among the added buckets.
         let run_of = |segment: &RecordSegment| {
-            let skipped = (from.saturating_sub(segment.start()) / finer.step()) as usize;
-            let source = skipped.min(segment.covered().len());
-            let target = (segment.start().saturating_sub(from) / finer.step()) as usize;
+            let skipped = (from.saturating_sub(segment.start()) / finer.step_seconds()) as usize;
+            let source_index = skipped.min(segment.covered_seconds().len());
+            let target_index =
+                (segment.start().saturating_sub(from) / finer.step_seconds()) as usize;
             BucketRun {
-                source,
-                target,
-                count: (segment.covered().len() - source).min(added_len - target),
+                source_index,
+                target_index,
+                count: (segment.covered_seconds().len() - source_index)
+                    .min(added_count - target_index),
             }
         };
-        let mut added_covered = vec![0; added_len];
+        let mut added_seconds = vec![0; added_count];
         for segment in &sources {
             let run = run_of(segment);
-            added_covered[run.target..run.target + run.count]
-                .copy_from_slice(&segment.covered()[run.source..run.source + run.count]);
+            added_seconds[run.target_index..run.target_index + run.count].copy_from_slice(
+                &segment.covered_seconds()[run.source_index..run.source_index + run.count],
+            );
         }
-        let current_covered = current.iter().flat_map(|current| current.covered());
-        let mut covered: Vec<u32> = current_covered.copied().collect();
-        let current_len = covered.len();
-        let added = added_covered.chunks(ratio);
-        covered.extend(added.map(|covered| covered.iter().sum::<u32>()));
+        let current_seconds = current.iter().flat_map(|current| current.covered_seconds());
+        let mut covered_seconds: Vec<u32> = current_seconds.copied().collect();
+        let current_count = covered_seconds.len();
+        let added = added_seconds.chunks(ratio);
+        covered_seconds.extend(added.map(|seconds| seconds.iter().sum::<u32>()));
         let series = current.iter().chain(&sources);
         let series: BTreeSet<u32> = series.flat_map(RecordSegment::series).collect();
         self.write_segment(tier, start, |path| {
-            let mut writer = SegmentWriter::new(path, tier, start, &covered)?;
+            let mut writer = SegmentWriter::new(path, tier, start, &covered_seconds)?;
             for series in series {
                 let mut column = match &current {
                     Some(current) => self.read_column(current, series)?.unwrap_or_default(),
                     None => Column::default(),
                 };
-                column.resize(current_len);
+                column.resize(current_count);
                 let mut added = Column::default();
-                added.resize(added_len);
+                added.resize(added_count);
                 for source in &sources {
                     if let Some(source_column) = self.read_column(source, series)? {
                         added.copy_run(run_of(source), &source_column);
                     }
                 }
-                column.roll_up(&added, &added_covered, ratio);
+                column.roll_up(&added, &added_seconds, ratio);
                 if !column.is_zero() {
                     writer.add(series, &column)?;
                 }

@@ -1,4 +1,4 @@
-//! A segment: the file with the values of all series in one span and one tier.
+//! A segment: the file with the values of all series in one span and one tier. `folder.rs` says where it is.
 //!
 //! A segment is written under another name, renamed once it is complete, and never changed. While its span goes on,
 //! longer segments replace it.
@@ -22,17 +22,17 @@ use std::path::Path;
 
 use siphasher::sip::SipHasher13;
 
-use super::column::{Column, pack, unpack};
+use super::column::{Column, pack_values, unpack_values};
 use super::tier::Tier;
 
 /// The first bytes of a segment.
 const FILE_MARK: [u8; 16] = *b"tollgate record\n";
-/// The version of the format. It must be raised with any change of the layout, of a column's form or of a checksum.
-const FORMAT: u32 = 1;
+/// The version of the format. It must be raised with any change of the layout, of the form of columns or of checksums.
+const FORMAT_VERSION: u32 = 1;
 /// Bytes before the coverage.
 const HEAD_BYTES: usize = 40;
 /// Bytes of an entry of the index.
-const ENTRY_BYTES: usize = 12;
+const INDEX_ENTRY_BYTES: usize = 12;
 /// Bytes after the index: the number of series and the checksum.
 const TAIL_BYTES: usize = 12;
 
@@ -43,12 +43,12 @@ pub enum Damage {
     #[error("it is no part of a record")]
     Foreign,
     /// Another version of the gateway wrote the file.
-    #[error("it has format {0}, and this version reads format {FORMAT}")]
+    #[error("it has format {0}, and this version reads format {FORMAT_VERSION}")]
     Format(u32),
     /// The file is too short, or a checksum is wrong. The text names the section.
     #[error("its {0} is damaged")]
     Section(&'static str),
-    /// The column of this series has a wrong checksum or form.
+    /// The column of the series with this number has a wrong checksum or form.
     #[error("what it says of series {0} is damaged")]
     Series(u32),
     /// The disk has lost the file's content (`EIO`).
@@ -69,6 +69,7 @@ impl From<io::Error> for Damage {
 }
 
 impl Damage {
+    /// Converts the damage to the error of a caller that cannot do without the file.
     pub(super) fn into_io(self) -> io::Error {
         match self {
             Damage::Read(error) => error,
@@ -82,28 +83,34 @@ impl Damage {
 pub struct RecordSegment {
     file: File,
     tier: Tier,
+    /// The first second of the segment, since 1970.
     start: u64,
-    covered: Vec<u32>,
-    /// By ascending numbers of the series.
+    /// The number of recorded seconds in each bucket.
+    covered_seconds: Vec<u32>,
+    /// The entries of the index, by ascending numbers of the series.
     index: Vec<IndexEntry>,
 }
 
 /// Where the column of a series is in the file.
 #[derive(Clone, Copy, Debug)]
 struct IndexEntry {
+    /// The number of the series.
     series: u32,
+    /// The bytes of the file before the column.
     offset: u64,
+    /// The bytes of the column.
     length: u32,
     checksum: u32,
 }
 
+/// Computes SipHash-1-3 without a key.
 fn checksum(parts: &[&[u8]]) -> u64 {
     let mut hasher = SipHasher13::new();
     parts.iter().for_each(|part| hasher.write(part));
     hasher.finish()
 }
 
-/// The checksum of a column also covers its series and its span, so that no column stands for another.
+/// Computes the checksum of a column. It also covers the series and the start, so that no column stands for another.
 fn column_checksum(series: u32, start: u64, bytes: &[u8]) -> u32 {
     checksum(&[&series.to_le_bytes(), &start.to_le_bytes(), bytes]) as u32
 }
@@ -123,17 +130,17 @@ impl RecordSegment {
     ///
     /// # Errors
     ///
-    /// Fails if the file is another one, damaged, or cannot be read.
+    /// Fails if the file is not this segment, is damaged, or cannot be read.
     pub fn open(path: &Path, tier: Tier, start: u64) -> Result<RecordSegment, Damage> {
         // Opening a pipe would block for ever.
         if !fs::metadata(path)?.is_file() {
             return Err(Damage::Foreign);
         }
         let file = File::open(path)?;
-        let size = file.metadata()?.len();
+        let file_bytes = file.metadata()?.len();
         let read = |offset: u64, length: usize, section| {
             let end = offset.checked_add(length as u64);
-            if end.is_none_or(|end| end > size) {
+            if end.is_none_or(|end| end > file_bytes) {
                 return Err(Damage::Section(section));
             }
             let mut bytes = vec![0; length];
@@ -141,26 +148,27 @@ impl RecordSegment {
             Ok(bytes)
         };
         let head = read(0, HEAD_BYTES, "head")?;
-        let (buckets, coverage_bytes) = decode_head(&head, tier, start)?;
-        let tail_offset = size.checked_sub(TAIL_BYTES as u64);
+        let (bucket_count, coverage_bytes) = decode_head(&head, tier, start)?;
+        let tail_offset = file_bytes.checked_sub(TAIL_BYTES as u64);
         let tail_offset = tail_offset.ok_or(Damage::Section("end"))?;
         let tail = read(tail_offset, TAIL_BYTES, "end")?;
-        let count = u32_at(&tail, 0).ok_or(Damage::Section("end"))? as usize;
+        let series_count = u32_at(&tail, 0).ok_or(Damage::Section("end"))? as usize;
         let expected_checksum = u64_at(&tail, 4).ok_or(Damage::Section("end"))?;
-        let index_bytes = (count as u64).saturating_mul(ENTRY_BYTES as u64);
+        let index_bytes = (series_count as u64).saturating_mul(INDEX_ENTRY_BYTES as u64);
         let index_offset = tail_offset.checked_sub(index_bytes);
         let index_offset = index_offset.ok_or(Damage::Section("index"))?;
         let coverage = read(HEAD_BYTES as u64, coverage_bytes, "coverage")?;
-        let entries = read(index_offset, count * ENTRY_BYTES, "index")?;
+        let entries = read(index_offset, series_count * INDEX_ENTRY_BYTES, "index")?;
         if checksum(&[&head, &coverage, &entries, &tail[..4]]) != expected_checksum {
             return Err(Damage::Section("index"));
         }
         let columns_offset = (HEAD_BYTES + coverage.len()) as u64;
         let (index, columns_end) = decode_index(&entries, columns_offset)?;
-        let covered = unpack(&mut &coverage[..], buckets).ok_or(Damage::Section("coverage"))?;
-        let covered = covered
+        let coverage =
+            unpack_values(&mut &coverage[..], bucket_count).ok_or(Damage::Section("coverage"))?;
+        let covered_seconds = coverage
             .into_iter()
-            .map(|seconds| seconds.min(tier.step()) as u32)
+            .map(|seconds| seconds.min(tier.step_seconds()) as u32)
             .collect();
         if columns_end != index_offset || !index.is_sorted_by_key(|entry| entry.series) {
             return Err(Damage::Section("index"));
@@ -169,29 +177,29 @@ impl RecordSegment {
             file,
             tier,
             start,
-            covered,
+            covered_seconds,
             index,
         })
     }
 
-    /// The tier of its buckets.
+    /// The tier of the segment.
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// Its first second, since 1970.
+    /// The first second of the segment, since 1970.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// The second after its last bucket.
+    /// The second after the last bucket.
     pub fn end(&self) -> u64 {
-        self.start + self.covered.len() as u64 * self.tier.step()
+        self.start + self.covered_seconds.len() as u64 * self.tier.step_seconds()
     }
 
     /// The number of recorded seconds in each bucket.
-    pub fn covered(&self) -> &[u32] {
-        &self.covered
+    pub fn covered_seconds(&self) -> &[u32] {
+        &self.covered_seconds
     }
 
     /// The numbers of the series that have values above zero.
@@ -199,7 +207,7 @@ impl RecordSegment {
         self.index.iter().map(|entry| entry.series)
     }
 
-    /// Reads the values of a series; returns nothing if all are zero.
+    /// Reads the values of a series. Returns `None` if all are zero.
     ///
     /// # Errors
     ///
@@ -216,35 +224,36 @@ impl RecordSegment {
         self.file.read_exact_at(&mut bytes, entry.offset)?;
         let is_sound = column_checksum(series, self.start, &bytes) == entry.checksum;
         let column = is_sound
-            .then(|| Column::unpack(&bytes, self.tier, &self.covered))
+            .then(|| Column::unpack(&bytes, self.tier, &self.covered_seconds))
             .flatten();
         column.ok_or(Damage::Series(series)).map(Some)
     }
 }
 
-/// Returns the number of buckets and the bytes of the coverage.
+/// Checks the head. Returns the number of buckets, and the bytes of the coverage.
 fn decode_head(head: &[u8], tier: Tier, start: u64) -> Result<(usize, usize), Damage> {
     let field = |offset| u32_at(head, offset).ok_or(Damage::Section("head"));
     if head[..16] != FILE_MARK {
         return Err(Damage::Foreign);
     }
-    let (format, step, buckets) = (field(16)?, field(20)?, field(32)? as usize);
-    if format != FORMAT {
-        return Err(Damage::Format(format));
+    let (version, step_seconds, bucket_count) = (field(16)?, field(20)?, field(32)? as usize);
+    if version != FORMAT_VERSION {
+        return Err(Damage::Format(version));
     }
     let has_start = u64_at(head, 24) == Some(start);
-    if u64::from(step) != tier.step() || buckets > tier.file_buckets() || !has_start {
+    let has_tier = u64::from(step_seconds) == tier.step_seconds();
+    if !has_tier || !has_start || bucket_count > tier.file_bucket_count() {
         return Err(Damage::Section("head"));
     }
-    Ok((buckets, field(36)? as usize))
+    Ok((bucket_count, field(36)? as usize))
 }
 
 /// Returns the entries of the index, and the offset after the last column. The columns lie one after another.
 fn decode_index(entries: &[u8], columns_offset: u64) -> Result<(Vec<IndexEntry>, u64), Damage> {
     let mut offset = columns_offset;
-    let mut index = Vec::with_capacity(entries.len() / ENTRY_BYTES);
-    for entry in entries.chunks_exact(ENTRY_BYTES) {
-        let field = |at| u32_at(entry, at).ok_or(Damage::Section("index"));
+    let mut index = Vec::with_capacity(entries.len() / INDEX_ENTRY_BYTES);
+    for entry in entries.chunks_exact(INDEX_ENTRY_BYTES) {
+        let field = |offset| u32_at(entry, offset).ok_or(Damage::Section("index"));
         let (series, length, checksum) = (field(0)?, field(4)?, field(8)?);
         index.push(IndexEntry {
             series,
@@ -262,16 +271,18 @@ pub struct SegmentWriter<'a> {
     out: BufWriter<File>,
     tier: Tier,
     start: u64,
-    covered: &'a [u32],
+    covered_seconds: &'a [u32],
     /// The head and the coverage, which the last checksum covers.
     front: Vec<u8>,
+    /// The entries of the index, which follow the columns.
     index: Vec<u8>,
-    /// The number of series.
-    count: u32,
+    /// The number of series so far.
+    series_count: u32,
 }
 
 impl<'a> SegmentWriter<'a> {
-    /// Creates the file and writes the head and the coverage. `covered` has the recorded seconds of each bucket.
+    /// Creates the file and writes the head and the coverage. `covered_seconds` has the recorded seconds of each
+    /// bucket.
     ///
     /// # Errors
     ///
@@ -280,19 +291,23 @@ impl<'a> SegmentWriter<'a> {
         path: &Path,
         tier: Tier,
         start: u64,
-        covered: &'a [u32],
+        covered_seconds: &'a [u32],
     ) -> io::Result<SegmentWriter<'a>> {
         let mut coverage = Vec::new();
-        pack(
-            &covered.iter().copied().map(u64::from).collect::<Vec<_>>(),
+        pack_values(
+            &covered_seconds
+                .iter()
+                .copied()
+                .map(u64::from)
+                .collect::<Vec<_>>(),
             &mut coverage,
         );
         let mut front = Vec::with_capacity(HEAD_BYTES + coverage.len());
         front.extend(FILE_MARK);
-        front.extend(FORMAT.to_le_bytes());
-        front.extend((tier.step() as u32).to_le_bytes());
+        front.extend(FORMAT_VERSION.to_le_bytes());
+        front.extend((tier.step_seconds() as u32).to_le_bytes());
         front.extend(start.to_le_bytes());
-        front.extend((covered.len() as u32).to_le_bytes());
+        front.extend((covered_seconds.len() as u32).to_le_bytes());
         front.extend((coverage.len() as u32).to_le_bytes());
         front.extend(coverage);
         let mut out = BufWriter::new(File::create_new(path)?);
@@ -301,16 +316,16 @@ impl<'a> SegmentWriter<'a> {
             out,
             tier,
             start,
-            covered,
+            covered_seconds,
             front,
             index: Vec::new(),
-            count: 0,
+            series_count: 0,
         })
     }
 
     /// Adds a column, which must have as many buckets as the coverage.
     pub fn add(&mut self, series: u32, column: &Column) -> io::Result<()> {
-        self.add_packed(series, &column.pack(self.tier, self.covered))
+        self.add_packed(series, &column.pack(self.tier, self.covered_seconds))
     }
 
     /// Adds a column that [`Column::pack`] has packed.
@@ -319,17 +334,17 @@ impl<'a> SegmentWriter<'a> {
         self.index.extend((bytes.len() as u32).to_le_bytes());
         self.index
             .extend(column_checksum(series, self.start, bytes).to_le_bytes());
-        self.count += 1;
+        self.series_count += 1;
         self.out.write_all(bytes)
     }
 
     /// Writes the index and the tail. When this returns, the segment survives a crash of the machine.
     pub fn finish(mut self) -> io::Result<()> {
-        let count = self.count.to_le_bytes();
-        let sum = checksum(&[&self.front, &self.index, &count]);
+        let series_count = self.series_count.to_le_bytes();
+        let checksum = checksum(&[&self.front, &self.index, &series_count]);
         self.out.write_all(&self.index)?;
-        self.out.write_all(&count)?;
-        self.out.write_all(&sum.to_le_bytes())?;
+        self.out.write_all(&series_count)?;
+        self.out.write_all(&checksum.to_le_bytes())?;
         self.out
             .into_inner()
             .map_err(io::IntoInnerError::into_error)?

@@ -1,4 +1,4 @@
-//! Series, and the numbers that stand for them in the record's files.
+//! Series, and the numbers that stand for them in the files of the record.
 //!
 //! Series get numbers in the order in which they are first seen. A number is never given to a second series, not even
 //! when the file of names is damaged. Values under a number whose name is lost then belong to no series.
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
 
-use super::frames::Frames;
+use super::frame_file::FrameFile;
 use super::segment::Damage;
 
 /// The first bytes of the file of names.
@@ -21,14 +21,14 @@ pub struct Series {
     /// The names and values of its labels.
     pub labels: Vec<(String, String)>,
     /// Whether values are increments or levels.
-    pub kind: Kind,
-    /// Recorded integers are the values times 10 to the power of this.
+    pub kind: SeriesKind,
+    /// How many of the last digits of recorded integers are decimal places.
     pub decimals: u8,
 }
 
 /// What the values of a series mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum SeriesKind {
     /// A value is the growth in one second.
     Counter,
     /// A value is the level in one second.
@@ -37,15 +37,16 @@ pub enum Kind {
 
 /// The numbers of all series that have ever been recorded.
 #[derive(Debug, Default)]
-pub struct Dictionary {
+pub struct SeriesDictionary {
     numbers: BTreeMap<Series, u32>,
+    /// The number of the next new series; no lower number is free.
     next_number: u32,
     /// Series that are not in the file of names yet.
     unsaved: VecDeque<(u32, Series)>,
 }
 
-impl Dictionary {
-    /// The most series of a record. Further ones are not recorded.
+impl SeriesDictionary {
+    /// The most series of a record. Further series are not recorded.
     pub const MAX_SERIES: usize = 65_536;
 
     /// Reserves all numbers below this one.
@@ -53,13 +54,14 @@ impl Dictionary {
         self.next_number = self.next_number.max(number);
     }
 
-    /// Returns the number of a series. A new series gets a number, unless there are [`Dictionary::MAX_SERIES`] already.
+    /// Returns the number of a series. A new series gets a number, unless there are [`SeriesDictionary::MAX_SERIES`]
+    /// already.
     pub fn number_of(&mut self, series: &Series) -> Option<u32> {
         if let Some(number) = self.numbers.get(series) {
             return Some(*number);
         }
         let number = self.next_number;
-        if self.numbers.len() >= Dictionary::MAX_SERIES || number == u32::MAX {
+        if self.numbers.len() >= SeriesDictionary::MAX_SERIES || number == u32::MAX {
             return None;
         }
         self.next_number += 1;
@@ -80,7 +82,7 @@ impl Dictionary {
         self.unsaved.front().cloned()
     }
 
-    /// Removes the series that [`Dictionary::first_unsaved`] returns, after it was written.
+    /// Removes the series that [`SeriesDictionary::first_unsaved`] returns, after it was written.
     pub(super) fn mark_first_saved(&mut self) {
         self.unsaved.pop_front();
     }
@@ -89,49 +91,49 @@ impl Dictionary {
 /// The file with the names of the series.
 #[derive(Debug)]
 pub(super) struct NamesFile {
-    frames: Frames,
+    file: FrameFile,
 }
 
 impl NamesFile {
-    /// Reads the file into a dictionary. A missing file is an empty one.
-    pub(super) fn open(path: &Path) -> Result<(NamesFile, Dictionary), Damage> {
-        let mut dictionary = Dictionary::default();
-        let frames = Frames::open(path, FILE_MARK, 0, |content| {
-            let (number, series) = decode(content)?;
+    /// Reads the file into a dictionary. A missing file counts as empty.
+    pub(super) fn open(path: &Path) -> Result<(NamesFile, SeriesDictionary), Damage> {
+        let mut dictionary = SeriesDictionary::default();
+        let file = FrameFile::open(path, FILE_MARK, 0, |content| {
+            let (number, series) = decode_series(content)?;
             dictionary.reserve_below(number.checked_add(1)?);
             dictionary.numbers.insert(series, number);
             Some(())
         })?;
-        Ok((NamesFile { frames }, dictionary))
+        Ok((NamesFile { file }, dictionary))
     }
 
-    /// Whether it had bytes at its end that could not be read, damaged or only unfinished.
+    /// Whether the file had bytes at its end that could not be read, damaged or only unfinished.
     pub(super) fn has_lost_bytes(&self) -> bool {
-        self.frames.lost_bytes() > 0
+        self.file.lost_bytes() > 0
     }
 
-    /// The bytes at its end that are damaged and not only unfinished.
+    /// The bytes at the end of the file that are damaged, and not only unfinished.
     pub(super) fn damaged_bytes(&self) -> Option<u64> {
-        self.frames.damaged_bytes()
+        self.file.damaged_bytes()
     }
 
     /// Adds the name of a series.
     pub(super) fn add(&mut self, number: u32, series: &Series) -> io::Result<()> {
-        self.frames.add(&encode(number, series))
+        self.file.append(&encode_series(number, series))
     }
 
-    /// Writes the added names to the disk. It must return before values of these series are written: after a crash of
-    /// the machine their numbers could otherwise go to other series.
+    /// Writes the added names to the disk. Values of these series must not be written before: after a crash of the
+    /// machine, their numbers could go to other series.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.frames.sync()
+        self.file.sync()
     }
 }
 
-fn encode(number: u32, series: &Series) -> Vec<u8> {
+fn encode_series(number: u32, series: &Series) -> Vec<u8> {
     let mut out = number.to_le_bytes().to_vec();
     out.push(match series.kind {
-        Kind::Counter => 0,
-        Kind::Gauge => 1,
+        SeriesKind::Counter => 0,
+        SeriesKind::Gauge => 1,
     });
     out.push(series.decimals);
     let labels = series.labels.iter().flat_map(|(name, value)| [name, value]);
@@ -142,12 +144,12 @@ fn encode(number: u32, series: &Series) -> Vec<u8> {
     out
 }
 
-fn decode(content: &[u8]) -> Option<(u32, Series)> {
+fn decode_series(content: &[u8]) -> Option<(u32, Series)> {
     let (number, rest) = content.split_first_chunk()?;
     let ([kind, decimals], mut rest) = rest.split_first_chunk()?;
     let kind = match kind {
-        0 => Kind::Counter,
-        1 => Kind::Gauge,
+        0 => SeriesKind::Counter,
+        1 => SeriesKind::Gauge,
         _ => return None,
     };
     let mut text = || {

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::tier::{DAY, Tier};
+use super::tier::{DAY_SECONDS, Tier};
 
 /// The settings of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The folder of the record; without one, only the last hours are kept, in memory.
+    /// The folder of the record. Without a folder only the last hours are kept, in memory.
     pub folder: Option<PathBuf>,
-    /// The most bytes on the disk. The oldest files of the finest tiers are deleted first.
+    /// The most bytes on the disk. To keep within them, the oldest files of the finest tiers are deleted first.
     pub max_bytes: u64,
 }
 
@@ -24,11 +24,11 @@ impl Settings {
     /// The seconds after which a file of a tier is deleted.
     pub const fn retention_seconds(tier: Tier) -> u64 {
         match tier {
-            Tier::Second => 7 * DAY,
-            Tier::Minute => 90 * DAY,
-            Tier::FiveMinutes => 400 * DAY,
-            Tier::Hour => 5 * 366 * DAY,
-            Tier::Day => 20 * 366 * DAY,
+            Tier::Second => 7 * DAY_SECONDS,
+            Tier::Minute => 90 * DAY_SECONDS,
+            Tier::FiveMinutes => 400 * DAY_SECONDS,
+            Tier::Hour => 5 * 366 * DAY_SECONDS,
+            Tier::Day => 20 * 366 * DAY_SECONDS,
         }
     }
 }

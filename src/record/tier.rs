@@ -1,9 +1,9 @@
-//! The tiers of the record: the length of a bucket, and of the span that one file holds. Nothing here reads files.
+//! The tiers of the record: the length of their buckets, and of the span that one file holds. Nothing here reads files.
 
-/// A day in seconds.
-pub const DAY: u64 = 86_400;
+/// The seconds of a day.
+pub const DAY_SECONDS: u64 = 86_400;
 
-/// A tier: all buckets of one step. Older seconds survive only in tiers with longer steps.
+/// A tier: all buckets of one length, which is called the step. Older seconds survive only in tiers with longer steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
     /// Buckets of a second.
@@ -29,33 +29,33 @@ impl Tier {
     ];
 
     /// The seconds of a bucket, a multiple of those of the next finer tier.
-    pub const fn step(self) -> u64 {
+    pub const fn step_seconds(self) -> u64 {
         match self {
             Tier::Second => 1,
             Tier::Minute => 60,
             Tier::FiveMinutes => 300,
             Tier::Hour => 3_600,
-            Tier::Day => DAY,
+            Tier::Day => DAY_SECONDS,
         }
     }
 
     /// The seconds of a file, a multiple of those of the next finer tier.
-    pub const fn file_span(self) -> u64 {
+    pub const fn file_seconds(self) -> u64 {
         match self {
             Tier::Second => 3_600,
-            Tier::Minute => DAY,
-            Tier::FiveMinutes => 10 * DAY,
-            Tier::Hour => 100 * DAY,
-            Tier::Day => 1_000 * DAY,
+            Tier::Minute => DAY_SECONDS,
+            Tier::FiveMinutes => 10 * DAY_SECONDS,
+            Tier::Hour => 100 * DAY_SECONDS,
+            Tier::Day => 1_000 * DAY_SECONDS,
         }
     }
 
-    /// The buckets of a complete file.
-    pub const fn file_buckets(self) -> usize {
-        (self.file_span() / self.step()) as usize
+    /// The number of buckets of a complete file.
+    pub const fn file_bucket_count(self) -> usize {
+        (self.file_seconds() / self.step_seconds()) as usize
     }
 
-    /// The name of its folder, and of its step in the admin API.
+    /// The name of the tier's folder, and of its step in the admin API.
     pub const fn name(self) -> &'static str {
         match self {
             Tier::Second => "1s",

@@ -1,6 +1,7 @@
-//! The topics of notes, and their bounds: how long and how many notes of each are kept. `notes.rs` enforces them.
+//! Notes, their topics, and the bounds of each topic: how long and how many notes are kept. `notes.rs` enforces the
+//! bounds.
 
-use super::tier::DAY;
+use super::tier::DAY_SECONDS;
 
 /// What a note is about. Each topic has a folder of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +28,7 @@ impl Topic {
         Topic::Event,
     ];
 
+    /// The name of the folder with the files of the topic.
     pub(super) fn folder_name(self) -> &'static str {
         match self {
             Topic::Sample => "samples",
@@ -48,7 +50,7 @@ impl Topic {
         }
     }
 
-    /// The file of one day may take this part of the bytes of all notes: 4 stands for a quarter.
+    /// Which part of the bytes of all notes the file of one day may take: 4 stands for a quarter.
     pub(super) const fn day_divisor(self) -> u64 {
         match self {
             Topic::Sample => 4,
@@ -57,16 +59,22 @@ impl Topic {
         }
     }
 
-    /// The seconds after which a note is deleted.
+    /// The seconds after its day for which a note is kept.
     pub const fn retention_seconds(self) -> u64 {
         match self {
-            Topic::Sample | Topic::Minute => 7 * DAY,
-            Topic::Hour => 90 * DAY,
-            Topic::Event => 400 * DAY,
-            Topic::Day => 5 * 366 * DAY,
+            Topic::Sample | Topic::Minute => 7 * DAY_SECONDS,
+            Topic::Hour => 90 * DAY_SECONDS,
+            Topic::Event => 400 * DAY_SECONDS,
+            Topic::Day => 5 * 366 * DAY_SECONDS,
         }
     }
 }
 
-/// A time in seconds since 1970, and a text whose form only its writer knows.
-pub type Note = (u64, Vec<u8>);
+/// A text with a time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Note {
+    /// The time that the text is about, in seconds since 1970.
+    pub at: u64,
+    /// The text. Only its writer knows its form.
+    pub text: Vec<u8>,
+}

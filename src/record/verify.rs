@@ -1,7 +1,7 @@
 //! Verifies a record on the disk: every checksum, and every coarse segment against the finer one that it was rolled up
 //! from.
 //!
-//! Nothing is changed or repaired. It may run beside the gateway, because files appear in their place only once they
+//! Nothing is changed or repaired. The gateway may run meanwhile, because files appear in their place only once they
 //! are complete.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::column::Column;
-use super::folder::Folder;
+use super::folder::RecordFolder;
 use super::journal::Journal;
 use super::notes;
 use super::segment::{Damage, RecordSegment};
@@ -21,29 +21,29 @@ use super::topic::Topic;
 
 /// The result of [`verify`].
 #[derive(Debug, Default)]
-pub struct Verified {
+pub struct VerifyReport {
     /// The number of files that were read, without journals.
-    pub files: usize,
+    pub file_count: usize,
     /// The bytes of those files.
-    pub bytes: u64,
+    pub total_bytes: u64,
     /// The number of coarse buckets that were compared with finer ones.
-    pub compared: u64,
-    /// What is wrong; empty for a sound record.
+    pub compared_buckets: u64,
+    /// The faults that were found; empty for a sound record.
     pub faults: Vec<Fault>,
 }
 
-/// A fault of a file.
+/// A file that is not as it should be.
 #[derive(Debug)]
 pub struct Fault {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
     /// A description for operators, which continues a sentence about the file.
-    pub what: String,
+    pub description: String,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.what)
+        write!(f, "{}: {}", self.path.display(), self.description)
     }
 }
 
@@ -52,56 +52,57 @@ impl fmt::Display for Fault {
 /// # Errors
 ///
 /// Fails if a file cannot be read now. Damage is no error: it is among the faults.
-pub fn verify(path: &Path) -> io::Result<Verified> {
-    let folder = Folder::at(path);
-    let mut verified = Verified::default();
-    let named = verified.check_names(&folder)?;
-    let mut nameless = BTreeSet::new();
+pub fn verify(path: &Path) -> io::Result<VerifyReport> {
+    let folder = RecordFolder::for_reading(path);
+    let mut report = VerifyReport::default();
+    let named_numbers = report.check_names(&folder)?;
+    let mut nameless_numbers = BTreeSet::new();
     for tier in Tier::ALL {
         for start in folder.segment_starts(tier)? {
             let path = folder.segment_path(tier, start);
-            let Some(segment) = verified.check_segment(&path, tier, start)? else {
+            let Some(segment) = report.check_segment(&path, tier, start)? else {
                 continue;
             };
-            verified.files += 1;
-            verified.bytes += fs::metadata(&path)?.len();
-            nameless.extend(segment.series().filter(|series| !named.contains(series)));
+            report.file_count += 1;
+            report.total_bytes += fs::metadata(&path)?.len();
+            let nameless = segment.series();
+            nameless_numbers.extend(nameless.filter(|series| !named_numbers.contains(series)));
             if let Some(coarser) = tier.coarser() {
-                verified.compare_with_coarser(&folder, &segment, coarser);
+                report.compare_with_coarser(&folder, &segment, coarser);
             }
         }
     }
-    verified.check_journals(&folder, |series| {
-        if !named.contains(&series) {
-            nameless.insert(series);
+    report.check_journals(&folder, |series| {
+        if !named_numbers.contains(&series) {
+            nameless_numbers.insert(series);
         }
     })?;
-    if !nameless.is_empty() {
-        let what = format!(
+    if !nameless_numbers.is_empty() {
+        let description = format!(
             "it has no names of {} series that there is something of",
-            nameless.len()
+            nameless_numbers.len()
         );
-        verified.add_fault(&folder.names_path(), what);
+        report.add_fault(&folder.names_path(), description);
     }
-    verified.check_notes(&folder)?;
-    Ok(verified)
+    report.check_notes(&folder)?;
+    Ok(report)
 }
 
-impl Verified {
-    fn add_fault(&mut self, path: &Path, what: String) {
+impl VerifyReport {
+    fn add_fault(&mut self, path: &Path, description: String) {
         let path = path.to_owned();
-        self.faults.push(Fault { path, what });
+        self.faults.push(Fault { path, description });
     }
 
-    /// Reads the file of names, and returns the numbers that have one.
-    fn check_names(&mut self, folder: &Folder) -> io::Result<BTreeSet<u32>> {
+    /// Reads the file of names, and returns the numbers of the series that have names.
+    fn check_names(&mut self, folder: &RecordFolder) -> io::Result<BTreeSet<u32>> {
         let path = folder.names_path();
         match NamesFile::open(&path) {
             Ok((names, dictionary)) => {
                 if let Some(bytes) = names.damaged_bytes() {
-                    let what =
+                    let description =
                         format!("its last {bytes} bytes are damaged: the names in them are lost");
-                    self.add_fault(&path, what);
+                    self.add_fault(&path, description);
                 }
                 Ok(dictionary.all().map(|(_, number)| number).collect())
             }
@@ -114,18 +115,22 @@ impl Verified {
     }
 
     /// Reads the journals, and passes the number of each series with a value to `visit`.
-    fn check_journals(&mut self, folder: &Folder, mut visit: impl FnMut(u32)) -> io::Result<()> {
-        for hour in folder.journal_hours()? {
-            let path = folder.journal_path(hour);
-            let journal = Journal::open(&path, hour, |second| {
+    fn check_journals(
+        &mut self,
+        folder: &RecordFolder,
+        mut visit: impl FnMut(u32),
+    ) -> io::Result<()> {
+        for hour_start in folder.journal_starts()? {
+            let path = folder.journal_path(hour_start);
+            let journal = Journal::open(&path, hour_start, |second| {
                 second.values.iter().for_each(|(series, _)| visit(*series));
             });
             match journal.map(|journal| journal.damaged_bytes()) {
                 Ok(Some(bytes)) => {
-                    let what = format!(
+                    let description = format!(
                         "its last {bytes} bytes are damaged: the seconds in them are lost when the gateway starts anew"
                     );
-                    self.add_fault(&path, what);
+                    self.add_fault(&path, description);
                 }
                 Ok(None) => {}
                 // The gateway has sealed the hour meanwhile.
@@ -138,12 +143,12 @@ impl Verified {
     }
 
     /// Reads the files of notes.
-    fn check_notes(&mut self, folder: &Folder) -> io::Result<()> {
+    fn check_notes(&mut self, folder: &RecordFolder) -> io::Result<()> {
         for topic in Topic::ALL {
-            for (day, path) in folder.note_files(topic)? {
-                self.files += 1;
-                self.bytes += fs::metadata(&path).map_or(0, |file| file.len());
-                let what = match notes::count_damaged_bytes(&path, day) {
+            for (day_start, path) in folder.note_files(topic)? {
+                self.file_count += 1;
+                self.total_bytes += fs::metadata(&path).map_or(0, |file| file.len());
+                let description = match notes::count_damaged_bytes(&path, day_start) {
                     Ok(0) => continue,
                     Ok(bytes) => format!(
                         "its last {bytes} bytes are damaged, and the notes in them are lost; those before are still read. \
@@ -151,13 +156,13 @@ impl Verified {
                     ),
                     Err(damage) => damage.to_string(),
                 };
-                self.add_fault(&path, what);
+                self.add_fault(&path, description);
             }
         }
         Ok(())
     }
 
-    /// Reads all of a segment. Returns nothing if it is damaged, or if the gateway has deleted it meanwhile.
+    /// Reads all of a segment. Returns `None` if the segment is damaged, or if the gateway has deleted it meanwhile.
     fn check_segment(
         &mut self,
         path: &Path,
@@ -182,31 +187,32 @@ impl Verified {
     }
 
     /// Compares a segment with the buckets of `tier` that were rolled up from it.
-    fn compare_with_coarser(&mut self, folder: &Folder, finer: &RecordSegment, tier: Tier) {
-        let start = finer.start() - finer.start() % tier.file_span();
+    fn compare_with_coarser(&mut self, folder: &RecordFolder, finer: &RecordSegment, tier: Tier) {
+        let start = finer.start() - finer.start() % tier.file_seconds();
         let path = folder.segment_path(tier, start);
         let Ok(coarse) = RecordSegment::open(&path, tier, start) else {
-            // It is not written yet, or `check_segment` reports its damage.
+            // The coarse segment is not written yet, or `check_segment` reports its damage.
             return;
         };
-        let ratio = (tier.step() / finer.tier().step()) as usize;
-        let first = ((finer.start() - start) / tier.step()) as usize;
-        let last = (first + finer.covered().len() / ratio).min(coarse.covered().len());
-        if first >= last {
+        let ratio = (tier.step_seconds() / finer.tier().step_seconds()) as usize;
+        let first = ((finer.start() - start) / tier.step_seconds()) as usize;
+        let end =
+            (first + finer.covered_seconds().len() / ratio).min(coarse.covered_seconds().len());
+        if first >= end {
             return;
         }
-        self.compared += (last - first) as u64;
+        self.compared_buckets += (end - first) as u64;
         let finer_path = folder.segment_path(finer.tier(), finer.start());
         let rolled_up_covered = finer
-            .covered()
+            .covered_seconds()
             .chunks(ratio)
             .map(|covered| covered.iter().sum::<u32>());
         if !rolled_up_covered
-            .take(last - first)
-            .eq(coarse.covered()[first..last].iter().copied())
+            .take(end - first)
+            .eq(coarse.covered_seconds()[first..end].iter().copied())
         {
-            let what = format!("it does not cover what {} covers", finer_path.display());
-            self.add_fault(&path, what);
+            let description = format!("it does not cover what {} covers", finer_path.display());
+            self.add_fault(&path, description);
         }
         let series: BTreeSet<u32> = finer.series().chain(coarse.series()).collect();
         for series in series {
@@ -216,19 +222,19 @@ impl Verified {
             };
             let mut finer_column = finer_column.unwrap_or_default();
             let mut coarse_column = coarse_column.unwrap_or_default();
-            finer_column.resize(finer.covered().len());
-            coarse_column.resize(coarse.covered().len());
+            finer_column.resize(finer.covered_seconds().len());
+            coarse_column.resize(coarse.covered_seconds().len());
             let mut rolled_up = Column::default();
-            rolled_up.roll_up(&finer_column, finer.covered(), ratio);
+            rolled_up.roll_up(&finer_column, finer.covered_seconds(), ratio);
             let is_same =
-                |expected: &[u64], actual: &[u64]| expected[..last - first] == actual[first..last];
+                |expected: &[u64], actual: &[u64]| expected[..end - first] == actual[first..end];
             if !(is_same(&rolled_up.sums, &coarse_column.sums)
                 && is_same(&rolled_up.minima, &coarse_column.minima)
                 && is_same(&rolled_up.maxima, &coarse_column.maxima))
             {
                 let from = finer_path.display();
-                let what = format!("series {series} is not what {from} makes of it");
-                self.add_fault(&path, what);
+                let description = format!("series {series} is not what {from} makes of it");
+                self.add_fault(&path, description);
             }
         }
     }

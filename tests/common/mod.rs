@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
-use tollgate::app::App;
+use tollgate::app;
 use tollgate::base::clock::Clock;
 
 /// The longest wait for anything that should happen at once.
@@ -80,7 +80,7 @@ impl Gate {
 
 /// A gateway in this process.
 pub struct Gateway {
-    pub app: App,
+    pub app: app::Gateway,
     pub address: SocketAddr,
     pub folder: TempDir,
 }
@@ -97,7 +97,7 @@ impl Gateway {
     /// Starts a gateway with the files of a folder and with this clock.
     pub fn start_in(folder: TempDir, clock: Clock) -> Gateway {
         let config = folder.path().join("tollgate.yaml");
-        let (app, _) = App::start(&config, clock).unwrap_or_else(|e| panic!("{e}"));
+        let (app, _) = app::Gateway::start(&config, clock).unwrap_or_else(|e| panic!("{e}"));
         let address = app.addresses()[0].tcp().unwrap();
         Gateway {
             app,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
-use tollgate::record::{Kind, Record, Second, Series, Settings};
+use tollgate::record::{Record, Second, Series, SeriesKind, Settings};
 
 /// The first second of the two hours, before now: what is older than a week is no longer kept in seconds.
 pub const START: u64 = 27 * 3_600;
@@ -27,7 +27,7 @@ struct Known {
 fn known(
     name: &str,
     labels: &[(&str, &str)],
-    (kind, decimals): (Kind, u8),
+    (kind, decimals): (SeriesKind, u8),
     does: impl Fn(u64) -> u64 + 'static,
 ) -> Known {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -56,7 +56,7 @@ fn tide(second: u64) -> u64 {
     (second % 1_800).min(1_800 - second % 1_800) / 60
 }
 
-const COUNTER: (Kind, u8) = (Kind::Counter, 0);
+const COUNTER: (SeriesKind, u8) = (SeriesKind::Counter, 0);
 
 fn all() -> Vec<Known> {
     let mut all = Vec::new();
@@ -75,7 +75,7 @@ fn all() -> Vec<Known> {
         }
         let own = number();
         let does = move |at: u64| chance(own, at, 2_500_000);
-        let micros = (Kind::Counter, 6);
+        let micros = (SeriesKind::Counter, 6);
         all.push(known(
             "tollgate_request_seconds_total",
             &[("route", route)],
@@ -100,7 +100,7 @@ fn all() -> Vec<Known> {
         all.push(known(
             "tollgate_permits_open",
             &[("limit", limit)],
-            (Kind::Gauge, 0),
+            (SeriesKind::Gauge, 0),
             does,
         ));
     }
@@ -131,7 +131,7 @@ fn all() -> Vec<Known> {
         all.push(known(
             "tollgate_upstream_load",
             &[("upstream", upstream)],
-            (Kind::Gauge, 3),
+            (SeriesKind::Gauge, 3),
             does,
         ));
     }
@@ -139,7 +139,7 @@ fn all() -> Vec<Known> {
     all.push(known(
         "tollgate_connections_open",
         &[],
-        (Kind::Gauge, 0),
+        (SeriesKind::Gauge, 0),
         does,
     ));
     all
@@ -231,7 +231,7 @@ fn value(parts: Vec<Known>, unit: f64) -> Box<dyn Fn(u64) -> f64> {
     let total = std::cell::Cell::new(0_u64);
     Box::new(move |at| {
         let now: u64 = parts.iter().map(|known| (known.does)(at)).sum();
-        let counts = parts[0].series.kind == Kind::Counter;
+        let counts = parts[0].series.kind == SeriesKind::Counter;
         total.set(if counts { total.get() + now } else { now });
         total.get() as f64 / unit
     })

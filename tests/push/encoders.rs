@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 use tollgate::record::push::row::{
-    Row, RowSlice, TimedValue, accumulate_buckets, histograms, to_float,
+    Row, RowSlice, TimedValue, accumulate_buckets, find_histograms, to_f64,
 };
 use tollgate::record::push::{graphite, otlp, remote_write};
-use tollgate::record::{Kind, Series};
+use tollgate::record::{Series, SeriesKind};
 
 use crate::wire::{Field, all, fields, one, write_request};
 
-fn series(name: &str, labels: &[(&str, &str)], kind: Kind, decimals: u8) -> Series {
+fn series(name: &str, labels: &[(&str, &str)], kind: SeriesKind, decimals: u8) -> Series {
     let labels = labels
         .iter()
         .map(|(label, value)| ((*label).to_owned(), (*value).to_owned()));
@@ -50,7 +50,7 @@ fn added() -> Vec<(String, String)> {
 #[test]
 fn remote_write_byte_by_byte() {
     let rows = [row(
-        series("up", &[("a", "b")], Kind::Counter, 0),
+        series("up", &[("a", "b")], SeriesKind::Counter, 0),
         &[(1, 3)],
     )];
     let packed = remote_write::encode(whole(&rows), &[]).unwrap();
@@ -69,7 +69,10 @@ fn remote_write_byte_by_byte() {
 #[test]
 fn labels_are_in_order_and_said_once() {
     let labels = [("route", "x"), ("Zone", "z"), ("empty", "")];
-    let rows = [row(series("n_total", &labels, Kind::Counter, 0), &[(1, 1)])];
+    let rows = [row(
+        series("n_total", &labels, SeriesKind::Counter, 0),
+        &[(1, 1)],
+    )];
     let written = write_request(&remote_write::encode(whole(&rows), &added()).unwrap());
     let labels: Vec<_> = written[0]
         .0
@@ -89,13 +92,13 @@ fn graphite_line_by_line() {
             series(
                 "n_total",
                 &[("route", "a b;c"), ("le", "+Inf")],
-                Kind::Counter,
+                SeriesKind::Counter,
                 0,
             ),
             &[(60, 7), (75, 9)],
         ),
-        row(series("load", &[], Kind::Gauge, 3), &[(60, 1_050)]),
-        row(series("gone", &[], Kind::Gauge, 3), &[]),
+        row(series("load", &[], SeriesKind::Gauge, 3), &[(60, 1_050)]),
+        row(series("gone", &[], SeriesKind::Gauge, 3), &[]),
     ];
     let text = String::from_utf8(graphite::encode(whole(&rows), &added())).unwrap();
     let expected = "n_total;route=a_b_c;le=+Inf;instance=a 7 60\nn_total;route=a_b_c;le=+Inf;instance=a 9 75\nload;instance=a;route=not_this 1.050 60\n";
@@ -105,13 +108,13 @@ fn graphite_line_by_line() {
 #[test]
 fn otlp_field_by_field() {
     let rows = [
-        row(series("load", &[], Kind::Gauge, 3), &[(60, 1_500)]),
+        row(series("load", &[], SeriesKind::Gauge, 3), &[(60, 1_500)]),
         row(
-            series("n_total", &[("route", "a")], Kind::Counter, 0),
+            series("n_total", &[("route", "a")], SeriesKind::Counter, 0),
             &[(60, 7), (75, 9)],
         ),
         row(
-            series("n_total", &[("route", "b")], Kind::Counter, 0),
+            series("n_total", &[("route", "b")], SeriesKind::Counter, 0),
             &[(75, 1)],
         ),
     ];
@@ -179,7 +182,12 @@ fn a_collector_may_reject_some() {
 #[test]
 fn buckets_are_stacked() {
     let bucket = |name: &str, route: &str, le: &str| {
-        series(name, &[("route", route), ("le", le)], Kind::Counter, 0)
+        series(
+            name,
+            &[("route", route), ("le", le)],
+            SeriesKind::Counter,
+            0,
+        )
     };
     let all = [
         bucket("s_bucket", "a", "+Inf"),
@@ -191,7 +199,7 @@ fn buckets_are_stacked() {
         bucket("s_bucket", "a", "odd"),
     ];
     let mut values: Vec<Vec<u64>> = (1..=7).map(|value| vec![value, 10 * value]).collect();
-    for family in histograms(all.iter()) {
+    for family in find_histograms(all.iter()) {
         accumulate_buckets(&family, &mut values);
     }
     // 0.1: 2, 2: 2 + 6, 10: 8 + 4, +Inf: 12 + 1.
@@ -202,8 +210,11 @@ fn buckets_are_stacked() {
 #[test]
 fn parts_are_halved_by_time() {
     let rows = [
-        row(series("a", &[], Kind::Gauge, 0), &[(1, 0), (2, 0), (3, 0)]),
-        row(series("b", &[], Kind::Gauge, 0), &[(3, 0), (4, 0)]),
+        row(
+            series("a", &[], SeriesKind::Gauge, 0),
+            &[(1, 0), (2, 0), (3, 0)],
+        ),
+        row(series("b", &[], SeriesKind::Gauge, 0), &[(3, 0), (4, 0)]),
     ];
     let check = |from, to, middle, count| {
         let part = RowSlice {
@@ -227,7 +238,7 @@ fn parts_are_halved_by_time() {
 fn rows() -> impl Strategy<Value = Vec<Row>> {
     let labels = proptest::collection::btree_map("[a-z]{1,3}", "\\PC{1,12}", 0..4);
     let samples = proptest::collection::btree_map(0..4_000_000_000_u64, any::<u64>(), 0..5);
-    let kind = prop_oneof![Just(Kind::Counter), Just(Kind::Gauge)];
+    let kind = prop_oneof![Just(SeriesKind::Counter), Just(SeriesKind::Gauge)];
     let row = ("[a-z_]{1,9}", labels, kind, 0..7_u8, samples);
     let row = row.prop_map(|(name, labels, kind, decimals, samples)| Row {
         series: Series {
@@ -253,7 +264,7 @@ proptest! {
             labels.push(("__name__".into(), row.series.name.clone()));
             labels.sort();
             let samples = row.samples.iter();
-            (labels, samples.map(|sample| (sample.at * 1000, to_float(&row.series, sample))).collect::<Vec<_>>())
+            (labels, samples.map(|sample| (sample.at * 1000, to_f64(&row.series, sample))).collect::<Vec<_>>())
         }).collect();
         prop_assert_eq!(write_request(&body), expected);
     }
@@ -273,7 +284,7 @@ proptest! {
         let expected: Vec<_> = rows.iter().flat_map(|row| row.samples.iter().map(move |sample| {
             let value = match row.series.decimals {
                 0 => sample.value,
-                _ => to_float(&row.series, sample).to_bits(),
+                _ => to_f64(&row.series, sample).to_bits(),
             };
             (row.series.name.clone(), sample.at * 1_000_000_000, value)
         })).collect();

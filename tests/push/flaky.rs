@@ -205,7 +205,7 @@ fn a_receiver_that_fails_in_every_way() {
         of("refused") > 0 && of("sent") > of("refused"),
         "{before:?}"
     );
-    assert_eq!(before.refused, of("refused"), "{before:?}");
+    assert_eq!(before.refused_samples, of("refused"), "{before:?}");
     wait_until("nothing is behind", || {
         gateway.app.push_status()[0].behind_seconds <= 5
     });
@@ -260,7 +260,7 @@ fn a_cursor_that_is_behind() {
         .count();
     assert!(gaps <= 1 && times.len() >= 10, "{times:?}");
     assert!(model.refused > 0);
-    assert!(gateway.app.push_status()[0].refused > 0);
+    assert!(gateway.app.push_status()[0].refused_samples > 0);
 }
 
 /// A process that died after sending, before it could note what became of it.
@@ -290,7 +290,7 @@ fn a_batch_that_was_on_its_way() {
     wait_until("all is there", || {
         receiver.0.lock().unwrap().admitted() == asked as f64
     });
-    assert_eq!(gateway.app.push_status()[0].refused, 0);
+    assert_eq!(gateway.app.push_status()[0].refused_samples, 0);
 }
 
 /// What a process in memory has counted reaches the receiver before its end.

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tollgate::record::push::batch::{Batch, MAX_SAMPLES};
+use tollgate::record::push::batch::{Batch, MAX_BATCH_SAMPLES};
 use tollgate::record::push::cursor::Cursor;
 use tollgate::record::push::progress::Progress;
-use tollgate::record::{Kind, Record, Second, Series, Settings};
+use tollgate::record::{Record, Second, Series, SeriesKind, Settings};
 
 const START: u64 = 1_700_006_400;
 
@@ -38,8 +38,8 @@ fn open(folder: &Path, memory: bool) -> Record {
 
 fn series(number: u64) -> Series {
     let (name, kind) = match number % 4 {
-        0 => ("g", Kind::Gauge),
-        _ => ("n_total", Kind::Counter),
+        0 => ("g", SeriesKind::Gauge),
+        _ => ("n_total", SeriesKind::Counter),
     };
     Series {
         name: name.to_owned(),
@@ -56,14 +56,14 @@ struct Peer(BTreeMap<Series, BTreeMap<u64, u64>>);
 impl Peer {
     fn take(&mut self, batch: &Batch) {
         let samples: usize = batch.rows.iter().map(|row| row.samples.len()).sum();
-        assert!(samples <= 2 * MAX_SAMPLES);
+        assert!(samples <= 2 * MAX_BATCH_SAMPLES);
         for row in &batch.rows {
             let known = self.0.entry(row.series.clone()).or_default();
             for sample in &row.samples {
                 assert!(sample.at <= batch.to);
                 // Of what it has already it may be told more, never less.
                 let before = known.insert(sample.at, sample.value).unwrap_or(0);
-                let counts = row.series.kind == Kind::Counter;
+                let counts = row.series.kind == SeriesKind::Counter;
                 assert!(
                     !counts || sample.value >= before,
                     "{:?} at {}",
@@ -78,7 +78,7 @@ impl Peer {
         for (series, samples) in self
             .0
             .iter()
-            .filter(|(series, _)| series.kind == Kind::Counter)
+            .filter(|(series, _)| series.kind == SeriesKind::Counter)
         {
             let values: Vec<u64> = samples.values().copied().collect();
             let mut pairs = samples.iter().zip(samples.iter().skip(1));
@@ -138,7 +138,7 @@ impl World {
                 continue;
             };
             values.insert(place, value);
-            if series.kind == Kind::Counter {
+            if series.kind == SeriesKind::Counter {
                 *self.counted.entry(series).or_default() += value;
             }
         }
@@ -326,7 +326,7 @@ fn a_batch_is_bounded_by_what_moved() {
         batches += 1;
     }
     let counted = (0..4_000).map(|number| (series(number), 100));
-    let counted = counted.filter(|(series, _)| series.kind == Kind::Counter);
+    let counted = counted.filter(|(series, _)| series.kind == SeriesKind::Counter);
     peer.check(&counted.collect(), true);
     assert_eq!(batches, 100);
 }

@@ -32,7 +32,7 @@ fn a_token_that_is_wrong_and_a_path() {
     let times = receiver.0.lock().unwrap().times();
     let gap = times.windows(2).find(|pair| pair[0] + 1 != pair[1]);
     assert!(gap.is_none(), "{times:?}");
-    assert_eq!(gateway.app.push_status()[0].refused, 0);
+    assert_eq!(gateway.app.push_status()[0].refused_samples, 0);
 }
 
 /// A receiver that takes a few samples at a time gets them a few at a time.
@@ -47,7 +47,7 @@ fn requests_that_are_too_large() {
     wait_until("all is there", || {
         receiver.0.lock().unwrap().admitted() == asked as f64
     });
-    assert_eq!(gateway.app.push_status()[0].refused, 0);
+    assert_eq!(gateway.app.push_status()[0].refused_samples, 0);
 }
 
 /// What a cursor is found to be when a gateway starts, and whether something is sent to its destination.

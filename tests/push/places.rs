@@ -11,7 +11,7 @@ use tollgate::base::clock::Clock;
 use tollgate::base::telemetry::Registry;
 use tollgate::record::push::cursor::Cursor;
 use tollgate::record::push::{Engine, LiveSeries, PushContext, Pusher, Settings};
-use tollgate::record::{self, Kind, Record, Second, Series};
+use tollgate::record::{self, Record, Second, Series, SeriesKind};
 
 use crate::common::{MAX_WAIT, Upstream, status, wait_until};
 
@@ -22,7 +22,7 @@ fn series() -> Series {
     Series {
         name: "n_total".into(),
         labels: Vec::new(),
-        kind: Kind::Counter,
+        kind: SeriesKind::Counter,
         decimals: 0,
     }
 }
@@ -96,9 +96,11 @@ fn a_destination_whose_task_panics_is_begun_again() {
     };
     let push = push(&receiver, &folder, Arc::new(once));
     wait_until("it is told", || {
-        push.statuses()[0].last_error.contains("panicked") || push.statuses()[0].sent > 0
+        push.statuses()[0].last_error.contains("panicked") || push.statuses()[0].sent_samples > 0
     });
-    wait_until("all is sent", || push.statuses()[0].sent + 10 > BEHIND);
+    wait_until("all is sent", || {
+        push.statuses()[0].sent_samples + 10 > BEHIND
+    });
     assert_eq!(push.statuses()[0].last_error, "");
     push.finish();
 }

@@ -56,11 +56,11 @@ fn everything(record: &Record, grid: &Grid) -> RangeResult {
 
 /// What is said of damaged files is true, or nothing is said.
 fn compare(damaged: &RangeResult, sound: &RangeResult, place: &str) {
-    for (bucket, covered) in damaged.covered.iter().enumerate() {
-        assert!(*covered <= sound.covered[bucket], "{place}");
+    for (bucket, covered) in damaged.covered_seconds.iter().enumerate() {
+        assert!(*covered <= sound.covered_seconds[bucket], "{place}");
         for (series, column) in &damaged.columns {
             let known = &sound.columns[series];
-            if *covered == sound.covered[bucket] {
+            if *covered == sound.covered_seconds[bucket] {
                 assert_eq!(column.sums[bucket], known.sums[bucket], "{place}");
                 assert_eq!(column.maxima[bucket], known.maxima[bucket], "{place}");
             } else {
@@ -85,7 +85,9 @@ fn damaged_files_say_nothing_wrong() {
     recorded(whole.path());
     let record = open(whole.path());
     let sound = [2, 200, 100_000].map(|most| {
-        let grid = record.grid(MIDNIGHT, MIDNIGHT + SECONDS, most).unwrap();
+        let grid = record
+            .finest_grid(MIDNIGHT, MIDNIGHT + SECONDS, most)
+            .unwrap();
         (grid, everything(&record, &grid))
     });
     drop(record);
@@ -154,7 +156,7 @@ fn what_is_wrong_is_found() {
     let verified = verify(folder.path()).unwrap();
     assert!(verified.faults.is_empty(), "{:?}", verified.faults);
     // Minutes and five minutes of a day, its hours and itself, and some more minutes.
-    assert!(verified.compared > 1_440 + 288 + 24, "{verified:?}");
+    assert!(verified.compared_buckets > 1_440 + 288 + 24, "{verified:?}");
     let mut random = Random(5);
     for file in files(folder.path()) {
         let sound = fs::read(&file).unwrap();
@@ -210,7 +212,8 @@ fn a_folder_that_is_taken_away() {
 fn notes_of_two_processes() {
     let folder = tempfile::tempdir().unwrap();
     let note = |record: &Record, at: u64| {
-        record.add_note(Topic::Minute, (at, b"same".to_vec()), true);
+        let text = b"same".to_vec();
+        record.add_note(Topic::Minute, tollgate::record::Note { at, text }, true);
         record.write_pending().unwrap();
     };
     let before = open(folder.path());
@@ -225,8 +228,8 @@ fn notes_of_two_processes() {
     note(&after, MIDNIGHT + 240);
     let seen = |from: u64| {
         let mut seen = Vec::new();
-        let see = |(at, _): &tollgate::record::Note| {
-            seen.push(at - MIDNIGHT);
+        let see = |note: &tollgate::record::Note| {
+            seen.push(note.at - MIDNIGHT);
             std::ops::ControlFlow::Continue(())
         };
         after

@@ -25,13 +25,17 @@ impl Model {
 
     /// Holds what was found against what happened.
     fn check(&self, grid: &Grid, found: &RangeResult, numbers: &[u32], from: u64, to: u64) {
-        let end = grid.from + grid.buckets as u64 * grid.step;
-        assert!(grid.from <= from && end >= to && grid.from + grid.step > from);
-        for bucket in 0..grid.buckets {
-            let start = grid.from + bucket as u64 * grid.step;
-            let seconds: Vec<_> = self.0.range(start..start + grid.step).collect();
+        let end = grid.from + grid.bucket_count as u64 * grid.step_seconds;
+        assert!(grid.from <= from && end >= to && grid.from + grid.step_seconds > from);
+        for bucket in 0..grid.bucket_count {
+            let start = grid.from + bucket as u64 * grid.step_seconds;
+            let seconds: Vec<_> = self.0.range(start..start + grid.step_seconds).collect();
             let place = format!("bucket {bucket} of {grid:?}");
-            assert_eq!(found.covered[bucket] as usize, seconds.len(), "{place}");
+            assert_eq!(
+                found.covered_seconds[bucket] as usize,
+                seconds.len(),
+                "{place}"
+            );
             for (series, number) in numbers.iter().enumerate() {
                 let values = || seconds.iter().map(|(_, values)| values[series]);
                 let known = match found.columns.get(number) {
@@ -67,8 +71,8 @@ fn ask(
         let from = begin + random.below(end - begin + 1);
         let to = (from + length).min(end + 10);
         let most = [2, 10, 100, 1_200][random.below(4) as usize];
-        let grid = record.grid(from, to, most).unwrap();
-        assert!(grid.buckets <= most.max(2), "{grid:?}");
+        let grid = record.finest_grid(from, to, most).unwrap();
+        assert!(grid.bucket_count <= most.max(2), "{grid:?}");
         let found = record.read(&grid, numbers).unwrap();
         model.check(&grid, &found, numbers, from, to);
         let totals = record.totals_before(grid.from, numbers).unwrap();
@@ -175,7 +179,7 @@ fn a_burst_is_seen_from_ten_years() {
     ] {
         for most in [2, 100, 1_200, 4_000] {
             let grid = record
-                .grid(burst - span / 2, burst - span / 2 + span, most)
+                .finest_grid(burst - span / 2, burst - span / 2 + span, most)
                 .unwrap();
             let found = record.read(&grid, &numbers).unwrap();
             let column = &found.columns[&numbers[0]];
@@ -202,8 +206,8 @@ fn a_new_record_has_seconds() {
             record.add(second(MIDNIGHT + at, &numbers, [at]));
             record.write_pending().unwrap();
         }
-        let grid = record.grid(MIDNIGHT, MIDNIGHT + 10, 1_200).unwrap();
-        assert_eq!((grid.step, grid.buckets), (1, 10));
+        let grid = record.finest_grid(MIDNIGHT, MIDNIGHT + 10, 1_200).unwrap();
+        assert_eq!((grid.step_seconds, grid.bucket_count), (1, 10));
         let found = record.read(&grid, &numbers).unwrap();
         assert_eq!(
             found.columns[&numbers[0]].sums,
@@ -248,7 +252,7 @@ fn clocks_that_are_wrong() {
         (MIDNIGHT + 24_000, 100),
         (MIDNIGHT + 24_000, 100_000),
     ] {
-        let grid = record.grid(from, to, most).unwrap();
+        let grid = record.finest_grid(from, to, most).unwrap();
         let found = record.read(&grid, &[0]).unwrap();
         model.check(&grid, &found, &[0], from, to);
     }

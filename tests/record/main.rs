@@ -12,7 +12,7 @@ mod sizes;
 
 use std::path::Path;
 
-use tollgate::record::{Kind, Record, Second, Series, Settings};
+use tollgate::record::{Record, Second, Series, SeriesKind, Settings};
 
 /// A midnight that begins no file of a longer step.
 const MIDNIGHT: u64 = 20_011 * 86_400;
@@ -29,7 +29,7 @@ fn series(number: usize) -> Series {
     Series {
         name: format!("things_{number}"),
         labels: vec![(String::from("route"), String::from("a \"b\""))],
-        kind: Kind::Counter,
+        kind: SeriesKind::Counter,
         decimals: 0,
     }
 }

@@ -36,7 +36,7 @@ fn decade(seed: u64) {
     record.add(second(end, &numbers, [0]));
     record.write_pending().unwrap();
     let look = |from: u64, to: u64, most: usize| {
-        let grid = record.grid(from, to, most).unwrap();
+        let grid = record.finest_grid(from, to, most).unwrap();
         let found = record.read(&grid, &numbers).unwrap();
         let column = &found.columns[&numbers[0]];
         let highest = column.maxima.iter().max();
@@ -45,7 +45,7 @@ fn decade(seed: u64) {
             Some(&height),
             "{from} to {to}, {grid:?}, seed {seed}"
         );
-        let bucket = (burst - grid.from) / grid.step;
+        let bucket = (burst - grid.from) / grid.step_seconds;
         assert_eq!(
             column.maxima[bucket as usize], height,
             "{grid:?}, seed {seed}"

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::record::{Kind, Record, Second, Series, Settings};
+use tollgate::record::{Record, Second, Series, SeriesKind, Settings};
 
 use super::common::child::Server;
 use super::common::{Client, Message, Upstream, assert_contains, wait_until, write};
@@ -33,7 +33,7 @@ fn record(folder: &Path) {
         let series = Series {
             name: "t_bucket".into(),
             labels: labels.map(|(n, v)| (n.to_owned(), v.to_string())).into(),
-            kind: Kind::Counter,
+            kind: SeriesKind::Counter,
             decimals: 0,
         };
         numbers.push(record.number_of(&series).unwrap());

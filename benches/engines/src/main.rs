@@ -12,7 +12,7 @@ use std::path::Path;
 
 use random::{MIX, Random};
 use redb::{Database, Durability, TableDefinition};
-use tollgate::record::{Kind, Record, Second, Series, Settings};
+use tollgate::record::{SeriesKind, Record, Second, Series, Settings};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -80,7 +80,7 @@ fn run_record(folder: &Path) -> Result<()> {
         record.number_of(&Series {
             name,
             labels,
-            kind: Kind::Counter,
+            kind: SeriesKind::Counter,
             decimals: 0,
         })
     };

@@ -46,23 +46,23 @@ pub const BUCKET_BOUNDS: [(u64, &str); 35] = [
 /// The label of the bucket of durations above all bounds.
 pub const INFINITE_BOUND: &str = "+Inf";
 
-/// Estimates the duration, in seconds, that a `share` of all values does not exceed. `share` is from 0 to 1. None if
-/// all counts are zero.
+/// Estimates the duration, in seconds, that this share of all durations does not exceed. `quantile` is from 0 to 1.
+/// Returns `None` if all counts are zero.
 ///
-/// `counts` gives the upper bound of each bucket in seconds and its count, in any order. The values of a bucket are
+/// `buckets` gives the upper bound of each bucket in seconds and its count, in any order. The durations of a bucket are
 /// taken as spread evenly, those above all bounds as equal to the last bound.
-pub fn estimate_quantile(share: f64, counts: &mut [(f64, u64)]) -> Option<f64> {
-    counts.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let total: u64 = counts.iter().map(|(_, count)| count).sum();
-    let rank = share * total as f64;
+pub fn estimate_quantile(quantile: f64, buckets: &mut [(f64, u64)]) -> Option<f64> {
+    buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let total: u64 = buckets.iter().map(|(_, count)| count).sum();
+    let rank = quantile * total as f64;
     let mut count_below = 0;
-    for (bound, count) in counts.iter().filter(|(_, count)| *count > 0) {
+    for (bound, count) in buckets.iter().filter(|(_, count)| *count > 0) {
         if (count_below + count) as f64 >= rank {
             let bounds = BUCKET_BOUNDS.iter().map(|(micros, _)| *micros as f64 / 1e6);
             let lower = bounds.rev().find(|lower| lower < bound).unwrap_or(0.0);
             let upper = if bound.is_finite() { *bound } else { lower };
-            let part = (rank - count_below as f64) / *count as f64;
-            return Some(lower + (upper - lower) * part);
+            let fraction = (rank - count_below as f64) / *count as f64;
+            return Some(lower + (upper - lower) * fraction);
         }
         count_below += count;
     }
@@ -84,13 +84,13 @@ mod tests {
     #[test]
     fn quantiles() {
         #[track_caller]
-        fn check(share: f64, counts: &[(f64, u64)], expected: Option<f64>) {
-            let found = estimate_quantile(share, &mut counts.to_vec());
+        fn check(quantile: f64, buckets: &[(f64, u64)], expected: Option<f64>) {
+            let found = estimate_quantile(quantile, &mut buckets.to_vec());
             let near = |(one, other): (f64, f64)| (one - other).abs() < 1e-12;
-            assert_eq!(found.is_some(), expected.is_some(), "{counts:?}");
+            assert_eq!(found.is_some(), expected.is_some(), "{buckets:?}");
             assert!(
                 found.zip(expected).is_none_or(near),
-                "{counts:?}: {found:?}"
+                "{buckets:?}: {found:?}"
             );
         }
         check(0.5, &[], None);

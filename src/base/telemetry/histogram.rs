@@ -1,4 +1,4 @@
-//! Histograms of durations, with the buckets of `buckets.rs`.
+//! Histograms of durations, with the buckets of `buckets.rs`. Workers observe the durations of requests in them.
 //!
 //! There is one counter per worker, label set and bucket. It is created when the first duration falls into the bucket.
 
@@ -11,33 +11,35 @@ use super::names::{Label, Metric};
 use super::registry::Registry;
 use crate::base::clock::Nanos;
 
-/// One worker's histogram for one value of a label.
+/// The histogram of one worker, for one value of one label.
 #[derive(Debug)]
 pub struct Histogram {
-    /// One counter per bucket; the last is above all bounds.
+    /// One counter per bucket. The last bucket is that of durations above all bounds.
     counters: [OnceCell<Counter>; BUCKET_BOUNDS.len() + 1],
-    /// Nanoseconds of all durations.
+    /// The sum of all durations, in nanoseconds.
     sum: Counter,
+    /// Creates the counters of the buckets.
     registry: Registry,
-    worker: usize,
+    worker_number: usize,
+    /// The metric of the buckets.
     metric: Metric,
     label: (Label, Box<str>),
 }
 
 impl Histogram {
-    /// Creates the histogram for one value of a label, without any bucket. `metric` counts the buckets and `sum` the
-    /// nanoseconds.
+    /// Creates the histogram for one value of a label, without any bucket. `metric` is that of the buckets, and
+    /// `sum_metric` that of the sum.
     pub fn new(
         registry: &Registry,
-        worker: usize,
-        (metric, sum): (Metric, Metric),
+        worker_number: usize,
+        (metric, sum_metric): (Metric, Metric),
         label: (Label, &str),
     ) -> Histogram {
         Histogram {
             counters: [const { OnceCell::new() }; BUCKET_BOUNDS.len() + 1],
-            sum: registry.worker_counter(worker, sum, &[label]),
+            sum: registry.worker_counter(worker_number, sum_metric, &[label]),
             registry: registry.clone(),
-            worker,
+            worker_number,
             metric,
             label: (label.0, label.1.into()),
         }
@@ -45,14 +47,14 @@ impl Histogram {
 
     /// Counts one duration.
     pub fn observe(&self, duration: Nanos) {
-        let bucket = BUCKET_BOUNDS.partition_point(|(micros, _)| micros * 1_000 < duration.0);
-        let counter = self.counters[bucket].get_or_init(|| {
+        let bucket_index = BUCKET_BOUNDS.partition_point(|(micros, _)| micros * 1_000 < duration.0);
+        let counter = self.counters[bucket_index].get_or_init(|| {
             let bound = BUCKET_BOUNDS
-                .get(bucket)
+                .get(bucket_index)
                 .map_or(INFINITE_BOUND, |(_, text)| text);
             let labels = [(self.label.0, &*self.label.1), (Label::BucketBound, bound)];
             self.registry
-                .worker_counter(self.worker, self.metric, &labels)
+                .worker_counter(self.worker_number, self.metric, &labels)
         });
         counter.increment(1);
         self.sum.increment(duration.0);
@@ -68,7 +70,7 @@ mod tests {
         #[track_caller]
         fn check(nanos: u64, le: &str) {
             let registry = Registry::default();
-            let metrics = (Metric::RequestDuration, Metric::RequestSeconds);
+            let metrics = (Metric::RequestDuration, Metric::RequestDurationSum);
             let histogram = Histogram::new(&registry, 0, metrics, (Label::Route, "a"));
             histogram.observe(Nanos(nanos));
             let labels = [(Label::Route, "a"), (Label::BucketBound, le)];

@@ -1,4 +1,4 @@
-//! Sets up the process's own log. The access log is in `serve/access`.
+//! Sets up the log of the process, in which it reports what it does itself. Requests are logged by `serve/access`.
 
 use std::io::{IsTerminal as _, stderr};
 
@@ -7,8 +7,8 @@ use tracing_subscriber::EnvFilter;
 /// The level of the log unless `TOLLGATE_LOG` sets another one.
 const DEFAULT_LEVEL: &str = "info";
 
-/// Sends the process's own log to standard error, in colour only on a terminal. `TOLLGATE_LOG` sets the level; a
-/// mistake in it is logged as a warning.
+/// Sends the log of the process to standard error, in colour only on a terminal. `TOLLGATE_LOG` sets the level. A
+/// mistake in that variable is logged as a warning.
 pub fn log_to_stderr() {
     let level = std::env::var("TOLLGATE_LOG").unwrap_or_default();
     let level = match level.as_str() {

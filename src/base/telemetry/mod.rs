@@ -1,4 +1,7 @@
-//! The metrics of the gateway by name, the registry that adds them up, and the process's own log.
+//! The metrics of the gateway, and the log of the process.
+//!
+//! `names.rs` has all metrics and labels, `registry.rs` their values, and `histogram.rs` histograms with the buckets of
+//! `buckets.rs`. `log.rs` sets up the log.
 
 pub mod buckets;
 pub mod histogram;

@@ -1,11 +1,12 @@
-//! Names every metric and every label of the gateway. No other file may name one, so this list is complete.
+//! The names of all metrics and labels of the gateway, with their help texts and kinds. No other file may name one, so
+//! these lists are complete. The values are in `registry.rs`.
 
 /// A metric. The record keeps every one of them, and `/metrics` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Requests that have ended, by route and outcome.
     Requests,
-    /// Decisions of each limit.
+    /// Decisions of each limit, by outcome.
     LimitDecisions,
     /// Requests whose credential did not verify, by reason.
     UnverifiedCredentials,
@@ -21,12 +22,12 @@ pub enum Metric {
     RequestsOpen,
     /// Requests by their duration, from arrival to the end of the response.
     RequestDuration,
-    /// Nanoseconds of all requests, in the sense of [`Metric::RequestDuration`].
-    RequestSeconds,
+    /// The sum of all durations of [`Metric::RequestDuration`], in nanoseconds.
+    RequestDurationSum,
     /// Requests by the time from a connection to the upstream to the head of its response.
     UpstreamDuration,
-    /// Nanoseconds of all requests, in the sense of [`Metric::UpstreamDuration`].
-    UpstreamSeconds,
+    /// The sum of all durations of [`Metric::UpstreamDuration`], in nanoseconds.
+    UpstreamDurationSum,
     /// Requests that got no response from their upstream, by reason.
     UpstreamErrors,
     /// Connections made to upstreams.
@@ -110,7 +111,7 @@ pub enum Metric {
 /// The kind of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// A count, which only grows.
+    /// A count of events, which only grows.
     Counter,
     /// A level, which rises and falls.
     Gauge,
@@ -133,9 +134,9 @@ impl Metric {
             Metric::RequestsStarted => "tollgate_requests_started_total",
             Metric::RequestsOpen => "tollgate_requests_open",
             Metric::RequestDuration => "tollgate_request_duration_seconds_bucket",
-            Metric::RequestSeconds => "tollgate_request_duration_seconds_sum",
+            Metric::RequestDurationSum => "tollgate_request_duration_seconds_sum",
             Metric::UpstreamDuration => "tollgate_upstream_duration_seconds_bucket",
-            Metric::UpstreamSeconds => "tollgate_upstream_duration_seconds_sum",
+            Metric::UpstreamDurationSum => "tollgate_upstream_duration_seconds_sum",
             Metric::UpstreamErrors => "tollgate_upstream_errors_total",
             Metric::UpstreamConnects => "tollgate_upstream_connects_total",
             Metric::UpstreamRetries => "tollgate_upstream_retries_total",
@@ -197,10 +198,10 @@ impl Metric {
             Metric::ResponseBytes => "Bytes of answers' bodies, by route.",
             Metric::RequestsStarted => "Requests whose route was found.",
             Metric::RequestsOpen => "Requests open now, by route.",
-            Metric::RequestDuration | Metric::RequestSeconds => {
+            Metric::RequestDuration | Metric::RequestDurationSum => {
                 "Seconds from arrival to the end of the answer, by route."
             }
-            Metric::UpstreamDuration | Metric::UpstreamSeconds => {
+            Metric::UpstreamDuration | Metric::UpstreamDurationSum => {
                 "Seconds from a connection to the upstream to the head of its answer, by route."
             }
             Metric::UpstreamErrors => "Requests that got no answer from their upstream, by reason.",
@@ -271,7 +272,7 @@ impl Metric {
     pub fn kind(self) -> MetricKind {
         match self {
             Metric::RequestDuration | Metric::UpstreamDuration => MetricKind::Histogram,
-            Metric::RequestSeconds | Metric::UpstreamSeconds => MetricKind::Sum,
+            Metric::RequestDurationSum | Metric::UpstreamDurationSum => MetricKind::Sum,
             Metric::ConnectionsOpen
             | Metric::RequestsOpen
             | Metric::RecordSeries
@@ -295,19 +296,19 @@ impl Metric {
         }
     }
 
-    /// The metric with the sum of this histogram; none for other kinds.
-    pub fn sum(self) -> Option<Metric> {
+    /// The metric with the sum of this histogram; `None` for other kinds.
+    pub fn sum_metric(self) -> Option<Metric> {
         match self {
-            Metric::RequestDuration => Some(Metric::RequestSeconds),
-            Metric::UpstreamDuration => Some(Metric::UpstreamSeconds),
+            Metric::RequestDuration => Some(Metric::RequestDurationSum),
+            Metric::UpstreamDuration => Some(Metric::UpstreamDurationSum),
             _ => None,
         }
     }
 
-    /// The number of decimal places in the whole numbers that [`super::Registry::visit`] gives.
-    pub fn decimals(self) -> u8 {
+    /// How many of the last digits are decimal places, in the whole numbers that [`super::Registry::visit`] gives.
+    pub fn decimal_places(self) -> u8 {
         match self {
-            Metric::RequestSeconds | Metric::UpstreamSeconds => 6,
+            Metric::RequestDurationSum | Metric::UpstreamDurationSum => 6,
             Metric::ProcessCpu => 3,
             Metric::UpstreamLoad
             | Metric::UpstreamConcurrency

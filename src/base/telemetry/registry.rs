@@ -1,8 +1,8 @@
 //! The registry of all metrics, which `/metrics` renders. Each worker counts in cells of its own and never waits for
-//! another; a scrape adds the cells up.
+//! another one. A scrape adds the cells up.
 //!
 //! There is one cell per worker, metric and label set. Label values come from the configuration and from closed
-//! lists, and [`MAX_STATUSES`] bounds the statuses of a route, so clients cannot make the registry grow.
+//! lists, and [`MAX_STATUSES_PER_ROUTE`] bounds the statuses of a route, so clients cannot make the registry grow.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,9 +16,11 @@ use super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
 use super::names::{Label, Metric, MetricKind};
 
 /// Most pairs of status and origin of a route that are counted apart.
-const MAX_STATUSES: usize = 32;
+const MAX_STATUSES_PER_ROUTE: usize = 32;
 
+/// The labels of a series, in the order in which `/metrics` shows them.
 type MetricLabels = Vec<(Label, String)>;
+/// The cells of each series, one per writer.
 type SeriesCells = BTreeMap<(Metric, MetricLabels), Vec<Arc<Cell>>>;
 
 /// All series of the process. Clones share them.
@@ -28,6 +30,8 @@ pub struct Registry {
 }
 
 /// One writer's part of one series.
+///
+/// Cells are read and written with relaxed ordering, because no other data depends on them.
 #[derive(Debug)]
 struct Cell {
     /// A count, or the bits of an `f64` for a gauge.
@@ -35,6 +39,7 @@ struct Cell {
     writer: CellWriter,
 }
 
+/// The threads that may write to a cell.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum CellWriter {
     /// Only the worker with this number writes.
@@ -80,8 +85,13 @@ impl GaugeFn for Cell {
 }
 
 impl Registry {
-    /// The cell of this writer, which is created if there is none.
-    fn cell(&self, writer: CellWriter, metric: Metric, labels: &[(Label, &str)]) -> Arc<Cell> {
+    /// Returns the cell of this writer, which is created if there is none.
+    fn find_or_add_cell(
+        &self,
+        writer: CellWriter,
+        metric: Metric,
+        labels: &[(Label, &str)],
+    ) -> Arc<Cell> {
         let mut series = self.series.lock();
         let cells = series.entry((metric, owned_labels(labels))).or_default();
         if let Some(cell) = cells.iter().find(|cell| cell.writer == writer) {
@@ -98,18 +108,18 @@ impl Registry {
     /// A counter that only the worker with this number may add to.
     pub fn worker_counter(
         &self,
-        worker: usize,
+        worker_number: usize,
         metric: Metric,
         labels: &[(Label, &str)],
     ) -> Counter {
-        Counter::from_arc(self.cell(CellWriter::Worker(worker), metric, labels))
+        Counter::from_arc(self.find_or_add_cell(CellWriter::Worker(worker_number), metric, labels))
     }
 
-    /// A counter of a route's responses with one status. If the route has [`MAX_STATUSES`] already, a new status
-    /// counts as `other`.
+    /// A counter of a route's responses with one status. If the route has [`MAX_STATUSES_PER_ROUTE`] already, a new
+    /// status counts as `other`.
     pub fn response_counter(
         &self,
-        worker: usize,
+        worker_number: usize,
         route: &str,
         (status, origin): (u16, &str),
     ) -> Counter {
@@ -132,20 +142,20 @@ impl Registry {
         let has_room = is_counted
             || status == "429"
             || origin == "gateway"
-            || series.iter().filter(is_of_route).count() < MAX_STATUSES;
+            || series.iter().filter(is_of_route).count() < MAX_STATUSES_PER_ROUTE;
         drop(series);
         let status = if has_room { &status } else { "other" };
-        self.worker_counter(worker, Metric::Responses, &labels(status))
+        self.worker_counter(worker_number, Metric::Responses, &labels(status))
     }
 
     /// A counter that any thread may add to.
     pub fn counter(&self, metric: Metric, labels: &[(Label, &str)]) -> Counter {
-        Counter::from_arc(self.cell(CellWriter::Process, metric, labels))
+        Counter::from_arc(self.find_or_add_cell(CellWriter::Process, metric, labels))
     }
 
     /// A gauge that any thread may set.
     pub fn gauge(&self, metric: Metric, labels: &[(Label, &str)]) -> Gauge {
-        Gauge::from_arc(self.cell(CellWriter::Process, metric, labels))
+        Gauge::from_arc(self.find_or_add_cell(CellWriter::Process, metric, labels))
     }
 
     /// Sets a gauge for each of these values of a label, and the gauges of all other values to zero.
@@ -178,11 +188,11 @@ impl Registry {
     pub fn total(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
         let series = self.series.lock();
         let cells = series.get(&(metric, owned_labels(labels)));
-        cells.map_or(0, |cells| sum_of(cells))
+        cells.map_or(0, |cells| sum_of_counter(cells))
     }
 
     /// Calls `on_series` with the value of every series, in a fixed order. A value is a whole number, whose last
-    /// [`Metric::decimals`] digits stand behind the decimal point.
+    /// [`Metric::decimal_places`] digits stand behind the decimal point.
     pub fn visit(&self, mut on_series: impl FnMut(Metric, &[(Label, String)], u64)) {
         for ((metric, labels), cells) in self.series.lock().iter() {
             let bits = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
@@ -192,7 +202,7 @@ impl Registry {
                 MetricKind::Sum => bits.fold(0, u64::wrapping_add) / 1_000,
                 MetricKind::Gauge => {
                     let level = bits.map(f64::from_bits).sum::<f64>();
-                    (level * 10_f64.powi(metric.decimals().into())).round() as u64
+                    (level * 10_f64.powi(metric.decimal_places().into())).round() as u64
                 }
             };
             on_series(*metric, labels, value);
@@ -228,11 +238,13 @@ impl Registry {
             }
             if kind == MetricKind::Histogram {
                 let histogram = open.get_or_insert_with(|| {
-                    let sum_key = metric.sum().map(|sum| (sum, histogram_labels.to_vec()));
+                    let sum_key = metric
+                        .sum_metric()
+                        .map(|sum| (sum, histogram_labels.to_vec()));
                     let sum_cells = sum_key.and_then(|key| series.get(&key));
                     RenderedHistogram::new(*metric, histogram_labels, sum_cells)
                 });
-                histogram.add(&labels[histogram_labels.len()].1, sum_of(cells));
+                histogram.add_bucket(&labels[histogram_labels.len()].1, sum_of_counter(cells));
             } else {
                 render_value(&mut text, *metric, labels, cells);
             }
@@ -252,7 +264,7 @@ fn owned_labels(labels: &[(Label, &str)]) -> MetricLabels {
 }
 
 /// The sum of the cells of a counter.
-fn sum_of(cells: &[Arc<Cell>]) -> u64 {
+fn sum_of_counter(cells: &[Arc<Cell>]) -> u64 {
     cells
         .iter()
         .map(|cell| cell.bits.load(Ordering::Relaxed))
@@ -285,21 +297,21 @@ fn render_value(
                 .map(|cell| f64::from_bits(cell.bits.load(Ordering::Relaxed)));
             render_line(text, name, labels, None, levels.sum::<f64>());
         }
-        _ if metric.decimals() > 0 => {
-            let value = sum_of(cells) as f64 / 10_f64.powi(metric.decimals().into());
+        _ if metric.decimal_places() > 0 => {
+            let value = sum_of_counter(cells) as f64 / 10_f64.powi(metric.decimal_places().into());
             render_line(text, name, labels, None, value);
         }
-        _ => render_line(text, name, labels, None, sum_of(cells)),
+        _ => render_line(text, name, labels, None, sum_of_counter(cells)),
     }
 }
 
-/// The buckets of one label set, added up over all workers.
+/// The buckets of one histogram, added up over all workers.
 struct RenderedHistogram<'s> {
     name: &'static str,
     labels: &'s [(Label, String)],
     counts: [u64; BUCKET_BOUNDS.len() + 1],
-    /// The sum of all durations.
-    seconds: f64,
+    /// The sum of all durations, in seconds.
+    sum_seconds: f64,
 }
 
 impl<'s> RenderedHistogram<'s> {
@@ -308,18 +320,19 @@ impl<'s> RenderedHistogram<'s> {
         labels: &'s [(Label, String)],
         sum_cells: Option<&Vec<Arc<Cell>>>,
     ) -> RenderedHistogram<'s> {
-        let nanos = sum_cells.map_or(0, |cells| sum_of(cells));
+        let nanos = sum_cells.map_or(0, |cells| sum_of_counter(cells));
         RenderedHistogram {
             name: metric.name().trim_end_matches("_bucket"),
             labels,
             counts: [0; BUCKET_BOUNDS.len() + 1],
-            seconds: nanos as f64 / 1e9,
+            sum_seconds: nanos as f64 / 1e9,
         }
     }
 
-    fn add(&mut self, bound: &str, count: u64) {
-        let bucket = BUCKET_BOUNDS.iter().position(|(_, text)| *text == bound);
-        self.counts[bucket.unwrap_or(BUCKET_BOUNDS.len())] += count;
+    /// Adds the count of the bucket whose bound has this label.
+    fn add_bucket(&mut self, bound: &str, count: u64) {
+        let bucket_index = BUCKET_BOUNDS.iter().position(|(_, text)| *text == bound);
+        self.counts[bucket_index.unwrap_or(BUCKET_BOUNDS.len())] += count;
     }
 
     /// Renders all buckets, also empty ones: a bucket that appears later would look as if it had counted from the
@@ -333,12 +346,12 @@ impl<'s> RenderedHistogram<'s> {
             render_line(text, &bucket_name, self.labels, Some(bound), count_below);
         }
         let (sum_name, count_name) = (format!("{name}_sum"), format!("{name}_count"));
-        render_line(text, &sum_name, self.labels, None, self.seconds);
+        render_line(text, &sum_name, self.labels, None, self.sum_seconds);
         render_line(text, &count_name, self.labels, None, count_below);
     }
 }
 
-/// Renders one sample, with the bound of its bucket as the last label if it has one.
+/// Renders one sample. The bound of its bucket, if it has one, is the last label.
 fn render_line(
     text: &mut String,
     name: &str,
@@ -351,7 +364,12 @@ fn render_line(
     let bucket_bound = bucket_bound.map(|bound| (Label::BucketBound, bound));
     let mut separator = '{';
     for (label, value) in labels.chain(bucket_bound) {
-        let _ = write!(text, "{separator}{}=\"{}\"", label.as_str(), escape(value));
+        let _ = write!(
+            text,
+            "{separator}{}=\"{}\"",
+            label.as_str(),
+            escape_label_value(value)
+        );
         separator = ',';
     }
     if separator == ',' {
@@ -360,7 +378,7 @@ fn render_line(
     let _ = writeln!(text, " {value}");
 }
 
-fn escape(value: &str) -> String {
+fn escape_label_value(value: &str) -> String {
     value
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
@@ -411,7 +429,7 @@ mod tests {
     fn histograms_are_cumulative_and_whole() {
         let registry = Registry::default();
         for (route, worker, micros) in [("a", 0, 90), ("a", 1, 1_200), ("b", 0, 90_000_000)] {
-            let metrics = (Metric::RequestDuration, Metric::RequestSeconds);
+            let metrics = (Metric::RequestDuration, Metric::RequestDurationSum);
             let label = (Label::Route, route);
             let histogram = super::super::Histogram::new(&registry, worker, metrics, label);
             histogram.observe(crate::base::clock::Nanos(micros * 1_000));

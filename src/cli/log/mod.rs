@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::cli::admin::AdminAddress;
+use crate::cli::admin_client::AdminAddress;
 use crate::cli::output;
 use crate::cli::output::MISTAKE_EXIT_CODE;
 use crate::policy;
@@ -91,15 +91,19 @@ struct VerifyArguments {
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     match &arguments.command {
-        LogCommand::Verify(arguments) => verify(arguments),
-        LogCommand::Query(query) => run_query(&query.span, &query.path(), render::render_curves),
-        LogCommand::Top(top) => run_query(&top.span, &top.path(), render::render_top),
-        LogCommand::Explain(span) => {
-            run_query(span, &span.path("explain", &[]), render::render_explanation)
+        LogCommand::Verify(arguments) => run_verify(arguments),
+        LogCommand::Query(query) => {
+            run_query(&query.span, &query.request_path(), render::render_curves)
         }
+        LogCommand::Top(top) => run_query(&top.span, &top.request_path(), render::render_top),
+        LogCommand::Explain(span) => run_query(
+            span,
+            &span.request_path("explain", &[]),
+            render::render_explanation,
+        ),
         LogCommand::Export(query) => {
             let is_summed = query.by.is_some();
-            run_query(&query.span, &query.path(), |response| {
+            run_query(&query.span, &query.request_path(), |response| {
                 render::render_lines(response, is_summed)
             })
         }
@@ -119,8 +123,8 @@ fn run_query(span: &SpanArguments, path: &str, render: impl FnOnce(&Value) -> St
 }
 
 impl SpanArguments {
-    /// The path and query of a request for `resource` in the span, with further parameters.
-    fn path(&self, resource: &str, parameters: &[(&str, &str)]) -> String {
+    /// Returns the path and the query of a request for `resource` in the span, with further parameters.
+    fn request_path(&self, resource: &str, parameters: &[(&str, &str)]) -> String {
         let span = [("from", self.from.as_str()), ("to", self.to.as_str())];
         let mut path = format!("/v1/record/{resource}?");
         for (name, value) in span.iter().chain(parameters) {
@@ -141,30 +145,30 @@ impl SpanArguments {
 }
 
 impl QueryArguments {
-    fn path(&self) -> String {
+    fn request_path(&self) -> String {
         let points = self.points.to_string();
         let mut parameters = vec![("series", self.series.as_str()), ("points", &points)];
         parameters.extend(self.by.as_deref().map(|by| ("by", by)));
-        self.span.path("range", &parameters)
+        self.span.request_path("range", &parameters)
     }
 }
 
 impl TopArguments {
-    fn path(&self) -> String {
+    fn request_path(&self) -> String {
         let most = self.most.to_string();
         let mut parameters = vec![("of", self.of.as_str()), ("most", &most)];
         parameters.extend(self.limit.as_deref().map(|limit| ("limit", limit)));
-        self.span.path("top", &parameters)
+        self.span.request_path("top", &parameters)
     }
 }
 
 /// Verifies the files of the record. Exit code 0: they are intact. 1: they are damaged or cannot be read. 2: the
 /// configuration has a mistake, or its record has no folder.
-fn verify(arguments: &VerifyArguments) -> ExitCode {
+fn run_verify(arguments: &VerifyArguments) -> ExitCode {
     let loaded = match policy::load(&arguments.config) {
         Ok(loaded) => loaded,
-        Err(report) => {
-            output::print_stderr(report);
+        Err(mistakes) => {
+            output::print_stderr(mistakes);
             return ExitCode::from(MISTAKE_EXIT_CODE);
         }
     };
@@ -174,8 +178,8 @@ fn verify(arguments: &VerifyArguments) -> ExitCode {
         );
         return ExitCode::from(MISTAKE_EXIT_CODE);
     };
-    let verified = match record::verify(&folder) {
-        Ok(verified) => verified,
+    let report = match record::verify(&folder) {
+        Ok(report) => report,
         Err(error) => {
             output::print_stderr(format_args!(
                 "tollgate: cannot read the record in `{}`: {error}",
@@ -184,34 +188,34 @@ fn verify(arguments: &VerifyArguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = ExitCode::from(u8::from(!verified.faults.is_empty()));
+    let exit_code = ExitCode::from(u8::from(!report.faults.is_empty()));
     if arguments.json {
-        let faults = verified.faults.iter();
+        let faults = report.faults.iter();
         let faults: Vec<_> = faults
-            .map(|fault| json!({ "file": fault.path.display().to_string(), "what": fault.what }))
+            .map(|fault| json!({ "file": fault.path.display().to_string(), "what": fault.description }))
             .collect();
         let text = json!({
-            "files": verified.files,
-            "bytes": verified.bytes,
-            "compared": verified.compared,
+            "files": report.file_count,
+            "bytes": report.total_bytes,
+            "compared": report.compared_buckets,
             "faults": faults,
         });
-        return output::exit_code(output::print_line(format_args!("{text:#}")), code);
+        return output::exit_code(output::print_line(format_args!("{text:#}")), exit_code);
     }
     let mut text = String::new();
-    for fault in &verified.faults {
+    for fault in &report.faults {
         text.push_str(&format!("{fault}\n"));
     }
     text.push_str(&format!(
         "{} files of {} bytes, {} buckets compared with the steps that they sum: {}\n",
-        verified.files,
-        verified.bytes,
-        verified.compared,
-        match verified.faults.len() {
+        report.file_count,
+        report.total_bytes,
+        report.compared_buckets,
+        match report.faults.len() {
             0 => String::from("no damage found"),
             1 => String::from("1 fault"),
             faults => format!("{faults} faults"),
         }
     ));
-    output::exit_code(output::print(text), code)
+    output::exit_code(output::print(text), exit_code)
 }

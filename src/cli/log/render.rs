@@ -6,16 +6,16 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::cli::terminal::{
-    format_short, parse_numbers, rates_per_second, replace_control, sparkline,
+    format_short, parse_numbers, rates_per_second, replace_control_chars, sparkline,
 };
 
-/// The name and the labels of a series, in the syntax of a selector.
+/// Returns the name and the labels of a series, in the syntax of a selector.
 fn series_selector(series: &Value) -> String {
     let labels = series["labels"].as_object().into_iter().flatten();
     let labels: Vec<String> = labels
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    let name = replace_control(series["name"].as_str().unwrap_or_default());
+    let name = replace_control_chars(series["name"].as_str().unwrap_or_default());
     match labels.is_empty() {
         true => name,
         false => format!("{name}{{{}}}", labels.join(",")),
@@ -24,8 +24,8 @@ fn series_selector(series: &Value) -> String {
 
 /// Renders the response for `log query`.
 pub(super) fn render_curves(response: &Value) -> String {
-    let covered = parse_numbers(&response["covered"]);
-    let seconds: f64 = covered.iter().sum();
+    let covered_seconds = parse_numbers(&response["covered"]);
+    let seconds: f64 = covered_seconds.iter().sum();
     let mut text = format!("{} s to a step, {seconds} s recorded\n", response["step"]);
     for series in response["series"].as_array().into_iter().flatten() {
         let total: f64 = parse_numbers(&series["sum"]).iter().sum();
@@ -35,7 +35,7 @@ pub(super) fn render_curves(response: &Value) -> String {
             text,
             "{}\n  {}\n  ",
             series_selector(series),
-            sparkline(&rates_per_second(series, &covered))
+            sparkline(&rates_per_second(series, &covered_seconds))
         );
         let _ = match series["kind"].as_str() {
             Some("gauge") => write!(text, "mean {rate}"),
@@ -54,18 +54,22 @@ pub(super) fn render_top(response: &Value) -> String {
     let total = response["total"].as_u64().unwrap_or(0);
     let mut text = format!("{total} {}", response["of"].as_str().unwrap_or_default());
     if let Some(distinct) = response["distinct"].as_u64() {
-        let _ = write!(text, ", {}{distinct} different keys", at_least(response));
+        let _ = write!(
+            text,
+            ", {}{distinct} different keys",
+            lower_bound_words(response)
+        );
     }
     text.push('\n');
     for listed in response["keys"].as_array().into_iter().flatten() {
-        let part = |name: &str| replace_control(listed[name].as_str().unwrap_or_default());
+        let text_of = |name: &str| replace_control_chars(listed[name].as_str().unwrap_or_default());
         let count = listed["count"].as_u64().unwrap_or(0);
         let share = count as f64 / total.max(1) as f64 * 100.0;
         let _ = writeln!(
             text,
             "{count:>12} {share:>5.1} %  {}  {}",
-            part("limit"),
-            part("key")
+            text_of("limit"),
+            text_of("key")
         );
     }
     match response["rest"].as_u64() {
@@ -74,18 +78,18 @@ pub(super) fn render_top(response: &Value) -> String {
     }
 }
 
-/// The words before a number of keys: "at least" if the number is a lower bound.
-fn at_least(response: &Value) -> &'static str {
+/// The words before the number of different keys: "at least" if the number is a lower bound.
+fn lower_bound_words(response: &Value) -> &'static str {
     let is_lower_bound = response["at_least"].as_bool() == Some(true);
     if is_lower_bound { "at least " } else { "" }
 }
 
 /// Renders the response for `log explain`.
 pub(super) fn render_explanation(response: &Value) -> String {
-    let part = |value: &Value| replace_control(value.as_str().unwrap_or_default());
+    let text_of = |value: &Value| replace_control_chars(value.as_str().unwrap_or_default());
     let mut text = format!(
         "{}\n\n{} of {} requests were refused in {} s; {} of {} in {} s before.\n",
-        part(&response["text"]),
+        text_of(&response["text"]),
         response["refused"],
         response["requests"],
         response["seconds"],
@@ -97,13 +101,13 @@ pub(super) fn render_explanation(response: &Value) -> String {
     for limit in response["limits"].as_array().into_iter().flatten() {
         let definitions = limit["places"].as_array().into_iter().flatten();
         let definitions: Vec<String> = definitions
-            .map(|rule| format!("{}, {}", part(&rule["guarantee"]), part(&rule["at"])))
+            .map(|rule| format!("{}, {}", text_of(&rule["guarantee"]), text_of(&rule["at"])))
             .collect();
         let _ = writeln!(
             text,
             "  {:>5.1} %  {}  {}",
             percent(&limit["share"]),
-            part(&limit["limit"]),
+            text_of(&limit["limit"]),
             definitions.join("; ")
         );
     }
@@ -111,15 +115,15 @@ pub(super) fn render_explanation(response: &Value) -> String {
     let _ = writeln!(
         text,
         "who ({}{distinct} different keys):",
-        at_least(response)
+        lower_bound_words(response)
     );
     for key in response["keys"].as_array().into_iter().flatten() {
         let _ = writeln!(
             text,
             "  {:>5.1} %  {}  {}",
             percent(&key["share"]),
-            part(&key["key"]),
-            part(&key["limit"])
+            text_of(&key["key"]),
+            text_of(&key["limit"])
         );
     }
     for event in response["events"].as_array().into_iter().flatten() {
@@ -127,18 +131,18 @@ pub(super) fn render_explanation(response: &Value) -> String {
             text,
             "at {}: {}, {}",
             event["at"],
-            part(&event["event"]),
-            part(&event["detail"])
+            text_of(&event["event"]),
+            text_of(&event["detail"])
         );
         for change in event["changes"].as_array().into_iter().flatten() {
             let side = |name: &str| match change[name].as_str() {
-                Some(text) => replace_control(text),
+                Some(text) => replace_control_chars(text),
                 None => String::from("nothing"),
             };
             let _ = writeln!(
                 text,
                 "  {} was {}, is {}",
-                part(&change["limit"]),
+                text_of(&change["limit"]),
                 side("before"),
                 side("after")
             );
@@ -147,16 +151,16 @@ pub(super) fn render_explanation(response: &Value) -> String {
     text
 }
 
-/// Renders the response for `log export`, as JSON lines. Sums have no minima and maxima.
+/// Renders the response for `log export`, as JSON lines. Lines of sums have no `min` and no `max`.
 pub(super) fn render_lines(response: &Value, is_summed: bool) -> String {
     let mut text = String::new();
     let (from, step) = (&response["from"], &response["step"]);
     let (from, step) = (from.as_u64().unwrap_or(0), step.as_u64().unwrap_or(0));
-    let covered = response["covered"]
+    let covered_seconds = response["covered"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     for series in response["series"].as_array().into_iter().flatten() {
-        for (index, seconds) in covered.iter().enumerate() {
+        for (index, seconds) in covered_seconds.iter().enumerate() {
             // A step without recorded seconds is unknown, not zero.
             if seconds == 0 {
                 continue;

@@ -6,8 +6,8 @@ use super::findings::Findings;
 use crate::policy::LoadedConfig;
 use crate::serve::worker::listen;
 
-/// A warning is due if the process may have fewer connections than this.
-const FEW_CONNECTIONS: usize = 200;
+/// A process that may have fewer connections than this gets a warning.
+const MIN_CONNECTIONS: usize = 200;
 
 /// Finds bounds of this process that are narrower than those of the configuration.
 pub fn check_bounds(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
@@ -18,32 +18,32 @@ pub fn check_bounds(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
         let total = total.to_string();
         let message = format!(
             "{} connections need more file descriptors than this process may have, which are enough for {max_connections}",
-            findings.shown("connections", &total, &total)
+            findings.display_value("connections", &total, &total)
         );
         let help = "raise the limit where the gateway is started (`LimitNOFILE=` of a unit, `ulimit -n`, `--ulimit nofile=`), or lower `total`";
-        findings.warn(("connections", &total), message, help);
-    } else if max_connections < FEW_CONNECTIONS {
+        findings.add_warning(("connections", &total), message, help);
+    } else if max_connections < MIN_CONNECTIONS {
         let message = format!(
             "the file descriptors of this process are enough for {max_connections} connections"
         );
         let help = "raise the limit where the gateway is started (`LimitNOFILE=` of a unit, `ulimit -n`, `--ulimit nofile=`)";
-        findings.warn(("connections", ""), message, help);
+        findings.add_warning(("connections", ""), message, help);
     }
     let process = &loaded.process;
-    let ledger = process
+    let ledger_bytes = process
         .shared
         .as_ref()
         .map_or(0, |shared| shared.ledger_bytes);
-    let counts_memory = (process.store_budget + ledger) as u64;
-    if let Some(process_memory) = cgroup::memory_limit()
-        && counts_memory >= process_memory
+    let count_bytes = (process.store_budget + ledger_bytes) as u64;
+    if let Some(limit_bytes) = cgroup::read_memory_limit()
+        && count_bytes >= limit_bytes
     {
         let message = format!(
             "counts may take {} MiB, and all of this process may take {} MiB: it would be killed",
-            counts_memory >> 20,
-            process_memory >> 20
+            count_bytes >> 20,
+            limit_bytes >> 20
         );
         let help = "write `store: { memory: … }` with about half of it, or raise the limit of the container or the unit";
-        findings.warn(("store", "memory"), message, help);
+        findings.add_warning(("store", "memory"), message, help);
     }
 }

@@ -5,7 +5,7 @@ use super::findings::Findings;
 use crate::base::clock::Clock;
 use crate::policy::{CertificateSource, LoadedConfig};
 
-/// A warning is due if a certificate expires within this number of days.
+/// A certificate that expires within this number of days gets a warning.
 const EXPIRY_WARNING_DAYS: u64 = 14;
 
 /// Finds certificates that are not valid now, or expire soon.
@@ -31,7 +31,7 @@ pub fn check_certificates(findings: &mut Findings<'_>, loaded: &LoadedConfig, cl
             continue;
         };
         let message = format!("the certificate{name} {problem}");
-        findings.warn(("listen", "cert"), message, help);
+        findings.add_warning(("listen", "cert"), message, help);
     }
 }
 

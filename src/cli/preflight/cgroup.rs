@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-/// The memory limit in bytes, of cgroup version 2 or 1; `None` if there is none.
-pub fn memory_limit() -> Option<u64> {
+/// Reads the memory limit of this process in bytes, of cgroup version 2 or 1; `None` if there is no limit.
+pub fn read_memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    find_limit(Path::new("/sys/fs/cgroup"), &groups)
+    find_memory_limit(Path::new("/sys/fs/cgroup"), &groups)
 }
 
 /// Finds the smallest limit of a group and its ancestors. `root` is the folder of all groups, and `groups` the text of
@@ -14,7 +14,7 @@ pub fn memory_limit() -> Option<u64> {
 ///
 /// In a container a path in `groups` may be that of the host, which does not exist there. The limit of its own group is
 /// then at the root, which is an ancestor of every path.
-fn find_limit(root: &Path, groups: &str) -> Option<u64> {
+fn find_memory_limit(root: &Path, groups: &str) -> Option<u64> {
     let mut smallest = None;
     let mut read_limits = |path: &Path, file: &str| {
         for group in path.ancestors().filter(|group| group.starts_with(root)) {
@@ -52,7 +52,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let limit = |groups: &str| find_limit(root.path(), groups);
+        let limit = |groups: &str| find_memory_limit(root.path(), groups);
         assert_eq!(limit("0::/\n"), None);
         write("system.slice/memory.max", "2147483648\n");
         write("system.slice/a.service/memory.max", "max\n");

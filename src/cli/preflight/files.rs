@@ -7,6 +7,7 @@ use crate::policy::settings::LogDestination;
 use crate::policy::{CertificateSource, LoadedConfig};
 use crate::serve::access as access_log;
 
+/// The help about a folder that cannot be written.
 const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
 /// Checks the access log and the folders of the record, of snapshots and of certificates.
@@ -24,7 +25,7 @@ pub fn check_files(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
             let message = format!("cannot write the access log {described}");
             let help =
                 "name a file that can be written, in a folder that exists and can be written";
-            findings.error(("access_log", &file_name(path)), message, help);
+            findings.add_error(("access_log", &file_name(path)), message, help);
         }
     }
     let record = process.record.as_ref();
@@ -34,13 +35,13 @@ pub fn check_files(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     if let Some(snapshots) = &process.snapshots {
         check_folder(findings, "store", "snapshots", &snapshots.folder);
     }
-    let mut folders: Vec<&PathBuf> = Vec::new();
+    let mut checked_folders: Vec<&PathBuf> = Vec::new();
     let listeners = loaded.ruleset.listeners.iter();
     for source in listeners.flat_map(|listener| &listener.certificates) {
         if let CertificateSource::Acme(acme) = source
-            && !folders.contains(&&acme.folder)
+            && !checked_folders.contains(&&acme.folder)
         {
-            folders.push(&acme.folder);
+            checked_folders.push(&acme.folder);
             check_folder(findings, "listen", "certificates", &acme.folder);
         }
     }
@@ -51,14 +52,14 @@ fn check_folder(findings: &mut Findings<'_>, field: &str, content: &str, folder:
     if let Err(error) = check_creatable(folder) {
         let described = describe_path(findings, field, folder, error);
         let message = format!("cannot write to the folder of {content} {described}");
-        findings.error((field, &file_name(folder)), message, FOLDER_HELP);
+        findings.add_error((field, &file_name(folder)), message, FOLDER_HELP);
     }
 }
 
 /// The folder that cannot be written, if there is one, and the reason.
 type WriteError<'p> = (Option<&'p Path>, String);
 
-/// Describes a path and why it cannot be written. If the path was filled in, no folder on the way is named.
+/// Describes a path and why it cannot be written. If the path was filled in for a reference, no folder of it is named.
 fn describe_path(
     findings: &Findings<'_>,
     field: &str,
@@ -66,7 +67,7 @@ fn describe_path(
     (folder, cause): WriteError<'_>,
 ) -> String {
     let written = path.display().to_string();
-    let shown = findings.shown(field, &written, &file_name(path));
+    let shown = findings.display_value(field, &written, &file_name(path));
     match folder {
         Some(folder) if shown == written && folder != path => {
             format!("`{shown}`: `{}`: {cause}", folder.display())

@@ -1,5 +1,5 @@
-//! Collects findings about this machine, and finds the line of the gateway file that each is about. Filled-in
-//! values are not shown, because they may be secrets.
+//! Collects findings about this machine, and locates the line of the gateway file that each one is about. Values that
+//! were filled in for references are not shown, because they may be secrets.
 
 use std::sync::Arc;
 
@@ -8,21 +8,25 @@ use crate::policy::{FilledValue, LoadedConfig, Severity};
 
 /// The findings so far, and the gateway file that they are about.
 pub struct Findings<'l> {
-    file: Arc<str>,
+    /// The path of the gateway file.
+    path: Arc<str>,
+    /// The text of the gateway file, before references are filled in.
     text: &'l str,
-    filled: &'l [FilledValue],
+    /// The references that were filled in.
+    filled_values: &'l [FilledValue],
+    /// The findings so far.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// The location of a finding in a line of the gateway file.
+/// Where a finding is in the gateway file: a part of one line.
 struct LineLocation<'l> {
     line: &'l str,
     /// The number of the line, from 1.
     number: u32,
-    /// The number of characters before the location.
-    before: usize,
-    /// The length of the location in characters.
-    width: usize,
+    /// The number of characters before the part.
+    chars_before: usize,
+    /// The length of the part in characters.
+    char_count: usize,
 }
 
 /// Locates the word of a line that contains `value`.
@@ -39,24 +43,25 @@ fn locate_value<'l>(line: &'l str, number: u32, value: &str) -> Option<LineLocat
     Some(LineLocation {
         line,
         number,
-        before: line[..start].chars().count(),
-        width: line[start..end].chars().count(),
+        chars_before: line[..start].chars().count(),
+        char_count: line[start..end].chars().count(),
     })
 }
 
 impl<'l> Findings<'l> {
-    pub fn new(loaded: &'l LoadedConfig, config: &str) -> Findings<'l> {
+    /// Makes an empty list. `config_path` is the path of the gateway file.
+    pub fn new(loaded: &'l LoadedConfig, config_path: &str) -> Findings<'l> {
         let mut files = loaded.ruleset.files.iter();
-        let text = files.find(|(path, _)| path == config);
+        let text = files.find(|(path, _)| path == config_path);
         Findings {
-            file: config.into(),
+            path: config_path.into(),
             text: text.map_or("", |(_, text)| text),
-            filled: &loaded.filled,
+            filled_values: &loaded.filled,
             diagnostics: Vec::new(),
         }
     }
 
-    /// Adds a finding about `value` of the field `field` of the gateway file, or about its default.
+    /// Adds a finding about the value of a field of the gateway file, or about the default of that field.
     fn add(
         &mut self,
         severity: Severity,
@@ -64,34 +69,38 @@ impl<'l> Findings<'l> {
         message: String,
         help: &str,
     ) {
-        let lines = self.lines(field);
+        let lines = self.field_lines(field);
         let field_location = lines.first().map(|(line, number)| LineLocation {
             line,
             number: *number,
-            before: 0,
-            width: field.chars().count(),
+            chars_before: 0,
+            char_count: field.chars().count(),
         });
         let location = lines
             .into_iter()
             .find_map(|(line, number)| locate_value(line, number, value))
             .or(field_location);
         let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let column = to_u32(location.as_ref().map_or(0, |location| location.before));
+        let column = to_u32(
+            location
+                .as_ref()
+                .map_or(0, |location| location.chars_before),
+        );
         let column = column.saturating_add(1);
         self.diagnostics.push(Diagnostic {
             severity,
-            file: self.file.clone(),
+            file: self.path.clone(),
             line: location.as_ref().map_or(1, |location| location.number),
             column,
             message,
             help: Some(help.to_owned()),
             excerpt: location
-                .map(|location| Excerpt::cut(location.line, column, to_u32(location.width))),
+                .map(|location| Excerpt::cut(location.line, column, to_u32(location.char_count))),
         });
     }
 
-    /// The lines of a field of the gateway file, with line numbers from 1.
-    fn lines(&self, field: &str) -> Vec<(&'l str, u32)> {
+    /// Returns the lines of a field of the gateway file, with line numbers from 1.
+    fn field_lines(&self, field: &str) -> Vec<(&'l str, u32)> {
         let lines = self.text.lines().zip(1..);
         let begins_field = |line: &str| {
             let after_name = line.trim_start_matches(['"', '\'']).strip_prefix(field);
@@ -108,13 +117,13 @@ impl<'l> Findings<'l> {
     ///
     /// A filled-in value may be a secret, so its reference in the file is shown instead. A value of which the file
     /// contains `part` was not filled in.
-    pub fn shown(&self, field: &str, value: &str, part: &str) -> String {
-        let lines = self.lines(field);
+    pub fn display_value(&self, field: &str, value: &str, part: &str) -> String {
+        let lines = self.field_lines(field);
         let is_in_file = |text: &str| lines.iter().any(|(line, _)| line.contains(text));
         let is_in_field =
             |line| lines.is_empty() || lines.iter().any(|(_, number)| *number == line);
         let filled_values = || {
-            self.filled
+            self.filled_values
                 .iter()
                 .filter(|filled| is_in_field(filled.line()))
         };
@@ -128,11 +137,13 @@ impl<'l> Findings<'l> {
         }
     }
 
-    pub fn error(&mut self, place: (&str, &str), message: String, help: &str) {
-        self.add(Severity::Error, place, message, help);
+    /// Adds an error about a field and its value.
+    pub fn add_error(&mut self, subject: (&str, &str), message: String, help: &str) {
+        self.add(Severity::Error, subject, message, help);
     }
 
-    pub fn warn(&mut self, place: (&str, &str), message: String, help: &str) {
-        self.add(Severity::Warning, place, message, help);
+    /// Adds a warning about a field and its value.
+    pub fn add_warning(&mut self, subject: (&str, &str), message: String, help: &str) {
+        self.add(Severity::Warning, subject, message, help);
     }
 }

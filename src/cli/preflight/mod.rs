@@ -1,5 +1,5 @@
 //! Checks whether this machine can run a configuration: its files, folders, addresses, names, descriptors and memory.
-//! The checks leave nothing behind.
+//! `check.rs` runs all checks, and `run.rs` those of bounds. The checks leave nothing behind.
 
 mod bounds;
 mod certificates;
@@ -22,13 +22,13 @@ pub enum NetworkChecks {
     Offline,
 }
 
-/// Finds everything on this machine that prevents or impairs a run. `config` is the path of the gateway file.
+/// Finds everything on this machine that prevents or impairs a run. `config_path` is the path of the gateway file.
 pub fn check(
     loaded: &LoadedConfig,
-    config: &str,
+    config_path: &str,
     network_checks: NetworkChecks,
 ) -> Vec<Diagnostic> {
-    let mut findings = Findings::new(loaded, config);
+    let mut findings = Findings::new(loaded, config_path);
     files::check_files(&mut findings, loaded);
     network::check_addresses(&mut findings, loaded);
     certificates::check_certificates(&mut findings, loaded, &Clock::system());
@@ -40,8 +40,8 @@ pub fn check(
 }
 
 /// Finds bounds of this process that are narrower than those of the configuration.
-pub fn check_bounds(loaded: &LoadedConfig, config: &str) -> Vec<Diagnostic> {
-    let mut findings = Findings::new(loaded, config);
+pub fn check_bounds(loaded: &LoadedConfig, config_path: &str) -> Vec<Diagnostic> {
+    let mut findings = Findings::new(loaded, config_path);
     bounds::check_bounds(&mut findings, loaded);
     findings.diagnostics
 }

@@ -20,8 +20,8 @@ use crate::serve::worker::listen;
 use crate::store::{redis, shared};
 use crate::upstream::Location;
 
-/// Maximum time for all names and servers together.
-const REACH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for the checks of all names and servers together.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time to connect to one address of a server of the store.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,8 +30,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_TARGETS: usize = 256;
 
 /// Maximum number of names and servers that are checked at a time, each on a thread.
-const MAX_THREADS: usize = 32;
+const MAX_CHECK_THREADS: usize = 32;
 
+/// The help about a folder in which a Unix socket cannot be created.
 const SOCKET_FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user; nothing is needed where systemd passes the socket";
 
 /// Checks that this user may bind the addresses in the gateway file.
@@ -47,23 +48,24 @@ pub fn check_addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let internal = [process.admin, process.probes].into_iter().flatten();
     let internal = internal.map(|address| ("admin", address.into()));
     for (field, address) in listeners.chain(internal) {
-        let probed = listen::check_unused(&address);
+        let bind_check = listen::check_unused(&address);
         let folder = match &address {
-            Address::Unix(path) if probed.is_ok() => path.parent(),
+            Address::Unix(path) if bind_check.is_ok() => path.parent(),
             _ => None,
         };
         if let Some(Err((_, cause))) = folder.map(files::check_writable) {
             let written = address.to_string();
-            let shown = findings.shown(field, &written, &written);
+            let shown = findings.display_value(field, &written, &written);
             let message = format!("cannot listen on {shown}: {cause}");
-            findings.warn((field, &written), message, SOCKET_FOLDER_HELP);
+            findings.add_warning((field, &written), message, SOCKET_FOLDER_HELP);
         }
-        if let Err(error) = probed {
+        if let Err(error) = bind_check {
             add_bind_finding(findings, field, &address, &error);
         }
     }
 }
 
+/// Adds a finding about an address that cannot be bound.
 fn add_bind_finding(
     findings: &mut Findings<'_>,
     field: &str,
@@ -73,12 +75,12 @@ fn add_bind_finding(
     let written = address.to_string();
     let message = format!(
         "cannot listen on {}: {error}",
-        findings.shown(field, &written, &written)
+        findings.display_value(field, &written, &written)
     );
     let help = match error.kind() {
         ErrorKind::AlreadyExists => {
             let help = "remove it, or choose another path";
-            return findings.error((field, &written), message, help);
+            return findings.add_error((field, &written), message, help);
         }
         ErrorKind::AddrInUse => {
             "this is expected while the gateway itself runs; otherwise stop the other process, or choose another address"
@@ -94,48 +96,48 @@ fn add_bind_finding(
         }
         _ => "choose another address",
     };
-    findings.warn((field, &written), message, help);
+    findings.add_warning((field, &written), message, help);
 }
 
 /// A target that is checked over the network. Servers come first, because there are few of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum NetworkTarget {
     /// A server of the store, by host and port, which must accept a connection.
-    StoreServer(String, u16),
-    /// A host name, with its field of the gateway file, which must have an address.
-    HostName(&'static str, String),
+    StoreServer { host: String, port: u16 },
+    /// A host name in a field of the gateway file. The name must have an address.
+    HostName { field: &'static str, host: String },
 }
 
-/// Checks that names have addresses, and that servers of the store accept connections. Ends after [`REACH_TIMEOUT`].
+/// Checks that names have addresses, and that servers of the store accept connections. Ends after [`CHECK_TIMEOUT`].
 pub fn check_reachable(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let mut targets = network_targets(loaded);
     if let Some(skipped @ 1..) = targets.len().checked_sub(MAX_TARGETS) {
         let message =
             format!("{skipped} names and servers are not tried, beyond the first {MAX_TARGETS}");
-        findings.warn(("upstreams", ""), message, "look them up yourself");
+        findings.add_warning(("upstreams", ""), message, "look them up yourself");
     }
     targets.truncate(MAX_TARGETS);
     let results = run_in_parallel(targets.clone(), check_target);
-    let timed_out = || Some(format!("no answer within {} s", REACH_TIMEOUT.as_secs()));
+    let timed_out = || Some(format!("no answer within {} s", CHECK_TIMEOUT.as_secs()));
     for (target, result) in targets.into_iter().zip(results) {
         let Some(error) = result.unwrap_or_else(timed_out) else {
             continue;
         };
-        let (place, message, help) = match &target {
-            NetworkTarget::HostName(field, host) => {
-                let shown = findings.shown(field, host, host);
+        let (subject, message, help) = match &target {
+            NetworkTarget::HostName { field, host } => {
+                let shown = findings.display_value(field, host, host);
                 let message = format!("the name `{shown}` cannot be looked up: {error}");
                 let help = "correct it, or check the resolver of this machine; `--offline` looks up nothing";
                 ((*field, host.as_str()), message, help)
             }
-            NetworkTarget::StoreServer(host, port) => {
-                let shown = findings.shown("store", &format!("{host}:{port}"), host);
+            NetworkTarget::StoreServer { host, port } => {
+                let shown = findings.display_value("store", &format!("{host}:{port}"), host);
                 let message = format!("the store at {shown} cannot be reached: {error}");
                 let help = "start it, or correct the address; without it the gateway goes on by `on_store_error`; `--offline` does not ask it";
                 (("store", host.as_str()), message, help)
             }
         };
-        findings.warn(place, message, help);
+        findings.add_warning(subject, message, help);
     }
 }
 
@@ -158,20 +160,20 @@ fn network_targets(loaded: &LoadedConfig) -> Vec<NetworkTarget> {
     if let Some(shared) = &loaded.process.shared {
         for (host, port) in store_servers(&shared.backend) {
             hosts.push(("store", host.clone()));
-            targets.insert(NetworkTarget::StoreServer(host, port));
+            targets.insert(NetworkTarget::StoreServer { host, port });
         }
     }
     let names = hosts
         .into_iter()
         .filter(|(_, host)| host.parse::<IpAddr>().is_err());
-    targets.extend(names.map(|(field, host)| NetworkTarget::HostName(field, host)));
+    targets.extend(names.map(|(field, host)| NetworkTarget::HostName { field, host }));
     targets.into_iter().collect()
 }
 
 /// Checks one target, and returns the error if it cannot be reached.
 fn check_target(target: NetworkTarget) -> Option<String> {
     match target {
-        NetworkTarget::HostName(_, host) => {
+        NetworkTarget::HostName { host, .. } => {
             let addresses = (host.as_str(), 0).to_socket_addrs();
             match addresses.map(|mut all| all.next()) {
                 Ok(Some(_)) => None,
@@ -179,7 +181,7 @@ fn check_target(target: NetworkTarget) -> Option<String> {
                 Err(error) => Some(error.to_string()),
             }
         }
-        NetworkTarget::StoreServer(host, port) => {
+        NetworkTarget::StoreServer { host, port } => {
             // A name without an address has a finding of its own.
             let addresses = (host.as_str(), port).to_socket_addrs().ok()?;
             let mut last_error = None;
@@ -194,13 +196,13 @@ fn check_target(target: NetworkTarget) -> Option<String> {
     }
 }
 
-/// Runs `run` with all inputs in parallel. The result is `None` for inputs that are not done after [`REACH_TIMEOUT`].
+/// Runs `run` with all inputs in parallel. The result is `None` for inputs that are not done after [`CHECK_TIMEOUT`].
 fn run_in_parallel<T: Send + 'static, R: Send + 'static>(
     inputs: Vec<T>,
     run: fn(T) -> R,
 ) -> Vec<Option<R>> {
     let mut results: Vec<Option<R>> = inputs.iter().map(|_| None).collect();
-    let thread_count = inputs.len().min(MAX_THREADS);
+    let thread_count = inputs.len().min(MAX_CHECK_THREADS);
     let pending = Arc::new(Mutex::new(inputs.into_iter().enumerate()));
     let (sender, finished) = channel();
     // A lookup by the resolver of the system cannot be stopped; its thread ends with the process.
@@ -217,8 +219,8 @@ fn run_in_parallel<T: Send + 'static, R: Send + 'static>(
     }
     drop(sender);
     let clock = Clock::system();
-    let end = clock.now().after(REACH_TIMEOUT.into());
-    while let Ok((index, result)) = finished.recv_timeout(end.since(clock.now()).into()) {
+    let deadline = clock.now().after(CHECK_TIMEOUT.into());
+    while let Ok((index, result)) = finished.recv_timeout(deadline.since(clock.now()).into()) {
         results[index] = Some(result);
     }
     results

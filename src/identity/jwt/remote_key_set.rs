@@ -1,4 +1,4 @@
-//! A key set at a URL. This file says where the set is and who needs it; `app/key_sets.rs` fetches it.
+//! A key set at a URL. This file says where the set is and who needs it; `app/key_set_fetcher.rs` fetches it.
 
 use std::sync::Arc;
 

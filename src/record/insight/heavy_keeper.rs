@@ -1,4 +1,5 @@
-//! HeavyKeeper: finds the keys that are counted most often among more keys than memory can hold.
+//! HeavyKeeper: finds the keys that are counted most often, among more keys than memory can hold. `top_keys.rs` uses
+//! it.
 //!
 //! Source: Yang et al., "HeavyKeeper: An Accurate Algorithm for Finding Top-k Elephant Flows", IEEE/ACM Transactions on
 //! Networking 27, 2019. A cell belongs to one key at a time. Another key that meets the cell decays its count, with a
@@ -12,23 +13,25 @@ use std::sync::LazyLock;
 use crate::base::random::{GOLDEN, Xorshift64};
 
 /// Rows of cells. A key has one cell in each.
-pub const ROWS: usize = 2;
-/// The chance that a cell decays is this, to the power of its count. The paper writes it as 1/b, with b = 1.08.
-const DECAY: f64 = 0.925;
+pub const ROW_COUNT: usize = 2;
+/// A cell decays with a chance of this number to the power of its count. The paper has 1/b, with b = 1.08.
+const DECAY_BASE: f64 = 0.925;
 /// Cells with this count or more never decay: their chance is below one in ten million.
 const MIN_STABLE_COUNT: usize = 208;
-/// Slots that remember where a candidate was found last.
-const HINTS: usize = 64;
+/// The number of slots that remember where a candidate was found last.
+const HINT_COUNT: usize = 64;
 
 /// The chance, out of 2^32, that a cell with this count decays.
 static DECAY_CHANCES: LazyLock<[u32; MIN_STABLE_COUNT]> = LazyLock::new(|| {
-    std::array::from_fn(|count| (DECAY.powi(count as i32) * f64::from(u32::MAX)) as u32)
+    std::array::from_fn(|count| (DECAY_BASE.powi(count as i32) * f64::from(u32::MAX)) as u32)
 });
 
+/// A count that belongs to one key at a time.
 #[derive(Clone, Copy, Default)]
 struct SketchCell {
-    /// Of the key to which the cell belongs.
+    /// The fingerprint of the key to which the cell belongs.
     fingerprint: u32,
+    /// How often the key was counted, less what was decayed; 0 for a free cell.
     count: u32,
 }
 
@@ -43,28 +46,30 @@ pub struct Candidate<N> {
     pub name: N,
 }
 
-/// A sketch of counts, and the most frequent keys of it.
+/// A sketch of the counts of all keys, and the most frequent keys in it.
 pub struct HeavyKeeper<N> {
+    /// All rows, one after another.
     cells: Box<[SketchCell]>,
+    /// The keys that may be the most frequent ones, in no order.
     candidates: Vec<Candidate<N>>,
     max_candidates: usize,
-    /// The indices at which candidates were found last, by some bits of their hashes.
-    hints: [u16; HINTS],
+    /// The indexes at which candidates were found last, by some bits of their hashes.
+    hints: [u16; HINT_COUNT],
     /// The least count of a candidate; 0 while there is room for another candidate.
-    floor: u64,
+    least_count: u64,
     random: Xorshift64,
 }
 
 impl<N> HeavyKeeper<N> {
-    /// Makes an empty sketch. `width` is the number of cells in a row, a power of two; `seed` is that of its random
-    /// choices.
-    pub fn new(width: usize, max_candidates: usize, seed: u64) -> HeavyKeeper<N> {
+    /// Makes an empty sketch. `row_cells` is the number of cells in a row, a power of two. `seed` is the seed of the
+    /// random choices.
+    pub fn new(row_cells: usize, max_candidates: usize, seed: u64) -> HeavyKeeper<N> {
         HeavyKeeper {
-            cells: vec![SketchCell::default(); width * ROWS].into(),
+            cells: vec![SketchCell::default(); row_cells * ROW_COUNT].into(),
             candidates: Vec::with_capacity(max_candidates),
             max_candidates,
-            hints: [0; HINTS],
-            floor: 0,
+            hints: [0; HINT_COUNT],
+            least_count: 0,
             random: Xorshift64::new(seed),
         }
     }
@@ -74,7 +79,7 @@ impl<N> HeavyKeeper<N> {
     pub fn count(&mut self, hash: u64, times: u32, name: impl FnOnce() -> N) {
         let mut estimate = 0;
         let fingerprint = fingerprint(hash);
-        for index in self.cell_indices(hash) {
+        for index in self.cell_indexes(hash) {
             let mut cell = self.cells[index];
             let mut remaining = times;
             while cell.fingerprint != fingerprint && cell.count > 0 && remaining > 0 {
@@ -96,19 +101,19 @@ impl<N> HeavyKeeper<N> {
             self.cells[index] = cell;
         }
         let estimate = u64::from(estimate);
-        if estimate > self.floor {
+        if estimate > self.least_count {
             self.update_candidate(hash, estimate, name);
         }
     }
 
-    /// Raises the count of a candidate, or adds a new one in place of that with the least count.
+    /// Raises the count of a candidate, or adds a new candidate in place of the one with the least count.
     fn update_candidate(&mut self, hash: u64, count: u64, name: impl FnOnce() -> N) {
         if let Some(index) = self.candidate_index(hash) {
             let candidate = &mut self.candidates[index];
             let previous_count = candidate.count;
             candidate.count = previous_count.max(count);
-            if previous_count == self.floor {
-                self.update_floor();
+            if previous_count == self.least_count {
+                self.update_least_count();
             }
             return;
         }
@@ -121,18 +126,18 @@ impl<N> HeavyKeeper<N> {
             self.candidates.push(candidate);
         } else {
             let counts = self.candidates.iter().enumerate();
-            let least = counts.min_by_key(|(_, candidate)| candidate.count);
-            let index = least.map_or(0, |(index, _)| index);
+            let least_frequent = counts.min_by_key(|(_, candidate)| candidate.count);
+            let index = least_frequent.map_or(0, |(index, _)| index);
             self.candidates[index] = candidate;
         }
-        self.update_floor();
+        self.update_least_count();
     }
 
-    /// Finds the candidate with a hash. A frequent key is usually found by its hint, and others by searching the few
-    /// candidates.
+    /// Finds the candidate with a hash. A frequent key is usually found by its hint, and other keys by a search of the
+    /// few candidates.
     #[inline]
     fn candidate_index(&mut self, hash: u64) -> Option<usize> {
-        let hint = &mut self.hints[(hash >> 40) as usize % HINTS];
+        let hint = &mut self.hints[(hash >> 40) as usize % HINT_COUNT];
         let has_hash = |candidate: &Candidate<N>| candidate.hash == hash;
         let hinted = usize::from(*hint);
         if self.candidates.get(hinted).is_some_and(has_hash) {
@@ -143,10 +148,10 @@ impl<N> HeavyKeeper<N> {
         Some(index)
     }
 
-    fn update_floor(&mut self) {
+    fn update_least_count(&mut self) {
         let counts = self.candidates.iter().map(|candidate| candidate.count);
         let is_full = self.candidates.len() == self.max_candidates;
-        self.floor = counts.min().filter(|_| is_full).unwrap_or(0);
+        self.least_count = counts.min().filter(|_| is_full).unwrap_or(0);
     }
 
     /// The keys that may be the most frequent ones, in no order.
@@ -158,17 +163,19 @@ impl<N> HeavyKeeper<N> {
     pub fn clear(&mut self) {
         self.cells.fill(SketchCell::default());
         self.candidates.clear();
-        self.floor = 0;
+        self.least_count = 0;
     }
 
-    /// The indices of a key's cells, one in each row.
-    fn cell_indices(&self, hash: u64) -> [usize; ROWS] {
-        let width = self.cells.len() / ROWS;
-        let row = |bits: u64| bits as usize & (width - 1);
-        [row(hash), width + row(hash >> 20)]
+    /// Returns the indexes of a key's cells, one in each row.
+    fn cell_indexes(&self, hash: u64) -> [usize; ROW_COUNT] {
+        let row_cells = self.cells.len() / ROW_COUNT;
+        let index_in_row = |bits: u64| bits as usize & (row_cells - 1);
+        // Each row uses other bits of the hash, so that keys seldom share both cells.
+        [index_in_row(hash), row_cells + index_in_row(hash >> 20)]
     }
 }
 
+/// Returns bits of the hash that are mixed from all of it, so that they do not follow from the indexes of the cells.
 fn fingerprint(hash: u64) -> u32 {
     (hash.wrapping_mul(GOLDEN) >> 32) as u32
 }

@@ -1,38 +1,40 @@
-//! The lists and examples to which all workers add, minute by minute. The recording thread collects them.
+//! The lists and examples to which all workers add, minute by minute. The thread that records seconds collects them.
 
-use super::list::KeyLists;
-use super::plans::KeyPlans;
-use super::sample::RequestSample;
-use super::top::TopKeys;
+use super::key_list::KeyLists;
+use super::key_plans::KeyPlans;
+use super::request_sample::RequestSample;
+use super::top_keys::TopKeys;
 use parking_lot::Mutex;
 
-/// The most examples that wait to be collected. Further ones are dropped.
+/// The most examples that wait to be collected. Further examples are dropped.
 const MAX_PENDING_SAMPLES: usize = 1_024;
 
 /// The counts and examples of all workers since the last collection.
 #[derive(Debug, Default)]
-pub struct Insight {
+pub struct LiveInsight {
     /// The keys of all decisions of limits, refusals among them.
     pub decided: TopKeys,
     /// The keys that limits refused.
     pub refused: TopKeys,
     /// The plans by which keys were counted.
     pub plans: KeyPlans,
+    /// The current minute. Its lock is held while lists are taken, so that a minute ends for both lists at once.
     minute: Mutex<Minute>,
+    /// The examples that wait to be collected.
     samples: Mutex<Vec<RequestSample>>,
 }
 
-/// A minute of lists.
+/// A minute for which lists are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Minute {
-    /// Its first second.
-    pub at: u64,
+    /// The first second of the minute, since 1970.
+    pub start: u64,
     /// Names the secret under which keys are hashed; lists with different seeds cannot be merged exactly.
     pub seed: u64,
 }
 
-impl Insight {
-    /// Adds an example; drops it where too many wait.
+impl LiveInsight {
+    /// Adds an example, or drops it if too many wait.
     pub fn add_sample(&self, sample: RequestSample) {
         let mut samples = self.samples.lock();
         if samples.len() < MAX_PENDING_SAMPLES {
@@ -49,12 +51,12 @@ impl Insight {
             decided: self.decided.take_list(ended.seed),
             refused: self.refused.take_list(ended.seed),
         };
-        store(ended.at, lists);
+        store(ended.start, lists);
     }
 
     /// Returns the first second of the current minute, its lists, and the result of `read`, which reads stored minutes.
     ///
-    /// The two are consistent: each minute is in exactly one of them.
+    /// Each minute is in exactly one of them: in the current lists or in the stored ones.
     pub fn with_current<T, E>(
         &self,
         read: impl Fn() -> Result<T, E>,
@@ -74,10 +76,10 @@ impl Insight {
             (minute, lists) = current();
             stored = read()?;
         }
-        Ok((minute.at, lists, stored))
+        Ok((minute.start, lists, stored))
     }
 
-    /// Takes the examples since the last call, in the order of time.
+    /// Takes the examples that were added since the last call, in the order of time.
     pub fn take_samples(&self) -> Vec<RequestSample> {
         let mut samples = std::mem::take(&mut *self.samples.lock());
         samples.sort_by(|a, b| a.at.total_cmp(&b.at));

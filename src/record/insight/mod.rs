@@ -7,27 +7,29 @@
 //! Bounds: those of two [`TopKeys`], of [`KeyPlans`], of one [`RecentCounts`] for each worker, and 1,024 examples that
 //! wait to be collected.
 
-pub mod distinct;
-mod event;
+pub mod distinct_count;
+mod gateway_event;
 pub mod heavy_keeper;
-mod key;
-mod list;
+mod key_list;
+pub mod key_plans;
+mod limit_key;
+mod list_sum;
 mod live;
-pub mod plans;
-pub mod recent;
-mod sample;
-mod sum;
-pub mod top;
+pub mod recent_counts;
+mod request_sample;
+pub mod top_keys;
 
-pub use event::{Change, GatewayEvent};
-pub use key::LimitKey;
-pub use list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
-pub use live::{Insight, Minute};
-pub use plans::KeyPlans;
-pub use recent::{CountSink, RecentCounts};
-pub use sample::{Decision, MAX_SAMPLE_PATH, RequestSample, SampleClass, Sampler};
-pub use sum::ListSums;
-pub use top::TopKeys;
+pub use gateway_event::{GatewayEvent, LimitChange};
+pub use key_list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
+pub use key_plans::KeyPlans;
+pub use limit_key::LimitKey;
+pub use list_sum::ListSums;
+pub use live::{LiveInsight, Minute};
+pub use recent_counts::{CountSink, RecentCounts};
+pub use request_sample::{
+    LimitDecision, MAX_SAMPLE_PATH_BYTES, RequestSample, SampleClass, Sampler,
+};
+pub use top_keys::TopKeys;
 
 #[cfg(test)]
 mod tests;

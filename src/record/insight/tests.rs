@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 use super::heavy_keeper::HeavyKeeper;
-use super::sum::ListSum;
+use super::list_sum::ListSum;
 use super::*;
 
 /// Marsaglia's xorshift64*, for tests.
@@ -85,7 +85,7 @@ fn check(spray: u64, seed: u64) {
     println!("{spray} % spray, seed {seed}: {found} of 20 within 5 %");
     assert!(found >= 19, "{spray} %: {found} of 20");
     assert_eq!(list.total, EVENTS);
-    let (distinct, true_distinct) = (list.distinct(), truth.len() as u64);
+    let (distinct, true_distinct) = (list.distinct_count(), truth.len() as u64);
     let off = distinct.abs_diff(true_distinct) as f64 / true_distinct as f64;
     assert!(off < 0.1, "{distinct} of {true_distinct} keys");
     assert_eq!(top.list(0), KeyList::default());
@@ -103,9 +103,9 @@ fn those_that_come_most_often_are_found_among_keys_that_come_once() {
 #[test]
 fn it_takes_at_most_128_kib() {
     // The two texts of a name are some 100 bytes in all.
-    let names = top::CANDIDATES * (16 + 24 * 2 + 100 + 16);
-    let cells = heavy_keeper::ROWS * top::WIDTH * 8;
-    let all = top::STRIPES * (cells + top::STRIPE_REGISTERS + names);
+    let names = top_keys::STRIPE_CANDIDATES * (16 + 24 * 2 + 100 + 16);
+    let cells = heavy_keeper::ROW_COUNT * top_keys::ROW_CELLS * 8;
+    let all = top_keys::STRIPE_COUNT * (cells + top_keys::STRIPE_REGISTERS + names);
     println!("{all} bytes");
     assert!(all <= 128 << 10, "{all}");
 }
@@ -113,7 +113,7 @@ fn it_takes_at_most_128_kib() {
 #[test]
 fn lists_add_up() {
     let list = |counts: &[(u64, u64)]| {
-        let insight = Insight::default();
+        let insight = LiveInsight::default();
         for (number, count) in counts {
             for _ in 0..*count {
                 insight.decided.count(hash(*number), 1, || key(*number));
@@ -133,13 +133,13 @@ fn lists_add_up() {
         .map(|listed| (&*listed.key.key, listed.count))
         .collect();
     assert_eq!(counts, [("ip=2", 7), ("ip=1", 5), ("ip=3", 1)]);
-    assert_eq!((one.total, one.distinct()), (13, 3));
+    assert_eq!((one.total, one.distinct_count()), (13, 3));
     let many: Vec<_> = (0..500).map(|number| (number, 1)).collect();
     let other: Vec<_> = (400..900).map(|number| (number, 1)).collect();
     assert_eq!(list(&many).keys.len(), MAX_LISTED_KEYS);
     let spray = sum(&[list(&many), list(&other)]);
     assert_eq!(spray.keys.len(), MAX_LISTED_KEYS);
-    let distinct = spray.distinct();
+    let distinct = spray.distinct_count();
     assert!((830..970).contains(&distinct), "{distinct}");
     let text = serde_json::to_string(&spray).unwrap();
     assert_eq!(serde_json::from_str::<KeyList>(&text).unwrap(), spray);
@@ -152,14 +152,16 @@ fn lists_add_up() {
 fn samples_are_few_and_of_every_class() {
     let sampler = Sampler::default();
     let at = |millis: u64| crate::base::clock::Nanos(millis * 1_000_000);
+    let class = |rule_index| SampleClass {
+        kind_number: 1,
+        rule_index: Some(rule_index),
+    };
     let takes = |class, millis| sampler.choose(class, at(millis));
-    let taken = (0..100).filter(|_| takes((1, Some(3)), 5_000)).count();
+    let taken = (0..100).filter(|_| takes(class(3), 5_000)).count();
     assert_eq!(taken, 2);
-    assert!(takes((1, Some(4)), 5_500));
-    assert!(takes((1, Some(3)), 6_000));
-    let many = (0..100)
-        .filter(|limit| takes((1, Some(*limit)), 7_000))
-        .count();
+    assert!(takes(class(4), 5_500));
+    assert!(takes(class(3), 6_000));
+    let many = (0..100).filter(|limit| takes(class(*limit), 7_000)).count();
     assert_eq!(many, 24);
     assert!(!sampler.has_room(at(7_999)) && sampler.has_room(at(8_000)));
 }
@@ -204,11 +206,11 @@ fn keys_under_another_secret_are_not_counted_twice() {
     all.add(&list(0));
     let mut both = ListSum::default();
     let once = all.into_list(MAX_LISTED_KEYS);
-    assert!(!once.at_least && once.distinct().abs_diff(500) < 50);
+    assert!(!once.is_lower_bound && once.distinct_count().abs_diff(500) < 50);
     both.add(&once);
     both.add(&list(1));
     let both = both.into_list(MAX_LISTED_KEYS);
-    assert!(both.at_least && both.distinct().abs_diff(500) < 50);
+    assert!(both.is_lower_bound && both.distinct_count().abs_diff(500) < 50);
     assert_eq!(both.total, 1_500);
     // Of few all are known by name.
     let few = |seed: u64| {
@@ -230,18 +232,18 @@ fn keys_under_another_secret_are_not_counted_twice() {
     .for_each(|list| all.add(list));
     let all = all.into_list(MAX_LISTED_KEYS);
     assert!(
-        !all.at_least && all.distinct().abs_diff(80) < 5,
+        !all.is_lower_bound && all.distinct_count().abs_diff(80) < 5,
         "{}",
-        all.distinct()
+        all.distinct_count()
     );
 }
 
 #[test]
 fn a_minute_is_among_those_that_go_on_or_among_those_that_are_over() {
-    let insight = Insight::default();
+    let insight = LiveInsight::default();
     insight.decided.count(hash(1), 1, || key(1));
     let kept = Mutex::new(Vec::new());
-    let next = Minute { at: 60, seed: 0 };
+    let next = Minute { start: 60, seed: 0 };
     let ends = std::cell::Cell::new(true);
     let read = || -> Result<_, ()> {
         let read = kept.lock().clone();

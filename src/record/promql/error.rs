@@ -31,16 +31,19 @@ impl Error {
         Error::Invalid(format!("{line}:{column}: parse error: {why}"))
     }
 
+    /// Makes an error of the evaluation.
     pub(super) fn execution(why: impl Into<String>) -> Error {
         Error::Execution(why.into())
     }
 
+    /// Makes the error of a result with more than [`MAX_POINTS`].
     pub(super) fn too_many_points() -> Error {
         Error::execution(format!(
             "the answer has more than {MAX_POINTS} points: ask for fewer series or a longer step"
         ))
     }
 
+    /// Makes the error of a result with more than [`MAX_LABEL_BYTES`].
     pub(super) fn too_many_labels() -> Error {
         Error::execution(format!(
             "the labels of the answer have more than {MAX_LABEL_BYTES} bytes: ask for fewer series, or write shorter labels"

@@ -1,7 +1,7 @@
-//! The table of functions: their names, the types of their arguments and results, and the code of the simple ones. The
-//! evaluator implements the others.
+//! The table of functions: their names, the types of their arguments and results, and how each is computed. The
+//! evaluator implements those that need more than the samples or the numbers of one series.
 
-use super::types::Type;
+use super::value_type::ValueType;
 use super::window::{self, RangeWindow};
 
 /// A function of PromQL.
@@ -9,20 +9,20 @@ use super::window::{self, RangeWindow};
 pub struct Function {
     /// The name in queries.
     pub name: &'static str,
-    /// The types of its arguments.
-    pub arguments: &'static [Type],
+    /// The types of the arguments.
+    pub arguments: &'static [ValueType],
     /// How many of the last arguments are optional.
-    pub optional: usize,
-    /// The type of its result.
-    pub returns: Type,
-    /// How it is computed.
-    pub behavior: Behavior,
+    pub optional_count: usize,
+    /// The type of the result.
+    pub result_type: ValueType,
+    /// How the result is computed.
+    pub behavior: FunctionBehavior,
 }
 
-/// How a function is computed.
+/// How the result of a function is computed.
 #[derive(Debug)]
-pub enum Behavior {
-    /// From the samples of a range; no result where they are too few.
+pub enum FunctionBehavior {
+    /// From the samples of a range; `None` if they are too few.
     Window(fn(&RangeWindow) -> Option<f64>),
     /// From each number of a vector.
     Each(fn(f64) -> f64),
@@ -63,55 +63,59 @@ pub enum SpecialFunction {
     Vector,
 }
 
+/// A function of the samples of a range.
 const fn window_function(
     name: &'static str,
     function: fn(&RangeWindow) -> Option<f64>,
 ) -> Function {
     Function {
         name,
-        arguments: &[Type::Matrix],
-        optional: 0,
-        returns: Type::Vector,
-        behavior: Behavior::Window(function),
+        arguments: &[ValueType::Matrix],
+        optional_count: 0,
+        result_type: ValueType::Vector,
+        behavior: FunctionBehavior::Window(function),
     }
 }
 
+/// A function of each number of a vector.
 const fn number_function(name: &'static str, function: fn(f64) -> f64) -> Function {
     Function {
         name,
-        arguments: &[Type::Vector],
-        optional: 0,
-        returns: Type::Vector,
-        behavior: Behavior::Each(function),
+        arguments: &[ValueType::Vector],
+        optional_count: 0,
+        result_type: ValueType::Vector,
+        behavior: FunctionBehavior::Each(function),
     }
 }
 
+/// A function that the evaluator implements.
 const fn special_function(
     name: &'static str,
-    arguments: &'static [Type],
+    arguments: &'static [ValueType],
     behavior: SpecialFunction,
 ) -> Function {
-    let returns = match behavior {
-        SpecialFunction::Scalar | SpecialFunction::Time => Type::Scalar,
-        _ => Type::Vector,
+    let result_type = match behavior {
+        SpecialFunction::Scalar | SpecialFunction::Time => ValueType::Scalar,
+        _ => ValueType::Vector,
     };
     Function {
         name,
         arguments,
-        optional: matches!(behavior, SpecialFunction::Round) as usize,
-        returns,
-        behavior: Behavior::Special(behavior),
+        optional_count: matches!(behavior, SpecialFunction::Round) as usize,
+        result_type,
+        behavior: FunctionBehavior::Special(behavior),
     }
 }
 
 // Short names, so that the signatures below fit in one line.
-const V: Type = Type::Vector;
-const S: Type = Type::Scalar;
-const T: Type = Type::Text;
+const V: ValueType = ValueType::Vector;
+const S: ValueType = ValueType::Scalar;
+const T: ValueType = ValueType::Text;
 
 /// The most labels that `label_join` joins. Prometheus has no such bound.
 const MAX_JOINED_LABELS: usize = 12;
 
+/// All functions.
 static FUNCTIONS: [Function; 43] = [
     window_function("avg_over_time", window::average),
     window_function("changes", window::changes),
@@ -150,9 +154,9 @@ static FUNCTIONS: [Function; 43] = [
     Function {
         name: "label_join",
         arguments: &[V, T, T, T, T, T, T, T, T, T, T, T, T, T, T],
-        optional: MAX_JOINED_LABELS,
-        returns: Type::Vector,
-        behavior: Behavior::Special(SpecialFunction::LabelJoin),
+        optional_count: MAX_JOINED_LABELS,
+        result_type: ValueType::Vector,
+        behavior: FunctionBehavior::Special(SpecialFunction::LabelJoin),
     },
     special_function(
         "label_replace",
@@ -161,10 +165,10 @@ static FUNCTIONS: [Function; 43] = [
     ),
     Function {
         name: "quantile_over_time",
-        arguments: &[S, Type::Matrix],
-        optional: 0,
-        returns: Type::Vector,
-        behavior: Behavior::Special(SpecialFunction::QuantileOverTime),
+        arguments: &[S, ValueType::Matrix],
+        optional_count: 0,
+        result_type: ValueType::Vector,
+        behavior: FunctionBehavior::Special(SpecialFunction::QuantileOverTime),
     },
     special_function("round", &[V, S], SpecialFunction::Round),
     special_function("scalar", &[V], SpecialFunction::Scalar),
@@ -179,16 +183,17 @@ static FUNCTIONS: [Function; 43] = [
 ];
 
 /// Finds a function by its name.
-pub fn find(name: &str) -> Option<&'static Function> {
+pub fn find_function(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 
 /// Lists the names of all functions, for error messages.
-pub fn list_names() -> String {
+pub fn list_function_names() -> String {
     let names: Vec<_> = FUNCTIONS.iter().map(|function| function.name).collect();
     names.join(", ")
 }
 
+/// Returns 1, -1, or the value itself if it is zero or NaN.
 fn sign(value: f64) -> f64 {
     match value {
         value if value > 0.0 => 1.0,

@@ -14,7 +14,7 @@ type BoundAndCount = (f64, f64);
 
 /// Estimates the `q`-quantile of each histogram among series of buckets. Series without a bound are ignored.
 pub fn histogram_quantiles(q: f64, series: &[Point]) -> Vec<Point> {
-    let mut indices: HashMap<Labels, usize> = HashMap::new();
+    let mut indexes: HashMap<Labels, usize> = HashMap::new();
     let mut histograms: Vec<(Labels, Vec<BoundAndCount>)> = Vec::new();
     for point in series {
         let Some(bound) = number::parse_float(point.labels.get(BUCKET_BOUND_LABEL)) else {
@@ -24,7 +24,7 @@ pub fn histogram_quantiles(q: f64, series: &[Point]) -> Vec<Point> {
             .labels
             .filtered(|name| name != METRIC_NAME_LABEL && name != BUCKET_BOUND_LABEL);
         let new_index = histograms.len();
-        let index = *indices.entry(labels.clone()).or_insert(new_index);
+        let index = *indexes.entry(labels.clone()).or_insert(new_index);
         if index == new_index {
             histograms.push((labels, Vec::new()));
         }

@@ -18,6 +18,7 @@ const MAX_PATTERN_GROUPS: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Labels(Arc<[LabelPair]>);
 
+/// The name and the value of a label.
 type LabelPair = (Arc<str>, Arc<str>);
 
 impl Labels {
@@ -26,7 +27,9 @@ impl Labels {
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Labels {
         let pairs = pairs.into_iter();
-        let mut all: Vec<LabelPair> = pairs.map(|(n, v)| (n.into(), v.into())).collect();
+        let mut all: Vec<LabelPair> = pairs
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
         all.retain(|(_, value)| !value.is_empty());
         all.sort();
         all.dedup_by(|a, b| a.0 == b.0);
@@ -44,10 +47,10 @@ impl Labels {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// The bytes that they take in memory, if nothing else shares them.
+    /// The bytes that the labels take in memory, if nothing else shares them.
     pub fn byte_len(&self) -> usize {
-        let each = self.iter().map(|(name, value)| name.len() + value.len());
-        each.map(|letters| letters + size_of::<LabelPair>()).sum()
+        let text_bytes = self.iter().map(|(name, value)| name.len() + value.len());
+        text_bytes.map(|bytes| bytes + size_of::<LabelPair>()).sum()
     }
 
     /// Returns the labels for whose names `keep` holds.

@@ -1,4 +1,4 @@
-//! Splits the text of a query into tokens. Errors name the same mistakes as those of Prometheus' lexer.
+//! Splits the text of a query into tokens, for `parser.rs`. Errors name the same mistakes as the lexer of Prometheus.
 
 use super::error::Error;
 use super::number;
@@ -6,13 +6,13 @@ use super::number;
 /// A token and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryToken {
-    /// The bytes before it in the query.
+    /// The bytes of the query before the token.
     pub offset: usize,
-    /// The token itself.
+    /// What the token is.
     pub kind: TokenKind,
 }
 
-/// A token.
+/// What a token is. Its spelling is kept where errors quote it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenKind {
     /// A number, and its spelling.
@@ -29,7 +29,7 @@ pub enum TokenKind {
     End,
 }
 
-/// All signs. A sign comes before those that it begins with.
+/// All signs. Longer signs come before the signs that they begin with.
 const SIGNS: [&str; 23] = [
     "==", "!=", "=~", "!~", "<=", ">=", "(", ")", "{", "}", "[", "]", ",", "=", "<", ">", "+", "-",
     "*", "/", "%", "^", "@",
@@ -39,14 +39,14 @@ impl TokenKind {
     /// Describes the token as errors of Prometheus do.
     pub fn describe(&self) -> String {
         match self {
-            TokenKind::Number(_, text) => format!("number {}", quoted(text)),
-            TokenKind::Duration(_, text) => format!("duration {}", quoted(text)),
-            TokenKind::Text(_, text) => format!("string {}", quoted(text)),
+            TokenKind::Number(_, text) => format!("number {}", quote_spelling(text)),
+            TokenKind::Duration(_, text) => format!("duration {}", quote_spelling(text)),
+            TokenKind::Text(_, text) => format!("string {}", quote_spelling(text)),
             TokenKind::Word(text) => match text.to_ascii_lowercase().as_str() {
                 keyword @ ("and" | "or" | "unless") => format!("<op:{keyword}>"),
                 keyword @ ("by" | "without" | "on" | "ignoring" | "group_left" | "group_right"
                 | "bool" | "offset") => format!("<{keyword}>"),
-                _ => format!("identifier {}", quoted(text)),
+                _ => format!("identifier {}", quote_spelling(text)),
             },
             TokenKind::Sign(sign) => match *sign {
                 "(" => String::from("left parenthesis '('"),
@@ -66,7 +66,7 @@ impl TokenKind {
 }
 
 /// Quotes a spelling for an error, cut to ten characters.
-fn quoted(text: &str) -> String {
+fn quote_spelling(text: &str) -> String {
     if text.chars().count() > 10 {
         let begin: String = text.chars().take(10).collect();
         return format!("{begin:?}...");
@@ -80,7 +80,7 @@ fn quoted(text: &str) -> String {
 ///
 /// Fails at a character, number or text that is no token.
 pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
-    let (mut tokens, mut next, mut in_brackets) = (Vec::new(), 0, false);
+    let (mut tokens, mut next, mut is_in_brackets) = (Vec::new(), 0, false);
     while let Some(letter) = query[next..].chars().next() {
         let rest = &query[next..];
         let offset = next;
@@ -100,7 +100,7 @@ pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
                 TokenKind::Text(text, rest[..length].to_owned())
             }
             // Elsewhere a colon is part of a name.
-            ':' if in_brackets => {
+            ':' if is_in_brackets => {
                 next += 1;
                 TokenKind::Sign(":")
             }
@@ -109,7 +109,7 @@ pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
                 next += numeral.len();
                 if let Some(value) = number::parse_literal(numeral) {
                     TokenKind::Number(value, numeral.to_owned())
-                } else if let Some(duration) = number::parse_duration(numeral) {
+                } else if let Some(duration) = number::parse_duration_ms(numeral) {
                     TokenKind::Duration(duration, numeral.to_owned())
                 } else {
                     let why = format!("bad number or duration syntax: {numeral:?}");
@@ -128,7 +128,7 @@ pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
                     return Err(Error::parse(query, offset, &why));
                 };
                 next += sign.len();
-                in_brackets = (in_brackets || sign == "[") && sign != "]";
+                is_in_brackets = (is_in_brackets || sign == "[") && sign != "]";
                 TokenKind::Sign(sign)
             }
         };

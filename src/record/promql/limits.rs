@@ -8,5 +8,5 @@ pub const MAX_POINTS: usize = 500_000;
 pub const MAX_LABEL_BYTES: usize = 16 << 20;
 /// The most steps of a query, as in Prometheus.
 pub const MAX_STEPS: i64 = 11_000;
-/// Milliseconds for which a sample counts as the newest of its series, the default of Prometheus.
+/// The milliseconds for which a sample counts as the newest of its series: five minutes, the default of Prometheus.
 pub const LOOKBACK_MS: i64 = 300_000;

@@ -1,20 +1,20 @@
 //! PromQL: evaluates queries in the language of Prometheus on samples of a [`SampleSource`].
 //!
 //! A query is parsed into a tree whose types are checked (`lexer.rs`, `parser.rs`). Its series are read once for all
-//! its steps, and the tree is evaluated step by step (`eval.rs`). The result is that of Prometheus 2.42 for the same
-//! samples, with rates that reach to the edges of their range. The module knows neither where samples come from nor
-//! over which protocol queries come.
+//! its steps, and the tree is evaluated step by step (`evaluator.rs`). The result is that of Prometheus 2.42 for the
+//! same samples, with rates that reach to the edges of their range. The module knows neither where samples come from
+//! nor over which protocol queries come.
 //!
 //! Bounds of a query: 16 KiB, 256 operands, brackets and matchers, [`MAX_SAMPLES`] samples read, 11,000 steps,
 //! [`MAX_POINTS`] points in the result. `budget.rs` bounds its work and the labels that it writes. Memory holds 16
 //! bytes for each sample that was read or returned, the result as text, and the numbers of one step. Compiled patterns
 //! take 16 KiB each and 64 bytes a letter. All of it is less than 128 MiB, with what a source holds while it reads.
 
-mod aggregate;
-mod binary;
+mod aggregation;
+mod binary_operation;
 mod budget;
 mod error;
-mod eval;
+mod evaluator;
 mod functions;
 mod histogram;
 pub mod labels;
@@ -25,10 +25,10 @@ mod parser;
 mod quantile;
 mod query;
 mod source;
+mod step_times;
 mod syntax;
-mod times;
-mod types;
 mod value;
+mod value_type;
 mod window;
 
 #[cfg(test)]
@@ -40,5 +40,5 @@ pub use self::limits::{MAX_POINTS, MAX_SAMPLES};
 pub use self::parser::parse_selector;
 pub use self::query::{QueryResult, query_instant, query_range, validate};
 pub use self::source::{SampleSource, SampledSeries, SelectedSeries};
-pub use self::times::Times;
+pub use self::step_times::StepTimes;
 pub use self::window::Sample;

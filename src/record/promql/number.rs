@@ -1,7 +1,7 @@
-//! Reads and writes numbers and durations in the forms of Prometheus.
+//! Reads and writes numbers and durations in the forms of Prometheus. The admin API uses these forms too.
 
-/// Units of durations in milliseconds, the longest first.
-const UNITS: [(&str, i64); 7] = [
+/// The units of durations, each with its milliseconds, the longest first.
+const DURATION_UNITS_MS: [(&str, i64); 7] = [
     ("y", 365 * 86_400_000),
     ("w", 7 * 86_400_000),
     ("d", 86_400_000),
@@ -11,21 +11,21 @@ const UNITS: [(&str, i64); 7] = [
     ("ms", 1),
 ];
 
-/// The longest duration, 200 years. Sums of durations and times cannot overflow within it.
+/// The longest duration, 200 years. Sums of such durations and of times cannot overflow.
 const MAX_DURATION_MS: i64 = 200 * 365 * 86_400_000;
 
 /// Parses a duration such as `5m` or `1h30m` into milliseconds. Units must come from the longest, each at most once.
-pub fn parse_duration(text: &str) -> Option<i64> {
-    let (mut rest, mut units, mut milliseconds) = (text, &UNITS[..], 0_i64);
+pub fn parse_duration_ms(text: &str) -> Option<i64> {
+    let (mut rest, mut smaller_units, mut milliseconds) = (text, &DURATION_UNITS_MS[..], 0_i64);
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let (count, following) = rest.split_at(digits);
         let letters = following.bytes().take_while(u8::is_ascii_alphabetic);
         let (unit, following) = following.split_at(letters.count());
-        let index = units.iter().position(|(name, _)| *name == unit)?;
+        let index = smaller_units.iter().position(|(name, _)| *name == unit)?;
         let count: i64 = count.parse().ok()?;
-        milliseconds = milliseconds.checked_add(count.checked_mul(units[index].1)?)?;
-        (rest, units) = (following, &units[index + 1..]);
+        milliseconds = milliseconds.checked_add(count.checked_mul(smaller_units[index].1)?)?;
+        (rest, smaller_units) = (following, &smaller_units[index + 1..]);
     }
     (!text.is_empty() && milliseconds <= MAX_DURATION_MS).then_some(milliseconds)
 }
@@ -34,7 +34,11 @@ pub fn parse_duration(text: &str) -> Option<i64> {
 /// `NaN`.
 pub fn parse_literal(text: &str) -> Option<f64> {
     let lower = text.to_ascii_lowercase();
-    let integer = |digits: &str, base| u64::from_str_radix(digits, base).ok().map(|n| n as f64);
+    let integer = |digits: &str, base| {
+        u64::from_str_radix(digits, base)
+            .ok()
+            .map(|number| number as f64)
+    };
     if let Some(digits) = lower.strip_prefix("0x") {
         return integer(digits, 16);
     }
@@ -65,7 +69,7 @@ pub fn format_plain(value: f64) -> String {
     }
 }
 
-/// Writes the value of a sample. Very large and very small ones have an exponent.
+/// Writes the value of a sample. Very large and very small values have an exponent.
 pub fn format_sample(value: f64) -> String {
     let magnitude = value.abs();
     if !magnitude.is_finite() || magnitude == 0.0 || (1e-6..1e21).contains(&magnitude) {
@@ -82,7 +86,7 @@ pub fn format_sample(value: f64) -> String {
 }
 
 /// Writes milliseconds as seconds, with three decimals unless they are zero.
-pub fn format_seconds(ms: i64) -> String {
+pub fn format_ms_as_seconds(ms: i64) -> String {
     let (sign, magnitude) = (if ms < 0 { "-" } else { "" }, ms.unsigned_abs());
     match magnitude % 1_000 {
         0 => format!("{sign}{}", magnitude / 1_000),
@@ -96,7 +100,7 @@ mod tests {
 
     #[test]
     fn durations() {
-        let check = |text, expected| assert_eq!(parse_duration(text), expected, "{text}");
+        let check = |text, expected| assert_eq!(parse_duration_ms(text), expected, "{text}");
         check("5m", Some(300_000));
         check("1h30m", Some(5_400_000));
         check("1y2w3d4h5m6s7ms", Some(33_019_506_007));
@@ -140,8 +144,8 @@ mod tests {
         check(f64::INFINITY, "+Inf");
         check(f64::NEG_INFINITY, "-Inf");
         assert_eq!(format_plain(1e21), "1000000000000000000000");
-        assert_eq!(format_seconds(1_001), "1.001");
-        assert_eq!(format_seconds(-1_500), "-1.500");
-        assert_eq!(format_seconds(4_000), "4");
+        assert_eq!(format_ms_as_seconds(1_001), "1.001");
+        assert_eq!(format_ms_as_seconds(-1_500), "-1.500");
+        assert_eq!(format_ms_as_seconds(4_000), "4");
     }
 }

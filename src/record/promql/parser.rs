@@ -12,15 +12,16 @@ use super::functions::{self, Function};
 use super::labels::{Matcher, is_label_name};
 use super::lexer::{self, QueryToken, TokenKind};
 use super::syntax::{
-    Aggregate, Aggregator, Binary, Expr, Grouping, MatchBy, Matching, Operator, Selector, Side,
+    Aggregation, Aggregator, BinaryOperation, Expr, Grouping, MatchBy, Matching, Operator,
+    Selector, Side,
 };
-use super::types::Type;
+use super::value_type::ValueType;
 
 /// The most bytes of a query.
 const MAX_QUERY_BYTES: usize = 16 * 1024;
 /// The most operands, calls, brackets and matchers of a query. It also bounds the depth of the recursion.
 const MAX_PARTS: usize = 256;
-/// The precedence of a sign before an operand: that of `^`.
+/// The precedence of a sign before an operand, which is that of `^`.
 const SIGN_PRECEDENCE: u8 = 6;
 
 /// Parses a query.
@@ -52,7 +53,7 @@ pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, Error> {
         TokenKind::Sign("{") => None,
         _ => return Err(parser.unexpected_token("")),
     };
-    parser.next += usize::from(name.is_some());
+    parser.next_index += usize::from(name.is_some());
     let matchers = parser.parse_matchers(name.as_deref(), 0)?;
     if !parser.is_at_end() {
         let sign = match parser.token().kind {
@@ -71,15 +72,16 @@ pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, Error> {
 /// An expression, and the offset at which it begins.
 type ParsedExpr = (Expr, usize);
 
+/// The state of parsing one query.
 struct Parser<'a> {
     query: &'a str,
     tokens: Vec<QueryToken>,
     /// The index of the next token.
-    next: usize,
-    /// The parts so far, see [`MAX_PARTS`].
-    parts: usize,
+    next_index: usize,
+    /// The number of parts so far, see [`MAX_PARTS`].
+    part_count: usize,
     /// The number of selectors so far.
-    selectors: usize,
+    selector_count: usize,
 }
 
 impl<'a> Parser<'a> {
@@ -92,15 +94,15 @@ impl<'a> Parser<'a> {
         Ok(Parser {
             query,
             tokens: lexer::tokenize(query)?,
-            next: 0,
-            parts: 0,
-            selectors: 0,
+            next_index: 0,
+            part_count: 0,
+            selector_count: 0,
         })
     }
 
     /// The next token. The end is never passed, so there always is one.
     fn token(&self) -> &QueryToken {
-        &self.tokens[self.next.min(self.tokens.len() - 1)]
+        &self.tokens[self.next_index.min(self.tokens.len() - 1)]
     }
 
     /// The offset of the next token.
@@ -113,7 +115,7 @@ impl<'a> Parser<'a> {
     }
 
     fn advance(&mut self) {
-        self.next += 1;
+        self.next_index += 1;
     }
 
     fn error_at(&self, offset: usize, why: &str) -> Error {
@@ -141,7 +143,7 @@ impl<'a> Parser<'a> {
     /// Passes a sign if it is the next token. Returns whether it was.
     fn skip_sign(&mut self, sign: &str) -> bool {
         let is_next = matches!(self.token().kind, TokenKind::Sign(own) if own == sign);
-        self.next += usize::from(is_next);
+        self.next_index += usize::from(is_next);
         is_next
     }
 
@@ -152,14 +154,14 @@ impl<'a> Parser<'a> {
         };
         let mut keywords = keywords.iter().copied();
         let keyword = keywords.find(|keyword| word.eq_ignore_ascii_case(keyword))?;
-        self.next += 1;
+        self.next_index += 1;
         Some(keyword)
     }
 
     /// Counts a part of the query. Fails if there are more than [`MAX_PARTS`].
     fn count_part(&mut self) -> Result<(), Error> {
-        self.parts += 1;
-        if self.parts > MAX_PARTS {
+        self.part_count += 1;
+        if self.part_count > MAX_PARTS {
             let why = format!("the query has more than {MAX_PARTS} parts");
             return Err(self.error_at(self.offset(), &why));
         }
@@ -184,7 +186,7 @@ impl<'a> Parser<'a> {
         {
             let (start, offset) = (left.1, self.offset());
             self.advance();
-            let as_bool = self.skip_keyword(&["bool"]).is_some();
+            let returns_bool = self.skip_keyword(&["bool"]).is_some();
             let matching = self.parse_matching(operator, start)?;
             let right_precedence = match operator {
                 // Powers are right-associative: a^b^c is a^(b^c).
@@ -192,7 +194,7 @@ impl<'a> Parser<'a> {
                 _ => operator.precedence() + 1,
             };
             let right = self.parse_binary(right_precedence)?;
-            let expr = self.build_binary(operator, as_bool, matching, offset, left, right)?;
+            let expr = self.build_binary(operator, returns_bool, matching, offset, left, right)?;
             left = (expr, start);
         }
         Ok(left)
@@ -217,9 +219,9 @@ impl<'a> Parser<'a> {
         let offset = self.offset();
         if let Some(side) = self.skip_keyword(&["group_left", "group_right"]) {
             let is_left = side == "group_left";
-            matching.many = Some(if is_left { Side::Left } else { Side::Right });
+            matching.many_side = Some(if is_left { Side::Left } else { Side::Right });
             if matches!(self.token().kind, TokenKind::Sign("(")) {
-                matching.include = self.parse_label_list()?;
+                matching.included_labels = self.parse_label_list()?;
             }
             if operator.is_set_operator() {
                 let name = format!("{operator:?}").to_ascii_lowercase();
@@ -228,7 +230,7 @@ impl<'a> Parser<'a> {
             }
             let is_listed_twice =
                 |label: &&Arc<str>| by == MatchBy::On && matching.labels.contains(label);
-            if let Some(label) = matching.include.iter().find(is_listed_twice) {
+            if let Some(label) = matching.included_labels.iter().find(is_listed_twice) {
                 let why = format!("label {label:?} must not occur in ON and GROUP clause at once");
                 return Err(self.error_at(offset, &why));
             }
@@ -240,24 +242,24 @@ impl<'a> Parser<'a> {
     fn build_binary(
         &self,
         operator: Operator,
-        as_bool: bool,
+        returns_bool: bool,
         matching: Option<Matching>,
         offset: usize,
         (left, left_start): ParsedExpr,
         (right, right_start): ParsedExpr,
     ) -> Result<Expr, Error> {
-        if as_bool && !operator.is_comparison() {
+        if returns_bool && !operator.is_comparison() {
             let why = "bool modifier can only be used on comparison operators";
             return Err(self.error_at(offset, why));
         }
         for (side, start) in [(&left, left_start), (&right, right_start)] {
-            if !matches!(side.value_type(), Type::Scalar | Type::Vector) {
+            if !matches!(side.value_type(), ValueType::Scalar | ValueType::Vector) {
                 let why = "binary expression must contain only scalar and instant vector types";
                 return Err(self.error_at(start, why));
             }
         }
-        let are_scalar = [&left, &right].map(|side| side.value_type() == Type::Scalar);
-        if are_scalar == [true, true] && operator.is_comparison() && !as_bool {
+        let are_scalar = [&left, &right].map(|side| side.value_type() == ValueType::Scalar);
+        if are_scalar == [true, true] && operator.is_comparison() && !returns_bool {
             let why = "comparisons between scalars must use BOOL modifier";
             return Err(self.error_at(offset, why));
         }
@@ -273,9 +275,9 @@ impl<'a> Parser<'a> {
             let why = "vector matching only allowed between instant vectors";
             return Err(self.error_at(left_start, why));
         }
-        Ok(Expr::Binary(Box::new(Binary {
+        Ok(Expr::Binary(Box::new(BinaryOperation {
             operator,
-            as_bool,
+            returns_bool,
             matching: matching.unwrap_or_default(),
             left,
             right,
@@ -292,7 +294,7 @@ impl<'a> Parser<'a> {
         self.count_part()?;
         self.advance();
         let (inner, _) = self.parse_binary(SIGN_PRECEDENCE)?;
-        if !matches!(inner.value_type(), Type::Scalar | Type::Vector) {
+        if !matches!(inner.value_type(), ValueType::Scalar | ValueType::Vector) {
             let why = format!(
                 "unary expression only allowed on expressions of type scalar or instant vector, got {:?}",
                 inner.value_type().name()
@@ -361,8 +363,8 @@ impl<'a> Parser<'a> {
             }
         }
         if is_called {
-            let Some(function) = functions::find(word) else {
-                let supported = functions::list_names();
+            let Some(function) = functions::find_function(word) else {
+                let supported = functions::list_function_names();
                 let why = format!("unknown function with name {word:?}; supported are {supported}");
                 return Err(self.error_at(start, &why));
             };
@@ -409,15 +411,15 @@ impl<'a> Parser<'a> {
             return Err(self.error_at(start, &why));
         }
         let operand = arguments.pop();
-        let operand = self.require_type(operand, Type::Vector, "aggregation expression")?;
+        let operand = self.require_type(operand, ValueType::Vector, "aggregation expression")?;
         let parameter = match arguments.pop() {
             Some(parameter) => {
                 let context = "aggregation parameter";
-                Some(self.require_type(Some(parameter), Type::Scalar, context)?)
+                Some(self.require_type(Some(parameter), ValueType::Scalar, context)?)
             }
             None => None,
         };
-        Ok(Expr::Aggregate(Box::new(Aggregate {
+        Ok(Expr::Aggregate(Box::new(Aggregation {
             aggregator,
             // Without a clause, all series are one group.
             grouping: grouping.unwrap_or(Grouping::By(Vec::new())),
@@ -439,7 +441,7 @@ impl<'a> Parser<'a> {
     fn require_type(
         &self,
         argument: Option<ParsedExpr>,
-        wanted: Type,
+        wanted: ValueType,
         context: &str,
     ) -> Result<Expr, Error> {
         let missing = || self.error_at(self.offset(), "an argument is missing");
@@ -456,10 +458,10 @@ impl<'a> Parser<'a> {
     fn parse_call(&mut self, function: &'static Function, start: usize) -> Result<Expr, Error> {
         let arguments = self.parse_arguments()?;
         let (given, max) = (arguments.len(), function.arguments.len());
-        let (name, min) = (function.name, max - function.optional);
+        let (name, min) = (function.name, max - function.optional_count);
         let expected = match () {
-            () if given < min && function.optional > 0 => Some((min, "at least ")),
-            () if given < min || given > max && function.optional == 0 => Some((max, "")),
+            () if given < min && function.optional_count > 0 => Some((min, "at least ")),
+            () if given < min || given > max && function.optional_count == 0 => Some((max, "")),
             () if given > max => Some((max, "at most ")),
             () => None,
         };

@@ -1,8 +1,9 @@
-//! Quantiles of single values, and the order in which values are sorted. Quantiles of buckets are in `histogram.rs`.
+//! Quantiles of single values, and the order of values, among which may be NaN. Quantiles of buckets are in
+//! `histogram.rs`.
 
 /// Returns the `q`-quantile of values that are sorted by [`compare_values`], interpolated between neighbours.
 ///
-/// It is NaN for no values, and infinite for a `q` outside of 0 to 1.
+/// The result is NaN for no values, and infinite for a `q` outside of 0 to 1. The method is that of Prometheus.
 pub fn quantile(q: f64, sorted: &[f64]) -> f64 {
     let Some(last) = sorted.len().checked_sub(1).filter(|_| !q.is_nan()) else {
         return f64::NAN;
@@ -25,5 +26,21 @@ pub fn compare_values(a: &f64, b: &f64) -> std::cmp::Ordering {
     match (a.is_nan(), b.is_nan()) {
         (false, false) => a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal),
         (a, b) => b.cmp(&a),
+    }
+}
+
+/// The lesser of two numbers; NaN if either is NaN, unlike [`f64::min`].
+pub fn min_or_nan(a: f64, b: f64) -> f64 {
+    match a.is_nan() || b.is_nan() {
+        true => f64::NAN,
+        false => a.min(b),
+    }
+}
+
+/// The greater of two numbers; NaN if either is NaN, unlike [`f64::max`].
+pub fn max_or_nan(a: f64, b: f64) -> f64 {
+    match a.is_nan() || b.is_nan() {
+        true => f64::NAN,
+        false => a.max(b),
     }
 }

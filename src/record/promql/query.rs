@@ -1,17 +1,18 @@
-//! Evaluates whole queries: from the text to the result, at one time or at many.
+//! Evaluates whole queries: from the text to the result, at one time or at many. The admin listener calls these
+//! functions.
 
 use std::collections::HashMap;
 
 use super::error::Error;
-use super::eval::Evaluator;
+use super::evaluator::Evaluator;
 use super::labels::Labels;
 use super::limits::{MAX_LABEL_BYTES, MAX_POINTS, MAX_STEPS};
 use super::parser;
 use super::source::{SampleSource, SampledSeries};
+use super::step_times::StepTimes;
 use super::syntax::Expr;
-use super::times::Times;
-use super::types::Type;
 use super::value::Value;
+use super::value_type::ValueType;
 
 /// The result of a query at one time.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,25 +34,25 @@ pub enum QueryResult {
 /// Fails if the query is invalid, exceeds a bound, or if the source fails.
 pub fn query_instant(
     query: &str,
-    time: i64,
+    time_ms: i64,
     source: &dyn SampleSource,
 ) -> Result<QueryResult, Error> {
     let expr = parser::parse_query(query)?;
-    let times = Times {
-        start: time,
-        end: time,
-        step: 1,
+    let times = StepTimes {
+        start_ms: time_ms,
+        end_ms: time_ms,
+        step_ms: 1,
     };
     times.validate()?;
     let mut evaluator = Evaluator::load(&expr, times, source)?;
     if let Expr::Selector(selector) = &expr
-        && selector.range.is_some()
+        && selector.range_ms.is_some()
     {
         return Ok(QueryResult::Matrix(
-            evaluator.range_samples(selector, time)?,
+            evaluator.range_samples(selector, time_ms)?,
         ));
     }
-    Ok(match evaluator.evaluate_step(&expr, time)? {
+    Ok(match evaluator.evaluate_step(&expr, time_ms)? {
         Value::Scalar(value) => QueryResult::Scalar(value),
         Value::Text(text) => QueryResult::Text(text),
         Value::Vector(points) => {
@@ -61,7 +62,7 @@ pub fn query_instant(
     })
 }
 
-/// Verifies that a query can be parsed and that its types fit.
+/// Checks that a query can be parsed, and that its types fit.
 ///
 /// # Errors
 ///
@@ -77,16 +78,16 @@ pub fn validate(query: &str) -> Result<(), Error> {
 /// Fails if the query or the times are invalid, if a bound is exceeded, or if the source fails.
 pub fn query_range(
     query: &str,
-    times: Times,
+    times: StepTimes,
     source: &dyn SampleSource,
 ) -> Result<Vec<SampledSeries>, Error> {
     times.validate()?;
-    if (times.end - times.start) / times.step > MAX_STEPS {
+    if (times.end_ms - times.start_ms) / times.step_ms > MAX_STEPS {
         let why = "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)";
         return Err(Error::Invalid(why.into()));
     }
     let expr = parser::parse_query(query)?;
-    if !matches!(expr.value_type(), Type::Scalar | Type::Vector) {
+    if !matches!(expr.value_type(), ValueType::Scalar | ValueType::Vector) {
         let why = format!(
             "invalid expression type {:?} for range query, must be Scalar or instant Vector",
             expr.value_type().name()
@@ -94,34 +95,37 @@ pub fn query_range(
         return Err(Error::Invalid(why));
     }
     let mut evaluator = Evaluator::load(&expr, times, source)?;
-    let mut indices: HashMap<Labels, usize> = HashMap::new();
+    let mut indexes: HashMap<Labels, usize> = HashMap::new();
     let mut series: Vec<SampledSeries> = Vec::new();
     let (mut remaining_points, mut remaining_label_bytes) = (MAX_POINTS, MAX_LABEL_BYTES);
-    let mut time = times.start;
-    while time <= times.end {
-        let points = match evaluator.evaluate_step(&expr, time)? {
+    let mut time_ms = times.start_ms;
+    while time_ms <= times.end_ms {
+        let points = match evaluator.evaluate_step(&expr, time_ms)? {
             Value::Scalar(value) => vec![(Labels::default(), value)],
-            Value::Vector(points) => points.into_iter().map(|p| (p.labels, p.value)).collect(),
+            Value::Vector(points) => {
+                let points = points.into_iter();
+                points.map(|point| (point.labels, point.value)).collect()
+            }
             Value::Text(_) => Vec::new(),
         };
         remaining_points = remaining_points
             .checked_sub(points.len())
             .ok_or_else(Error::too_many_points)?;
         for (labels, value) in points {
-            let index = match indices.get(&labels) {
+            let index = match indexes.get(&labels) {
                 Some(index) => *index,
                 None => {
                     remaining_label_bytes = remaining_label_bytes
                         .checked_sub(labels.byte_len())
                         .ok_or_else(Error::too_many_labels)?;
-                    indices.insert(labels.clone(), series.len());
+                    indexes.insert(labels.clone(), series.len());
                     series.push((labels, Vec::new()));
                     series.len() - 1
                 }
             };
-            series[index].1.push((time, value));
+            series[index].1.push((time_ms, value));
         }
-        time = time.saturating_add(times.step);
+        time_ms = time_ms.saturating_add(times.step_ms);
     }
     series.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(series)

@@ -1,4 +1,5 @@
-//! The interface between queries and a store of samples. An implementation decides which series exist.
+//! The interface between queries and a store of samples. An implementation decides which series exist and how their
+//! samples are read.
 
 use super::error::Error;
 use super::labels::{Labels, Matcher};
@@ -14,7 +15,7 @@ pub trait SampleSource {
     fn select(
         &self,
         matchers: &[Matcher],
-        range: (i64, i64),
+        range_ms: (i64, i64),
         max_samples: usize,
     ) -> Result<SelectedSeries, Error>;
 
@@ -34,7 +35,7 @@ pub struct SelectedSeries {
     /// The series, sorted by labels, with their samples in order.
     pub series: Vec<SampledSeries>,
     /// Milliseconds between two samples where none is missing.
-    pub step: i64,
+    pub step_ms: i64,
 }
 
 /// A series and its samples.

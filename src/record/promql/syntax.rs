@@ -1,22 +1,22 @@
-//! The syntax tree of a query. The parser builds it and checks its types; the evaluator only reads it.
+//! The syntax tree of a query. The parser builds the tree and checks its types. The evaluator only reads it.
 
 use std::sync::Arc;
 
 use super::functions::Function;
 use super::labels::Matcher;
-use super::types::Type;
+use super::value_type::ValueType;
 
 /// A selector of series.
 #[derive(Clone, Debug)]
 pub struct Selector {
-    /// Its index among the selectors of the query.
+    /// The index of the selector among those of the query.
     pub index: usize,
     /// The conditions on the labels of the series.
     pub matchers: Vec<Matcher>,
-    /// The milliseconds of samples that each step reads; nothing for only the newest sample.
-    pub range: Option<i64>,
+    /// The milliseconds of samples that each step reads; `None` for only the newest sample.
+    pub range_ms: Option<i64>,
     /// The milliseconds by which samples are older than the step; negative if they are newer.
-    pub offset: i64,
+    pub offset_ms: i64,
 }
 
 /// An expression.
@@ -31,27 +31,27 @@ pub enum Expr {
     /// `-a`
     Negative(Box<Expr>),
     /// `a + b`
-    Binary(Box<Binary>),
+    Binary(Box<BinaryOperation>),
     /// `sum by (a) (b)`
-    Aggregate(Box<Aggregate>),
+    Aggregate(Box<Aggregation>),
     /// `rate(a[5m])`
     Call(&'static Function, Vec<Expr>),
 }
 
 impl Expr {
-    /// The type of its value.
-    pub fn value_type(&self) -> Type {
+    /// The type of the expression's value.
+    pub fn value_type(&self) -> ValueType {
         match self {
-            Expr::Number(_) => Type::Scalar,
-            Expr::Text(_) => Type::Text,
-            Expr::Selector(selector) if selector.range.is_some() => Type::Matrix,
-            Expr::Selector(_) | Expr::Aggregate(_) => Type::Vector,
+            Expr::Number(_) => ValueType::Scalar,
+            Expr::Text(_) => ValueType::Text,
+            Expr::Selector(selector) if selector.range_ms.is_some() => ValueType::Matrix,
+            Expr::Selector(_) | Expr::Aggregate(_) => ValueType::Vector,
             Expr::Negative(inner) => inner.value_type(),
             Expr::Binary(binary) => match (binary.left.value_type(), binary.right.value_type()) {
-                (Type::Scalar, Type::Scalar) => Type::Scalar,
-                _ => Type::Vector,
+                (ValueType::Scalar, ValueType::Scalar) => ValueType::Scalar,
+                _ => ValueType::Vector,
             },
-            Expr::Call(function, _) => function.returns,
+            Expr::Call(function, _) => function.result_type,
         }
     }
 
@@ -78,11 +78,11 @@ impl Expr {
 
 /// A binary operation.
 #[derive(Debug)]
-pub struct Binary {
+pub struct BinaryOperation {
     /// The operator.
     pub operator: Operator,
     /// Whether a comparison returns 0 or 1 (`bool`), instead of dropping series for which it is false.
-    pub as_bool: bool,
+    pub returns_bool: bool,
     /// How series of the two sides are matched.
     pub matching: Matching,
     /// The left side.
@@ -99,9 +99,9 @@ pub struct Matching {
     /// The labels of the `on` or `ignoring` clause.
     pub labels: Vec<Arc<str>>,
     /// The side of which several series may match one series of the other.
-    pub many: Option<Side>,
-    /// The labels that the series of that side take over from the other one.
-    pub include: Vec<Arc<str>>,
+    pub many_side: Option<Side>,
+    /// The labels that the series of that side take over from series of the other side.
+    pub included_labels: Vec<Arc<str>>,
 }
 
 /// Which labels two matched series must have in common.
@@ -181,7 +181,7 @@ impl Operator {
         })
     }
 
-    /// The precedence, from 1 to 6. Operators of a higher one bind closer.
+    /// The precedence, from 1 to 6. Operators of a higher precedence bind closer.
     pub fn precedence(self) -> u8 {
         match self {
             Operator::Or => 1,
@@ -193,17 +193,17 @@ impl Operator {
         }
     }
 
-    /// Whether it compares two numbers.
+    /// Whether the operator compares two numbers.
     pub fn is_comparison(self) -> bool {
         self.precedence() == 3
     }
 
-    /// Whether it is `and`, `or` or `unless`, which ignore the values.
+    /// Whether the operator is `and`, `or` or `unless`, which ignore the values.
     pub fn is_set_operator(self) -> bool {
         self.precedence() < 3
     }
 
-    /// Applies it to two numbers. A comparison returns the left one if it is true, and else nothing.
+    /// Applies the operator to two numbers. A comparison returns the left number if it is true, and otherwise `None`.
     pub fn apply(self, left: f64, right: f64) -> Option<f64> {
         let left_if = |is_true: bool| is_true.then_some(left);
         match self {
@@ -226,8 +226,8 @@ impl Operator {
 
 /// An aggregation.
 #[derive(Debug)]
-pub struct Aggregate {
-    /// The aggregation operator.
+pub struct Aggregation {
+    /// The operator.
     pub aggregator: Aggregator,
     /// The labels by which series are grouped.
     pub grouping: Grouping,
@@ -255,7 +255,7 @@ impl Grouping {
     }
 }
 
-/// What is computed from a group of series.
+/// The operator of an aggregation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregator {
     /// `sum`
@@ -305,7 +305,7 @@ impl Aggregator {
             .map(|(_, aggregator)| aggregator)
     }
 
-    /// Whether it has a parameter.
+    /// Whether the aggregator has a parameter.
     pub fn has_parameter(self) -> bool {
         matches!(
             self,

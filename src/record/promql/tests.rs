@@ -63,7 +63,7 @@ impl SampleSource for Memory {
         };
         Ok(SelectedSeries {
             series: fitting.map(cut).collect(),
-            step: 10_000,
+            step_ms: 10_000,
         })
     }
 }
@@ -304,10 +304,10 @@ fn mistakes() {
 
 #[test]
 fn ranges() {
-    let times = Times {
-        start: 0,
-        end: 60_000,
-        step: 20_000,
+    let times = StepTimes {
+        start_ms: 0,
+        end_ms: 60_000,
+        step_ms: 20_000,
     };
     let found = query_range("sum by (route) (rate(a_total[20s]))", times, &Memory::new()).unwrap();
     let first = (
@@ -327,14 +327,14 @@ fn ranges() {
             .to_string()
     };
     assert!(wrong("a[5m]", times).starts_with("invalid expression type \"range vector\""));
-    let many = Times {
-        end: 11_001,
-        step: 1,
+    let many = StepTimes {
+        end_ms: 11_001,
+        step_ms: 1,
         ..times
     };
     assert!(wrong("1", many).starts_with("exceeded maximum resolution of 11,000 points"));
-    let far = Times {
-        end: i64::MAX,
+    let far = StepTimes {
+        end_ms: i64::MAX,
         ..times
     };
     assert!(wrong("1", far).starts_with("times must be"));
@@ -363,10 +363,10 @@ impl SampleSource for Impatient {
 #[test]
 fn an_answer_that_nobody_waits_for() {
     let check = |query: &str, steps: i64, asked: usize| {
-        let times = Times {
-            start: 1,
-            end: steps,
-            step: 1,
+        let times = StepTimes {
+            start_ms: 1,
+            end_ms: steps,
+            step_ms: 1,
         };
         let after = |asked| Impatient(Memory::new(), std::cell::Cell::new(asked));
         assert!(query_range(query, times, &after(asked)).is_ok(), "{query}");
@@ -458,7 +458,7 @@ proptest! {
             let of_query = text.split('\n').nth(line - 1).expect("a line of the query");
             prop_assert!((1..=of_query.len() + 1).contains(&column), "{}", why);
         }
-        let _ = number::parse_duration(&text);
+        let _ = number::parse_duration_ms(&text);
         let _ = number::parse_literal(&text);
     }
 }

@@ -1,4 +1,4 @@
-//! The values of expressions at one time. Series here have no history; that is in `window.rs`.
+//! The values of expressions at one time. The samples of a range are in `window.rs`.
 
 use super::labels::Labels;
 
@@ -23,7 +23,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The number of numbers or texts that it has, for the budget.
+    /// How many numbers or texts the value has, for the budget.
     pub fn point_count(&self) -> usize {
         match self {
             Value::Vector(points) => points.len(),

@@ -8,12 +8,12 @@ pub type Sample = (i64, f64);
 /// The samples of a range: at least one, in the order of time.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeWindow<'a> {
-    /// All samples in `from..=to`.
+    /// All samples in `from_ms..=to_ms`.
     pub samples: &'a [Sample],
     /// The start of the range, in milliseconds since 1970.
-    pub from: i64,
+    pub from_ms: i64,
     /// The end of the range, in milliseconds since 1970.
-    pub to: i64,
+    pub to_ms: i64,
 }
 
 /// The kind of a series, which decides what a value below the one before means.
@@ -26,6 +26,7 @@ enum ValueKind {
 }
 
 impl RangeWindow<'_> {
+    /// Iterates over the values, without their times.
     fn values(&self) -> impl Iterator<Item = f64> {
         self.samples.iter().map(|(_, value)| *value)
     }
@@ -45,24 +46,25 @@ impl RangeWindow<'_> {
                 .sum::<f64>();
         }
         let seconds = |from: i64, to: i64| (to - from) as f64 / 1_000.0;
-        let sampled = seconds(first_time, last_time);
-        let interval = sampled / (self.samples.len() - 1) as f64;
-        let mut before_first = seconds(self.from, first_time);
-        let after_last = seconds(last_time, self.to);
+        let sampled_seconds = seconds(first_time, last_time);
+        let sample_interval = sampled_seconds / (self.samples.len() - 1) as f64;
+        let mut before_first = seconds(self.from_ms, first_time);
+        let after_last = seconds(last_time, self.to_ms);
         if kind == ValueKind::Counter && growth > 0.0 && first >= 0.0 {
             // A counter cannot have been negative, so it grew from zero at the earliest.
-            before_first = before_first.min(sampled * (first / growth));
+            before_first = before_first.min(sampled_seconds * (first / growth));
         }
         // Over a gap of more than an interval, the series probably begins or ends within the range.
         let extrapolated = |gap: f64| {
-            if gap < interval * 1.1 {
+            if gap < sample_interval * 1.1 {
                 gap
             } else {
-                interval / 2.0
+                sample_interval / 2.0
             }
         };
-        let extended = sampled + extrapolated(before_first) + extrapolated(after_last);
-        let factor = extended / sampled;
+        let extended_seconds =
+            sampled_seconds + extrapolated(before_first) + extrapolated(after_last);
+        let factor = extended_seconds / sampled_seconds;
         Some(growth * (factor / divisor))
     }
 
@@ -89,7 +91,7 @@ impl RangeWindow<'_> {
 
 /// `rate`
 pub fn rate(window: &RangeWindow) -> Option<f64> {
-    let seconds = (window.to - window.from) as f64 / 1_000.0;
+    let seconds = (window.to_ms - window.from_ms) as f64 / 1_000.0;
     window.extrapolated_growth(ValueKind::Counter, seconds)
 }
 
@@ -179,9 +181,9 @@ pub fn resets(window: &RangeWindow) -> Option<f64> {
 
 /// `stdvar_over_time`
 pub fn variance(window: &RangeWindow) -> Option<f64> {
-    let mut variance = Variance::default();
-    window.values().for_each(|value| variance.add(value));
-    Some(variance.get())
+    let mut accumulator = VarianceAccumulator::default();
+    window.values().for_each(|value| accumulator.add(value));
+    Some(accumulator.variance())
 }
 
 /// `stddev_over_time`
@@ -196,30 +198,32 @@ pub fn quantile_over_time(q: f64, window: &RangeWindow) -> f64 {
     quantile(q, &values)
 }
 
-/// The variance of values, computed in one pass by Welford's algorithm.
+/// The variance of values, computed in one pass. Source: B. P. Welford, "Note on a Method for Calculating Corrected
+/// Sums of Squares and Products", Technometrics 4, 1962.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Variance {
+pub struct VarianceAccumulator {
     count: f64,
     mean: f64,
-    squares: f64,
+    squared_distances: f64,
 }
 
-impl Variance {
+impl VarianceAccumulator {
     /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.count += 1.0;
         let distance = value - self.mean;
         self.mean += distance / self.count;
-        self.squares += distance * (value - self.mean);
+        self.squared_distances += distance * (value - self.mean);
     }
 
     /// The mean square of the distance from the mean; NaN for no values.
-    pub fn get(&self) -> f64 {
-        self.squares / self.count
+    pub fn variance(&self) -> f64 {
+        self.squared_distances / self.count
     }
 }
 
-/// Adds values by Neumaier's algorithm, which compensates for the rounding of each addition.
+/// Adds values, and compensates for the rounding of each addition. Source: A. Neumaier, "Rundungsfehleranalyse einiger
+/// Verfahren zur Summation endlicher Summen", ZAMM 54, 1974.
 fn compensated_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut compensation) = (0.0_f64, 0.0_f64);
     for value in values {
@@ -249,8 +253,8 @@ mod tests {
             let samples: Vec<_> = times.zip(values.iter().copied()).collect();
             let window = RangeWindow {
                 samples: &samples,
-                from: 0,
-                to: 40_000,
+                from_ms: 0,
+                to_ms: 40_000,
             };
             assert_eq!(function(&window), expected, "{values:?}");
         };
@@ -289,8 +293,8 @@ mod tests {
         let three = [1.0, 2.0, 4.0].map(|value| (0, value));
         let window = RangeWindow {
             samples: &three,
-            from: 0,
-            to: 1,
+            from_ms: 0,
+            to_ms: 1,
         };
         assert_eq!(quantile_over_time(0.75, &window), 3.0);
         assert_eq!(quantile_over_time(2.0, &window), f64::INFINITY);

@@ -1,5 +1,5 @@
-//! The cursor of a destination: which seconds it has, and which counts were sent to it. It is the only state that pushing
-//! keeps on the disk.
+//! The cursor of a destination: which seconds it has, and which counts were sent to it. It is the only state that
+//! pushing keeps on the disk.
 //!
 //! The file is `mark | checksum u64 | content`. It is written under another name and renamed once it is complete, so a
 //! crash leaves the file before. Bound: about 20 bytes for each series of the record.
@@ -30,7 +30,8 @@ const FLAG_ATTEMPTED: u8 = 2;
 pub struct Cursor {
     /// All earlier seconds are delivered.
     pub delivered_until: u64,
-    /// The end of a batch that was sent without a known result; no later than `delivered_until` if there is none.
+    /// The end of a batch that was sent without a known result. It is not after `delivered_until` if there is no such
+    /// batch.
     pub attempted_until: u64,
     /// The second from which cumulative counters count.
     pub counted_since: u64,
@@ -53,34 +54,34 @@ pub struct SentCount {
     pub attempted: Option<u64>,
 }
 
-/// Returns the path of the file, and the path at which it is written.
-fn paths(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+/// Returns the path of the file, and the path at which it is written first.
+fn cursor_paths(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (folder.join(name), folder.join(format!(".{name}.new")))
 }
 
 impl Cursor {
-    /// Reads a cursor; returns nothing if there is no file.
+    /// Reads a cursor. Returns `None` if there is no file.
     ///
     /// # Errors
     ///
     /// Fails with [`ErrorKind::InvalidData`] if the file is damaged, and otherwise with the error of the disk.
     pub fn load(folder: &Path, name: &str) -> io::Result<Option<Cursor>> {
-        let (path, _) = paths(folder, name);
+        let (path, _) = cursor_paths(folder, name);
         let bytes = match fs::read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             bytes => bytes?,
         };
         let damaged = || io::Error::new(ErrorKind::InvalidData, "it is damaged");
-        decode(&bytes).map(Some).ok_or_else(damaged)
+        decode_cursor(&bytes).map(Some).ok_or_else(damaged)
     }
 
-    /// Writes the cursor. When this returns, it survives a crash of the machine.
+    /// Writes the cursor. When this returns, the cursor survives a crash of the machine.
     ///
     /// # Errors
     ///
-    /// Fails if the disk does; the file before is then still there.
+    /// Fails if the disk does. The previous file is then still there.
     pub fn save(&self, folder: &Path, name: &str) -> io::Result<()> {
-        let (path, unfinished) = paths(folder, name);
+        let (path, unfinished) = cursor_paths(folder, name);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&unfinished)?;
@@ -99,7 +100,8 @@ impl Cursor {
         fs::rename(folder.join(name), folder.join(format!("{name}.damaged")))
     }
 
-    /// Encodes the file: varints, with each series' number as the distance from the one before.
+    /// Encodes the file. Numbers are varints, and the number of a series is written as its distance from the lowest
+    /// number that it can have.
     fn encode(&self) -> Vec<u8> {
         let mut content = Vec::with_capacity(24 + 12 * self.counts.len());
         let times = [
@@ -111,9 +113,9 @@ impl Cursor {
         for time in times {
             put_varint(&mut content, time);
         }
-        let mut next = 0;
+        let mut next_number = 0;
         for (number, count) in &self.counts {
-            put_varint(&mut content, u64::from(*number) - next);
+            put_varint(&mut content, u64::from(*number) - next_number);
             put_varint(&mut content, count.base);
             put_varint(&mut content, count.sent);
             let sent_flag = if count.was_sent { FLAG_SENT } else { 0 };
@@ -122,7 +124,7 @@ impl Cursor {
             if let Some(attempted) = count.attempted {
                 put_varint(&mut content, attempted);
             }
-            next = u64::from(*number) + 1;
+            next_number = u64::from(*number) + 1;
         }
         let mut file = FILE_MARK.to_vec();
         file.extend(checksum(&content).to_le_bytes());
@@ -137,10 +139,11 @@ fn checksum(content: &[u8]) -> u64 {
     hasher.finish()
 }
 
-fn decode(file: &[u8]) -> Option<Cursor> {
+/// Reads the bytes of a file. Returns `None` if they are damaged.
+fn decode_cursor(file: &[u8]) -> Option<Cursor> {
     let (head, mut content) = file.split_at_checked(HEAD_BYTES)?;
-    let (mark, sum) = head.split_at(FILE_MARK.len());
-    if mark != FILE_MARK || sum != checksum(content).to_le_bytes() {
+    let (mark, expected_checksum) = head.split_at(FILE_MARK.len());
+    if mark != FILE_MARK || expected_checksum != checksum(content).to_le_bytes() {
         return None;
     }
     let mut cursor = Cursor {
@@ -150,9 +153,9 @@ fn decode(file: &[u8]) -> Option<Cursor> {
         base_until: take_varint(&mut content)?,
         counts: BTreeMap::new(),
     };
-    let mut next = 0_u64;
+    let mut next_number = 0_u64;
     while !content.is_empty() {
-        let number = next.checked_add(take_varint(&mut content)?)?;
+        let number = next_number.checked_add(take_varint(&mut content)?)?;
         let (base, sent) = (take_varint(&mut content)?, take_varint(&mut content)?);
         let flags = take_varint(&mut content)?;
         let count = SentCount {
@@ -165,7 +168,7 @@ fn decode(file: &[u8]) -> Option<Cursor> {
             },
         };
         cursor.counts.insert(u32::try_from(number).ok()?, count);
-        next = number + 1;
+        next_number = number + 1;
     }
     Some(cursor)
 }

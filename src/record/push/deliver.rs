@@ -1,6 +1,6 @@
 //! Sends one request to a destination, and decides from the response what became of its samples.
 //!
-//! Nothing here retries, splits or counts: `sender.rs` does that with the [`Outcome`].
+//! Nothing here retries, splits or counts. `sender.rs` does that, as the [`DeliveryOutcome`] says.
 
 use std::cell::OnceCell;
 use std::io;
@@ -24,7 +24,7 @@ use crate::net::client::{BoxError, send_request};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest delay that a `Retry-After` may ask for, so that a mistake of the destination does not stop pushing for
 /// long.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(600);
 /// The most characters of a response that a log line or the admin API shows.
 const MAX_REASON_CHARS: usize = 200;
 /// The first bytes of a response in which the phrases below are searched.
@@ -43,13 +43,13 @@ const TOO_OLD_PHRASES: [&str; 4] = ["out of bounds", "out-of-bounds", "too old",
 /// The error of a Graphite peer that may have lost the lines.
 const CLOSED_EARLY: &str = "it closes connections before it has read what was sent";
 
-/// What became of a request. Each text is the reason that operators see.
+/// What became of the samples of a request. Each text is the reason that operators see.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DeliveryOutcome {
     /// The destination has all samples.
     Accepted,
-    /// The destination has all samples except this many.
-    PartlyAccepted(u64, String),
+    /// The destination has all samples except `refused_count` of them.
+    PartlyAccepted { refused_count: u64, reason: String },
     /// The destination refuses all samples, because it has some of these seconds or of later ones.
     Duplicate(String),
     /// The destination refuses all samples, because some are too old.
@@ -58,9 +58,12 @@ pub enum Outcome {
     TooLarge(String),
     /// The destination will never accept the request.
     Refused(String),
-    /// The destination may have the samples or not. The request is sent again, after this delay if the destination
-    /// named one.
-    Retry(String, Option<Duration>),
+    /// The destination may have the samples or not. The request is to be sent again.
+    Retry {
+        reason: String,
+        /// The delay that the destination asks for, if it does.
+        requested_delay: Option<Duration>,
+    },
 }
 
 /// Sends samples. `now` is the wall clock, and cumulative counters count from the second `counted_since`.
@@ -72,7 +75,7 @@ pub async fn deliver(
     slice: RowSlice<'_>,
     counted_since: u64,
     now: Duration,
-) -> Outcome {
+) -> DeliveryOutcome {
     let sending = async {
         match settings.engine {
             Engine::Graphite => send_graphite(settings, slice).await,
@@ -83,12 +86,18 @@ pub async fn deliver(
     };
     match tokio::time::timeout(REQUEST_TIMEOUT, sending).await {
         Ok(Ok(outcome)) => outcome,
-        Ok(Err(error)) => Outcome::Retry(describe_causes(&*error), None),
-        Err(_) => Outcome::Retry("no answer in time".into(), None),
+        Ok(Err(error)) => DeliveryOutcome::Retry {
+            reason: describe_causes(&*error),
+            requested_delay: None,
+        },
+        Err(_) => DeliveryOutcome::Retry {
+            reason: "no answer in time".into(),
+            requested_delay: None,
+        },
     }
 }
 
-/// Writes an error with those of its causes that it does not name itself.
+/// Describes an error, and those of its causes that its own text does not name.
 fn describe_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -105,9 +114,12 @@ fn describe_causes(error: &dyn std::error::Error) -> String {
 /// Sends lines to carbon. The protocol has no acknowledgement, so the order in which the two sides close has to serve
 /// as one.
 ///
-/// A peer that closes after we did has read everything. A peer that closes before, such as a proxy without a server,
+/// A peer that closes after this side has read everything. A peer that closes before, such as a proxy without a server,
 /// may have read nothing.
-async fn send_graphite(settings: &Settings, slice: RowSlice<'_>) -> Result<Outcome, BoxError> {
+async fn send_graphite(
+    settings: &Settings,
+    slice: RowSlice<'_>,
+) -> Result<DeliveryOutcome, BoxError> {
     let lines = graphite::encode(slice, &settings.labels);
     let host = settings.url.host().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -128,18 +140,19 @@ async fn send_graphite(settings: &Settings, slice: RowSlice<'_>) -> Result<Outco
     // Once both sides have closed and acknowledged it, the system forgets the connection. If it still has one, the peer
     // closed before our close arrived.
     match stream.peer_addr() {
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Outcome::Accepted),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(DeliveryOutcome::Accepted),
         _ => Err(CLOSED_EARLY.into()),
     }
 }
 
+/// Sends a request over HTTP, for the protocols that use it.
 async fn send_http(
     settings: &Settings,
     system_roots: &OnceCell<Roots>,
     slice: RowSlice<'_>,
     counted_since: u64,
     now: Duration,
-) -> Result<Outcome, BoxError> {
+) -> Result<DeliveryOutcome, BoxError> {
     let labels = &settings.labels;
     let (fields, body) = match settings.engine {
         Engine::Otlp => (
@@ -191,12 +204,15 @@ fn classify_response(
     fields: &HeaderMap,
     body: &[u8],
     now: Duration,
-) -> Outcome {
+) -> DeliveryOutcome {
     if status.is_success() {
         let rejected = (engine == Engine::Otlp).then(|| otlp::rejected_points(body));
         return match rejected.flatten() {
-            Some((count, reason)) => Outcome::PartlyAccepted(count, first_line(reason.as_bytes())),
-            None => Outcome::Accepted,
+            Some((refused_count, reason)) => DeliveryOutcome::PartlyAccepted {
+                refused_count,
+                reason: first_line(reason.as_bytes()),
+            },
+            None => DeliveryOutcome::Accepted,
         };
     }
     let searched = &body[..body.len().min(MAX_SEARCHED_BYTES)];
@@ -208,19 +224,22 @@ fn classify_response(
     let has_any = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
     let is_prometheus = engine == Engine::Prometheus;
     match status {
-        StatusCode::PAYLOAD_TOO_LARGE => Outcome::TooLarge(reason),
+        StatusCode::PAYLOAD_TOO_LARGE => DeliveryOutcome::TooLarge(reason),
         StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
             if is_prometheus && has_any(&DUPLICATE_PHRASES) {
-                Outcome::Duplicate(reason)
+                DeliveryOutcome::Duplicate(reason)
             } else if is_prometheus && has_any(&TOO_OLD_PHRASES) {
-                Outcome::TooOld(reason)
+                DeliveryOutcome::TooOld(reason)
             } else {
-                Outcome::Refused(reason)
+                DeliveryOutcome::Refused(reason)
             }
         }
         // Other statuses concern the destination or the way to it, not the samples. An operator can mend a wrong token
         // or path.
-        _ => Outcome::Retry(reason, parse_retry_after(fields, now)),
+        _ => DeliveryOutcome::Retry {
+            reason,
+            requested_delay: parse_retry_after(fields, now),
+        },
     }
 }
 
@@ -233,7 +252,7 @@ fn first_line(body: &[u8]) -> String {
     printable.take(MAX_REASON_CHARS).collect()
 }
 
-/// Reads `Retry-After`, which is a number of seconds or a date, and limits it to [`MAX_RETRY_AFTER`].
+/// Reads `Retry-After`, which is a number of seconds or a date, and limits it to [`MAX_RETRY_DELAY`].
 fn parse_retry_after(fields: &HeaderMap, now: Duration) -> Option<Duration> {
     let text = fields.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let seconds = text.parse().map(Duration::from_secs).ok();
@@ -242,14 +261,14 @@ fn parse_retry_after(fields: &HeaderMap, now: Duration) -> Option<Duration> {
         let date = date.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some(date.saturating_sub(now))
     })?;
-    Some(delay.min(MAX_RETRY_AFTER))
+    Some(delay.min(MAX_RETRY_DELAY))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(engine: Engine, status: u16, body: &str, expected: &Outcome) {
+    fn check(engine: Engine, status: u16, body: &str, expected: &DeliveryOutcome) {
         let status = StatusCode::from_u16(status).unwrap();
         let now = Duration::from_secs(784_111_777);
         let mut fields = HeaderMap::new();
@@ -264,22 +283,28 @@ mod tests {
     #[test]
     fn responses_are_classified() {
         let (prometheus, otlp) = (Engine::Prometheus, Engine::Otlp);
-        check(prometheus, 204, "", &Outcome::Accepted);
-        check(otlp, 200, "\x0a\x00", &Outcome::Accepted);
-        let partly = Outcome::PartlyAccepted(3, "no".into());
+        check(prometheus, 204, "", &DeliveryOutcome::Accepted);
+        check(otlp, 200, "\x0a\x00", &DeliveryOutcome::Accepted);
+        let partly = DeliveryOutcome::PartlyAccepted {
+            refused_count: 3,
+            reason: "no".into(),
+        };
         check(otlp, 200, "\x0a\x06\x08\x03\x12\x02no", &partly);
-        let again = |why: &str| Outcome::Retry(why.into(), Some(Duration::from_secs(10)));
+        let again = |reason: &str| DeliveryOutcome::Retry {
+            reason: reason.into(),
+            requested_delay: Some(Duration::from_secs(10)),
+        };
         check(prometheus, 503, "", &again("it answers 503"));
         check(otlp, 429, "later\nplease", &again("it answers 429: later"));
-        let known = Outcome::Duplicate("it answers 400: out of order sample".into());
+        let known = DeliveryOutcome::Duplicate("it answers 400: out of order sample".into());
         check(prometheus, 400, "out of order sample\n", &known);
-        let old = Outcome::TooOld("it answers 400: out of bounds".into());
+        let old = DeliveryOutcome::TooOld("it answers 400: out of bounds".into());
         check(prometheus, 400, "out of bounds", &old);
-        let refused = Outcome::Refused("it answers 400: out of order sample".into());
+        let refused = DeliveryOutcome::Refused("it answers 400: out of order sample".into());
         check(otlp, 400, "out of order sample", &refused);
-        let refused = Outcome::Refused("it answers 422".into());
+        let refused = DeliveryOutcome::Refused("it answers 422".into());
         check(prometheus, 422, "", &refused);
-        let large = Outcome::TooLarge("it answers 413".into());
+        let large = DeliveryOutcome::TooLarge("it answers 413".into());
         check(prometheus, 413, "", &large);
     }
 
@@ -289,8 +314,10 @@ mod tests {
         for status in [
             301, 302, 307, 401, 402, 403, 404, 405, 407, 408, 411, 415, 421, 451,
         ] {
-            let pause = Some(Duration::from_secs(10));
-            let again = Outcome::Retry(format!("it answers {status}"), pause);
+            let again = DeliveryOutcome::Retry {
+                reason: format!("it answers {status}"),
+                requested_delay: Some(Duration::from_secs(10)),
+            };
             check(Engine::Prometheus, status, "", &again);
             check(Engine::Otlp, status, "", &again);
         }
@@ -308,7 +335,7 @@ mod tests {
         fields.insert("retry-after", "99999999999".parse().unwrap());
         assert_eq!(
             parse_retry_after(&fields, Duration::ZERO),
-            Some(MAX_RETRY_AFTER)
+            Some(MAX_RETRY_DELAY)
         );
         fields.insert("retry-after", "soon".parse().unwrap());
         assert_eq!(parse_retry_after(&fields, Duration::ZERO), None);

@@ -25,9 +25,9 @@ pub struct DestinationStatus {
     /// Recorded seconds that the destination does not have yet.
     pub behind_seconds: u64,
     /// Samples that the destination has accepted since the start of the process.
-    pub sent: u64,
+    pub sent_samples: u64,
     /// Samples that the destination has refused for good since the start of the process.
-    pub refused: u64,
+    pub refused_samples: u64,
     /// The error that stops pushing, or the last refusal; empty while pushing works.
     pub last_error: String,
 }
@@ -74,8 +74,8 @@ impl Destination {
             engine: settings.engine,
             url: settings.display_url.clone(),
             behind_seconds: 0,
-            sent: 0,
-            refused: 0,
+            sent_samples: 0,
+            refused_samples: 0,
             last_error: String::new(),
         };
         Arc::new(Destination {

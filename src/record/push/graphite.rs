@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 use super::row::{RowSlice, TimedValue};
 use crate::record::Series;
 
-/// Encodes the lines. `extra_labels` are added to every series; a series' own label of the same name wins.
+/// Encodes the lines. `extra_labels` are added to every series that has no label of the same name.
 pub fn encode(slice: RowSlice<'_>, extra_labels: &[(String, String)]) -> Vec<u8> {
     let mut lines = String::new();
     for (series, samples) in slice.rows() {
         let name = tagged_name(series, extra_labels);
         for sample in samples {
-            let value = decimal(series, sample);
+            let value = format_decimal(series, sample);
             let _ = writeln!(lines, "{name} {value} {}", sample.at);
         }
     }
@@ -42,7 +42,7 @@ fn sanitize(text: &str) -> String {
 }
 
 /// Writes a value with all of its digits, which a float would round above 2^53.
-fn decimal(series: &Series, sample: &TimedValue) -> String {
+fn format_decimal(series: &Series, sample: &TimedValue) -> String {
     let scale = 10_u64.saturating_pow(series.decimals.into());
     let (whole, fraction) = (sample.value / scale, sample.value % scale);
     match series.decimals {

@@ -16,7 +16,7 @@ pub mod graphite;
 pub mod otlp;
 mod outage_log;
 pub mod progress;
-mod proto;
+mod proto_message;
 mod pusher;
 pub mod remote_write;
 mod request_range;

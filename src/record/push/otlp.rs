@@ -3,10 +3,10 @@
 //! The body is an `ExportMetricsServiceRequest` in protocol buffers. Counters become sums that are monotonic and
 //! cumulative. Source: <https://opentelemetry.io/docs/specs/otlp/>, with `metrics/v1/metrics.proto`.
 
-use super::proto::Message;
-use super::row::{RowSlice, TimedValue, to_float};
+use super::proto_message::ProtoMessage;
+use super::row::{RowSlice, TimedValue, to_f64};
 use crate::base::varint::take_varint;
-use crate::record::{Kind, Series};
+use crate::record::{Series, SeriesKind};
 
 /// The header field that the protocol requires.
 pub const HEADER_FIELDS: [(&str, &str); 1] = [("content-type", "application/x-protobuf")];
@@ -17,39 +17,39 @@ const CUMULATIVE: u64 = 2;
 /// Encodes the body of a request. Counters count from the second `counted_since`; `labels` become attributes of the
 /// resource.
 pub fn encode(slice: RowSlice<'_>, labels: &[(String, String)], counted_since: u64) -> Vec<u8> {
-    let scope = Message::default().with_string(1, "tollgate");
+    let scope = ProtoMessage::default().with_string(1, "tollgate");
     let scope = scope.with_string(2, env!("CARGO_PKG_VERSION"));
-    let mut scope_metrics = Message::default().with_message(1, &scope);
+    let mut scope_metrics = ProtoMessage::default().with_message(1, &scope);
     let rows: Vec<_> = slice.rows().collect();
     for rows in rows.chunk_by(|(a, _), (b, _)| a.name == b.name && a.kind == b.kind) {
         scope_metrics = scope_metrics.with_message(2, &metric(rows, counted_since));
     }
-    let resource_metrics = Message::default()
+    let resource_metrics = ProtoMessage::default()
         .with_message(1, &resource(labels))
         .with_message(2, &scope_metrics);
-    Message::default()
+    ProtoMessage::default()
         .with_message(1, &resource_metrics)
         .into_bytes()
 }
 
 /// Builds a `Resource` from the labels of the gateway. Its `service.name` is `tollgate`, unless a label says otherwise.
-fn resource(labels: &[(String, String)]) -> Message {
+fn resource(labels: &[(String, String)]) -> ProtoMessage {
     let is_named = labels.iter().any(|(label, _)| label == "service.name");
     let default_name = (!is_named).then(|| key_value("service.name", "tollgate"));
     let own = labels.iter().map(|(label, value)| key_value(label, value));
     let attributes = default_name.into_iter().chain(own);
-    attributes.fold(Message::default(), |resource, attribute| {
+    attributes.fold(ProtoMessage::default(), |resource, attribute| {
         resource.with_message(1, &attribute)
     })
 }
 
 /// Builds a `Metric` of series that have one name and one kind.
-fn metric(rows: &[(&Series, &[TimedValue])], counted_since: u64) -> Message {
-    let metric = Message::default();
+fn metric(rows: &[(&Series, &[TimedValue])], counted_since: u64) -> ProtoMessage {
+    let metric = ProtoMessage::default();
     let Some((first, _)) = rows.first() else {
         return metric;
     };
-    let mut points = Message::default();
+    let mut points = ProtoMessage::default();
     for (series, samples) in rows {
         for sample in *samples {
             points = points.with_message(1, &number_data_point(series, sample, counted_since));
@@ -57,26 +57,26 @@ fn metric(rows: &[(&Series, &[TimedValue])], counted_since: u64) -> Message {
     }
     let metric = metric.with_string(1, &first.name);
     match first.kind {
-        Kind::Counter => {
+        SeriesKind::Counter => {
             let is_monotonic = 1;
             let sum = points.with_uint(2, CUMULATIVE).with_uint(3, is_monotonic);
             metric.with_message(7, &sum)
         }
-        Kind::Gauge => metric.with_message(5, &points),
+        SeriesKind::Gauge => metric.with_message(5, &points),
     }
 }
 
 /// Builds a `NumberDataPoint`.
-fn number_data_point(series: &Series, sample: &TimedValue, counted_since: u64) -> Message {
+fn number_data_point(series: &Series, sample: &TimedValue, counted_since: u64) -> ProtoMessage {
     let nanos = |second: u64| second.saturating_mul(1_000_000_000);
-    let mut point = Message::default();
-    if series.kind == Kind::Counter {
+    let mut point = ProtoMessage::default();
+    if series.kind == SeriesKind::Counter {
         point = point.with_fixed64(2, nanos(counted_since.min(sample.at)));
     }
     point = point.with_fixed64(3, nanos(sample.at));
     point = match series.decimals {
         0 => point.with_fixed64(6, sample.value),
-        _ => point.with_double(4, to_float(series, sample)),
+        _ => point.with_double(4, to_f64(series, sample)),
     };
     let labels = series.labels.iter();
     labels.fold(point, |point, (label, value)| {
@@ -85,14 +85,14 @@ fn number_data_point(series: &Series, sample: &TimedValue, counted_since: u64) -
 }
 
 /// Builds a `KeyValue` with a string.
-fn key_value(key: &str, value: &str) -> Message {
-    let value = Message::default().with_string(1, value);
-    let key = Message::default().with_string(1, key);
+fn key_value(key: &str, value: &str) -> ProtoMessage {
+    let value = ProtoMessage::default().with_string(1, value);
+    let key = ProtoMessage::default().with_string(1, key);
     key.with_message(2, &value)
 }
 
-/// Reads from an `ExportMetricsServiceResponse` how many data points were rejected, and why. Returns nothing when all
-/// were accepted, or when the response cannot be read.
+/// Reads from an `ExportMetricsServiceResponse` how many data points were rejected, and why. Returns `None` if all
+/// were accepted, or if the response cannot be read.
 pub fn rejected_points(response: &[u8]) -> Option<(u64, String)> {
     let Some(ProtoValue::Bytes(partial_success)) = find_field(response, 1) else {
         return None;
@@ -107,14 +107,16 @@ pub fn rejected_points(response: &[u8]) -> Option<(u64, String)> {
     (count > 0).then_some((count, reason))
 }
 
-/// A value of the wire types varint and length-delimited.
+/// A value of a field, by its wire type.
 enum ProtoValue<'a> {
+    /// The value of a varint.
     Number(u64),
+    /// The bytes of any other value.
     Bytes(&'a [u8]),
 }
 
-/// Finds the first field with the number `wanted`. Returns nothing when the message ends or is malformed before it.
-fn find_field(mut message: &[u8], wanted: u64) -> Option<ProtoValue<'_>> {
+/// Finds the first field with the number `field_number`. Returns `None` if the message ends or is malformed before it.
+fn find_field(mut message: &[u8], field_number: u64) -> Option<ProtoValue<'_>> {
     while !message.is_empty() {
         let key = take_varint(&mut message)?;
         let value = match key & 7 {
@@ -133,7 +135,7 @@ fn find_field(mut message: &[u8], wanted: u64) -> Option<ProtoValue<'_>> {
             }
             _ => return None,
         };
-        if key >> 3 == wanted {
+        if key >> 3 == field_number {
             return Some(value);
         }
     }

@@ -1,6 +1,5 @@
-//! Limits log lines about an outage: one when it begins, one every ten minutes, and one when it is over.
-//!
-//! The type only decides whether to log. The caller writes the line.
+//! Limits log lines about an outage: one when the outage begins, one every ten minutes, and one when it is over.
+//! Nothing is logged here: the caller writes the lines.
 
 use crate::base::clock::Nanos;
 
@@ -19,7 +18,7 @@ pub struct OutageLog {
 }
 
 impl OutageLog {
-    /// Records a failure; returns whether to log it.
+    /// Records a failure, and returns whether to log it. `reason` must not be empty.
     pub fn record_failure(&mut self, reason: &str, now: Nanos) -> bool {
         let is_new_outage = self.current_reason.is_empty();
         reason.clone_into(&mut self.current_reason);
@@ -37,7 +36,7 @@ impl OutageLog {
         should_log
     }
 
-    /// Records a success; returns whether to log it.
+    /// Records a success, and returns whether to log it.
     pub fn record_success(&mut self) -> bool {
         self.current_reason.clear();
         std::mem::take(&mut self.is_logged)

@@ -1,9 +1,9 @@
-//! Chooses the next batch for a destination: the oldest seconds that it does not have, in steps.
+//! Chooses the next batch for a destination: the oldest seconds that it does not have, in steps. `sender.rs` sends it.
 //!
-//! **No count is lost or sent twice.** A sample of a counter has everything that was ever counted: the base of the
-//! cursor, before which the record changes nothing any more, and the record's sums since then. So it does not matter
-//! whether earlier samples were lost or repeated, or whether events were added to a second afterwards: the next sample
-//! has each event once.
+//! **No count is lost or sent twice.** A sample of a counter has everything that was ever counted. That is the base in
+//! the cursor and the sums of the record since the end of the base. Before that end the record changes nothing any
+//! more. Earlier samples may have been lost or repeated, and events may be added to a second afterwards: the next
+//! sample has each event once.
 //!
 //! **A batch without a known result.** The values of a batch are saved before it is sent ([`Cursor::attempted_until`]).
 //! A new process may find such a batch and cannot know whether it arrived. If the record still gives the same values,
@@ -15,31 +15,36 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 
-use super::batch::{Batch, BatchSteps, CounterValues, MAX_SAMPLES, Totals, series_numbers};
+use super::batch::{
+    Batch, BatchSteps, CounterTotals, CounterValues, MAX_BATCH_SAMPLES, series_numbers,
+};
 use super::cursor::Cursor;
-use super::row::histograms;
-use crate::record::{Grid, Kind, RangeResult, Record, Series, Tier};
+use super::row::find_histograms;
+use crate::record::{Grid, RangeResult, Record, Series, SeriesKind, Tier};
 
 /// The most seconds of a batch that is read from seconds, unless one step is longer. It bounds the time of one read.
 const MAX_BATCH_SECONDS: u64 = 900;
 /// The most seconds of a batch that is read from longer buckets, unless one step is longer.
 const MAX_COARSE_BATCH_SECONDS: u64 = 86_400;
-/// A record younger than this is sent from its first second; of an older one, a new destination gets no history.
-const NEW_RECORD_SECONDS: u64 = 60;
+/// A record that is younger than this is sent from its first second. A new destination gets no history of an older one.
+const NEW_RECORD_MAX_SECONDS: u64 = 60;
 /// The most hours of one search for the end of a gap: a year. A longer gap takes several batches.
 const MAX_GAP_HOURS: u64 = 24 * 366;
 
-const HOUR: u64 = Tier::Hour.step();
-const DAY: u64 = Tier::Day.step();
+/// The seconds of an hour.
+const HOUR_SECONDS: u64 = Tier::Hour.step_seconds();
+/// The seconds of a day.
+const DAY_SECONDS: u64 = Tier::Day.step_seconds();
 
-/// The cursor of a destination, with what need not be read again for the next batch.
+/// The progress of a destination: its cursor, and what need not be read again for the next batch.
 #[derive(Debug)]
 pub struct Progress {
-    /// The part that is saved.
+    /// The part of the progress that is saved.
     pub cursor: Cursor,
     /// The counts at the cursor, if they are still valid.
-    totals: Option<Totals>,
-    /// Whether a new counter may get a sample at the cursor. It may not if another process may have sent that second.
+    totals: Option<CounterTotals>,
+    /// Whether a new counter may get a sample at the cursor. It must not get one if another process may have sent that
+    /// second.
     may_begin_series: bool,
 }
 
@@ -51,12 +56,12 @@ fn pushed_series(record: &Record) -> Vec<(Series, u32)> {
 }
 
 impl Progress {
-    /// Starts with a new destination at `now`. Its first samples have everything that was counted before.
+    /// Starts with a new destination at `now`. The first samples have everything that was counted before.
     pub fn start(record: &Record, now: u64, step_seconds: u64) -> io::Result<Progress> {
-        let oldest = record.oldest()?.unwrap_or(now);
+        let oldest = record.oldest_second()?.unwrap_or(now);
         let first = match record.folder().is_some() {
             // A record that has just begun is sent as a whole.
-            true if oldest + NEW_RECORD_SECONDS >= now => oldest.min(now),
+            true if oldest + NEW_RECORD_MAX_SECONDS >= now => oldest.min(now),
             true => now,
             // An earlier process may have sent the second in which it ended.
             false => now + 1,
@@ -87,13 +92,13 @@ impl Progress {
         if cursor.attempted_until > cursor.delivered_until {
             let all = pushed_series(record);
             let counters = all.iter().map(|(series, number)| (series, *number));
-            let counters = counters.filter(|(series, _)| series.kind == Kind::Counter);
+            let counters = counters.filter(|(series, _)| series.kind == SeriesKind::Counter);
             let tier = finest_tier(record, cursor.attempted_until)?;
             let counters: Vec<_> = counters.collect();
             let counts = progress.counts_before(record, cursor.attempted_until, tier, &counters)?;
             let is_same = cursor.counts.iter().all(|(number, count)| {
-                let now = counts.get(number).copied().unwrap_or(0).max(count.sent);
-                count.attempted.is_none_or(|attempted| attempted == now)
+                let current = counts.get(number).copied().unwrap_or(0).max(count.sent);
+                count.attempted.is_none_or(|attempted| attempted == current)
             });
             if !is_same {
                 progress.mark_delivered(cursor.attempted_until);
@@ -121,32 +126,32 @@ impl Progress {
         }
     }
 
-    /// Builds the next batch from the seconds before `until`; returns nothing if the cursor is there already.
+    /// Builds the next batch from the seconds before `until`. Returns `None` if the cursor is there already.
     ///
-    /// Series in `live` get samples in every step, others only in batches in which they change.
+    /// Series in `live_series` get samples in every step, others only in batches in which they change.
     pub fn next_batch(
         &self,
         record: &Record,
         step_seconds: u64,
         until: u64,
-        live: &BTreeSet<Series>,
+        live_series: &BTreeSet<Series>,
     ) -> io::Result<Option<Batch>> {
         if until <= self.cursor.delivered_until {
             return Ok(None);
         }
-        let late = record.late_additions();
+        let late_addition_count = record.late_addition_count();
         let all = pushed_series(record);
-        let (steps, active) = self.plan_steps(record, &all, step_seconds, until, live.len())?;
+        let (steps, active) =
+            self.plan_steps(record, &all, step_seconds, until, live_series.len())?;
         let BatchSteps { grid, tier, .. } = steps;
         let from = grid.from;
         let (counters, gauges): (Vec<_>, Vec<_>) = all
             .iter()
             .map(|(series, number)| (series, *number))
-            .partition(|(series, _)| series.kind == Kind::Counter);
-        let valid_totals = self
-            .totals
-            .as_ref()
-            .filter(|totals| totals.late == late && self.cursor.delivered_until == from);
+            .partition(|(series, _)| series.kind == SeriesKind::Counter);
+        let valid_totals = self.totals.as_ref().filter(|totals| {
+            totals.late_addition_count == late_addition_count && self.cursor.delivered_until == from
+        });
         let counts_read;
         let counts_at_start = match valid_totals {
             Some(totals) => &totals.counts,
@@ -160,37 +165,42 @@ impl Progress {
             .filter(|(_, number)| active.contains(number));
         let active_counters: Vec<_> = active_counters.copied().collect();
         let growth = record.read(&grid, &series_numbers(&active_counters))?;
-        if growth.covered.iter().all(|covered| *covered == 0) {
+        if growth.covered_seconds.iter().all(|seconds| *seconds == 0) {
             return self.skip_gap(record, &steps).map(Some);
         }
         let (counters, counts_at_end) =
-            self.counter_values(&counters, counts_at_start, &growth, live);
+            self.counter_values(&counters, counts_at_start, &growth, live_series);
         let mut batch = Batch {
-            rows: steps.gauge_rows(record, &gauges, &active, live)?,
+            rows: steps.gauge_rows(record, &gauges, &active, live_series)?,
             from,
             to: steps.end(),
             last_values: Vec::new(),
             // After coarse buckets, or a step that is not over, the counts are read again.
-            totals: (tier == Tier::Second && grid.to() <= until).then_some(Totals {
-                late,
+            totals: (tier == Tier::Second && grid.end() <= until).then_some(CounterTotals {
+                late_addition_count,
                 counts: counts_at_end,
             }),
         };
-        batch.add_counters(counters, &growth.covered, &steps, self.may_begin_series);
+        batch.add_counters(
+            counters,
+            &growth.covered_seconds,
+            &steps,
+            self.may_begin_series,
+        );
         Ok(Some(batch))
     }
 
     /// Plans the steps of the next batch, and finds the series that change in them.
     ///
-    /// The more series change or are live, the fewer steps the batch has. Of all series in the record, most are
-    /// neither.
+    /// The more series change or are live, the fewer steps the batch has. Most series of the record do not change and
+    /// are not live.
     fn plan_steps(
         &self,
         record: &Record,
         all: &[(Series, u32)],
         step_seconds: u64,
         until: u64,
-        live_series: usize,
+        live_count: usize,
     ) -> io::Result<(BatchSteps, BTreeSet<u32>)> {
         let from = self.cursor.delivered_until - self.cursor.delivered_until % step_seconds;
         let tier = finest_tier(record, from)?;
@@ -198,18 +208,19 @@ impl Progress {
             Tier::Second => MAX_BATCH_SECONDS,
             _ => MAX_COARSE_BATCH_SECONDS,
         };
-        let max_steps = |series: usize| (MAX_SAMPLES / series.max(1)).max(1) as u64;
-        let steps = max_steps(live_series).min((max_seconds / step_seconds).max(1));
-        let steps = steps.min((until - from).div_ceil(step_seconds));
+        let max_steps =
+            |series_count: usize| (MAX_BATCH_SAMPLES / series_count.max(1)).max(1) as u64;
+        let step_count = max_steps(live_count).min((max_seconds / step_seconds).max(1));
+        let step_count = step_count.min((until - from).div_ceil(step_seconds));
         let numbers: Vec<u32> = all.iter().map(|(_, number)| *number).collect();
-        let whole = Grid::of(from, step_seconds * steps, 1, tier);
+        let whole = Grid::from_parts(from, step_seconds * step_count, 1, tier);
         let active: BTreeSet<u32> = record.read(&whole, &numbers)?.columns.into_keys().collect();
-        let steps = steps.min(max_steps(active.len())) as usize;
-        let grid = Grid::of(from, step_seconds, steps, tier);
+        let step_count = step_count.min(max_steps(active.len())) as usize;
+        let grid = Grid::from_parts(from, step_seconds, step_count, tier);
         Ok((BatchSteps { grid, tier, until }, active))
     }
 
-    /// Returns everything that was counted before the second `at`. `tier` is that of the buckets to read in its hour.
+    /// Returns everything that was counted before the second `at`. In the hour of `at`, buckets of `tier` are read.
     fn counts_before(
         &self,
         record: &Record,
@@ -218,13 +229,13 @@ impl Progress {
         counters: &[(&Series, u32)],
     ) -> io::Result<HashMap<u32, u64>> {
         let base_until = self.cursor.base_until.min(at);
-        let hour = (at - at % HOUR).max(base_until);
+        let hour_start = (at - at % HOUR_SECONDS).max(base_until);
         let base = self.cursor.counts.iter();
         let base = base.map(|(number, count)| (*number, count.base));
         let mut counts: HashMap<u32, u64> = base.collect();
         let numbers = series_numbers(counters);
         let base_tier = finest_tier(record, base_until)?;
-        for (from, to, tier) in [(base_until, hour, base_tier), (hour, at, tier)] {
+        for (from, to, tier) in [(base_until, hour_start, base_tier), (hour_start, at, tier)] {
             for (number, sum) in read_sums(record, from, to, tier, &numbers)? {
                 *counts.entry(number).or_default() += sum;
             }
@@ -239,58 +250,62 @@ impl Progress {
         counters: &[(&'a Series, u32)],
         counts_at_start: &HashMap<u32, u64>,
         growth: &RangeResult,
-        live: &BTreeSet<Series>,
+        live_series: &BTreeSet<Series>,
     ) -> (Vec<CounterValues<'a>>, HashMap<u32, u64>) {
         let mut counts_at_end = counts_at_start.clone();
         for (number, column) in &growth.columns {
             *counts_at_end.entry(*number).or_default() += column.sums.iter().sum::<u64>();
         }
         let start = |number: &u32| counts_at_start.get(number).copied().unwrap_or(0);
-        let told = |number: &u32| self.cursor.counts.get(number).copied().unwrap_or_default();
+        let sent_count = |number: &u32| self.cursor.counts.get(number).copied().unwrap_or_default();
         let is_sent = counters.iter().map(|(series, number)| {
-            let told = told(number);
+            let sent_count = sent_count(number);
             // Events were added to a second after its samples had been delivered.
-            let grew_before = told.was_sent && start(number) > told.sent;
-            growth.columns.contains_key(number) || grew_before || live.contains(*series)
+            let grew_before = sent_count.was_sent && start(number) > sent_count.sent;
+            growth.columns.contains_key(number) || grew_before || live_series.contains(*series)
         });
         let mut is_sent: Vec<bool> = is_sent.collect();
         // A histogram is useless to an engine that lacks some of its buckets.
-        for buckets in histograms(counters.iter().map(|(series, _)| *series)) {
+        for buckets in find_histograms(counters.iter().map(|(series, _)| *series)) {
             if buckets.iter().any(|(_, index)| is_sent[*index]) {
                 buckets.iter().for_each(|(_, index)| is_sent[*index] = true);
             }
         }
         let sent = counters.iter().zip(is_sent).filter(|(_, is_sent)| *is_sent);
         let values = sent.map(|((series, number), _)| {
-            let (told, mut count) = (told(number), start(number));
+            let (sent_count, mut count) = (sent_count(number), start(number));
             // A value below the last one sent would look like a reset of the counter.
-            let mut values = vec![count.max(told.sent)];
+            let mut values = vec![count.max(sent_count.sent)];
             let column = growth.columns.get(number);
-            for step in 0..growth.covered.len() {
+            for step in 0..growth.covered_seconds.len() {
                 count += column.map_or(0, |column| column.sums[step]);
-                values.push(count.max(told.sent));
+                values.push(count.max(sent_count.sent));
             }
             CounterValues {
                 number: *number,
                 series,
-                was_sent: told.was_sent,
+                was_sent: sent_count.was_sent,
                 values,
             }
         });
         (values.collect(), counts_at_end)
     }
 
-    /// Builds an empty batch that takes the cursor to the next recorded hour, or at most [`MAX_GAP_HOURS`] ahead.
+    /// Builds an empty batch that moves the cursor to the next recorded hour, or at most [`MAX_GAP_HOURS`] ahead.
     fn skip_gap(&self, record: &Record, steps: &BatchSteps) -> io::Result<Batch> {
         let end = steps.end();
-        let hour = end - end % HOUR;
-        let hours = steps.until.saturating_sub(hour).div_ceil(HOUR);
-        let hours = hours.min(MAX_GAP_HOURS);
-        let grid = Grid::of(hour, HOUR, hours as usize, Tier::Hour);
-        let covered = record.read(&grid, &[])?.covered;
-        let recorded = covered.iter().position(|covered| *covered > 0);
-        let resumed = hour + HOUR * recorded.map_or(hours, |index| index as u64);
-        let resumed = (resumed - resumed % steps.grid.step).min(steps.until);
+        let hour_start = end - end % HOUR_SECONDS;
+        let hour_count = steps
+            .until
+            .saturating_sub(hour_start)
+            .div_ceil(HOUR_SECONDS);
+        let hour_count = hour_count.min(MAX_GAP_HOURS);
+        let grid = Grid::from_parts(hour_start, HOUR_SECONDS, hour_count as usize, Tier::Hour);
+        let covered_seconds = record.read(&grid, &[])?.covered_seconds;
+        let recorded_hour = covered_seconds.iter().position(|seconds| *seconds > 0);
+        let skipped_hours = recorded_hour.map_or(hour_count, |index| index as u64);
+        let resumed = hour_start + HOUR_SECONDS * skipped_hours;
+        let resumed = (resumed - resumed % steps.grid.step_seconds).min(steps.until);
         Ok(Batch {
             rows: Vec::new(),
             from: end,
@@ -300,7 +315,7 @@ impl Progress {
         })
     }
 
-    /// Moves the cursor behind a batch that was delivered.
+    /// Moves the cursor to the end of a batch that was delivered.
     pub fn advance(&mut self, batch: Batch, record: &Record) -> io::Result<()> {
         self.mark_attempted(&batch);
         self.mark_delivered(batch.to);
@@ -309,10 +324,10 @@ impl Progress {
         self.update_base(record)
     }
 
-    /// Moves the cursor behind the hour that a record in memory is about to drop, and keeps that hour's counts. Returns
-    /// whether the cursor moved.
+    /// Moves the cursor to the end of the hour that a record in memory is about to drop, and keeps the counts of that
+    /// hour. Returns whether the cursor moved.
     pub fn skip_dropped_hour(&mut self, record: &Record) -> io::Result<bool> {
-        match record.dropped_next() {
+        match record.next_dropped_until() {
             Some(end) if self.cursor.delivered_until < end => {
                 self.cursor.delivered_until = end;
                 self.totals = None;
@@ -324,7 +339,8 @@ impl Progress {
 
     /// Adds to the base the seconds that the record does not change any more, so that they need not be read again.
     fn update_base(&mut self, record: &Record) -> io::Result<()> {
-        let delivered_hour = self.cursor.delivered_until - self.cursor.delivered_until % HOUR;
+        let delivered_hour =
+            self.cursor.delivered_until - self.cursor.delivered_until % HOUR_SECONDS;
         let final_until = record.final_until().min(delivered_hour);
         let base_until = self.cursor.base_until;
         if final_until <= base_until {
@@ -333,16 +349,22 @@ impl Progress {
         let series = pushed_series(record);
         let numbers: Vec<u32> = series
             .iter()
-            .filter(|(series, _)| series.kind == Kind::Counter)
+            .filter(|(series, _)| series.kind == SeriesKind::Counter)
             .map(|(_, number)| *number)
             .collect();
         // Days are kept for longer than hours, so whole days are read as days.
-        let day = match base_until % DAY {
-            0 => final_until - final_until % DAY,
+        let days_until = match base_until % DAY_SECONDS {
+            0 => final_until - final_until % DAY_SECONDS,
             _ => base_until,
         };
-        let mut sums = read_sums(record, base_until, day, Tier::Day, &numbers)?;
-        sums.extend(read_sums(record, day, final_until, Tier::Hour, &numbers)?);
+        let mut sums = read_sums(record, base_until, days_until, Tier::Day, &numbers)?;
+        sums.extend(read_sums(
+            record,
+            days_until,
+            final_until,
+            Tier::Hour,
+            &numbers,
+        )?);
         for (number, sum) in sums {
             self.cursor.counts.entry(number).or_default().base += sum;
         }
@@ -351,7 +373,7 @@ impl Progress {
     }
 }
 
-/// Returns the finest tier that reaches back to the second `from`, but at most that of hours.
+/// Returns the finest tier that reaches back to the second `from`, but none that is coarser than hours.
 fn finest_tier(record: &Record, from: u64) -> io::Result<Tier> {
     Ok(record.finest_tier(from)?.min(Tier::Hour))
 }
@@ -367,7 +389,7 @@ fn read_sums(
     if from >= to {
         return Ok(Vec::new());
     }
-    let result = record.read(&Grid::of(from, to - from, 1, tier), numbers)?;
+    let result = record.read(&Grid::from_parts(from, to - from, 1, tier), numbers)?;
     let columns = result.columns.into_iter();
     let sums = columns.map(|(number, column)| (number, column.sums.iter().sum()));
     Ok(sums.collect())

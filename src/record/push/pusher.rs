@@ -1,6 +1,7 @@
-//! The thread that pushes: it takes the lock of the cursors and runs a task for each destination.
+//! The thread that pushes. It takes the lock of the cursors, so that one process pushes at a time, and runs a task for
+//! each destination.
 //!
-//! Only one process pushes at a time. The thread restarts a task that panics, and decides nothing about batches.
+//! A task that panics is started again. What is sent is decided in `sender.rs`.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -16,7 +17,7 @@ use tokio::sync::watch;
 
 use super::destination::{Destination, DestinationStatus, PushContext};
 use super::outage_log::OutageLog;
-use super::sender::Sender;
+use super::sender::DestinationSender;
 use super::settings::Settings;
 
 /// The longest time that a stopping process sends the last seconds.
@@ -28,6 +29,7 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// A handle to the thread that pushes.
 pub struct Pusher {
+    /// Sending `true` stops the thread.
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
     destinations: Vec<Arc<Destination>>,
@@ -96,6 +98,7 @@ impl Pusher {
     }
 }
 
+/// Waits for the record and for the lock, and runs the tasks until the thread is to stop.
 async fn push_until_stopped(
     context: Rc<PushContext>,
     destinations: Vec<Arc<Destination>>,
@@ -145,7 +148,7 @@ async fn send_until_stopped(
 ) {
     let mut panics = OutageLog::default();
     loop {
-        let mut sender = Sender::new(&context, destination.clone(), seed);
+        let mut sender = DestinationSender::new(&context, destination.clone(), seed);
         let mut sender_stopped = stopped.clone();
         let task = tokio::task::spawn_local(async move {
             tokio::select! {
@@ -174,7 +177,7 @@ async fn send_until_stopped(
     }
 }
 
-/// Locks the cursors; returns nothing while another process holds the lock.
+/// Locks the cursors. Returns `None` while another process holds the lock.
 fn try_lock(folder: &Path) -> io::Result<Option<File>> {
     DirBuilder::new()
         .recursive(true)

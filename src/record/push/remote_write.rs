@@ -2,8 +2,8 @@
 //!
 //! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec/>, with `prompb/types.proto`.
 
-use super::proto::Message;
-use super::row::{RowSlice, TimedValue, to_float};
+use super::proto_message::ProtoMessage;
+use super::row::{RowSlice, TimedValue, to_f64};
 use crate::record::Series;
 
 /// The header fields that the protocol requires.
@@ -13,7 +13,8 @@ pub const HEADER_FIELDS: [(&str, &str); 3] = [
     ("x-prometheus-remote-write-version", "0.1.0"),
 ];
 
-/// Encodes the body of a request. `extra_labels` are added to every series; a series' own label of the same name wins.
+/// Encodes the body of a request. `extra_labels` are added to every series that has no label of the
+/// same name.
 ///
 /// # Errors
 ///
@@ -24,7 +25,7 @@ pub fn encode(
 ) -> Result<Vec<u8>, snap::Error> {
     let write_request = slice
         .rows()
-        .fold(Message::default(), |request, (series, samples)| {
+        .fold(ProtoMessage::default(), |request, (series, samples)| {
             request.with_message(1, &time_series(series, samples, extra_labels))
         });
     snap::raw::Encoder::new().compress_vec(&write_request.into_bytes())
@@ -35,7 +36,7 @@ fn time_series(
     series: &Series,
     samples: &[TimedValue],
     extra_labels: &[(String, String)],
-) -> Message {
+) -> ProtoMessage {
     let own = series.labels.iter();
     let own = own.map(|(label, value)| (label.as_str(), value.as_str()));
     let mut labels: Vec<_> = own.chain([("__name__", series.name.as_str())]).collect();
@@ -49,13 +50,13 @@ fn time_series(
     labels.sort_unstable();
     let message = labels
         .into_iter()
-        .fold(Message::default(), |message, (label, value)| {
-            let label = Message::default().with_string(1, label);
+        .fold(ProtoMessage::default(), |message, (label, value)| {
+            let label = ProtoMessage::default().with_string(1, label);
             message.with_message(1, &label.with_string(2, value))
         });
     samples.iter().fold(message, |message, sample| {
         let milliseconds = sample.at.saturating_mul(1_000);
-        let value = Message::default().with_double(1, to_float(series, sample));
+        let value = ProtoMessage::default().with_double(1, to_f64(series, sample));
         message.with_message(2, &value.with_uint(2, milliseconds))
     })
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::batch::MAX_SAMPLES;
+use super::batch::MAX_BATCH_SAMPLES;
 use super::row::{Row, RowSlice};
 
 /// The most estimated bytes of a request before compression, unless a single series has more.
@@ -16,15 +16,18 @@ const SAMPLE_BYTES: usize = 32;
 /// The rows and the seconds of a batch that one request carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRange {
+    /// The indexes of the rows in the batch.
     rows: Range<usize>,
+    /// The first second.
     from: u64,
+    /// The last second.
     to: u64,
-    /// Whether it was sent before, so that the destination may have it already.
+    /// Whether the request was sent before, so that the destination may have its samples already.
     pub was_attempted: bool,
 }
 
 impl RequestRange {
-    /// Returns its samples. `rows` are those of its batch.
+    /// Returns the samples of the range. `rows` are all rows of the batch.
     pub fn slice<'a>(&self, rows: &'a [Row]) -> RowSlice<'a> {
         RowSlice {
             rows: rows.get(self.rows.clone()).unwrap_or_default(),
@@ -33,7 +36,7 @@ impl RequestRange {
         }
     }
 
-    /// Splits it into its earlier and its later seconds; returns nothing if all samples are of one second.
+    /// Splits the range into its earlier and its later seconds. Returns `None` if all samples are of one second.
     pub fn split_by_time(&self, slice: RowSlice<'_>) -> Option<(RequestRange, RequestRange)> {
         let middle = slice.middle_second()?;
         let (mut earlier, mut later) = (self.clone(), self.clone());
@@ -41,7 +44,7 @@ impl RequestRange {
         Some((earlier, later))
     }
 
-    /// Splits it by time, or else by series; returns nothing if it is a single sample.
+    /// Splits the range by time, or else by series. Returns `None` for a single sample.
     pub fn split(&self, slice: RowSlice<'_>) -> Option<(RequestRange, RequestRange)> {
         self.split_by_time(slice).or_else(|| {
             let middle = self.rows.start + self.rows.len() / 2;
@@ -52,8 +55,8 @@ impl RequestRange {
     }
 }
 
-/// Splits all samples into requests of which none is too large. The request to send first is the last of the list.
-/// `extra_labels` are those that the encoder adds to every series.
+/// Splits all samples of a batch into requests that are not too large. The last of the list is to be sent first. The
+/// encoder adds `extra_labels` to every series.
 pub fn split_into_requests(
     whole: RowSlice<'_>,
     extra_labels: &[(String, String)],
@@ -74,7 +77,9 @@ pub fn split_into_requests(
         request_samples += row.samples.len();
         request_bytes += row_bytes;
         match requests.last_mut() {
-            Some(last) if request_samples <= MAX_SAMPLES && request_bytes <= MAX_REQUEST_BYTES => {
+            Some(last)
+                if request_samples <= MAX_BATCH_SAMPLES && request_bytes <= MAX_REQUEST_BYTES =>
+            {
                 last.rows.end = index + 1
             }
             _ => {
@@ -96,14 +101,14 @@ pub fn split_into_requests(
 mod tests {
     use super::*;
     use crate::record::push::row::TimedValue;
-    use crate::record::{Kind, Series};
+    use crate::record::{Series, SeriesKind};
 
     fn rows(count: usize, seconds: u64) -> Vec<Row> {
         let row = |index: usize| Row {
             series: Series {
                 name: format!("n_{index}"),
                 labels: Vec::new(),
-                kind: Kind::Gauge,
+                kind: SeriesKind::Gauge,
                 decimals: 0,
             },
             samples: (1..=seconds)

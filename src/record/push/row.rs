@@ -1,9 +1,9 @@
-//! The samples of a batch, by series, and how an encoder sees some of them. Engines' formats of values and histograms
-//! are made here; nothing here reads the record.
+//! The samples of a batch by series, and the view of some of them that an encoder gets. What all engines expect of
+//! values and of histograms is computed here. Nothing here reads the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::record::{Kind, Series};
+use crate::record::{Series, SeriesKind};
 
 /// A series and its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Row {
     pub samples: Vec<TimedValue>,
 }
 
-/// The value of a series at a second. That of a counter is cumulative: everything counted before that second.
+/// The value of a series at a second. The value of a counter is cumulative: everything counted before that second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedValue {
     /// Seconds since 1970.
@@ -23,7 +23,7 @@ pub struct TimedValue {
     pub value: u64,
 }
 
-/// A view of some rows, limited to some seconds. One request carries one of these.
+/// A view of some rows, limited to some seconds. Each request carries the samples of one view.
 #[derive(Clone, Copy, Debug)]
 pub struct RowSlice<'a> {
     /// The rows of a batch, or some of them.
@@ -50,7 +50,7 @@ impl<'a> RowSlice<'a> {
         self.rows().map(|(_, samples)| samples.len()).sum()
     }
 
-    /// Returns the last second of the earlier half of its seconds; nothing where all samples are of one second.
+    /// Returns the last second of the earlier half of the samples' seconds; `None` if all samples are of one second.
     pub fn middle_second(self) -> Option<u64> {
         let samples = self.rows().flat_map(|(_, samples)| samples);
         let times: BTreeSet<u64> = samples.map(|sample| sample.at).collect();
@@ -60,7 +60,7 @@ impl<'a> RowSlice<'a> {
 }
 
 /// Converts a value to a float. The integer is exact up to 2^53.
-pub fn to_float(series: &Series, sample: &TimedValue) -> f64 {
+pub fn to_f64(series: &Series, sample: &TimedValue) -> f64 {
     sample.value as f64 / 10_f64.powi(i32::from(series.decimals))
 }
 
@@ -71,12 +71,12 @@ type HistogramKey<'a> = (&'a str, Vec<&'a (String, String)>);
 type HistogramBuckets = Vec<(f64, usize)>;
 
 /// Finds the histograms among some series: counters whose names end in `_bucket`, split by the label `le`.
-pub fn histograms<'a>(all: impl Iterator<Item = &'a Series>) -> Vec<HistogramBuckets> {
+pub fn find_histograms<'a>(all: impl Iterator<Item = &'a Series>) -> Vec<HistogramBuckets> {
     let mut histograms: BTreeMap<HistogramKey<'_>, HistogramBuckets> = BTreeMap::new();
     for (index, series) in all.enumerate() {
         let bound = series.labels.iter().find(|(label, _)| label == "le");
         let bound = bound.and_then(|(_, bound)| bound.parse::<f64>().ok());
-        let is_bucket = series.kind == Kind::Counter && series.name.ends_with("_bucket");
+        let is_bucket = series.kind == SeriesKind::Counter && series.name.ends_with("_bucket");
         if let Some(bound) = bound.filter(|_| is_bucket) {
             let others = series.labels.iter().filter(|(label, _)| label != "le");
             let key = (series.name.as_str(), others.collect());
@@ -89,7 +89,8 @@ pub fn histograms<'a>(all: impl Iterator<Item = &'a Series>) -> Vec<HistogramBuc
     histograms.into_values().collect()
 }
 
-/// Makes the buckets of a histogram cumulative, as engines expect: in the record each bucket has only its own count.
+/// Makes the buckets of a histogram cumulative, as engines expect. In the record each bucket has only its own count.
+/// `values` has the values of each series by its index.
 pub fn accumulate_buckets(buckets: &[(f64, usize)], values: &mut [Vec<u64>]) {
     for pair in buckets.windows(2) {
         let below = values[pair[0].1].clone();

@@ -1,7 +1,7 @@
 //! Sends batches to one destination, oldest first, each until its result is known. Saves the cursor before and after
-//! each batch, waits after failures, and counts what was sent.
+//! each batch, waits after failures, and counts what was sent. `pusher.rs` runs a sender for each destination.
 //!
-//! It does not choose the samples ([`Progress`]) nor speak a protocol ([`deliver`]).
+//! [`Progress`] chooses the samples, and [`deliver`] speaks the protocols.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use metrics::{Counter, Gauge};
 
 use super::batch::Batch;
 use super::cursor::Cursor;
-use super::deliver::{Outcome, deliver};
+use super::deliver::{DeliveryOutcome, deliver};
 use super::destination::{Destination, LiveSeries, PushContext};
 use super::outage_log::OutageLog;
 use super::progress::Progress;
@@ -34,29 +34,31 @@ const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The longest delay after failures, unless the destination asks for more.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Seconds that a cursor may be ahead of the clock, for clocks that are set back a little.
-const MAX_CURSOR_LEAD: u64 = 120;
+const MAX_CURSOR_LEAD_SECONDS: u64 = 120;
 
 /// Sends batches to one destination.
-pub struct Sender {
+pub struct DestinationSender {
     settings: Settings,
     destination: Arc<Destination>,
     record: Arc<OnceLock<Record>>,
-    folder: Option<PathBuf>,
+    /// The folder of the cursors; `None` for a record in memory.
+    cursor_folder: Option<PathBuf>,
     live_series: LiveSeries,
     clock: Clock,
     jitter: Jitter,
     sent_samples: Counter,
     refused_samples: Counter,
     seconds_behind: Gauge,
-    /// Nothing until the record is open and the cursor is read.
+    /// `None` until the record is open and the cursor is read.
     progress: Option<Progress>,
     /// The certificates that the system trusts, read when a request first needs them and again after a failure.
     system_roots: OnceCell<Roots>,
+    /// The batch that is being sent, if there is one.
     pending: Option<OutgoingBatch>,
     /// The second up to which an earlier process may have sent without learning the result.
-    attempted_before: u64,
+    attempted_until: u64,
     /// Failures since the last success.
-    failures: u32,
+    failure_count: u32,
     /// Limits log lines about failed requests.
     failure_log: OutageLog,
     /// Limits log lines about refused samples.
@@ -68,7 +70,7 @@ pub struct Sender {
 /// The batch that is being sent.
 struct OutgoingBatch {
     batch: Batch,
-    /// The requests that remain. The next one is the last.
+    /// The requests that remain. The last of the list is sent next.
     requests: Vec<RequestRange>,
     /// Whether the destination has refused any sample for good.
     was_refused: bool,
@@ -83,31 +85,35 @@ enum BatchEnd {
     LastSecond,
 }
 
-impl Sender {
+impl DestinationSender {
     /// Makes a sender for a destination. `seed` spreads the retries of several senders.
-    pub fn new(context: &PushContext, destination: Arc<Destination>, seed: u64) -> Sender {
+    pub fn new(
+        context: &PushContext,
+        destination: Arc<Destination>,
+        seed: u64,
+    ) -> DestinationSender {
         let settings = destination.settings.lock().clone();
         let to = (Label::Destination, settings.name.as_str());
         let counter = |result| {
             let labels = [to, (Label::Result, result)];
             context.registry.counter(Metric::PushSamples, &labels)
         };
-        Sender {
+        DestinationSender {
             sent_samples: counter("sent"),
             refused_samples: counter("refused"),
             seconds_behind: context.registry.gauge(Metric::PushLag, &[to]),
             settings,
             destination,
             record: context.record.clone(),
-            folder: context.cursor_folder(),
+            cursor_folder: context.cursor_folder(),
             live_series: context.live_series.clone(),
             clock: context.clock.clone(),
             jitter: Jitter::new(seed),
             progress: None,
             system_roots: OnceCell::new(),
             pending: None,
-            attempted_before: 0,
-            failures: 0,
+            attempted_until: 0,
+            failure_count: 0,
             failure_log: OutageLog::default(),
             refusal_log: OutageLog::default(),
             cursor_log: OutageLog::default(),
@@ -174,8 +180,8 @@ impl Sender {
         }
     }
 
-    /// Sends the next request of the pending batch; returns whether there was one. A request that is refused because of
-    /// its size or of some of its seconds is replaced by its halves.
+    /// Sends the next request of the pending batch. Returns whether there was one. A request that is refused because of
+    /// its size, or of some of its seconds, is replaced by its halves.
     async fn send_next_request(&mut self) -> Result<bool, Duration> {
         let (Some(pending), Some(progress)) = (&mut self.pending, &self.progress) else {
             return Ok(false);
@@ -195,25 +201,31 @@ impl Sender {
         let count = slice.sample_count() as u64;
         let all_refused = |reason| (0, Some((count, reason)));
         let (halves, (accepted, refused)) = match outcome {
-            Outcome::Accepted => (None, (count, None)),
-            Outcome::PartlyAccepted(refused, reason) => {
-                let refused = refused.min(count);
-                (None, (count - refused, Some((refused, reason))))
+            DeliveryOutcome::Accepted => (None, (count, None)),
+            DeliveryOutcome::PartlyAccepted {
+                refused_count,
+                reason,
+            } => {
+                let refused_count = refused_count.min(count);
+                (None, (count - refused_count, Some((refused_count, reason))))
             }
             // The earlier attempt has arrived.
-            Outcome::Duplicate(_) if request.was_attempted => {
+            DeliveryOutcome::Duplicate(_) if request.was_attempted => {
                 (request.split_by_time(slice), (count, None))
             }
-            Outcome::Duplicate(reason) | Outcome::TooOld(reason) => {
+            DeliveryOutcome::Duplicate(reason) | DeliveryOutcome::TooOld(reason) => {
                 (request.split_by_time(slice), all_refused(reason))
             }
-            Outcome::Refused(reason) => (None, all_refused(reason)),
-            Outcome::TooLarge(reason) => match request.split(slice) {
+            DeliveryOutcome::Refused(reason) => (None, all_refused(reason)),
+            DeliveryOutcome::TooLarge(reason) => match request.split(slice) {
                 // A single sample is never too large, so the destination or a proxy is misconfigured.
                 None => return Err(self.record_failure(&reason, None)),
                 halves => (halves, all_refused(reason)),
             },
-            Outcome::Retry(reason, delay) => return Err(self.record_failure(&reason, delay)),
+            DeliveryOutcome::Retry {
+                reason,
+                requested_delay,
+            } => return Err(self.record_failure(&reason, requested_delay)),
         };
         pending.requests.pop();
         match halves {
@@ -227,22 +239,22 @@ impl Sender {
     fn count_samples(&mut self, accepted: u64, refused: Option<(u64, String)>) {
         self.sent_samples.increment(accepted);
         let mut status = self.destination.status.lock();
-        status.sent += accepted;
-        if let Some((samples, why)) = refused {
+        status.sent_samples += accepted;
+        if let Some((refused_count, why)) = refused {
             if let Some(pending) = &mut self.pending {
                 pending.was_refused = true;
             }
             status.last_error = format!("it refuses what is sent: {why}");
-            self.refused_samples.increment(samples);
-            status.refused += samples;
+            self.refused_samples.increment(refused_count);
+            status.refused_samples += refused_count;
             if self.refusal_log.record_failure(&why, self.clock.now()) {
-                let (name, refused) = (&self.settings.name, status.refused);
+                let (name, refused) = (&self.settings.name, status.refused_samples);
                 tracing::error!(name, why, refused, "the destination refuses what is pushed");
             }
         }
     }
 
-    /// Builds the next batch and saves that it is attempted; returns nothing if no step is complete yet. An error is
+    /// Builds the next batch, and saves that it is attempted. Returns `None` if no step is complete yet. An error is
     /// the reason that operators see.
     fn prepare_batch(
         &mut self,
@@ -254,7 +266,7 @@ impl Sender {
             return Ok(None);
         };
         let delivered_until = progress.cursor.delivered_until;
-        if delivered_until > self.clock.wall().as_secs() + MAX_CURSOR_LEAD {
+        if delivered_until > self.clock.wall().as_secs() + MAX_CURSOR_LEAD_SECONDS {
             let time = UNIX_EPOCH + Duration::from_secs(delivered_until);
             let time = httpdate::fmt_http_date(time);
             return Err(format!(
@@ -266,9 +278,9 @@ impl Sender {
             BatchEnd::LastSecond => durable,
             BatchEnd::WholeStep => durable - durable % step_seconds,
         };
-        if delivered_until < self.attempted_before {
+        if delivered_until < self.attempted_until {
             // Seconds that the destination may have are not mixed with seconds that it cannot have.
-            until = until.min(self.attempted_before);
+            until = until.min(self.attempted_until);
         }
         if until <= delivered_until {
             return Ok(None);
@@ -281,7 +293,7 @@ impl Sender {
         progress.mark_attempted(&batch);
         let cursor = progress.cursor.clone();
         self.save_cursor(&cursor);
-        let was_attempted = batch.to <= self.attempted_before;
+        let was_attempted = batch.to <= self.attempted_until;
         let whole = RowSlice {
             rows: &batch.rows,
             from: batch.from,
@@ -298,11 +310,11 @@ impl Sender {
     /// next round tries again.
     fn load_progress(&mut self, record: &Record) -> Result<Progress, String> {
         let name = &self.settings.name;
-        let loaded = match &self.folder {
+        let loaded = match &self.cursor_folder {
             Some(folder) => Cursor::load(folder, name),
             None => Ok(self.destination.cursor.lock().clone()),
         };
-        let loaded = match (loaded, &self.folder) {
+        let loaded = match (loaded, &self.cursor_folder) {
             (Err(error), Some(folder)) if error.kind() == ErrorKind::InvalidData => {
                 tracing::error!(name, %error, "the cursor of a destination is of no use and put aside: what it has not got until now is not sent");
                 Cursor::set_aside(folder, name).map(|()| None)
@@ -312,7 +324,7 @@ impl Sender {
         let cursor = loaded.map_err(|error| format!("its cursor cannot be read: {error}"))?;
         if let Some(cursor) = cursor {
             let progress = Progress::resume(cursor, record).map_err(unreadable_record)?;
-            self.attempted_before = progress.cursor.attempted_until;
+            self.attempted_until = progress.cursor.attempted_until;
             return Ok(progress);
         }
         let now = self.clock.wall().as_secs();
@@ -326,7 +338,7 @@ impl Sender {
     /// Saves the cursor to its file, or in memory where there is no folder. A failure is logged and not fatal: the next
     /// batch saves it again.
     fn save_cursor(&mut self, cursor: &Cursor) {
-        let Some(folder) = &self.folder else {
+        let Some(folder) = &self.cursor_folder else {
             *self.destination.cursor.lock() = Some(cursor.clone());
             return;
         };
@@ -344,7 +356,7 @@ impl Sender {
         }
     }
 
-    /// Moves the cursor behind the pending batch, whose requests have all been answered.
+    /// Moves the cursor to the end of the pending batch, whose requests have all got responses.
     fn finish_batch(&mut self, record: &Record) {
         let (Some(pending), Some(progress)) = (self.pending.take(), &mut self.progress) else {
             return;
@@ -356,7 +368,7 @@ impl Sender {
             // The cursor has moved; only its base has not, and the next batch updates that again.
             tracing::error!(name, %error, "the record cannot be read");
         }
-        self.failures = 0;
+        self.failure_count = 0;
         if self.failure_log.record_success() {
             tracing::info!(name, "the destination is pushed to again");
         }
@@ -366,13 +378,13 @@ impl Sender {
         self.save_cursor(&cursor);
     }
 
-    /// Records and logs a failure; returns the delay before the next attempt. `requested_delay` is the one of the
-    /// destination.
+    /// Records and logs a failure. Returns the delay before the next attempt. `requested_delay` is what the destination
+    /// asks for.
     fn record_failure(&mut self, why: &str, requested_delay: Option<Duration>) -> Duration {
         // The roots of the system may have been renewed since they were read.
         self.system_roots.take();
-        let doubled = MIN_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failures));
-        self.failures = self.failures.saturating_add(1);
+        let doubled = MIN_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failure_count));
+        self.failure_count = self.failure_count.saturating_add(1);
         // The jitter adds up to a quarter.
         let delay = self.jitter.around(doubled.min(MAX_RETRY_DELAY * 4 / 5));
         let mut status = self.destination.status.lock();
@@ -391,6 +403,7 @@ impl Sender {
     }
 }
 
+/// Describes a failure to read the record, as operators see it.
 fn unreadable_record(error: io::Error) -> String {
     format!("the record cannot be read: {error}")
 }

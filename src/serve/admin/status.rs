@@ -97,8 +97,8 @@ pub(super) async fn status(State(gateway): ControlState) -> Response {
             "name": status.name,
             "url": status.url,
             "behind_seconds": status.behind_seconds,
-            "sent": status.sent,
-            "refused": status.refused,
+            "sent": status.sent_samples,
+            "refused": status.refused_samples,
             "trouble": status.last_error,
         })
     });

@@ -1,4 +1,5 @@
-//! Reports the keys that limits count to [`Insight`](crate::record::insight::Insight), which finds the busiest keys.
+//! Reports the keys that limits count to [`LiveInsight`](crate::record::insight::LiveInsight), which finds the busiest
+//! keys.
 //!
 //! A worker counts its requests by itself, and reports ten times a second. Nothing is decided by these counts.
 
@@ -10,7 +11,8 @@ use crate::record::insight::{CountSink, LimitKey, RecentCounts};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Finding;
 
-/// A key that a limit has counted. It holds the client's identities, from which a text is made only if the key is recorded.
+/// A key that a limit has counted. It holds the client's identities, from which a text is made only if the key is
+/// recorded.
 pub struct CountedKey {
     generation: Rc<Generation>,
     /// The index of the limit among the ruleset's rules.

@@ -15,7 +15,7 @@ use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::ClientIdentity;
 use crate::limit::LimitStanding;
-use crate::record::insight::Decision;
+use crate::record::insight::LimitDecision;
 use crate::serve::access::WorkerLog;
 use crate::serve::http1::repeat_cache::RepeatedFields;
 use crate::serve::worker::generation::Generation;
@@ -42,7 +42,7 @@ pub struct RequestContext {
     /// The index of the limit that decided among the ruleset's rules, and the standing of the request by it.
     pub deciding_limit: Cell<Option<(usize, LimitStanding)>>,
     /// The deciding limit's finding, if the request is sampled.
-    pub sampled_decision: Cell<Option<Box<Decision>>>,
+    pub sampled_decision: Cell<Option<Box<LimitDecision>>>,
     /// Whether the shared store could not be reached, so that this gateway decided alone.
     pub is_without_store: Cell<bool>,
     /// The server that the request was sent to last.

@@ -1,4 +1,4 @@
-//! Chooses single requests as samples, and records them in [`Insight`](crate::record::insight::Insight).
+//! Chooses single requests as samples, and records them in [`LiveInsight`](crate::record::insight::LiveInsight).
 //!
 //! Requests are sampled by class: by their outcome, or by the limit that matters most for them. Each class has its own
 //! room, so that frequent classes do not displace rare ones.
@@ -13,22 +13,22 @@ use super::unreadable_request::MAX_METHOD_BYTES;
 use crate::base::clock::Nanos;
 use crate::identity::ClientIdentity;
 use crate::limit::{LimitStanding, Rule};
-use crate::record::insight::{Decision, MAX_SAMPLE_PATH, RequestSample};
+use crate::record::insight::{LimitDecision, MAX_SAMPLE_PATH_BYTES, RequestSample, SampleClass};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Verdict;
 
 /// The number of sampling classes for outcomes. The classes for limits are numbered after them.
 const OUTCOME_CLASS_COUNT: u8 = RequestOutcome::ALL.len() as u8;
 
-/// The finding of the limit that matters most; `None` if this request does not become a sample by a limit. The limit is the
-/// one that decided, or else one in shadow mode that would have refused.
+/// The finding of the limit that matters most; `None` if this request does not become a sample by a limit. The limit is
+/// the one that decided, or else one in shadow mode that would have refused.
 pub(crate) fn sample_decision(
     generation: &Generation,
     client: &ClientIdentity,
     verdict: &Verdict,
     rules: &[Arc<Rule>],
     now: Nanos,
-) -> Option<Box<Decision>> {
+) -> Option<Box<LimitDecision>> {
     let decider = verdict.decider(rules);
     let notable = decider.filter(|(_, finding)| finding.reading.standing != LimitStanding::Within);
     let (rule, finding) = notable.or_else(|| {
@@ -37,12 +37,15 @@ pub(crate) fn sample_decision(
         findings.find(|(rule, finding)| rule.shadow && !finding.reading.standing.admits())
     })?;
     let reading = &finding.reading;
-    let class = OUTCOME_CLASS_COUNT + 2 * reading.standing as u8 + u8::from(rule.shadow);
-    if !generation.sampler.choose((class, Some(rule.index)), now) {
+    let class = SampleClass {
+        kind_number: OUTCOME_CLASS_COUNT + 2 * reading.standing as u8 + u8::from(rule.shadow),
+        rule_index: Some(rule.index),
+    };
+    if !generation.sampler.choose(class, now) {
         return None;
     }
     let rate = rule.limit.window(reading.window);
-    Some(Box::new(Decision {
+    Some(Box::new(LimitDecision {
         limit: rule.name.as_str().to_owned(),
         standing: match (reading.standing, rule.shadow) {
             (LimitStanding::Refused | LimitStanding::Unsatisfiable, true) => {
@@ -78,7 +81,10 @@ pub(crate) fn record_sample(context: &RequestContext, now: Nanos) {
     let decision = context.sampled_decision.take();
     if decision.is_none() {
         // A refusal is a sample only if it names its limit.
-        let class = (context.outcome() as u8, None);
+        let class = SampleClass {
+            kind_number: context.outcome() as u8,
+            rule_index: None,
+        };
         if context.outcome() == RequestOutcome::Refused || !generation.sampler.choose(class, now) {
             return;
         }
@@ -93,7 +99,7 @@ pub(crate) fn record_sample(context: &RequestContext, now: Nanos) {
         at: arrived_at.as_millis() as f64 / 1e3,
         route: route_index.map(|index| generation.ruleset.routes[index].name.to_string()),
         method: method[..method.floor_char_boundary(MAX_METHOD_BYTES)].to_owned(),
-        path: path.map(|path| path[..path.floor_char_boundary(MAX_SAMPLE_PATH)].to_owned()),
+        path: path.map(|path| path[..path.floor_char_boundary(MAX_SAMPLE_PATH_BYTES)].to_owned()),
         status: context.status(),
         outcome: context.outcome().as_str().to_owned(),
         origin: response_origin(context.is_from_upstream()).to_owned(),

@@ -5,7 +5,7 @@
 use http::Method;
 
 use super::refusal::RefusalCause;
-use crate::record::insight::MAX_SAMPLE_PATH;
+use crate::record::insight::MAX_SAMPLE_PATH_BYTES;
 
 /// Maximum bytes of a method that is recorded, because a client may send any length.
 pub const MAX_METHOD_BYTES: usize = 32;
@@ -26,7 +26,7 @@ pub struct UnreadableRequest {
 pub struct FirstLine {
     /// The method, if it is valid and has at most [`MAX_METHOD_BYTES`] bytes.
     pub method: Option<Method>,
-    /// At most [`MAX_SAMPLE_PATH`] bytes of the path. The query is left out, because a credential in it could not be masked
+    /// At most [`MAX_SAMPLE_PATH_BYTES`] bytes of the path. The query is left out, because a credential in it could not be masked
     /// safely.
     pub path: Option<Box<str>>,
 }
@@ -38,8 +38,8 @@ impl FirstLine {
         let mut parts = target.split(|byte| matches!(byte, b'?' | b'#'));
         let path = parts.next().filter(|path| path.starts_with(b"/"));
         let to_bounded_text = |path: &[u8]| {
-            let text = String::from_utf8_lossy(&path[..path.len().min(MAX_SAMPLE_PATH)]);
-            text[..text.floor_char_boundary(MAX_SAMPLE_PATH)].into()
+            let text = String::from_utf8_lossy(&path[..path.len().min(MAX_SAMPLE_PATH_BYTES)]);
+            text[..text.floor_char_boundary(MAX_SAMPLE_PATH_BYTES)].into()
         };
         FirstLine {
             method: method.flatten(),
@@ -51,7 +51,9 @@ impl FirstLine {
     pub fn parse(input: &[u8]) -> FirstLine {
         let start = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
         let input = &input[start.unwrap_or(input.len())..];
-        let input = &input[..input.len().min(MAX_METHOD_BYTES + MAX_SAMPLE_PATH + 2)];
+        let input = &input[..input
+            .len()
+            .min(MAX_METHOD_BYTES + MAX_SAMPLE_PATH_BYTES + 2)];
         let line = input.split(|byte| matches!(byte, b'\r' | b'\n')).next();
         let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
         match (words.next(), words.next()) {
@@ -76,7 +78,7 @@ mod tests {
     #[test]
     fn first_lines() {
         let long = "x".repeat(9_000);
-        let longest_path = format!("/{}", &long[..MAX_SAMPLE_PATH - 1]);
+        let longest_path = format!("/{}", &long[..MAX_SAMPLE_PATH_BYTES - 1]);
         check(b"", None, None);
         check(b"\r\n", None, None);
         check(b"GET", None, None);
@@ -93,6 +95,6 @@ mod tests {
         check(format!("{long} /a").as_bytes(), None, None);
         let accents = format!("GET /{}", "\u{e9}".repeat(9_000));
         let path = FirstLine::parse(accents.as_bytes()).path.unwrap();
-        assert!(path.len() <= MAX_SAMPLE_PATH && path.starts_with("/\u{e9}"));
+        assert!(path.len() <= MAX_SAMPLE_PATH_BYTES && path.starts_with("/\u{e9}"));
     }
 }

@@ -20,7 +20,7 @@ use crate::limit::pressure::RequestKind;
 use crate::net::FlushQueue;
 use crate::net::tls::acme::ChallengeTokens;
 use crate::policy::Ruleset;
-use crate::record::insight::{Insight, Sampler};
+use crate::record::insight::{LiveInsight, Sampler};
 use crate::serve::access::members;
 use crate::serve::stack::refusal_cache::RefusalCache;
 use crate::serve::stack::request_outcome::{RequestOutcome, response_origin};
@@ -44,7 +44,7 @@ pub struct RunningConfig {
     /// Responses to ACME challenges at listeners without TLS.
     pub challenge_tokens: ChallengeTokens,
     /// Top keys and samples; `None` if the record is off.
-    pub insight: Option<Arc<Insight>>,
+    pub insight: Option<Arc<LiveInsight>>,
 }
 
 impl RunningConfig {
@@ -83,7 +83,7 @@ pub struct Generation {
     /// See [`RunningConfig::challenge_tokens`].
     pub challenge_tokens: ChallengeTokens,
     /// See [`RunningConfig::insight`].
-    pub insight: Option<Arc<Insight>>,
+    pub insight: Option<Arc<LiveInsight>>,
     /// Chooses which requests are samples.
     pub sampler: Sampler,
     /// The clock of all decisions, replaced in tests.
@@ -281,8 +281,8 @@ impl RouteCounters {
             requests_by_outcome: RequestOutcome::ALL.map(outcome_counter),
             started_requests: counter(Metric::RequestsStarted),
             response_bytes: counter(Metric::ResponseBytes),
-            request_duration: histogram((Metric::RequestDuration, Metric::RequestSeconds)),
-            upstream_duration: histogram((Metric::UpstreamDuration, Metric::UpstreamSeconds)),
+            request_duration: histogram((Metric::RequestDuration, Metric::RequestDurationSum)),
+            upstream_duration: histogram((Metric::UpstreamDuration, Metric::UpstreamDurationSum)),
             responses: RefCell::default(),
             log_members: members::route_members(route_name),
             registry: registry.clone(),

@@ -35,7 +35,7 @@ impl CpuSample {
     fn take(clock: &Clock) -> CpuSample {
         CpuSample {
             taken_at: clock.now(),
-            cpu_time: clock.cpu(),
+            cpu_time: clock.cpu_time(),
         }
     }
 }

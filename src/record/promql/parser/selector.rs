@@ -18,13 +18,13 @@ impl Parser<'_> {
             let why = "vector selector must contain at least one non-empty matcher";
             return Err(self.error_at(offset, why));
         }
-        let index = self.selectors;
-        self.selectors += 1;
+        let index = self.selector_count;
+        self.selector_count += 1;
         Ok(Selector {
             index,
             matchers,
-            range: None,
-            offset: 0,
+            range_ms: None,
+            offset_ms: 0,
         })
     }
 
@@ -134,7 +134,7 @@ impl Parser<'_> {
         bracket: usize,
     ) -> Result<(), Error> {
         let duration_offset = self.offset();
-        let range = self.parse_range_duration()?;
+        let range_ms = self.parse_range_duration()?;
         if matches!(self.token().kind, TokenKind::Sign(":")) {
             let why = "subqueries are not supported; ranges such as a[5m] are";
             return Err(self.error_at(bracket, why));
@@ -145,31 +145,31 @@ impl Parser<'_> {
                 false => self.unexpected_token(" in matrix selector, expected \"]\""),
             });
         }
-        let Some(selector) = selector.filter(|selector| selector.range.is_none()) else {
+        let Some(selector) = selector.filter(|selector| selector.range_ms.is_none()) else {
             let why = "ranges only allowed for vector selectors";
             return Err(self.error_at(bracket, why));
         };
-        if range <= 0 {
+        if range_ms <= 0 {
             return Err(self.error_at(duration_offset, "duration must be greater than 0"));
         }
-        if selector.offset != 0 {
+        if selector.offset_ms != 0 {
             let why = "no offset modifiers allowed before range";
             return Err(self.error_at(bracket, why));
         }
-        selector.range = Some(range);
+        selector.range_ms = Some(range_ms);
         Ok(())
     }
 
     /// Parses the duration after `offset`, for an operand that begins at `start`.
     fn parse_offset(&mut self, selector: Option<&mut Selector>, start: usize) -> Result<(), Error> {
         let is_negative = self.skip_sign("-");
-        let TokenKind::Duration(offset, _) = self.token().kind else {
+        let TokenKind::Duration(offset_ms, _) = self.token().kind else {
             return Err(self.unexpected_token(" in offset, expected duration"));
         };
         self.advance();
         let why = match selector {
-            Some(selector) if selector.offset == 0 => {
-                selector.offset = if is_negative { -offset } else { offset };
+            Some(selector) if selector.offset_ms == 0 => {
+                selector.offset_ms = if is_negative { -offset_ms } else { offset_ms };
                 return Ok(());
             }
             Some(_) => "offset may not be set multiple times",
@@ -183,9 +183,9 @@ impl Parser<'_> {
     /// Parses the duration of a range. A number without a unit gets an error of its own.
     fn parse_range_duration(&mut self) -> Result<i64, Error> {
         match self.token().kind {
-            TokenKind::Duration(duration, _) => {
+            TokenKind::Duration(duration_ms, _) => {
                 self.advance();
-                Ok(duration)
+                Ok(duration_ms)
             }
             TokenKind::Number(..) | TokenKind::End => {
                 Err(self.error_at(self.offset(), "missing unit character in duration"))

@@ -43,10 +43,10 @@ fn labels_of_all_steps_together() {
         )
     });
     let source = Memory(series.collect());
-    let times = Times {
-        start: 0,
-        end: 190_000,
-        step: 10_000,
+    let times = StepTimes {
+        start_ms: 0,
+        end_ms: 190_000,
+        step_ms: 10_000,
     };
     let ask = |copies: usize| {
         let own = vec!["\"own\""; copies].join(", ");
@@ -71,7 +71,7 @@ fn samples_themselves() {
         fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<SelectedSeries, Error> {
             let samples = (0..=MAX_POINTS as i64).map(|at| (at, 1.0)).collect();
             let series = vec![(Labels::default(), samples)];
-            Ok(SelectedSeries { series, step: 1 })
+            Ok(SelectedSeries { series, step_ms: 1 })
         }
     }
     let error = query_instant("a[1h]", MAX_POINTS as i64, &Long).unwrap_err();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::record::promql::labels::{Labels, METRIC_NAME_LABEL};
 use crate::record::promql::{BUCKET_BOUND_LABEL, number};
-use crate::record::{Kind, Series};
+use crate::record::{Series, SeriesKind};
 
 /// Suffix of the names of a histogram's buckets.
 const BUCKET_SUFFIX: &str = "_bucket";
@@ -21,7 +21,7 @@ pub struct ExposedSeries {
     /// Labels, with the metric's name among them.
     pub labels: Labels,
     /// Counter or gauge.
-    pub kind: Kind,
+    pub kind: SeriesKind,
     /// The series of the record whose sum the exposed series is.
     pub parts: Vec<SeriesPart>,
 }
@@ -78,7 +78,7 @@ struct HistogramBucket {
 fn add_parts(
     all: &mut BTreeMap<Labels, ExposedSeries>,
     labels: Labels,
-    kind: Kind,
+    kind: SeriesKind,
     parts: &[SeriesPart],
 ) {
     let new_series = || ExposedSeries {
@@ -101,7 +101,7 @@ fn labels_of(series: &Series) -> Labels {
 fn bucket_bound(series: &Series) -> Option<f64> {
     let mut labels = series.labels.iter();
     let (_, bound) = labels.find(|(name, _)| name == BUCKET_BOUND_LABEL)?;
-    let is_bucket = series.kind == Kind::Counter && series.name.ends_with(BUCKET_SUFFIX);
+    let is_bucket = series.kind == SeriesKind::Counter && series.name.ends_with(BUCKET_SUFFIX);
     number::parse_float(bound).filter(|bound| is_bucket && !bound.is_nan())
 }
 
@@ -117,17 +117,17 @@ fn add_histogram(
     for bucket in buckets {
         parts.push(bucket.part);
         lacks_infinite_bucket = bucket.upper_bound < f64::INFINITY;
-        add_parts(all, bucket.labels, Kind::Counter, &parts);
+        add_parts(all, bucket.labels, SeriesKind::Counter, &parts);
     }
     if lacks_infinite_bucket {
         let infinite_bucket = labels.with(BUCKET_BOUND_LABEL, INFINITE_BOUND);
-        add_parts(all, infinite_bucket, Kind::Counter, &parts);
+        add_parts(all, infinite_bucket, SeriesKind::Counter, &parts);
     }
     let name = labels.get(METRIC_NAME_LABEL);
     let name = name.strip_suffix(BUCKET_SUFFIX).unwrap_or(name);
     let count_series = labels.with(METRIC_NAME_LABEL, &format!("{name}_count"));
     if !all.contains_key(&count_series) {
-        add_parts(all, count_series, Kind::Counter, &parts);
+        add_parts(all, count_series, SeriesKind::Counter, &parts);
     }
 }
 
@@ -135,7 +135,7 @@ fn add_histogram(
 mod tests {
     use super::*;
 
-    fn series(name: &str, labels: &[(&str, &str)], kind: Kind) -> Series {
+    fn series(name: &str, labels: &[(&str, &str)], kind: SeriesKind) -> Series {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         Series {
             name: name.to_owned(),
@@ -165,11 +165,11 @@ mod tests {
     fn series_that_are_exposed_unchanged() {
         check(
             &[
-                series("b", &[("y", "1"), ("x", "2"), ("z", "")], Kind::Gauge),
-                series("a_total", &[], Kind::Counter),
+                series("b", &[("y", "1"), ("x", "2"), ("z", "")], SeriesKind::Gauge),
+                series("a_total", &[], SeriesKind::Counter),
                 // Only a counter has buckets.
-                series("c_bucket", &[("le", "1")], Kind::Gauge),
-                series("d_bucket", &[], Kind::Counter),
+                series("c_bucket", &[("le", "1")], SeriesKind::Gauge),
+                series("d_bucket", &[], SeriesKind::Counter),
             ],
             &[
                 (r#"{__name__="a_total"}"#, &[1]),
@@ -184,17 +184,23 @@ mod tests {
     fn a_changed_number_of_decimals() {
         let new = Series {
             decimals: 3,
-            ..series("a", &[], Kind::Gauge)
+            ..series("a", &[], SeriesKind::Gauge)
         };
         check(
-            &[series("a", &[], Kind::Gauge), new],
+            &[series("a", &[], SeriesKind::Gauge), new],
             &[(r#"{__name__="a"}"#, &[0, 1])],
         );
     }
 
     #[test]
     fn histograms() {
-        let bucket = |bound| series("t_bucket", &[("le", bound), ("r", "x")], Kind::Counter);
+        let bucket = |bound| {
+            series(
+                "t_bucket",
+                &[("le", bound), ("r", "x")],
+                SeriesKind::Counter,
+            )
+        };
         check(
             &[bucket("10"), bucket("0.5"), bucket("2")],
             &[
@@ -209,7 +215,7 @@ mod tests {
             &[
                 bucket("+Inf"),
                 bucket("1"),
-                series("t_count", &[("r", "x")], Kind::Counter),
+                series("t_count", &[("r", "x")], SeriesKind::Counter),
             ],
             &[
                 (r#"{__name__="t_bucket", le="+Inf", r="x"}"#, &[1, 0]),

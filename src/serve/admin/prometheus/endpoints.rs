@@ -17,7 +17,7 @@ use super::response::{ApiError, ApiResult, Truncated, success};
 use super::samples::RecordSamples;
 use super::{metadata, times, write};
 use crate::record::promql;
-use crate::record::promql::Times;
+use crate::record::promql::StepTimes;
 use crate::record::promql::labels::{Labels, is_label_name};
 use crate::serve::admin::control::{Control, ControlState};
 
@@ -74,8 +74,12 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
-        promql::query_range(&query, Times { start, end, step }, source)
-            .map(|series| write::write_matrix(&series))
+        let times = StepTimes {
+            start_ms: start,
+            end_ms: end,
+            step_ms: step,
+        };
+        promql::query_range(&query, times, source).map(|series| write::write_matrix(&series))
     };
     let reader = RecordReader::open(&*gateway)?;
     let result = reader.run(timeout, evaluate).await?;

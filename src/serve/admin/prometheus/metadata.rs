@@ -10,7 +10,7 @@ use super::parameters::QueryParameters;
 use super::reader::{MAX_QUERY_TIMEOUT, RecordReader};
 use super::response::{ApiResult, Truncated, success};
 use super::samples::RecordSamples;
-use crate::record::Kind;
+use crate::record::SeriesKind;
 use crate::record::promql::labels::METRIC_NAME_LABEL;
 use crate::serve::admin::control::ControlState;
 
@@ -81,8 +81,8 @@ fn describe_metrics(
             continue;
         }
         let kind = match series.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            SeriesKind::Counter => "counter",
+            SeriesKind::Gauge => "gauge",
         };
         all.entry(name.to_owned())
             .or_insert_with(|| MetricDescription {
@@ -102,7 +102,10 @@ mod tests {
     fn kinds_and_sentences() {
         let metrics = "# HELP a_total As \\\\ many.\n# TYPE a_total counter\na_total 5\n\
                        # HELP t Long.\n# TYPE t histogram\nt_bucket{le=\"1\"} 3\n";
-        let exposed = [("t_bucket", Kind::Counter), ("gone", Kind::Gauge)];
+        let exposed = [
+            ("t_bucket", SeriesKind::Counter),
+            ("gone", SeriesKind::Gauge),
+        ];
         let exposed = exposed.map(|(name, kind)| ExposedSeries {
             labels: Labels::new([(METRIC_NAME_LABEL, name)]),
             kind,

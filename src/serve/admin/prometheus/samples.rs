@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::catalog::{ExposedSeries, SeriesPart};
 use crate::record::promql::labels::{Matcher, match_all};
 use crate::record::promql::{Error, Sample, SampleSource, SelectedSeries};
-use crate::record::{Grid, Kind, Record};
+use crate::record::{Grid, Record, SeriesKind};
 
 /// Minimum number of buckets of a series. Curves with fewer buckets would be useless.
 const MIN_BUCKETS: usize = 250;
@@ -52,12 +52,14 @@ impl SampleSource for RecordSamples<'_> {
         if matching.is_empty() || first_second >= end_second {
             return Ok(SelectedSeries::default());
         }
-        let grid = self.record.grid(first_second, end_second, max_buckets)?;
+        let grid = self
+            .record
+            .finest_grid(first_second, end_second, max_buckets)?;
         let samples = self.read_samples(&grid, (from, to), &matching)?;
         let labels = matching.iter().map(|series| series.labels.clone());
         Ok(SelectedSeries {
             series: labels.zip(samples).collect(),
-            step: to_millis(grid.step),
+            step_ms: to_millis(grid.step_seconds),
         })
     }
 
@@ -94,10 +96,10 @@ impl RecordSamples<'_> {
                 uses.entry(*number).or_default().push((index, *unit));
             }
         }
-        let covered = self.record.read(grid, &[])?.covered;
+        let covered = self.record.read(grid, &[])?.covered_seconds;
         let mut samples = vec![zero_samples(grid, span, &covered); matching.len()];
         let numbers: Vec<u32> = uses.keys().copied().collect();
-        for chunk in numbers.chunks((MAX_BUCKETS / grid.buckets).max(1)) {
+        for chunk in numbers.chunks((MAX_BUCKETS / grid.bucket_count).max(1)) {
             self.check_deadline()?;
             let range = self.record.read(grid, chunk)?;
             let totals = self.record.totals_before(grid.from, chunk)?;
@@ -127,7 +129,7 @@ fn zero_samples(grid: &Grid, (from, to): (i64, i64), covered: &[u32]) -> Vec<Sam
 
 /// When a bucket ends, in milliseconds since 1970.
 fn bucket_end(grid: &Grid, bucket_index: u64) -> i64 {
-    to_millis(grid.from + (bucket_index + 1) * grid.step)
+    to_millis(grid.from + (bucket_index + 1) * grid.step_seconds)
 }
 
 /// The sums of one series of the record in each bucket.
@@ -143,7 +145,7 @@ struct ColumnSums<'a> {
 
 impl ColumnSums<'_> {
     /// Adds the values to `samples`. The recorded integer `unit` stands for 1.
-    fn add_to(&self, samples: &mut [Sample], kind: Kind, unit: f64) {
+    fn add_to(&self, samples: &mut [Sample], kind: SeriesKind, unit: f64) {
         let (mut total, mut samples) = (self.total_before, samples.iter_mut().peekable());
         for (index, covered) in (0..).zip(self.covered) {
             let sum = self.sums.get(index as usize).copied().unwrap_or(0);
@@ -151,8 +153,8 @@ impl ColumnSums<'_> {
             let end = bucket_end(self.grid, index);
             if let Some((_, value)) = samples.next_if(|(sample_end, _)| *sample_end == end) {
                 *value += match kind {
-                    Kind::Counter => total as f64 / unit,
-                    Kind::Gauge => sum as f64 / f64::from(*covered) / unit,
+                    SeriesKind::Counter => total as f64 / unit,
+                    SeriesKind::Gauge => sum as f64 / f64::from(*covered) / unit,
                 };
             }
         }

@@ -14,7 +14,7 @@ pub fn parse_moment(text: &str) -> Option<i64> {
 pub fn parse_step(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
         Ok(seconds) => seconds_to_millis(seconds),
-        Err(_) => number::parse_duration(text),
+        Err(_) => number::parse_duration_ms(text),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::record::promql::{QueryResult, SampledSeries, number};
 
 /// Writes the result of an instant query at `at_millis`, in milliseconds since 1970, with the result's type.
 pub fn write_instant(result: &QueryResult, at_millis: i64) -> String {
-    let time = number::format_seconds(at_millis);
+    let time = number::format_ms_as_seconds(at_millis);
     match result {
         QueryResult::Scalar(value) => {
             // Prometheus writes the times of scalars and strings without trailing zeros.
@@ -34,7 +34,7 @@ pub fn write_instant(result: &QueryResult, at_millis: i64) -> String {
 pub fn write_matrix(series: &[SampledSeries]) -> String {
     let series = series.iter().map(|(labels, samples)| {
         let samples = samples.iter().map(|(at_millis, value)| {
-            let time = number::format_seconds(*at_millis);
+            let time = number::format_ms_as_seconds(*at_millis);
             let value = number::format_sample(*value);
             format!("[{time},\"{value}\"]")
         });

@@ -17,7 +17,7 @@ use super::span::parse_span;
 use super::span_counts::{SpanCounts, count_span};
 use crate::policy::Ruleset;
 use crate::record::Record;
-use crate::record::insight::{Change, GatewayEvent, Insight};
+use crate::record::insight::{GatewayEvent, LimitChange, LiveInsight};
 use crate::route::Route;
 use crate::serve::admin::control::ControlState;
 
@@ -132,7 +132,7 @@ impl Evidence {
     /// Reads the evidence about a span from the record, and about the current minute from `insight`.
     fn read(
         record: &Record,
-        insight: Option<&Insight>,
+        insight: Option<&LiveInsight>,
         span: (u64, u64),
         now: u64,
     ) -> io::Result<Evidence> {
@@ -173,7 +173,7 @@ impl Evidence {
     }
 
     /// The change of the limit that refused most; `None` unless it came just before the limit began to refuse.
-    fn recent_change(&self) -> Option<&Change> {
+    fn recent_change(&self) -> Option<&LimitChange> {
         let (limit, _) = self.top_limit()?;
         let began_at = self.counts.limits.get(limit)?.began_at;
         let just_before = self
@@ -215,8 +215,8 @@ impl Evidence {
         if self.lists.lists.refused.total == 0 {
             return LikelyCause::Unknown;
         }
-        let key_count = self.lists.lists.decided.distinct();
-        let usual_key_count = self.lists_before.lists.decided.distinct();
+        let key_count = self.lists.lists.decided.distinct_count();
+        let usual_key_count = self.lists_before.lists.decided.distinct_count();
         if key_count >= MIN_SPRAY_KEYS && key_count > SPRAY_FACTOR * usual_key_count {
             return LikelyCause::Spray;
         }
@@ -251,7 +251,7 @@ impl Evidence {
         let describe_decided = |CoveredLists { lists, covered }: &CoveredLists| {
             let (from, to) = covered;
             let decided = &lists.decided;
-            json!({ "from": from, "to": to, "distinct": decided.distinct(), "at_least": decided.at_least })
+            json!({ "from": from, "to": to, "distinct": decided.distinct_count(), "at_least": decided.is_lower_bound })
         };
         let (from, to) = self.span;
         json!({
@@ -358,7 +358,7 @@ impl Evidence {
             LikelyCause::Config => {
                 let or_nothing =
                     |text: Option<&String>| text.map_or("nothing", |text| text).to_owned();
-                let describe = |change: &Change| {
+                let describe = |change: &LimitChange| {
                     let before = or_nothing(change.before.as_ref());
                     let after = or_nothing(change.after.as_ref());
                     format!("it had just been changed, from {before} to {after}")
@@ -381,7 +381,7 @@ impl Evidence {
             }
             LikelyCause::Spray => {
                 let count_and_seconds = |CoveredLists { lists, covered }: &CoveredLists| {
-                    (lists.decided.distinct(), covered.1 - covered.0)
+                    (lists.decided.distinct_count(), covered.1 - covered.0)
                 };
                 let (key_count, seconds) = count_and_seconds(&self.lists);
                 let (usual_count, seconds_before) = count_and_seconds(&self.lists_before);
@@ -392,8 +392,8 @@ impl Evidence {
             LikelyCause::Unknown => String::from("the keys are not recorded any more"),
             LikelyCause::Upstream | LikelyCause::Everyone | LikelyCause::Nothing => format!(
                 "no key stands out: {} different keys were refused, of {} that asked",
-                self.lists.lists.refused.distinct(),
-                self.lists.lists.decided.distinct()
+                self.lists.lists.refused.distinct_count(),
+                self.lists.lists.decided.distinct_count()
             ),
         }
     }

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use super::query::{ErrorResponse, bad_request, read_record};
 use super::span::parse_span;
 use crate::record::insight::{
-    GatewayEvent, Insight, KeyList, KeyLists, LimitKey, ListSums, MAX_LISTED_KEYS, RequestSample,
+    GatewayEvent, KeyList, KeyLists, LimitKey, ListSums, LiveInsight, MAX_LISTED_KEYS,
+    RequestSample,
 };
 use crate::record::{Record, Topic};
 use crate::serve::admin::control::{Control, ControlState};
@@ -141,8 +142,8 @@ pub(super) fn list_to_json(list: &KeyList, limit: Option<&str>, max_keys: usize)
         .collect();
     json!({
         "total": total,
-        "distinct": limit.is_none().then(|| list.distinct()),
-        "at_least": list.at_least,
+        "distinct": limit.is_none().then(|| list.distinct_count()),
+        "at_least": list.is_lower_bound,
         "keys": keys,
         "rest": total.map(|total| total.saturating_sub(shown_count)),
     })
@@ -158,7 +159,7 @@ pub(super) struct CoveredLists {
 /// Reads the lists of a span: of whole minutes, hours or days. The current minute comes from `insight`, if that is given.
 pub(super) fn read_lists(
     record: &Record,
-    insight: Option<&Insight>,
+    insight: Option<&LiveInsight>,
     (from, to): (u64, u64),
     now: u64,
     kinds: &[ListKind],
@@ -228,10 +229,10 @@ fn for_each_list(
     kinds: &[ListKind],
     mut visitor: impl FnMut(u64, &KeyLists),
 ) -> io::Result<()> {
-    record.visit_notes(topic, span, |(at, text)| {
+    record.visit_notes(topic, span, |note| {
         // Another version may have written another format; such notes are skipped.
-        if let Ok(lists) = parse_lists(text, kinds) {
-            visitor(*at, &lists);
+        if let Ok(lists) = parse_lists(&note.text, kinds) {
+            visitor(note.at, &lists);
         }
         ControlFlow::Continue(())
     })
@@ -264,9 +265,9 @@ pub(super) fn for_each_note<T: DeserializeOwned>(
     span: (u64, u64),
     mut visitor: impl FnMut(T) -> ControlFlow<()>,
 ) -> io::Result<()> {
-    record.visit_notes(topic, span, |(_, text)| {
-        match serde_json::from_slice(text) {
-            Ok(note) => visitor(note),
+    record.visit_notes(topic, span, |note| {
+        match serde_json::from_slice(&note.text) {
+            Ok(content) => visitor(content),
             // Another version may have written another format; such notes are skipped.
             Err(_) => ControlFlow::Continue(()),
         }
@@ -383,7 +384,7 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
 /// The counts over time of the keys for which `is_key` is true, as JSON: at most 200 steps of whole minutes.
 fn read_curve(
     record: &Record,
-    insight: &Insight,
+    insight: &LiveInsight,
     (from, to): (u64, u64),
     is_key: impl Fn(&LimitKey) -> bool,
 ) -> io::Result<Value> {

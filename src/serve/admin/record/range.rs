@@ -14,7 +14,7 @@ use super::span::parse_span;
 use crate::base::telemetry::buckets;
 use crate::record::promql;
 use crate::record::promql::labels::{LabelTest, METRIC_NAME_LABEL, Matcher};
-use crate::record::{Column, Grid, Kind, RangeResult, Record, Series};
+use crate::record::{Column, Grid, RangeResult, Record, Series, SeriesKind};
 use crate::serve::admin::control::{Control, ControlState};
 
 /// Maximum number of buckets of a series. The API calls them points.
@@ -33,8 +33,8 @@ fn describe_series(series: &Series) -> Map<String, Value> {
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
     let kind = match series.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
+        SeriesKind::Counter => "counter",
+        SeriesKind::Gauge => "gauge",
     };
     Map::from_iter([
         (String::from("name"), json!(series.name)),
@@ -174,7 +174,7 @@ fn evaluate(
     query: &RangeQuery,
 ) -> std::io::Result<Value> {
     let (from, to) = query.span;
-    let grid: Grid = record.grid(from, to, query.max_points)?;
+    let grid: Grid = record.finest_grid(from, to, query.max_points)?;
     let series_numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
     let range: RangeResult = record.read(&grid, &series_numbers)?;
     let series = if !query.quantiles.is_empty() {
@@ -186,8 +186,8 @@ fn evaluate(
     };
     Ok(json!({
         "from": grid.from,
-        "step": grid.step,
-        "covered": range.covered,
+        "step": grid.step_seconds,
+        "covered": range.covered_seconds,
         "series": series,
     }))
 }
@@ -245,7 +245,7 @@ fn sum_by_labels(
 ) -> Vec<Value> {
     let groups = group_by_labels(selected, |name| group_by.iter().any(|label| label == name));
     let values = groups.into_iter().map(|(labels, members)| {
-        let mut sums = vec![0_u64; range.covered.len()];
+        let mut sums = vec![0_u64; range.covered_seconds.len()];
         for (_, number) in &members {
             let column = range.columns.get(number);
             for (sum, value) in sums
@@ -282,7 +282,7 @@ fn compute_quantiles(
         });
         let buckets: Vec<_> = buckets.collect();
         let mut curves = vec![Vec::new(); query.quantiles.len()];
-        for index in 0..range.covered.len() {
+        for index in 0..range.covered_seconds.len() {
             let mut counts: Vec<(f64, u64)> = buckets
                 .iter()
                 .map(|(bound, sums)| (*bound, sums.get(index).copied().unwrap_or(0)))
@@ -353,7 +353,7 @@ mod tests {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
-            kind: Kind::Counter,
+            kind: SeriesKind::Counter,
             decimals: 0,
         };
         let all = [

@@ -37,7 +37,7 @@ fn parse_moment(text: &str, now: u64) -> Option<u64> {
         // Later moments would overflow further arithmetic.
         return text.parse().ok().filter(|seconds| *seconds < 1 << 40);
     };
-    let milliseconds = u64::try_from(number::parse_duration(ago)?).ok()?;
+    let milliseconds = u64::try_from(number::parse_duration_ms(ago)?).ok()?;
     Some(now.saturating_sub(milliseconds / 1_000))
 }
 

@@ -55,7 +55,7 @@ pub(super) fn count_span(
     recorded: &[(Series, u32)],
     (from, to): (u64, u64),
 ) -> io::Result<SpanCounts> {
-    let grid = record.grid(from, to, MAX_BUCKETS)?;
+    let grid = record.finest_grid(from, to, MAX_BUCKETS)?;
     let names = [
         ALL_REQUESTS,
         REQUESTS_BY_OUTCOME,
@@ -71,7 +71,7 @@ pub(super) fn count_span(
     let range = record.read(&grid, &series_numbers)?;
     let mut counts = SpanCounts {
         seconds: range
-            .covered
+            .covered_seconds
             .iter()
             .map(|seconds| u64::from(*seconds))
             .sum(),
@@ -104,7 +104,7 @@ impl SpanCounts {
             LIMIT_DECISIONS if is_refused => {
                 let first_index = sums.iter().position(|sum| *sum > 0);
                 let began_at = first_index.map_or(u64::MAX, |index| {
-                    grid.from + (index as u64 + 1) * grid.step - 1
+                    grid.from + (index as u64 + 1) * grid.step_seconds - 1
                 });
                 let limit = self.limits.entry(label("limit").to_owned());
                 let refusals = limit.or_insert(LimitRefusals {

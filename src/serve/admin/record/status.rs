@@ -28,12 +28,12 @@ fn read_status(record: &Record) -> io::Result<Value> {
         let oldest = oldest?;
         Some(json!({ "step": tier.name(), "oldest": oldest }))
     });
-    let bytes = record.disk_usage()?;
+    let usage = record.disk_usage()?;
     let in_memory = || String::from("memory");
     Ok(json!({
         "where": record.folder().map_or_else(in_memory, |folder| folder.display().to_string()),
-        "bytes": bytes.map(|(bytes, _)| bytes),
-        "most_bytes": bytes.map(|(_, max_bytes)| max_bytes),
+        "bytes": usage.map(|usage| usage.used_bytes),
+        "most_bytes": usage.map(|usage| usage.max_bytes),
         "series": record.series().len(),
         "end": record.end(),
         "tiers": tiers.collect::<Vec<_>>(),

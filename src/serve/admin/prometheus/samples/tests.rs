@@ -26,10 +26,10 @@ fn record(second_count: u64) -> Record {
         };
         record.number_of(&series).unwrap()
     };
-    let counter = number("a_total", &[], Kind::Counter, 0);
-    let gauge = number("open", &[], Kind::Gauge, 1);
-    let low = number("t_bucket", &[("le", "1")], Kind::Counter, 0);
-    let high = number("t_bucket", &[("le", "+Inf")], Kind::Counter, 0);
+    let counter = number("a_total", &[], SeriesKind::Counter, 0);
+    let gauge = number("open", &[], SeriesKind::Gauge, 1);
+    let low = number("t_bucket", &[("le", "1")], SeriesKind::Counter, 0);
+    let high = number("t_bucket", &[("le", "+Inf")], SeriesKind::Counter, 0);
     for index in (0..second_count).filter(|index| !(4..6).contains(index)) {
         let values = vec![(counter, index), (gauge, index), (low, 1), (high, 2)];
         let at = START + index;
@@ -96,7 +96,7 @@ fn one_for_each_longer_step() {
         let found = recorded
             .select(&parse_selector(query).unwrap(), span, 500)
             .unwrap();
-        assert_eq!(found.step, 2_000);
+        assert_eq!(found.step_ms, 2_000);
         let samples = &found.series[0].1;
         let last_two = samples[samples.len() - 2..].iter();
         let last_two: Vec<_> = last_two.map(|(at, value)| (at - base, *value)).collect();

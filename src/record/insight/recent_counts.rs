@@ -1,25 +1,27 @@
 //! Collects the counts of one worker, and passes them on in batches. Clients repeat their requests, and counting each
 //! request where all workers count would take as long as deciding it.
 //!
-//! Bound: [`SLOTS`] keys for each worker.
+//! Bound: [`SLOT_COUNT`] keys for each worker.
 
 use std::cell::RefCell;
 
 use crate::base::random::GOLDEN;
 
-/// Slots for keys whose counts wait. A key that needs the slot of another one passes that one's counts on.
-pub const SLOTS: usize = 1 << SLOT_BITS;
+/// The number of slots for keys whose counts wait. The counts of a key are passed on when another key needs its slot.
+pub const SLOT_COUNT: usize = 1 << SLOT_BITS;
+/// Bits of a hash that choose the slot.
 const SLOT_BITS: u32 = 10;
 
-/// A key that is counted, and where its counts go.
+/// Where the counts of one key go.
 pub trait CountSink {
-    /// Adds the decisions about this key, and those of them that were refusals, since the last call.
+    /// Adds the decisions about the key since the last call. `refusals` of them were refusals.
     fn record(&self, hash: u64, decisions: u32, refusals: u32);
 }
 
-/// The counts of a worker. They are passed on when it is dropped, too.
+/// The counts of a worker that wait to be passed on. Dropping this value passes them on too.
 pub struct RecentCounts<S: CountSink>(RefCell<Vec<Option<PendingCount<S>>>>);
 
+/// The counts of one key since they were passed on last.
 struct PendingCount<S> {
     hash: u64,
     decisions: u32,
@@ -30,26 +32,26 @@ struct PendingCount<S> {
 impl<S: CountSink> Default for RecentCounts<S> {
     fn default() -> RecentCounts<S> {
         let slots = std::iter::repeat_with(|| None);
-        RecentCounts(RefCell::new(slots.take(SLOTS).collect()))
+        RecentCounts(RefCell::new(slots.take(SLOT_COUNT).collect()))
     }
 }
 
 impl<S: CountSink> RecentCounts<S> {
     /// Counts a decision about a key, by the key's hash, which must be spread evenly.
     ///
-    /// If `is_same` does not hold for the sink in the slot, for instance after a reload, its counts are passed on
-    /// first.
+    /// If `is_same_sink` does not hold for the sink in the slot, for instance after a reload, the counts in the slot
+    /// are passed on first. `new_sink` then makes another one.
     #[inline]
     pub fn count(
         &self,
         hash: u64,
         is_refused: bool,
-        is_same: impl FnOnce(&S) -> bool,
-        sink: impl FnOnce() -> S,
+        is_same_sink: impl FnOnce(&S) -> bool,
+        new_sink: impl FnOnce() -> S,
     ) {
         let slot = &mut self.0.borrow_mut()[slot_index(hash)];
         match slot {
-            Some(counted) if counted.hash == hash && is_same(&counted.sink) => {
+            Some(counted) if counted.hash == hash && is_same_sink(&counted.sink) => {
                 counted.decisions += 1;
                 counted.refusals += u32::from(is_refused);
             }
@@ -58,7 +60,7 @@ impl<S: CountSink> RecentCounts<S> {
                     hash,
                     decisions: 1,
                     refusals: is_refused.into(),
-                    sink: sink(),
+                    sink: new_sink(),
                 };
                 if let Some(displaced) = slot.replace(counted) {
                     displaced.flush();
@@ -83,13 +85,14 @@ impl<S: CountSink> Drop for RecentCounts<S> {
     }
 }
 
-/// Mixes the hash once more. The hashes of one key under two limits may share bits, and then those of all keys share
-/// them.
+/// Chooses a slot by bits that are mixed from all of the hash. The hashes of one key under two limits may share bits,
+/// and then the hashes of all keys share them.
 fn slot_index(hash: u64) -> usize {
     (hash.wrapping_mul(GOLDEN) >> (u64::BITS - SLOT_BITS)) as usize
 }
 
 impl<S: CountSink> PendingCount<S> {
+    /// Passes the counts on.
     fn flush(&self) {
         self.sink.record(self.hash, self.decisions, self.refusals);
     }

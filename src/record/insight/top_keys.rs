@@ -1,8 +1,8 @@
 //! The most frequent keys of all workers: a [`HeavyKeeper`] and a part of a [`DistinctCount`] in each of several
 //! stripes.
 //!
-//! Bounds: [`STRIPES`] times 8 bytes for each of twice [`WIDTH`] cells, [`CANDIDATES`] keys and [`STRIPE_REGISTERS`]
-//! bytes. All of it is below 128 KiB.
+//! Bounds: [`STRIPE_COUNT`] times 8 bytes for each of twice [`ROW_CELLS`] cells, [`STRIPE_CANDIDATES`] keys and
+//! [`STRIPE_REGISTERS`] bytes. All of it is below 128 KiB.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -10,30 +10,33 @@ use std::hash::BuildHasher;
 
 use parking_lot::Mutex;
 
-use super::distinct::{self, DistinctCount};
+use super::distinct_count::{self, DistinctCount};
 use super::heavy_keeper::HeavyKeeper;
-use super::key::LimitKey;
-use super::list::{KeyList, ListedKey};
+use super::key_list::{KeyList, ListedKey};
+use super::limit_key::LimitKey;
 
-/// Stripes by hash, each with a lock, so that workers seldom wait for each other. One stripe per worker would not do: a
-/// key's count in each would be so small that keys that come once decay it.
-pub const STRIPES: usize = 16;
-/// Cells in a row of a stripe.
-pub const WIDTH: usize = 256;
-/// Candidates of a stripe. The chance that more of the 50 most frequent keys share a stripe is below one in a thousand.
-pub const CANDIDATES: usize = 12;
-/// Registers of a stripe.
-pub const STRIPE_REGISTERS: usize = distinct::REGISTERS / STRIPES;
+/// The number of stripes. Hashes choose a stripe, and each has a lock, so that workers seldom wait for each other. With
+/// one stripe per worker, the count of a key in each would be so small that keys that come once decay it.
+pub const STRIPE_COUNT: usize = 16;
+/// The number of cells in a row of a stripe.
+pub const ROW_CELLS: usize = 256;
+/// The number of candidates of a stripe. The chance that more of the 50 most frequent keys share a stripe is below one
+/// in a thousand.
+pub const STRIPE_CANDIDATES: usize = 12;
+/// The number of registers of a stripe.
+pub const STRIPE_REGISTERS: usize = distinct_count::REGISTER_COUNT / STRIPE_COUNT;
 
 /// The counts of keys since the last [`TopKeys::take_list`].
 pub struct TopKeys {
-    stripes: [Mutex<Stripe>; STRIPES],
+    stripes: [Mutex<Stripe>; STRIPE_COUNT],
 }
 
 /// The counts of the keys whose hashes choose this stripe.
 struct Stripe {
     keeper: HeavyKeeper<LimitKey>,
+    /// The part of the registers of a [`DistinctCount`] that these keys choose.
     registers: [u8; STRIPE_REGISTERS],
+    /// The sum of the counts of all keys.
     total: u64,
 }
 
@@ -59,13 +62,13 @@ impl Default for TopKeys {
 }
 
 impl TopKeys {
-    /// Makes empty counts. `seed` is that of the random choices.
+    /// Makes empty counts. `seed` is the seed of the random choices.
     pub fn new(seed: u64) -> TopKeys {
         TopKeys {
             stripes: std::array::from_fn(|index| {
                 let seed = seed.rotate_left(index as u32);
                 Mutex::new(Stripe {
-                    keeper: HeavyKeeper::new(WIDTH, CANDIDATES, seed),
+                    keeper: HeavyKeeper::new(ROW_CELLS, STRIPE_CANDIDATES, seed),
                     registers: [0; STRIPE_REGISTERS],
                     total: 0,
                 })
@@ -76,7 +79,7 @@ impl TopKeys {
     /// Counts a key `times` times, by its hash, which must be spread evenly. Calls `name` only if the key may be
     /// listed.
     pub fn count(&self, hash: u64, times: u32, name: impl FnOnce() -> LimitKey) {
-        let (register, rank) = distinct::register_and_rank(hash);
+        let (register, rank) = distinct_count::register_and_rank(hash);
         let mut stripe = self.stripes[register / STRIPE_REGISTERS].lock();
         stripe.total += u64::from(times);
         let stored_rank = &mut stripe.registers[register % STRIPE_REGISTERS];

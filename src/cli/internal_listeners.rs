@@ -1,5 +1,5 @@
-//! The listeners that are not for clients: admin and probes. Each has a thread of its own, so that operators are served
-//! even if all workers are busy.
+//! The listeners that are not for clients: admin and probes. Each is served by a thread of its own, so that operators
+//! get responses even if all workers are busy. What they serve is in `serve/admin/`.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::listen_error::cannot_listen;
 use super::output;
-use crate::app::{App, Error};
+use crate::app::{Error, Gateway};
 use crate::policy::ProcessSettings;
 use crate::serve::admin;
 use crate::serve::worker::inherited_sockets::InheritedSockets;
@@ -56,8 +56,8 @@ impl InternalListeners {
     ///
     /// The process has no file descriptors left.
     pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
-        let all = [&self.admin, &self.probes].into_iter().flatten();
-        all.map(TcpListener::try_clone).collect()
+        let listeners = [&self.admin, &self.probes].into_iter().flatten();
+        listeners.map(TcpListener::try_clone).collect()
     }
 
     /// Serves each listener on a thread of its own, until the returned value is dropped.
@@ -65,7 +65,7 @@ impl InternalListeners {
     /// # Errors
     ///
     /// A thread cannot be started.
-    pub fn serve(self, app: &Arc<App>) -> io::Result<ServingListeners> {
+    pub fn serve(self, gateway: &Arc<Gateway>) -> io::Result<ServingListeners> {
         let mut stops = Vec::new();
         let mut serve = |listener, router, name| {
             let (stop, stopped) = oneshot::channel();
@@ -75,21 +75,22 @@ impl InternalListeners {
             io::Result::Ok(())
         };
         if let Some(listener) = self.admin {
-            serve(listener, admin::router(app.clone()), "admin")?;
+            serve(listener, admin::router(gateway.clone()), "admin")?;
         }
         if let Some(listener) = self.probes {
-            serve(listener, admin::probes(app.clone()), "probes")?;
+            serve(listener, admin::probes(gateway.clone()), "probes")?;
         }
         Ok(ServingListeners { _stops: stops })
     }
 }
 
-/// Listeners that are being served; dropping it ends them.
+/// Listeners that are being served. They end when this value is dropped.
 pub struct ServingListeners {
+    /// Dropping a sender ends the thread of one listener.
     _stops: Vec<oneshot::Sender<()>>,
 }
 
-/// Serves `router` on a new thread until the sender of `stop` is dropped. Returns the address.
+/// Serves `router` on a new thread, until the sender of `stop` is dropped. Returns the address of the listener.
 pub fn serve_on_thread(
     listener: TcpListener,
     router: Router,

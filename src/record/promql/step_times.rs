@@ -1,31 +1,33 @@
-//! The steps of a query in time, and their bounds.
+//! The times of the steps of a query, and their bounds.
 
 use super::error::Error;
 
 /// The times at which a range query is evaluated, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct StepTimes {
     /// The first time.
-    pub start: i64,
+    pub start_ms: i64,
     /// No time is after this one.
-    pub end: i64,
+    pub end_ms: i64,
     /// Milliseconds from each time to the next; at least 1.
-    pub step: i64,
+    pub step_ms: i64,
 }
 
-impl Times {
-    /// The greatest distance from 1970. Sums of times, ranges and offsets cannot overflow within it.
-    const MAX_MS: i64 = 1 << 53;
+impl StepTimes {
+    /// The greatest distance of a time from 1970. Sums of such times, of ranges and of offsets cannot overflow.
+    const MAX_DISTANCE_MS: i64 = 1 << 53;
 
-    /// Verifies the bounds.
+    /// Checks the bounds of the times.
     ///
     /// # Errors
     ///
     /// Fails if a time is too far from 1970 or the step is not positive.
     pub(super) fn validate(self) -> Result<(), Error> {
-        let is_near = |time: i64| (-Times::MAX_MS..=Times::MAX_MS).contains(&time);
+        let is_near = |time_ms: i64| {
+            (-StepTimes::MAX_DISTANCE_MS..=StepTimes::MAX_DISTANCE_MS).contains(&time_ms)
+        };
         let why = "times must be within 285,000 years of 1970";
-        let is_valid = is_near(self.start) && is_near(self.end) && self.step > 0;
+        let is_valid = is_near(self.start_ms) && is_near(self.end_ms) && self.step_ms > 0;
         is_valid
             .then_some(())
             .ok_or_else(|| Error::Invalid(why.into()))

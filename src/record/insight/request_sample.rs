@@ -12,11 +12,11 @@ use crate::base::clock::Nanos;
 pub struct RequestSample {
     /// When the request came, in seconds since 1970.
     pub at: f64,
-    /// The name of the route; nothing if none matched.
+    /// The name of the route; `None` if no route matched.
     pub route: Option<String>,
     /// The method as the client wrote it.
     pub method: String,
-    /// The path, without credentials; at most [`MAX_SAMPLE_PATH`] bytes.
+    /// The path, without credentials; at most [`MAX_SAMPLE_PATH_BYTES`] bytes.
     pub path: Option<String>,
     /// The status of the response; 0 if there was none.
     pub status: u16,
@@ -26,51 +26,58 @@ pub struct RequestSample {
     pub origin: String,
     /// The address by which the client was identified.
     pub ip: String,
-    /// The verified user; nothing for an anonymous client.
+    /// The verified user; `None` for an anonymous client.
     pub user: Option<String>,
-    /// The decision of the limit that decided.
+    /// The limit that decided, and its decision; `None` if no limit did.
     #[serde(flatten)]
-    pub limit: Option<Box<Decision>>,
-    /// Seconds from the end of the request's head to its end.
+    pub limit: Option<Box<LimitDecision>>,
+    /// Seconds from the end of the head of the request to the end of the request.
     pub seconds: f64,
 }
 
 /// What a limit decided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
+pub struct LimitDecision {
     /// The name of the limit.
     pub limit: String,
     /// `within`, `over` or `refused`.
     pub standing: String,
-    /// The key that it counted, as operators write it.
+    /// The key that the limit counted, as operators write it.
     pub key: String,
-    /// The units that it grants in its window.
+    /// The units that the limit grants in a window.
     pub quota: u64,
-    /// The window, as policies write it; none for a limit on open requests.
+    /// The window, as policies write it; `None` for a limit on open requests.
     pub window: Option<String>,
-    /// The units that remain in its window.
+    /// The units that remain in the window.
     pub remaining: u64,
-    /// Seconds that the client was told to wait.
+    /// Seconds that the client was told to wait; `None` if it was not told.
     pub retry_after: Option<u64>,
 }
 
-/// The most bytes of a sample's path. Longer ones are cut.
-pub const MAX_SAMPLE_PATH: usize = 256;
+/// The most bytes of the path of a sample. Longer paths are cut.
+pub const MAX_SAMPLE_PATH_BYTES: usize = 256;
 
-/// A class of examples: the number of the outcome, and the index of the limit that decided.
-pub type SampleClass = (u8, Option<usize>);
+/// A class of examples, of which a worker takes a few in each second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleClass {
+    /// The number of an outcome, or of a standing of the limit that decided.
+    pub kind_number: u8,
+    /// The index of the limit that decided.
+    pub rule_index: Option<usize>,
+}
 
 /// The most examples of one class that a worker takes in a second.
-const MAX_PER_CLASS: u32 = 2;
+const MAX_SAMPLES_PER_CLASS: u32 = 2;
 /// The most examples that a worker takes in a second, so that they cost nothing beside the requests.
-const MAX_PER_SECOND: u32 = 24;
+const MAX_SAMPLES_PER_SECOND: u32 = 24;
 
 /// One worker's choice of examples: few enough to cost nothing, and some of each class.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    /// The second to which the counts below belong.
+    /// The second in which the samples below were taken, by the clock of the gateway.
     second: Cell<u64>,
-    taken: Cell<u32>,
+    /// How many samples were taken.
+    taken_count: Cell<u32>,
     taken_by_class: RefCell<Vec<(SampleClass, u32)>>,
 }
 
@@ -79,10 +86,10 @@ impl Sampler {
     pub fn has_room(&self, now: Nanos) -> bool {
         let second = now.0 / 1_000_000_000;
         if self.second.replace(second) != second {
-            self.taken.set(0);
+            self.taken_count.set(0);
             self.taken_by_class.borrow_mut().clear();
         }
-        self.taken.get() < MAX_PER_SECOND
+        self.taken_count.get() < MAX_SAMPLES_PER_SECOND
     }
 
     /// Whether to take a request of this class as an example; counts it if so.
@@ -97,11 +104,11 @@ impl Sampler {
             classes.len() - 1
         });
         let (_, taken) = &mut classes[index];
-        if *taken >= MAX_PER_CLASS {
+        if *taken >= MAX_SAMPLES_PER_CLASS {
             return false;
         }
         *taken += 1;
-        self.taken.set(self.taken.get() + 1);
+        self.taken_count.set(self.taken_count.get() + 1);
         true
     }
 }

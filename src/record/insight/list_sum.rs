@@ -4,12 +4,12 @@
 
 use std::collections::HashMap;
 
-use super::distinct::DistinctCount;
-use super::key::LimitKey;
-use super::list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
+use super::distinct_count::DistinctCount;
+use super::key_list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
+use super::limit_key::LimitKey;
 
-/// The most keys of a sum while lists are added. Far more than are listed, for a key that is low in many lists
-/// may be high in their sum.
+/// The most keys of a sum while lists are added. They are far more than are listed, because a key that is low in many
+/// lists may be high in their sum.
 const MAX_SUMMED_KEYS: usize = 100 * MAX_LISTED_KEYS;
 
 /// The sums of the lists of decisions and of those of refusals.
@@ -38,19 +38,20 @@ impl ListSums {
 /// The sum of lists of one kind.
 #[derive(Default)]
 pub struct ListSum {
+    /// The sum of the counts of all keys, listed or not.
     total: u64,
-    // By key and not by hash, because another process hashes under another secret.
+    /// The counts by key. Hashes would not do, because another process hashes under another secret.
     keys: HashMap<LimitKey, ListedKey>,
     /// An estimator of the number of different keys.
     distinct: DistinctCount,
-    /// Whether there were more keys than those in `keys`.
+    /// Whether there were other keys than those in `keys`.
     has_unlisted: bool,
     /// Names the secret under which `distinct` was counted.
     seed: u64,
     /// Whether some keys were counted under another secret.
     has_other_seeds: bool,
-    /// See [`KeyList::at_least`].
-    at_least: bool,
+    /// See [`KeyList::is_lower_bound`].
+    is_lower_bound: bool,
 }
 
 impl ListSum {
@@ -59,20 +60,21 @@ impl ListSum {
         if list.total == 0 {
             return;
         }
-        let others = list.estimator();
+        let other = list.estimator();
         if self.total == 0 {
             self.seed = list.seed;
         }
         if self.seed == list.seed {
-            self.distinct.merge(&others);
+            self.distinct.merge(&other);
         } else {
             self.has_other_seeds = true;
-            if others.estimate() > self.distinct.estimate() {
-                (self.distinct, self.seed) = (others, list.seed);
+            // Keys under another secret cannot be merged, so the greater estimate is kept as a lower bound.
+            if other.estimate() > self.distinct.estimate() {
+                (self.distinct, self.seed) = (other, list.seed);
             }
         }
         self.has_unlisted |= list.distinct.is_some();
-        self.at_least |= list.at_least;
+        self.is_lower_bound |= list.is_lower_bound;
         self.total += list.total;
         for listed in &list.keys {
             match self.keys.get_mut(&listed.key) {
@@ -99,7 +101,7 @@ impl ListSum {
         }
         KeyList {
             total: self.total,
-            at_least: self.at_least || (self.has_other_seeds && self.has_unlisted),
+            is_lower_bound: self.is_lower_bound || (self.has_other_seeds && self.has_unlisted),
             distinct: (self.has_unlisted || self.keys.len() > max_keys)
                 .then(|| self.distinct.clone()),
             seed: self.seed,

@@ -2,7 +2,7 @@
 
 /// The type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum ValueType {
     /// One number.
     Scalar,
     /// One number for each of several series.
@@ -13,14 +13,14 @@ pub enum Type {
     Text,
 }
 
-impl Type {
+impl ValueType {
     /// The name in error messages, the same as in Prometheus.
     pub fn name(self) -> &'static str {
         match self {
-            Type::Scalar => "scalar",
-            Type::Vector => "instant vector",
-            Type::Matrix => "range vector",
-            Type::Text => "string",
+            ValueType::Scalar => "scalar",
+            ValueType::Vector => "instant vector",
+            ValueType::Matrix => "range vector",
+            ValueType::Text => "string",
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::policy::text;
 /// Maximum time to connect, and between two parts of a response.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum length of a response. The rest of a longer one is not read, so that a wrong server cannot fill the memory.
+/// Maximum length of a response in bytes. The rest of a longer one is not read, so that a wrong server cannot fill the
+/// memory.
 const MAX_RESPONSE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The address of a running gateway, and its token.
@@ -29,10 +30,10 @@ pub struct AdminAddress {
 }
 
 impl AdminAddress {
-    /// The address that is used without `--admin`.
+    /// The address without `--admin`.
     const DEFAULT: &str = "127.0.0.1:9900";
 
-    /// Sends a request, and returns the JSON of a response with status 200.
+    /// Sends a request, and returns the JSON of a response with status 200. Any other response is an error.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Result<Value, CommandError> {
         let admin = self.admin.as_deref().unwrap_or(AdminAddress::DEFAULT);
         let failed = |error: io::Error| match error.kind() {
@@ -49,8 +50,8 @@ impl AdminAddress {
         };
         let authority = admin.trim_start_matches("http://").trim_end_matches('/');
         let token = self.token_file.as_deref().map(read_token).transpose()?;
-        let request = (method, path, body);
-        let response = exchange(authority, token.as_deref(), request, ADMIN_TIMEOUT);
+        let request = AdminRequest { method, path, body };
+        let response = send_request(authority, token.as_deref(), request, ADMIN_TIMEOUT);
         let (head, body) = response.map_err(failed)?;
         if head.split(' ').nth(1) != Some("200") {
             let status_line = head.lines().next().unwrap_or_default();
@@ -65,6 +66,17 @@ impl AdminAddress {
     }
 }
 
+/// A request to the admin listener.
+pub struct AdminRequest<'a> {
+    /// The method, in upper case.
+    pub method: &'a str,
+    /// The path and the query.
+    pub path: &'a str,
+    /// The body; empty for a request without one.
+    pub body: &'a str,
+}
+
+/// Reads the token of the admin listener from a file.
 fn read_token(file: &Path) -> Result<String, CommandError> {
     let failed = |error: &dyn std::fmt::Display| {
         CommandError::failure(format!("{}: {error}", file.display()))
@@ -75,22 +87,24 @@ fn read_token(file: &Path) -> Result<String, CommandError> {
     Ok(token.to_owned())
 }
 
-/// Sends a request (method, path, body), and returns the head and the body of the response.
-pub fn exchange(
+/// Sends a request, and returns the head and the body of the response. `timeout` is the longest time to connect, and
+/// between two parts of the response.
+pub fn send_request(
     authority: &str,
     token: Option<&str>,
-    (method, path, body): (&str, &str, &str),
+    request: AdminRequest<'_>,
     timeout: Duration,
 ) -> io::Result<(String, String)> {
     let mut stream = connect(authority, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
-    let token = token.map_or_else(String::new, |token| {
+    let AdminRequest { method, path, body } = request;
+    let token_field = token.map_or_else(String::new, |token| {
         format!("authorization: Bearer {token}\r\n")
     });
-    let length = body.len();
+    let body_bytes = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.0\r\nhost: {authority}\r\n{token}content-length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.0\r\nhost: {authority}\r\n{token_field}content-length: {body_bytes}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes())?;
     let mut response = String::new();

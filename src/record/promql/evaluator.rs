@@ -1,6 +1,7 @@
 //! Evaluates the syntax tree of a query, one step at a time, on series that were read once for all steps.
 //!
-//! Operators, aggregations and functions on ranges have files of their own. All work is charged to the [`QueryBudget`].
+//! Operators, aggregations, and functions on ranges have files of their own. All work is charged to the
+//! [`QueryBudget`]. All times are in milliseconds since 1970.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -10,21 +11,22 @@ use regex_lite::Regex;
 
 use super::budget::{POINT_WORK, QueryBudget};
 use super::error::Error;
-use super::functions::{Behavior, Function, SpecialFunction};
+use super::functions::{Function, FunctionBehavior, SpecialFunction};
 use super::labels::{LabelTest, Labels, METRIC_NAME_LABEL, compile_pattern, is_label_name};
 use super::limits::{LOOKBACK_MS, MAX_POINTS, MAX_SAMPLES};
-use super::quantile::compare_values;
+use super::quantile::{compare_values, max_or_nan, min_or_nan};
 use super::source::{SampleSource, SampledSeries};
+use super::step_times::StepTimes;
 use super::syntax::{Expr, Selector};
-use super::times::Times;
 use super::value::{Point, Value};
 use super::window::{self, RangeWindow, Sample};
-use super::{aggregate, binary, histogram};
+use super::{aggregation, binary_operation, histogram};
 
 /// Evaluates the tree of one query.
 pub struct Evaluator<'a> {
     /// The series of each selector, by [`Selector::index`].
     selected: Vec<SelectorData>,
+    /// What the query may still do.
     budget: QueryBudget<'a>,
     /// The compiled patterns of `label_replace`, by their texts.
     patterns: HashMap<String, Rc<Regex>>,
@@ -34,13 +36,15 @@ pub struct Evaluator<'a> {
 struct SelectorData {
     series: Vec<LoadedSeries>,
     /// Milliseconds for which a sample counts as the newest of its series.
-    lookback: i64,
+    lookback_ms: i64,
 }
 
+/// A series that a selector has selected.
 struct LoadedSeries {
     labels: Labels,
     /// The labels without the name of the metric.
     nameless: Labels,
+    /// The samples in the order of time.
     samples: Vec<Sample>,
 }
 
@@ -52,7 +56,7 @@ impl<'a> Evaluator<'a> {
     /// Fails if the source does, or if there are too many samples.
     pub fn load(
         expr: &Expr,
-        times: Times,
+        times: StepTimes,
         source: &'a dyn SampleSource,
     ) -> Result<Evaluator<'a>, Error> {
         let mut selectors = Vec::new();
@@ -61,10 +65,10 @@ impl<'a> Evaluator<'a> {
         let max_samples = MAX_SAMPLES / selectors.len().max(1);
         let mut selected = Vec::with_capacity(selectors.len());
         for selector in selectors {
-            let range = selector.range.unwrap_or(LOOKBACK_MS);
-            let from = times.start - selector.offset - range;
-            let to = times.end - selector.offset;
-            let data = source.select(&selector.matchers, (from, to), max_samples)?;
+            let range_ms = selector.range_ms.unwrap_or(LOOKBACK_MS);
+            let from_ms = times.start_ms - selector.offset_ms - range_ms;
+            let to_ms = times.end_ms - selector.offset_ms;
+            let data = source.select(&selector.matchers, (from_ms, to_ms), max_samples)?;
             let series = data
                 .series
                 .into_iter()
@@ -76,7 +80,7 @@ impl<'a> Evaluator<'a> {
             selected.push(SelectorData {
                 series: series.collect(),
                 // Where samples are an hour apart, the newest one counts for an hour.
-                lookback: LOOKBACK_MS.max(data.step),
+                lookback_ms: LOOKBACK_MS.max(data.step_ms),
             });
         }
         Ok(Evaluator {
@@ -91,80 +95,84 @@ impl<'a> Evaluator<'a> {
     /// # Errors
     ///
     /// Fails if a bound is exceeded, or if series cannot be matched.
-    pub fn evaluate_step(&mut self, expr: &Expr, time: i64) -> Result<Value, Error> {
+    pub fn evaluate_step(&mut self, expr: &Expr, time_ms: i64) -> Result<Value, Error> {
         self.budget.begin_step()?;
-        self.evaluate(expr, time)
+        self.evaluate(expr, time_ms)
     }
 
     /// Evaluates an expression at one time, and charges its numbers, because the operator above reads each of them.
-    fn evaluate(&mut self, expr: &Expr, time: i64) -> Result<Value, Error> {
-        let value = self.evaluate_uncharged(expr, time)?;
+    fn evaluate(&mut self, expr: &Expr, time_ms: i64) -> Result<Value, Error> {
+        let value = self.evaluate_uncharged(expr, time_ms)?;
         self.budget.charge_work(POINT_WORK * value.point_count())?;
         Ok(value)
     }
 
-    fn evaluate_uncharged(&mut self, expr: &Expr, time: i64) -> Result<Value, Error> {
+    /// Evaluates an expression at one time, without charging the numbers of its own value.
+    fn evaluate_uncharged(&mut self, expr: &Expr, time_ms: i64) -> Result<Value, Error> {
         Ok(match expr {
             Expr::Number(value) => Value::Scalar(*value),
             Expr::Text(text) => Value::Text(text.clone()),
-            Expr::Selector(selector) => Value::Vector(self.newest_samples(selector, time)?),
-            Expr::Negative(inner) => match self.evaluate(inner, time)? {
+            Expr::Selector(selector) => Value::Vector(self.newest_samples(selector, time_ms)?),
+            Expr::Negative(inner) => match self.evaluate(inner, time_ms)? {
                 Value::Scalar(value) => Value::Scalar(-value),
                 Value::Vector(points) => {
                     Value::Vector(require_unique(map_values(points, |value| -value))?)
                 }
                 text @ Value::Text(_) => text,
             },
-            Expr::Binary(both) => {
-                let left = self.evaluate(&both.left, time)?;
-                let right = self.evaluate(&both.right, time)?;
-                let labels = both.matching.labels.len() + both.matching.include.len();
-                let points = left.point_count() + right.point_count();
-                self.budget.charge_work(points * labels)?;
-                match binary::apply(both, left, right)? {
+            Expr::Binary(operation) => {
+                let left = self.evaluate(&operation.left, time_ms)?;
+                let right = self.evaluate(&operation.right, time_ms)?;
+                let matching = &operation.matching;
+                let label_count = matching.labels.len() + matching.included_labels.len();
+                let point_count = left.point_count() + right.point_count();
+                self.budget.charge_work(point_count * label_count)?;
+                match binary_operation::apply_operator(operation, left, right)? {
                     Value::Vector(points) => Value::Vector(require_unique(points)?),
                     other => other,
                 }
             }
             Expr::Aggregate(aggregate) => {
                 let parameter = match &aggregate.parameter {
-                    Some(parameter) => self.evaluate_scalar(parameter, time)?,
+                    Some(parameter) => self.evaluate_scalar(parameter, time_ms)?,
                     None => f64::NAN,
                 };
-                let points = self.evaluate_vector(&aggregate.operand, time)?;
-                let labels = aggregate.grouping.labels().len();
-                self.budget.charge_work(points.len() * labels)?;
-                Value::Vector(aggregate::apply(aggregate, parameter, points)?)
+                let points = self.evaluate_vector(&aggregate.operand, time_ms)?;
+                let label_count = aggregate.grouping.labels().len();
+                self.budget.charge_work(points.len() * label_count)?;
+                Value::Vector(aggregation::apply_aggregation(
+                    aggregate, parameter, points,
+                )?)
             }
-            Expr::Call(function, arguments) => self.call(function, arguments, time)?,
+            Expr::Call(function, arguments) => self.evaluate_call(function, arguments, time_ms)?,
         })
     }
 
     /// Evaluates an expression of the type scalar.
-    fn evaluate_scalar(&mut self, expr: &Expr, time: i64) -> Result<f64, Error> {
-        match self.evaluate(expr, time)? {
+    fn evaluate_scalar(&mut self, expr: &Expr, time_ms: i64) -> Result<f64, Error> {
+        match self.evaluate(expr, time_ms)? {
             Value::Scalar(value) => Ok(value),
             _ => Ok(f64::NAN),
         }
     }
 
     /// Evaluates an expression of the type vector.
-    fn evaluate_vector(&mut self, expr: &Expr, time: i64) -> Result<Vec<Point>, Error> {
-        match self.evaluate(expr, time)? {
+    fn evaluate_vector(&mut self, expr: &Expr, time_ms: i64) -> Result<Vec<Point>, Error> {
+        match self.evaluate(expr, time_ms)? {
             Value::Vector(points) => Ok(points),
             _ => Ok(Vec::new()),
         }
     }
 
     /// Returns the newest sample of each series of a selector, unless it is too old.
-    fn newest_samples(&mut self, selector: &Selector, time: i64) -> Result<Vec<Point>, Error> {
-        let time = time - selector.offset;
+    fn newest_samples(&mut self, selector: &Selector, time_ms: i64) -> Result<Vec<Point>, Error> {
+        let time_ms = time_ms - selector.offset_ms;
         let data = &self.selected[selector.index];
         self.budget.charge_work(POINT_WORK * data.series.len())?;
         let newest = |series: &LoadedSeries| {
-            let until = series.samples.partition_point(|(at, _)| *at <= time);
+            let until = series.samples.partition_point(|(at, _)| *at <= time_ms);
             let (at, value) = *series.samples[..until].last()?;
-            (at >= time - data.lookback).then(|| Point {
+            (at >= time_ms - data.lookback_ms).then(|| Point {
                 labels: series.labels.clone(),
                 value,
             })
@@ -180,10 +188,10 @@ impl<'a> Evaluator<'a> {
     pub fn range_samples(
         &self,
         selector: &Selector,
-        time: i64,
+        time_ms: i64,
     ) -> Result<Vec<SampledSeries>, Error> {
         let (mut all, mut remaining_points) = (Vec::new(), MAX_POINTS);
-        for (series, window) in self.windows(selector, time) {
+        for (series, window) in self.windows(selector, time_ms) {
             remaining_points = remaining_points
                 .checked_sub(window.samples.len())
                 .ok_or_else(Error::too_many_points)?;
@@ -196,18 +204,22 @@ impl<'a> Evaluator<'a> {
     fn windows(
         &self,
         selector: &Selector,
-        time: i64,
+        time_ms: i64,
     ) -> impl Iterator<Item = (&LoadedSeries, RangeWindow<'_>)> {
-        let to = time - selector.offset;
-        let from = to - selector.range.unwrap_or(0);
+        let to_ms = time_ms - selector.offset_ms;
+        let from_ms = to_ms - selector.range_ms.unwrap_or(0);
         self.selected[selector.index]
             .series
             .iter()
             .filter_map(move |series| {
-                let begin = series.samples.partition_point(|(at, _)| *at < from);
+                let begin = series.samples.partition_point(|(at, _)| *at < from_ms);
                 let samples = &series.samples[begin..];
-                let samples = &samples[..samples.partition_point(|(at, _)| *at <= to)];
-                let window = RangeWindow { samples, from, to };
+                let samples = &samples[..samples.partition_point(|(at, _)| *at <= to_ms)];
+                let window = RangeWindow {
+                    samples,
+                    from_ms,
+                    to_ms,
+                };
                 (!samples.is_empty()).then_some((series, window))
             })
     }
@@ -216,7 +228,7 @@ impl<'a> Evaluator<'a> {
     fn apply_to_windows(
         &mut self,
         expr: &Expr,
-        time: i64,
+        time_ms: i64,
         keeps_name: bool,
         function: impl Fn(&RangeWindow) -> Option<f64>,
     ) -> Result<Vec<Point>, Error> {
@@ -225,7 +237,7 @@ impl<'a> Evaluator<'a> {
         };
         let mut points = Vec::new();
         let mut work = POINT_WORK * self.selected[selector.index].series.len();
-        for (series, window) in self.windows(selector, time) {
+        for (series, window) in self.windows(selector, time_ms) {
             work += window.samples.len();
             let labels = if keeps_name {
                 &series.labels
@@ -241,34 +253,41 @@ impl<'a> Evaluator<'a> {
         require_unique(points)
     }
 
-    fn call(&mut self, function: &Function, arguments: &[Expr], time: i64) -> Result<Value, Error> {
+    /// Evaluates a call of any function.
+    fn evaluate_call(
+        &mut self,
+        function: &Function,
+        arguments: &[Expr],
+        time_ms: i64,
+    ) -> Result<Value, Error> {
         let points = match (&function.behavior, arguments) {
-            (Behavior::Window(compute), [range]) => {
+            (FunctionBehavior::Window(compute), [range]) => {
                 let keeps_name = function.name == "last_over_time";
-                self.apply_to_windows(range, time, keeps_name, compute)?
+                self.apply_to_windows(range, time_ms, keeps_name, compute)?
             }
-            (Behavior::Each(compute), [vector]) => {
-                let points = self.evaluate_vector(vector, time)?;
+            (FunctionBehavior::Each(compute), [vector]) => {
+                let points = self.evaluate_vector(vector, time_ms)?;
                 require_unique(map_values(points, compute))?
             }
-            (Behavior::Special(special), arguments) => {
-                return self.call_special(*special, arguments, time);
+            (FunctionBehavior::Special(special), arguments) => {
+                return self.evaluate_special_call(*special, arguments, time_ms);
             }
             _ => Vec::new(),
         };
         Ok(Value::Vector(points))
     }
 
-    fn call_special(
+    /// Evaluates a call of a function that is not computed from one series alone.
+    fn evaluate_special_call(
         &mut self,
         function: SpecialFunction,
         arguments: &[Expr],
-        time: i64,
+        time_ms: i64,
     ) -> Result<Value, Error> {
         let points = match (function, arguments) {
-            (SpecialFunction::Time, _) => return Ok(Value::Scalar(time as f64 / 1_000.0)),
+            (SpecialFunction::Time, _) => return Ok(Value::Scalar(time_ms as f64 / 1_000.0)),
             (SpecialFunction::Scalar, [vector]) => {
-                let points = self.evaluate_vector(vector, time)?;
+                let points = self.evaluate_vector(vector, time_ms)?;
                 let [Point { value, .. }] = points[..] else {
                     return Ok(Value::Scalar(f64::NAN));
                 };
@@ -276,10 +295,10 @@ impl<'a> Evaluator<'a> {
             }
             (SpecialFunction::Vector, [scalar]) => vec![Point {
                 labels: Labels::default(),
-                value: self.evaluate_scalar(scalar, time)?,
+                value: self.evaluate_scalar(scalar, time_ms)?,
             }],
             (SpecialFunction::Absent, [vector]) => {
-                match self.evaluate_vector(vector, time)?.is_empty() {
+                match self.evaluate_vector(vector, time_ms)?.is_empty() {
                     true => vec![Point {
                         labels: absent_labels(vector),
                         value: 1.0,
@@ -288,36 +307,36 @@ impl<'a> Evaluator<'a> {
                 }
             }
             (SpecialFunction::QuantileOverTime, [q, range]) => {
-                let q = self.evaluate_scalar(q, time)?;
+                let q = self.evaluate_scalar(q, time_ms)?;
                 let quantile = |window: &RangeWindow| Some(window::quantile_over_time(q, window));
-                self.apply_to_windows(range, time, false, quantile)?
+                self.apply_to_windows(range, time_ms, false, quantile)?
             }
             (SpecialFunction::HistogramQuantile, [q, vector]) => {
-                let q = self.evaluate_scalar(q, time)?;
-                histogram::histogram_quantiles(q, &self.evaluate_vector(vector, time)?)
+                let q = self.evaluate_scalar(q, time_ms)?;
+                histogram::histogram_quantiles(q, &self.evaluate_vector(vector, time_ms)?)
             }
             (SpecialFunction::Sort, [vector]) => {
-                let points = self.evaluate_vector(vector, time)?;
+                let points = self.evaluate_vector(vector, time_ms)?;
                 sort_points(points, compare_values)
             }
             (SpecialFunction::SortDescending, [vector]) => {
-                let points = self.evaluate_vector(vector, time)?;
+                let points = self.evaluate_vector(vector, time_ms)?;
                 sort_points(points, |a, b| compare_values(b, a))
             }
             (SpecialFunction::LabelReplace, [vector, texts @ ..]) => {
-                let points = self.evaluate_vector(vector, time)?;
-                require_unique(self.replace_labels(points, &texts_of(texts))?)?
+                let points = self.evaluate_vector(vector, time_ms)?;
+                require_unique(self.replace_labels(points, &argument_texts(texts))?)?
             }
             (SpecialFunction::LabelJoin, [vector, texts @ ..]) => {
-                let points = self.evaluate_vector(vector, time)?;
-                require_unique(self.join_labels(points, &texts_of(texts))?)?
+                let points = self.evaluate_vector(vector, time_ms)?;
+                require_unique(self.join_labels(points, &argument_texts(texts))?)?
             }
             (_, [vector, scalars @ ..]) => {
                 let mut numbers = [1.0; 2];
                 for (number, scalar) in numbers.iter_mut().zip(scalars) {
-                    *number = self.evaluate_scalar(scalar, time)?;
+                    *number = self.evaluate_scalar(scalar, time_ms)?;
                 }
-                let points = self.evaluate_vector(vector, time)?;
+                let points = self.evaluate_vector(vector, time_ms)?;
                 require_unique(clamp_or_round(function, points, numbers))?
             }
             _ => Vec::new(),
@@ -353,22 +372,6 @@ fn map_values(points: Vec<Point>, function: impl Fn(f64) -> f64) -> Vec<Point> {
     points.collect()
 }
 
-/// The lesser of two numbers; NaN if either is NaN, unlike [`f64::min`].
-fn min_or_nan(a: f64, b: f64) -> f64 {
-    match a.is_nan() || b.is_nan() {
-        true => f64::NAN,
-        false => a.min(b),
-    }
-}
-
-/// The greater of two numbers; NaN if either is NaN, unlike [`f64::max`].
-fn max_or_nan(a: f64, b: f64) -> f64 {
-    match a.is_nan() || b.is_nan() {
-        true => f64::NAN,
-        false => a.max(b),
-    }
-}
-
 /// Applies `clamp`, `clamp_max`, `clamp_min` or `round`, with their one or two numbers.
 fn clamp_or_round(
     function: SpecialFunction,
@@ -399,7 +402,8 @@ fn sort_points(mut points: Vec<Point>, compare: impl Fn(&f64, &f64) -> Ordering)
     points
 }
 
-fn texts_of<'a>(arguments: &'a [Expr]) -> Vec<&'a str> {
+/// Returns the values of arguments that are texts.
+fn argument_texts<'a>(arguments: &'a [Expr]) -> Vec<&'a str> {
     let text = |argument: &'a Expr| match argument {
         Expr::Text(text) => text.as_str(),
         _ => "",
@@ -442,14 +446,14 @@ impl Evaluator<'_> {
             return Err(Error::execution(why));
         }
         let compiled = self.compiled_pattern(pattern)?;
-        let references = replacement.matches('$').count();
+        let reference_count = replacement.matches('$').count();
         let mut replaced = Vec::with_capacity(points.len());
         for mut point in points {
             let value = point.labels.get(source);
             self.budget.charge_work(pattern.len() * value.len())?;
             if let Some(captures) = compiled.captures(value) {
                 // Each `$` may insert the whole value.
-                let max_bytes = replacement.len() + references * value.len();
+                let max_bytes = replacement.len() + reference_count * value.len();
                 self.budget.charge_label(target.len() + max_bytes)?;
                 let mut expanded = String::new();
                 captures.expand(replacement, &mut expanded);

@@ -1,22 +1,26 @@
 //! Remembers the plan by which each key was counted last. A key does not name its plan, but its limits depend on it.
 //!
-//! Bound: twice [`GENERATION_KEYS`] keys of about 100 bytes. Keys that are counted again stay, and others are
+//! Bound: twice [`MAX_GENERATION_KEYS`] keys of about 100 bytes. Keys that are counted again stay, and others are
 //! forgotten.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-/// The most keys of a generation. When the young one is full, it becomes the old one, and the old one is forgotten.
-pub const GENERATION_KEYS: usize = 8_192;
+/// The most keys of a generation. A full young generation becomes the old one, and the keys of the old one are
+/// forgotten.
+pub const MAX_GENERATION_KEYS: usize = 8_192;
 
 /// The plans of keys, in two generations.
 #[derive(Debug, Default)]
 pub struct KeyPlans(Mutex<Generations>);
 
+/// The plans of keys, by hashes of the keys.
 #[derive(Debug, Default)]
 struct Generations {
+    /// The keys that were counted last.
     young: HashMap<u64, Box<str>>,
+    /// The keys that were counted before those.
     old: HashMap<u64, Box<str>>,
 }
 
@@ -28,13 +32,13 @@ impl KeyPlans {
         if current.is_some_and(|current| **current == *plan) {
             return;
         }
-        if generations.young.len() >= GENERATION_KEYS {
+        if generations.young.len() >= MAX_GENERATION_KEYS {
             generations.old = std::mem::take(&mut generations.young);
         }
         generations.young.insert(hash, plan.into());
     }
 
-    /// The plan of a key, if it is remembered.
+    /// Returns the plan of a key, if it is remembered. An empty name stands for no plan.
     pub fn get(&self, hash: u64) -> Option<Box<str>> {
         let generations = self.0.lock();
         let young = generations.young.get(&hash);
@@ -50,7 +54,7 @@ mod tests {
     #[test]
     fn keys_that_are_counted_again_are_remembered() {
         let plans = KeyPlans::default();
-        let most = GENERATION_KEYS as u64;
+        let most = MAX_GENERATION_KEYS as u64;
         for hash in 0..3 * most {
             plans.record(hash, "free");
             plans.record(7, "gold");
@@ -61,6 +65,6 @@ mod tests {
         plans.record(7, "");
         assert_eq!(plans.get(7).as_deref(), Some(""));
         let kept = plans.0.lock();
-        assert!(kept.young.len() + kept.old.len() <= 2 * GENERATION_KEYS);
+        assert!(kept.young.len() + kept.old.len() <= 2 * MAX_GENERATION_KEYS);
     }
 }

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::distinct::DistinctCount;
-use super::key::LimitKey;
+use super::distinct_count::DistinctCount;
+use super::limit_key::LimitKey;
 
 /// The most keys of a list that the record keeps.
 pub const MAX_LISTED_KEYS: usize = 50;
@@ -17,7 +17,7 @@ pub struct KeyList {
     pub total: u64,
     /// The most frequent keys, in order.
     pub keys: Vec<ListedKey>,
-    /// An estimator of the number of different keys; nothing if all keys are listed.
+    /// An estimator of the number of different keys; `None` if all keys are listed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "letters")]
     pub distinct: Option<DistinctCount>,
     /// Names the secret under which `distinct` was counted.
@@ -25,8 +25,12 @@ pub struct KeyList {
     pub seed: u64,
     /// Whether the number of different keys is only a lower bound, because keys hashed under another secret are not
     /// counted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub at_least: bool,
+    #[serde(
+        default,
+        rename = "at_least",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub is_lower_bound: bool,
 }
 
 /// A key and its count.
@@ -37,7 +41,7 @@ pub struct ListedKey {
     pub key: LimitKey,
     /// The hash of the key under the secret of the list.
     pub hash: u64,
-    /// How often it was counted.
+    /// How often the key was counted.
     pub count: u64,
 }
 
@@ -57,28 +61,28 @@ impl KeyList {
         seed: u64,
     ) -> KeyList {
         keys.sort_by(ListedKey::compare);
-        let listed: u64 = keys.iter().map(|listed| listed.count).sum();
+        let listed_total: u64 = keys.iter().map(|listed| listed.count).sum();
         let mut list = KeyList {
             total,
             keys,
             distinct,
             seed,
-            at_least: false,
+            is_lower_bound: false,
         };
-        let has_unlisted = list.keys.len() > MAX_LISTED_KEYS || listed < total;
+        let has_unlisted = list.keys.len() > MAX_LISTED_KEYS || listed_total < total;
         list.distinct = has_unlisted.then(|| list.estimator());
         list.keys.truncate(MAX_LISTED_KEYS);
         list
     }
 
-    /// The number of different keys: exact if all are listed, and else an estimate.
-    pub fn distinct(&self) -> u64 {
-        let listed = self.keys.len() as u64;
+    /// The number of different keys: exact if all are listed, and otherwise an estimate.
+    pub fn distinct_count(&self) -> u64 {
+        let listed_count = self.keys.len() as u64;
         let estimate = self.distinct.as_ref().map(DistinctCount::estimate);
-        estimate.map_or(listed, |estimate| estimate.max(listed))
+        estimate.map_or(listed_count, |estimate| estimate.max(listed_count))
     }
 
-    /// The estimator of the number of different keys; a new one of the listed keys if all are listed.
+    /// Returns the estimator of the number of different keys. If all keys are listed, it is made of them.
     pub(crate) fn estimator(&self) -> DistinctCount {
         self.distinct.clone().unwrap_or_else(|| {
             let mut distinct = DistinctCount::default();
@@ -105,14 +109,14 @@ mod letters {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::record::insight::distinct::DistinctCount;
+    use crate::record::insight::distinct_count::DistinctCount;
 
     pub(crate) fn serialize<S: Serializer>(
         distinct: &Option<DistinctCount>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         let registers = distinct.as_ref().map_or(&[][..], DistinctCount::registers);
-        // A register is at most 54, so that each fits a letter from `A` on.
+        // A register is at most 54, so each is one ASCII character from `A` on.
         let letters = registers.iter().map(|rank| char::from(b'A' + *rank));
         to.serialize_str(&letters.collect::<String>())
     }

@@ -1,4 +1,4 @@
-//! Aggregations such as `sum by (a) (b)`: groups series by their labels, and computes the value of each group.
+//! Applies aggregations such as `sum by (a) (b)`: groups series by their labels, and computes the value of each group.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,9 @@ use super::error::Error;
 use super::labels::{Labels, METRIC_NAME_LABEL};
 use super::number;
 use super::quantile::{compare_values, quantile};
-use super::syntax::{Aggregate, Aggregator, Grouping};
+use super::syntax::{Aggregation, Aggregator, Grouping};
 use super::value::Point;
-use super::window::Variance;
+use super::window::VarianceAccumulator;
 
 /// Applies an aggregation. Groups stay in the order of their first series. `parameter` is ignored by aggregators
 /// without one.
@@ -16,12 +16,12 @@ use super::window::Variance;
 /// # Errors
 ///
 /// Fails if the parameter of `topk` or `bottomk` is not in the range of 64-bit integers.
-pub fn apply(
-    aggregate: &Aggregate,
+pub fn apply_aggregation(
+    aggregation: &Aggregation,
     parameter: f64,
     series: Vec<Point>,
 ) -> Result<Vec<Point>, Error> {
-    let selects_series = matches!(aggregate.aggregator, Aggregator::Top | Aggregator::Bottom);
+    let selects_series = matches!(aggregation.aggregator, Aggregator::Top | Aggregator::Bottom);
     if selects_series && !(i64::MIN as f64..=i64::MAX as f64).contains(&parameter) {
         let value = number::format_plain(parameter);
         return Err(Error::execution(format!(
@@ -31,12 +31,12 @@ pub fn apply(
     if selects_series && parameter < 1.0 {
         return Ok(Vec::new());
     }
-    let mut indices: HashMap<Labels, usize> = HashMap::new();
+    let mut indexes: HashMap<Labels, usize> = HashMap::new();
     let mut groups: Vec<(Labels, Vec<Point>)> = Vec::new();
     for point in series {
-        let labels = group_labels(&aggregate.grouping, &point.labels);
+        let labels = group_labels(&aggregation.grouping, &point.labels);
         let new_index = groups.len();
-        let index = *indices.entry(labels.clone()).or_insert(new_index);
+        let index = *indexes.entry(labels.clone()).or_insert(new_index);
         if index == new_index {
             groups.push((labels, Vec::new()));
         }
@@ -46,9 +46,9 @@ pub fn apply(
     for (labels, points) in groups {
         if selects_series {
             let count = parameter as usize;
-            aggregated.extend(select_series(aggregate.aggregator, count, points));
+            aggregated.extend(select_series(aggregation.aggregator, count, points));
         } else {
-            let value = aggregate_values(aggregate.aggregator, parameter, &points);
+            let value = aggregate_values(aggregation.aggregator, parameter, &points);
             aggregated.push(Point { labels, value });
         }
     }
@@ -77,9 +77,9 @@ fn aggregate_values(aggregator: Aggregator, parameter: f64, points: &[Point]) ->
         values().reduce(choose).unwrap_or(f64::NAN)
     };
     let variance = || {
-        let mut variance = Variance::default();
-        values().for_each(|value| variance.add(value));
-        variance.get()
+        let mut accumulator = VarianceAccumulator::default();
+        values().for_each(|value| accumulator.add(value));
+        accumulator.variance()
     };
     match aggregator {
         Aggregator::Sum => values().sum(),
@@ -100,7 +100,7 @@ fn aggregate_values(aggregator: Aggregator, parameter: f64, points: &[Point]) ->
     }
 }
 
-/// Computes a mean that is finite where all values are, however large their sum.
+/// Computes a mean that is finite if all values are, however large their sum.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let mut mean = 0.0_f64;
     for (index, value) in values.enumerate() {

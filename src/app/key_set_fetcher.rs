@@ -1,5 +1,5 @@
-//! Fetches the key set that the gateway file names by URL, on a thread of its own. No request waits for it, and a set that
-//! cannot be fetched or used leaves the previous one in place.
+//! Fetches the key set that the gateway file names by URL, on a thread of its own. No request waits for the thread. If
+//! a set cannot be fetched or used, the previous one stays in use.
 
 use std::io;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::identity::{self, jwt, user};
 use crate::net::Roots;
 use crate::net::client::{BoxError, send_request};
 
-/// The longest time for all requests of one fetch.
+/// The longest time for all requests of one fetch together.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a start waits for the set.
+/// The longest time for which a start waits for the set.
 const FIRST_FETCH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The shortest time for which a set is used before it is fetched again, whatever `Cache-Control` says.
@@ -74,6 +74,7 @@ pub struct KeySetFetcher {
     clock: Clock,
 }
 
+/// The state of fetching, which the thread shares with the gateway.
 #[derive(Default)]
 struct SharedFetches {
     state: Mutex<FetchState>,
@@ -87,13 +88,15 @@ struct SharedFetches {
 
 #[derive(Default)]
 struct FetchState {
+    /// The set to fetch; `None` while there is nothing to fetch.
     source: Option<RemoteKeySet>,
-    /// The last usable set as it was received, and its keys.
+    /// The last usable set: its bytes as they were received, and its keys.
     keys: Option<(Bytes, VerificationKeys)>,
-    /// No settings have got the keys yet.
+    /// Whether no settings have got the keys yet.
     is_new: bool,
-    /// The set has been fetched, or a fetch has failed.
+    /// Whether a fetch has ended, with or without success.
     was_fetched: bool,
+    /// Whether the thread has to end.
     is_ended: bool,
 }
 
@@ -108,8 +111,8 @@ impl KeySetFetcher {
         }
     }
 
-    /// From now on fetches the set that `settings` name, and writes the keys that it has into them. If they name none,
-    /// fetching stops.
+    /// Fetches the set that `settings` name from now on, and writes the keys that were fetched so far into them. If
+    /// they name no set, fetching stops.
     ///
     /// # Errors
     ///
@@ -134,7 +137,7 @@ impl KeySetFetcher {
         Ok(())
     }
 
-    /// Does the same as [`KeySetFetcher::follow`], and waits a moment for a set that it does not have yet.
+    /// Does the same as [`KeySetFetcher::follow`], and waits a moment for a set that was not fetched yet.
     ///
     /// # Errors
     ///
@@ -157,7 +160,8 @@ impl KeySetFetcher {
         }
     }
 
-    /// Makes the thread fetch another set. Returns the set that it fetches now, which is the one before if it is equal.
+    /// Makes the thread fetch another set. Returns the set that the thread fetches now: the previous one if both are
+    /// equal.
     fn redirect(&self, source: Option<RemoteKeySet>) -> Option<RemoteKeySet> {
         let mut state = self.shared.state.lock();
         if state.source != source {
@@ -207,8 +211,9 @@ fn remote_key_set(
     }
 }
 
+/// Fetches the set again and again, until the fetcher is dropped. This is the work of the thread.
 async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry, clock: &Clock) {
-    let mut failures = 0;
+    let mut failure_count = 0;
     loop {
         let (source, is_ended) = {
             let state = shared.state.lock();
@@ -222,11 +227,11 @@ async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry, clock: &C
             continue;
         };
         let fetched = tokio::select! {
-            fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch(&source)) => {
+            fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch_key_set(&source)) => {
                 fetched.unwrap_or(Err(FetchError::Timeout))
             }
             () = shared.redirected.notified() => {
-                failures = 0;
+                failure_count = 0;
                 continue;
             }
         };
@@ -234,12 +239,16 @@ async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry, clock: &C
         registry
             .counter(Metric::KeySetFetches, &[(Label::Outcome, outcome)])
             .increment(1);
-        failures = if fetched.is_ok() { 0 } else { failures + 1 };
+        failure_count = if fetched.is_ok() {
+            0
+        } else {
+            failure_count + 1
+        };
         let now = clock.now();
-        let delay = shared.accept_fetch(&source, fetched, failures);
+        let delay = shared.accept_fetch(&source, fetched, failure_count);
         tokio::select! {
             () = wait_until(clock, now.after(delay)) => {}
-            () = shared.redirected.notified() => failures = 0,
+            () = shared.redirected.notified() => failure_count = 0,
             () = wait_for_unknown_key(&source, clock, now.after(MIN_REFETCH_INTERVAL)) => {}
         }
     }
@@ -267,7 +276,7 @@ impl SharedFetches {
         &self,
         source: &RemoteKeySet,
         fetched: Result<FetchedKeySet, FetchError>,
-        failures: u32,
+        failure_count: u32,
     ) -> Nanos {
         let mut state = self.state.lock();
         if state.source.as_ref() != Some(source) {
@@ -295,19 +304,19 @@ impl SharedFetches {
                     None => "no token verifies until it is there",
                 };
                 tracing::warn!(url = %source.url, %error, in_use, "fetching the key set failed");
-                retry_delay(failures)
+                retry_delay(failure_count)
             }
         }
     }
 }
 
 /// The delay after this many failures in a row.
-fn retry_delay(failures: u32) -> Nanos {
-    let doublings = failures.saturating_sub(1).min(16);
+fn retry_delay(failure_count: u32) -> Nanos {
+    let doublings = failure_count.saturating_sub(1).min(16);
     Nanos(MIN_RETRY_DELAY.0 << doublings).min(MAX_RETRY_DELAY)
 }
 
-/// A usable set.
+/// A set that was fetched and can be used.
 struct FetchedKeySet {
     body: Bytes,
     keys: VerificationKeys,
@@ -315,19 +324,20 @@ struct FetchedKeySet {
     lifetime: Nanos,
 }
 
-async fn fetch(source: &RemoteKeySet) -> Result<FetchedKeySet, FetchError> {
-    let mut response = get(&source.roots, &source.url).await?;
+/// Fetches a set once. If its URL leads to an OpenID configuration, the set that this names is fetched.
+async fn fetch_key_set(source: &RemoteKeySet) -> Result<FetchedKeySet, FetchError> {
+    let mut response = send_get(&source.roots, &source.url).await?;
     if let Some(url) = key_set_url(source, response.body())? {
-        response = get(&source.roots, &url).await?;
+        response = send_get(&source.roots, &url).await?;
     }
     Ok(FetchedKeySet {
         keys: VerificationKeys::from_jwks(response.body())?,
-        lifetime: lifetime(response.headers()),
+        lifetime: parse_lifetime(response.headers()),
         body: response.into_body(),
     })
 }
 
-async fn get(roots: &Roots, url: &Uri) -> Result<Response<Bytes>, FetchError> {
+async fn send_get(roots: &Roots, url: &Uri) -> Result<Response<Bytes>, FetchError> {
     let request = Request::get(url.clone())
         .header(header::ACCEPT, "application/json")
         .body(Empty::<Bytes>::new())
@@ -365,7 +375,7 @@ fn key_set_url(source: &RemoteKeySet, document: &[u8]) -> Result<Option<Uri>, Fe
 }
 
 /// The `max-age` of a response, from [`MIN_LIFETIME`] to [`MAX_LIFETIME`].
-fn lifetime(fields: &HeaderMap) -> Nanos {
+fn parse_lifetime(fields: &HeaderMap) -> Nanos {
     let lines = fields.get_all(header::CACHE_CONTROL).into_iter();
     let mut directives = lines
         .filter_map(|line| line.to_str().ok())
@@ -391,7 +401,7 @@ mod tests {
             for line in lines {
                 fields.append(header::CACHE_CONTROL, line.parse().unwrap());
             }
-            Duration::from(lifetime(&fields)).as_secs()
+            Duration::from(parse_lifetime(&fields)).as_secs()
         };
         assert_eq!(of(&[]), 600);
         assert_eq!(of(&["public, Max-Age=300"]), 300);
@@ -404,7 +414,7 @@ mod tests {
     #[test]
     fn delays_after_failures() {
         let delays = [1, 2, 3, 6, 7, 8, u32::MAX]
-            .map(|failures| Duration::from(retry_delay(failures)).as_secs());
+            .map(|failure_count| Duration::from(retry_delay(failure_count)).as_secs());
         assert_eq!(delays, [1, 2, 4, 32, 60, 60, 60]);
     }
 

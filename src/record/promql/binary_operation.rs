@@ -1,11 +1,11 @@
-//! Applies binary operators, and matches the series of their two sides. The syntax tree says how; types are checked
-//! before.
+//! Applies binary operators, and matches the series of their two sides as the syntax tree says. The parser has checked
+//! the types of the sides.
 
 use std::collections::{HashMap, HashSet};
 
 use super::error::Error;
 use super::labels::{Labels, METRIC_NAME_LABEL};
-use super::syntax::{Binary, MatchBy, Matching, Operator, Side};
+use super::syntax::{BinaryOperation, MatchBy, Matching, Operator, Side};
 use super::value::{Point, Value};
 
 /// Applies an operator to the values of its two sides.
@@ -13,11 +13,15 @@ use super::value::{Point, Value};
 /// # Errors
 ///
 /// Fails if series of the two sides do not match one to one, or as the query says.
-pub fn apply(binary: &Binary, left: Value, right: Value) -> Result<Value, Error> {
+pub fn apply_operator(
+    operation: &BinaryOperation,
+    left: Value,
+    right: Value,
+) -> Result<Value, Error> {
     match (left, right) {
         (Value::Scalar(left), Value::Scalar(right)) => {
-            let result = binary.operator.apply(left, right);
-            let value = if binary.operator.is_comparison() {
+            let result = operation.operator.apply(left, right);
+            let value = if operation.operator.is_comparison() {
                 f64::from(result.is_some())
             } else {
                 result.unwrap_or(f64::NAN)
@@ -25,18 +29,18 @@ pub fn apply(binary: &Binary, left: Value, right: Value) -> Result<Value, Error>
             Ok(Value::Scalar(value))
         }
         (Value::Vector(left), Value::Scalar(right)) => {
-            let points = apply_to_scalar(binary, left, right, Side::Right);
+            let points = apply_to_scalar(operation, left, right, Side::Right);
             Ok(Value::Vector(points))
         }
         (Value::Scalar(left), Value::Vector(right)) => {
-            let points = apply_to_scalar(binary, right, left, Side::Left);
+            let points = apply_to_scalar(operation, right, left, Side::Left);
             Ok(Value::Vector(points))
         }
         (Value::Vector(left), Value::Vector(right)) => {
-            let points = if binary.operator.is_set_operator() {
-                combine_sets(binary, left, right)
+            let points = if operation.operator.is_set_operator() {
+                combine_sets(operation, left, right)
             } else {
-                apply_to_pairs(binary, left, right)?
+                apply_to_pairs(operation, left, right)?
             };
             Ok(Value::Vector(points))
         }
@@ -46,7 +50,7 @@ pub fn apply(binary: &Binary, left: Value, right: Value) -> Result<Value, Error>
 
 /// Applies an operator to each series and a scalar, which is on `scalar_side`.
 fn apply_to_scalar(
-    binary: &Binary,
+    operation: &BinaryOperation,
     series: Vec<Point>,
     scalar: f64,
     scalar_side: Side,
@@ -57,15 +61,15 @@ fn apply_to_scalar(
             Side::Left => (scalar, point.value),
             Side::Right => (point.value, scalar),
         };
-        let result = binary.operator.apply(left, right);
-        let value = match (binary.operator.is_comparison(), result) {
-            (true, result) if binary.as_bool => f64::from(result.is_some()),
+        let result = operation.operator.apply(left, right);
+        let value = match (operation.operator.is_comparison(), result) {
+            (true, result) if operation.returns_bool => f64::from(result.is_some()),
             // A comparison keeps the value of the series, on whichever side it is.
             (true, Some(_)) => point.value,
             (false, Some(value)) => value,
             (_, None) => continue,
         };
-        let labels = match drops_metric_name(binary) {
+        let labels = match drops_metric_name(operation) {
             true => point.labels.nameless(),
             false => point.labels,
         };
@@ -75,8 +79,8 @@ fn apply_to_scalar(
 }
 
 /// Whether results have no metric name, because their values are not those of the metric any more.
-fn drops_metric_name(binary: &Binary) -> bool {
-    !binary.operator.is_comparison() || binary.as_bool
+fn drops_metric_name(operation: &BinaryOperation) -> bool {
+    !operation.operator.is_comparison() || operation.returns_bool
 }
 
 /// Returns the labels that a matching series of the other side must have in common.
@@ -89,10 +93,10 @@ fn match_key(matching: &Matching, labels: &Labels) -> Labels {
 }
 
 /// Applies `and`, `or` or `unless`.
-fn combine_sets(binary: &Binary, left: Vec<Point>, right: Vec<Point>) -> Vec<Point> {
-    let match_key = |point: &Point| match_key(&binary.matching, &point.labels);
+fn combine_sets(operation: &BinaryOperation, left: Vec<Point>, right: Vec<Point>) -> Vec<Point> {
+    let match_key = |point: &Point| match_key(&operation.matching, &point.labels);
     let mut combined = left;
-    match binary.operator {
+    match operation.operator {
         Operator::Or => {
             let left_keys: HashSet<_> = combined.iter().map(match_key).collect();
             let is_new = |point: &Point| !left_keys.contains(&match_key(point));
@@ -109,21 +113,21 @@ fn combine_sets(binary: &Binary, left: Vec<Point>, right: Vec<Point>) -> Vec<Poi
 
 /// Applies an operator to each pair of matched series. Series without a partner are dropped.
 fn apply_to_pairs(
-    binary: &Binary,
+    operation: &BinaryOperation,
     left: Vec<Point>,
     right: Vec<Point>,
 ) -> Result<Vec<Point>, Error> {
-    let matching = &binary.matching;
+    let matching = &operation.matching;
     if left.is_empty() || right.is_empty() {
         return Ok(Vec::new());
     }
-    let is_swapped = matching.many == Some(Side::Right);
-    let (many, one) = if is_swapped {
+    let is_many_right = matching.many_side == Some(Side::Right);
+    let (many, one) = if is_many_right {
         (right, left)
     } else {
         (left, right)
     };
-    let one_side = if is_swapped { "left" } else { "right" };
+    let one_side = if is_many_right { "left" } else { "right" };
     let partners = index_by_match_key(matching, one, one_side)?;
     let (mut results, mut used) = (Vec::new(), HashSet::new());
     for point in many {
@@ -131,17 +135,17 @@ fn apply_to_pairs(
         let Some(partner) = partners.get(&match_key) else {
             continue;
         };
-        let (left, right) = match is_swapped {
+        let (left, right) = match is_many_right {
             false => (point.value, partner.value),
             true => (partner.value, point.value),
         };
-        let value = match binary.operator.apply(left, right) {
-            result if binary.as_bool => f64::from(result.is_some()),
+        let value = match operation.operator.apply(left, right) {
+            result if operation.returns_bool => f64::from(result.is_some()),
             Some(value) => value,
             None => continue,
         };
-        let labels = joined_labels(binary, &point.labels, &partner.labels);
-        let (key, why) = match matching.many {
+        let labels = joined_labels(operation, &point.labels, &partner.labels);
+        let (key, why) = match matching.many_side {
             None => (
                 (match_key, Labels::default()),
                 "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)",
@@ -180,18 +184,18 @@ fn index_by_match_key(
 }
 
 /// Returns the labels of the result of two matched series.
-fn joined_labels(binary: &Binary, many: &Labels, one: &Labels) -> Labels {
-    let matching = &binary.matching;
+fn joined_labels(operation: &BinaryOperation, many: &Labels, one: &Labels) -> Labels {
+    let matching = &operation.matching;
     let mut labels = many.clone();
-    if drops_metric_name(binary) {
+    if drops_metric_name(operation) {
         labels = labels.nameless();
     }
-    if matching.many.is_none() {
+    if matching.many_side.is_none() {
         let is_listed = |name: &str| matching.labels.iter().any(|label| &**label == name);
         let keeps_listed = matching.by == MatchBy::On;
         labels = labels.filtered(|name| is_listed(name) == keeps_listed);
     }
-    for name in &matching.include {
+    for name in &matching.included_labels {
         if labels.get(name) != one.get(name) {
             labels = labels.with(name, one.get(name));
         }

@@ -12,18 +12,18 @@ pub struct GatewayEvent {
     /// A description for operators.
     pub detail: String,
     /// The limits that a reload changed.
-    pub changes: Vec<Change>,
+    pub changes: Vec<LimitChange>,
 }
 
 /// A limit that a reload changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct LimitChange {
     /// The name of the limit.
     pub limit: String,
-    /// The file and line where it is or was defined.
+    /// The file and the line where the limit is or was defined.
     pub at: String,
-    /// A description of the limit before the reload; nothing if it is new.
+    /// A description of the limit before the reload; `None` if the limit is new.
     pub before: Option<String>,
-    /// A description of the limit after the reload; nothing if it was removed.
+    /// A description of the limit after the reload; `None` if the limit was removed.
     pub after: Option<String>,
 }

@@ -1,9 +1,9 @@
 //! A file that only grows, frame by frame. Journals, names of series and notes are such files.
 //!
-//! The file is `mark | seed u64`, then for each frame `length u32 | checksum u32 | content`. The checksum also covers
-//! the seed and the frame's offset, so that no frame stands for another. Bytes after the last sound frame are a frame
-//! that was being written when its process died, or damage. They are cut off before the next frame is written, and
-//! never before.
+//! The file is `mark | seed u64`, then for each frame `length u32 | checksum u32 | content`, in little-endian numbers.
+//! The checksum also covers the seed and the frame's offset, so that no frame stands for another. A sound frame is
+//! complete and has the right checksum. Bytes after the last sound frame are a frame that was being written when its
+//! process died, or damage. They are cut off when the next frame is written, and never before.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
@@ -24,22 +24,26 @@ const MAX_CONTENT_BYTES: usize = 1 << 20;
 
 /// A file of frames.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FrameFile {
     path: PathBuf,
+    /// The mark and the seed.
     head: Vec<u8>,
+    /// Part of every checksum: the first second of the hour or the day that the file is for, or 0.
     seed: u64,
     /// The bytes of the head and of all sound frames.
-    length: u64,
-    /// Open for writing at `length`. It is opened with the first added frame, so that reading works on a full disk.
+    sound_bytes: u64,
+    /// Open for writing at `sound_bytes`. It is opened with the first added frame, so that reading works on a full
+    /// disk.
     file: Option<File>,
     /// Whether frames may not be on the disk yet.
     is_unsynced: bool,
     /// The bytes after the last sound frame that the file had when it was opened.
     lost_bytes: u64,
-    /// Whether those bytes are more than one frame that was being written.
+    /// Whether the lost bytes are more than one frame that was being written.
     is_damaged: bool,
 }
 
+/// Computes the checksum of a frame: the lower half of SipHash-1-3 without a key.
 fn checksum(seed: u64, offset: u64, content: &[u8]) -> u32 {
     let mut hasher = SipHasher13::new();
     hasher.write(&seed.to_le_bytes());
@@ -48,19 +52,19 @@ fn checksum(seed: u64, offset: u64, content: &[u8]) -> u32 {
     hasher.finish() as u32
 }
 
-impl Frames {
-    /// Reads a file and passes the contents of its frames to `visit`, in order. A missing file is an empty one. A frame
-    /// for which `visit` returns nothing counts as damage.
+impl FrameFile {
+    /// Reads a file and passes the contents of its frames to `visit`, in order. A missing file counts as empty. A frame
+    /// for which `visit` returns `None` counts as damage.
     ///
     /// # Errors
     ///
-    /// Fails if the head is another one, or if the file cannot be read.
+    /// Fails if the file has another head, or cannot be read.
     pub(super) fn open(
         path: &Path,
         mark: [u8; 16],
         seed: u64,
         mut visit: impl FnMut(&[u8]) -> Option<()>,
-    ) -> Result<Frames, Damage> {
+    ) -> Result<FrameFile, Damage> {
         let mut bytes = Vec::new();
         match fs::metadata(path) {
             // Opening a pipe would block for ever.
@@ -73,31 +77,31 @@ impl Frames {
         }
         let mut head = mark.to_vec();
         head.extend(seed.to_le_bytes());
-        let head_bytes = bytes.len().min(HEAD_BYTES);
-        if bytes[..head_bytes] != head[..head_bytes] {
+        let compared_bytes = bytes.len().min(HEAD_BYTES);
+        if bytes[..compared_bytes] != head[..compared_bytes] {
             return Err(Damage::Foreign);
         }
-        let mut length = if head_bytes < HEAD_BYTES {
+        let mut sound_bytes = if compared_bytes < HEAD_BYTES {
             0
         } else {
             HEAD_BYTES
         };
-        while length > 0
-            && let Some(content) = frame_at(seed, length, &bytes)
+        while sound_bytes > 0
+            && let Some(content) = read_frame(seed, sound_bytes, &bytes)
             && visit(content).is_some()
         {
-            length += FRAME_HEAD_BYTES + content.len();
+            sound_bytes += FRAME_HEAD_BYTES + content.len();
         }
-        Ok(Frames {
+        Ok(FrameFile {
             path: path.to_owned(),
             head,
             seed,
-            length: length as u64,
+            sound_bytes: sound_bytes as u64,
             file: None,
             // The process that wrote it may have been killed before it could sync.
-            is_unsynced: length > 0,
-            lost_bytes: (bytes.len() - length) as u64,
-            is_damaged: length > 0 && !is_unfinished_frame(&bytes[length..]),
+            is_unsynced: sound_bytes > 0,
+            lost_bytes: (bytes.len() - sound_bytes) as u64,
+            is_damaged: sound_bytes > 0 && !is_unfinished_frame(&bytes[sound_bytes..]),
         })
     }
 
@@ -106,24 +110,24 @@ impl Frames {
         self.lost_bytes
     }
 
-    /// Those bytes, if they are more than one frame that was being written when its process died.
+    /// The lost bytes, if they are more than one frame that was being written when its process died.
     pub(super) fn damaged_bytes(&self) -> Option<u64> {
         self.is_damaged.then_some(self.lost_bytes)
     }
 
     /// Appends a frame. When this returns, the frame survives the end of the process, but not yet that of the machine.
-    pub(super) fn add(&mut self, content: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&mut self, content: &[u8]) -> io::Result<()> {
         let mut file = match self.file.take() {
             Some(file) => file,
             None => self.open_for_writing()?,
         };
         let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + content.len());
         frame.extend((content.len() as u32).to_le_bytes());
-        frame.extend(checksum(self.seed, self.length, content).to_le_bytes());
+        frame.extend(checksum(self.seed, self.sound_bytes, content).to_le_bytes());
         frame.extend(content);
         // After an error half a frame may be written. The file stays closed, and is cut when it is opened again.
         file.write_all(&frame)?;
-        self.length += frame.len() as u64;
+        self.sound_bytes += frame.len() as u64;
         self.file = Some(file);
         self.is_unsynced = true;
         Ok(())
@@ -134,18 +138,18 @@ impl Frames {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.open(&self.path)?;
-        file.set_len(self.length)?;
-        file.seek(SeekFrom::Start(self.length))?;
-        if self.length == 0 {
+        file.set_len(self.sound_bytes)?;
+        file.seek(SeekFrom::Start(self.sound_bytes))?;
+        if self.sound_bytes == 0 {
             file.write_all(&self.head)?;
-            self.length = HEAD_BYTES as u64;
+            self.sound_bytes = HEAD_BYTES as u64;
         }
         Ok(file)
     }
 
     /// The bytes of the head and of all sound frames.
-    pub(super) fn length(&self) -> u64 {
-        self.length
+    pub(super) fn sound_bytes(&self) -> u64 {
+        self.sound_bytes
     }
 
     /// Writes all added frames to the disk, so that they survive a crash of the machine.
@@ -176,13 +180,13 @@ fn is_unfinished_frame(bytes: &[u8]) -> bool {
 }
 
 /// Returns the content of the frame at an offset, if it is complete and sound.
-fn frame_at(seed: u64, offset: usize, bytes: &[u8]) -> Option<&[u8]> {
+fn read_frame(seed: u64, offset: usize, bytes: &[u8]) -> Option<&[u8]> {
     let frame = bytes.get(offset..)?;
     let length = u32::from_le_bytes(*frame.first_chunk()?) as usize;
-    let sum = u32::from_le_bytes(*frame.get(4..)?.first_chunk()?);
+    let expected_checksum = u32::from_le_bytes(*frame.get(4..)?.first_chunk()?);
     if length > MAX_CONTENT_BYTES {
         return None;
     }
     let content = frame.get(FRAME_HEAD_BYTES..FRAME_HEAD_BYTES + length)?;
-    (checksum(seed, offset as u64, content) == sum).then_some(content)
+    (checksum(seed, offset as u64, content) == expected_checksum).then_some(content)
 }

@@ -6,20 +6,29 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use crate::policy::Ruleset;
-use crate::record::insight::Change;
+use crate::record::insight::LimitChange;
 
 /// Maximum number of files that the log names.
-const MAX_FILES: usize = 8;
+const MAX_NAMED_FILES: usize = 8;
 
 /// The differences between two configurations.
 #[derive(Debug, Default)]
 pub struct ReloadChanges {
-    /// The names of gateway and policy files, each with `added`, `changed` or `removed`.
-    pub files: Vec<(String, &'static str)>,
+    /// The gateway and policy files that differ.
+    pub files: Vec<FileChange>,
     /// The limits that were added, changed or removed.
-    pub limits: Vec<Change>,
-    /// Whether a file changed that the configuration names, such as a certificate, a key or a secret.
-    pub other_files: bool,
+    pub limits: Vec<LimitChange>,
+    /// Whether only files changed that the configuration names, such as a certificate, a key or a secret.
+    pub has_other_changes: bool,
+}
+
+/// A gateway or policy file that differs between two configurations.
+#[derive(Debug)]
+pub struct FileChange {
+    /// The path, as the configuration names it.
+    pub path: String,
+    /// `added`, `changed` or `removed`.
+    pub how: &'static str,
 }
 
 impl ReloadChanges {
@@ -28,7 +37,7 @@ impl ReloadChanges {
     pub(super) fn between(
         before: &Ruleset,
         after: &Ruleset,
-        limits: Vec<Change>,
+        limits: Vec<LimitChange>,
         is_same_fingerprint: bool,
     ) -> ReloadChanges {
         let text_of = |ruleset: &Ruleset, path: &str| {
@@ -39,15 +48,15 @@ impl ReloadChanges {
         for (path, text) in &after.files {
             match text_of(before, path) {
                 Some(previous) if previous == *text => {}
-                Some(_) => files.push((path.clone(), "changed")),
-                None => files.push((path.clone(), "added")),
+                Some(_) => files.push(FileChange::new(path, "changed")),
+                None => files.push(FileChange::new(path, "added")),
             }
         }
         let previous_paths = before.files.iter().map(|(path, _)| path);
         let removed = previous_paths.filter(|path| text_of(after, path).is_none());
-        files.extend(removed.map(|path| (path.clone(), "removed")));
+        files.extend(removed.map(|path| FileChange::new(path, "removed")));
         ReloadChanges {
-            other_files: !is_same_fingerprint && files.is_empty(),
+            has_other_changes: !is_same_fingerprint && files.is_empty(),
             files,
             limits,
         }
@@ -55,18 +64,25 @@ impl ReloadChanges {
 
     /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
-        !self.other_files && self.files.is_empty() && self.limits.is_empty()
+        !self.has_other_changes && self.files.is_empty() && self.limits.is_empty()
     }
 
     /// Formats the changes as JSON for the admin API.
     pub fn to_json(&self) -> Value {
         let files = self.files.iter();
-        let files = files.map(|(path, how)| json!({ "path": path, "how": how }));
+        let files = files.map(|file| json!({ "path": file.path, "how": file.how }));
         json!({
             "files": files.collect::<Vec<Value>>(),
             "limits": self.limits,
-            "others": self.other_files,
+            "others": self.has_other_changes,
         })
+    }
+}
+
+impl FileChange {
+    fn new(path: &str, how: &'static str) -> FileChange {
+        let path = path.to_owned();
+        FileChange { path, how }
     }
 }
 
@@ -75,13 +91,15 @@ impl fmt::Display for ReloadChanges {
         if self.is_empty() {
             return f.write_str("nothing");
         }
-        let named = self.files.iter().take(MAX_FILES);
-        let mut parts: Vec<String> = named.map(|(path, how)| format!("{path} {how}")).collect();
-        let more = self.files.len().saturating_sub(MAX_FILES);
+        let named = self.files.iter().take(MAX_NAMED_FILES);
+        let mut parts: Vec<String> = named
+            .map(|file| format!("{} {}", file.path, file.how))
+            .collect();
+        let more = self.files.len().saturating_sub(MAX_NAMED_FILES);
         if more > 0 {
             parts.push(format!("{more} more files"));
         }
-        if self.other_files {
+        if self.has_other_changes {
             parts.push(String::from("a file that the configuration names"));
         }
         if !self.limits.is_empty() {

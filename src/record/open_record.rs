@@ -1,6 +1,7 @@
 //! The open record. Seconds and notes are added in memory, and [`Record::write_pending`] writes them to the disk.
+//! `query.rs` reads them.
 //!
-//! Additions never wait for the disk. One process writes a folder, and one thread at a time does so.
+//! Additions never wait for the disk. At a time one process writes a folder, and one of its threads.
 
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
@@ -11,11 +12,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::folder::Folder;
+use super::folder::RecordFolder;
 use super::hour::Hour;
 use super::journal::{Journal, Second};
-use super::notes::{self, Notes};
-use super::series::{Dictionary, NamesFile, Series};
+use super::notes::{self, Notes, OpenNoteFiles};
+use super::series::{NamesFile, Series, SeriesDictionary};
 use super::settings::Settings;
 use super::tier::Tier;
 use super::topic::{Note, Topic};
@@ -23,20 +24,20 @@ use super::topic::{Note, Topic};
 /// The most hours in memory: the current one, the one before, and up to two that could not be written.
 pub(super) const MAX_HOURS: usize = 4;
 
-/// Seconds after its end for which an hour is kept open. A clock may go back, and an old process may serve beside a new
+/// Seconds after its end for which an hour stays open. A clock may go back, and an old process may serve beside a new
 /// one.
-const SEAL_DELAY: u64 = 120;
+const SEAL_DELAY_SECONDS: u64 = 120;
 
-/// The most seconds that wait for the journal. Older ones are in memory only, until their hour becomes a segment.
-const MAX_UNWRITTEN: usize = 900;
+/// The most seconds that wait for the journal. Older seconds are in memory only, until their hour becomes a segment.
+const MAX_UNWRITTEN_SECONDS: usize = 900;
 
-/// The seconds of a journal that a crash of the machine may lose. More of them make fewer syncs.
-const SYNC_INTERVAL: u32 = 5;
+/// The most seconds that are written between two syncs. A crash of the machine may lose them.
+const SYNC_INTERVAL_SECONDS: u32 = 5;
 
-/// Calls of [`Record::write_pending`], one a second, before a segment that could not be written is tried again.
+/// Calls of [`Record::write_pending`], one a second, between two attempts to write a segment.
 const SEAL_RETRY_CALLS: u32 = 60;
 
-/// Notes may take one in so many bytes of the disk.
+/// Notes may take one in so many bytes of what the record may take on the disk.
 const NOTES_DIVISOR: u64 = 8;
 
 /// Why a record cannot be opened.
@@ -51,19 +52,33 @@ pub enum OpenError {
 }
 
 /// An open record.
+///
+/// The locks of the dictionary, of the memory and of notes are held for a moment only. The lock of [`DiskWriter`] is
+/// held while the disk is written, and taken before the others.
 #[derive(Debug)]
 pub struct Record {
-    dictionary: Mutex<Dictionary>,
+    /// The numbers of the series.
+    dictionary: Mutex<SeriesDictionary>,
+    /// The hours that have no segment yet.
     pub(super) memory: Mutex<RecentHours>,
     notes: Notes,
-    /// Nothing for a record in memory.
+    /// `None` for a record in memory.
     pub(super) disk: Option<DiskWriter>,
+}
+
+/// The space that a record takes on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// The bytes of all files.
+    pub used_bytes: u64,
+    /// The most bytes that the files may take.
+    pub max_bytes: u64,
 }
 
 /// The hours that have no segment yet.
 #[derive(Debug, Default)]
 pub(super) struct RecentHours {
-    /// In the order of time. Readers share them, and an addition copies an hour that is being read.
+    /// The hours in the order of time. Readers share them, and an addition copies an hour that is being read.
     pub(super) hours: Vec<Arc<Hour>>,
     /// The second that was added last, even if the clock had gone back.
     pub(super) last_second: u64,
@@ -71,24 +86,26 @@ pub(super) struct RecentHours {
     pub(super) sealed_until: u64,
     /// The end of the seconds that survive a crash of the machine. It has no meaning without a folder.
     pub(super) durable_until: u64,
-    /// The first and the last second that no synced journal has. They become durable with the segments of their hours.
+    /// The first and the last second that no synced journal has. Such seconds become durable with the segments of their
+    /// hours.
     unjournaled: Option<(u64, u64)>,
     /// How often values were added to a second that was not the last.
-    pub(super) late_additions: u64,
-    /// Whether it was logged that the clock is before `sealed_until`.
-    is_clock_logged: bool,
+    pub(super) late_addition_count: u64,
+    /// Whether it was logged that the clock is before `sealed_until`, so that it is logged once.
+    is_clock_error_logged: bool,
     /// Seconds that are not in the journal yet.
-    unwritten: VecDeque<Second>,
+    unwritten_seconds: VecDeque<Second>,
 }
 
 /// The folder of a record, and the state of writing it.
 #[derive(Debug)]
 pub(super) struct DiskWriter {
-    pub(super) folder: Folder,
+    pub(super) folder: RecordFolder,
+    /// The most bytes that the record may take on the disk.
     max_bytes: u64,
     state: Mutex<WriteState>,
     /// Locked for as long as this process writes.
-    lock: File,
+    lock_file: File,
 }
 
 /// The state of the one thread that writes the folder.
@@ -96,18 +113,19 @@ pub(super) struct DiskWriter {
 struct WriteState {
     names: NamesFile,
     journal: Option<Journal>,
-    notes: notes::OpenFiles,
+    notes: OpenNoteFiles,
     /// Seconds that were written since the last sync.
     unsynced_seconds: u32,
     /// The second after the last one that was written.
     written_until: u64,
     /// Whether segments are to be rolled up and deleted, because an hour was sealed.
     is_roll_up_due: bool,
-    /// Calls that pass before sealing is tried again.
-    seal_pause: u32,
+    /// Calls of [`Record::write_pending`] that pass before sealing is tried again.
+    seal_pause_calls: u32,
 }
 
 impl RecentHours {
+    /// Remembers that no synced journal has these seconds. The range includes both ends.
     fn mark_unjournaled(&mut self, from: u64, to: u64) {
         let (first, last) = self.unjournaled.unwrap_or((from, to));
         self.unjournaled = Some((first.min(from), last.max(to)));
@@ -141,9 +159,9 @@ impl Record {
             return Ok(record);
         };
         let unusable = |cause| OpenError::Folder(path.clone(), cause);
-        let folder = Folder::create(path).map_err(unusable)?;
-        let lock = folder.open_lock().map_err(unusable)?;
-        match lock.try_lock() {
+        let folder = RecordFolder::create(path).map_err(unusable)?;
+        let lock_file = folder.open_lock().map_err(unusable)?;
+        match lock_file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(path.clone())),
             Err(TryLockError::Error(cause)) => return Err(unusable(cause)),
@@ -172,18 +190,19 @@ impl Record {
             state: Mutex::new(WriteState {
                 names,
                 journal: None,
-                notes: notes::OpenFiles::default(),
+                notes: OpenNoteFiles::default(),
                 unsynced_seconds: 0,
                 written_until: 0,
                 is_roll_up_due: true,
-                seal_pause: 0,
+                seal_pause_calls: 0,
             }),
-            lock,
+            lock_file,
         });
         Ok(record)
     }
 
-    /// Returns the number of a series. A new series gets a number, unless there are [`Dictionary::MAX_SERIES`] already.
+    /// Returns the number of a series. A new series gets a number, unless there are [`SeriesDictionary::MAX_SERIES`]
+    /// already.
     pub fn number_of(&self, series: &Series) -> Option<u32> {
         self.dictionary.lock().number_of(series)
     }
@@ -196,16 +215,16 @@ impl Record {
             .collect()
     }
 
-    /// Adds the values of a second to those that it has already. Never waits for the disk.
+    /// Adds the values of a second to its values so far. Never waits for the disk.
     ///
-    /// A second of an hour that has its segment is dropped, which is logged once.
+    /// A second of an hour that has a segment already is dropped. That is logged once.
     pub fn add(&self, second: Second) {
-        let start = second.at - second.at % Tier::Second.file_span();
+        let hour_start = second.at - second.at % Tier::Second.file_seconds();
         let mut memory = self.memory.lock();
         let memory = &mut *memory;
         memory.last_second = second.at;
-        if start < memory.sealed_until {
-            if !std::mem::replace(&mut memory.is_clock_logged, true) {
+        if hour_start < memory.sealed_until {
+            if !std::mem::replace(&mut memory.is_clock_error_logged, true) {
                 tracing::error!(
                     until = memory.sealed_until,
                     "the clock went back to before what is recorded: until it is there again nothing is recorded"
@@ -213,22 +232,24 @@ impl Record {
             }
             return;
         }
-        memory.is_clock_logged = false;
+        memory.is_clock_error_logged = false;
         if memory
             .hours
             .last()
             .is_some_and(|hour| second.at < hour.end())
         {
-            memory.late_additions += 1;
+            memory.late_addition_count += 1;
             memory.durable_until = memory.durable_until.min(second.at);
         }
-        let index = memory.hours.partition_point(|hour| hour.start() < start);
+        let index = memory
+            .hours
+            .partition_point(|hour| hour.start() < hour_start);
         if memory
             .hours
             .get(index)
-            .is_none_or(|hour| hour.start() > start)
+            .is_none_or(|hour| hour.start() > hour_start)
         {
-            memory.hours.insert(index, Arc::new(Hour::new(start)));
+            memory.hours.insert(index, Arc::new(Hour::new(hour_start)));
         }
         // A query that reads the hour meanwhile keeps the copy without this second.
         Arc::make_mut(&mut memory.hours[index]).add(&second);
@@ -244,9 +265,9 @@ impl Record {
             }
         }
         if self.disk.is_some() {
-            memory.unwritten.push_back(second);
-            if memory.unwritten.len() > MAX_UNWRITTEN
-                && let Some(lost) = memory.unwritten.pop_front()
+            memory.unwritten_seconds.push_back(second);
+            if memory.unwritten_seconds.len() > MAX_UNWRITTEN_SECONDS
+                && let Some(lost) = memory.unwritten_seconds.pop_front()
             {
                 memory.mark_unjournaled(lost.at, lost.at);
             }
@@ -255,40 +276,41 @@ impl Record {
 
     /// Writes all additions to the disk: seconds to the journal, notes to their files, finished hours to segments.
     ///
-    /// It must be called once a second, and waits for the disk. The next call tries again whatever failed.
+    /// Must be called once a second. It waits for the disk. Whatever fails is tried again by the next call.
     pub fn write_pending(&self) -> io::Result<()> {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
-        disk.folder.check_lock(&disk.lock)?;
+        disk.folder.check_lock(&disk.lock_file)?;
         let mut state = disk.state.lock();
         // Names come first: see `NamesFile::sync`.
         self.write_names(&mut state.names)?;
         // Sealing an hour frees the room of its journal, so it comes before the seconds.
-        let sealed = match state.seal_pause.checked_sub(1) {
+        let sealed = match state.seal_pause_calls.checked_sub(1) {
             Some(remaining) => {
-                state.seal_pause = remaining;
+                state.seal_pause_calls = remaining;
                 Ok(())
             }
             None => self.seal_hours(disk, &mut state),
         };
         if sealed.is_err() {
-            state.seal_pause = SEAL_RETRY_CALLS;
+            state.seal_pause_calls = SEAL_RETRY_CALLS;
         }
         let seconds = self.write_seconds(disk, &mut state);
         let max_bytes = disk.max_bytes / NOTES_DIVISOR;
         let notes = self
             .notes
             .write_pending(&disk.folder, &mut state.notes, max_bytes);
+        // Each part is tried, whether or not another one fails.
         seconds.and(notes).and(sealed)
     }
 
-    /// Adds a note. Never waits for the disk. A note that is not `persistent` exists only as long as memory holds it.
-    pub fn add_note(&self, topic: Topic, note: Note, persistent: bool) {
+    /// Adds a note. Never waits for the disk. A note that is not persistent exists only as long as memory holds it.
+    pub fn add_note(&self, topic: Topic, note: Note, is_persistent: bool) {
         let last_second = self.memory.lock().last_second;
         let last_second = (last_second > 0).then_some(last_second);
-        let persistent = persistent && self.disk.is_some();
-        self.notes.add(topic, note, persistent, last_second);
+        let is_persistent = is_persistent && self.disk.is_some();
+        self.notes.add(topic, note, is_persistent, last_second);
     }
 
     /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks.
@@ -302,18 +324,23 @@ impl Record {
         self.notes.visit(folder, topic, span, visit)
     }
 
-    /// The path of its folder; nothing for a record in memory.
+    /// The path of the folder; `None` for a record in memory.
     pub fn folder(&self) -> Option<&Path> {
         self.disk.as_ref().map(|disk| disk.folder.path())
     }
 
-    /// The bytes that it takes on the disk, and those that it may take; nothing for a record in memory.
-    pub fn disk_usage(&self) -> io::Result<Option<(u64, u64)>> {
-        let disk = self.disk.as_ref();
-        disk.map(|disk| Ok((disk.folder.total_bytes()?, disk.max_bytes)))
-            .transpose()
+    /// Measures the space that the record takes on the disk. Returns `None` for a record in memory.
+    pub fn disk_usage(&self) -> io::Result<Option<DiskUsage>> {
+        let usage = |disk: &DiskWriter| {
+            Ok(DiskUsage {
+                used_bytes: disk.folder.total_bytes()?,
+                max_bytes: disk.max_bytes,
+            })
+        };
+        self.disk.as_ref().map(usage).transpose()
     }
 
+    /// Writes the names of new series to the disk.
     fn write_names(&self, names: &mut NamesFile) -> io::Result<()> {
         loop {
             let Some((number, series)) = self.dictionary.lock().first_unsaved() else {
@@ -325,31 +352,32 @@ impl Record {
         names.sync()
     }
 
+    /// Writes seconds to the journals of their hours.
     fn write_seconds(&self, disk: &DiskWriter, state: &mut WriteState) -> io::Result<()> {
         loop {
-            let Some(second) = self.memory.lock().unwritten.front().cloned() else {
+            let Some(second) = self.memory.lock().unwritten_seconds.front().cloned() else {
                 break;
             };
-            let hour = second.at - second.at % Tier::Second.file_span();
-            let is_other_hour = |journal: &Journal| journal.hour() != hour;
+            let hour_start = second.at - second.at % Tier::Second.file_seconds();
+            let is_other_hour = |journal: &Journal| journal.hour_start() != hour_start;
             if state.journal.as_ref().is_some_and(is_other_hour) {
                 self.sync(state)?;
                 state.journal = None;
             }
             let journal = match state.journal.take() {
                 Some(journal) => journal,
-                None => disk.folder.open_journal(hour, |_| ())?,
+                None => disk.folder.open_journal(hour_start, |_| ())?,
             };
             let journal = state.journal.insert(journal);
             journal.add(&second)?;
             let mut memory = self.memory.lock();
-            if memory.unwritten.front() == Some(&second) {
-                memory.unwritten.pop_front();
+            if memory.unwritten_seconds.front() == Some(&second) {
+                memory.unwritten_seconds.pop_front();
             }
             state.unsynced_seconds += 1;
             state.written_until = state.written_until.max(second.at + 1);
         }
-        if state.unsynced_seconds >= SYNC_INTERVAL {
+        if state.unsynced_seconds >= SYNC_INTERVAL_SECONDS {
             self.sync(state)?;
         }
         Ok(())
@@ -370,7 +398,7 @@ impl Record {
         state.unsynced_seconds = 0;
         // Late values that were added meanwhile are not in the journal yet.
         if memory
-            .unwritten
+            .unwritten_seconds
             .iter()
             .all(|second| second.at >= state.written_until)
         {
@@ -379,13 +407,13 @@ impl Record {
         notes
     }
 
-    /// Writes segments of all finished hours, in order. Then rolls segments up and deletes old ones.
+    /// Writes segments of all finished hours, in order. Then rolls segments up, and deletes old files.
     fn seal_hours(&self, disk: &DiskWriter, state: &mut WriteState) -> io::Result<()> {
         loop {
             let (sealed_until, hour) = {
                 let memory = self.memory.lock();
                 let is_over =
-                    |hour: &&Arc<Hour>| hour.next_hour() + SEAL_DELAY <= memory.last_second;
+                    |hour: &&Arc<Hour>| hour.next_hour() + SEAL_DELAY_SECONDS <= memory.last_second;
                 let hour = memory.hours.first().filter(is_over).cloned();
                 (memory.sealed_until, hour)
             };
@@ -400,7 +428,9 @@ impl Record {
             // An hour that was changed while it was written is another `Arc` now, stays, and is written again.
             memory.hours.retain(|other| !Arc::ptr_eq(other, &hour));
             let next_hour = hour.next_hour();
-            memory.unwritten.retain(|second| second.at >= next_hour);
+            memory
+                .unwritten_seconds
+                .retain(|second| second.at >= next_hour);
         }
         if state.is_roll_up_due {
             let now = {
@@ -410,12 +440,12 @@ impl Record {
             };
             let rolled_up = disk.folder.roll_up();
             let max_note_bytes = disk.max_bytes / NOTES_DIVISOR;
-            notes::trim(&disk.folder, now, max_note_bytes)?;
+            notes::trim_notes(&disk.folder, now, max_note_bytes)?;
             let note_bytes = disk.folder.note_bytes()?.min(max_note_bytes);
             let max_bytes = disk.max_bytes - note_bytes;
             let trimmed = disk
                 .folder
-                .trim(now, Settings::retention_seconds, max_bytes);
+                .trim_segments(now, Settings::retention_seconds, max_bytes);
             rolled_up.and(trimmed)?;
             state.is_roll_up_due = false;
         }
@@ -429,7 +459,7 @@ impl Record {
             return written;
         };
         let synced = self.sync(&mut disk.state.lock());
-        disk.lock.unlock()?;
+        disk.lock_file.unlock()?;
         written.and(synced)
     }
 }

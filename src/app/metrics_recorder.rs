@@ -1,0 +1,269 @@
+//! The two threads that write the record: one reads all metrics at the end of each second, the other writes to the
+//! disk. Requests never wait for them.
+//!
+//! Bounds: those of [`SeriesTable`]. While another process still writes the record, [`MAX_WAITING_SECONDS`] seconds and
+//! [`MAX_WAITING_EVENTS`] events.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::error::Error;
+use super::live_metrics::LiveMetrics;
+use super::note_writer::{ListRollUp, NoteWriter, minute_of};
+use super::series_table::SeriesTable;
+use crate::base::clock::{Clock, Nanos};
+use crate::base::telemetry::Metric;
+use crate::record::insight::GatewayEvent;
+use crate::record::{OpenError, Record, Settings};
+
+/// Maximum number of seconds that wait for the record.
+const MAX_WAITING_SECONDS: usize = 300;
+/// Maximum number of events that wait for the record.
+const MAX_WAITING_EVENTS: usize = 300;
+
+/// Maximum time for which a process records while it drains requests. Another process may wait for the record.
+const HANDOVER_TIMEOUT: Nanos = Nanos::from_secs(60);
+
+/// An order to stop recording.
+enum StopOrder {
+    /// Stop within [`HANDOVER_TIMEOUT`], because requests are draining.
+    Soon,
+    /// Stop now, because all requests have ended.
+    Now,
+}
+
+/// Records all metrics every second.
+pub struct MetricsRecorder {
+    /// Set once this process writes the record.
+    record: Arc<OnceLock<Record>>,
+    /// Events that wait to be recorded.
+    events: Arc<Mutex<Vec<GatewayEvent>>>,
+    stop: Sender<StopOrder>,
+    seconds_thread: JoinHandle<()>,
+    disk_thread: JoinHandle<()>,
+}
+
+impl MetricsRecorder {
+    /// Starts the threads. If another process still writes the record, this one takes over when that ends.
+    pub fn start(
+        settings: &Settings,
+        live_metrics: Arc<LiveMetrics>,
+    ) -> Result<MetricsRecorder, Error> {
+        let record = Arc::new(OnceLock::new());
+        match Record::open(settings) {
+            Ok(opened) => {
+                let _ = record.set(opened);
+            }
+            Err(OpenError::InUse(_)) => {
+                tracing::info!(
+                    "another process writes the record; this one takes over when that ends"
+                );
+            }
+            Err(unusable) => return Err(unusable.into()),
+        }
+        let (stop, stopped) = channel();
+        let (wake, woken) = sync_channel(1);
+        let disk_thread = DiskThread {
+            settings: settings.clone(),
+            clock: live_metrics.clock.clone(),
+            record: record.clone(),
+            list_roll_up: ListRollUp::default(),
+            logged_error: String::new(),
+        };
+        let disk_thread = spawn_thread("record", move || disk_thread.run(&woken))?;
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let insight = live_metrics
+            .running
+            .read()
+            .insight
+            .clone()
+            .unwrap_or_default();
+        let minute = minute_of(live_metrics.clock.wall().as_secs(), live_metrics.seed());
+        let seconds_thread = SecondsThread {
+            notes: NoteWriter::new(insight, events.clone(), minute),
+            live_metrics,
+            record: record.clone(),
+            table: SeriesTable::default(),
+            pending: VecDeque::new(),
+            wake,
+        };
+        let seconds_thread = spawn_thread("seconds", move || seconds_thread.run(&stopped))?;
+        Ok(MetricsRecorder {
+            record,
+            events,
+            stop,
+            seconds_thread,
+            disk_thread,
+        })
+    }
+
+    /// The record, which is set once this process writes it.
+    pub fn record(&self) -> Arc<OnceLock<Record>> {
+        self.record.clone()
+    }
+
+    /// Adds an event of the gateway. It is dropped if too many events wait for the record.
+    pub fn add_event(&self, event: GatewayEvent) {
+        let mut events = self.events.lock();
+        if events.len() < MAX_WAITING_EVENTS {
+            events.push(event);
+        }
+    }
+
+    /// Orders the threads to stop within [`HANDOVER_TIMEOUT`]. [`MetricsRecorder::finish`] stops them earlier.
+    pub fn stop_soon(&self) {
+        // The send cannot fail, because the thread runs until it receives an order.
+        let _ = self.stop.send(StopOrder::Soon);
+    }
+
+    /// Records the current second, stops the threads, and waits until everything is on the disk.
+    pub fn finish(self) {
+        let _ = self.stop.send(StopOrder::Now);
+        if self.seconds_thread.join().is_err() || self.disk_thread.join().is_err() {
+            tracing::error!("a thread of the record panicked");
+        }
+    }
+}
+
+fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let thread = thread::Builder::new().name(name.into());
+    thread.spawn(run).map_err(Error::Thread)
+}
+
+/// The thread that reads the metrics every second.
+struct SecondsThread {
+    live_metrics: Arc<LiveMetrics>,
+    record: Arc<OnceLock<Record>>,
+    table: SeriesTable,
+    /// Seconds that wait for the record, each with its changes by the indexes of the series. A second is in seconds
+    /// since 1970.
+    pending: VecDeque<(u64, Vec<(usize, u64)>)>,
+    notes: NoteWriter,
+    /// Wakes the thread that writes to the disk.
+    wake: SyncSender<()>,
+}
+
+impl SecondsThread {
+    fn run(mut self, stop_orders: &Receiver<StopOrder>) {
+        let clock = self.live_metrics.clock.clone();
+        let mut end = None;
+        loop {
+            let now = clock.wall();
+            let next_second = Duration::from_secs(now.as_secs() + 1);
+            let order = stop_orders.recv_timeout(next_second.saturating_sub(now));
+            let reached_second = clock.wall().as_secs();
+            match order {
+                Err(RecvTimeoutError::Timeout) if end.is_some_and(|end| clock.now() >= end) => {
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) if reached_second >= next_second.as_secs() => {
+                    self.record_second(reached_second - 1)
+                }
+                // The clock went back, or a test moves it.
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(StopOrder::Soon) => end = Some(clock.now().after(HANDOVER_TIMEOUT)),
+                Ok(StopOrder::Now) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.record_second(clock.wall().as_secs());
+        self.notes.write_current_minute(self.record.get());
+        let _ = self.wake.try_send(());
+    }
+
+    /// Records the changes of the second `at`, and everything that waited for the record.
+    fn record_second(&mut self, at: u64) {
+        let changes = self
+            .live_metrics
+            .read(|registry| self.table.take_changes(registry));
+        let series_gauge = self.live_metrics.registry.gauge(Metric::RecordSeries, &[]);
+        series_gauge.set(self.table.series_count() as f64);
+        self.pending.push_back((at, changes));
+        if self.pending.len() > MAX_WAITING_SECONDS {
+            tracing::warn!(
+                at,
+                "a second is lost: another process still writes the record"
+            );
+            self.pending.pop_front();
+        }
+        if let Some(record) = self.record.get() {
+            // Another process recorded until here while this one waited.
+            let recorded_until = if self.pending.len() > 1 {
+                record.end()
+            } else {
+                0
+            };
+            for (at, changes) in self.pending.drain(..) {
+                let second = self
+                    .table
+                    .numbered_second(record, at, changes, recorded_until);
+                record.add(second);
+            }
+        }
+        self.notes
+            .end_second(self.record.get(), at, self.live_metrics.seed());
+        // If the channel is full, the disk thread has yet to handle an earlier signal, and will write this second too.
+        let _ = self.wake.try_send(());
+    }
+}
+
+/// The thread that writes to the disk.
+struct DiskThread {
+    settings: Settings,
+    clock: Clock,
+    record: Arc<OnceLock<Record>>,
+    list_roll_up: ListRollUp,
+    /// The error that was logged last; empty while there is none.
+    logged_error: String,
+}
+
+impl DiskThread {
+    fn run(mut self, woken: &Receiver<()>) {
+        while woken.recv().is_ok() {
+            let result = match self.record.get() {
+                Some(record) => self
+                    .list_roll_up
+                    .roll_up_complete(record, self.clock.wall().as_secs())
+                    .and(record.write_pending())
+                    .map_err(|error| error.to_string()),
+                None => self.take_over(),
+            };
+            self.log_change(result.err().unwrap_or_default());
+        }
+        if let Some(Err(error)) = self.record.get().map(Record::close) {
+            tracing::error!(%error, "writing the last seconds of the record failed");
+        }
+    }
+
+    /// Logs an error, or its end, only when it differs from the last one.
+    fn log_change(&mut self, error: String) {
+        if error == self.logged_error {
+            return;
+        }
+        match error.as_str() {
+            "" => tracing::info!("the record is written again"),
+            trouble => tracing::error!(
+                trouble,
+                "the record cannot be written; the last hours are kept in memory"
+            ),
+        }
+        self.logged_error = error;
+    }
+
+    /// Opens the record, unless another process still writes it.
+    fn take_over(&self) -> Result<(), String> {
+        match Record::open(&self.settings) {
+            Ok(record) => {
+                tracing::info!("this process writes the record now");
+                let _ = self.record.set(record);
+                Ok(())
+            }
+            Err(OpenError::InUse(_)) => Ok(()),
+            Err(unusable) => Err(unusable.to_string()),
+        }
+    }
+}

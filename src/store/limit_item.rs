@@ -1,17 +1,19 @@
-//! One limit's part of one request, as stores count it, and the slot that names the limit there.
+//! [`LimitItem`]: one limit's part of one request, as stores count it. [`LimitSlot`]: the number that names the limit there.
+//! These are plain values; nothing here counts.
 
 use std::sync::Arc;
 
 use crate::limit::{Fingerprint, RateLimit, Scale};
 
-/// The number that a store gives to a registered limit.
+/// The number that a store gives to a registered limit, below 65,536.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitSlot(pub u16);
 
-/// A registered limit. No other limit gets its slot before all clones are dropped and no count remains.
+/// A limit that is registered with a store. No other limit gets its slot before all clones are dropped and no count remains.
 #[derive(Clone, Debug)]
 pub struct RegisteredLimit {
     pub(super) slot: LimitSlot,
+    /// Counts the clones, so that the store knows whether somebody holds the slot.
     pub(super) _held: Arc<()>,
 }
 
@@ -22,7 +24,7 @@ impl RegisteredLimit {
     }
 }
 
-/// One limit's part of one request.
+/// One limit's part of one request: what it takes of the limit, and for which key.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitItem<'a> {
     /// The limit whose arithmetic counts.
@@ -33,16 +35,16 @@ pub struct LimitItem<'a> {
     pub key: Fingerprint,
     /// Units that the request asks for; with [`RateLimit::reserves`] the units that it reserves.
     pub cost: u32,
-    /// The multiplier of the key's plan, at most [`RateLimit::max_multiply`].
+    /// The multiplier of the key's plan, at most [`RateLimit::max_multiply`], and what an elastic limit lends.
     pub scale: Scale,
     /// A shadow decides by itself and changes nothing for the other items.
     pub is_shadow: bool,
-    /// Networks around an IPv6 key that must have room too, nearest first. With [`RateLimit::reserves`] they are charged
+    /// Networks around an IPv6 key that must have room too, nearest first. With [`RateLimit::reserves`] networks are charged
     /// only at settlement, with the units used.
     pub parents: &'a [ParentNetwork],
 }
 
-/// A network around an address. Its budget is a multiple of the key's.
+/// A network around an address, with a budget that is a multiple of the key's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParentNetwork {
     /// The network's own key.

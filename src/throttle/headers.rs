@@ -1,4 +1,4 @@
-//! The rate-limit headers of a response, admitted or refused: draft-ietf-httpapi-ratelimit-headers-10 and, by choice,
+//! [`RateLimitHeaders`]: the rate-limit headers of a response to an admitted or refused request: draft-ietf-httpapi-ratelimit-headers-10 and, by choice,
 //! the older `X-RateLimit-*`. They never name a limit that the policy does not disclose.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct RateLimitHeaders {
     is_without_store: bool,
 }
 
-/// The units that one limit admits in one of its windows: a quota policy in the words of the draft.
+/// The units that one limit admits in one of its windows; the draft calls this a quota policy.
 #[derive(Clone, Copy, Debug)]
 struct QuotaPolicy {
     /// The index of the rule among the rules of the request.
@@ -77,7 +77,7 @@ impl RateLimitHeaders {
     }
 
     /// Writes the fields in place of others with their names. `RateLimit-Policy` lists every disclosed limit that
-    /// applied, `RateLimit` has the disclosed limit that decides. `rules` must be those of the verdict.
+    /// applied, `RateLimit` has the disclosed limit that decides. `rules` must be the rules of the verdict.
     pub fn write(&self, fields: &mut Fields, rules: &Rules) {
         let Some(remaining) = &self.remaining else {
             return;

@@ -1,8 +1,8 @@
 //! The tower layer that decides about requests before they are forwarded, and how a verdict reads in HTTP.
 //!
 //! tower's own rate limit waits in `poll_ready`, before it sees a request, so it cannot count by key. This layer
-//! decides in `call`. It takes any request that is a [`ThrottledRequest`], and passes those that are admitted to the
-//! inner service.
+//! decides in `call`. It takes any request that is a [`ThrottledRequest`], and passes admitted requests to the inner
+//! service.
 //!
 //! | file | what it is |
 //! |---|---|

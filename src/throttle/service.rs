@@ -27,7 +27,7 @@ impl<S> Layer<S> for ThrottleLayer {
     }
 }
 
-/// Decides about each request and calls the inner service with those that it admits. Adds the rate-limit
+/// Decides about each request and calls the inner service with admitted requests. Adds the rate-limit
 /// headers to responses and settles what requests have reserved.
 #[derive(Clone, Copy, Debug)]
 pub struct ThrottleService<S> {

@@ -1,5 +1,5 @@
-//! A refusal that stands is held against the decision that it saves: two gateways are asked the same, and one of them
-//! knows its clients.
+//! Repeated refusals say what a new decision would say: two gateways decide about the same requests, and one of them
+//! prepares its decisions.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -57,23 +57,23 @@ fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
     })
 }
 
-/// Two gateways with the same rules.
-struct Two {
+/// Two gateways with the same rules. The first prepares its decisions, and the second makes each anew.
+struct GatewayPair {
     rules: Rules,
-    knows: Admission,
-    forgets: Admission,
+    with_prepared: Admission,
+    without_prepared: Admission,
     identifier: Identifier,
-    /// The clients, each with two connections to the one that knows them.
+    /// The clients, each with the prepared decisions of two connections to the first gateway.
     clients: Vec<(ClientIdentity, [PreparedDecision; 2])>,
-    /// Refusals that stood.
-    stood: u32,
+    /// How many refusals were repeated.
+    repeated_count: u32,
     seed: u64,
 }
 
-impl Two {
-    fn new(seed: u64, dice: &mut Dice) -> Two {
-        let most = dice.choose(&[1, 2, 2, 6]);
-        let rules: Rules = (0..most).map(|at| rule(dice, at)).collect();
+impl GatewayPair {
+    fn new(seed: u64, dice: &mut Dice) -> GatewayPair {
+        let rule_count = dice.choose(&[1, 2, 2, 6]);
+        let rules: Rules = (0..rule_count).map(|index| rule(dice, index)).collect();
         let admission = || {
             let store = MemoryStore::new(Settings {
                 budget_bytes: 1 << 20,
@@ -81,57 +81,66 @@ impl Two {
             .unwrap();
             Admission::new(&rules, Arc::new(store), Clock::manual(Nanos::ZERO)).unwrap()
         };
-        let (knows, forgets) = (admission(), admission());
+        let (with_prepared, without_prepared) = (admission(), admission());
         let identifier = Identifier::new(identity::Settings::default(), Keyer::new([7; 16]));
-        // Of one address.
+        // All clients have the same address.
         let clients = (0..3).map(|user| {
-            let mut who = ClientIdentity::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            // Of one no limit by user knows, so that not all apply.
-            who.user = (user < 2).then(|| user.to_string().into());
-            let ask = AdmissionRequest {
+            let mut client = ClientIdentity::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            // The last client has no user, so that limits by user do not apply to it.
+            client.user = (user < 2).then(|| user.to_string().into());
+            let request = AdmissionRequest {
                 rules: &rules,
-                client: &who,
+                client: &client,
                 identifier: &identifier,
                 now: Nanos::ZERO,
                 pressure: None,
                 reserved_units: &[],
             };
-            let ahead = [knows.prepare(&ask), knows.prepare(&ask)];
-            (who, ahead)
+            let prepared = [
+                with_prepared.prepare(&request),
+                with_prepared.prepare(&request),
+            ];
+            (client, prepared)
         });
-        Two {
+        GatewayPair {
             clients: clients.collect(),
             rules,
-            knows,
-            forgets,
+            with_prepared,
+            without_prepared,
             identifier,
-            stood: 0,
+            repeated_count: 0,
             seed,
         }
     }
 
-    fn ask(&mut self, client: usize, connection: usize, now: Nanos) -> [Ticket; 2] {
-        let (who, ahead) = &self.clients[client];
-        let ask = AdmissionRequest {
+    /// Decides about one request on both gateways, and compares what they say. Returns their tickets.
+    fn decide_twice(
+        &mut self,
+        client_index: usize,
+        connection_index: usize,
+        now: Nanos,
+    ) -> [Ticket; 2] {
+        let (client, prepared) = &self.clients[client_index];
+        let request = AdmissionRequest {
             rules: &self.rules,
-            client: who,
+            client,
             identifier: &self.identifier,
             now,
             pressure: None,
             reserved_units: &[],
         };
-        let ahead = &ahead[connection];
-        let decide = |admission: &Admission, ahead: Option<&PreparedDecision>| {
-            let mut decided = AdmissionOutcome::default();
-            assert!(admission.decide(&ask, ahead, &mut decided).is_none());
-            (decided.verdict, decided.ticket)
+        let prepared = &prepared[connection_index];
+        let decide = |admission: &Admission, prepared: Option<&PreparedDecision>| {
+            let mut outcome = AdmissionOutcome::default();
+            assert!(admission.decide(&request, prepared, &mut outcome).is_none());
+            (outcome.verdict, outcome.ticket)
         };
-        let (verdict, ticket) = decide(&self.knows, Some(ahead));
-        self.stood += u32::from(verdict.is_repeated);
-        let (expected, other) = decide(&self.forgets, None);
+        let (verdict, ticket) = decide(&self.with_prepared, Some(prepared));
+        self.repeated_count += u32::from(verdict.is_repeated);
+        let (expected, other) = decide(&self.without_prepared, None);
         assert_eq!(
-            self.told(&verdict),
-            self.told(&expected),
+            self.visible_parts(&verdict),
+            self.visible_parts(&expected),
             "seed {}",
             self.seed
         );
@@ -142,21 +151,26 @@ impl Two {
         }
         if verdict.is_repeated {
             let mut later = verdict.clone();
-            let passed = Nanos(verdict.seconds_unchanged_for(&self.rules).0 - 1);
+            let elapsed = Nanos(verdict.seconds_unchanged_for(&self.rules).0 - 1);
             for finding in &mut later.findings {
                 let LimitReading { wait, reset, .. } = &mut finding.reading;
-                (*wait, *reset) = (wait.since(passed), reset.since(passed));
+                (*wait, *reset) = (wait.since(elapsed), reset.since(elapsed));
             }
-            assert_eq!(self.told(&later), self.told(&verdict), "seed {}", self.seed);
+            assert_eq!(
+                self.visible_parts(&later),
+                self.visible_parts(&verdict),
+                "seed {}",
+                self.seed
+            );
         }
         [ticket, other]
     }
 
-    /// What is told of it, to clients and others.
-    fn told(&self, verdict: &Verdict) -> impl PartialEq + std::fmt::Debug {
+    /// The parts of a verdict that clients and logs see.
+    fn visible_parts(&self, verdict: &Verdict) -> impl PartialEq + std::fmt::Debug {
         let (mut fields, rules) = (Fields::default(), &self.rules);
         RateLimitHeaders::new(verdict, rules, HeaderStyle::Both).write(&mut fields, rules);
-        let promised = verdict.disclosed(rules).map(|finding| {
+        let expected_policies = verdict.disclosed(rules).map(|finding| {
             let (rule, reading) = (&rules[finding.rule_index], &finding.reading);
             let window = rule.limit.window(reading.window).unwrap().window();
             format!(
@@ -166,10 +180,10 @@ impl Two {
                 window.ceil_secs()
             )
         });
-        let promised = promised.collect::<Vec<_>>().join(", ");
+        let expected_policies = expected_policies.collect::<Vec<_>>().join(", ");
         assert_eq!(
             fields.text("ratelimit-policy").unwrap_or_default(),
-            promised
+            expected_policies
         );
         let mut lines = Vec::new();
         fields.write_lines(&mut lines);
@@ -186,13 +200,13 @@ impl Two {
         )
     }
 
-    fn forget(&self, dice: &mut Dice) {
+    fn forget_some_key(&self, dice: &mut Dice) {
         let rule = &dice.choose(&self.rules.iter().collect::<Vec<_>>());
-        let (who, _) = &self.clients[dice.below(3)];
-        let Some(key) = self.identifier.key(who, &rule.key) else {
+        let (client, _) = &self.clients[dice.below(3)];
+        let Some(key) = self.identifier.key(client, &rule.key) else {
             return;
         };
-        for admission in [&self.knows, &self.forgets] {
+        for admission in [&self.with_prepared, &self.without_prepared] {
             let slot = admission.slot(rule).unwrap();
             admission.store().forget_key(slot, key);
         }
@@ -200,13 +214,13 @@ impl Two {
 }
 
 #[test]
-fn a_refusal_that_stands_is_what_would_be_decided() {
-    let mut stood = 0;
+fn a_repeated_refusal_is_what_would_be_decided() {
+    let mut repeated_count = 0;
     for seed in 1..=400 {
         let dice = &mut Dice(0x9e37_79b9_7f4a_7c15 ^ seed << 32);
-        let mut two = Two::new(seed, dice);
+        let mut pair = GatewayPair::new(seed, dice);
         let mut now = Nanos::from_secs(90_000);
-        let mut open = Vec::new();
+        let mut open_tickets = Vec::new();
         for _ in 0..400 {
             now = now.after(match dice.below(40) {
                 0 => Nanos(dice.below(70_000_000_000) as u64),
@@ -214,17 +228,17 @@ fn a_refusal_that_stands_is_what_would_be_decided() {
                 _ => Nanos(dice.below(3_000_000) as u64),
             });
             let client = dice.below(3).min(dice.below(3));
-            open.push(two.ask(client, dice.below(2), now));
+            open_tickets.push(pair.decide_twice(client, dice.below(2), now));
             if dice.below(3) == 0 {
-                for mut ticket in open.drain(..).flatten() {
+                for mut ticket in open_tickets.drain(..).flatten() {
                     ticket.settle(RequestProgress::Unsent, now);
                 }
             }
             if dice.below(50) == 0 {
-                two.forget(dice);
+                pair.forget_some_key(dice);
             }
         }
-        stood += two.stood;
+        repeated_count += pair.repeated_count;
     }
-    assert!(stood > 20_000, "{stood}");
+    assert!(repeated_count > 20_000, "{repeated_count}");
 }

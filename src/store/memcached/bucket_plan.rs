@@ -64,14 +64,14 @@ impl Track {
     }
 
     /// The numbers of all buckets that may count.
-    pub(super) fn counting_buckets(&self, now: u64) -> std::ops::RangeInclusive<u64> {
-        let current = self.bucket_at(now);
+    pub(super) fn counting_buckets(&self, now_micros: u64) -> std::ops::RangeInclusive<u64> {
+        let current = self.bucket_at(now_micros);
         current.saturating_sub(self.past_buckets)..=current.saturating_add(self.future_buckets)
     }
 
     /// The index of the current bucket among [`Track::counting_buckets`].
-    pub(super) fn current_index(&self, now: u64) -> usize {
-        (self.bucket_at(now) - self.counting_buckets(now).start()) as usize
+    pub(super) fn current_index(&self, now_micros: u64) -> usize {
+        (self.bucket_at(now_micros) - self.counting_buckets(now_micros).start()) as usize
     }
 }
 
@@ -151,8 +151,8 @@ pub(super) struct BucketView<'a> {
     pub part: &'a CallPart,
     pub plan: &'a BucketPlan,
     pub counts: BucketCounts,
-    /// The time of the counts, in microseconds since the Unix epoch.
-    pub now: u64,
+    /// The time of the counts, since the Unix epoch.
+    pub now_micros: u64,
 }
 
 /// What a part's counts say of its cost, before any units are kept.
@@ -170,8 +170,8 @@ impl BucketView<'_> {
             past_buckets,
         } = self.plan.windows[window_index];
         let track = &self.plan.tracks[track_index];
-        let first = *track.counting_buckets(self.now).start();
-        let current = track.bucket_at(self.now);
+        let first = *track.counting_buckets(self.now_micros).start();
+        let current = track.bucket_at(self.now_micros);
         let oldest = current.saturating_sub(past_buckets).max(first);
         let counts = self.counts[track_index].get((oldest - first) as usize..);
         (oldest, counts.unwrap_or_default())
@@ -198,7 +198,11 @@ impl BucketView<'_> {
             if *count >= remaining_units {
                 let leaves_at =
                     self.plan.tracks[track_index].leaving_time(bucket_number, past_buckets);
-                return Nanos(leaves_at.saturating_sub(self.now).saturating_mul(1_000));
+                return Nanos(
+                    leaves_at
+                        .saturating_sub(self.now_micros)
+                        .saturating_mul(1_000),
+                );
             }
             remaining_units -= count;
         }
@@ -220,7 +224,7 @@ impl BucketView<'_> {
                 standing: LimitStanding::Within,
                 window_index: window_index as u8,
                 remaining: window.base.saturating_sub(used),
-                ..neutral_reply(self.now)
+                ..neutral_reply(self.now_micros)
             };
             let excess_over =
                 |units: u32| (u64::from(used) + u64::from(cost)).saturating_sub(units.into());
@@ -239,7 +243,7 @@ impl BucketView<'_> {
                 deciding = Some(reply);
             }
         }
-        let mut reply = deciding.unwrap_or_else(|| neutral_reply(self.now));
+        let mut reply = deciding.unwrap_or_else(|| neutral_reply(self.now_micros));
         if reply.standing == LimitStanding::Within && is_over {
             reply.standing = LimitStanding::Over;
         }
@@ -252,7 +256,7 @@ impl BucketView<'_> {
     /// Adds the units that were taken to the counts, and completes the reply by them.
     pub(super) fn complete_reply(&mut self, reply: &mut CounterReply, granted_units: u32) {
         for (track, counts) in self.plan.tracks.iter().zip(&mut self.counts) {
-            if let Some(count) = counts.get_mut(track.current_index(self.now)) {
+            if let Some(count) = counts.get_mut(track.current_index(self.now_micros)) {
                 *count = count.saturating_add(u64::from(granted_units));
             }
         }
@@ -275,7 +279,7 @@ impl BucketView<'_> {
 }
 
 /// A reply that admits without any count.
-pub(super) fn neutral_reply(now: u64) -> CounterReply {
+pub(super) fn neutral_reply(now_micros: u64) -> CounterReply {
     CounterReply {
         standing: LimitStanding::Within,
         window_index: 0,
@@ -285,7 +289,7 @@ pub(super) fn neutral_reply(now: u64) -> CounterReply {
         delay: Nanos::ZERO,
         granted_units: 0,
         total: 0,
-        granted_at_micros: now,
+        granted_at_micros: now_micros,
         used_units: SmallVec::new(),
     }
 }

@@ -158,19 +158,19 @@ impl MemcachedClient {
         connection_index: usize,
         part: &CallPart,
     ) -> Result<bool, StoreError> {
-        let (now, prefix) = (self.now(), self.key_prefix(&part.name));
+        let (now_micros, prefix) = (self.now_micros(), self.key_prefix(&part.name));
         let plan = BucketPlan::new(&part.spec).ok_or(NEEDS_ARRIVAL_TIMES)?;
         let server = &self.servers[self.server_index(&part.name)];
         let replies = server.call(connection_index, |batch| {
             for (track_index, track) in plan.tracks.iter().enumerate() {
-                for bucket_number in track.counting_buckets(now) {
+                for bucket_number in track.counting_buckets(now_micros) {
                     batch.delete(&bucket_key(&prefix, track_index, bucket_number));
                 }
             }
         });
         let replies = replies.await?;
         let tracks = plan.tracks.iter();
-        let bucket_counts = tracks.map(|track| track.counting_buckets(now).count());
+        let bucket_counts = tracks.map(|track| track.counting_buckets(now_micros).count());
         let mut existed = false;
         for index in 0..bucket_counts.sum() {
             match replies.get(index) {
@@ -183,7 +183,7 @@ impl MemcachedClient {
     }
 
     /// The time by the wall clock, in microseconds since the Unix epoch.
-    pub(super) fn now(&self) -> u64 {
+    pub(super) fn now_micros(&self) -> u64 {
         u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX)
     }
 

@@ -1,4 +1,4 @@
-//! The task of a [`MemcachedLink`]. It connects, sends queued batches and reads their replies until the connection ends,
+//! The task of a [`MemcachedLink`]. The task connects, sends queued batches and reads their replies until the connection ends,
 //! then connects again. Batches that were queued for an earlier connection are dropped, never sent over a later one.
 
 use std::io;

@@ -60,12 +60,16 @@ type PartVerdicts = SmallVec<[Option<PartVerdict>; 2]>;
 
 impl PendingPart<'_> {
     /// The buckets' counts before this call.
-    fn counts_before(&self, replies: &Replies, now: u64) -> Result<BucketCounts, StoreError> {
+    fn counts_before(
+        &self,
+        replies: &Replies,
+        now_micros: u64,
+    ) -> Result<BucketCounts, StoreError> {
         let mut counts = BucketCounts::new();
         for (index, track) in self.plan.tracks.iter().enumerate() {
-            let (current, mut read) = (track.bucket_at(now), self.first_reads[index]);
+            let (current, mut read) = (track.bucket_at(now_micros), self.first_reads[index]);
             let mut track_counts = Vec::new();
-            for bucket_number in track.counting_buckets(now) {
+            for bucket_number in track.counting_buckets(now_micros) {
                 if bucket_number == current
                     && let Some(increment) = self.increments.get(index)
                 {
@@ -113,8 +117,8 @@ impl MemcachedClient {
         call: &Call,
         may_repeat: bool,
     ) -> Result<Option<StoreReply>, StoreError> {
-        let now = self.now();
-        let (parts, batches) = self.prepare(connection_index, call, now)?;
+        let now_micros = self.now_micros();
+        let (parts, batches) = self.prepare(connection_index, call, now_micros)?;
         let mut replies = self.send_batches(connection_index, batches).await?;
         if let Err(error) = self.check_lives(&replies) {
             self.undo_give_backs(connection_index, &parts, &replies);
@@ -128,8 +132,8 @@ impl MemcachedClient {
                     Some(BucketView {
                         part: pending.part,
                         plan: &pending.plan,
-                        counts: pending.counts_before(replies, now)?,
-                        now,
+                        counts: pending.counts_before(replies, now_micros)?,
+                        now_micros,
                     })
                 }
                 None => None,
@@ -145,10 +149,18 @@ impl MemcachedClient {
         if may_repeat && !admitted {
             return Ok(None);
         }
-        let counters = keep_granted(call, &parts, views, verdicts, &mut replies, admitted, now);
+        let counters = keep_granted(
+            call,
+            &parts,
+            views,
+            verdicts,
+            &mut replies,
+            admitted,
+            now_micros,
+        );
         Ok(Some(StoreReply {
             is_admitted: admitted,
-            now_micros: now,
+            now_micros,
             counters,
         }))
     }
@@ -158,7 +170,7 @@ impl MemcachedClient {
         &self,
         connection_index: usize,
         call: &'a Call,
-        now: u64,
+        now_micros: u64,
     ) -> Result<(PendingParts<'a>, Vec<Option<CommandBatch>>), StoreError> {
         let mut batches: Vec<Option<CommandBatch>> = self.servers.iter().map(|_| None).collect();
         let mut parts = PendingParts::new();
@@ -185,13 +197,13 @@ impl MemcachedClient {
                 part,
                 server_index,
                 taking,
-                now,
+                now_micros,
                 batch,
             )?));
         }
         for pending in parts.iter_mut().flatten() {
             if let Some(batch) = &mut batches[pending.server_index] {
-                add_reading(call.gateway, pending, now, batch);
+                add_reading(call.gateway, pending, now_micros, batch);
             }
         }
         Ok((parts, batches))
@@ -203,7 +215,7 @@ impl MemcachedClient {
         part: &'a CallPart,
         server_index: usize,
         taking: Taking,
-        now: u64,
+        now_micros: u64,
         batch: &mut CommandBatch,
     ) -> Result<PendingPart<'a>, StoreError> {
         let plan = BucketPlan::new(&part.spec).ok_or(NEEDS_ARRIVAL_TIMES)?;
@@ -242,9 +254,9 @@ impl MemcachedClient {
         }
         if pending.counted_units > 0 {
             for (index, track) in tracks {
-                let bucket_number = track.bucket_at(now);
+                let bucket_number = track.bucket_at(now_micros);
                 let key = bucket_key(&pending.key_prefix, index, bucket_number);
-                let ttl = bucket_ttl(track, bucket_number, now);
+                let ttl = bucket_ttl(track, bucket_number, now_micros);
                 let reply_index = batch.increment(key, pending.counted_units, ttl);
                 pending.increments.push(reply_index);
             }
@@ -347,9 +359,13 @@ impl MemcachedClient {
         let mut report_index = 0;
         let counted = self.servers[pending.server_index].call(connection_index, |batch| {
             for (index, track) in pending.plan.tracks.iter().enumerate() {
-                let bucket_number = track.bucket_at(view.now);
+                let bucket_number = track.bucket_at(view.now_micros);
                 let key = bucket_key(&pending.key_prefix, index, bucket_number);
-                batch.increment(key, units, bucket_ttl(track, bucket_number, view.now));
+                batch.increment(
+                    key,
+                    units,
+                    bucket_ttl(track, bucket_number, view.now_micros),
+                );
             }
             report_index = batch.set(&report.key, total.as_bytes(), report.ttl, replaces);
             batch.report_index = Some(report_index);
@@ -360,19 +376,27 @@ impl MemcachedClient {
             return Err(StoreError::Other(Cow::Borrowed(twice)));
         }
         for (index, track) in pending.plan.tracks.iter().enumerate() {
-            view.counts[index][track.current_index(view.now)] = counted.count(index)?;
+            view.counts[index][track.current_index(view.now_micros)] = counted.count(index)?;
         }
         Ok(())
     }
 }
 
 /// Adds the commands that read a part's buckets and its gateway's last report. They come after all that count.
-fn add_reading(gateway: u32, pending: &mut PendingPart<'_>, now: u64, batch: &mut CommandBatch) {
+fn add_reading(
+    gateway: u32,
+    pending: &mut PendingPart<'_>,
+    now_micros: u64,
+    batch: &mut CommandBatch,
+) {
     for (index, track) in pending.plan.tracks.iter().enumerate() {
         pending.first_reads.push(batch.command_count);
         // An increment returns its bucket's count.
-        let incremented = pending.increments.get(index).map(|_| track.bucket_at(now));
-        let buckets = track.counting_buckets(now);
+        let incremented = pending
+            .increments
+            .get(index)
+            .map(|_| track.bucket_at(now_micros));
+        let buckets = track.counting_buckets(now_micros);
         for bucket_number in buckets.filter(|bucket| Some(*bucket) != incremented) {
             batch.get(&bucket_key(&pending.key_prefix, index, bucket_number));
         }
@@ -385,7 +409,7 @@ fn add_reading(gateway: u32, pending: &mut PendingPart<'_>, now: u64, batch: &mu
         pending.report = Some(GrantReport {
             reply_index: batch.get_with_version(&key),
             key,
-            ttl: ttl_until(now.saturating_add(part.spec.lifetime), now),
+            ttl: ttl_until(now_micros.saturating_add(part.spec.lifetime), now_micros),
             is_alone: gateway & ALONE_BIT != 0,
         });
     }
@@ -419,7 +443,7 @@ fn unknown_units(
         return unreported_units.min(u64::from(part.units_in_window)) as u32;
     }
     // Granted units are in the buckets already, unless the server has lost its data.
-    let is_young = view.now.saturating_sub(life.created_at_micros) < YOUNG_SERVER_MICROS;
+    let is_young = view.now_micros.saturating_sub(life.created_at_micros) < YOUNG_SERVER_MICROS;
     let has_counts = view.counts.iter().flatten().any(|count| *count > 0);
     let is_counted = reported_total > 0 || (!is_young && has_counts);
     if is_counted { 0 } else { part.units_in_window }
@@ -474,12 +498,12 @@ fn keep_granted(
     verdicts: PartVerdicts,
     replies: &mut [Option<Replies>],
     admitted: bool,
-    now: u64,
+    now_micros: u64,
 ) -> SmallVec<[CounterReply; 2]> {
     let mut counters: SmallVec<[CounterReply; 2]> = SmallVec::new();
     for ((pending, view), verdict) in parts.iter().zip(views).zip(verdicts) {
         let (Some(pending), Some(mut view), Some(verdict)) = (pending, view, verdict) else {
-            counters.push(neutral_reply(now));
+            counters.push(neutral_reply(now_micros));
             continue;
         };
         let PartVerdict {

@@ -1,8 +1,8 @@
 //! [`MemcachedLink`]: a worker's link to one memcached server, with one connection that is replaced whenever it breaks. Batches are pipelined: each is
 //! sent without waiting for earlier replies, which come in the order of the batches.
 //!
-//! Units that an abandoned call has counted are given back, before or after its replies have come. Dropping [`Replies`]
-//! does it. A server that hung executes what is in its socket once it continues. So a connection that is given up is
+//! Units that an abandoned call has counted are given back, whether its replies have come or not: dropping [`Replies`] gives
+//! them back. A server that hung executes what is in its socket once it continues. So a connection that is given up is
 //! read to its end: see [`super::retired`].
 //!
 //! Only where a connection breaks before its replies do unused units count until they leave their window.
@@ -261,7 +261,7 @@ impl Replies {
         }
     }
 
-    /// Keeps `units` of those that the command with this index has counted.
+    /// Keeps `units` of the units that the command with this index has counted.
     pub(super) fn keep_units(&mut self, index: usize, units: u32) {
         let increments = self.increments.iter_mut();
         for increment in increments.filter(|increment| increment.reply_index == index) {

@@ -1,5 +1,6 @@
-//! Identifies the servers by their lives, and keeps their lists of live gateways. Each server holds the same secret, and
-//! a list of its own. Both are changed by compare-and-swap, because all gateways change them.
+//! How [`MemcachedClient`] identifies the servers by their lives, and keeps their lists of live gateways. Each server holds
+//! the same secret, and a list of its own. Lives and lists are changed by compare-and-swap, because all gateways change
+//! them.
 
 use std::borrow::Cow;
 use std::hash::Hasher;
@@ -17,7 +18,7 @@ use crate::store::shared::call::{GatewayBeat, LiveGateways, StoreError, StoreIde
 const ALIVE_AFTER_BEAT_MICROS: u64 = 10_000_000;
 /// Bytes of one gateway in the list.
 const BEAT_BYTES: usize = 12;
-/// The most gateways in the list. Of more gateways, those that were silent longest are dropped.
+/// The most gateways in the list. Of more gateways, the longest silent ones are dropped.
 const MAX_GATEWAYS: usize = 1_000;
 /// Most attempts to give all servers one secret, while other gateways do the same.
 const MAX_IDENTIFY_ATTEMPTS: usize = 8;
@@ -100,7 +101,7 @@ impl MemcachedClient {
         known_secret: Option<[u8; 16]>,
         may_initialize: bool,
     ) -> Result<StoreIdentity, StoreError> {
-        let (now, key) = (self.now(), self.life_key());
+        let (now_micros, key) = (self.now_micros(), self.life_key());
         let mut own_secret = known_secret;
         for _ in 0..MAX_IDENTIFY_ATTEMPTS {
             let servers = self.servers.iter();
@@ -120,10 +121,10 @@ impl MemcachedClient {
             };
             let is_empty = stored.is_none();
             if !self
-                .write_lives(connection_index, &lives, secret, now, is_empty)
+                .write_lives(connection_index, &lives, secret, now_micros, is_empty)
                 .await?
             {
-                return Ok(self.record_lives(&lives, secret, now));
+                return Ok(self.record_lives(&lives, secret, now_micros));
             }
         }
         Err(StoreError::Other(Cow::Borrowed(
@@ -138,7 +139,7 @@ impl MemcachedClient {
         connection_index: usize,
         lives: &[LifeResult],
         secret: [u8; 16],
-        now: u64,
+        now_micros: u64,
         is_empty: bool,
     ) -> Result<bool, StoreError> {
         let key = self.life_key();
@@ -152,7 +153,7 @@ impl MemcachedClient {
                 Ok(Some(_)) | Err(_) => continue,
             };
             has_written = true;
-            let life = ServerLife::new(now, secret)?.encode();
+            let life = ServerLife::new(now_micros, secret)?.encode();
             let written = server.call(connection_index, |batch| {
                 batch.set(&key, &life, 0, replaces);
             });
@@ -167,7 +168,12 @@ impl MemcachedClient {
     }
 
     /// Records the lives for later checks, and makes the store's mark of them.
-    fn record_lives(&self, lives: &[LifeResult], secret: [u8; 16], now: u64) -> StoreIdentity {
+    fn record_lives(
+        &self,
+        lives: &[LifeResult],
+        secret: [u8; 16],
+        now_micros: u64,
+    ) -> StoreIdentity {
         let mut hash = SipHasher13::new();
         for (server, stored) in self.servers.iter().zip(lives) {
             let mut life = server.life.write();
@@ -184,7 +190,7 @@ impl MemcachedClient {
             mark,
             secret,
             has_new_master: false,
-            now_micros: now,
+            now_micros,
         }
     }
 
@@ -199,20 +205,26 @@ impl MemcachedClient {
         connection_index: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
-        let now = self.now();
+        let now_micros = self.now_micros();
         let lists = self.servers.iter().map(|server| async move {
             let record_beat = |list: &mut BeatList| {
                 if let Some(gateway) = gateway {
                     list.retain(|beat| beat.gateway != gateway);
                     list.push(GatewayBeat {
                         gateway,
-                        beat_at_micros: now,
+                        beat_at_micros: now_micros,
                     });
                 }
             };
-            let writes = gateway.is_some();
-            self.update_list(server, connection_index, now, writes, record_beat)
-                .await
+            let stores_list = gateway.is_some();
+            self.update_list(
+                server,
+                connection_index,
+                now_micros,
+                stores_list,
+                record_beat,
+            )
+            .await
         });
         let mut beats = BeatList::new();
         let (mut has_replied, mut error) = (false, StoreError::NotConnected);
@@ -230,10 +242,7 @@ impl MemcachedClient {
         beats.sort_unstable_by_key(|beat| (beat.gateway, u64::MAX - beat.beat_at_micros));
         beats.dedup_by_key(|beat| beat.gateway);
         match has_replied {
-            true => Ok(LiveGateways {
-                now_micros: now,
-                beats,
-            }),
+            true => Ok(LiveGateways { now_micros, beats }),
             false => Err(error),
         }
     }
@@ -248,10 +257,10 @@ impl MemcachedClient {
         connection_index: usize,
         gateway: u32,
     ) -> Result<(), StoreError> {
-        let now = self.now();
+        let now_micros = self.now_micros();
         let lists = self.servers.iter().map(|server| {
             let remove = move |list: &mut BeatList| list.retain(|beat| beat.gateway != gateway);
-            self.update_list(server, connection_index, now, true, remove)
+            self.update_list(server, connection_index, now_micros, true, remove)
         });
         let lists = join_all(lists).await;
         let has_replied = lists.iter().any(Result::is_ok);
@@ -261,14 +270,14 @@ impl MemcachedClient {
         }
     }
 
-    /// Reads a server's list without gateways that are silent for long, and changes it. If `writes` is set, stores the
+    /// Reads a server's list without gateways that are silent for long, and changes it. If `stores_list` is set, stores the
     /// changed list, and begins anew where another gateway was faster.
     async fn update_list(
         &self,
         server: &MemcachedServer,
         connection_index: usize,
-        now: u64,
-        writes: bool,
+        now_micros: u64,
+        stores_list: bool,
         change: impl Fn(&mut BeatList),
     ) -> Result<BeatList, StoreError> {
         let (life_key, list_key) = (self.life_key(), self.list_key());
@@ -286,16 +295,18 @@ impl MemcachedClient {
                 }
                 other => return Err(unexpected_reply(other)),
             };
-            // A clock that went back leaves beats ahead of now. Those that would live too long count as beats of now.
+            // A clock that went back leaves beats ahead of now. A beat that would live too long counts as a beat of now.
             let ahead = list
                 .iter_mut()
-                .filter(|beat| beat.beat_at_micros > now + ALIVE_AFTER_BEAT_MICROS);
-            ahead.for_each(|beat| beat.beat_at_micros = now);
-            list.retain(|beat| now.saturating_sub(beat.beat_at_micros) <= ALIVE_AFTER_BEAT_MICROS);
+                .filter(|beat| beat.beat_at_micros > now_micros + ALIVE_AFTER_BEAT_MICROS);
+            ahead.for_each(|beat| beat.beat_at_micros = now_micros);
+            list.retain(|beat| {
+                now_micros.saturating_sub(beat.beat_at_micros) <= ALIVE_AFTER_BEAT_MICROS
+            });
             change(&mut list);
             list.sort_unstable_by_key(|beat| u64::MAX - beat.beat_at_micros);
             list.truncate(MAX_GATEWAYS);
-            if !writes {
+            if !stores_list {
                 return Ok(list);
             }
             let replies = server.call(connection_index, |batch| {

@@ -1,5 +1,6 @@
-//! One connection, with the bytes to send, the bytes read, and the batches whose replies are outstanding. It matches
-//! replies to batches by their order, and checks each batch's first reply by its number.
+//! [`LinkTraffic`]: one connection, with the bytes to send, the bytes read, and the batches whose replies have not come.
+//! Replies are matched to batches by their order, and each batch's first reply is checked by its number. Nothing here
+//! reads or writes the socket.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

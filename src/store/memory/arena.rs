@@ -1,5 +1,5 @@
-//! Blocks for states that outgrow a table entry. MemoryStore is divided into pages of 16 KiB, each page into blocks of one size
-//! class. A page whose last block is freed is free for all classes again. Blocks have no header, because the page's record
+//! [`Arena`]: blocks for states that outgrow a table entry. Memory is divided into pages of 16 KiB, each page into blocks of one
+//! size class. A page whose last block is freed is free for all classes again. Blocks have no header, because the page's record
 //! has their size. The arena never moves a block.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The table of buckets. A bucket has 128 bytes: a spin lock that counts changes, and seven entries. A key may be in two
+//! [`BucketTable`]: the table of buckets, which holds the entries of all keys. A bucket has 128 bytes: a spin lock that counts changes, and seven entries. A key may be in two
 //! buckets and prefers the first. The first bucket counts the keys that had to move to their second one. So a look-up
 //! touches the second only when such keys exist. The table never grows, and never evicts an entry by itself.
 //!

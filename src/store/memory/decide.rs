@@ -143,8 +143,11 @@ impl<'a> FullDecision<'a> {
             self.count_earlier_units(&indices[..position], *index);
             readings[*index] = self.evaluate(*index);
         }
-        let all_admit =
-            |readings: &[LimitReading]| indices.iter().all(|i| readings[*i].standing.admits());
+        let all_admit = |readings: &[LimitReading]| {
+            indices
+                .iter()
+                .all(|index| readings[*index].standing.admits())
+        };
         let mut admitted = all_admit(readings);
         let mut has_room = true;
         if admitted && self.takes_units {
@@ -192,7 +195,7 @@ impl<'a> FullDecision<'a> {
     /// Adds up the units that earlier items of the round ask for in the same cells.
     fn count_earlier_units(&mut self, earlier: &[usize], index: usize) {
         let key_buckets = self.item_cells[index].owner.key_buckets;
-        let earlier_cells = earlier.iter().map(|i| &self.item_cells[*i]);
+        let earlier_cells = earlier.iter().map(|index| &self.item_cells[*index]);
         let same_cell =
             earlier_cells.filter(|item_cell| item_cell.owner.key_buckets.is_same_key(&key_buckets));
         self.item_cells[index].earlier_units = same_cell.fold(0, |sum: u32, item_cell| {
@@ -201,7 +204,7 @@ impl<'a> FullDecision<'a> {
         for network in self.item_cells[index].networks.clone() {
             let key_buckets = self.networks[network].key_buckets;
             let mut earlier_units = 0u32;
-            for item_cell in earlier.iter().map(|i| &self.item_cells[*i]) {
+            for item_cell in earlier.iter().map(|index| &self.item_cells[*index]) {
                 let networks = self.networks[item_cell.networks.clone()].iter();
                 let same = networks.filter(|other| other.key_buckets.is_same_key(&key_buckets));
                 let units = item_cell.item.cost.saturating_mul(same.count() as u32);
@@ -257,7 +260,7 @@ impl<'a> FullDecision<'a> {
     /// Makes room for an item's units in its cells, and creates missing cells. Returns whether all cells have room.
     fn make_room(&mut self, earlier: &[usize], index: usize) -> bool {
         let key_buckets = self.item_cells[index].owner.key_buckets;
-        let mut earlier_cells = earlier.iter().map(|i| &self.item_cells[*i]);
+        let mut earlier_cells = earlier.iter().map(|index| &self.item_cells[*index]);
         // An earlier item of the same key may have created the cell.
         let same_cell =
             earlier_cells.find(|item_cell| item_cell.owner.key_buckets.is_same_key(&key_buckets));

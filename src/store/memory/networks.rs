@@ -1,4 +1,4 @@
-//! Budgets of the networks around an address. A budget is a multiple of the units that the limit's longest window admits to
+//! [`NetworkBudget`]: budgets of the networks around an address. A budget is a multiple of the units that the limit's longest window admits to
 //! one key, with loans and burst. So a network never refuses its only client.
 //!
 //! The arithmetic is the generic cell rate algorithm (ITU-T I.371) with a burst of the whole budget. So a network needs one arrival time

@@ -15,7 +15,7 @@ pub struct Settings {
 impl Settings {
     /// The smallest budget: 1 MiB.
     pub const MIN_BUDGET_BYTES: usize = 1 << 20;
-    /// The largest budget: 128 GiB, because half of it is the arena, whose block numbers have 32 bits.
+    /// The largest budget: 128 GiB, because half of it is the arena, whose block ids have 32 bits.
     pub const MAX_BUDGET_BYTES: usize = 128 << 30;
 }
 

@@ -1,4 +1,4 @@
-//! The overflow sketch, which counts the units of keys without a cell. Window lengths are rounded up to one of eight rungs.
+//! [`Sketch`]: the overflow sketch, which counts the units of keys without a cell. Window lengths are rounded up to one of eight rungs.
 //! Each rung has two epochs of a count-min sketch with conservative update, and both epochs count in full. The sketch only
 //! over-estimates, so no decision by it admits too much. (Estan, Varghese: New directions in traffic measurement and
 //! accounting, 2002; Cormode, Muthukrishnan, 2005.)
@@ -37,7 +37,7 @@ pub(super) fn share_rung(a: Nanos, b: Nanos) -> bool {
 /// The estimated units of a key in one window, and the epoch in which they were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Estimate {
-    /// Units of this epoch and the one before; never too few.
+    /// Units of this epoch and of the epoch before; never too few.
     pub(super) units: u32,
     /// Units of this epoch alone; never too few.
     pub(super) current_units: u32,

@@ -1,4 +1,4 @@
-//! The registered limits: a slot for each shape that a scope has had, so that an edited policy finds the counts of the former
+//! [`Slots`]: the registered limits, with a slot for each shape that a scope has had, so that an edited policy finds the counts of the former
 //! one. A slot is given to another limit only when nobody holds it and no entry has it.
 
 use std::collections::{HashMap, HashSet};
@@ -117,7 +117,11 @@ impl Slots {
         // Where states live must not change while cells exist, so it is part of the shape.
         let (shape, is_inline) = (limit.shape(), limit.is_inline());
         let table = &mut *self.scopes.lock();
-        let shapes = table.scopes.get(scope).into_iter().flat_map(|s| &s.shapes);
+        let shapes = table
+            .scopes
+            .get(scope)
+            .into_iter()
+            .flat_map(|scope| &scope.shapes);
         let mut shapes = shapes.filter(|old| old.shape == shape && old.is_inline == is_inline);
         if let Some(RegisteredShape { registered, .. }) = shapes.next() {
             if let Some(info) = self.get(registered.slot) {

@@ -1,4 +1,4 @@
-//! The store as a whole: what it must never forgive, and what it must leave alone.
+//! The store as a whole: no unit that counts is forgotten, and no limit changes another.
 
 mod edited;
 mod settling;
@@ -27,13 +27,13 @@ fn limit(rates: &str, algorithm: Algorithm) -> RateLimit {
     }
 }
 
-fn log(rates: &str) -> RateLimit {
+fn log_limit(rates: &str) -> RateLimit {
     limit(rates, Algorithm::SlidingLog)
 }
 
-fn every() -> [RateLimit; 6] {
+fn all_algorithms() -> [RateLimit; 6] {
     [
-        log("5/m"),
+        log_limit("5/m"),
         limit("5/m", Algorithm::SlidingWindow),
         limit("5/m", Algorithm::MultiLevel),
         limit("5/m", Algorithm::FixedWindow),
@@ -54,18 +54,19 @@ fn store(budget: usize) -> MemoryStore {
     .unwrap()
 }
 
-fn key(n: u128) -> Fingerprint {
+fn key(key_number: u128) -> Fingerprint {
     Fingerprint(
-        n.wrapping_add(1)
+        key_number
+            .wrapping_add(1)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
     )
 }
 
-fn item(limit: &RateLimit, slot: LimitSlot, n: u128) -> LimitItem<'_> {
+fn item(limit: &RateLimit, slot: LimitSlot, key_number: u128) -> LimitItem<'_> {
     LimitItem {
         limit,
         slot,
-        key: key(n),
+        key: key(key_number),
         cost: 1,
         scale: Scale::plan(1),
         is_shadow: false,
@@ -116,18 +117,18 @@ fn fill(memory: &MemoryStore, now: Nanos) {
     crowd(memory, 16, now);
 }
 
-/// Counts keys, on average so many a bucket, under a limit of a week, so that they stay.
-fn crowd(memory: &MemoryStore, each: u128, now: Nanos) {
+/// Counts keys under a limit of a week, so that they stay: on average so many for each bucket.
+fn crowd(memory: &MemoryStore, keys_per_bucket: u128, now: Nanos) {
     let stay = limit("5/w", Algorithm::FixedWindow);
     let slot = memory.register("fill", &stay).unwrap().slot();
-    for n in 0..u128::from(memory.cells.table.bucket_count()) * each {
+    for n in 0..u128::from(memory.cells.table.bucket_count()) * keys_per_bucket {
         take(memory, &[item(&stay, slot, n)], now);
     }
 }
 
 #[test]
 fn counts_and_says_what_is_left() {
-    for limit in every() {
+    for limit in all_algorithms() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
         for left in (0..5).rev() {
@@ -155,7 +156,10 @@ fn counts_and_says_what_is_left() {
 #[test]
 fn all_or_none() {
     let memory = store(1 << 20);
-    let (wide, narrow) = (log("10/m"), limit("3/m", Algorithm::Gcra { burst: None }));
+    let (wide, narrow) = (
+        log_limit("10/m"),
+        limit("3/m", Algorithm::Gcra { burst: None }),
+    );
     let (a, b) = (
         memory.register("a", &wide).unwrap().slot(),
         memory.register("b", &narrow).unwrap().slot(),
@@ -176,7 +180,7 @@ fn all_or_none() {
 #[test]
 fn shadows_decide_for_themselves() {
     let memory = store(1 << 20);
-    let (live, trial) = (log("4/m"), log("2/m"));
+    let (live, trial) = (log_limit("4/m"), log_limit("2/m"));
     let (a, b) = (
         memory.register("a", &live).unwrap().slot(),
         memory.register("b", &trial).unwrap().slot(),
@@ -214,7 +218,7 @@ fn shadows_decide_for_themselves() {
 
 #[test]
 fn a_key_twice_sees_itself() {
-    for limit in every() {
+    for limit in all_algorithms() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
         let twice = [item(&limit, slot, 1), item(&limit, slot, 1)];
@@ -232,7 +236,7 @@ fn a_key_twice_sees_itself() {
 #[test]
 fn networks_have_budgets_too() {
     let memory = store(1 << 20);
-    let limit = log("5/m");
+    let limit = log_limit("5/m");
     let slot = memory.register("a", &limit).unwrap().slot();
     let parents = [
         ParentNetwork {
@@ -295,7 +299,7 @@ fn a_network_never_refuses_its_only_client() {
 #[test]
 fn a_log_keeps_its_stamps_when_windows_change() {
     let memory = store(1 << 20);
-    let (before, after) = (log("10/s,600/h"), log("600/h"));
+    let (before, after) = (log_limit("10/s,600/h"), log_limit("600/h"));
     let old = memory.register("a", &before).unwrap().slot();
     let at = |minutes: u64| START.after(Nanos::from_secs(minutes * 60));
     for minute in 0..50 {
@@ -339,7 +343,7 @@ fn slots_last_through_any_number_of_reloads() {
 #[test]
 fn reset_forgets_one_key() {
     let memory = store(1 << 20);
-    let limit = log("5/m");
+    let limit = log_limit("5/m");
     let slot = memory.register("a", &limit).unwrap().slot();
     assert!(!memory.forget_key(slot, key(1)));
     assert_eq!(admitted(&memory, &[item(&limit, slot, 1)], START, 9), 5);
@@ -351,7 +355,7 @@ fn reset_forgets_one_key() {
 
 #[test]
 fn eviction_never_frees_an_exhausted_key() {
-    for limit in every() {
+    for limit in all_algorithms() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
         for n in 0..50 {
@@ -378,7 +382,7 @@ fn eviction_never_frees_an_exhausted_key() {
 
 #[test]
 fn sketched_keys_are_held_to_their_limit() {
-    for limit in every() {
+    for limit in all_algorithms() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
         fill(&memory, START);
@@ -400,7 +404,7 @@ fn sketched_keys_are_held_to_their_limit() {
 #[test]
 fn exhausted_arena_forgives_nothing() {
     let memory = store(1 << 20);
-    let big = log("1000/d");
+    let big = log_limit("1000/d");
     let slot = memory.register("a", &big).unwrap().slot();
     let many = |n, cost| LimitItem {
         cost,
@@ -428,7 +432,7 @@ fn exhausted_arena_forgives_nothing() {
 #[test]
 fn sweeping_frees_what_is_fresh() {
     let memory = store(1 << 20);
-    let limits = every();
+    let limits = all_algorithms();
     for (number, limit) in limits.iter().enumerate() {
         let slot = memory
             .register(&format!("s{number}"), limit)
@@ -471,6 +475,6 @@ fn unknown_slots_and_small_budgets() {
         assert!(matches!(refused, Err(Error::Budget)), "{budget}");
     }
     let memory = store(1 << 20);
-    let limit = log("5/m");
+    let limit = log_limit("5/m");
     assert!(!take(&memory, &[item(&limit, LimitSlot(77), 1)], START).0);
 }

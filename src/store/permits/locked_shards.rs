@@ -1,5 +1,5 @@
-//! The shards that one request needs. They are locked in ascending order, from the evaluation to the last change, so that
-//! requests never wait for each other in a circle.
+//! [`LockedShards`]: the shards that one request needs. They are locked in ascending order, from the evaluation to the last
+//! change. So requests never wait for each other in a circle. Nothing else is locked while they are, except by a memory store.
 
 use std::collections::HashMap;
 
@@ -21,15 +21,15 @@ pub(super) type OpenCounts = HashMap<PermitKey, u32>;
 #[repr(align(128))]
 pub(super) struct PermitShard(pub(super) Mutex<OpenCounts>);
 
-/// The number of a key's shard.
-pub(super) fn shard_of(key: &PermitKey) -> usize {
-    // Both are hashes already.
+/// The index of a key's shard.
+pub(super) fn shard_index(key: &PermitKey) -> usize {
+    // Scope and key are hashes already.
     (key.scope.hash() ^ key.key.0) as usize % SHARD_COUNT
 }
 
 /// The locked shards of one request.
 pub(super) struct LockedShards<'a> {
-    /// The number of each shard, ascending, and its lock.
+    /// The index of each shard, ascending, and its lock.
     guards: SmallVec<[(usize, MutexGuard<'a, OpenCounts>); 4]>,
 }
 
@@ -39,32 +39,34 @@ impl<'a> LockedShards<'a> {
         requests: &[PermitRequest<'_>],
     ) -> LockedShards<'a> {
         let keys = requests.iter().flat_map(PermitRequest::permit_keys);
-        let mut numbers: SmallVec<[usize; 4]> = keys.map(|key| shard_of(&key)).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let guards = numbers
+        let mut indices: SmallVec<[usize; 4]> = keys.map(|key| shard_index(&key)).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        let guards = indices
             .iter()
-            .map(|number| (*number, shards[*number].0.lock()));
+            .map(|index| (*index, shards[*index].0.lock()));
         LockedShards {
             guards: guards.collect(),
         }
     }
 
+    /// The counts of a key's shard; `None` where that is not locked.
     fn counts_of(&mut self, key: &PermitKey) -> Option<&mut OpenCounts> {
-        let shard = shard_of(key);
+        let key_shard = shard_index(key);
         let mut guards = self.guards.iter_mut();
-        let (_, guard) = guards.find(|(number, _)| *number == shard)?;
+        let (_, guard) = guards.find(|(index, _)| *index == key_shard)?;
         Some(&mut **guard)
     }
 
-    fn count(&mut self, key: &PermitKey) -> u32 {
+    /// The number of permits that a key holds.
+    fn open_count(&mut self, key: &PermitKey) -> u32 {
         let counts = self.counts_of(key);
         counts
             .and_then(|counts| counts.get(key).copied())
             .unwrap_or(0)
     }
 
-    /// Leaves one reading for each request. Returns whether there is room for all requests but shadows.
+    /// Leaves one reading for each permit request. Returns whether there is room for all requests but shadows.
     pub(super) fn evaluate(
         &mut self,
         requests: &[PermitRequest<'_>],
@@ -80,11 +82,11 @@ impl<'a> LockedShards<'a> {
                 keys.filter(|other| other == key).count() as u32
             };
             let key = request.permit_key();
-            let open = self.count(&key) + count_earlier(&key);
+            let open = self.open_count(&key) + count_earlier(&key);
             let mut reading = request.limit.assess(open, request.multiply);
             for parent in request.parents {
                 let key = request.network_key(parent);
-                let open = self.count(&key) + count_earlier(&key);
+                let open = self.open_count(&key) + count_earlier(&key);
                 let remaining =
                     request
                         .limit
@@ -103,7 +105,7 @@ impl<'a> LockedShards<'a> {
 
     /// Takes a permit for each request whose reading admits, and adds its keys to `taken_keys`. Sets in the readings how
     /// many permits remain.
-    pub(super) fn take(
+    pub(super) fn take_permits(
         &mut self,
         requests: &[PermitRequest<'_>],
         readings: &mut [LimitReading],
@@ -121,10 +123,10 @@ impl<'a> LockedShards<'a> {
             }
         }
         for (request, reading) in requests.iter().zip(readings) {
-            let open = self.count(&request.permit_key());
+            let open = self.open_count(&request.permit_key());
             reading.remaining = request.limit.free_permits(open, request.multiply);
             for parent in request.parents {
-                let open = self.count(&request.network_key(parent));
+                let open = self.open_count(&request.network_key(parent));
                 let remaining =
                     request
                         .limit

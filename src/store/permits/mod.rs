@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::locked_shards::{LockedShards, PermitShard, SHARD_COUNT, shard_of};
+use self::locked_shards::{LockedShards, PermitShard, SHARD_COUNT, shard_index};
 use self::permit_request::PermitKey;
 use crate::limit::LimitReading;
 
 pub use permit_request::{PermitRequest, PermitScope};
 
-/// The permits that are held, by key.
+/// The permits that open requests hold, by key.
 #[derive(Debug)]
 pub struct Permits {
     shards: Box<[PermitShard]>,
@@ -58,7 +58,7 @@ impl Permits {
         let has_room = locked.evaluate(requests, readings);
         let admitted = decide_others(has_room) && has_room;
         if admitted {
-            locked.take(requests, readings, &mut guard.keys);
+            locked.take_permits(requests, readings, &mut guard.keys);
         }
         (admitted, guard)
     }
@@ -89,8 +89,9 @@ impl Permits {
         lengths.sum()
     }
 
-    fn give_back(&self, key: PermitKey) {
-        let counts = &mut *self.shards[shard_of(&key)].0.lock();
+    /// Returns one permit of a key.
+    fn return_permit(&self, key: PermitKey) {
+        let counts = &mut *self.shards[shard_index(&key)].0.lock();
         let remaining = counts.get_mut(&key).map(|count| {
             *count = count.saturating_sub(1);
             *count
@@ -112,7 +113,7 @@ pub struct PermitGuard {
 }
 
 impl PermitGuard {
-    /// Whether it holds no permits.
+    /// Whether the guard holds no permits.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -121,7 +122,7 @@ impl PermitGuard {
 impl Drop for PermitGuard {
     fn drop(&mut self) {
         for key in self.keys.drain(..) {
-            self.permits.give_back(key);
+            self.permits.return_permit(key);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A request for one permit: a limit on open requests, as it applies to one request, and the keys by which it is counted.
+//! [`PermitRequest`]: a request for one permit of a limit on open requests, and the keys by which the permit is counted. It
+//! takes nothing by itself.
 
 use siphasher::sip128::SipHasher13;
 
@@ -38,7 +39,7 @@ pub struct PermitRequest<'a> {
     pub multiply: u32,
     /// Shadow mode: the limit refuses nothing, and takes a permit only if it would admit the request by itself.
     pub is_shadow: bool,
-    /// Wider networks that must have room too (IPv6 keys).
+    /// The networks around an IPv6 key that must have room too, nearest first.
     pub parents: &'a [ParentNetwork],
 }
 
@@ -59,14 +60,14 @@ impl PermitRequest<'_> {
         }
     }
 
-    /// The keys of the counts: the request's own, and those of the networks around it.
+    /// The keys of the counts: the request's own key, and the keys of the networks around it.
     pub(super) fn permit_keys(&self) -> impl Iterator<Item = PermitKey> {
         let networks = self.parents.iter().map(|parent| self.network_key(parent));
         std::iter::once(self.permit_key()).chain(networks)
     }
 }
 
-/// The key of one count.
+/// The key of one count of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PermitKey {
     pub(super) scope: PermitScope,

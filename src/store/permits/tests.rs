@@ -1,4 +1,4 @@
-//! What the table gives, what it refuses, and that it is empty in the end.
+//! Which permits are given and refused, and that none is left in the end.
 
 use super::*;
 use crate::limit::{Concurrency, Fingerprint, LimitStanding, ThrottleMode};
@@ -10,7 +10,7 @@ const TWO: Concurrency = Concurrency {
     max_multiply: 1,
 };
 
-fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> PermitRequest<'a> {
+fn permit_request<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> PermitRequest<'a> {
     PermitRequest {
         limit,
         scope: PermitScope::new(scope),
@@ -21,33 +21,36 @@ fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> PermitRequest<'a>
     }
 }
 
-/// Takes where nothing else is asked; what is left after it, by want.
+/// Takes permits where no other limit decides. Returns the remaining permits of each request, or how each request stands.
 fn take(
     permits: &Arc<Permits>,
-    wants: &[PermitRequest<'_>],
+    requests: &[PermitRequest<'_>],
 ) -> Result<(PermitGuard, Vec<u32>), Vec<LimitStanding>> {
     let mut readings = SmallVec::new();
-    let (admitted, taken) = permits.take(wants, &mut readings, |there| there);
+    let (admitted, taken) = permits.take(requests, &mut readings, |has_room| has_room);
     if admitted {
-        Ok((taken, readings.iter().map(|r| r.remaining).collect()))
+        Ok((
+            taken,
+            readings.iter().map(|reading| reading.remaining).collect(),
+        ))
     } else {
         assert!(taken.is_empty());
-        Err(readings.iter().map(|r| r.standing).collect())
+        Err(readings.iter().map(|reading| reading.standing).collect())
     }
 }
 
 #[test]
 fn permits_go_round() {
     let permits = Arc::new(Permits::default());
-    let ann = [want(&TWO, "a", 1)];
+    let ann = [permit_request(&TWO, "a", 1)];
     let (first, left) = take(&permits, &ann).unwrap();
     assert_eq!(left, [1]);
     let (second, left) = take(&permits, &ann).unwrap();
     assert_eq!(left, [0]);
     assert_eq!(take(&permits, &ann).unwrap_err(), [LimitStanding::Refused]);
     // Others have their own, under another limit too.
-    drop(take(&permits, &[want(&TWO, "a", 2)]).unwrap());
-    drop(take(&permits, &[want(&TWO, "b", 1)]).unwrap());
+    drop(take(&permits, &[permit_request(&TWO, "a", 2)]).unwrap());
+    drop(take(&permits, &[permit_request(&TWO, "b", 1)]).unwrap());
     drop(first);
     let (third, left) = take(&permits, &ann).unwrap();
     assert_eq!((left, permits.key_count()), (vec![0], 1));
@@ -63,15 +66,18 @@ fn permits_go_round() {
 fn all_or_none() {
     let permits = Arc::new(Permits::default());
     let one = Concurrency::hard(1);
-    let held = take(&permits, &[want(&one, "full", 1)]).unwrap();
-    let both = [want(&TWO, "free", 1), want(&one, "full", 1)];
+    let held = take(&permits, &[permit_request(&one, "full", 1)]).unwrap();
+    let both = [
+        permit_request(&TWO, "free", 1),
+        permit_request(&one, "full", 1),
+    ];
     let standings = take(&permits, &both).unwrap_err();
     assert_eq!(standings, [LimitStanding::Within, LimitStanding::Refused]);
     assert_eq!(permits.key_count(), 1);
-    // What refuses elsewhere is told that the permits are there, and leaves them.
+    // Another limit refuses: it learns that there is room, and no permit is taken.
     let mut readings = SmallVec::new();
-    let (admitted, taken) = permits.take(&both[..1], &mut readings, |there| {
-        assert!(there);
+    let (admitted, taken) = permits.take(&both[..1], &mut readings, |has_room| {
+        assert!(has_room);
         false
     });
     assert!(!admitted && taken.is_empty());
@@ -87,7 +93,7 @@ fn all_or_none() {
 fn the_same_key_twice_in_one_request() {
     let permits = Arc::new(Permits::default());
     let one = Concurrency::hard(1);
-    let twice = |limit| [want(limit, "a", 1), want(limit, "a", 1)];
+    let twice = |limit| [permit_request(limit, "a", 1), permit_request(limit, "a", 1)];
     let standings = take(&permits, &twice(&one)).unwrap_err();
     assert_eq!(standings, [LimitStanding::Within, LimitStanding::Refused]);
     let (taken, left) = take(&permits, &twice(&TWO)).unwrap();
@@ -101,7 +107,7 @@ fn shadows_never_refuse_and_hold_no_more_than_they_would_admit() {
     let permits = Arc::new(Permits::default());
     let shadow = [PermitRequest {
         is_shadow: true,
-        ..want(&TWO, "a", 1)
+        ..permit_request(&TWO, "a", 1)
     }];
     let all: Vec<_> = (0..3).map(|_| take(&permits, &shadow).unwrap()).collect();
     assert_eq!(permits.counts_by_scope()[&PermitScope::new("a")], 2);
@@ -114,13 +120,13 @@ fn a_new_number_holds_for_what_comes() {
     let permits = Arc::new(Permits::default());
     let (three, one) = (Concurrency::hard(3), Concurrency::hard(1));
     let mut held: Vec<_> = (0..3)
-        .map(|_| take(&permits, &[want(&three, "a", 1)]).unwrap().0)
+        .map(|_| take(&permits, &[permit_request(&three, "a", 1)]).unwrap().0)
         .collect();
     for _ in 0..3 {
-        assert!(take(&permits, &[want(&one, "a", 1)]).is_err());
+        assert!(take(&permits, &[permit_request(&one, "a", 1)]).is_err());
         held.pop();
     }
-    assert!(take(&permits, &[want(&one, "a", 1)]).is_ok());
+    assert!(take(&permits, &[permit_request(&one, "a", 1)]).is_ok());
 }
 
 #[test]
@@ -133,7 +139,7 @@ fn networks_have_room_for_several_of_their_clients() {
     let from = |key| {
         [PermitRequest {
             parents: &network,
-            ..want(&TWO, "a", key)
+            ..permit_request(&TWO, "a", key)
         }]
     };
     let mut held: Vec<_> = [1, 2, 3]
@@ -159,7 +165,7 @@ fn networks_have_room_for_several_of_their_clients() {
 #[test]
 fn a_panic_while_others_decide_leaves_nothing_taken_or_locked() {
     let permits = Arc::new(Permits::default());
-    let ann = [want(&TWO, "a", 1)];
+    let ann = [permit_request(&TWO, "a", 1)];
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut readings = SmallVec::new();
         permits.take(&ann, &mut readings, |_| panic!("on purpose"))

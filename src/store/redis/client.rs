@@ -310,7 +310,7 @@ impl RedisClient {
         })
     }
 
-    /// Gives back the units that the parts took, except those of shadows.
+    /// Gives back the units that the parts took, except for shadows.
     async fn give_back_all(
         &self,
         connection_index: usize,

@@ -244,7 +244,8 @@ impl Cluster {
         Some(link)
     }
 
-    /// The link to the server that a redirection names as `HOST:PORT`. An empty host stands for the host of the server that sent the redirection.
+    /// The link to the server that a redirection names as `HOST:PORT`. An empty host stands for the host of the server that
+    /// sent the redirection.
     fn link_at(&self, partition: usize, node: &str) -> Option<RedisLink> {
         let (host, port) = node.rsplit_once(':')?;
         let port = port.parse().ok()?;
@@ -313,8 +314,8 @@ async fn wait_until_up(link: Option<RedisLink>, settings: &Settings, clock: &Clo
     }
 }
 
-/// Reads the server of each partition; the first reply counts. Calls the servers that are `connected`, and those in the address
-/// if none of them replies.
+/// Reads the server of each partition; the first reply counts. Calls the servers that are `connected`. If none of them
+/// replies, calls the servers in the address.
 ///
 /// # Errors
 ///

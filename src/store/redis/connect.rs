@@ -1,5 +1,5 @@
-//! Connects to a server by its host and port, or to the master that sentinels name. A connection sends its commands in
-//! order, and its replies are [bounded](Bounded). It does not connect again by itself.
+//! [`RedisTarget`]: connects to a server by its host and port, or to the master that sentinels name. A connection sends its
+//! commands in order, and its replies are [bounded](BoundedSocket). It does not connect again by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::net::{Connector, Socket};
 
 /// The time limit for connecting, sentinels included.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time limit for connecting to the master that one sentinel names. Then another sentinel's master is tried.
+/// The time limit for connecting to the master that one sentinel names. After it another sentinel's master is tried.
 const MASTER_CONNECT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// A server's host and port.
@@ -107,7 +107,7 @@ pub(super) async fn connect_to_server(
     connect_with(settings, host, port, login).await
 }
 
-/// Connects with the protocol of redis-rs over a socket of the crate's own, so that replies are [bounded](Bounded).
+/// Connects with the protocol of redis-rs over a socket of the crate's own, so that replies are [bounded](BoundedSocket).
 async fn connect_with(
     settings: &Settings,
     host: &str,

@@ -78,7 +78,9 @@ local function find_entry(text, id)
   end
 end
 
--- Decodes the call, and reads the counters of its parts.
+-- Decodes the call, and reads the counters of its parts. The fields are those of CallPart in src/store/shared/call.rs:
+-- want is wanted_units, spread is free_units_divisor, acknowledged is acknowledged_total, within is units_in_window.
+-- They are followed by the numbers of LimitSpec in src/limit/spec.rs.
 local gateway, live_gateways, taking, count = read_number(), read_number(), read_number(), read_number()
 -- Some processes end and others begin, and each may report under two numbers.
 local max_gateways = min(max(64, 3 * live_gateways), 1024)

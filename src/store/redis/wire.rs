@@ -11,7 +11,7 @@ use crate::limit::spec::StateKind;
 use crate::store::Taking;
 use crate::store::shared::call::{Call, CallPart, CounterReply, StoreError, StoreReply};
 
-/// Doubles of one counter's reply before those of its windows.
+/// The number of doubles in one counter's reply, without one more for each window.
 const COUNTER_DOUBLES: usize = 9;
 
 /// The third number of a call that deletes counters. In other calls that number tells which parts take units.
@@ -35,7 +35,8 @@ pub fn encode_forget(call: &Call) -> Vec<u8> {
 fn encode_with(call: &Call, gateway_count: u32, taking: u32) -> Vec<u8> {
     let mut text = Vec::with_capacity(24 + call.parts.len() * 256);
     let head = [call.gateway, gateway_count, taking, call.parts.len() as u32];
-    head.into_iter().for_each(|n| put(&mut text, f64::from(n)));
+    head.into_iter()
+        .for_each(|number| put(&mut text, f64::from(number)));
     call.parts
         .iter()
         .for_each(|part| encode_part(&mut text, part));
@@ -70,7 +71,7 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         part.free_units_divisor.max(1),
     ];
     let small_numbers = small_numbers.into_iter();
-    small_numbers.for_each(|n| put(text, f64::from(n)));
+    small_numbers.for_each(|number| put(text, f64::from(number)));
     let pace = spec.pace;
     let lends = f64::from(u8::from(spec.lends));
     let large_numbers = [
@@ -85,7 +86,9 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         pace.forget_after,
         spec.lifetime as f64,
     ];
-    large_numbers.into_iter().for_each(|n| put(text, n));
+    large_numbers
+        .into_iter()
+        .for_each(|number| put(text, number));
     put(text, spec.windows.len() as f64);
     for window in &spec.windows {
         let (base, ceiling) = (f64::from(window.base), f64::from(window.ceiling));
@@ -98,13 +101,13 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
             window.plain_interval as f64,
             window.max_lead as f64,
         ];
-        numbers.into_iter().for_each(|n| put(text, n));
+        numbers.into_iter().for_each(|number| put(text, number));
     }
     put(text, spec.rings.len() as f64);
     for ring in &spec.rings {
         [ring.bucket_length, ring.buckets]
             .into_iter()
-            .for_each(|n| put(text, n as f64));
+            .for_each(|number| put(text, number as f64));
     }
 }
 

@@ -128,7 +128,7 @@ impl BackendClient {
         }
     }
 
-    /// Why there is no connection_index, where errors do not name the cause.
+    /// Why there is no connection, where errors do not name the cause.
     pub(super) fn disconnect_cause(&self, connection_index: usize) -> Option<String> {
         match self {
             // Its errors name the cause.

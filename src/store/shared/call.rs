@@ -206,7 +206,7 @@ pub struct StoreIdentity {
 /// A random name of a store's data: see [`StoreIdentity::mark`].
 pub type StoreMark = [u8; 16];
 
-/// The gateways that use a store: those with a beat in the last ten seconds.
+/// The gateways that use a store: every gateway with a beat in the last ten seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveGateways {
     /// The store's time in microseconds.

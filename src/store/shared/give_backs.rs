@@ -27,7 +27,7 @@ impl GiveBacks {
         self.store_life.load(Relaxed)
     }
 
-    /// Adds a give-back of units that were granted in `store_life`; those of an earlier life are dropped.
+    /// Adds a give-back of units that were granted in `store_life`. Drops it if that is an earlier life.
     pub(super) fn push(&self, give_back: PendingCall, store_life: u32) {
         let mut waiting = self.waiting.lock();
         if store_life == self.store_life() && waiting.len() < MAX_WAITING_CALLS {

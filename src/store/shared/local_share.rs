@@ -1,10 +1,11 @@
-//! The units that one of several gateways may admit while the store is away, so that all together never exceed the limit.
+//! [`LocalShare`]: the units that one of several gateways may admit while the store is away. All shares together never exceed
+//! the limit.
 //! After the store's last reply, a gateway may use the units that it has used itself, and an equal part of the free ones.
 //! Once that reply has left the window, it may use an equal part of the limit.
 //!
 //! In a window of `N` units let `U` be used by all gateways, `o` by this one, and let there be `G` gateways. In the first
-//! window after the reply the share is `o + (N - U) / G`. In the second, and a little longer, it is the smaller of that and
-//! `N / G`; then it is `N / G`. The sum of all `o` is at most `U`. So all shares together are at most `N`, as long as the
+//! window after the reply the share is `o + (N - U) / G`. In the second window, and a little longer, the share is the
+//! smaller of that and `N / G`; then it is `N / G`. The sum of all `o` is at most `U`. So all shares together are at most `N`, as long as the
 //! gateways know `U` as of one moment.
 
 use smallvec::SmallVec;

@@ -60,7 +60,7 @@ pub(super) enum CallPurpose {
     Decide,
     /// A request waits for the reply of a store that is learning; the gateway's share has room for it already.
     Confirm,
-    /// The call asks for units in advance, before those in hand run out.
+    /// The call asks for units in advance, before the units in hand run out.
     Refill,
     /// The call reports units or gives them back, and no request waits for the reply.
     Report,

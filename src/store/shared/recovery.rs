@@ -162,7 +162,7 @@ impl Recovery {
     ///
     /// # Errors
     ///
-    /// The number of gateways that have reported, and the number of those that must.
+    /// The number of gateways that have reported, and the number of gateways that must report.
     pub fn on_beat(
         &mut self,
         decider: &Decider,

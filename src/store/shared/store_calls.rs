@@ -1,5 +1,5 @@
-//! The calls that [`Decider`] makes to the store about a request, and the decisions that it makes of the replies. Units
-//! that a call took and the request does not use are given back, or stay in hand where they are leased.
+//! How [`Decider`] makes calls to the store about a request, and decisions of the replies. Units that a call took and the
+//! request does not use are given back, or stay in hand where they are leased. Nothing here waits for a reply.
 
 use std::borrow::Cow;
 
@@ -142,7 +142,7 @@ impl Decider {
         self.memory.used_units(&item.as_item(), now)
     }
 
-    /// Adds calls for more units where those in hand run low.
+    /// Adds calls for more units where the units in hand run low.
     pub(super) fn add_refills(
         &self,
         pending_call: &PendingCall,
@@ -394,7 +394,7 @@ impl Decider {
         self.give_backs.push(call, pending_call.store_life);
     }
 
-    /// Keeps the give-backs that are for a new master, after its counters were compared with the former one's.
+    /// Keeps give-backs for a new master, after its counters were compared with those of the former master.
     pub(super) fn keep_copied_give_backs(&self) {
         for give_back in self.give_backs.take_for_new_master() {
             if let Some(give_back) = self.reduce_to_copied(give_back) {
@@ -429,7 +429,7 @@ impl Decider {
     }
 
     /// Records the reply to an abandoned call, whose request was decided without the store or whose client has left. None
-    /// of the units was used. Those of a lease are in hand now. The others are given back, because units admitted without
+    /// of the units was used. Leased units are in hand now. Other units are given back, because units admitted without
     /// the store are reported separately and would count twice.
     pub fn record_late_reply(&self, pending_call: &PendingCall, reply: &StoreReply, now: Nanos) {
         if pending_call.purpose == CallPurpose::Refill {
@@ -475,7 +475,7 @@ fn networks_around<'a>(
     parts.filter(move |(part, _)| part.key_part_index == Some(part_index as u8))
 }
 
-/// The reply for a key, which is admitted only where the networks around it admit too.
+/// The reply for a key. It admits only where the networks around the key admit too.
 pub(super) fn within_networks<'a>(
     pending_call: &'a PendingCall,
     part_index: usize,

@@ -19,7 +19,8 @@ use crate::base::clock::Nanos;
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of ticks from one beat to the next.
 const TICKS_PER_BEAT: u64 = 10;
-/// The number of ticks from one check of all servers to the next: all gateways must notice at the same time that one is away.
+/// The number of ticks from one check of all servers to the next: all gateways must notice
+/// at the same time that a server is away.
 const TICKS_PER_CHECK: u64 = 2;
 /// How long a start waits for the first contact.
 const START_TIMEOUT: Duration = Duration::from_secs(1);
@@ -125,7 +126,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Sends what is due to a store that is shared, and checks that it still has its data.
+    /// Sends beats and unused units to a shared store, and checks that the store still has its data.
     async fn watch_store(&mut self, tick: u64) {
         let (shared, now) = (self.shared, self.shared.clock.now());
         if self.has_reconnected() || self.workers_lead_elsewhere() {

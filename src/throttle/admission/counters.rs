@@ -101,7 +101,7 @@ impl Admission {
         }
     }
 
-    /// The same stores under other rules. Permits that are out stay out.
+    /// An admission by other rules with the same stores. Permits that are out stay out.
     ///
     /// # Errors
     ///

@@ -141,7 +141,7 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// Each item with the index of its rule among those of the request.
+    /// Each item with the index of its rule among the rules of the request.
     #[inline]
     pub(crate) fn items_with_rules(&self) -> impl Iterator<Item = (&LimitItem<'a>, usize)> {
         let rule_indices = self

@@ -132,7 +132,7 @@ impl PreparedDecision {
     }
 
     /// The time until which a refusal stands, if it can stand. It cannot where a limit with several windows admits: its
-    /// remaining units grow with time, and another window may become the one that is reported.
+    /// remaining units grow with time, and another window may be reported then.
     fn refusal_end(
         &self,
         request: &AdmissionRequest<'_>,

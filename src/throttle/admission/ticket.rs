@@ -149,7 +149,7 @@ impl Ticket {
         owner.or(first).map_or(0, |reservation| reservation.key.0)
     }
 
-    /// Settles all reservations that `progress` decides. Those that need the body stay.
+    /// Settles all reservations that `progress` decides. Reservations that need the body stay.
     pub fn settle(&mut self, progress: RequestProgress<'_>, now: Nanos) {
         let Some(contents) = self.0.as_deref_mut() else {
             return;

@@ -107,7 +107,7 @@ impl Verdict {
         Some((&rules[finding.rule_index], finding))
     }
 
-    /// The findings that clients may see: those of limits that are disclosed and not in shadow.
+    /// The findings that clients may see, of limits that are disclosed and not in shadow.
     pub fn disclosed<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Finding> {
         self.findings.iter().filter(|finding| {
             let rule = &rules[finding.rule_index];
@@ -115,7 +115,8 @@ impl Verdict {
         })
     }
 
-    /// The disclosed finding that decides. It is the decider of the whole verdict, if that one is disclosed.
+    /// The disclosed finding that decides: the decider of the whole verdict if that is disclosed, or else the decider of the
+    /// disclosed findings.
     pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
         if let Some((rule, finding)) = self.decider(rules)
             && rule.disclose == Disclose::All

@@ -1,5 +1,5 @@
 //! The fast path: decides about the few items of most requests at a fourth of the cost of a full decision
-//! ([`super::decide`]). Its readings and the states that it leaves are exactly those of a full decision.
+//! ([`super::decide`]). It gives exactly the readings and leaves exactly the states of a full decision.
 //!
 //! It never makes, moves, evicts or converts a cell. It gives up before it changes anything, and the full decision starts
 //! from the beginning, when

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// Most buckets that wait to be copied again. With more the copy fails.
 const MAX_RECOPIED_BUCKETS: usize = 65_536;
 
-/// The progress of the one copy that may be under way.
+/// The progress of a copy. At most one copy is under way at a time.
 #[derive(Debug, Default)]
 pub(in super::super) struct CopyProgress {
     /// Buckets below this index are copied. A bucket is copied and marked so under its lock. So the holder of the lock

@@ -1,4 +1,4 @@
-//! The folder of snapshots. Two files are written in turn, so that there is always a complete one. A lock file tells which
+//! [`SnapshotFolder`]: the folder of snapshots. Two files are written in turn, so that there is always a complete one. A lock file tells which
 //! process may write. A damaged file is put aside, never read again, and kept for its owner to look at.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -1,4 +1,4 @@
-//! Encodes limits for a snapshot, and decodes them: everything by which their states are read. Every number is checked,
+//! Encodes the limits of a snapshot and decodes them, because a state can only be read by its limit. Every number is checked,
 //! because a file may be forged.
 
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! A snapshot at a random moment, taken into another store: it reads as the one that went on.
+//! A snapshot at a random moment, loaded into another store: its readings are those of the store that went on.
 
 mod busy;
 
@@ -10,7 +10,7 @@ use super::records::{RecordWriter, SnapshotEnd, SnapshotHead};
 use super::saved_counts::check_snapshot;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
-use crate::limit::{Algorithm, Fingerprint, LimitReading as Said, RateLimit, Scale, ThrottleMode};
+use crate::limit::{Algorithm, Fingerprint, RateLimit, LimitReading, Scale, ThrottleMode};
 use crate::store::{self, LimitItem, LimitSlot, ParentNetwork};
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -19,21 +19,21 @@ const KEYS: u64 = 40;
 struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
+    fn below(&mut self, end: u64) -> u64 {
         let Dice(state) = self;
         *state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        (*state >> 33) % most
+        (*state >> 33) % end
     }
 
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize].clone()
+    fn choose<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize].clone()
     }
 
     fn limit(&mut self) -> RateLimit {
-        let rates = self.one(&["5/m", "3/s", "900/h", "4/s,30/m", "5/m,20/h,100/d", "70/w"]);
-        let algorithm = self.one(&[
+        let rates = self.choose(&["5/m", "3/s", "900/h", "4/s,30/m", "5/m,20/h,100/d", "70/w"]);
+        let algorithm = self.choose(&[
             Algorithm::SlidingLog,
             Algorithm::SlidingWindow,
             Algorithm::MultiLevel,
@@ -47,7 +47,7 @@ impl Dice {
         RateLimit {
             windows: rates.split(',').map(|rate| rate.parse().unwrap()).collect(),
             algorithm,
-            throttle: self.one(&[
+            throttle: self.choose(&[
                 ThrottleMode::Hard,
                 ThrottleMode::Soft { percent: 50 },
                 ThrottleMode::Elastic {
@@ -74,13 +74,13 @@ fn parents(number: u64) -> [ParentNetwork; 2] {
 }
 
 /// A store and the limits that it knows.
-struct Subject {
+struct TestStore {
     memory: MemoryStore,
     limits: Vec<(RateLimit, LimitSlot)>,
 }
 
-impl Subject {
-    fn new(budget: usize, limits: &[RateLimit]) -> Subject {
+impl TestStore {
+    fn new(budget: usize, limits: &[RateLimit]) -> TestStore {
         let memory = MemoryStore::new(store::Settings {
             budget_bytes: budget,
         })
@@ -90,10 +90,10 @@ impl Subject {
             (limit.clone(), registered.slot())
         };
         let limits = limits.iter().enumerate().map(register).collect();
-        Subject { memory, limits }
+        TestStore { memory, limits }
     }
 
-    fn peek(&self, which: usize, number: u64, scale: Scale, now: Nanos) -> (bool, Said) {
+    fn peek(&self, which: usize, number: u64, scale: Scale, now: Nanos) -> (bool, LimitReading) {
         let (limit, slot) = &self.limits[which];
         let mut readings = SmallVec::new();
         let item = LimitItem {
@@ -129,7 +129,7 @@ impl Subject {
                 parents: if dice.below(3) == 0 { &parents } else { &[] },
             });
         }
-        let mut readings: SmallVec<[Said; 4]> = SmallVec::new();
+        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
         let admitted = self.memory.take(&items, now, &mut readings);
         for (item, reading) in items.iter().zip(&readings) {
             let taken = reading.standing.admits() && (admitted || item.is_shadow);
@@ -140,18 +140,18 @@ impl Subject {
         }
     }
 
-    fn saved(&self, clock: &Clock) -> Vec<u8> {
+    fn snapshot(&self, clock: &Clock) -> Vec<u8> {
         let all = |_, _| true;
         copy::write_snapshot(&self.memory, Vec::new(), 7, [9; 16], clock, all).unwrap()
     }
 }
 
 /// Some limits, and a store in which they have counted for a while.
-fn used(dice: &mut Dice, budget: usize, clock: &Clock) -> (Vec<RateLimit>, Subject) {
+fn make_used_store(dice: &mut Dice, budget: usize, clock: &Clock) -> (Vec<RateLimit>, TestStore) {
     let limits: Vec<RateLimit> = (0..=dice.below(4)).map(|_| dice.limit()).collect();
-    let subject = Subject::new(budget, &limits);
+    let subject = TestStore::new(budget, &limits);
     for _ in 0..dice.below(600) {
-        let span = dice.one(&[0, 1_000, 70_000_000, 3_000_000_000, 400_000_000_000]);
+        let span = dice.choose(&[0, 1_000, 70_000_000, 3_000_000_000, 400_000_000_000]);
         clock.advance(Nanos(dice.below(span + 1)));
         subject.request(dice, clock.now());
     }
@@ -159,7 +159,7 @@ fn used(dice: &mut Dice, budget: usize, clock: &Clock) -> (Vec<RateLimit>, Subje
 }
 
 /// Fills the table of a small store with keys that stay.
-fn fill(subject: &Subject, now: Nanos) -> u64 {
+fn fill(subject: &TestStore, now: Nanos) -> u64 {
     let stay = RateLimit {
         algorithm: Algorithm::FixedWindow,
         ..RateLimit::hard("5/w".parse().unwrap())
@@ -181,9 +181,9 @@ fn fill(subject: &Subject, now: Nanos) -> u64 {
     many
 }
 
-/// Peeks at everything in both stores, now and later. What is equal to fresh is swept first, for one
-/// of them has forgotten it: where the sketch speaks that makes a difference for whether it says so.
-fn same(dice: &mut Dice, clock: &Clock, limits: &[RateLimit], both: [&Subject; 2]) {
+/// Peeks at all keys in both stores, now and later. Fresh cells are evicted first, because the loaded store has none of
+/// them: where the sketch decides, `sketched` would differ.
+fn check_same_readings(dice: &mut Dice, clock: &Clock, limits: &[RateLimit], both: [&TestStore; 2]) {
     for _ in 0..3 {
         let now = clock.now();
         both.iter().for_each(|subject| {
@@ -196,10 +196,16 @@ fn same(dice: &mut Dice, clock: &Clock, limits: &[RateLimit], both: [&Subject; 2
                     lent: dice.below(3) as u32 * 500,
                 };
                 let [one, other] = both.map(|subject| {
-                    let (admits, said) = subject.peek(which, number, scale, now);
-                    let fresh = said.remaining == said.quota || said.reset == Nanos(0);
-                    let sketched = said.sketched && !fresh;
-                    (admits, Said { sketched, ..said })
+                    let (admits, reading) = subject.peek(which, number, scale, now);
+                    let fresh = reading.remaining == reading.quota || reading.reset == Nanos(0);
+                    let sketched = reading.sketched && !fresh;
+                    (
+                        admits,
+                        LimitReading {
+                            sketched,
+                            ..reading
+                        },
+                    )
                 });
                 assert_eq!(one, other, "{limit:?} of {number} at {now:?}");
             }
@@ -215,15 +221,15 @@ proptest! {
     fn what_is_restored_reads_as_what_went_on(seed: u64, full: bool) {
         let mut dice = Dice(seed);
         let clock = Clock::manual(START);
-        let (limits, before) = used(&mut dice, 1 << 20, &clock);
+        let (limits, before) = make_used_store(&mut dice, 1 << 20, &clock);
         if full && seed.is_multiple_of(4) {
             fill(&before, clock.now());
             for _ in 0..200 {
                 before.request(&mut dice, clock.now());
             }
         }
-        let file = before.saved(&clock);
-        let after = Subject::new(1 << 20, &limits);
+        let file = before.snapshot(&clock);
+        let after = TestStore::new(1 << 20, &limits);
         let stay = RateLimit {
             algorithm: Algorithm::FixedWindow,
             ..RateLimit::hard("5/w".parse().unwrap())
@@ -231,41 +237,41 @@ proptest! {
         let _fill = after.memory.register("fill", &stay).unwrap();
         let loaded = load_snapshot(&file[..], &after.memory, clock.now()).unwrap();
         prop_assert_eq!((loaded.sketched_count, loaded.dropped_count), (0, 0));
-        same(&mut dice, &clock, &limits, [&before, &after]);
+        check_same_readings(&mut dice, &clock, &limits, [&before, &after]);
     }
 
     #[test]
     fn another_budget_forgives_nothing(seed: u64, budget in 20u32..23, other in 20u32..23, third: bool) {
         let mut dice = Dice(seed);
         let clock = Clock::manual(START);
-        let (limits, before) = used(&mut dice, 1 << budget, &clock);
+        let (limits, before) = make_used_store(&mut dice, 1 << budget, &clock);
         let other = (1 << other) + if third { 333_333 } else { 0 };
-        let after = Subject::new(other, &limits);
-        load_snapshot(&before.saved(&clock)[..], &after.memory, clock.now()).unwrap();
-        same(&mut dice, &clock, &limits, [&before, &after]);
+        let after = TestStore::new(other, &limits);
+        load_snapshot(&before.snapshot(&clock)[..], &after.memory, clock.now()).unwrap();
+        check_same_readings(&mut dice, &clock, &limits, [&before, &after]);
     }
 
     #[test]
     fn what_makes_no_sense_is_no_panic(seed: u64) {
         let mut dice = Dice(seed);
         let clock = Clock::manual(START);
-        let (limits, before) = used(&mut dice, 1 << 20, &clock);
-        let mut content = content(&before.saved(&clock));
+        let (limits, before) = make_used_store(&mut dice, 1 << 20, &clock);
+        let mut content = content_of(&before.snapshot(&clock));
         for _ in 0..=dice.below(3) {
             let at = dice.below(content.len() as u64) as usize;
             content[at] = dice.below(256) as u8;
         }
-        let after = Subject::new(1 << 20, &limits);
+        let after = TestStore::new(1 << 20, &limits);
         let _ = load_snapshot(&encode_blocks(&content)[..], &after.memory, clock.now());
         for _ in 0..50 {
             after.request(&mut dice, clock.now());
         }
-        same(&mut dice, &clock, &limits, [&after, &after]);
+        check_same_readings(&mut dice, &clock, &limits, [&after, &after]);
     }
 }
 
-/// What is inside the blocks of a snapshot.
-fn content(file: &[u8]) -> Vec<u8> {
+/// The content of all blocks of a snapshot.
+fn content_of(file: &[u8]) -> Vec<u8> {
     let mut reader = blocks::BlockReader::new(file).unwrap();
     let mut content = Vec::new();
     while !reader.is_at_end().unwrap() {
@@ -278,13 +284,13 @@ fn content(file: &[u8]) -> Vec<u8> {
 fn whatever_is_damaged_is_seen() {
     let clock = Clock::manual(START);
     let limits = [RateLimit::hard("900/h".parse().unwrap())];
-    let subject = Subject::new(1 << 20, &limits);
+    let subject = TestStore::new(1 << 20, &limits);
     let mut dice = Dice(1);
     fill(&subject, START);
     for _ in 0..400 {
         subject.request(&mut dice, START);
     }
-    let good = subject.saved(&clock);
+    let good = subject.snapshot(&clock);
     assert!(good.len() > 3 * 65_536, "{}", good.len());
     assert!(check_snapshot(&good[..]).is_ok());
     let mut bad = good.clone();
@@ -314,9 +320,9 @@ fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
         algorithm: Algorithm::SlidingLog,
         ..RateLimit::hard("5/h".parse().unwrap())
     }];
-    let before = Subject::new(4 << 20, &limits);
+    let before = TestStore::new(4 << 20, &limits);
     let many = 20_000;
-    let request = |subject: &Subject, number| {
+    let request = |subject: &TestStore, number| {
         let (limit, slot) = &subject.limits[0];
         let item = LimitItem {
             limit,
@@ -332,8 +338,8 @@ fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
     };
     let admitted: u64 = (0..many).map(|number| request(&before, number)).sum();
     assert_eq!(admitted, many);
-    let after = Subject::new(1 << 20, &limits);
-    let loaded = load_snapshot(&before.saved(&clock)[..], &after.memory, START).unwrap();
+    let after = TestStore::new(1 << 20, &limits);
+    let loaded = load_snapshot(&before.snapshot(&clock)[..], &after.memory, START).unwrap();
     assert_eq!(loaded.key_count as u64, many);
     assert!(loaded.sketched_count > 1_000, "{loaded:?}");
     let again: u64 = (0..many).map(|number| request(&after, number)).sum();
@@ -342,7 +348,7 @@ fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
     assert!(usage.used_bytes <= usage.budget_bytes, "{usage:?}");
 }
 
-/// What a file says of the table that was saved makes nobody put an entry into half of a large one.
+/// A forged size of the saved table does not put an entry into half of a large table.
 #[test]
 fn a_table_that_is_said_to_be_small() {
     let clock = Clock::manual(START);
@@ -365,21 +371,21 @@ fn a_table_that_is_said_to_be_small() {
     assert!(check_snapshot(&small(2)[..]).is_err());
     assert!(check_snapshot(&small(2_047)[..]).is_err());
     assert!(check_snapshot(&small(2_048)[..]).is_ok());
-    let before = Subject::new(1 << 20, &limits);
+    let before = TestStore::new(1 << 20, &limits);
     let mut dice = Dice(1);
     for _ in 0..100 {
         before.request(&mut dice, START);
     }
-    let saved = before.saved(&clock);
+    let saved = before.snapshot(&clock);
     for (budget, copied) in [(256 << 20, true), (512 << 20, false)] {
-        let after = Subject::new(budget, &limits);
+        let after = TestStore::new(budget, &limits);
         let loaded = load_snapshot(&saved[..], &after.memory, START).unwrap();
         assert!(loaded.key_count > 10, "{loaded:?}");
         assert_eq!(loaded.sketched_count == 0, copied, "{loaded:?}");
         for number in 0..KEYS {
             let [was, is] = [&before, &after].map(|subject| {
-                let (_, said) = subject.peek(0, number, Scale::plan(4), START);
-                said.remaining
+                let (_, reading) = subject.peek(0, number, Scale::plan(4), START);
+                reading.remaining
             });
             assert!(is <= was, "{number}: {is} of {was}");
         }
@@ -390,7 +396,7 @@ fn a_table_that_is_said_to_be_small() {
 fn another_shape_is_converted_and_what_nobody_has_is_dropped() {
     let clock = Clock::manual(START);
     let log = RateLimit::hard("100/h".parse().unwrap());
-    let before = Subject::new(1 << 20, &[log.clone(), log.clone()]);
+    let before = TestStore::new(1 << 20, &[log.clone(), log.clone()]);
     let mut dice = Dice(3);
     for _ in 0..2_000 {
         before.request(&mut dice, START);
@@ -399,8 +405,8 @@ fn another_shape_is_converted_and_what_nobody_has_is_dropped() {
         algorithm: Algorithm::Gcra { burst: None },
         ..log.clone()
     };
-    let after = Subject::new(1 << 20, &[gcra]);
-    let loaded = load_snapshot(&before.saved(&clock)[..], &after.memory, START).unwrap();
+    let after = TestStore::new(1 << 20, &[gcra]);
+    let loaded = load_snapshot(&before.snapshot(&clock)[..], &after.memory, START).unwrap();
     assert!(loaded.dropped_count > 0, "{loaded:?}");
     for number in 0..KEYS {
         let scale = Scale::plan(1);
@@ -422,7 +428,7 @@ fn reservations_of_a_process_that_is_gone_are_used() {
             reserves: true,
             ..RateLimit::hard("5/m".parse().unwrap())
         }];
-        let before = Subject::new(1 << 20, &limits);
+        let before = TestStore::new(1 << 20, &limits);
         let item = LimitItem {
             limit: &limits[0],
             slot: before.limits[0].1,
@@ -433,8 +439,8 @@ fn reservations_of_a_process_that_is_gone_are_used() {
             parents: &[],
         };
         assert!(before.memory.take(&[item], START, &mut SmallVec::new()));
-        let after = Subject::new(1 << 20, &limits);
-        load_snapshot(&before.saved(&clock)[..], &after.memory, START).unwrap();
+        let after = TestStore::new(1 << 20, &limits);
+        load_snapshot(&before.snapshot(&clock)[..], &after.memory, START).unwrap();
         let peek =
             |seconds| after.peek(0, 1, Scale::plan(1), START.after(Nanos::from_secs(seconds)));
         assert_eq!(peek(0).1.remaining, 2, "{algorithm:?}");

@@ -1,4 +1,4 @@
-//! The thread that writes snapshots. It begins two in each [`Settings::interval`], because a complete snapshot lacks the units
+//! [`SnapshotWriter`]: the thread that writes snapshots. It begins two in each [`Settings::interval`], because a complete snapshot lacks the units
 //! counted since it was begun. It never writes to a folder that another process has locked.
 
 use std::fs::{File, TryLockError};

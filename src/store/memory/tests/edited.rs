@@ -1,10 +1,10 @@
-//! What a changed limit makes of what was counted before.
+//! Counts under a limit that was edited.
 
 use super::*;
 
 #[test]
 fn edited_quotas_keep_counts() {
-    for before in every() {
+    for before in all_algorithms() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &before).unwrap().slot();
         assert_eq!(admitted(&memory, &[item(&before, slot, 1)], START, 3), 3);
@@ -23,7 +23,7 @@ fn edited_quotas_keep_counts() {
     }
 }
 
-/// A key that is used up has what is added at once, or waits for one unit at the new pace.
+/// A key without remaining units has the added units at once, or waits for one unit at the new pace.
 #[test]
 fn raised_rates_help_at_once() {
     let gcra = |burst| Algorithm::Gcra { burst };
@@ -58,8 +58,11 @@ fn raised_rates_help_at_once() {
 
 #[test]
 fn changed_shapes_never_refill() {
-    for before in every() {
-        for after in every().into_iter().chain([log("5/h"), log("2/s,5/m")]) {
+    for before in all_algorithms() {
+        for after in all_algorithms()
+            .into_iter()
+            .chain([log_limit("5/h"), log_limit("2/s,5/m")])
+        {
             if before.shape() == after.shape() {
                 continue;
             }

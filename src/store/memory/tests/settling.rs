@@ -1,4 +1,4 @@
-//! Reservations: what they hold, who settles them, and what they cost the networks around a key.
+//! Reservations: the units that they hold, how they are settled, and what networks are charged.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn reserving(base: RateLimit) -> RateLimit {
 
 #[test]
 fn reservations_hold_until_settled() {
-    for base in every() {
+    for base in all_algorithms() {
         let memory = store(1 << 20);
         let limit = reserving(base);
         let slot = memory.register("a", &limit).unwrap().slot();
@@ -31,7 +31,7 @@ fn reservations_hold_until_settled() {
 #[test]
 fn networks_are_charged_what_was_used() {
     let memory = store(1 << 20);
-    let limit = reserving(log("5/15m"));
+    let limit = reserving(log_limit("5/15m"));
     let slot = memory.register("logins", &limit).unwrap().slot();
     let parents = [ParentNetwork {
         key: key(900),
@@ -53,7 +53,7 @@ fn networks_are_charged_what_was_used() {
     assert!(!passed, "20 failures are the network's budget");
     assert_eq!(readings[0].wait, Nanos::from_secs(45));
     assert!(take(&memory, &[item(&limit, slot, 300)], START).0);
-    // What cost more than was reserved is paid for.
+    // More units than were reserved are charged, too.
     let later = START.after(Nanos::from_secs(900));
     assert!(take(&memory, &[at(301)], later).0);
     memory.settle(&at(301), false, 21, later);
@@ -65,7 +65,7 @@ fn networks_are_charged_what_was_used() {
 #[test]
 fn networks_without_an_entry_are_charged_too() {
     let memory = store(1 << 20);
-    let limit = reserving(log("5/15m"));
+    let limit = reserving(log_limit("5/15m"));
     let slot = memory.register("logins", &limit).unwrap().slot();
     fill(&memory, START);
     let mut failed = 0;
@@ -91,7 +91,7 @@ fn networks_without_an_entry_are_charged_too() {
 fn a_short_window_does_not_forget_open_reservations_in_the_sketch() {
     for base in ["5/s", "5/10s"] {
         let memory = store(1 << 20);
-        let limit = reserving(log(base));
+        let limit = reserving(log_limit(base));
         let slot = memory.register("a", &limit).unwrap().slot();
         fill(&memory, START);
         let one = [item(&limit, slot, 1)];
@@ -107,7 +107,7 @@ fn a_short_window_does_not_forget_open_reservations_in_the_sketch() {
 #[test]
 fn who_took_a_reservation_settles_it() {
     let memory = store(1 << 20);
-    let limit = reserving(log("5/m"));
+    let limit = reserving(log_limit("5/m"));
     let slot = memory.register("a", &limit).unwrap().slot();
     fill(&memory, START);
     let one = [item(&limit, slot, 1)];
@@ -126,13 +126,13 @@ fn who_took_a_reservation_settles_it() {
 
 #[test]
 fn old_tickets_settle_in_the_shape_of_today() {
-    for base in every() {
+    for base in all_algorithms() {
         let memory = store(1 << 20);
         let before = reserving(base);
         let old = memory.register("a", &before).unwrap();
         let first = item(&before, old.slot(), 1);
         assert_eq!(admitted(&memory, &[first], START, 2), 2);
-        let after = reserving(log("5/h"));
+        let after = reserving(log_limit("5/h"));
         let new = memory.register("a", &after).unwrap();
         let one = [item(&after, new.slot(), 1)];
         assert_eq!(admitted(&memory, &one, START, 1), 1);
@@ -143,8 +143,8 @@ fn old_tickets_settle_in_the_shape_of_today() {
             kept[0].remaining, 2,
             "{before:?}: the failure counts for an hour"
         );
-        // One that counts every request has counted those that were open.
-        let all = log("5/h");
+        // A limit that counts every request has counted the open ones.
+        let all = log_limit("5/h");
         let slot = memory.register("a", &all).unwrap().slot();
         let soon = START.after(Nanos::from_secs(1_801));
         assert_eq!(admitted(&memory, &[item(&all, slot, 1)], soon, 9), 2);

@@ -1,4 +1,4 @@
-//! The cheap path is held against the call that it saves: two stores are told the same, one takes it where it can.
+//! The fast path decides as a full decision does: two stores get the same requests, and one takes the fast path where it can.
 
 use super::*;
 use crate::base::random::Dice;
@@ -6,8 +6,8 @@ use crate::store::memory::fast_path;
 use crate::store::memory::fast_path::cell_places::MAX_PLACES;
 use crate::store::memory::fast_path::home_bucket::{HomeBucket, HomeLocks};
 
-/// Kinds of limits, so that any two may meet in a request.
-fn kinds() -> Vec<RateLimit> {
+/// Limits of all kinds, any two of which may meet in a request.
+fn limit_kinds() -> Vec<RateLimit> {
     let soft = ThrottleMode::Soft { percent: 50 };
     let elastic = ThrottleMode::Elastic {
         at_most: 3,
@@ -15,7 +15,7 @@ fn kinds() -> Vec<RateLimit> {
     };
     let rates = ["3/s", "5/m", "2/s,9/m", "40/m"];
     let mut all = Vec::new();
-    for base in every() {
+    for base in all_algorithms() {
         for rates in rates {
             let base = limit(rates, base.algorithm);
             all.push(base.clone());
@@ -36,75 +36,90 @@ fn kinds() -> Vec<RateLimit> {
     all
 }
 
-struct Two {
-    cheap: MemoryStore,
-    whole: MemoryStore,
+/// Two stores with the same limits, and how often the fast path decided.
+struct StorePair {
+    /// Takes the fast path where it can.
+    fast: MemoryStore,
+    /// Makes full decisions only.
+    full: MemoryStore,
+    /// Each limit with its slot and the number of its scope.
     limits: Vec<(RateLimit, LimitSlot, usize)>,
-    saved: usize,
-    /// Those of them in which a key had no cell.
-    vacant: usize,
-    /// Requests among them that met more than four limits.
-    many: usize,
+    /// Requests that the fast path decided about.
+    fast_count: usize,
+    /// Those of `fast_count` in which a key had no cell.
+    vacant_count: usize,
+    /// Those of `fast_count` with more than four limits.
+    large_count: usize,
 }
 
-impl Two {
-    /// In a crowd some buckets are full, so that some cells are in the second of theirs.
-    fn new(crowded: bool) -> Two {
-        let (cheap, whole) = (store(1 << 20), store(1 << 20));
-        if crowded {
-            crowd(&cheap, 5, START);
-            crowd(&whole, 5, START);
+impl StorePair {
+    /// Two stores. If `is_crowded`, some buckets are full, so that some cells are in the second bucket of their key.
+    fn new(is_crowded: bool) -> StorePair {
+        let (fast, full) = (store(1 << 20), store(1 << 20));
+        if is_crowded {
+            crowd(&fast, 5, START);
+            crowd(&full, 5, START);
         }
-        let limits = kinds().into_iter().enumerate().map(|(number, limit)| {
-            // Several have one, as before and after a reload: then one finds the cell of another in its place.
-            let (number, scope) = (number / 3, (number / 3).to_string());
-            let slot = cheap.register(&scope, &limit).unwrap().slot();
-            assert_eq!(whole.register(&scope, &limit).unwrap().slot(), slot);
-            (limit, slot, number)
-        });
-        Two {
+        let limits = limit_kinds()
+            .into_iter()
+            .enumerate()
+            .map(|(number, limit)| {
+                // Several limits share a scope, as before and after a reload: then one finds the cell of another in its place.
+                let (number, scope) = (number / 3, (number / 3).to_string());
+                let slot = fast.register(&scope, &limit).unwrap().slot();
+                assert_eq!(full.register(&scope, &limit).unwrap().slot(), slot);
+                (limit, slot, number)
+            });
+        StorePair {
             limits: limits.collect(),
-            cheap,
-            whole,
-            saved: 0,
-            vacant: 0,
-            many: 0,
+            fast,
+            full,
+            fast_count: 0,
+            vacant_count: 0,
+            large_count: 0,
         }
     }
 
     fn decide(&mut self, items: &[LimitItem<'_>], now: Nanos, taking: Taking, seed: u64) -> bool {
-        let (mut one, mut other) = (SmallVec::new(), SmallVec::new());
-        let vacant = items.iter().any(|item| !self.has_cell(item));
-        let MemoryStore { cells, sketch, .. } = &self.cheap;
-        let places = &self.cheap.cell_places(items);
-        let admits = match fast_path::decide(cells, sketch, items, places, now, taking, &mut one) {
-            Some(admits) => {
-                self.saved += 1;
-                self.vacant += usize::from(vacant);
-                self.many += usize::from(items.len() > 4);
-                admits
-            }
-            None => {
-                assert!(one.is_empty(), "seed {seed}");
-                self.cheap.decide_fully(items, now, taking, &mut one)
-            }
-        };
-        let expected = self.whole.decide_fully(items, now, taking, &mut other);
-        assert_eq!((admits, &one), (expected, &other), "seed {seed}: {items:?}");
+        let (mut readings, mut expected_readings) = (SmallVec::new(), SmallVec::new());
+        let is_vacant = items.iter().any(|item| !self.has_cell(item));
+        let MemoryStore { cells, sketch, .. } = &self.fast;
+        let places = &self.fast.cell_places(items);
+        let admits =
+            match fast_path::decide(cells, sketch, items, places, now, taking, &mut readings) {
+                Some(admits) => {
+                    self.fast_count += 1;
+                    self.vacant_count += usize::from(is_vacant);
+                    self.large_count += usize::from(items.len() > 4);
+                    admits
+                }
+                None => {
+                    assert!(readings.is_empty(), "seed {seed}");
+                    self.fast.decide_fully(items, now, taking, &mut readings)
+                }
+            };
+        let expected = self
+            .full
+            .decide_fully(items, now, taking, &mut expected_readings);
+        assert_eq!(
+            (admits, &readings),
+            (expected, &expected_readings),
+            "seed {seed}: {items:?}"
+        );
         for item in items {
-            let (one, other) = (fresh_at(&self.cheap, item), fresh_at(&self.whole, item));
+            let (one, other) = (upper_state(&self.fast, item), upper_state(&self.full, item));
             assert_eq!(one, other, "seed {seed}: {item:?}");
         }
         admits
     }
 
     fn has_cell(&self, item: &LimitItem<'_>) -> bool {
-        fresh_at(&self.cheap, item).is_some()
+        upper_state(&self.fast, item).is_some()
     }
 }
 
-/// What the entry of a cell says besides where its block is, if there is a cell.
-fn fresh_at(memory: &MemoryStore, item: &LimitItem<'_>) -> Option<u64> {
+/// The upper half of a cell's state, which does not name a block; `None` where there is no cell.
+fn upper_state(memory: &MemoryStore, item: &LimitItem<'_>) -> Option<u64> {
     let Cells { slots, table, .. } = &memory.cells;
     let seed = slots.get(item.slot).unwrap().seed();
     let places = memory.cell_places(std::slice::from_ref(item));
@@ -119,23 +134,23 @@ fn fresh_at(memory: &MemoryStore, item: &LimitItem<'_>) -> Option<u64> {
     Some(home.entry(at, &locked).state() >> 32)
 }
 
-/// A key: mostly one of two, else one that may never have come.
-fn drawn_key(dice: &mut Dice) -> u128 {
+/// Draws a key: mostly one of two, else one that may be new.
+fn draw_key(dice: &mut Dice) -> u128 {
     match dice.below(3) {
         0 => dice.below(1_000) as u128,
         _ => dice.below(2) as u128,
     }
 }
 
-/// Some items of a request. Of one scope it meets one limit.
-fn drawn<'a>(
+/// Draws the items of a request, at most one limit of each scope.
+fn draw_items<'a>(
     limits: &'a [(RateLimit, LimitSlot, usize)],
     dice: &mut Dice,
     parents: &'a [ParentNetwork],
 ) -> Vec<LimitItem<'a>> {
     let mut chosen: Vec<&(RateLimit, LimitSlot, usize)> = Vec::new();
-    let most = dice.choose(&[3, 5, MAX_PLACES + 2]);
-    for _ in 0..1 + dice.below(most) {
+    let max_items = dice.choose(&[3, 5, MAX_PLACES + 2]);
+    for _ in 0..1 + dice.below(max_items) {
         let one = &limits[dice.below(limits.len())];
         if chosen.iter().all(|other| other.2 != one.2 || *other == one) {
             chosen.push(one);
@@ -149,23 +164,23 @@ fn drawn<'a>(
         },
         is_shadow: dice.below(20) == 0,
         parents: if dice.below(20) == 0 { parents } else { &[] },
-        ..item(limit, *slot, drawn_key(dice))
+        ..item(limit, *slot, draw_key(dice))
     });
     items.collect()
 }
 
 #[test]
-fn the_cheap_path_says_and_leaves_what_a_call_does() {
+fn the_fast_path_decides_as_a_full_decision() {
     let parents = [ParentNetwork {
         key: key(77),
         factor: 2,
     }];
-    let (mut saved, mut vacant, mut many) = (0, 0, 0);
+    let (mut fast_count, mut vacant_count, mut large_count) = (0, 0, 0);
     for seed in 0..20_u64 {
         let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut two = Two::new(seed % 4 == 0);
-        let limits = two.limits.clone();
-        // Few of all, so that they are met again.
+        let mut pair = StorePair::new(seed % 4 == 0);
+        let limits = pair.limits.clone();
+        // Few of all limits, so that each comes often.
         let first = dice.below(limits.len() - 12);
         let limits = &limits[first..first + 12];
         let mut now = START;
@@ -176,38 +191,41 @@ fn the_cheap_path_says_and_leaves_what_a_call_does() {
                 2..6 => now.0 + dice.below(1_000_000_000) as u64,
                 _ => now.0 + dice.below(50_000_000) as u64,
             });
-            let items = drawn(limits, &mut dice, &parents);
+            let items = draw_items(limits, &mut dice, &parents);
             let taking = match dice.below(8) {
                 0 => Taking::Nothing,
                 1 => Taking::Shadows,
                 _ => Taking::All,
             };
-            let admitted = two.decide(&items, now, taking, seed);
+            let admitted = pair.decide(&items, now, taking, seed);
             for item in items.iter().filter(|item| item.limit.reserves) {
                 if admitted && taking == Taking::All && dice.below(4) > 0 {
                     let used = dice.below(3) as u32;
-                    two.cheap.settle(item, false, used, now);
-                    two.whole.settle(item, false, used, now);
+                    pair.fast.settle(item, false, used, now);
+                    pair.full.settle(item, false, used, now);
                 }
             }
         }
-        assert!(two.saved > 300, "seed {seed}: {}", two.saved);
-        (saved, vacant) = (saved + two.saved, vacant + two.vacant);
-        many += two.many;
+        assert!(pair.fast_count > 300, "seed {seed}: {}", pair.fast_count);
+        (fast_count, vacant_count) = (
+            fast_count + pair.fast_count,
+            vacant_count + pair.vacant_count,
+        );
+        large_count += pair.large_count;
         for (limit, slot, _) in limits {
             for number in 0..2 {
                 let item = item(limit, *slot, number);
                 assert_eq!(
-                    two.cheap.used_units(&item, now),
-                    two.whole.used_units(&item, now),
+                    pair.fast.used_units(&item, now),
+                    pair.full.used_units(&item, now),
                     "seed {seed}: {limit:?}"
                 );
             }
         }
     }
     assert!(
-        saved > 20_000 && vacant > 1_000 && many > 60,
-        "{saved}, {vacant}, {many}"
+        fast_count > 20_000 && vacant_count > 1_000 && large_count > 60,
+        "{fast_count}, {vacant_count}, {large_count}"
     );
 }
 
@@ -219,8 +237,8 @@ fn no_item_is_passed_over_however_many_they_are() {
     let slots: Vec<LimitSlot> = scopes.map(|registered| registered.slot()).collect();
     let items: Vec<LimitItem<'_>> = slots.iter().map(|slot| item(&limit, *slot, 1)).collect();
     take(&memory, &items, START);
-    for (many, decided) in [(1, true), (MAX_PLACES, true), (MAX_PLACES + 1, false)] {
-        let items = &items[..many];
+    for (item_count, decided) in [(1, true), (MAX_PLACES, true), (MAX_PLACES + 1, false)] {
+        let items = &items[..item_count];
         let (mut readings, MemoryStore { cells, sketch, .. }) = (SmallVec::new(), &memory);
         let places = &memory.cell_places(items);
         let said = fast_path::decide(
@@ -232,8 +250,8 @@ fn no_item_is_passed_over_however_many_they_are() {
             Taking::All,
             &mut readings,
         );
-        assert_eq!(said, decided.then_some(true), "{many}");
-        assert_eq!(readings.len(), if decided { many } else { 0 });
+        assert_eq!(admits, decided.then_some(true), "{item_count}");
+        assert_eq!(readings.len(), if decided { item_count } else { 0 });
     }
 }
 

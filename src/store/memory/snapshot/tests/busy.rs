@@ -1,4 +1,4 @@
-//! Copies of a store that is in use meanwhile.
+//! Snapshots of a store that is in use while it is copied.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,9 +11,9 @@ fn entries_that_move_while_they_are_copied_are_not_lost() {
         algorithm: Algorithm::FixedWindow,
         ..RateLimit::hard("1/w".parse().unwrap())
     }];
-    let before = Subject::new(1 << 20, &limits);
+    let before = TestStore::new(1 << 20, &limits);
     let (limit, slot) = &before.limits[0];
-    let take = |subject: &Subject, numbers: std::ops::Range<u64>| {
+    let take = |subject: &TestStore, numbers: std::ops::Range<u64>| {
         let mut admitted = 0;
         for number in numbers {
             let item = LimitItem {
@@ -36,7 +36,7 @@ fn entries_that_move_while_they_are_copied_are_not_lost() {
         true
     };
     let file = copy::write_snapshot(&before.memory, Vec::new(), 1, [0; 16], &clock, more).unwrap();
-    let after = Subject::new(1 << 20, &limits);
+    let after = TestStore::new(1 << 20, &limits);
     load_snapshot(&file[..], &after.memory, START).unwrap();
     assert_eq!(take(&after, 0..9_000), 0);
 }
@@ -54,8 +54,8 @@ fn a_copy_lies_between_its_begin_and_its_end() {
         limit("20000/w", Algorithm::SlidingLog),
         limit("20000/w", Algorithm::FixedWindow),
     ];
-    let before = Subject::new(16 << 20, &limits);
-    let remaining = |subject: &Subject| -> Vec<u32> {
+    let before = TestStore::new(16 << 20, &limits);
+    let remaining = |subject: &TestStore| -> Vec<u32> {
         let each = (0..KEYS).flat_map(|number| [(0, number), (1, number)]);
         let one = |(which, number)| {
             subject
@@ -106,7 +106,7 @@ fn a_copy_lies_between_its_begin_and_its_end() {
             };
             let file = copy::write_snapshot(&before.memory, Vec::new(), 1, [0; 16], &clock, reload);
             let at_least = remaining(&before);
-            let after = Subject::new(16 << 20, &limits);
+            let after = TestStore::new(16 << 20, &limits);
             load_snapshot(&file.unwrap()[..], &after.memory, START).unwrap();
             let restored = remaining(&after);
             let bounds = at_least.iter().zip(&at_most);

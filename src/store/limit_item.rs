@@ -1,5 +1,5 @@
-//! [`LimitItem`]: one limit's part of one request, as stores count it. [`LimitSlot`]: the number that names the limit there.
-//! These are plain values; nothing here counts.
+//! [`LimitItem`]: one limit's part of one request, as stores count it. [`LimitSlot`]: the number that names the limit
+//! there. These are plain values; nothing here counts.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::limit::{Fingerprint, RateLimit, Scale};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitSlot(pub u16);
 
-/// A limit that is registered with a store. No other limit gets its slot before all clones are dropped and no count remains.
+/// A limit that is registered with a store. No other limit gets its slot before all clones are dropped and no count
+/// remains.
 #[derive(Clone, Debug)]
 pub struct RegisteredLimit {
     pub(super) slot: LimitSlot,

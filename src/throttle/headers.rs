@@ -1,5 +1,6 @@
-//! [`RateLimitHeaders`]: the rate-limit headers of a response to an admitted or refused request: draft-ietf-httpapi-ratelimit-headers-10 and, by choice,
-//! the older `X-RateLimit-*`. They never name a limit that the policy does not disclose.
+//! [`RateLimitHeaders`]: the rate-limit headers of a response to an admitted or refused request:
+//! draft-ietf-httpapi-ratelimit-headers-10 and, by choice, the older `X-RateLimit-*`. They never name a limit that the
+//! policy does not disclose.
 
 use std::sync::Arc;
 

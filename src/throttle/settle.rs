@@ -33,8 +33,8 @@ pub trait Settle {
     /// Writes the rate-limit headers, in place of fields with the same names.
     fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules);
 
-    /// Wraps the body. `open_ticket` is a ticket that holds something until the end of the body, with the clock that settles
-    /// it.
+    /// Wraps the body. `open_ticket` is a ticket that holds something until the end of the body, with the clock that
+    /// settles it.
     fn into_settling(self, open_ticket: Option<(Ticket, Clock)>) -> Self::Settling;
 }
 

@@ -1,6 +1,6 @@
-//! [`BucketPlan`]: which buckets a limit needs. [`BucketView`]: what the counts of these buckets mean for a request. This is
-//! the arithmetic of [`crate::limit`] on counts in items of their own. It does no I/O and never changes an item. Times are
-//! in microseconds since the Unix epoch.
+//! [`BucketPlan`]: which buckets a limit needs. [`BucketView`]: what the counts of these buckets mean for a request. This
+//! is the arithmetic of [`crate::limit`] on counts in items of their own. It does no I/O and never changes an item. Times
+//! are in microseconds since the Unix epoch.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! [`MemcachedClient`]: the memcached client that all workers of a gateway share. It knows the servers, and which server holds
-//! which counter. Each worker has a connection of its own to each server, so workers never wait for each other.
+//! [`MemcachedClient`]: the memcached client that all workers of a gateway share. It knows the servers, and which server
+//! holds which counter. Each worker has a connection of its own to each server, so workers never wait for each other.
 
 use std::hash::Hasher;
 
@@ -187,8 +187,9 @@ impl MemcachedClient {
         u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The index of the server that holds a counter, by rendezvous hashing (Thaler, Ravishankar, 1998): the server with the highest hash of its
-    /// name and the counter's. A new server takes an equal part of the counters from each of the others.
+    /// The index of the server that holds a counter, by rendezvous hashing (Thaler, Ravishankar, 1998): the server with
+    /// the highest hash of its name and the counter's. A new server takes an equal part of the counters from each of the
+    /// others.
     pub(super) fn server_index(&self, name: &CounterName) -> usize {
         let weight = |server: &MemcachedServer| {
             let mut hash = SipHasher13::new_with_keys(server.name_hash, 0);

@@ -1,5 +1,6 @@
-//! The task of a [`MemcachedLink`]. The task connects, sends queued batches and reads their replies until the connection ends,
-//! then connects again. Batches that were queued for an earlier connection are dropped, never sent over a later one.
+//! The task of a [`MemcachedLink`]. The task connects, sends queued batches and reads their replies until the connection
+//! ends, then connects again. Batches that were queued for an earlier connection are dropped, never sent over a later
+//! one.
 
 use std::io;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ impl MemcachedLink {
 }
 
 /// Why a connection has ended.
-enum ConnectionEnd {
+enum LinkEnd {
     /// All handles of the link are dropped.
     Closed,
     /// The connection broke, for this cause.
@@ -48,9 +49,9 @@ enum ConnectionEnd {
     GivenUp(String),
 }
 
-impl From<io::Error> for ConnectionEnd {
-    fn from(error: io::Error) -> ConnectionEnd {
-        ConnectionEnd::Broken(error.to_string())
+impl From<io::Error> for LinkEnd {
+    fn from(error: io::Error) -> LinkEnd {
+        LinkEnd::Broken(error.to_string())
     }
 }
 
@@ -78,9 +79,9 @@ async fn run_link(shared: Arc<LinkShared>, mut queue: UnboundedReceiver<PendingB
                 .await;
                 shared.connection_number.store(0, Ordering::Release);
                 match ended {
-                    ConnectionEnd::Closed => return,
-                    ConnectionEnd::Broken(cause) => cause,
-                    ConnectionEnd::GivenUp(cause) => {
+                    LinkEnd::Closed => return,
+                    LinkEnd::Broken(cause) => cause,
+                    LinkEnd::GivenUp(cause) => {
                         retired::retire(traffic, &shared.retired_connections);
                         cause
                     }
@@ -145,7 +146,7 @@ async fn serve_connection(
     queue: &mut UnboundedReceiver<PendingBatch>,
     connection_number: u64,
     give_back_sender: UnboundedSender<PendingBatch>,
-) -> ConnectionEnd {
+) -> LinkEnd {
     let mut checks = interval(SILENCE_CHECK_INTERVAL);
     let mut silent_checks = 0;
     loop {
@@ -154,7 +155,7 @@ async fn serve_connection(
         tokio::select! {
             batch = queue.recv() => match batch {
                 Some(batch) => enqueue_all(traffic, batch, queue, connection_number),
-                None => return ConnectionEnd::Closed,
+                None => return LinkEnd::Closed,
             },
             batch = traffic.give_backs.recv() => {
                 if let Some(batch) = batch {
@@ -162,12 +163,12 @@ async fn serve_connection(
                 }
             }
             read = reader.read_buf(input) => match read {
-                Ok(0) => return ConnectionEnd::Broken("the server has closed the connection".to_owned()),
+                Ok(0) => return LinkEnd::Broken("the server has closed the connection".to_owned()),
                 Ok(_) => {
                     silent_checks = 0;
                     let deliver = |batch| send_replies(batch, &give_back_sender);
                     if let Err(cause) = deliver_replies(input, &mut traffic.in_flight, deliver) {
-                        return ConnectionEnd::Broken(cause.to_string());
+                        return LinkEnd::Broken(cause.to_string());
                     }
                 }
                 Err(error) => return error.into(),
@@ -180,10 +181,10 @@ async fn serve_connection(
             _ = checks.tick() => {
                 silent_checks = if traffic.in_flight.is_empty() { 0 } else { silent_checks + 1 };
                 if silent_checks > MAX_SILENT_CHECKS {
-                    return ConnectionEnd::GivenUp("the server does not reply".to_owned());
+                    return LinkEnd::GivenUp("the server does not reply".to_owned());
                 }
             }
-            () = shared.reconnect.notified() => return ConnectionEnd::GivenUp("given up".to_owned()),
+            () = shared.reconnect.notified() => return LinkEnd::GivenUp("given up".to_owned()),
         }
     }
 }

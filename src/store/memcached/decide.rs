@@ -1,5 +1,5 @@
-//! Carries out one call to memcached: counts the wanted units first, reads all buckets that count, and decides. Then it gives
-//! back the units that are too many. It never keeps units for a call that fails or is dropped.
+//! Carries out one call to memcached: counts the wanted units first, reads all buckets that count, and decides. Then it
+//! gives back the units that are too many. It never keeps units for a call that fails or is dropped.
 
 use std::borrow::Cow;
 
@@ -12,6 +12,7 @@ use super::client::MemcachedClient;
 use super::keys::{bucket_key, bucket_ttl, ttl_until};
 use super::life::ServerLife;
 use super::link::{PendingReplies, Replies, unexpected_reply};
+use super::taking::{PartVerdicts, effective_taking, is_admitted, may_fit_with_less};
 use super::wire::{CommandBatch, MetaReply, Replaces};
 use crate::store::Taking;
 use crate::store::shared::call::{ALONE_BIT, Call, CallPart, CounterReply, StoreError, StoreReply};
@@ -55,8 +56,6 @@ struct PendingPart<'a> {
 type PendingParts<'a> = SmallVec<[Option<PendingPart<'a>>; 2]>;
 /// The counts that the parts have read.
 type PartViews<'a> = SmallVec<[Option<BucketView<'a>>; 2]>;
-/// What the counts of the parts say, before units are kept.
-type PartVerdicts = SmallVec<[Option<PartVerdict>; 2]>;
 
 impl PendingPart<'_> {
     /// The buckets' counts before this call.
@@ -449,45 +448,10 @@ fn unknown_units(
     if is_counted { 0 } else { part.units_in_window }
 }
 
-/// Which parts take units. Only shadows do, where some part asks for more than its limit ever allows.
-fn effective_taking(call: &Call) -> Taking {
-    let never_fits = |part: &CallPart| {
-        let counts = !part.is_shadow && part.key_part_index.is_none() && part.give_back.is_none();
-        counts
-            && part
-                .spec
-                .windows
-                .iter()
-                .any(|window| part.cost > window.ceiling)
-    };
-    match call.taking {
-        Taking::All if call.parts.iter().any(never_fits) => Taking::Shadows,
-        taking => taking,
-    }
-}
-
 /// The replies of the server with this index.
 fn replies_of(replies: &[Option<Replies>], server_index: usize) -> Result<&Replies, StoreError> {
     let replies = replies.get(server_index).and_then(Option::as_ref);
     replies.ok_or(StoreError::NotConnected)
-}
-
-/// Whether the call may be refused only because it wants more than it needs. Never for give-backs, which must not be
-/// repeated.
-fn may_fit_with_less(call: &Call) -> bool {
-    let wants_more = |part: &CallPart| {
-        part.wanted_units > part.cost && !part.is_shadow && part.key_part_index.is_none()
-    };
-    let gives_back = call.parts.iter().any(|part| part.give_back.is_some());
-    effective_taking(call) == Taking::All && !gives_back && call.parts.iter().any(wants_more)
-}
-
-fn is_admitted(call: &Call, verdicts: &PartVerdicts) -> bool {
-    let is_refused = |(part, verdict): (&CallPart, &Option<PartVerdict>)| match verdict {
-        Some(verdict) => !part.is_shadow && !verdict.reply.standing.admits(),
-        None => false,
-    };
-    call.taking != Taking::Shadows && !call.parts.iter().zip(verdicts).any(is_refused)
 }
 
 /// Keeps the units that are granted, and completes the replies. Dropping the store's replies gives the others back.

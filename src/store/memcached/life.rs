@@ -1,5 +1,5 @@
-//! [`ServerLife`]: an item on each server that names the server's data, and that is lost with the data. A gateway that finds
-//! another life than before knows that the server has lost its counts. The item never changes while the data lives.
+//! [`ServerLife`]: an item on each server that names the server's data, and that is lost with the data. A gateway that
+//! finds another life than before knows that the server has lost its counts. The item never changes while the data lives.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,9 @@
-//! [`MemcachedLink`]: a worker's link to one memcached server, with one connection that is replaced whenever it breaks. Batches are pipelined: each is
-//! sent without waiting for earlier replies, which come in the order of the batches.
+//! [`MemcachedLink`]: a worker's link to one memcached server, with one connection that is replaced whenever it breaks.
+//! Batches are pipelined: each is sent without waiting for earlier replies, which come in the order of the batches.
 //!
-//! Units that an abandoned call has counted are given back, whether its replies have come or not: dropping [`Replies`] gives
-//! them back. A server that hung executes what is in its socket once it continues. So a connection that is given up is
-//! read to its end: see [`super::retired`].
+//! Units that an abandoned call has counted are given back, whether its replies have come or not: dropping [`Replies`]
+//! gives them back. A server that hung executes what is in its socket once it continues. So a connection that is given up
+//! is read to its end: see [`super::retired`].
 //!
 //! Only where a connection breaks before its replies do unused units count until they leave their window.
 

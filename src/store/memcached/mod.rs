@@ -31,6 +31,7 @@
 //! | `settings` | servers and prefix, and why they cannot be used |
 //! | `client` | the client of all workers, and which server holds a counter |
 //! | `decide` | carries out one call |
+//! | `taking` | which parts of a call take units, and whether it is admitted |
 //! | `bucket_plan` | the arithmetic over buckets |
 //! | `keys` | the keys of buckets, and the times to live of their items |
 //! | `membership` | identifies the servers, and lists the live gateways |
@@ -51,6 +52,7 @@ mod link;
 mod membership;
 mod retired;
 mod settings;
+mod taking;
 mod traffic;
 pub mod wire;
 

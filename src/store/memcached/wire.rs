@@ -1,5 +1,5 @@
-//! The meta text protocol of memcached (its `doc/protocol.txt`): writes commands as bytes, and parses replies from bytes. Input is bounded, and
-//! whatever has not the shape of a reply is an error. It never does I/O.
+//! The meta text protocol of memcached (its `doc/protocol.txt`): writes commands as bytes, and parses replies from bytes.
+//! Input is bounded, and whatever has not the shape of a reply is an error. It never does I/O.
 
 use std::io::Write;
 

@@ -1,6 +1,6 @@
-//! [`Arena`]: blocks for states that outgrow a table entry. Memory is divided into pages of 16 KiB, each page into blocks of one
-//! size class. A page whose last block is freed is free for all classes again. Blocks have no header, because the page's record
-//! has their size. The arena never moves a block.
+//! [`Arena`]: blocks for states that outgrow a table entry. Memory is divided into pages of 16 KiB, each page into blocks
+//! of one size class. A page whose last block is freed is free for all classes again. Blocks have no header, because the
+//! page's record has their size. The arena never moves a block.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -142,8 +142,8 @@ impl Arena {
         Some(block)
     }
 
-    /// Takes a page out of the pool, and gives it this class before the pool is unlocked. Returns its index; `None` where the
-    /// pool is empty.
+    /// Takes a page out of the pool, and gives it this class before the pool is unlocked. Returns its index; `None` where
+    /// the pool is empty.
     fn take_page(&self, class: usize) -> Option<u32> {
         let mut pool = self.pool.lock();
         let page_index = if pool.free_pages.head != NO_INDEX {

@@ -1,8 +1,9 @@
-//! The spin lock in a bucket's first word. The rest of the word is the bucket's version, which counts changes. The holder of
-//! the lock must count each change of the bucket.
+//! The spin lock in a bucket's first word. The rest of the word is the bucket's version, which counts changes. The holder
+//! of the lock must count each change of the bucket.
 //!
-//! Locking is an acquire and unlocking a release, so the lock orders all accesses to the bucket and to its blocks. Only the
-//! holder writes the word while the bit is set, apart from setting the bit again. So a load and a store suffice for changes.
+//! Locking is an acquire and unlocking a release, so the lock orders all accesses to the bucket and to its blocks. Only
+//! the holder writes the word while the bit is set, apart from setting the bit again. So a load and a store suffice for
+//! changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

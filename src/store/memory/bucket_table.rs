@@ -1,6 +1,7 @@
-//! [`BucketTable`]: the table of buckets, which holds the entries of all keys. A bucket has 128 bytes: a spin lock that counts changes, and seven entries. A key may be in two
-//! buckets and prefers the first. The first bucket counts the keys that had to move to their second one. So a look-up
-//! touches the second only when such keys exist. The table never grows, and never evicts an entry by itself.
+//! [`BucketTable`]: the table of buckets, which holds the entries of all keys. A bucket has 128 bytes: a spin lock that
+//! counts changes, and seven entries. A key may be in two buckets and prefers the first. The first bucket counts the keys
+//! that had to move to their second one. So a look-up touches the second only when such keys exist. The table never
+//! grows, and never evicts an entry by itself.
 //!
 //! A bucket is sixteen words of 64 bits: `[version | locked, keys moved away, 7 × (mark, state)]`. A mark is
 //! `tag (46 bits) | network | away | slot (16 bits)`, zero when the entry is empty. A state is the
@@ -13,6 +14,9 @@ use smallvec::SmallVec;
 
 use super::bucket_choice::{bucket_of, folded_multiply, other_bucket, sketch_hash};
 use super::bucket_lock::{self, count_change, lock, unlock};
+use super::entry_mark::{
+    AWAY_BIT, EntryMark, NETWORK_BIT, SLOT_MASK, TAG_MASK, key_bits, key_from_mark,
+};
 use super::snapshot::copy_progress::CopyProgress;
 use super::zeroed_map::ZeroedMap;
 use crate::limit::Fingerprint;
@@ -26,15 +30,6 @@ pub(super) const ENTRY_BYTES: usize = 16;
 pub(super) const BUCKET_WORDS: usize = BUCKET_BYTES / 8;
 /// Entries of a bucket.
 pub(super) const BUCKET_ENTRIES: usize = 7;
-
-/// The slot in a mark.
-const SLOT_MASK: u64 = 0xffff;
-/// Set in the mark of an entry that is in the second bucket of its key.
-const AWAY_BIT: u64 = 1 << 16;
-/// Set in the mark of a network's entry.
-const NETWORK_BIT: u64 = 1 << 17;
-/// The tag in a mark: the part of a key that an entry keeps.
-const TAG_MASK: u64 = !(SLOT_MASK | AWAY_BIT | NETWORK_BIT);
 
 /// The two buckets where a key may be, and the key's part of the mark of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,50 +49,6 @@ pub(super) struct KeyBuckets {
 pub(super) struct EntryPosition {
     pub(super) bucket_index: u32,
     pub(super) entry_index: u32,
-}
-
-/// An entry's mark: the entry's key, its slot, and which of the key's buckets it is in. The file's head draws the bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EntryMark(pub(super) u64);
-
-impl EntryMark {
-    pub(super) fn slot(self) -> u16 {
-        (self.0 & SLOT_MASK) as u16
-    }
-
-    pub(super) fn is_network(self) -> bool {
-        self.0 & NETWORK_BIT != 0
-    }
-
-    /// Whether this is the mark of an entry.
-    pub(super) fn has_key(self) -> bool {
-        self.0 & TAG_MASK != 0
-    }
-
-    /// The first bucket of the entry's key, in a table of `bucket_count` buckets, if the entry is in `bucket_index`.
-    pub(super) fn home_bucket(self, bucket_index: u32, bucket_count: u32) -> u32 {
-        match self.0 & AWAY_BIT {
-            0 => bucket_index,
-            _ => other_bucket(self.0 & TAG_MASK, bucket_index, bucket_count),
-        }
-    }
-
-    /// The key for the cell's arithmetic. It is made of the tag, because an entry keeps no more of the fingerprint.
-    /// It must be the same when a cell is used and when it is checked for eviction.
-    pub(super) fn key(self) -> Fingerprint {
-        key_from_mark(self.0)
-    }
-}
-
-/// The bits of a mark that depend on the key alone, not on its bucket or slot.
-#[inline]
-pub(super) fn key_bits(mark: u64) -> u64 {
-    mark & (TAG_MASK | NETWORK_BIT)
-}
-
-pub(super) fn key_from_mark(mark: u64) -> Fingerprint {
-    let tag = u128::from(mark >> 18);
-    Fingerprint(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
 
 impl KeyBuckets {
@@ -170,7 +121,8 @@ impl BucketTable {
         (tag, bucket_of(b, self.bucket_count), sketch_hash(tag))
     }
 
-    /// The part of [`BucketTable::key_buckets`] that needs no second bucket: the first bucket, and the mark of an entry there.
+    /// The part of [`BucketTable::key_buckets`] that needs no second bucket: the first bucket, and the mark of an entry
+    /// there.
     #[inline]
     pub(super) fn home_entry(
         &self,
@@ -317,8 +269,8 @@ impl LockedBuckets<'_> {
         self.pins.contains(&position)
     }
 
-    /// Locks one more bucket, out of order. Gives up after a while, because waiting could be a deadlock. Returns whether the
-    /// bucket is locked.
+    /// Locks one more bucket, out of order. Gives up after a while, because waiting could be a deadlock. Returns whether
+    /// the bucket is locked.
     pub(super) fn try_extend(&mut self, bucket_index: u32) -> bool {
         for _ in 0..MAX_EXTEND_ATTEMPTS {
             if self.is_locked(bucket_index) {
@@ -414,7 +366,8 @@ impl LockedBuckets<'_> {
         }
     }
 
-    /// Moves an entry of `bucket_index` that is not pinned to the other bucket of its key. Returns the position that is empty now;
+    /// Moves an entry of `bucket_index` that is not pinned to the other bucket of its key. Returns the position that is
+    /// empty now;
     /// `None` where no other bucket has room.
     pub(super) fn move_entry_away(&mut self, bucket_index: u32) -> Option<EntryPosition> {
         (0..BUCKET_ENTRIES as u32).find_map(|entry_index| {

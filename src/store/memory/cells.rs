@@ -1,5 +1,5 @@
-//! Cells: the states of keys, in the table and the arena. [`Cells`] finds cells, makes room for them, moves them, and evicts
-//! the cells that are equal to fresh ones. It never drops a cell with units that count.
+//! Cells: the states of keys, in the table and the arena. [`Cells`] finds cells, makes room for them, moves them, and
+//! evicts the cells that are equal to fresh ones. It never drops a cell with units that count.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -376,8 +376,8 @@ impl Cells {
             .or_else(|| self.move_entry_away(locked, key_buckets))
     }
 
-    /// Moves an entry of the key's buckets to the entry's other bucket, and returns its former position. In a table that is nearly
-    /// full the search would cost more than it finds.
+    /// Moves an entry of the key's buckets to the entry's other bucket, and returns its former position. In a table that
+    /// is nearly full the search would cost more than it finds.
     fn move_entry_away(
         &self,
         locked: &mut LockedBuckets<'_>,
@@ -463,8 +463,8 @@ impl Cells {
         })
     }
 
-    /// Evicts cells equal to fresh ones in the next `bucket_count` buckets. Skips locked buckets, so that the caller may hold
-    /// locks of its own. Returns the number of evicted cells.
+    /// Evicts cells equal to fresh ones in the next `bucket_count` buckets. Skips locked buckets, so that the caller may
+    /// hold locks of its own. Returns the number of evicted cells.
     pub(super) fn evict_fresh_cells(&self, now: Nanos, bucket_count: u32) -> usize {
         let table_buckets = self.table.bucket_count();
         let bucket_count = bucket_count.min(table_buckets);

@@ -1,6 +1,6 @@
-//! [`FullDecision`]: the full decision about all limits of one request. It evaluates each limit, then takes units of all or
-//! of none. Decisions are linearizable, because all buckets involved are locked in ascending order, from the first look to the last change.
-//! It never waits for anything but these locks.
+//! [`FullDecision`]: the full decision about all limits of one request. It evaluates each limit, then takes units of all
+//! or of none. Decisions are linearizable, because all buckets involved are locked in ascending order, from the first
+//! look to the last change. It never waits for anything but these locks.
 
 use smallvec::SmallVec;
 

@@ -1,5 +1,5 @@
-//! How the overflow sketch changes a decision. Units that the sketch may hold for a key count as if the key's cell had them,
-//! in every window. So a decision with the sketch may refuse too much, and never admits too much.
+//! How the overflow sketch changes a decision. Units that the sketch may hold for a key count as if the key's cell had
+//! them, in every window. So a decision with the sketch may refuse too much, and never admits too much.
 
 use super::bucket_table::LockedBuckets;
 use super::cells::Cells;

@@ -1,6 +1,6 @@
-//! The in-memory store, which all workers of a process share. Its memory is bounded in bytes, and it never forgets units that
-//! count: only cells equal to fresh ones are evicted. A sketch that over-estimates decides for keys without a cell. A
-//! request takes units of all its limits, or of none.
+//! The in-memory store, which all workers of a process share. Its memory is bounded in bytes, and it never forgets units
+//! that count: only cells equal to fresh ones are evicted. A sketch that over-estimates decides for keys without a cell.
+//! A request takes units of all its limits, or of none.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `fast_path` | a cheaper decision, for requests that make, move and evict no cell |
 //! | `cells` | finds, makes, moves and evicts cells |
 //! | `bucket_table`, `bucket_choice` | buckets of seven entries, and the two buckets of each key |
+//! | `entry_mark` | which key and slot an entry is for |
 //! | `bucket_lock` | the spin lock of a bucket |
 //! | `arena` | blocks for states that outgrow an entry |
 //! | `sketch` | the overflow sketch |
@@ -27,6 +28,7 @@ mod bucket_lock;
 mod bucket_table;
 mod cells;
 mod decide;
+mod entry_mark;
 mod fast_path;
 mod hedge;
 mod item_cell;

@@ -1,8 +1,8 @@
-//! [`NetworkBudget`]: budgets of the networks around an address. A budget is a multiple of the units that the limit's longest window admits to
-//! one key, with loans and burst. So a network never refuses its only client.
+//! [`NetworkBudget`]: budgets of the networks around an address. A budget is a multiple of the units that the limit's
+//! longest window admits to one key, with loans and burst. So a network never refuses its only client.
 //!
-//! The arithmetic is the generic cell rate algorithm (ITU-T I.371) with a burst of the whole budget. So a network needs one arrival time
-//! only, which fits an entry. Waits are exact, and a window may admit up to twice the budget.
+//! The arithmetic is the generic cell rate algorithm (ITU-T I.371) with a burst of the whole budget. So a network needs
+//! one arrival time only, which fits an entry. Waits are exact, and a window may admit up to twice the budget.
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::{StateKind, WindowSpec};

@@ -1,5 +1,5 @@
-//! Settles reservations: charges the units used in place of the units reserved, in the key's cell or in the sketch. The cell
-//! may have another shape by then. The networks around the key are charged the units used.
+//! Settles reservations: charges the units used in place of the units reserved, in the key's cell or in the sketch. The
+//! cell may have another shape by then. The networks around the key are charged the units used.
 
 use std::sync::Arc;
 

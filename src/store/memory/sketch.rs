@@ -1,7 +1,7 @@
-//! [`Sketch`]: the overflow sketch, which counts the units of keys without a cell. Window lengths are rounded up to one of eight rungs.
-//! Each rung has two epochs of a count-min sketch with conservative update, and both epochs count in full. The sketch only
-//! over-estimates, so no decision by it admits too much. (Estan, Varghese: New directions in traffic measurement and
-//! accounting, 2002; Cormode, Muthukrishnan, 2005.)
+//! [`Sketch`]: the overflow sketch, which counts the units of keys without a cell. Window lengths are rounded up to one
+//! of eight rungs. Each rung has two epochs of a count-min sketch with conservative update, and both epochs count in
+//! full. The sketch only over-estimates, so no decision by it admits too much. (Estan, Varghese: New directions in
+//! traffic measurement and accounting, 2002; Cormode, Muthukrishnan, 2005.)
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -101,7 +101,8 @@ impl Sketch {
         }
     }
 
-    /// Adds the rung of `window`, if it is missing. All rungs are narrowed to half when their number exceeds a power of two.
+    /// Adds the rung of `window`, if it is missing. All rungs are narrowed to half when their number exceeds a power of
+    /// two.
     pub(super) fn add_rung(&self, window: Nanos) {
         let mut rungs = self.rungs.each_ref().map(|rung| rung.lock());
         let index = rung_index(window);
@@ -154,7 +155,8 @@ impl Sketch {
         widths.sum::<usize>() * 2 * ROWS * size_of::<u16>()
     }
 
-    /// Calls `use_rung` with the rung of `window`, whose current epoch is that of `now`; `None` where there is no such rung.
+    /// Calls `use_rung` with the rung of `window`, whose current epoch is that of `now`; `None` where there is no such
+    /// rung.
     fn with_rung<R>(
         &self,
         now: Nanos,
@@ -216,8 +218,8 @@ impl Sketch {
         self.last_end.fetch_max(end, Relaxed);
     }
 
-    /// Calls `write` with every row of each rung and epoch that has units. A rung is locked while one of its rows is copied,
-    /// and not during `write`.
+    /// Calls `write` with every row of each rung and epoch that has units. A rung is locked while one of its rows is
+    /// copied, and not during `write`.
     pub(super) fn copy_rows<E>(
         &self,
         mut write: impl FnMut(SketchRow<'_>) -> Result<(), E>,

@@ -1,5 +1,5 @@
-//! [`Slots`]: the registered limits, with a slot for each shape that a scope has had, so that an edited policy finds the counts of the former
-//! one. A slot is given to another limit only when nobody holds it and no entry has it.
+//! [`Slots`]: the registered limits. Each shape that a scope has had has a slot, so that an edited policy finds the
+//! counts of the former one. A slot is given to another limit only when nobody holds it and no entry has it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hasher;
@@ -102,8 +102,8 @@ impl Slots {
         }
     }
 
-    /// The slot of `limit` under `scope`; a new slot when the scope has none of this shape. When no slot is free, slots without
-    /// a holder and an entry are reclaimed. `used_slots` returns whether each slot has an entry.
+    /// The slot of `limit` under `scope`; a new slot when the scope has none of this shape. When no slot is free, slots
+    /// without a holder and an entry are reclaimed. `used_slots` returns whether each slot has an entry.
     ///
     /// # Errors
     ///

@@ -135,7 +135,8 @@ impl MemoryStore {
         self.decide(items, places, now, Taking::All, readings)
     }
 
-    /// Takes units for shadows only, for a request that something else refuses. Leaves the readings like [`MemoryStore::take`].
+    /// Takes units for shadows only, for a request that something else refuses. Leaves the readings like
+    /// [`MemoryStore::take`].
     pub fn take_for_shadows(
         &self,
         items: &[LimitItem<'_>],
@@ -215,8 +216,8 @@ impl MemoryStore {
         }
     }
 
-    /// Ends a reservation that [`MemoryStore::take`] made for `item`: `used_units` count from `now`, in the item's networks,
-    /// too. `is_sketched` is [`LimitReading::sketched`] of the reservation's reading.
+    /// Ends a reservation that [`MemoryStore::take`] made for `item`: `used_units` count from `now`, in the item's
+    /// networks, too. `is_sketched` is [`LimitReading::sketched`] of the reservation's reading.
     pub fn settle(&self, item: &LimitItem<'_>, is_sketched: bool, used_units: u32, now: Nanos) {
         settle::settle_reservation(
             &self.cells,

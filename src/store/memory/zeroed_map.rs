@@ -1,6 +1,6 @@
-//! Anonymous zeroed memory for the table and the arena. Its pages cost nothing until they are touched. This is the only file
-//! of the store with unsafe code: it turns the mapping into atomics and slices. It never hands out two slices of the same
-//! words.
+//! Anonymous zeroed memory for the table and the arena. Its pages cost nothing until they are touched. This is the only
+//! file of the store with unsafe code: it turns the mapping into atomics and slices. It never hands out two slices of the
+//! same words.
 #![allow(unsafe_code)]
 
 use std::io;

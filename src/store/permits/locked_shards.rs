@@ -1,5 +1,6 @@
-//! [`LockedShards`]: the shards that one request needs. They are locked in ascending order, from the evaluation to the last
-//! change. So requests never wait for each other in a circle. Nothing else is locked while they are, except by a memory store.
+//! [`LockedShards`]: the shards that one request needs. They are locked in ascending order, from the evaluation to the
+//! last change. So requests never wait for each other in a circle. Nothing else is locked while they are, except by a
+//! memory store.
 
 use std::collections::HashMap;
 

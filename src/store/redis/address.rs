@@ -1,5 +1,5 @@
-//! [`RedisAddress`]: the address of a Redis or Valkey, such as `redis://user:password@host:6379/0`, and the forms for clusters
-//! and sentinels. An address is made by parsing, and is never written with user and password.
+//! [`RedisAddress`]: the address of a Redis or Valkey, such as `redis://user:password@host:6379/0`, and the forms for
+//! clusters and sentinels. An address is made by parsing, and is never written with user and password.
 
 use std::fmt;
 

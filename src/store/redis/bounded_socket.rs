@@ -1,5 +1,6 @@
-//! [`BoundedSocket`]: a socket that bounds the size of replies. redis-rs keeps a reply until it is complete, whatever length it announces,
-//! and a faulty server must not fill the gateway's memory. The socket only measures replies, and never changes them.
+//! [`BoundedSocket`]: a socket that bounds the size of replies. redis-rs keeps a reply until it is complete, whatever
+//! length it announces, and a faulty server must not fill the gateway's memory. The socket only measures replies, and
+//! never changes them.
 
 use std::io;
 use std::pin::Pin;

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::connect::HostPort;
 use super::link::RedisFault;
+use super::partitions::{combine_marks, parts_on_partition};
 use super::script::{Script, ScriptForm};
 use super::settings::Settings;
 use super::wire;
@@ -47,8 +48,8 @@ pub struct RedisClient {
 }
 
 impl RedisClient {
-    /// A client with this many connections: one for each worker, and the last for the keeper. Other methods take the index of
-    /// a connection.
+    /// A client with this many connections: one for each worker, and the last for the keeper. Other methods take the
+    /// index of a connection.
     pub fn new(settings: Settings, connection_count: usize, clock: Clock) -> RedisClient {
         let connections = |connection_index| match connection_index + 1 == connection_count {
             true => WorkerConnections::new(&settings, MAX_KEEPER_RECONNECT_DELAY),
@@ -486,33 +487,5 @@ impl RedisClient {
             .arg(format!("{}gateways", self.key_prefix(0)))
             .arg(gateway);
         self.send(connection_index, 0, &command).await.map(|_| ())
-    }
-}
-
-/// The store's mark: a mix of all partitions' marks, so that it changes with any of them.
-fn combine_marks(marks: &[StoreMark]) -> StoreMark {
-    let mut combined = StoreMark::default();
-    for (index, byte) in marks.iter().flatten().enumerate() {
-        let mixed = &mut combined[index % 16];
-        *mixed = mixed.rotate_left(3) ^ byte;
-    }
-    combined
-}
-
-/// The call with only the parts of one partition, which have these indices.
-fn parts_on_partition(call: &Call, indices: &[usize]) -> Call {
-    let parts = indices.iter().map(|index| {
-        let part = &call.parts[*index];
-        // A network on another partition than its key is a counter like others.
-        let key_index = part.key_part_index.map(usize::from);
-        let around = key_index.and_then(|key| indices.iter().position(|index| *index == key));
-        CallPart {
-            key_part_index: around.map(|index| index as u8),
-            ..part.clone()
-        }
-    });
-    Call {
-        parts: parts.collect(),
-        ..*call
     }
 }

@@ -1,6 +1,6 @@
 //! [`Cluster`]: a cluster as one worker sees it. It knows which server has which partition, and has a link to each
-//! server. It follows redirections, and reads the slot map again when it is out of date. A slow server never slows down calls to the others, and no call waits
-//! while the map is read.
+//! server. It follows redirections, and reads the slot map again when it is out of date. A slow server never slows down
+//! calls to the others, and no call waits while the map is read.
 
 use std::borrow::Cow;
 use std::sync::Arc;

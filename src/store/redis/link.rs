@@ -1,5 +1,6 @@
-//! [`RedisLink`]: one connection to a server, replaced whenever it breaks. Calls are pipelined: each is sent without waiting for earlier
-//! replies. A command is never sent again over another connection, because the server may have executed it.
+//! [`RedisLink`]: one connection to a server, replaced whenever it breaks. Calls are pipelined: each is sent without
+//! waiting for earlier replies. A command is never sent again over another connection, because the server may have
+//! executed it.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};

@@ -12,6 +12,7 @@
 //! | `worker_connections` | the connections of one worker: to one server, or to all of a cluster |
 //! | `link` | one connection, replaced whenever it breaks |
 //! | `cluster` | which server has which partition, and a link to each |
+//! | `partitions` | calls and marks where a store has several partitions |
 //! | `connect` | connects to a server, or to the master that sentinels name |
 //! | `bounded_socket` | the bound of a reply's size |
 //! | `wire` | calls and replies as bytes |
@@ -25,6 +26,7 @@ mod client;
 mod cluster;
 mod connect;
 mod link;
+mod partitions;
 mod script;
 mod settings;
 pub mod wire;

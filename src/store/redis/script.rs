@@ -1,5 +1,5 @@
-//! [`Script`]: the two scripts that servers run, and the commands that run them. A server remembers a script by its hash, so that most
-//! commands need not carry the text.
+//! [`Script`]: the two scripts that servers run, and the commands that run them. A server remembers a script by its hash,
+//! so that most commands need not carry the text.
 
 use redis::Cmd;
 

@@ -1,5 +1,5 @@
-//! [`WorkerConnections`]: the connections of one worker: a link to one server, or to all servers of a cluster. A partition number chooses among the
-//! servers of a cluster; one server has the single partition 0.
+//! [`WorkerConnections`]: the connections of one worker: a link to one server, or to all servers of a cluster. A
+//! partition number chooses among the servers of a cluster; one server has the single partition 0.
 
 use redis::{Cmd, Value};
 

@@ -24,8 +24,8 @@ const CLOSED_LIMIT_WAIT: Nanos = Nanos::from_secs(1);
 const REPORT_RETRY_DELAY: Nanos = Nanos::from_millis(50);
 
 impl Decider {
-    /// The gateway number under which units admitted without the store are reported. Such units have a total of their own: a
-    /// grant whose reply was lost would hide them in a common total.
+    /// The gateway number under which units admitted without the store are reported. Such units have a total of their
+    /// own: a grant whose reply was lost would hide them in a common total.
     fn alone_gateway(&self) -> u32 {
         self.gateway | ALONE_BIT
     }
@@ -288,8 +288,8 @@ impl Decider {
         })
     }
 
-    /// Decides while the store learns. The share must have room, because some gateways have not reported yet. The store must
-    /// have room, too, because other gateways use it again already.
+    /// Decides while the store learns. The share must have room, because some gateways have not reported yet. The store
+    /// must have room, too, because other gateways use it again already.
     pub(super) fn decide_with_both(&self, items: SharedItems, now: Nanos) -> FirstStep {
         let learning = items.iter().filter(|item| self.is_learning(item, now));
         let learning: SharedItems = learning.cloned().collect();

@@ -38,8 +38,8 @@ impl std::fmt::Display for Backend {
     }
 }
 
-/// The client of the store. Its methods do what those of [`redis::RedisClient`] do. A connection index is a worker's index, or
-/// [`SharedStore::background_connection`](super::SharedStore::background_connection).
+/// The client of the store. Its methods do what those of [`redis::RedisClient`] do. A connection index is a worker's
+/// index, or [`SharedStore::background_connection`](super::SharedStore::background_connection).
 // There is one in a process, so its size does not matter.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum BackendClient {
@@ -103,7 +103,8 @@ impl BackendClient {
         }
     }
 
-    /// How often the connection was made, where the next connection may lead to a server with older data under the same mark.
+    /// How often the connection was made, where the next connection may lead to a server with older data under the same
+    /// mark.
     pub(super) fn connection_count(&self, connection_index: usize) -> u32 {
         match self {
             BackendClient::Redis(client) => client.connection_count(connection_index),

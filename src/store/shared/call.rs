@@ -52,8 +52,8 @@ pub struct CallPart {
 pub struct GiveBack {
     /// When the units were granted: [`CounterReply::granted_at_micros`].
     pub granted_at_micros: u64,
-    /// The give-back's number. It grows by one with each give-back of a gateway, wraps around and skips 0. The store ignores
-    /// a number that came before.
+    /// The give-back's number. It grows by one with each give-back of a gateway, wraps around and skips 0. The store
+    /// ignores a number that came before.
     pub number: u32,
 }
 

@@ -1,5 +1,5 @@
-//! [`Decider`]: one gateway's decisions about shared limits. It decides by itself where it can, makes calls to the store, and
-//! turns their replies into decisions. It never waits and does no I/O; [`super::SharedStore`] sends the calls.
+//! [`Decider`]: one gateway's decisions about shared limits. It decides by itself where it can, makes calls to the store,
+//! and turns their replies into decisions. It never waits and does no I/O; [`super::SharedStore`] sends the calls.
 
 use std::sync::Arc;
 
@@ -130,8 +130,9 @@ impl Decider {
         self.unspend(pending_call, now, |_| true);
     }
 
-    /// The calls that give unused units back: the units of these `grants`, and [`Decider::give_backs`]. Before them come reports of units admitted without the store, where one is due or its reply
-    /// was lost. A key with a report due gives nothing back yet.
+    /// The calls that give unused units back: the units of these `grants`, and [`Decider::give_backs`]. Before them come
+    /// reports of units admitted without the store, where one is due or its reply was lost. A key with a report due gives
+    /// nothing back yet.
     pub fn take_unused(&self, grants: GrantsToReturn, now: Nanos) -> Vec<PendingCall> {
         let mut calls = self.report_owed(now);
         let owes_report = |name: &CounterName| {

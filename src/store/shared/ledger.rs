@@ -1,5 +1,6 @@
-//! [`Ledger`]: what a gateway knows of the store's counters. Its entries have units granted in advance, refusals that still
-//! hold, and units that all gateways use. Their number is bounded. A key without an entry costs a call to the store for each request.
+//! [`Ledger`]: what a gateway knows of the store's counters. Its entries have units granted in advance, refusals that
+//! still hold, and units that all gateways use. Their number is bounded. A key without an entry costs a call to the store
+//! for each request.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -201,8 +201,8 @@ impl LedgerEntry {
         ended
     }
 
-    /// Units that this gateway has used, of the `counted` units in its memory. With GCRA the memory counts too many, because
-    /// an arrival without the store takes several units, at the pace of a share.
+    /// Units that this gateway has used, of the `counted` units in its memory. With GCRA the memory counts too many,
+    /// because an arrival without the store takes several units, at the pace of a share.
     pub fn own_usage(&self, counted: u32) -> u32 {
         match self.plan.limit.algorithm.is_gcra() {
             true => counted.min(self.granted_on_request.saturating_add(self.units_alone())),
@@ -234,7 +234,8 @@ impl LedgerEntry {
             && self.units_in_hand(now) * 3 <= self.demand.wanted_units
     }
 
-    /// Records the store's reply, at `now`, to a call at `sent_at` for `cost` units and, with a lease, up to `wanted_units`.
+    /// Records the store's reply, at `now`, to a call at `sent_at` for `cost` units and, with a lease, up to
+    /// `wanted_units`.
     pub fn record_reply(
         &mut self,
         counter: &CounterReply,
@@ -289,8 +290,8 @@ impl LedgerEntry {
             self.demand.measured_at = now;
             return;
         }
-        // Three quarters of the units used in one life: with the third that is in hand then, they last that long. It changes
-        // at most by a factor of two at a time, because requests come in bursts.
+        // Three quarters of the units used in one life: with the third that is in hand then, they last that long. It
+        // changes at most by a factor of two at a time, because requests come in bursts.
         let wanted =
             u128::from(self.demand.spent_units) * u128::from(life / 4 * 3) / u128::from(elapsed);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);

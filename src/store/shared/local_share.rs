@@ -1,20 +1,19 @@
-//! [`LocalShare`]: the units that one of several gateways may admit while the store is away. All shares together never exceed
-//! the limit.
-//! After the store's last reply, a gateway may use the units that it has used itself, and an equal part of the free ones.
-//! Once that reply has left the window, it may use an equal part of the limit.
+//! [`LocalShare`]: the units that one of several gateways may admit while the store is away. All shares together never
+//! exceed the limit. After the store's last reply, a gateway may use the units that it has used itself, and an equal part
+//! of the free ones. Once that reply has left the window, it may use an equal part of the limit.
 //!
 //! In a window of `N` units let `U` be used by all gateways, `o` by this one, and let there be `G` gateways. In the first
 //! window after the reply the share is `o + (N - U) / G`. In the second window, and a little longer, the share is the
-//! smaller of that and `N / G`; then it is `N / G`. The sum of all `o` is at most `U`. So all shares together are at most `N`, as long as the
-//! gateways know `U` as of one moment.
+//! smaller of that and `N / G`; then it is `N / G`. The sum of all `o` is at most `U`. So all shares together are at most
+//! `N`, as long as the gateways know `U` as of one moment.
 
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Rate, RateLimit, Scale, ThrottleMode};
 
-/// All gateways notice within this time that a store is away: two beats and their time limit. The last gateway to notice may
-/// use its own units for that much longer, so the others wait before they use an equal part.
+/// All gateways notice within this time that a store is away: two beats and their time limit. The last gateway to notice
+/// may use its own units for that much longer, so the others wait before they use an equal part.
 const MAX_NOTICE_DELAY: Nanos = Nanos::from_secs(5);
 
 /// A gateway's share of one key, as of the store's last reply.
@@ -27,8 +26,8 @@ pub struct LocalShare {
 }
 
 impl LocalShare {
-    /// A share. For each window, `used_units` are the units of all gateways by the store's last reply, and `own_units` the
-    /// units used by this gateway or granted to it. Missing windows count as unused.
+    /// A share. For each window, `used_units` are the units of all gateways by the store's last reply. `own_units` are
+    /// the units used by this gateway or granted to it. Missing windows count as unused.
     pub fn new(
         limit: &RateLimit,
         multiply: u32,

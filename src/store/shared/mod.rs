@@ -10,6 +10,7 @@
 //! | `call` | calls to a store, and its replies |
 //! | `decider` | decides about requests, as far as that needs no store |
 //! | `store_calls` | the decider's calls to the store, and the decisions made of replies |
+//! | `counter_replies` | what replies about single counters mean |
 //! | `alone` | decisions without the store, and the reports of them |
 //! | `give_backs` | units to give back once the store is shared |
 //! | `ledger`, `ledger_entry` | what this gateway knows of each counter |
@@ -23,6 +24,7 @@ mod alone;
 mod backend;
 pub mod breaker;
 pub mod call;
+mod counter_replies;
 pub mod decider;
 pub mod give_backs;
 pub mod ledger;

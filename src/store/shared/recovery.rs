@@ -1,5 +1,5 @@
-//! [`Recovery`]: the steps back to a store that was away. They identify the store, report the units that it may not know, and
-//! end when all gateways have reported. This file does no I/O and never waits; the keeper carries out the steps.
+//! [`Recovery`]: the steps back to a store that was away. They identify the store, report the units that it may not know,
+//! and end when all gateways have reported. This file does no I/O and never waits; the keeper carries out the steps.
 
 use smallvec::SmallVec;
 

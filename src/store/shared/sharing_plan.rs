@@ -1,5 +1,5 @@
-//! [`SharingPlan`]: how one limit is shared. It has the limit by which the store counts, the terms of leases, and what holds
-//! without the store. A plan never changes; an edited limit gets another plan.
+//! [`SharingPlan`]: how one limit is shared. It has the limit by which the store counts, the terms of leases, and what
+//! holds without the store. A plan never changes; an edited limit gets another plan.
 
 use std::hash::{Hash, Hasher};
 

@@ -1,16 +1,15 @@
 //! How [`Decider`] makes calls to the store about a request, and decisions of the replies. Units that a call took and the
 //! request does not use are given back, or stay in hand where they are leased. Nothing here waits for a reply.
 
-use std::borrow::Cow;
-
 use smallvec::SmallVec;
 
 use super::breaker::DecidedBy;
 use super::call::{Call, CallPart, CounterReply, StoreReply};
+use super::counter_replies::{networks_around, to_reading, within_networks};
 use super::decider::Decider;
 use super::ledger_entry::Grant;
 use super::pending_call::{CallPurpose, CountedIn, ItemRole, PendingCall, SharedDecision};
-use super::shared_item::{SharedItem, SharedItems, window_quota};
+use super::shared_item::{SharedItem, SharedItems};
 use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
 use crate::limit::LimitReading;
@@ -462,50 +461,5 @@ impl Decider {
             self.ledger
                 .with_entry(&part.name, |entry| entry.is_refilling = false);
         }
-    }
-}
-
-/// The networks around the key of the part with this index, and their replies.
-fn networks_around<'a>(
-    pending_call: &'a PendingCall,
-    part_index: usize,
-    reply: &'a StoreReply,
-) -> impl Iterator<Item = (&'a CallPart, &'a CounterReply)> {
-    let parts = pending_call.call.parts.iter().zip(&reply.counters);
-    parts.filter(move |(part, _)| part.key_part_index == Some(part_index as u8))
-}
-
-/// The reply for a key. It admits only where the networks around the key admit too.
-pub(super) fn within_networks<'a>(
-    pending_call: &'a PendingCall,
-    part_index: usize,
-    reply: &'a StoreReply,
-) -> Cow<'a, CounterReply> {
-    let mut counter = Cow::Borrowed(&reply.counters[part_index]);
-    for (_, network) in networks_around(pending_call, part_index, reply) {
-        let counter = counter.to_mut();
-        counter.remaining = counter.remaining.min(network.remaining);
-        if network.standing.admits() {
-            continue;
-        }
-        if counter.standing.admits() {
-            counter.standing = network.standing;
-        }
-        counter.wait = counter.wait.max(network.wait);
-    }
-    counter
-}
-
-/// The reading that a counter's reply means for an item.
-fn to_reading(item: &SharedItem, counter: &CounterReply) -> LimitReading {
-    LimitReading {
-        standing: counter.standing,
-        window: counter.window_index,
-        quota: window_quota(&item.limit, counter.window_index, item.scale.multiply),
-        remaining: counter.remaining,
-        wait: counter.wait,
-        reset: counter.reset,
-        delay: counter.delay,
-        sketched: false,
     }
 }

@@ -386,8 +386,8 @@ impl StoreOutageLog {
     }
 }
 
-/// Checks that the store replies within the budget of requests, because a slower one is of no use. Late probes are forgiven,
-/// up to [`MAX_PROBES`].
+/// Checks that the store replies within the budget of requests, because a slower one is of no use. Late probes are
+/// forgiven, up to [`MAX_PROBES`].
 async fn probe_speed(shared: &SharedStore) -> Result<(), StoreError> {
     for _ in 0..MAX_PROBES {
         let probe = shared.client.check_marks(shared.background_connection());

@@ -1,5 +1,5 @@
-//! [`RequestKeys`], the keys by which a request's limits count it, and [`Demand`], what the request takes of each limit. The
-//! keys of a client stay the same from request to request, so a connection keeps them. Nothing here decides.
+//! [`RequestKeys`], the keys by which a request's limits count it, and [`Demand`], what the request takes of each limit.
+//! The keys of a client stay the same from request to request, so a connection keeps them. Nothing here decides.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! [`Holdings`]: the permits and the charged costs of a request, for its log line and for an exchange whose client has left.
-//! They share both with the ticket, which travels with the response. Only the ticket settles anything.
+//! [`Holdings`]: the permits and the charged costs of a request, for its log line and for an exchange whose client has
+//! left. They share both with the ticket, which travels with the response. Only the ticket settles anything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +22,8 @@ const CHARGED_BIT: u64 = 1 << 32;
 /// The bit that is set if a cost never became known, so that the charged units are an estimate.
 const ESTIMATE_BIT: u64 = 1 << 33;
 
-/// What limits on cost have charged a request. Units are in the lower 32 bits, flags above. The number stands for itself, so
-/// its accesses need no ordering.
+/// What limits on cost have charged a request. Units are in the lower 32 bits, flags above. The number stands for itself,
+/// so its accesses need no ordering.
 #[derive(Debug, Default)]
 pub struct ChargedCosts(AtomicU64);
 

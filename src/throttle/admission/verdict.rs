@@ -115,8 +115,8 @@ impl Verdict {
         })
     }
 
-    /// The disclosed finding that decides: the decider of the whole verdict if that is disclosed, or else the decider of the
-    /// disclosed findings.
+    /// The disclosed finding that decides: the decider of the whole verdict if that is disclosed, or else the decider of
+    /// the disclosed findings.
     pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
         if let Some((rule, finding)) = self.decider(rules)
             && rule.disclose == Disclose::All

@@ -1,11 +1,11 @@
-//! Where the counts of a request's keys are looked for first, and the order in which their buckets are locked. Both depend on
-//! keys and limits only, so callers may keep them for the next request of the same client.
+//! Where the counts of a request's keys are looked for first, and the order in which their buckets are locked. Both
+//! depend on keys and limits only, so callers may keep them for the next request of the same client.
 
 use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use super::super::bucket_table::{EntryMark, key_bits};
+use super::super::entry_mark::{EntryMark, key_bits};
 use crate::limit::FastPath;
 
 /// Most items of a request that the fast path decides about.

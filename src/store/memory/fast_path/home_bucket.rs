@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::bucket_lock::{count_change, lock, unlock};
-use super::super::bucket_table::{BUCKET_WORDS, BucketTable, EntryMark, key_bits};
+use super::super::bucket_table::{BUCKET_WORDS, BucketTable};
+use super::super::entry_mark::{EntryMark, key_bits};
 use super::cell_places::CellPlaces;
 
 /// A key's first bucket, and the mark of its entry there.
@@ -58,8 +59,8 @@ impl<'a> HomeBucket<'a> {
     #[inline]
     pub(in super::super) fn find_entry(&self, _locked: &HomeLocks<'_>) -> Option<NonZeroU8> {
         let mark = self.mark;
-        // Without branches, because the entry's position is unpredictable. But the second half is another cache line, so it is
-        // read only when it is needed.
+        // Without branches, because the entry's position is unpredictable. But the second half is another cache line, so
+        // it is read only when it is needed.
         let state_within = |words: Range<usize>| {
             words.step_by(2).fold(0, |position, word| {
                 let is_same = self.words[word].load(Ordering::Relaxed) == mark;

@@ -1,5 +1,5 @@
-//! Copies the table and the sketch into a file while they are in use. It holds the lock of one bucket, or of one rung of the
-//! sketch, while it copies that to memory. No lock is held while it writes to the file.
+//! Copies the table and the sketch into a file while they are in use. It holds the lock of one bucket, or of one rung of
+//! the sketch, while it copies that to memory. No lock is held while it writes to the file.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -205,8 +205,8 @@ impl<W: Write> TableCopy<'_, W> {
         Ok(())
     }
 
-    /// Writes the limit of an entry, unless it is written already. Returns `false` when its scope is gone, and the entry with
-    /// it.
+    /// Writes the limit of an entry, unless it is written already. Returns `false` when its scope is gone, and the entry
+    /// with it.
     fn write_limit_once(&mut self, copied: &CopiedEntry) -> io::Result<bool> {
         let slot = copied.place.mark.slot();
         let index = usize::from(slot);

@@ -1,5 +1,6 @@
-//! [`SnapshotFolder`]: the folder of snapshots. Two files are written in turn, so that there is always a complete one. A lock file tells which
-//! process may write. A damaged file is put aside, never read again, and kept for its owner to look at.
+//! [`SnapshotFolder`]: the folder of snapshots. Two files are written in turn, so that there is always a complete one. A
+//! lock file tells which process may write. A damaged file is put aside, never read again, and kept for its owner to look
+//! at.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind, Seek, Write};
@@ -19,7 +20,8 @@ const UNFINISHED_NAME: &str = "counts.new";
 const LOCK_NAME: &str = "lock";
 /// Most damaged files that are kept. A further one replaces the file with the highest number.
 const MAX_DAMAGED_FILES: usize = 4;
-/// A file with this many unsynced bytes is synced, so that the write-back of a snapshot does not delay other writers for long.
+/// A file with this many unsynced bytes is synced, so that the write-back of a snapshot does not delay other writers for
+/// long.
 const MAX_UNSYNCED_BYTES: usize = 4 << 20;
 
 /// Why a folder cannot be used for snapshots.

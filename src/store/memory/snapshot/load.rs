@@ -1,5 +1,5 @@
-//! Loads the records of a snapshot into a store that has its limits and no counts yet. No unit is lost: the units of entries
-//! without room are counted in the sketch, and units reserved by requests of the former process count as used.
+//! Loads the records of a snapshot into a store that has its limits and no counts yet. No unit is lost: the units of
+//! entries without room are counted in the sketch, and units reserved by requests of the former process count as used.
 //!
 //! If the table has another size than the saved one, only a range of buckets is known for a key. The entry is then put into
 //! each bucket of the range: one of them is the key's, and the other copies are evicted when they are fresh. If the range

@@ -1,12 +1,13 @@
-//! The contents of a snapshot: a head, records, and an end, without which the snapshot is incomplete. The writer keeps records
-//! in the order in which they were made, and the reader checks every number in them. Of two records for the same entry the later one counts, and a limit comes before its first entry.
+//! The contents of a snapshot: a head, records, and an end, without which the snapshot is incomplete. The writer keeps
+//! records in the order in which they were made, and the reader checks every number in them. Of two records for the same
+//! entry the later one counts, and a limit comes before its first entry.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
 use super::super::Settings;
 use super::super::bucket_table::BUCKET_BYTES;
-use super::super::bucket_table::EntryMark;
+use super::super::entry_mark::EntryMark;
 use super::super::sketch::{Sketch, SketchRow};
 use super::blocks::{BlockReader, BlockWriter, SnapshotDamage};
 use super::limits;

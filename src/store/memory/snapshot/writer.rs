@@ -1,5 +1,5 @@
-//! [`SnapshotWriter`]: the thread that writes snapshots. It begins two in each [`Settings::interval`], because a complete snapshot lacks the units
-//! counted since it was begun. It never writes to a folder that another process has locked.
+//! [`SnapshotWriter`]: the thread that writes snapshots. It begins two in each [`Settings::interval`], because a complete
+//! snapshot lacks the units counted since it was begun. It never writes to a folder that another process has locked.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -172,7 +172,8 @@ impl WriterThread {
         }
     }
 
-    /// Writes a snapshot, and logs where the outcome is another than the last one. Without a schedule it copies at full speed.
+    /// Writes a snapshot, and logs where the outcome is another than the last one. Without a schedule it copies at full
+    /// speed.
     fn write(&mut self, schedule: Option<CopySchedule>) {
         let written = match self.try_lock() {
             Ok(true) => self.copy(schedule),

@@ -1,4 +1,5 @@
-//! The fast path decides as a full decision does: two stores get the same requests, and one takes the fast path where it can.
+//! The fast path decides as a full decision does: two stores get the same requests, and one takes the fast path where it
+//! can.
 
 use super::*;
 use crate::base::random::Dice;
@@ -64,7 +65,8 @@ impl StorePair {
             .into_iter()
             .enumerate()
             .map(|(number, limit)| {
-                // Several limits share a scope, as before and after a reload: then one finds the cell of another in its place.
+                // Several limits share a scope, as before and after a reload: then one finds the cell of another in its
+                // place.
                 let (number, scope) = (number / 3, (number / 3).to_string());
                 let slot = fast.register(&scope, &limit).unwrap().slot();
                 assert_eq!(full.register(&scope, &limit).unwrap().slot(), slot);

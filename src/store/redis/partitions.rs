@@ -1,0 +1,31 @@
+//! Calls and marks where a store has several partitions. These are plain functions; the client calls the servers.
+
+use crate::store::shared::call::{Call, CallPart, StoreMark};
+
+/// The store's mark: a mix of all partitions' marks, so that it changes with any of them.
+pub(super) fn combine_marks(marks: &[StoreMark]) -> StoreMark {
+    let mut combined = StoreMark::default();
+    for (index, byte) in marks.iter().flatten().enumerate() {
+        let mixed = &mut combined[index % 16];
+        *mixed = mixed.rotate_left(3) ^ byte;
+    }
+    combined
+}
+
+/// The call with only the parts of one partition, which have these indices.
+pub(super) fn parts_on_partition(call: &Call, indices: &[usize]) -> Call {
+    let parts = indices.iter().map(|index| {
+        let part = &call.parts[*index];
+        // A network on another partition than its key is a counter like others.
+        let key_index = part.key_part_index.map(usize::from);
+        let around = key_index.and_then(|key| indices.iter().position(|index| *index == key));
+        CallPart {
+            key_part_index: around.map(|index| index as u8),
+            ..part.clone()
+        }
+    });
+    Call {
+        parts: parts.collect(),
+        ..*call
+    }
+}

@@ -1,0 +1,54 @@
+//! What the store's replies about single counters mean: with the networks around a key, and as a reading. Nothing here
+//! records a reply.
+
+use std::borrow::Cow;
+
+use super::call::{CallPart, CounterReply, StoreReply};
+use super::pending_call::PendingCall;
+use super::shared_item::{SharedItem, window_quota};
+use crate::limit::LimitReading;
+
+/// The networks around the key of the part with this index, and their replies.
+pub(super) fn networks_around<'a>(
+    pending_call: &'a PendingCall,
+    part_index: usize,
+    reply: &'a StoreReply,
+) -> impl Iterator<Item = (&'a CallPart, &'a CounterReply)> {
+    let parts = pending_call.call.parts.iter().zip(&reply.counters);
+    parts.filter(move |(part, _)| part.key_part_index == Some(part_index as u8))
+}
+
+/// The reply for a key. It admits only where the networks around the key admit too.
+pub(super) fn within_networks<'a>(
+    pending_call: &'a PendingCall,
+    part_index: usize,
+    reply: &'a StoreReply,
+) -> Cow<'a, CounterReply> {
+    let mut counter = Cow::Borrowed(&reply.counters[part_index]);
+    for (_, network) in networks_around(pending_call, part_index, reply) {
+        let counter = counter.to_mut();
+        counter.remaining = counter.remaining.min(network.remaining);
+        if network.standing.admits() {
+            continue;
+        }
+        if counter.standing.admits() {
+            counter.standing = network.standing;
+        }
+        counter.wait = counter.wait.max(network.wait);
+    }
+    counter
+}
+
+/// The reading that a counter's reply means for an item.
+pub(super) fn to_reading(item: &SharedItem, counter: &CounterReply) -> LimitReading {
+    LimitReading {
+        standing: counter.standing,
+        window: counter.window_index,
+        quota: window_quota(&item.limit, counter.window_index, item.scale.multiply),
+        remaining: counter.remaining,
+        wait: counter.wait,
+        reset: counter.reset,
+        delay: counter.delay,
+        sketched: false,
+    }
+}

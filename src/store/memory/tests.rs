@@ -275,7 +275,7 @@ fn networks_have_budgets_too() {
 fn a_network_never_refuses_its_only_client() {
     let soft = RateLimit {
         throttle: ThrottleMode::Soft { percent: 500 },
-        ..log("10/m")
+        ..log_limit("10/m")
     };
     let burst = limit("10/m", Algorithm::Gcra { burst: Some(100) });
     let parents = [ParentNetwork {

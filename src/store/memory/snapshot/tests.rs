@@ -11,7 +11,7 @@ use super::records::{RecordWriter, SnapshotEnd, SnapshotHead};
 use super::saved_counts::check_snapshot;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
-use crate::limit::{Algorithm, Fingerprint, RateLimit, LimitReading, Scale, ThrottleMode};
+use crate::limit::{Algorithm, Fingerprint, LimitReading, RateLimit, Scale, ThrottleMode};
 use crate::store::{self, LimitItem, LimitSlot, ParentNetwork};
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -184,7 +184,12 @@ fn fill(subject: &TestStore, now: Nanos) -> u64 {
 
 /// Peeks at all keys in both stores, now and later. Fresh cells are evicted first, because the loaded store has none of
 /// them: where the sketch decides, `sketched` would differ.
-fn check_same_readings(dice: &mut Dice, clock: &Clock, limits: &[RateLimit], both: [&TestStore; 2]) {
+fn check_same_readings(
+    dice: &mut Dice,
+    clock: &Clock,
+    limits: &[RateLimit],
+    both: [&TestStore; 2],
+) {
     for _ in 0..3 {
         let now = clock.now();
         both.iter().for_each(|subject| {

@@ -40,7 +40,7 @@ fn raised_rates_help_at_once() {
         let limit = |rate: &str| RateLimit {
             algorithm,
             max_multiply: 1,
-            ..log(rate)
+            ..log_limit(rate)
         };
         let (before, after) = (limit("10/h"), limit("1000/h"));
         let memory = store(1 << 20);

@@ -243,7 +243,7 @@ fn no_item_is_passed_over_however_many_they_are() {
         let items = &items[..item_count];
         let (mut readings, MemoryStore { cells, sketch, .. }) = (SmallVec::new(), &memory);
         let places = &memory.cell_places(items);
-        let said = fast_path::decide(
+        let admits = fast_path::decide(
             cells,
             sketch,
             items,

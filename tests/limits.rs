@@ -7,6 +7,8 @@
 mod common;
 #[path = "limits/costs.rs"]
 mod costs;
+#[path = "limits/keys.rs"]
+mod keys;
 #[path = "limits/left.rs"]
 mod left;
 #[path = "limits/reserve.rs"]

@@ -101,7 +101,6 @@ impl LimitText {
             }
             RuleLimit::Open(limit) => (format!("{} at once", limit.max_open), ""),
         };
-        let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
         let throttle = match rule.limit.throttle() {
             ThrottleMode::Hard => String::from("hard"),
             ThrottleMode::Soft { percent } => format!("soft {percent}%"),
@@ -128,7 +127,7 @@ impl LimitText {
         LimitText {
             summary: format!(
                 "{quota} per {}, {throttle}{condition}{count}{reserve}{shadow}",
-                key.join(" and ")
+                rule.key
             ),
             details: [
                 algorithm.to_owned(),

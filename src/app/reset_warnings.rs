@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::limit::{Identity, Rule};
+use crate::limit::Rule;
 use crate::policy::{Diagnostic, Ruleset, Severity};
 use crate::throttle::admission::Admission;
 
@@ -35,8 +35,7 @@ fn reset_cause(
     if old_rule.key != new_rule.key {
         return Some(format!(
             "it counts by {}, no longer by {}",
-            join_identities(&new_rule.key),
-            join_identities(&old_rule.key)
+            new_rule.key, old_rule.key
         ));
     }
     let (old_plan, new_plan) = (old_admission.plan(old_rule), new_admission.plan(new_rule));
@@ -64,11 +63,6 @@ fn reset_cause(
     let windows =
         || String::from("its windows or what it lends are others, and the store counts by them");
     Some(algorithm().or_else(sharing).unwrap_or_else(windows))
-}
-
-fn join_identities(key: &[Identity]) -> String {
-    let names: Vec<&str> = key.iter().map(|identity| identity.as_str()).collect();
-    names.join(" and ")
 }
 
 fn reset_warning(rule: &Rule, cause: &str) -> Diagnostic {

@@ -19,7 +19,7 @@ use super::strip::{AllowedSetter, Stripper};
 use super::{ClientIdentity, ConnectionPeer, Settings, Unverified, ip, plan, token, user};
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head};
-use crate::limit::{Fingerprint, Identity};
+use crate::limit::{Fingerprint, Identity, IdentitySet, KeySpec};
 use crate::net::{PeerAddress, PeerNetwork};
 use crate::store::ParentNetwork;
 
@@ -173,31 +173,44 @@ impl Identifier {
             .index_of(std::str::from_utf8(&name).ok()?)
     }
 
-    /// The key of a limit that counts by `parts`, made of those parts that the client has; none if it has none of them.
-    /// The order of `parts` does not matter.
-    pub fn key(&self, client: &ClientIdentity, parts: &[Identity]) -> Option<Fingerprint> {
-        self.key_with(&self.keyer, client, parts)
+    /// The key of a limit for this client, made of those parts that the client has; none if it has none of them. The
+    /// order of the parts does not matter.
+    pub fn key(&self, client: &ClientIdentity, spec: &KeySpec) -> Option<Fingerprint> {
+        if spec.is_everyone() {
+            return Some(self.keyer.fingerprint(Domain::Everyone, &[]));
+        }
+        let selected = spec.select(|identity| client.has(identity));
+        self.hash_identities(&self.keyer, client, selected)
     }
 
-    /// A hash of the client's `parts` that chooses a server. It is made without the secret, so that every gateway
+    /// The key of a limit that counts by one identity; none if the client does not have it.
+    pub fn key_by(&self, client: &ClientIdentity, identity: Identity) -> Option<Fingerprint> {
+        let selected = IdentitySet::from_iter([identity]);
+        self.hash_identities(&self.keyer, client, selected)
+    }
+
+    /// A hash of the client's `identities` that chooses a server. It is made without the secret, so that every gateway
     /// chooses the same server by ip, user and plan.
-    pub fn placement_hash(&self, client: &ClientIdentity, parts: &[Identity]) -> Option<u64> {
-        let Fingerprint(key) = self.key_with(&Keyer::new([0; 16]), client, parts)?;
+    pub fn placement_hash(
+        &self,
+        client: &ClientIdentity,
+        identities: &[Identity],
+    ) -> Option<u64> {
+        let selected = identities.iter().copied().collect();
+        let Fingerprint(key) = self.hash_identities(&Keyer::new([0; 16]), client, selected)?;
         // Either half of a hash is as random as the whole.
         Some(key as u64)
     }
 
-    fn key_with(
+    /// The hash of those of the identities that the client has; none if it has none of them.
+    fn hash_identities(
         &self,
         keyer: &Keyer,
         client: &ClientIdentity,
-        parts: &[Identity],
+        identities: IdentitySet,
     ) -> Option<Fingerprint> {
         let mut hasher = keyer.key_hasher();
-        for identity in Identity::ALL
-            .into_iter()
-            .filter(|identity| parts.contains(identity))
-        {
+        for identity in identities.iter() {
             let tag = part_tag(identity);
             match identity {
                 Identity::Ip => {

@@ -35,6 +35,8 @@ pub enum Domain {
     ApiKey = 6,
     /// Nothing but the secret; see [`Keyer::seed`].
     Seed = 7,
+    /// The key of a limit that counts all clients together.
+    Everyone = 8,
 }
 
 impl Keyer {

@@ -15,7 +15,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 
 use super::{ClientIdentity, Identifier};
-use crate::limit::{Fingerprint, Identity};
+use crate::limit::key_spec::EVERYONE;
+use crate::limit::{Fingerprint, Identity, IdentitySet, KeySpec};
 
 /// Hexadecimal digits of a whole hash, from which a key can be parsed.
 const HASH_DIGITS: usize = 32;
@@ -66,12 +67,23 @@ pub enum KeyError {
 }
 
 impl Identifier {
-    /// Formats the key that [`Identifier::key`] makes of the client's `parts`. Parts that the client lacks are left
-    /// out.
-    pub fn format_key(&self, client: &ClientIdentity, parts: &[Identity]) -> String {
+    /// Formats the key that [`Identifier::key`] makes for this client. Parts that the client lacks are left out.
+    pub fn format_key(&self, client: &ClientIdentity, spec: &KeySpec) -> String {
+        if spec.is_everyone() {
+            return EVERYONE.to_owned();
+        }
         let settings = self.settings();
         let mut text = String::new();
-        for identity in parts {
+        let mut formatted = IdentitySet::default();
+        for part in spec.parts() {
+            let mut identities = part.identities().iter();
+            let Some(identity) = identities.find(|identity| client.has(**identity)) else {
+                continue;
+            };
+            if formatted.contains(*identity) {
+                continue;
+            }
+            formatted.insert(*identity);
             let value = match identity {
                 Identity::Ip => Some(format_network(settings.ip.client_network(client.ip))),
                 Identity::User => client.user.as_deref().map(|user| self.format_user(user)),
@@ -98,19 +110,24 @@ impl Identifier {
         }
     }
 
-    /// Parses a key of a limit that counts by `parts`. It may also have a part `plan=gold`, for limits that the plan
+    /// Parses a key of a limit that counts by `spec`. It may also have a part `plan=gold`, for limits that the plan
     /// multiplies; without one the client has no plan.
     ///
     /// # Errors
     ///
     /// [`KeyError`] for a text that is no key of such a limit.
-    pub fn parse_key(&self, text: &str, parts: &[Identity]) -> Result<ClientIdentity, KeyError> {
+    pub fn parse_key(&self, text: &str, spec: &KeySpec) -> Result<ClientIdentity, KeyError> {
         let mut client = ClientIdentity::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let mut written = Vec::new();
-        for part in split_parts(text) {
+        let is_everyone = spec.is_everyone() && text.trim() == EVERYONE;
+        let parts = match is_everyone {
+            true => Vec::new(),
+            false => split_parts(text),
+        };
+        for part in parts {
             let pair = part.split_once('=');
             let (name, value) = pair.ok_or_else(|| KeyError::Part(part.to_owned()))?;
-            let identity = parse_identity(name, parts)?;
+            let identity = parse_identity(name, spec)?;
             if written.contains(&identity) {
                 return Err(KeyError::Twice(identity.as_str()));
             }
@@ -118,10 +135,12 @@ impl Identifier {
             self.set_identity(&mut client, identity, value)?;
         }
         // Every request has an address. Other identities may be absent, but not all of them.
-        if parts.contains(&Identity::Ip) && !written.contains(&Identity::Ip) {
+        let selected = spec.select(|identity| client.has(identity));
+        if selected.contains(Identity::Ip) && !written.contains(&Identity::Ip) {
             return Err(KeyError::NoAddress);
         }
-        if !parts.iter().any(|identity| written.contains(identity)) {
+        let names_client = spec.identities().any(|identity| written.contains(&identity));
+        if !names_client && !is_everyone {
             return Err(KeyError::Nobody);
         }
         Ok(client)
@@ -167,16 +186,12 @@ impl Identifier {
     }
 }
 
-/// Parses the name of a part, which is one of `parts` or `plan`.
-fn parse_identity(name: &str, parts: &[Identity]) -> Result<Identity, KeyError> {
-    let mut allowed = parts.iter().chain(&[Identity::Plan]);
+/// Parses the name of a part, which is an identity of the key or `plan`.
+fn parse_identity(name: &str, spec: &KeySpec) -> Result<Identity, KeyError> {
+    let mut allowed = spec.identities().chain([Identity::Plan]);
     let identity = allowed.find(|identity| identity.as_str() == name.trim());
-    identity.copied().ok_or_else(|| KeyError::Identity {
-        by: parts
-            .iter()
-            .map(|part| part.as_str())
-            .collect::<Vec<_>>()
-            .join(", "),
+    identity.ok_or_else(|| KeyError::Identity {
+        by: spec.part_names().join(", "),
         name: name.to_owned(),
     })
 }
@@ -278,6 +293,7 @@ mod tests {
 
     use super::*;
     use crate::identity::{Keyer, Settings, plan};
+    use crate::limit::KeyPart;
 
     fn identifier() -> Identifier {
         let plan = |name: &str| plan::Plan {
@@ -312,9 +328,14 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, parts: &[Identity], expected: Result<&str, &str>) {
+        check_spec(text, &parts.into(), expected);
+    }
+
+    #[track_caller]
+    fn check_spec(text: &str, spec: &KeySpec, expected: Result<&str, &str>) {
         let subject = identifier();
-        let read = subject.parse_key(text, parts);
-        let name = read.map(|who| subject.format_key(&who, parts));
+        let read = subject.parse_key(text, spec);
+        let name = read.map(|who| subject.format_key(&who, spec));
         let name = name.map_err(|error| error.to_string());
         assert_eq!(
             name.as_deref().map_err(|error| &**error),
@@ -402,8 +423,31 @@ mod tests {
         );
     }
 
-    fn any_parts() -> impl Strategy<Value = Vec<Identity>> {
-        proptest::sample::subsequence(Identity::ALL.to_vec(), 1..=Identity::ALL.len())
+    #[test]
+    fn keys_with_alternatives() {
+        use Identity::{Email, Ip, Token, User};
+        let part = |identities: &[Identity]| KeyPart::first_of(identities).unwrap();
+        let by_user_or_ip = KeySpec::new(vec![part(&[User, Ip])]);
+        check_spec("user=alice", &by_user_or_ip, Ok("user=alice"));
+        check_spec("ip=192.0.2.1", &by_user_or_ip, Ok("ip=192.0.2.1"));
+        check_spec("ip=192.0.2.1,user=a", &by_user_or_ip, Ok("user=a"));
+        let message = "this limit counts by user or ip, not by `email`";
+        check_spec("email=a@b.example", &by_user_or_ip, Err(message));
+        let by_two = KeySpec::new(vec![part(&[User, Token]), part(&[Email])]);
+        check_spec("user=alice", &by_two, Ok("user=alice"));
+        check_spec("plan=gold", &by_two, Err("the key names nobody that this limit counts by"));
+        let everyone = KeySpec::everyone();
+        check_spec("everyone", &everyone, Ok("everyone"));
+        let message = "this limit counts by everyone, not by `ip`";
+        check_spec("ip=192.0.2.1", &everyone, Err(message));
+    }
+
+    fn any_spec() -> impl Strategy<Value = KeySpec> {
+        let identities = proptest::sample::subsequence(Identity::ALL.to_vec(), 1..=3);
+        let part = identities
+            .prop_shuffle()
+            .prop_map(|identities| KeyPart::first_of(&identities).unwrap());
+        proptest::collection::vec(part, 0..4).prop_map(KeySpec::new)
     }
 
     fn any_user() -> impl Strategy<Value = Option<String>> {
@@ -416,7 +460,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_as_the_same_key_wherever_it_was(
-            parts in any_parts(),
+            spec in any_spec(),
             user in any_user(),
             token in any::<Option<u128>>(),
             email in any::<Option<u128>>(),
@@ -430,17 +474,17 @@ mod tests {
             who.token = token.map(Fingerprint);
             who.email = email.map(Fingerprint);
             who.plan = plan;
-            let name = subject.format_key(&who, &parts);
-            let Some(key) = subject.key(&who, &parts) else {
+            let name = subject.format_key(&who, &spec);
+            let Some(key) = subject.key(&who, &spec) else {
                 prop_assert_eq!(name, "");
                 return Ok(());
             };
             // A plan alone is no key that can be asked for.
             prop_assume!(!name.starts_with("plan="));
-            let read = subject.parse_key(&name, &parts);
+            let read = subject.parse_key(&name, &spec);
             let read = read.map_err(|error| TestCaseError::fail(format!("{name}: {error}")))?;
-            prop_assert_eq!(subject.format_key(&read, &parts), name.clone());
-            prop_assert_eq!(subject.key(&read, &parts), Some(key), "{}", name);
+            prop_assert_eq!(subject.format_key(&read, &spec), name.clone());
+            prop_assert_eq!(subject.key(&read, &spec), Some(key), "{}", name);
             // Clients of HTTP may escape what they like.
             prop_assert!(!name.bytes().any(|byte| b"%?&+\\".contains(&byte)), "{}", name);
         }

@@ -2,7 +2,7 @@
 //!
 //! | | where |
 //! |---|---|
-//! | a limit as policies name it, with its key and what it counts | `rule.rs` |
+//! | a limit as policies name it, with its key and what it counts | `rule.rs`, `key_spec.rs` |
 //! | the two kinds of limits: on a rate, and on open requests | `rule_limit.rs`, `rate_limit.rs`, `concurrency.rs` |
 //! | the counts of one key under a limit on a rate | `key_state.rs`; with less work for most limits, `fast_path.rs` |
 //! | one file for each algorithm | `sliding_log.rs`, `sliding_window.rs`, `multi_level.rs`, `fixed_window.rs`, `gcra.rs` |
@@ -23,7 +23,9 @@ mod fixed_window;
 mod gcra;
 mod guarantee;
 pub mod header_texts;
+mod identity;
 mod interval;
+pub mod key_spec;
 mod key_state;
 mod lending;
 mod multi_level;
@@ -46,13 +48,15 @@ pub use algorithm::{Algorithm, LOG_DEFAULT_MAX_QUOTA};
 pub use concurrency::Concurrency;
 pub use fast_path::{Assessment, FastPath};
 pub use fingerprint::Fingerprint;
+pub use identity::Identity;
+pub use key_spec::{IdentitySet, KeyPart, KeySpec};
 pub use key_state::{KeyState, StateShape};
 pub use lending::Pace;
 pub use rate::Rate;
 pub use rate_limit::{MAX_WINDOWS, RateLimit};
 pub use reading::{LimitReading, LimitStanding};
 pub use reserve::{Reserve, ReserveSource};
-pub use rule::{CountMode, Disclose, Identity, LimitName, Rule};
+pub use rule::{CountMode, Disclose, LimitName, Rule};
 pub use rule_limit::RuleLimit;
 pub use rules::Rules;
 pub use sharing::{OnStoreError, Sharing};

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::cost;
 use super::header_texts::{HeaderTexts, UnclonedCell};
 use super::pressure::Condition;
-use super::{OnStoreError, Reserve, RuleLimit, Sharing};
+use super::{KeySpec, OnStoreError, Reserve, RuleLimit, Sharing};
 
 /// The longest name of a limit, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -50,43 +50,6 @@ impl LimitName {
 impl fmt::Display for LimitName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// What a limit may count clients by. A key is made of one or several of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Identity {
-    /// The address of the client, grouped by prefix.
-    Ip,
-    /// The user whose proven credential the request carries.
-    User,
-    /// The credential of the request, proven or not.
-    Token,
-    /// An email address in the body.
-    Email,
-    /// The plan of the client.
-    Plan,
-}
-
-impl Identity {
-    /// All identities, in the order of the documentation.
-    pub const ALL: [Identity; 5] = [
-        Identity::Ip,
-        Identity::User,
-        Identity::Token,
-        Identity::Email,
-        Identity::Plan,
-    ];
-
-    /// The word in policies.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Identity::Ip => "ip",
-            Identity::User => "user",
-            Identity::Token => "token",
-            Identity::Email => "email",
-            Identity::Plan => "plan",
-        }
     }
 }
 
@@ -141,8 +104,8 @@ pub struct Rule {
     /// The text that tells the rule's counters apart from those of other rules. It is the name of the limit. The name
     /// of the route is added where `routes: each` or a route's own limit separates the counts.
     pub scope: String,
-    /// The identities that make up the key. Those that a request does not have are left out.
-    pub key: Vec<Identity>,
+    /// What the limit counts by.
+    pub key: KeySpec,
     /// The limit itself.
     pub limit: RuleLimit,
     /// Whether the policy names the algorithm. If not, the algorithm depends on the quota.
@@ -175,7 +138,7 @@ impl Rule {
     pub fn new(
         name: LimitName,
         index: usize,
-        key: &[Identity],
+        key: impl Into<KeySpec>,
         limit: impl Into<RuleLimit>,
     ) -> Rule {
         let limit = limit.into();
@@ -187,7 +150,7 @@ impl Rule {
             origin: String::new(),
             scope: name.as_str().to_owned(),
             name,
-            key: key.to_vec(),
+            key: key.into(),
             limit,
             algorithm_is_written: false,
             count: CountMode::All,
@@ -209,10 +172,6 @@ impl Rule {
     /// Whether no client gets more from this rule than from `other`. That is so if it has the same key, counts whatever
     /// the other counts, and admits no more in any of the other's windows.
     pub fn is_as_strict_as(&self, other: &Rule) -> bool {
-        let has_same_key = || {
-            let is_in_other = |identity: &Identity| other.key.contains(identity);
-            self.key.len() == other.key.len() && self.key.iter().all(is_in_other)
-        };
         let counts_as_much = || match (&self.count, &other.count) {
             (CountMode::All, CountMode::Status { .. }) => true,
             (own, others) => own == others && self.reserve == other.reserve,
@@ -223,7 +182,7 @@ impl Rule {
             || other.shadow
             || (!self.shadow
                 && (!self.plans || other.plans)
-                && has_same_key()
+                && self.key.is_same(&other.key)
                 && counts_as_much()
                 && self.exempt.iter().all(is_exempt_from_other)
                 && self.limit.is_as_strict_as(&other.limit))
@@ -233,7 +192,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Algorithm, Concurrency, RateLimit, ThrottleMode};
+    use crate::limit::{Algorithm, Concurrency, Identity, RateLimit, ThrottleMode};
 
     fn rule(index: usize, rates: &[&str]) -> Rule {
         let mut limit = RateLimit::hard(rates[0].parse().unwrap());
@@ -290,9 +249,12 @@ mod tests {
             change(&mut own, &mut other);
             assert_eq!(own.is_as_strict_as(&other), expected, "{own:?} {other:?}");
         };
-        check(&|own, _| own.key = vec![Identity::Token], false);
-        check(&|own, _| own.key.push(Identity::Token), false);
-        check(&|_, other| other.key.push(Identity::Token), false);
+        let key = |identities: &[Identity]| KeySpec::from(identities);
+        let (by_token, by_both) = (key(&[Identity::Token]), key(&[Identity::Ip, Identity::Token]));
+        check(&|own, _| own.key = by_token.clone(), false);
+        check(&|own, _| own.key = by_both.clone(), false);
+        check(&|_, other| other.key = by_both.clone(), false);
+        check(&|own, _| own.key = KeySpec::everyone(), false);
         check(&|own, _| own.shadow = true, false);
         check(
             &|own, other| (own.shadow, other.shadow) = (true, true),

@@ -25,7 +25,7 @@ pub(super) use field::{DelayField, TimeoutField, WholeNumberField, word_fields};
 pub(super) use gateway::GATEWAY_TABLE;
 pub use gateway::{GatewayConfig, read_endpoints, read_gateway};
 pub use identity::{IpConfig, KeySet, PlanSourceConfig, UserConfig};
-pub use limit::{LimitConfig, ThrottleConfig};
+pub use limit::{KeyPartConfig, LimitConfig, ThrottleConfig};
 pub use listen::{AcmeConfig, ListenerConfig};
 pub(super) use route::POLICY_TABLE;
 pub use route::{LimitUse, PolicyConfig, read_policy};
@@ -149,17 +149,8 @@ impl LoadContext {
         let expected = list_words(names());
         self.read_scalar(node, &expected, |text| {
             let pair = words.iter().find(|(word, _)| *word == text);
-            pair.map(|(_, meaning)| meaning.clone()).ok_or_else(|| {
-                let help = match (
-                    former_names::help_for_word(text, names()),
-                    nearest_word(text, names()),
-                ) {
-                    (Some(help), _) => help.into(),
-                    (None, Some(word)) => format!("did you mean `{word}`?"),
-                    (None, None) => format!("write {expected}"),
-                };
-                ValueError::new(format!("unknown word `{text}`"), help)
-            })
+            pair.map(|(_, meaning)| meaning.clone())
+                .ok_or_else(|| unknown_word(text, names()))
         })
     }
 
@@ -215,6 +206,22 @@ impl LoadContext {
             location: node.location,
         })
     }
+}
+
+/// The mistake of a word that is none of `words`.
+fn unknown_word(
+    word: &str,
+    words: impl Iterator<Item = &'static str> + Clone,
+) -> ValueError {
+    let help = match (
+        former_names::help_for_word(word, words.clone()),
+        nearest_word(word, words.clone()),
+    ) {
+        (Some(help), _) => help.into(),
+        (None, Some(word)) => format!("did you mean `{word}`?"),
+        (None, None) => format!("write {}", list_words(words)),
+    };
+    ValueError::new(format!("unknown word `{word}`"), help)
 }
 
 #[cfg(test)]

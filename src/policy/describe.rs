@@ -274,8 +274,7 @@ fn promise(rule: &Rule) -> String {
 
 /// The key and the rates of a limit, and every other setting that is not the default.
 fn terms(rule: &Rule) -> String {
-    let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
-    let (key, throttle) = (key.join(" and "), format_throttle(rule.limit.throttle()));
+    let (key, throttle) = (&rule.key, format_throttle(rule.limit.throttle()));
     let mut terms = match &rule.limit {
         RuleLimit::Rate(limit) => {
             let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();

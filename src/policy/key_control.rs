@@ -96,7 +96,7 @@ fn part_control(identity: Identity, settings: &Settings) -> PartControl {
 
 impl KeyControl {
     fn new(rule: &Rule, route: &Route, settings: &Settings) -> KeyControl {
-        let chosen_part = find_chosen_part(rule, settings);
+        let chosen_part = find_chosen_part(rule, route, settings);
         let can_be_omitted = can_omit_key(rule, route, settings);
         let is_covering = |other: &&Arc<Rule>| {
             let has_same_kind = matches!(
@@ -107,7 +107,7 @@ impl KeyControl {
                 && has_same_kind
                 && !other.shadow
                 && (other.count == CountMode::All || other.count == rule.count)
-                && find_chosen_part(other, settings).is_none()
+                && find_chosen_part(other, route, settings).is_none()
                 && !can_omit_key(other, route, settings)
         };
         let covering_rule = route.rules.iter().find(is_covering).map(|rule| rule.index);
@@ -182,7 +182,7 @@ impl KeyControl {
             }
             Some(Identity::Email) => return String::from("add `require: email` to the policy"),
             Some(_) => return String::from("add a limit by ip beside it"),
-            None => rule.key.iter().find(|part| **part != Identity::Plan),
+            None => rule.key.identities().find(|part| *part != Identity::Plan),
         };
         match required_part {
             Some(part) => format!(
@@ -204,15 +204,26 @@ impl KeyControl {
     }
 }
 
-/// Finds the first part of a rule's key that a client can choose.
-fn find_chosen_part(rule: &Rule, settings: &Settings) -> Option<Identity> {
-    let mut parts = rule.key.iter().copied();
-    parts.find(|part| part_control(*part, settings) == PartControl::Chosen)
+/// Finds the first identity of a rule's key that a client can choose. A client cannot be counted by an identity that
+/// comes after one that every request has.
+fn find_chosen_part(rule: &Rule, route: &Route, settings: &Settings) -> Option<Identity> {
+    let is_chosen = |identity: &Identity| part_control(*identity, settings) == PartControl::Chosen;
+    rule.key.parts().iter().find_map(|part| {
+        let identities = part.identities();
+        let is_fixed = |identity: &Identity| {
+            !is_chosen(identity) && is_always_present(*identity, route, settings)
+        };
+        let reachable = match identities.iter().position(is_fixed) {
+            Some(index) => &identities[..index],
+            None => identities,
+        };
+        reachable.iter().copied().find(is_chosen)
+    })
 }
 
 /// The names of the parts of a rule's key that a client controls in this way.
 fn parts_with_control(rule: &Rule, control: PartControl, settings: &Settings) -> Vec<&'static str> {
-    let parts = rule.key.iter().copied();
+    let parts = rule.key.identities();
     parts
         .filter(|part| part_control(*part, settings) == control)
         .map(Identity::as_str)
@@ -221,10 +232,14 @@ fn parts_with_control(rule: &Rule, control: PartControl, settings: &Settings) ->
 
 /// Whether a request may have none of the parts of the key.
 fn can_omit_key(rule: &Rule, route: &Route, settings: &Settings) -> bool {
-    let is_always_present = |part: &Identity| {
-        *part == Identity::Ip
-            || part_control(*part, settings) == PartControl::Fixed
-            || route.require.contains(part)
-    };
-    !rule.key.iter().any(is_always_present)
+    let mut identities = rule.key.identities();
+    !rule.key.is_everyone()
+        && !identities.any(|identity| is_always_present(identity, route, settings))
+}
+
+/// Whether every request that the route serves has the identity.
+fn is_always_present(identity: Identity, route: &Route, settings: &Settings) -> bool {
+    identity == Identity::Ip
+        || part_control(identity, settings) == PartControl::Fixed
+        || route.require.contains(&identity)
 }

@@ -23,7 +23,7 @@ use crate::route::{HeaderStyle, HostPattern, PathMatching, Pattern, Priority};
 use crate::upstream::{BalanceMethod, Bounds, Location};
 
 pub use super::tree::Located;
-pub use limit::{LimitConfig, LimitRoutes, ThrottleConfig};
+pub use limit::{KeyPartConfig, LimitConfig, LimitRoutes, ThrottleConfig};
 pub use record::{AccessLogConfig, PushConfig, RecordConfig};
 pub use store::{StoreAddress, StoreConfig};
 pub use user::{KeyFormat, KeySource, UserConfig};

@@ -63,8 +63,8 @@ pub struct OwnResponseRules {
     pub all: Rules,
     /// The limits by ip alone, which decide before a credential is checked.
     pub by_ip: Rules,
-    /// For each identity that the route requires, in the order of [`Route::require`]: the limits that do not count by it.
-    /// They apply to a request without that identity, which lacks a part of the other limits' keys.
+    /// For each identity that the route requires, in the order of [`Route::require`]: the limits whose keys do not need
+    /// it. They apply to a request without that identity, which lacks a part of the other limits' keys.
     pub without: Box<[Rules]>,
 }
 
@@ -73,10 +73,10 @@ impl OwnResponseRules {
     pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> OwnResponseRules {
         let counting = rules.iter().filter(|rule| rule.counts_own_responses());
         let without = |identity: &Identity| {
-            let others = counting.clone().filter(|rule| !rule.key.contains(identity));
+            let others = counting.clone().filter(|rule| !rule.key.needs(*identity));
             others.cloned().collect()
         };
-        let by_ip = counting.clone().filter(|rule| rule.key == [Identity::Ip]);
+        let by_ip = counting.clone().filter(|rule| rule.key.is_only(Identity::Ip));
         OwnResponseRules {
             by_ip: by_ip.cloned().collect(),
             without: require.iter().map(without).collect(),
@@ -111,7 +111,7 @@ impl RouteReads {
     /// The parts that these limits read. The caller sets `method_in_body`, `path_in_body` and `token_in_body`, which
     /// depend on other routes and on the settings of identities.
     pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> RouteReads {
-        let counts_by_email = |rule: &Arc<Rule>| rule.key.contains(&Identity::Email);
+        let counts_by_email = |rule: &Arc<Rule>| rule.key.has(Identity::Email);
         let has_cost_in_body = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
         let has_cost_by_length = |rule: &Arc<Rule>| matches!(&rule.count, CountMode::CostHeader(name) if *name == CONTENT_LENGTH);
         let reserves = rules.iter().filter_map(|rule| rule.reserve.as_ref());
@@ -236,7 +236,7 @@ impl Route {
     /// Whether this route requires the identity or has a limit that counts by it.
     pub fn needs(&self, identity: Identity) -> bool {
         self.require.contains(&identity)
-            || self.rules.iter().any(|rule| rule.key.contains(&identity))
+            || self.rules.iter().any(|rule| rule.key.has(identity))
     }
 
     /// Whether a decision about a request depends on the identity: the route needs it, or plans change one of its limits.

@@ -107,7 +107,7 @@ impl Identifier {
         if let Some(reason) = self.refused_tokens.lock().get(key) {
             return Err(*reason);
         }
-        let address_of = |client| self.key(client, &[Identity::Ip]);
+        let address_of = |client| self.key_by(client, Identity::Ip);
         let attempt = check.and_then(|(client, check)| Some((address_of(client)?, check.now)));
         let has_room = || attempt.is_none_or(|(address, now)| self.failures.has_room(address, now));
         if !may_check(check) || !has_room() {

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::*;
 use crate::identity::{api_keys, email, jwt};
+use crate::limit::KeyPart;
 
 const CLIENT: &str = "203.0.113.9";
 const PROXY: &str = "10.0.0.1";
@@ -333,16 +334,23 @@ fn keys_of_limits() {
     let mut other = one.clone();
     other.email = None;
     let ip_email = [Identity::Ip, Identity::Email];
+    let key = |who: &ClientIdentity, parts: &[Identity]| all.key(who, &parts.into());
     assert_eq!(
-        all.key(&one, &ip_email),
-        all.key(&one, &[Identity::Email, Identity::Ip])
+        key(&one, &ip_email),
+        key(&one, &[Identity::Email, Identity::Ip])
     );
-    assert_ne!(all.key(&one, &ip_email), all.key(&other, &ip_email));
-    assert_eq!(all.key(&other, &ip_email), all.key(&other, &[Identity::Ip]));
-    assert_eq!(all.key(&other, &[Identity::Email]), None);
-    assert_eq!(all.key(&other, &[Identity::User, Identity::Email]), None);
-    assert_eq!(all.key(&one, &[]), None);
-    let singles = Identity::ALL.map(|identity| all.key(&one, &[identity]));
+    assert_ne!(key(&one, &ip_email), key(&other, &ip_email));
+    assert_eq!(key(&other, &ip_email), key(&other, &[Identity::Ip]));
+    assert_eq!(key(&other, &[Identity::Email]), None);
+    assert_eq!(key(&other, &[Identity::User, Identity::Email]), None);
+    let everyone = all.key(&one, &KeySpec::everyone());
+    assert!(everyone.is_some());
+    assert_eq!(everyone, all.key(&other, &KeySpec::everyone()));
+    let email_or_ip = KeyPart::first_of(&[Identity::Email, Identity::Ip]).unwrap();
+    let email_or_ip = KeySpec::new(vec![email_or_ip]);
+    assert_eq!(all.key(&one, &email_or_ip), key(&one, &[Identity::Email]));
+    assert_eq!(all.key(&other, &email_or_ip), key(&other, &[Identity::Ip]));
+    let singles = Identity::ALL.map(|identity| all.key_by(&one, identity));
     let known = singles
         .iter()
         .flatten()
@@ -351,8 +359,8 @@ fn keys_of_limits() {
     let mut neighbour = one.clone();
     neighbour.ip = "203.0.113.10".parse().unwrap();
     assert_ne!(
-        all.key(&one, &[Identity::Ip]),
-        all.key(&neighbour, &[Identity::Ip])
+        all.key_by(&one, Identity::Ip),
+        all.key_by(&neighbour, Identity::Ip)
     );
 }
 
@@ -401,7 +409,10 @@ fn keys_are_stable() {
     let all = identifier(settings(None, None));
     let mut one = who(&all, "2001:db8::1", &[]);
     one.user = Some("ann".into());
-    let key = |parts: &[Identity]| all.key(&one, parts).map(|key| format!("{:032x}", key.0));
+    let key = |parts: &[Identity]| {
+        let key = all.key(&one, &parts.into());
+        key.map(|key| format!("{:032x}", key.0))
+    };
     assert_eq!(
         key(&[Identity::Ip]).as_deref(),
         Some("bea7cd0620b774e7e52a6afbedc866c9")

@@ -2,27 +2,18 @@
 //! gateway file. How gateways share it is checked in `sharing`.
 
 use super::super::context::LoadContext;
-use super::super::decode::{GatewayConfig, LimitConfig, ThrottleConfig};
+use super::super::decode::{GatewayConfig, KeyPartConfig, LimitConfig, ThrottleConfig};
 use super::super::tree::Located;
 use super::identity::check_identity;
 use super::sharing::check_sharing;
-use crate::limit::{Algorithm, CountMode, MAX_WINDOWS, Rate};
+use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, MAX_WINDOWS, Rate};
 
 /// Maximum number of units that a sliding log keeps. With a larger quota it would admit less than the rate promises.
 const MAX_LOG_UNITS: u64 = 65_535;
 
 /// Reports everything about `limit` that does not fit together.
 pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
-    for (index, part) in limit.key.iter().enumerate() {
-        check_identity(cx, gateway, part);
-        if limit.key[..index]
-            .iter()
-            .any(|other| other.value == part.value)
-        {
-            let message = format!("`{}` stands twice in this key", part.value.as_str());
-            cx.error(part.location, message, Some("remove one of them".into()));
-        }
-    }
+    check_key(cx, gateway, limit);
     let has_plans = !gateway.plans.is_empty() && gateway.identity.plan.is_some();
     if let Some(plans) = limit.plans.filter(|plans| plans.value && !has_plans) {
         let message = "`plans: true` needs plans, and a way to know a request's plan";
@@ -39,6 +30,46 @@ pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: 
     check_reserve(cx, gateway, limit);
     check_log_size(cx, gateway, limit);
     check_algorithm(cx, limit);
+}
+
+/// Reports identities that the gateway file does not configure, that stand twice in the key, or that no client is ever
+/// counted by.
+fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
+    let has_default_plan =
+        (gateway.identity.plan.as_ref()).is_some_and(|plan| plan.value.default.is_some());
+    let is_always_present = |identity: &Identity| match identity {
+        Identity::Ip => true,
+        Identity::Plan => has_default_plan,
+        Identity::User | Identity::Token | Identity::Email => false,
+    };
+    let mut seen = IdentitySet::default();
+    for part in &limit.key {
+        if part.value == KeyPartConfig::Everyone && limit.key.len() > 1 {
+            let message = "`everyone` is a whole key: all clients count together";
+            let help = "write `key: everyone`, or remove it from the list";
+            cx.error(part.location, message, Some(help.into()));
+        }
+        let identities = part.value.identities();
+        for identity in identities {
+            let located = Located {
+                value: *identity,
+                location: part.location,
+            };
+            check_identity(cx, gateway, &located);
+            if seen.contains(*identity) {
+                let message = format!("`{}` stands twice in this key", identity.as_str());
+                cx.error(part.location, message, Some("remove one of them".into()));
+            }
+            seen.insert(*identity);
+        }
+        let before_last = identities.split_last().map_or(&[][..], |(_, others)| others);
+        if let Some(identity) = before_last.iter().copied().find(|id| is_always_present(id)) {
+            let name = identity.as_str();
+            let message = format!("every request has a `{name}`, so no request is counted by what follows it");
+            let help = format!("put `{name}` last, or remove what follows it");
+            cx.error(part.location, message, Some(help));
+        }
+    }
 }
 
 /// Reports fields that have no meaning for a limit on open requests.

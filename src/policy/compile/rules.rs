@@ -6,14 +6,16 @@
 use std::sync::Arc;
 
 use super::super::context::LoadContext;
-use super::super::decode::{GatewayConfig, LimitConfig, LimitUse, PolicyConfig, ThrottleConfig};
+use super::super::decode::{
+    GatewayConfig, KeyPartConfig, LimitConfig, LimitUse, PolicyConfig, ThrottleConfig,
+};
 use super::super::settings::UnroutedLimits;
 use super::super::tree::SourceLocation;
 use super::store;
 use crate::base::clock::Nanos;
 use crate::identity::embedded_ipv4::untranslated_network;
 use crate::limit::{
-    Algorithm, Concurrency, CountMode, Disclose, Identity, RateLimit, Rule, RuleLimit,
+    Algorithm, Concurrency, CountMode, Disclose, Identity, KeySpec, RateLimit, Rule, RuleLimit,
     ThrottleMode, header_texts,
 };
 use crate::route::{OwnResponseRules, Route, RouteReads};
@@ -108,7 +110,7 @@ impl<'g> RuleCompiler<'g> {
             .map(|(limit_index, limit)| self.compile_gateway_limit(cx, limit_index, limit, ""))
             .filter(|rule| rule.counts_own_responses())
             .collect();
-        let needs_credential = |rule: &Arc<Rule>| rule.plans || rule.key != [Identity::Ip];
+        let needs_credential = |rule: &Arc<Rule>| rule.plans || rule.key.identities().any(|identity| identity != Identity::Ip);
         UnroutedLimits {
             by_credential: rules.iter().any(needs_credential),
             rules: rules.into_iter().collect(),
@@ -158,7 +160,7 @@ impl<'g> RuleCompiler<'g> {
             index: self.all.len(),
             origin: cx.sources.origin(config.name.location),
             scope,
-            key: config.key.iter().map(|identity| identity.value).collect(),
+            key: compile_key(config),
             sharing: store::compile_sharing(config, &limit),
             on_store_error: config.on_store_error,
             header_texts: header_texts::UnclonedCell::default(),
@@ -186,6 +188,14 @@ impl<'g> RuleCompiler<'g> {
         self.all.push(Arc::clone(&rule));
         rule
     }
+}
+
+fn compile_key(limit: &LimitConfig) -> KeySpec {
+    let parts = limit.key.iter().filter_map(|part| match &part.value {
+        KeyPartConfig::FirstOf(part) => Some(part.clone()),
+        KeyPartConfig::Everyone => None,
+    });
+    KeySpec::new(parts.collect())
 }
 
 fn compile_throttle(limit: &LimitConfig) -> ThrottleMode {

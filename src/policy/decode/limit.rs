@@ -11,7 +11,7 @@ use super::ValueError;
 use super::field::{
     BoolField, DurationField, ListField, WholeNumberField, scalar_fields, word_fields,
 };
-use super::scalar::{IdentityField, NetworkField, RateField, parse_name};
+use super::scalar::{NetworkField, RateField, parse_name};
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
 use crate::limit::{
@@ -20,8 +20,8 @@ use crate::limit::{
 
 mod phrase;
 
-pub use phrase::ThrottleConfig;
-use phrase::{parse_condition, parse_count, parse_reserve, parse_throttle};
+pub use phrase::{KeyPartConfig, ThrottleConfig};
+use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
 
 /// Maximum value of `concurrent`. Multiplied by the largest plan and raised by `soft`, it still fits 32 bits.
 const MAX_CONCURRENT: u64 = 100_000;
@@ -38,8 +38,8 @@ section! {
     /// How many requests of one key are admitted.
     pub struct LimitFields, table LIMIT_TABLE = "a limit",
         "How many requests of one key are admitted in how long, or are open at once.", check check_rates;
-    key: RequiredField<ListField<LocatedField<IdentityField>>> = Vec::new(),
-        "What it is counted by; of a list the parts that are there make one key.", "[ip, email]";
+    key: RequiredField<ListField<LocatedField<KeyPartField>>> = Vec::new(),
+        "What it is counted by; of a list the parts that are there make one key, of `user or ip` the first that is there. `everyone` counts all clients together.", "[ip, email]";
     rates("rate"): AlternativeField<ListField<LocatedField<RateField>>> = Vec::new(),
         "How many in how long; of a list every one holds.", "[10/s, 600/h]";
     concurrent: AlternativeField<LocatedField<WholeNumberField<u32, 1, MAX_CONCURRENT>>>,
@@ -68,6 +68,14 @@ section! {
 
 /// A limit of the gateway file or of a policy.
 pub type LimitConfig = Named<LimitFields, Located<LimitName>>;
+
+static KEY_WORDS: &[&str] = &["ip", "user", "token", "email", "plan", "everyone"];
+
+static KEY_PART_FORMAT: TextFormat = TextFormat {
+    name: "key_part",
+    pattern: r"^\s*(ip|user|token|email|plan)(\s+or\s+(ip|user|token|email|plan))+\s*$",
+    doc: "The first identity that a request has, for instance user or ip.",
+};
 
 static THROTTLE_FORMAT: TextFormat = TextFormat {
     name: "throttle",
@@ -115,6 +123,11 @@ word_fields! {
 }
 
 scalar_fields! {
+    /// A field with a part of a key.
+    pub struct KeyPartField: KeyPartConfig = ValueShape::AnyOf(&[
+        ValueShape::Words(KEY_WORDS),
+        ValueShape::Format(&KEY_PART_FORMAT),
+    ]), "an identity such as user", parse_key_part;
     /// A field that says how far the limit may be exceeded.
     pub struct ThrottleField: ThrottleConfig =
         ValueShape::Format(&THROTTLE_FORMAT), "hard, soft P% or elastic", parse_throttle;
@@ -249,7 +262,29 @@ fn check_needed_fields(cx: &mut LoadContext, fields: &MapFields<'_>, limit: &Lim
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::Identity;
     use crate::limit::pressure::Condition;
+
+    /// Editors must not mark a key that the gateway accepts, nor accept one that it refuses.
+    #[test]
+    fn the_schema_accepts_the_keys_that_are_read() {
+        let pattern = regex_lite::Regex::new(KEY_PART_FORMAT.pattern).unwrap();
+        let words = Identity::ALL.map(Identity::as_str);
+        for text in words.into_iter().chain([
+            "everyone",
+            "user or ip",
+            " token  or\tuser or ip ",
+            "everyone or ip",
+            "ip or everyone",
+            "user and ip",
+            "user or",
+            "or",
+            "usr",
+        ]) {
+            let is_accepted = KEY_WORDS.contains(&text) || pattern.is_match(text);
+            assert_eq!(is_accepted, parse_key_part(text).is_ok(), "{text}");
+        }
+    }
 
     /// Editors must not mark a condition that the gateway accepts, nor accept one that it refuses.
     #[test]

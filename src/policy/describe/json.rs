@@ -72,7 +72,7 @@ fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -
         "index": rule.index,
         "origin": rule.origin,
         "scope": rule.scope,
-        "key": rule.key.iter().map(|part| part.as_str()).collect::<Vec<_>>(),
+        "key": rule.key.part_names(),
         "rates": windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "concurrent": rule.limit.open().map(|limit| limit.max_open),
         "algorithm": rate.map(|limit| limit.algorithm.as_str()),

@@ -106,7 +106,8 @@ pub(super) fn describe_limit(
     let mut value = describe_rule(rule);
     value.insert("applies".into(), json!(limit.finding.is_some()));
     let Some(finding) = limit.finding else {
-        let lacks_key = rule.key.iter().all(|identity| !client.has(*identity));
+        let lacks_key =
+            !rule.key.is_everyone() && rule.key.identities().all(|identity| !client.has(identity));
         let reason = match (limit.counts_request, lacks_key) {
             (false, _) => "it does not count what the gateway answers itself",
             (true, true) => "none of its keys is known",
@@ -144,12 +145,11 @@ pub fn describe_finding(finding: &Finding, rule: &Rule) -> Map<String, Value> {
 
 /// A limit as its policy defines it, without counts.
 pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
-    let key: Vec<&str> = rule.key.iter().map(|identity| identity.as_str()).collect();
     let value = json!({
         "limit": rule.name.as_str(),
         "at": rule.origin,
         "scope": rule.scope,
-        "counts_by": key,
+        "counts_by": rule.key.part_names(),
         "guarantee": rule.guarantee(),
         "shadow": rule.shadow,
     });

@@ -62,7 +62,8 @@ impl Admission {
                 continue;
             };
             let multiply = plan_multiplier(request.identifier, rule, request.client);
-            let (rule_index, counts_networks) = (rule_index as u16, rule.key == [Identity::Ip]);
+            let counts_networks = rule.key.is_only(Identity::Ip);
+            let rule_index = rule_index as u16;
             match (&rule.limit, &self.counters[rule.index]) {
                 (RuleLimit::Rate(limit), RuleCounter::Rate(registered, _)) => {
                     let slot = registered.slot();

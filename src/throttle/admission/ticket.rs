@@ -141,8 +141,8 @@ impl Ticket {
             |reservation: &&Reservation| matches!(reservation.rule.count, CountMode::CostJson(_));
         let mut reservations = self.reservations().iter().filter(needs_body);
         let counts_by_plan_only = |reservation: &&Reservation| {
-            let mut key = reservation.rule.key.iter();
-            key.all(|identity| *identity == Identity::Plan)
+            let key = &reservation.rule.key;
+            !key.is_everyone() && key.identities().all(|identity| identity == Identity::Plan)
         };
         let first = reservations.clone().next();
         let owner = reservations.find(|reservation| !counts_by_plan_only(reservation));

@@ -1,15 +1,35 @@
 //! Parses the fields of a limit that have a grammar of their own, such as `soft 10%` and `status 401`. The errors
 //! suggest what the user probably meant.
 
-use super::super::ValueError;
+use super::super::{ValueError, unknown_word};
 use super::super::scalar::parse_header_name;
 use crate::base::suggest::nearest_word;
 use crate::limit::cost;
+use crate::limit::key_spec::EVERYONE;
 use crate::limit::pressure::Condition;
-use crate::limit::{CountMode, Rate, Reserve, ReserveSource};
+use crate::limit::{CountMode, Identity, KeyPart, Rate, Reserve, ReserveSource};
 
 /// Maximum number of names in a path into JSON, which bounds the depth of the search.
 const MAX_JSON_PATH_NAMES: usize = 16;
+
+/// One part of a limit's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPartConfig {
+    /// The word `everyone`, which is a whole key.
+    Everyone,
+    /// The first of these identities that the client has.
+    FirstOf(KeyPart),
+}
+
+impl KeyPartConfig {
+    /// The identities, the first choice first; empty for `everyone`.
+    pub fn identities(&self) -> &[Identity] {
+        match self {
+            KeyPartConfig::Everyone => &[],
+            KeyPartConfig::FirstOf(part) => part.identities(),
+        }
+    }
+}
 
 /// How far a limit may be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +40,48 @@ pub enum ThrottleConfig {
     Soft(u16),
     /// The limit admits requests above the rate as long as the upstream can bear them.
     Elastic,
+}
+
+/// Parses a part of a key: `everyone`, an identity, or identities with `or` between them.
+pub(super) fn parse_key_part(text: &str) -> Result<KeyPartConfig, ValueError> {
+    if text.trim() == EVERYONE {
+        return Ok(KeyPartConfig::Everyone);
+    }
+    let identity = |name: &str| {
+        let mut identities = Identity::ALL.into_iter();
+        identities
+            .find(|identity| identity.as_str() == name)
+            .ok_or_else(|| unknown_word(name, key_words()))
+    };
+    let mut words = text.split_whitespace();
+    let mut alternatives = vec![identity(words.next().unwrap_or_default())?];
+    while let Some(joint) = words.next() {
+        let (before, next) = (alternatives.last(), words.next());
+        let before = before.map_or("user", |identity| identity.as_str());
+        let after = next.unwrap_or("ip");
+        if joint == "or" && next.is_none() {
+            let help = format!("write for instance `{before} or ip`");
+            return Err(ValueError::new("`or` needs an identity after it", help));
+        }
+        if joint != "or" {
+            let message = format!("expected `or` after `{before}`, found `{joint}`");
+            let help = format!(
+                "write `{before} or {after}` for the first that a client has, or the list `[{before}, {after}]` for both"
+            );
+            return Err(ValueError::new(message, help));
+        }
+        alternatives.push(identity(after)?);
+    }
+    let part = KeyPart::first_of(&alternatives);
+    Ok(part.map_or(KeyPartConfig::Everyone, KeyPartConfig::FirstOf))
+}
+
+/// The words of a key, for suggestions.
+fn key_words() -> impl Iterator<Item = &'static str> + Clone {
+    Identity::ALL
+        .into_iter()
+        .map(Identity::as_str)
+        .chain([EVERYONE])
 }
 
 pub(super) fn parse_throttle(text: &str) -> Result<ThrottleConfig, ValueError> {

@@ -86,7 +86,7 @@ struct LimitText {
     /// The most important settings, such as `5/m per ip, hard`.
     summary: String,
     /// Settings that are shown only if they changed.
-    details: [String; 6],
+    details: [String; 7],
 }
 
 impl LimitText {
@@ -135,6 +135,10 @@ impl LimitText {
                     "plans",
                     plans.map(|plan| format!("{} x{}", plan.name, plan.multiply)),
                 ),
+                match rule.clients.is_empty() {
+                    true => String::new(),
+                    false => format!("for {}", rule.clients),
+                },
                 short_list("not for", rule.exempt.iter().map(ToString::to_string)),
                 short_list("on", routes.map(|route| route.name.to_string())),
                 format!("shared {}", rule.sharing.as_str()),

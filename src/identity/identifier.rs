@@ -25,6 +25,7 @@ use crate::store::ParentNetwork;
 
 mod address;
 mod body;
+mod filter;
 mod proof;
 mod verified_token;
 
@@ -191,11 +192,7 @@ impl Identifier {
 
     /// A hash of the client's `identities` that chooses a server. It is made without the secret, so that every gateway
     /// chooses the same server by ip, user and plan.
-    pub fn placement_hash(
-        &self,
-        client: &ClientIdentity,
-        identities: &[Identity],
-    ) -> Option<u64> {
+    pub fn placement_hash(&self, client: &ClientIdentity, identities: &[Identity]) -> Option<u64> {
         let selected = identities.iter().copied().collect();
         let Fingerprint(key) = self.hash_identities(&Keyer::new([0; 16]), client, selected)?;
         // Either half of a hash is as random as the whole.

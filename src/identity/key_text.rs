@@ -139,7 +139,9 @@ impl Identifier {
         if selected.contains(Identity::Ip) && !written.contains(&Identity::Ip) {
             return Err(KeyError::NoAddress);
         }
-        let names_client = spec.identities().any(|identity| written.contains(&identity));
+        let names_client = spec
+            .identities()
+            .any(|identity| written.contains(&identity));
         if !names_client && !is_everyone {
             return Err(KeyError::Nobody);
         }
@@ -435,7 +437,11 @@ mod tests {
         check_spec("email=a@b.example", &by_user_or_ip, Err(message));
         let by_two = KeySpec::new(vec![part(&[User, Token]), part(&[Email])]);
         check_spec("user=alice", &by_two, Ok("user=alice"));
-        check_spec("plan=gold", &by_two, Err("the key names nobody that this limit counts by"));
+        check_spec(
+            "plan=gold",
+            &by_two,
+            Err("the key names nobody that this limit counts by"),
+        );
         let everyone = KeySpec::everyone();
         check_spec("everyone", &everyone, Ok("everyone"));
         let message = "this limit counts by everyone, not by `ip`";

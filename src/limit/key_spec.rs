@@ -162,7 +162,9 @@ impl IdentitySet {
 impl FromIterator<Identity> for IdentitySet {
     fn from_iter<I: IntoIterator<Item = Identity>>(identities: I) -> IdentitySet {
         let mut set = IdentitySet::default();
-        identities.into_iter().for_each(|identity| set.insert(identity));
+        identities
+            .into_iter()
+            .for_each(|identity| set.insert(identity));
         set
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | | where |
 //! |---|---|
-//! | a limit as policies name it, with its key and what it counts | `rule.rs`, `key_spec.rs` |
+//! | a limit as policies name it, with its key and what it counts | `rule.rs`, `key_spec.rs`, `client_filter.rs` |
 //! | the two kinds of limits: on a rate, and on open requests | `rule_limit.rs`, `rate_limit.rs`, `concurrency.rs` |
 //! | the counts of one key under a limit on a rate | `key_state.rs`; with less work for most limits, `fast_path.rs` |
 //! | one file for each algorithm | `sliding_log.rs`, `sliding_window.rs`, `multi_level.rs`, `fixed_window.rs`, `gcra.rs` |
@@ -15,6 +15,7 @@
 
 mod algorithm;
 mod bucket_ring;
+mod client_filter;
 pub mod concurrency;
 pub mod cost;
 mod fast_path;
@@ -45,6 +46,7 @@ mod state_window;
 mod throttle;
 
 pub use algorithm::{Algorithm, LOG_DEFAULT_MAX_QUOTA};
+pub use client_filter::{ClientCondition, ClientFilter, IdentityTest};
 pub use concurrency::Concurrency;
 pub use fast_path::{Assessment, FastPath};
 pub use fingerprint::Fingerprint;

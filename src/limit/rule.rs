@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::cost;
 use super::header_texts::{HeaderTexts, UnclonedCell};
 use super::pressure::Condition;
-use super::{KeySpec, OnStoreError, Reserve, RuleLimit, Sharing};
+use super::{ClientFilter, Identity, KeySpec, OnStoreError, Reserve, RuleLimit, Sharing};
 
 /// The longest name of a limit, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -106,6 +106,8 @@ pub struct Rule {
     pub scope: String,
     /// What the limit counts by.
     pub key: KeySpec,
+    /// The clients that the limit is for.
+    pub clients: ClientFilter,
     /// The limit itself.
     pub limit: RuleLimit,
     /// Whether the policy names the algorithm. If not, the algorithm depends on the quota.
@@ -151,6 +153,7 @@ impl Rule {
             scope: name.as_str().to_owned(),
             name,
             key: key.into(),
+            clients: ClientFilter::default(),
             limit,
             algorithm_is_written: false,
             count: CountMode::All,
@@ -169,8 +172,13 @@ impl Rule {
         !self.count.is_cost() && self.limit.rate().is_some()
     }
 
-    /// Whether no client gets more from this rule than from `other`. That is so if it has the same key, counts whatever
-    /// the other counts, and admits no more in any of the other's windows.
+    /// Whether the identity decides if the rule holds for a client, or by which key it counts one.
+    pub fn depends_on(&self, identity: Identity) -> bool {
+        self.key.has(identity) || self.clients.has(identity)
+    }
+
+    /// Whether no client gets more from this rule than from `other`. That is so if it is for the same clients, has the
+    /// same key, counts whatever the other counts, and admits no more in any of the other's windows.
     pub fn is_as_strict_as(&self, other: &Rule) -> bool {
         let counts_as_much = || match (&self.count, &other.count) {
             (CountMode::All, CountMode::Status { .. }) => true,
@@ -183,6 +191,7 @@ impl Rule {
             || (!self.shadow
                 && (!self.plans || other.plans)
                 && self.key.is_same(&other.key)
+                && (self.clients.is_empty() || self.clients == other.clients)
                 && counts_as_much()
                 && self.exempt.iter().all(is_exempt_from_other)
                 && self.limit.is_as_strict_as(&other.limit))
@@ -192,7 +201,9 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Algorithm, Concurrency, Identity, RateLimit, ThrottleMode};
+    use crate::limit::{
+        Algorithm, ClientCondition, Concurrency, IdentityTest, RateLimit, ThrottleMode,
+    };
 
     fn rule(index: usize, rates: &[&str]) -> Rule {
         let mut limit = RateLimit::hard(rates[0].parse().unwrap());
@@ -250,11 +261,26 @@ mod tests {
             assert_eq!(own.is_as_strict_as(&other), expected, "{own:?} {other:?}");
         };
         let key = |identities: &[Identity]| KeySpec::from(identities);
-        let (by_token, by_both) = (key(&[Identity::Token]), key(&[Identity::Ip, Identity::Token]));
+        let (by_token, by_both) = (
+            key(&[Identity::Token]),
+            key(&[Identity::Ip, Identity::Token]),
+        );
         check(&|own, _| own.key = by_token.clone(), false);
         check(&|own, _| own.key = by_both.clone(), false);
         check(&|_, other| other.key = by_both.clone(), false);
         check(&|own, _| own.key = KeySpec::everyone(), false);
+        let anonymous = ClientFilter {
+            conditions: vec![ClientCondition {
+                identity: Identity::User,
+                test: IdentityTest::Absent,
+            }],
+        };
+        check(&|own, _| own.clients = anonymous.clone(), false);
+        check(&|_, other| other.clients = anonymous.clone(), true);
+        check(
+            &|own, other| (own.clients, other.clients) = (anonymous.clone(), anonymous.clone()),
+            true,
+        );
         check(&|own, _| own.shadow = true, false);
         check(
             &|own, other| (own.shadow, other.shadow) = (true, true),

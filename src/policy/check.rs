@@ -8,7 +8,7 @@ use super::decode::{GatewayConfig, LimitConfig, LimitUse, PolicyConfig};
 use super::settings::Endpoints;
 use super::tree::{Located, SourceLocation};
 use crate::base::suggest::{list_words, nearest_word};
-use crate::limit::Identity;
+use crate::limit::{Identity, IdentityTest};
 use crate::net::Address;
 use crate::route::pattern::Segment;
 use crate::route::{Pattern, RouteTable};
@@ -200,18 +200,7 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
             .any(|plan| plan.name.value == default.value)
         {
             let names = gateway.plans.iter().map(|plan| plan.name.value.as_str());
-            let help = match nearest_word(&default.value, names.clone()) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None if gateway.plans.is_empty() => {
-                    format!(
-                        "add for instance `plans: {{ {}: {{ multiply: 1 }} }}`",
-                        default.value
-                    )
-                }
-                None => format!("the plans are {}", list_words(names)),
-            };
-            let message = format!("there is no plan `{}`", default.value);
-            cx.error(default.location, message, Some(help));
+            cx.report_unknown_plan(default.location, &default.value, names);
         }
     } else if gateway.plans.is_empty() {
         let message = "`plan` says how a plan is known, but there are no plans";
@@ -234,6 +223,23 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
     }
 }
 
+/// Reports a limit for clients without an identity that the route requires.
+fn check_required_identities(cx: &mut LoadContext, policy: &PolicyConfig, limit: &LimitConfig) {
+    for condition in limit.clients.conditions() {
+        let identity = condition.value.identity;
+        let is_required = policy
+            .require
+            .iter()
+            .any(|require| require.value == identity);
+        if is_required && condition.value.test == IdentityTest::Absent {
+            let name = identity.as_str();
+            let message = format!("this route requires `{name}`, so the limit never holds");
+            let help = format!("remove `{name}: absent`, or `{name}` from `require`");
+            cx.error(condition.location, message, Some(help));
+        }
+    }
+}
+
 /// Checks the identities and the limits of one policy.
 fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
     for require in &policy.require {
@@ -253,6 +259,7 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
         match used {
             LimitUse::Own(limit) => {
                 check_limit(cx, gateway, limit);
+                check_required_identities(cx, policy, limit);
                 check_unique_name(cx, gateway, limit);
             }
             LimitUse::Shared(name) => {

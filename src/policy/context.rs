@@ -10,6 +10,7 @@ use super::diagnostic::{
 };
 use super::filled_value::FilledValue;
 use super::tree::{Node, SourceLocation, YamlValue};
+use crate::base::suggest::{list_words, nearest_word};
 
 /// Maximum number of diagnostics of a file; further errors are only counted.
 const MAX_DIAGNOSTICS_PER_FILE: usize = 50;
@@ -124,6 +125,23 @@ impl LoadContext {
         help: Option<String>,
     ) {
         self.report(Severity::Error, location, message.into(), help);
+    }
+
+    /// Reports a name that is none of `plans`.
+    pub fn report_unknown_plan<'p>(
+        &mut self,
+        location: SourceLocation,
+        name: &str,
+        plans: impl Iterator<Item = &'p str> + Clone,
+    ) {
+        let help = match nearest_word(name, plans.clone()) {
+            Some(plan) => format!("did you mean `{plan}`?"),
+            None if plans.clone().next().is_none() => {
+                format!("add for instance `plans: {{ {name}: {{ multiply: 1 }} }}`")
+            }
+            None => format!("the plans are {}", list_words(plans)),
+        };
+        self.error(location, format!("there is no plan `{name}`"), Some(help));
     }
 
     /// Reports a part that is valid but probably not what was meant.

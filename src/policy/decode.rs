@@ -209,10 +209,7 @@ impl LoadContext {
 }
 
 /// The mistake of a word that is none of `words`.
-fn unknown_word(
-    word: &str,
-    words: impl Iterator<Item = &'static str> + Clone,
-) -> ValueError {
+fn unknown_word(word: &str, words: impl Iterator<Item = &'static str> + Clone) -> ValueError {
     let help = match (
         former_names::help_for_word(word, words.clone()),
         nearest_word(word, words.clone()),

@@ -283,6 +283,9 @@ fn terms(rule: &Rule) -> String {
         }
         RuleLimit::Open(limit) => format!("by {key}, {} concurrent, {throttle}", limit.max_open),
     };
+    if !rule.clients.is_empty() {
+        let _ = write!(terms, ", for {}", rule.clients);
+    }
     if rule.count != CountMode::All {
         let _ = write!(terms, ", counts {}", format_count(&rule.count));
     }

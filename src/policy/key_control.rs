@@ -96,8 +96,11 @@ fn part_control(identity: Identity, settings: &Settings) -> PartControl {
 
 impl KeyControl {
     fn new(rule: &Rule, route: &Route, settings: &Settings) -> KeyControl {
-        let chosen_part = find_chosen_part(rule, route, settings);
-        let can_be_omitted = can_omit_key(rule, route, settings);
+        let chosen_condition = rule.clients.identities().find(|identity| {
+            *identity != Identity::Ip && part_control(*identity, settings) == PartControl::Chosen
+        });
+        let chosen_part = chosen_condition.or_else(|| find_chosen_part(rule, route, settings));
+        let can_be_omitted = chosen_condition.is_some() || can_omit_key(rule, route, settings);
         let is_covering = |other: &&Arc<Rule>| {
             let has_same_kind = matches!(
                 (&other.limit, &rule.limit),
@@ -106,6 +109,7 @@ impl KeyControl {
             other.index != rule.index
                 && has_same_kind
                 && !other.shadow
+                && other.clients.is_empty()
                 && (other.count == CountMode::All || other.count == rule.count)
                 && find_chosen_part(other, route, settings).is_none()
                 && !can_omit_key(other, route, settings)

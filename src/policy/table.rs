@@ -228,6 +228,11 @@ impl Table {
 }
 
 impl<'n> MapFields<'n> {
+    /// Whether the map has no entries, not even unknown ones.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Whether the field is present, with a valid or an invalid value.
     pub fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|(key, _)| key.text == name)

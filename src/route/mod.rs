@@ -76,7 +76,10 @@ impl OwnResponseRules {
             let others = counting.clone().filter(|rule| !rule.key.needs(*identity));
             others.cloned().collect()
         };
-        let by_ip = counting.clone().filter(|rule| rule.key.is_only(Identity::Ip));
+        let by_ip = counting.clone().filter(|rule| {
+            rule.key.is_only(Identity::Ip)
+                && !rule.clients.identities().any(|by| by != Identity::Ip)
+        });
         OwnResponseRules {
             by_ip: by_ip.cloned().collect(),
             without: require.iter().map(without).collect(),
@@ -111,7 +114,7 @@ impl RouteReads {
     /// The parts that these limits read. The caller sets `method_in_body`, `path_in_body` and `token_in_body`, which
     /// depend on other routes and on the settings of identities.
     pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> RouteReads {
-        let counts_by_email = |rule: &Arc<Rule>| rule.key.has(Identity::Email);
+        let counts_by_email = |rule: &Arc<Rule>| rule.depends_on(Identity::Email);
         let has_cost_in_body = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
         let has_cost_by_length = |rule: &Arc<Rule>| matches!(&rule.count, CountMode::CostHeader(name) if *name == CONTENT_LENGTH);
         let reserves = rules.iter().filter_map(|rule| rule.reserve.as_ref());
@@ -233,10 +236,9 @@ impl Route {
             && self.pattern.methods().contains(&Method::POST)
     }
 
-    /// Whether this route requires the identity or has a limit that counts by it.
+    /// Whether this route requires the identity or has a limit that depends on it.
     pub fn needs(&self, identity: Identity) -> bool {
-        self.require.contains(&identity)
-            || self.rules.iter().any(|rule| rule.key.has(identity))
+        self.require.contains(&identity) || self.rules.iter().any(|rule| rule.depends_on(identity))
     }
 
     /// Whether a decision about a request depends on the identity: the route needs it, or plans change one of its limits.

@@ -140,23 +140,45 @@ fn keys_with_alternatives_and_keys_of_everyone_are_found() {
     let server = Server::start(folder.path(), true);
     let with_token = |token: &str| {
         let mut client = server.connect();
-        client.send(format!("GET / HTTP/1.1\r\nhost: t\r\nx-key: {token}\r\n\r\n"));
+        client.send(format!(
+            "GET / HTTP/1.1\r\nhost: t\r\nx-key: {token}\r\n\r\n"
+        ));
         client.answer().status()
     };
-    assert_eq!([("alice", "z"), ("alice", "k")].map(|client| status(&server, client)), [200, 429]);
-    assert_eq!([with_token("k"), with_token("k"), with_token("z")], [200, 429, 200]);
+    assert_eq!(
+        [("alice", "z"), ("alice", "k")].map(|client| status(&server, client)),
+        [200, 429]
+    );
+    assert_eq!(
+        [with_token("k"), with_token("k"), with_token("z")],
+        [200, 429, 200]
+    );
     assert_eq!(with_token("y"), 429, "all have used up what they share");
     wait_until("all are listed", || listed(&server).len() == 3);
     for (limit, key) in listed(&server) {
         let path = format!("/v1/limits/{limit}/keys/{}", escaped(&key));
-        assert_eq!(get(&server, &path)["limits"][0]["remaining"], 0, "{limit} {key}");
-        assert_eq!(json(&server.ask("DELETE", &path, ""))["forgotten"], 1, "{limit} {key}");
+        assert_eq!(
+            get(&server, &path)["limits"][0]["remaining"],
+            0,
+            "{limit} {key}"
+        );
+        assert_eq!(
+            json(&server.ask("DELETE", &path, ""))["forgotten"],
+            1,
+            "{limit} {key}"
+        );
     }
     assert_eq!(with_token("y"), 200);
     let limits = get(&server, "/v1/limits");
     let limits = limits["limits"].as_array().unwrap().iter();
     let counts_by: Vec<&Value> = limits.map(|limit| &limit["counts_by"]).collect();
-    assert_eq!(counts_by, [&serde_json::json!(["user or token"]), &serde_json::json!(["everyone"])]);
+    assert_eq!(
+        counts_by,
+        [
+            &serde_json::json!(["user or token"]),
+            &serde_json::json!(["everyone"])
+        ]
+    );
 }
 
 /// A key is shown by the numbers that held for it, and its plan is not part of it.

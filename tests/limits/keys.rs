@@ -3,7 +3,8 @@
 use crate::Site;
 use crate::common::Upstream;
 
-const BY_KEY: &str = "identity:\n  ip: { trusted_proxies: [127.0.0.0/8] }\n  token: { header: x-api-key }\n";
+const BY_KEY: &str =
+    "identity:\n  ip: { trusted_proxies: [127.0.0.0/8] }\n  token: { header: x-api-key }\n";
 
 /// Sends requests with these fields, and compares their statuses.
 #[track_caller]
@@ -57,4 +58,83 @@ fn everyone_is_counted_together() {
             ("x-forwarded-for: 192.0.2.3\r\nx-api-key: k2\r\n", 429),
         ],
     );
+}
+
+const USERS: &str = "\
+identity:
+  user: { header: x-user, from: [127.0.0.0/8] }
+  plan: { header: x-plan, from: [127.0.0.0/8] }
+  token: { header: x-api-key }
+plans: { free: { multiply: 1 }, trial: { multiply: 1 }, gold: { multiply: 5 } }
+";
+
+/// Whether a limit of one request holds for clients that send these fields.
+#[track_caller]
+fn check_clients(condition: &str, clients: &[(&str, bool)]) {
+    let limit = format!("one: {{ key: everyone, for: {condition}, rate: 1/h }}");
+    for (fields, is_limited) in clients {
+        let site = Site::start(USERS, &[&limit], Upstream::plain());
+        let statuses = [site.get(fields).status(), site.get(fields).status()];
+        let expected = if *is_limited { 429 } else { 200 };
+        assert_eq!(statuses, [200, expected], "{condition}: {fields}");
+    }
+}
+
+#[test]
+fn a_limit_holds_for_the_clients_that_it_names() {
+    let ann = "x-user: ann\r\n";
+    check_clients("{ user: absent }", &[("", true), (ann, false)]);
+    check_clients("{ user: present }", &[("", false), (ann, true)]);
+    let others = "x-user: bob\r\n";
+    check_clients(
+        "{ user: [ann, eve] }",
+        &[(ann, true), (others, false), ("", false)],
+    );
+    check_clients("{ user: ann }", &[(ann, true), (others, false)]);
+    check_clients(
+        "{ user: [absent] }",
+        &[("", false), ("x-user: absent\r\n", true)],
+    );
+    check_clients(
+        "{ token: present }",
+        &[("", false), ("x-api-key: k\r\n", true)],
+    );
+    check_clients(
+        "{ plan: [free, trial] }",
+        &[
+            ("x-plan: free\r\n", true),
+            ("x-plan: trial\r\n", true),
+            ("x-plan: gold\r\n", false),
+            ("", false),
+        ],
+    );
+    check_clients("{ ip: 127.0.0.0/8 }", &[("", true)]);
+    check_clients("{ ip: [192.0.2.0/24, 2001:db8::/32] }", &[("", false)]);
+    check_clients(
+        "{ user: absent, token: present }",
+        &[
+            ("", false),
+            ("x-api-key: k\r\n", true),
+            ("x-user: ann\r\nx-api-key: k\r\n", false),
+        ],
+    );
+}
+
+#[test]
+fn a_bad_credential_does_not_escape_a_limit_for_users() {
+    let gateway = "identity:\n  user: { api_keys: keys.yaml }\n  token: { header: x-api-key }\n";
+    let limits = [
+        "signed-in: { key: ip, for: { user: present }, rate: 1/h }",
+        "anonymous: { key: ip, for: { user: absent }, rate: 1/h }",
+    ];
+    let files = [("keys.yaml", "right: { user: ann }\n")];
+    let site = Site::with_files(gateway, "", &limits, Upstream::plain(), &files);
+    let statuses = |fields: &str| [site.get(fields).status(), site.get(fields).status()];
+    assert_eq!(statuses("x-api-key: right\r\n"), [200, 429]);
+    assert_eq!(
+        statuses("x-api-key: wrong\r\n"),
+        [401, 429],
+        "counted as anonymous"
+    );
+    assert_eq!(statuses(""), [429, 429]);
 }

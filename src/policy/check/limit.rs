@@ -6,7 +6,7 @@ use super::super::decode::{GatewayConfig, KeyPartConfig, LimitConfig, ThrottleCo
 use super::super::tree::Located;
 use super::identity::check_identity;
 use super::sharing::check_sharing;
-use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, MAX_WINDOWS, Rate};
+use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, IdentityTest, MAX_WINDOWS, Rate};
 
 /// Maximum number of units that a sliding log keeps. With a larger quota it would admit less than the rate promises.
 const MAX_LOG_UNITS: u64 = 65_535;
@@ -14,6 +14,7 @@ const MAX_LOG_UNITS: u64 = 65_535;
 /// Reports everything about `limit` that does not fit together.
 pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     check_key(cx, gateway, limit);
+    check_clients(cx, gateway, limit);
     let has_plans = !gateway.plans.is_empty() && gateway.identity.plan.is_some();
     if let Some(plans) = limit.plans.filter(|plans| plans.value && !has_plans) {
         let message = "`plans: true` needs plans, and a way to know a request's plan";
@@ -35,11 +36,9 @@ pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: 
 /// Reports identities that the gateway file does not configure, that stand twice in the key, or that no client is ever
 /// counted by.
 fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
-    let has_default_plan =
-        (gateway.identity.plan.as_ref()).is_some_and(|plan| plan.value.default.is_some());
     let is_always_present = |identity: &Identity| match identity {
         Identity::Ip => true,
-        Identity::Plan => has_default_plan,
+        Identity::Plan => has_default_plan(gateway),
         Identity::User | Identity::Token | Identity::Email => false,
     };
     let mut seen = IdentitySet::default();
@@ -62,14 +61,61 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
             }
             seen.insert(*identity);
         }
-        let before_last = identities.split_last().map_or(&[][..], |(_, others)| others);
+        let before_last = identities
+            .split_last()
+            .map_or(&[][..], |(_, others)| others);
         if let Some(identity) = before_last.iter().copied().find(|id| is_always_present(id)) {
             let name = identity.as_str();
-            let message = format!("every request has a `{name}`, so no request is counted by what follows it");
+            let message = format!(
+                "every request has a `{name}`, so no request is counted by what follows it"
+            );
             let help = format!("put `{name}` last, or remove what follows it");
             cx.error(part.location, message, Some(help));
         }
     }
+}
+
+/// Reports conditions on clients that need an identity or a plan that the gateway file does not configure, and those
+/// that no counted client meets.
+fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
+    for condition in limit.clients.conditions() {
+        let (identity, location) = (condition.value.identity, condition.location);
+        check_identity(
+            cx,
+            gateway,
+            &Located {
+                value: identity,
+                location,
+            },
+        );
+        let name = identity.as_str();
+        if condition.value.test == IdentityTest::Absent {
+            let is_only_key = |part: &Located<KeyPartConfig>| part.value.identities() == [identity];
+            if limit.key.len() == 1 && limit.key.iter().any(is_only_key) {
+                let message =
+                    format!("this limit counts by `{name}`, and is for clients without one");
+                let help = format!("count by another identity, or remove `{name}: absent`");
+                cx.error(location, message, Some(help));
+            }
+            if identity == Identity::Plan && has_default_plan(gateway) {
+                let help = "name the plans, or remove `default` from `plan`";
+                cx.error(location, "every request has a plan", Some(help.into()));
+            }
+        }
+        if let (Identity::Plan, IdentityTest::OneOf(plans)) = (identity, &condition.value.test) {
+            let names = gateway.plans.iter().map(|plan| plan.name.value.as_str());
+            for plan in plans {
+                if !names.clone().any(|name| name == plan) {
+                    cx.report_unknown_plan(location, plan, names.clone());
+                }
+            }
+        }
+    }
+}
+
+fn has_default_plan(gateway: &GatewayConfig) -> bool {
+    let plan = gateway.identity.plan.as_ref();
+    plan.is_some_and(|plan| plan.value.default.is_some())
 }
 
 /// Reports fields that have no meaning for a limit on open requests.

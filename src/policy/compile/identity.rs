@@ -11,7 +11,6 @@ use super::super::source::Files;
 use super::super::tree::{self, Located, MapKey, Node, SourceLocation, SyntaxError, YamlValue};
 use super::files::{read_named_file, read_secret_text, trim_named_secret};
 use super::tls::{load_system_roots, read_named_roots};
-use crate::base::suggest::{list_words, nearest_word};
 use crate::identity::{self, api_keys, ip, jwt, plan, token, user};
 
 /// Compiles the section `identity`. Mistakes in files are reported to `cx`.
@@ -285,11 +284,7 @@ fn find_plan(
     let index = plans.plans.iter().position(|plan| plan.name == name);
     if index.is_none() {
         let names = plans.plans.iter().map(|plan| plan.name.as_str());
-        let help = match nearest_word(name, names.clone()) {
-            Some(name) => format!("did you mean `{name}`?"),
-            None => format!("the plans are {}", list_words(names)),
-        };
-        cx.error(location, format!("there is no plan `{name}`"), Some(help));
+        cx.report_unknown_plan(location, name, names);
     }
     index
 }

@@ -15,7 +15,8 @@ use super::store;
 use crate::base::clock::Nanos;
 use crate::identity::embedded_ipv4::untranslated_network;
 use crate::limit::{
-    Algorithm, Concurrency, CountMode, Disclose, Identity, KeySpec, RateLimit, Rule, RuleLimit,
+    Algorithm, ClientFilter, Concurrency, CountMode, Disclose, Identity, KeySpec, RateLimit, Rule,
+    RuleLimit,
     ThrottleMode, header_texts,
 };
 use crate::route::{OwnResponseRules, Route, RouteReads};
@@ -110,7 +111,10 @@ impl<'g> RuleCompiler<'g> {
             .map(|(limit_index, limit)| self.compile_gateway_limit(cx, limit_index, limit, ""))
             .filter(|rule| rule.counts_own_responses())
             .collect();
-        let needs_credential = |rule: &Arc<Rule>| rule.plans || rule.key.identities().any(|identity| identity != Identity::Ip);
+        let needs_credential = |rule: &Arc<Rule>| {
+            let mut identities = rule.key.identities().chain(rule.clients.identities());
+            rule.plans || identities.any(|identity| identity != Identity::Ip)
+        };
         UnroutedLimits {
             by_credential: rules.iter().any(needs_credential),
             rules: rules.into_iter().collect(),
@@ -161,6 +165,9 @@ impl<'g> RuleCompiler<'g> {
             origin: cx.sources.origin(config.name.location),
             scope,
             key: compile_key(config),
+            clients: ClientFilter {
+                conditions: config.clients.conditions().into_iter().map(|at| at.value).collect(),
+            },
             sharing: store::compile_sharing(config, &limit),
             on_store_error: config.on_store_error,
             header_texts: header_texts::UnclonedCell::default(),

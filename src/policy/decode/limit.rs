@@ -3,7 +3,7 @@
 
 use super::super::context::LoadContext;
 use super::super::section::{
-    AlternativeField, LocatedField, Named, RequiredField, Section, section,
+    AlternativeField, LocatedField, Named, RequiredField, Section, SectionField, section,
 };
 use super::super::table::{MapFields, TextFormat, ValueShape};
 use super::super::tree::{Located, MapKey, Node};
@@ -18,8 +18,10 @@ use crate::limit::{
     Algorithm, CountMode, Disclose, LimitName, MAX_WINDOWS, OnStoreError, Rate, Reserve, Sharing,
 };
 
+mod clients;
 mod phrase;
 
+use clients::ClientsFields;
 pub use phrase::{KeyPartConfig, ThrottleConfig};
 use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
 
@@ -40,6 +42,8 @@ section! {
         "How many requests of one key are admitted in how long, or are open at once.", check check_rates;
     key: RequiredField<ListField<LocatedField<KeyPartField>>> = Vec::new(),
         "What it is counted by; of a list the parts that are there make one key, of `user or ip` the first that is there. `everyone` counts all clients together.", "[ip, email]";
+    clients("for"): SectionField<ClientsFields> = ClientsFields::default(),
+        "The clients that it holds for: those of which all of these are so. Default: all clients.", "{ user: absent }";
     rates("rate"): AlternativeField<ListField<LocatedField<RateField>>> = Vec::new(),
         "How many in how long; of a list every one holds.", "[10/s, 600/h]";
     concurrent: AlternativeField<LocatedField<WholeNumberField<u32, 1, MAX_CONCURRENT>>>,

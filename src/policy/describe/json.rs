@@ -73,6 +73,7 @@ fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -
         "origin": rule.origin,
         "scope": rule.scope,
         "key": rule.key.part_names(),
+        "for": (!rule.clients.is_empty()).then(|| rule.clients.to_string()),
         "rates": windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "concurrent": rule.limit.open().map(|limit| limit.max_open),
         "algorithm": rate.map(|limit| limit.algorithm.as_str()),

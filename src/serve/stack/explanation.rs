@@ -106,12 +106,14 @@ pub(super) fn describe_limit(
     let mut value = describe_rule(rule);
     value.insert("applies".into(), json!(limit.finding.is_some()));
     let Some(finding) = limit.finding else {
+        let is_for_client = identifier.selects(&rule.clients, client);
         let lacks_key =
             !rule.key.is_everyone() && rule.key.identities().all(|identity| !client.has(identity));
-        let reason = match (limit.counts_request, lacks_key) {
-            (false, _) => "it does not count what the gateway answers itself",
-            (true, true) => "none of its keys is known",
-            (true, false) => "the address is exempt",
+        let reason = match (limit.counts_request, is_for_client, lacks_key) {
+            (false, _, _) => "it does not count what the gateway answers itself",
+            (true, false, _) => "it is for other clients",
+            (true, true, true) => "none of its keys is known",
+            (true, true, false) => "the address is exempt",
         };
         value.insert("reason".into(), json!(reason));
         return Value::Object(value);
@@ -154,6 +156,9 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
         "shadow": rule.shadow,
     });
     let mut value = value.as_object().cloned().unwrap_or_default();
+    if !rule.clients.is_empty() {
+        value.insert("for".into(), json!(rule.clients.to_string()));
+    }
     if let Some(condition) = &rule.condition {
         value.insert("while".into(), json!(condition.as_str()));
     }

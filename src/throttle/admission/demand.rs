@@ -58,6 +58,9 @@ impl Admission {
             if !request.client.ip_unclear && is_exempt(rule, request.client.ip) {
                 continue;
             }
+            if !request.identifier.selects(&rule.clients, request.client) {
+                continue;
+            }
             let Some(key) = request.identifier.key(request.client, &rule.key) else {
                 continue;
             };

@@ -1,0 +1,43 @@
+//! Decides whether a limit is for a client.
+
+use super::{ClientIdentity, Identifier};
+use crate::limit::{ClientCondition, ClientFilter, Identity, IdentityTest};
+
+impl Identifier {
+    /// Whether the filter selects the client.
+    #[inline]
+    pub fn selects(&self, filter: &ClientFilter, client: &ClientIdentity) -> bool {
+        filter.is_empty()
+            || (filter.conditions.iter()).all(|condition| self.meets(condition, client))
+    }
+
+    fn meets(&self, condition: &ClientCondition, client: &ClientIdentity) -> bool {
+        let identity = condition.identity;
+        match &condition.test {
+            IdentityTest::Present => client.has(identity),
+            IdentityTest::Absent => !client.has(identity),
+            IdentityTest::OneOf(values) => {
+                let own = self.text_of(client, identity);
+                own.is_some_and(|own| values.iter().any(|value| value == own))
+            }
+            IdentityTest::InNetwork(networks) => {
+                !client.ip_unclear && networks.iter().any(|network| network.contains(&client.ip))
+            }
+        }
+    }
+
+    /// The value of an identity that is known as a text. Of credentials and email addresses only hashes are kept.
+    fn text_of<'c>(&'c self, client: &'c ClientIdentity, identity: Identity) -> Option<&'c str> {
+        match identity {
+            Identity::User => client.user.as_deref(),
+            Identity::Plan => {
+                let plans = &self.settings.plan.plans;
+                client
+                    .plan
+                    .and_then(|index| plans.get(index))
+                    .map(|plan| plan.name.as_str())
+            }
+            Identity::Ip | Identity::Token | Identity::Email => None,
+        }
+    }
+}

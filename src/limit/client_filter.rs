@@ -1,0 +1,80 @@
+//! Which clients a limit is for, as in `for: { user: absent, plan: [free] }`. The identities of a client are known
+//! elsewhere, so nothing here decides whether a client is selected.
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+use super::Identity;
+
+/// Selects the clients that meet all conditions; without conditions, all clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientFilter {
+    /// The conditions, in the order of the policy.
+    pub conditions: Vec<ClientCondition>,
+}
+
+/// A condition on one identity of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCondition {
+    /// The identity.
+    pub identity: Identity,
+    /// What the client must have as this identity.
+    pub test: IdentityTest,
+}
+
+/// What a client must have as an identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdentityTest {
+    /// Any value.
+    Present,
+    /// No value.
+    Absent,
+    /// One of these values.
+    OneOf(Vec<String>),
+    /// An address in one of these networks.
+    InNetwork(Vec<IpNet>),
+}
+
+impl ClientFilter {
+    /// Whether the filter selects all clients.
+    pub fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+
+    /// Whether a condition depends on the identity.
+    pub fn has(&self, identity: Identity) -> bool {
+        self.identities().any(|own| own == identity)
+    }
+
+    /// The identities on which conditions depend.
+    pub fn identities(&self) -> impl Iterator<Item = Identity> {
+        self.conditions.iter().map(|condition| condition.identity)
+    }
+}
+
+/// As sentences name it: `user absent and plan free or trial`.
+impl fmt::Display for ClientFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, condition) in self.conditions.iter().enumerate() {
+            let joint = if index == 0 { "" } else { " and " };
+            write!(f, "{joint}{condition}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ClientCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.identity.as_str())?;
+        match &self.test {
+            IdentityTest::Present => f.write_str(" present"),
+            IdentityTest::Absent => f.write_str(" absent"),
+            IdentityTest::OneOf(values) => write!(f, " {}", values.join(" or ")),
+            IdentityTest::InNetwork(networks) => {
+                let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
+                write!(f, " {}", networks.join(" or "))
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Reads the field `for` of a limit: which clients the limit is for.
+
+use super::super::super::context::LoadContext;
+use super::super::super::section::{FieldReader, LocatedField, section};
+use super::super::super::table::{MapFields, ValueShape};
+use super::super::super::tree::{Located, Node};
+use super::super::field::{ListField, word_fields};
+use super::super::scalar::NetworkField;
+use crate::limit::{ClientCondition, Identity, IdentityTest};
+
+section! {
+    /// The conditions that a client must meet for a limit to hold.
+    pub struct ClientsFields, table CLIENTS_TABLE = "`for`",
+        "What a client must have for the limit to hold: `present`, `absent`, a value, or one of a list of values.", check check_conditions;
+    ip: LocatedField<ListField<NetworkField>>, "An address in one of these networks.", "[203.0.113.0/24]";
+    user: LocatedField<IdentityTestField>, "Whether it proves a user, or which ones.", "absent";
+    token: LocatedField<PresenceField>, "Whether it has a credential.", "absent";
+    email: LocatedField<PresenceField>, "Whether it has an email address.", "present";
+    plan: LocatedField<IdentityTestField>, "Whether it has a plan, or which ones.", "[free, trial]";
+}
+
+word_fields! {
+    /// A field that says whether a client has an identity.
+    pub struct PresenceField: IdentityTest = "present" => IdentityTest::Present, "absent" => IdentityTest::Absent;
+}
+
+/// A field that says whether a client has an identity, or which values. In a list the two words are values.
+pub struct IdentityTestField;
+
+impl FieldReader for IdentityTestField {
+    type Value = IdentityTest;
+    const SHAPE: ValueShape = ValueShape::OneOrList(&ValueShape::Text);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<IdentityTest> {
+        match node.scalar() {
+            Some("present") => return Some(IdentityTest::Present),
+            Some("absent") => return Some(IdentityTest::Absent),
+            _ => {}
+        }
+        let values = cx.read_list(node, |cx, node| {
+            cx.read_text(node, "present, absent or a name")
+        });
+        let values: Vec<String> = values.into_iter().map(|value| value.value).collect();
+        (!values.is_empty()).then_some(IdentityTest::OneOf(values))
+    }
+}
+
+impl ClientsFields {
+    /// The conditions, in the order of the documentation.
+    pub fn conditions(&self) -> Vec<Located<ClientCondition>> {
+        let networks = self.ip.as_ref().map(|networks| Located {
+            value: IdentityTest::InNetwork(networks.value.clone()),
+            location: networks.location,
+        });
+        let tests = [
+            (Identity::Ip, networks.as_ref()),
+            (Identity::User, self.user.as_ref()),
+            (Identity::Token, self.token.as_ref()),
+            (Identity::Email, self.email.as_ref()),
+            (Identity::Plan, self.plan.as_ref()),
+        ];
+        let conditions = tests.into_iter().filter_map(|(identity, test)| {
+            let test = test?;
+            Some(Located {
+                value: ClientCondition {
+                    identity,
+                    test: test.value.clone(),
+                },
+                location: test.location,
+            })
+        });
+        conditions.collect()
+    }
+}
+
+fn check_conditions(cx: &mut LoadContext, fields: &MapFields<'_>, _: &ClientsFields) {
+    if fields.is_empty() {
+        let help = "write for instance `for: { user: absent }`, or remove it";
+        cx.error(fields.location, "`for` names no identity", Some(help.into()));
+    }
+}

@@ -1,4 +1,4 @@
-//! The sample policies by email before real clients: no shape of a body dodges them.
+//! The sample policies before real clients: no shape of a body dodges those by email.
 
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -93,6 +93,34 @@ fn check(sample: &str, most: u32, refused_by: &[&str]) {
     }
     let other = post(&gateway, &path, 102, FORM, "email=bob%40example.com");
     assert_eq!((other.status(), upstream.drain().len()), (401, 1));
+}
+
+#[test]
+fn a_search_for_anonymous_clients_and_for_users() {
+    let upstream = Upstream::plain();
+    let policy = std::fs::read_to_string("policies/search.yaml").unwrap();
+    let gateway = "\
+upstreams: { shop: \"http://{upstream}\" }
+identity:
+  user: { header: x-user, from: [127.0.0.0/8] }
+  plan: { header: x-plan, from: [127.0.0.0/8], default: free }
+plans: { free: { multiply: 1 }, silver: { multiply: 3 }, gold: { multiply: 10 } }
+";
+    let gateway = Gateway::start(upstream.address, gateway, &[("search", &policy)]);
+    let check = |fields: &str, quota: usize, refused_by: &str| {
+        let mut client = gateway.connect();
+        for number in 0..=quota {
+            client.send(format!("GET /search HTTP/1.1\r\nhost: t\r\n{fields}\r\n"));
+            let response = client.answer();
+            match number < quota {
+                true => assert_eq!(response.status(), 200, "{fields} {number}"),
+                false => assert_eq!(violated(&response), [refused_by], "{fields}"),
+            }
+        }
+    };
+    check("", 10, "anonymous");
+    check("x-user: ann\r\n", 60, "signed-in");
+    check("x-user: bob\r\nx-plan: silver\r\n", 120, "signed-in");
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub enum IdentityTest {
     Absent,
     /// One of these values.
     OneOf(Vec<String>),
+    /// No value, or another than these.
+    NoneOf(Vec<String>),
     /// An address in one of these networks.
     InNetwork(Vec<IpNet>),
 }
@@ -71,6 +73,7 @@ impl fmt::Display for ClientCondition {
             IdentityTest::Present => f.write_str(" present"),
             IdentityTest::Absent => f.write_str(" absent"),
             IdentityTest::OneOf(values) => write!(f, " {}", values.join(" or ")),
+            IdentityTest::NoneOf(values) => write!(f, " other than {}", values.join(" or ")),
             IdentityTest::InNetwork(networks) => {
                 let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
                 write!(f, " {}", networks.join(" or "))

@@ -25,7 +25,7 @@ pub(super) use field::{DelayField, TimeoutField, WholeNumberField, word_fields};
 pub(super) use gateway::GATEWAY_TABLE;
 pub use gateway::{GatewayConfig, read_endpoints, read_gateway};
 pub use identity::{IpConfig, KeySet, PlanSourceConfig, UserConfig};
-pub use limit::{KeyPartConfig, LimitConfig, ThrottleConfig};
+pub use limit::{KeyPartConfig, LimitConfig, LimitVariant, ThrottleConfig, split_by_plan};
 pub use listen::{AcmeConfig, ListenerConfig};
 pub(super) use route::POLICY_TABLE;
 pub use route::{LimitUse, PolicyConfig, read_policy};

@@ -1,5 +1,7 @@
 //! What a limit counts by: alternatives, and all clients together.
 
+use tollgate::base::clock::Nanos;
+
 use crate::Site;
 use crate::common::Upstream;
 
@@ -137,4 +139,27 @@ fn a_bad_credential_does_not_escape_a_limit_for_users() {
         "counted as anonymous"
     );
     assert_eq!(statuses(""), [429, 429]);
+}
+
+#[test]
+fn each_plan_has_its_own_rates() {
+    let limit = "per-user: { key: user, rate: { gold: unlimited, trial: [2/s, 3/h], else: 1/h } }";
+    let site = Site::start(USERS, &[limit], Upstream::plain());
+    let statuses = |fields: &str| [(); 5].map(|()| site.get(fields).status());
+    let check = |plan: &str, expected: [u16; 5]| {
+        let fields = format!("x-user: of-{plan}\r\nx-plan: {plan}\r\n");
+        assert_eq!(statuses(&fields), expected, "{plan}");
+    };
+    check("gold", [200; 5]);
+    check("trial", [200, 200, 429, 429, 429]);
+    check("free", [200, 429, 429, 429, 429]);
+    assert_eq!(statuses("x-user: none\r\n"), [200, 429, 429, 429, 429]);
+    site.pass(Nanos::from_secs(1));
+    check("trial", [200, 429, 429, 429, 429]);
+    let response = site.get("x-user: of-free\r\nx-plan: free\r\n");
+    assert_eq!(
+        response.field("ratelimit-policy"),
+        Some("\"per-user\";q=1;w=3600")
+    );
+    assert_eq!(site.decisions("per-user"), [5, 0, 16, 0]);
 }

@@ -16,14 +16,17 @@ impl Identifier {
         match &condition.test {
             IdentityTest::Present => client.has(identity),
             IdentityTest::Absent => !client.has(identity),
-            IdentityTest::OneOf(values) => {
-                let own = self.text_of(client, identity);
-                own.is_some_and(|own| values.iter().any(|value| value == own))
-            }
+            IdentityTest::OneOf(values) => self.is_one_of(client, identity, values),
+            IdentityTest::NoneOf(values) => !self.is_one_of(client, identity, values),
             IdentityTest::InNetwork(networks) => {
                 !client.ip_unclear && networks.iter().any(|network| network.contains(&client.ip))
             }
         }
+    }
+
+    fn is_one_of(&self, client: &ClientIdentity, identity: Identity, values: &[String]) -> bool {
+        let own = self.text_of(client, identity);
+        own.is_some_and(|own| values.iter().any(|value| value == own))
     }
 
     /// The value of an identity that is known as a text. Of credentials and email addresses only hashes are kept.

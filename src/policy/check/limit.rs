@@ -2,7 +2,9 @@
 //! gateway file. How gateways share it is checked in `sharing`.
 
 use super::super::context::LoadContext;
-use super::super::decode::{GatewayConfig, KeyPartConfig, LimitConfig, ThrottleConfig};
+use super::super::decode::{
+    GatewayConfig, KeyPartConfig, LimitConfig, ThrottleConfig, split_by_plan,
+};
 use super::super::tree::Located;
 use super::identity::check_identity;
 use super::sharing::check_sharing;
@@ -26,7 +28,10 @@ pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: 
     if limit.concurrent.is_some() && limit.rates.is_empty() {
         return check_concurrent(cx, limit);
     }
-    check_windows(cx, gateway, limit);
+    check_plan_rates(cx, gateway, limit);
+    for variant in split_by_plan(limit) {
+        check_windows(cx, gateway, &variant.limit);
+    }
     check_elastic(cx, limit);
     check_reserve(cx, gateway, limit);
     check_log_size(cx, gateway, limit);
@@ -66,9 +71,8 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
             .map_or(&[][..], |(_, others)| others);
         if let Some(identity) = before_last.iter().copied().find(|id| is_always_present(id)) {
             let name = identity.as_str();
-            let message = format!(
-                "every request has a `{name}`, so no request is counted by what follows it"
-            );
+            let message =
+                format!("every request has `{name}`, so no request is counted by what follows it");
             let help = format!("put `{name}` last, or remove what follows it");
             cx.error(part.location, message, Some(help));
         }
@@ -116,6 +120,60 @@ fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
 fn has_default_plan(gateway: &GatewayConfig) -> bool {
     let plan = gateway.identity.plan.as_ref();
     plan.is_some_and(|plan| plan.value.default.is_some())
+}
+
+/// Checks that each client has one rate where rates are by plan.
+fn check_plan_rates(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
+    let Some(first) = limit.rates.by_plan.first() else {
+        return;
+    };
+    let plan = Located {
+        value: Identity::Plan,
+        location: first.location,
+    };
+    check_identity(cx, gateway, &plan);
+    let names = gateway.plans.iter().map(|plan| plan.name.value.as_str());
+    for rates in &limit.rates.by_plan {
+        if let Some(plan) = rates.plan.as_deref().filter(|_| !gateway.plans.is_empty())
+            && !names.clone().any(|name| name == plan)
+        {
+            cx.report_unknown_plan(rates.location, plan, names.clone());
+        }
+    }
+    if let Some(plans) = limit.plans.filter(|plans| plans.value) {
+        let message = "the rates of this limit are by plan already";
+        cx.error(plans.location, message, Some("remove `plans`".into()));
+    }
+    if let Some(throttle) = limit.throttle
+        && throttle.value == ThrottleConfig::Elastic
+    {
+        let message = "an elastic limit lends above one rate, not above rates by plan";
+        let help = "write a limit for each plan: `for: { plan: gold }`";
+        cx.error(throttle.location, message, Some(help.into()));
+    }
+    if limit.rates.iter().next().is_none() {
+        let help = "write a rate for at least one plan, or remove the limit";
+        cx.error(
+            first.location,
+            "this limit limits nobody",
+            Some(help.into()),
+        );
+    }
+    let has_rates = |name: Option<&str>| {
+        let mut by_plan = limit.rates.by_plan.iter();
+        by_plan.any(|rates| rates.plan.as_deref() == name)
+    };
+    if has_rates(None) {
+        return;
+    }
+    let help = "add `else: RATE` for all other clients, or `else: unlimited`";
+    if let Some(plan) = names.clone().find(|name| !has_rates(Some(name))) {
+        let message = format!("the plan `{plan}` has no rate here");
+        cx.error(first.location, message, Some(help.into()));
+    } else if !has_default_plan(gateway) {
+        let message = "clients without a plan have no rate here";
+        cx.error(first.location, message, Some(help.into()));
+    }
 }
 
 /// Reports fields that have no meaning for a limit on open requests.
@@ -170,12 +228,13 @@ fn check_concurrent(cx: &mut LoadContext, limit: &LimitConfig) {
 
 /// Checks the rates of a limit: each has a window of its own, can be reached, and fits the counters.
 fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
-    if limit.rates.len() > MAX_WINDOWS {
+    let rates = &limit.rates.of_all;
+    if rates.len() > MAX_WINDOWS {
         return;
     }
     let multiply = gateway.max_multiply(limit);
-    for (index, rate) in limit.rates.iter().enumerate() {
-        let before = &limit.rates[..index];
+    for (index, rate) in rates.iter().enumerate() {
+        let before = &rates[..index];
         if let Some(other) = before
             .iter()
             .find(|other| other.value.window() == rate.value.window())
@@ -195,8 +254,7 @@ fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
                 Some(format!("keep `{}`: it is the tighter one", tighter.value)),
             );
         }
-        let tighter_rate = limit
-            .rates
+        let tighter_rate = rates
             .iter()
             .filter(|_| has_moving_windows(limit))
             .find(|other| implies(other.value, rate.value));
@@ -304,12 +362,12 @@ fn check_elastic(cx: &mut LoadContext, limit: &LimitConfig) {
 /// Checks that `at_most` is not below the rate of the same window.
 fn check_at_most(cx: &mut LoadContext, limit: &LimitConfig, at_most: Located<Rate>) {
     match limit.elastic_rates() {
-        None if !limit.rates.is_empty() => {
+        None => {
+            let Some(rate) = limit.rates.of_all.first() else {
+                return;
+            };
             let message = format!("`{}` has another window than the rate", at_most.value);
-            let help = format!(
-                "write `at_most` with the window of `{}`",
-                limit.rates[0].value
-            );
+            let help = format!("write `at_most` with the window of `{}`", rate.value);
             cx.error(at_most.location, message, Some(help));
         }
         Some((rate, raised)) if raised.quota() < rate.quota() => {
@@ -335,7 +393,7 @@ fn check_reserve(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
         cx.error(reserve.location, message, Some(help.into()));
         return;
     }
-    let rates = limit.rates.iter().map(|rate| rate.value.quota());
+    let rates = limit.rates.iter().map(|rate| rate.quota());
     let quotas = rates.chain(limit.burst.map(|burst| burst.value));
     let Some(min_quota) = quotas.min() else {
         return;
@@ -372,7 +430,7 @@ fn check_log_size(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCo
     let max_quota = limit
         .rates
         .iter()
-        .map(|rate| u64::from(rate.value.quota()) * multiply)
+        .map(|rate| u64::from(rate.quota()) * multiply)
         .max()
         .unwrap_or(0);
     if add_soft(limit, max_quota) > MAX_LOG_UNITS {
@@ -400,7 +458,10 @@ fn check_algorithm(cx: &mut LoadContext, limit: &LimitConfig) {
                 "`burst` is for the algorithm gcra",
                 Some(help.into()),
             );
-        } else if limit.rates.len() > 1 {
+        } else if split_by_plan(limit)
+            .iter()
+            .any(|variant| variant.limit.rates.of_all.len() > 1)
+        {
             let help = "write two limits, one with the burst";
             cx.error(
                 burst.location,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::super::context::LoadContext;
 use super::super::decode::{
-    GatewayConfig, KeyPartConfig, LimitConfig, LimitUse, PolicyConfig, ThrottleConfig,
+    GatewayConfig, KeyPartConfig, LimitConfig, LimitUse, LimitVariant, PolicyConfig, ThrottleConfig,
+    split_by_plan,
 };
 use super::super::settings::UnroutedLimits;
 use super::super::tree::SourceLocation;
@@ -34,9 +35,9 @@ pub(super) struct RuleCompiler<'g> {
     pub(super) all: Vec<Arc<Rule>>,
     /// The location of each rule's key, by [`Rule::index`].
     pub(super) key_locations: Vec<SourceLocation>,
-    /// The rules of the limits of the gateway file that routes share, by the index of the limit. A rule is compiled
-    /// when the first route needs it.
-    shared: Vec<Option<Arc<Rule>>>,
+    /// The rules of the limits of the gateway file that routes share, by the index of the limit. They are compiled
+    /// when the first route needs them.
+    shared: Vec<Option<Vec<Arc<Rule>>>>,
 }
 
 impl<'g> RuleCompiler<'g> {
@@ -72,13 +73,13 @@ impl<'g> RuleCompiler<'g> {
         let mut rules = Vec::new();
         for (limit_index, limit) in self.gateway.limits.iter().enumerate() {
             if !limit.routes.is_only_listed() || is_listed(limit) {
-                rules.push(self.compile_gateway_limit(cx, limit_index, limit, &policy.name));
+                rules.extend(self.compile_gateway_limit(cx, limit_index, limit, &policy.name));
             }
         }
         for used in &policy.limits {
             if let LimitUse::Own(limit) = used {
                 let scope = format!("{}/{}", policy.name, limit.name.value);
-                rules.push(self.add_rule(cx, limit, scope));
+                rules.extend(self.add_rules(cx, limit, &scope));
             }
         }
         let require: Vec<_> = policy
@@ -108,7 +109,7 @@ impl<'g> RuleCompiler<'g> {
         let limits = gateway.limits.iter().enumerate();
         let everywhere = limits.filter(|(_, limit)| !limit.routes.is_only_listed());
         let rules: Vec<_> = everywhere
-            .map(|(limit_index, limit)| self.compile_gateway_limit(cx, limit_index, limit, ""))
+            .flat_map(|(limit_index, limit)| self.compile_gateway_limit(cx, limit_index, limit, ""))
             .filter(|rule| rule.counts_own_responses())
             .collect();
         let needs_credential = |rule: &Arc<Rule>| {
@@ -129,23 +130,48 @@ impl<'g> RuleCompiler<'g> {
         limit_index: usize,
         limit: &LimitConfig,
         route_name: &str,
-    ) -> Arc<Rule> {
+    ) -> Vec<Arc<Rule>> {
         if limit.routes.counts_each_route() {
-            return self.add_rule(cx, limit, format!("{route_name}/{}", limit.name.value));
+            return self.add_rules(cx, limit, &format!("{route_name}/{}", limit.name.value));
         }
-        if let Some(rule) = self.shared.get(limit_index).and_then(Option::as_ref) {
-            return Arc::clone(rule);
+        if let Some(rules) = self.shared.get(limit_index).and_then(Option::as_ref) {
+            return rules.clone();
         }
-        let rule = self.add_rule(cx, limit, limit.name.value.to_string());
+        let rules = self.add_rules(cx, limit, limit.name.value.as_str());
         if let Some(shared) = self.shared.get_mut(limit_index) {
-            *shared = Some(Arc::clone(&rule));
+            *shared = Some(rules.clone());
         }
-        rule
+        rules
+    }
+
+    /// Compiles a limit to a new rule, or to one for each plan that has rates of its own.
+    fn add_rules(
+        &mut self,
+        cx: &mut LoadContext,
+        config: &LimitConfig,
+        scope: &str,
+    ) -> Vec<Arc<Rule>> {
+        let variants = split_by_plan(config).into_iter();
+        let rules = variants.map(|variant| {
+            let scope = match &variant.plan {
+                Some(plan) => format!("{scope}/{plan}"),
+                None => scope.to_owned(),
+            };
+            self.add_rule(cx, &variant, scope)
+        });
+        rules.collect()
     }
 
     /// Compiles a limit to a new rule. `scope` identifies its counts in the store.
-    fn add_rule(&mut self, cx: &mut LoadContext, config: &LimitConfig, scope: String) -> Arc<Rule> {
+    fn add_rule(
+        &mut self,
+        cx: &mut LoadContext,
+        variant: &LimitVariant,
+        scope: String,
+    ) -> Arc<Rule> {
         let gateway = self.gateway;
+        let config = &variant.limit;
+        let written = config.clients.conditions().into_iter().map(|at| at.value);
         let count = config
             .count
             .as_ref()
@@ -166,7 +192,7 @@ impl<'g> RuleCompiler<'g> {
             scope,
             key: compile_key(config),
             clients: ClientFilter {
-                conditions: config.clients.conditions().into_iter().map(|at| at.value).collect(),
+                conditions: written.chain(variant.condition.clone()).collect(),
             },
             sharing: store::compile_sharing(config, &limit),
             on_store_error: config.on_store_error,
@@ -224,7 +250,7 @@ fn compile_throttle(limit: &LimitConfig) -> ThrottleMode {
 }
 
 fn compile_rate_limit(gateway: &GatewayConfig, limit: &LimitConfig, reserves: bool) -> RateLimit {
-    let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
+    let mut windows: Vec<_> = limit.rates.iter().collect();
     windows.sort_by_key(|rate| rate.window());
     let throttle = compile_throttle(limit);
     let max_multiply = gateway.max_multiply(limit);

@@ -20,8 +20,11 @@ use crate::limit::{
 
 mod clients;
 mod phrase;
+mod rates;
 
 use clients::ClientsFields;
+pub use rates::{LimitVariant, split_by_plan};
+use rates::{RatesConfig, RatesField};
 pub use phrase::{KeyPartConfig, ThrottleConfig};
 use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
 
@@ -44,8 +47,8 @@ section! {
         "What it is counted by; of a list the parts that are there make one key, of `user or ip` the first that is there. `everyone` counts all clients together.", "[ip, email]";
     clients("for"): SectionField<ClientsFields> = ClientsFields::default(),
         "The clients that it holds for: those of which all of these are so. Default: all clients.", "{ user: absent }";
-    rates("rate"): AlternativeField<ListField<LocatedField<RateField>>> = Vec::new(),
-        "How many in how long; of a list every one holds.", "[10/s, 600/h]";
+    rates("rate"): AlternativeField<RatesField> = RatesConfig::default(),
+        "How many in how long; of a list every one holds. Or a map from plans to rates or `unlimited`, with `else` for all other clients.", "[10/s, 600/h]";
     concurrent: AlternativeField<LocatedField<WholeNumberField<u32, 1, MAX_CONCURRENT>>>,
         "How many may be open at once, from their admission to the end of their answers.", "10";
     throttle: LocatedField<ThrottleField>, "What happens above the rate. Default: hard.", "soft 10%";
@@ -152,8 +155,7 @@ impl LimitFields {
     /// The rate that an elastic limit raises, and `at_most`, up to which it raises it. Both have the same window.
     pub fn elastic_rates(&self) -> Option<(Rate, Rate)> {
         let at_most = self.at_most?.value;
-        let mut rates = self.rates.iter().map(|rate| rate.value);
-        let rate = rates.find(|rate| rate.window() == at_most.window())?;
+        let rate = self.rates.iter().find(|rate| rate.window() == at_most.window())?;
         Some((rate, at_most))
     }
 }
@@ -221,17 +223,12 @@ pub fn read_limit(
     })
 }
 
-/// Reports a limit on both rates and open requests, and one with too many rates.
-fn check_rates(cx: &mut LoadContext, fields: &MapFields<'_>, limit: &LimitFields) {
+/// Reports a limit on both rates and open requests.
+fn check_rates(cx: &mut LoadContext, fields: &MapFields<'_>, _: &LimitFields) {
     if fields.has("concurrent") && fields.has("rate") {
         let help = "write two limits with names of their own, one with each";
         let message = "a limit has `rate` or `concurrent`, not both";
         cx.error(fields.location_of("concurrent"), message, Some(help.into()));
-    }
-    if limit.rates.len() > MAX_WINDOWS {
-        let message = format!("a limit has at most {MAX_WINDOWS} rates");
-        let help = "drop those that the others imply";
-        cx.error(fields.value_location("rate"), message, Some(help.into()));
     }
 }
 

@@ -1,0 +1,152 @@
+//! Reads the field `rate` of a limit: rates of all clients, or a map from plans to rates.
+
+use super::super::super::context::LoadContext;
+use super::super::super::section::FieldReader;
+use super::super::super::table::ValueShape;
+use super::super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
+use super::super::field::ListField;
+use super::super::scalar::RateField;
+use super::LimitConfig;
+use crate::limit::{ClientCondition, Identity, IdentityTest, MAX_WINDOWS, Rate};
+
+/// The word for the rates of clients whose plan has none of its own.
+const ELSE: &str = "else";
+
+/// The word for a plan without a rate.
+const UNLIMITED: &str = "unlimited";
+
+/// The rates of a limit: either `of_all` or `by_plan` is empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RatesConfig {
+    /// The quota of each window, for all clients.
+    pub of_all: Vec<Located<Rate>>,
+    /// The rates of each plan.
+    pub by_plan: Vec<PlanRatesConfig>,
+}
+
+/// The rates of one plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanRatesConfig {
+    /// The name of the plan; `None` for `else`, all other clients.
+    pub plan: Option<String>,
+    /// The location of that name.
+    pub location: SourceLocation,
+    /// The quota of each window; empty if the plan is unlimited.
+    pub rates: Vec<Located<Rate>>,
+}
+
+impl RatesConfig {
+    /// Whether there is no rate, as in a limit on open requests.
+    pub fn is_empty(&self) -> bool {
+        self.of_all.is_empty() && self.by_plan.is_empty()
+    }
+
+    /// The rates of all clients and of each plan.
+    pub fn iter(&self) -> impl Iterator<Item = Rate> {
+        let by_plan = self.by_plan.iter().flat_map(|own| &own.rates);
+        self.of_all.iter().chain(by_plan).map(|rate| rate.value)
+    }
+}
+
+/// A limit for the clients of one plan, or for all clients.
+pub struct LimitVariant {
+    /// The name that tells the counts of the plan apart; `None` if the limit has the same rates for all clients.
+    pub plan: Option<String>,
+    /// The limit. Its rates are in [`RatesConfig::of_all`].
+    pub limit: LimitConfig,
+    /// The condition on the plan.
+    pub condition: Option<ClientCondition>,
+}
+
+/// The limits that rates by plan amount to, one for each plan that is not unlimited. A limit with the same rates for
+/// all clients is the only one.
+pub fn split_by_plan(limit: &LimitConfig) -> Vec<LimitVariant> {
+    let by_plan = &limit.rates.by_plan;
+    if by_plan.is_empty() {
+        return vec![LimitVariant {
+            plan: None,
+            limit: limit.clone(),
+            condition: None,
+        }];
+    }
+    let named = || by_plan.iter().filter_map(|rates| rates.plan.clone());
+    let limited = by_plan.iter().filter(|own| !own.rates.is_empty());
+    let variants = limited.map(|own| {
+        let test = match &own.plan {
+            Some(plan) => IdentityTest::OneOf(vec![plan.clone()]),
+            None => IdentityTest::NoneOf(named().collect()),
+        };
+        let mut variant = limit.clone();
+        variant.fields.rates = RatesConfig {
+            of_all: own.rates.clone(),
+            by_plan: Vec::new(),
+        };
+        LimitVariant {
+            plan: Some(own.plan.clone().unwrap_or_else(|| ELSE.to_owned())),
+            limit: variant,
+            condition: Some(ClientCondition {
+                identity: Identity::Plan,
+                test,
+            }),
+        }
+    });
+    variants.collect()
+}
+
+/// A field with rates: one, a list, or a map from plans to these.
+pub struct RatesField;
+
+static PLAN_RATES_SHAPE: ValueShape = ValueShape::AnyOf(&[
+    ValueShape::Words(&[UNLIMITED]),
+    <ListField<RateField> as FieldReader>::SHAPE,
+]);
+
+impl FieldReader for RatesField {
+    type Value = RatesConfig;
+    const SHAPE: ValueShape = ValueShape::AnyOf(&[
+        <ListField<RateField> as FieldReader>::SHAPE,
+        ValueShape::NamedMap(&PLAN_RATES_SHAPE),
+    ]);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<RatesConfig> {
+        if !matches!(node.value, YamlValue::Map(_)) {
+            return Some(RatesConfig {
+                of_all: read_rates(cx, node),
+                by_plan: Vec::new(),
+            });
+        }
+        let entries = cx.named_entries(node, "rates");
+        if entries.is_empty() {
+            let help = "write for instance `{ gold: 1000/m, else: 5/m }`";
+            cx.error(node.location, "the map is empty", Some(help.into()));
+        }
+        let read_entry = |(key, node): &(MapKey, Node)| PlanRatesConfig {
+            plan: (key.text != ELSE).then(|| key.text.clone()),
+            location: key.location,
+            rates: match node.scalar() {
+                Some(UNLIMITED) => Vec::new(),
+                _ => read_rates(cx, node),
+            },
+        };
+        Some(RatesConfig {
+            of_all: Vec::new(),
+            by_plan: entries.iter().map(read_entry).collect(),
+        })
+    }
+}
+
+/// Reads a rate or a list of rates.
+fn read_rates(cx: &mut LoadContext, node: &Node) -> Vec<Located<Rate>> {
+    let rates = cx.read_list(node, |cx, node| {
+        RateField::read(cx, node).map(|value| Located {
+            value,
+            location: node.location,
+        })
+    });
+    if rates.len() > MAX_WINDOWS {
+        let message = format!("a limit has at most {MAX_WINDOWS} rates");
+        let help = "drop those that the others imply";
+        cx.error(node.location, message, Some(help.into()));
+    }
+    rates
+}

@@ -123,7 +123,11 @@ fn samples_require_the_email_that_they_count_by() {
         policy::load(Path::new("tollgate.yaml")).unwrap_or_else(|report| panic!("{report}"));
     let mut seen = 0;
     for route in &loaded.ruleset.routes {
-        for rule in route.rules.iter().filter(|r| r.key.is_only(Identity::Email)) {
+        for rule in route
+            .rules
+            .iter()
+            .filter(|r| r.key.is_only(Identity::Email))
+        {
             seen += 1;
             let required = route.require.contains(&Identity::Email);
             assert!(required, "{} of {}", rule.name, route.name);

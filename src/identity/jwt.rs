@@ -54,7 +54,7 @@ const RSA_ALGORITHMS: &[Algorithm] = &[
 /// The keys and claims that a token needs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The claim that names the user.
+    /// The claim that names the user. Dots lead into nested claims.
     pub claim: String,
     /// Keys that may have signed a token.
     pub keys: VerificationKeys,
@@ -407,8 +407,8 @@ fn check_claims(
     };
     // Names are compared unchanged (RFC 7519 section 2). A number counts as its digits, which is how upstreams write a
     // numeric name.
-    let user = claims.get(&settings.claim).and_then(claim_text);
-    let plan = plan_claim.and_then(|claim| claims.get(claim));
+    let user = find_claim(claims, &settings.claim).and_then(claim_text);
+    let plan = plan_claim.and_then(|claim| find_claim(claims, claim));
     Ok(TokenClaims {
         user: user
             .and_then(|text| user_name::parse(&text))
@@ -416,6 +416,16 @@ fn check_claims(
         plan: plan.and_then(claim_text),
         not_before: not_before.saturating_sub(leeway),
         expires: expires.saturating_add(leeway),
+    })
+}
+
+/// Finds a claim of this name, or the claim inside others that `name` leads to: `app_metadata.plan`. A claim of the
+/// whole name comes first, because names of claims may be URLs.
+fn find_claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c Value> {
+    claims.get(name).or_else(|| {
+        let (first, rest) = name.split_once('.')?;
+        let mut steps = rest.split('.');
+        steps.try_fold(claims.get(first)?, |value, step| value.get(step))
     })
 }
 

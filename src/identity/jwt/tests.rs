@@ -317,6 +317,30 @@ fn plans() {
 
 /// A signature that was computed counts as one, whatever another key says.
 #[test]
+fn nested_claims() {
+    let check = |name: &str, payload: Value, expected: Option<&str>| {
+        let found = find_claim(payload.as_object().unwrap(), name).and_then(claim_text);
+        assert_eq!(found.as_deref(), expected, "{name} in {payload}");
+    };
+    check("plan", json!({"plan": "gold"}), Some("gold"));
+    check("app.plan", json!({"app": {"plan": "gold"}}), Some("gold"));
+    check("a.b.c", json!({"a": {"b": {"c": 7}}}), Some("7"));
+    let url = "https://shop.example/plan";
+    check(url, json!({url: "gold"}), Some("gold"));
+    check(
+        "app.plan",
+        json!({"app.plan": "gold", "app": {"plan": "free"}}),
+        Some("gold"),
+    );
+    check("app.plan", json!({"app": "gold"}), None);
+    check("app.plan", json!({"app": ["gold"]}), None);
+    check("app.0", json!({"app": ["gold"]}), None);
+    check("app.", json!({"app": {"": "gold"}}), Some("gold"));
+    check("app", json!({"app": {"plan": "gold"}}), None);
+    check(".", json!({}), None);
+}
+
+#[test]
 fn a_wrong_signature_is_the_reason() {
     let key = |key| VerificationKey {
         id: None,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::super::context::LoadContext;
 use super::super::decode::{
-    GatewayConfig, KeyPartConfig, LimitConfig, LimitUse, LimitVariant, PolicyConfig, ThrottleConfig,
-    split_by_plan,
+    GatewayConfig, KeyPartConfig, LimitConfig, LimitUse, LimitVariant, PolicyConfig,
+    ThrottleConfig, split_by_plan,
 };
 use super::super::settings::UnroutedLimits;
 use super::super::tree::SourceLocation;
@@ -17,8 +17,7 @@ use crate::base::clock::Nanos;
 use crate::identity::embedded_ipv4::untranslated_network;
 use crate::limit::{
     Algorithm, ClientFilter, Concurrency, CountMode, Disclose, Identity, KeySpec, RateLimit, Rule,
-    RuleLimit,
-    ThrottleMode, header_texts,
+    RuleLimit, ThrottleMode, header_texts,
 };
 use crate::route::{OwnResponseRules, Route, RouteReads};
 use crate::upstream;
@@ -171,7 +170,7 @@ impl<'g> RuleCompiler<'g> {
     ) -> Arc<Rule> {
         let gateway = self.gateway;
         let config = &variant.limit;
-        let written = config.clients.conditions().into_iter().map(|at| at.value);
+        let conditions = config.clients.conditions().into_iter().map(|at| at.value);
         let count = config
             .count
             .as_ref()
@@ -192,7 +191,7 @@ impl<'g> RuleCompiler<'g> {
             scope,
             key: compile_key(config),
             clients: ClientFilter {
-                conditions: written.chain(variant.condition.clone()).collect(),
+                conditions: conditions.chain(variant.condition.clone()).collect(),
             },
             sharing: store::compile_sharing(config, &limit),
             on_store_error: config.on_store_error,

@@ -15,7 +15,7 @@ use super::scalar::{NetworkField, RateField, parse_name};
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
 use crate::limit::{
-    Algorithm, CountMode, Disclose, LimitName, MAX_WINDOWS, OnStoreError, Rate, Reserve, Sharing,
+    Algorithm, CountMode, Disclose, LimitName, OnStoreError, Rate, Reserve, Sharing,
 };
 
 mod clients;
@@ -23,10 +23,10 @@ mod phrase;
 mod rates;
 
 use clients::ClientsFields;
-pub use rates::{LimitVariant, split_by_plan};
-use rates::{RatesConfig, RatesField};
 pub use phrase::{KeyPartConfig, ThrottleConfig};
 use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
+pub use rates::{LimitVariant, split_by_plan};
+use rates::{RatesConfig, RatesField};
 
 /// Maximum value of `concurrent`. Multiplied by the largest plan and raised by `soft`, it still fits 32 bits.
 const MAX_CONCURRENT: u64 = 100_000;
@@ -155,7 +155,10 @@ impl LimitFields {
     /// The rate that an elastic limit raises, and `at_most`, up to which it raises it. Both have the same window.
     pub fn elastic_rates(&self) -> Option<(Rate, Rate)> {
         let at_most = self.at_most?.value;
-        let rate = self.rates.iter().find(|rate| rate.window() == at_most.window())?;
+        let rate = self
+            .rates
+            .iter()
+            .find(|rate| rate.window() == at_most.window())?;
         Some((rate, at_most))
     }
 }

@@ -76,6 +76,10 @@ impl ClientsFields {
 fn check_conditions(cx: &mut LoadContext, fields: &MapFields<'_>, _: &ClientsFields) {
     if fields.is_empty() {
         let help = "write for instance `for: { user: absent }`, or remove it";
-        cx.error(fields.location, "`for` names no identity", Some(help.into()));
+        cx.error(
+            fields.location,
+            "`for` names no identity",
+            Some(help.into()),
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Parses the fields of a limit that have a grammar of their own, such as `soft 10%` and `status 401`. The errors
 //! suggest what the user probably meant.
 
-use super::super::{ValueError, unknown_word};
 use super::super::scalar::parse_header_name;
+use super::super::{ValueError, unknown_word};
 use crate::base::suggest::nearest_word;
 use crate::limit::cost;
 use crate::limit::key_spec::EVERYONE;

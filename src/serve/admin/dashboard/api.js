@@ -1,14 +1,14 @@
-// Asks the admin listener: JSON, ranges that grow at their end and what is read off them, the stream of seconds.
-// Only paths beside the page are asked for, nothing elsewhere, and nothing is changed.
+// Requests to the admin listener: JSON, ranges of series that grow at their end, and the stream of seconds. Also the
+// arithmetic on ranges. Only paths beside the page are requested, and nothing is changed on the gateway.
 
 const TOKEN = 'tollgate-token';
 let askForToken = () => {};
 
-export function onToken(ask) {
+export function onTokenNeeded(ask) {
   askForToken = ask;
 }
 
-export function keepToken(token) {
+export function storeToken(token) {
   if (token) sessionStorage.setItem(TOKEN, token);
   else sessionStorage.removeItem(TOKEN);
 }
@@ -18,29 +18,29 @@ function headers() {
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
-/** What is shown where the answer would be. */
-const problem = (text) => Object.assign(new Error(text), { status: true });
+/** An error whose text is shown in place of the data. */
+const statusError = (text) => Object.assign(new Error(text), { status: true });
 
-async function ask(path, signal) {
-  let answer;
+async function fetchPath(path, signal) {
+  let response;
   try {
-    answer = await fetch(path, { headers: headers(), signal, cache: 'no-store' });
+    response = await fetch(path, { headers: headers(), signal, cache: 'no-store' });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw problem('the gateway does not answer; is it running?');
+    throw statusError('the gateway does not response; is it running?');
   }
-  if (answer.ok) return answer;
-  if (answer.status === 401) askForToken();
-  let said = {};
+  if (response.ok) return response;
+  if (response.status === 401) askForToken();
+  let body = {};
   try {
-    said = await answer.json();
+    body = await response.json();
   } catch {
-    // Not JSON: the status alone has to do.
+    // The body is not JSON, so only the status is shown.
   }
-  throw problem(said.detail || said.title || `status ${answer.status}`);
+  throw statusError(body.detail || body.title || `status ${response.status}`);
 }
 
-/** Asks for JSON. Parameters that are null or empty are left out, but for `by`. */
+/** Fetches JSON below `v1/`. Parameters that are null or empty are left out, except `by`. */
 export async function get(path, parameters = {}, signal = undefined) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -48,14 +48,14 @@ export async function get(path, parameters = {}, signal = undefined) {
     query.set(name, value);
   }
   const text = query.toString();
-  const answer = await ask(`v1/${path}${text ? `?${text}` : ''}`, signal);
-  return answer.json();
+  const response = await fetchPath(`v1/${path}${text ? `?${text}` : ''}`, signal);
+  return response.json();
 }
 
-const named = (labels) => JSON.stringify(Object.entries(labels).sort());
-const LISTS = ['sum', 'min', 'max'];
+const labelsKey = (labels) => JSON.stringify(Object.entries(labels).sort());
+const VALUE_LISTS = ['sum', 'min', 'max'];
 
-/** One question to the record, asked again and again: only what is new is asked for. */
+/** Series of the record that are read again and again. While the span is live, only new buckets are fetched. */
 export class Range {
   constructor(series, options = {}) {
     this.series = series;
@@ -64,7 +64,7 @@ export class Range {
     this.held = null;
   }
 
-  /** Everything in the span in at most `points` buckets. */
+  /** The values of the span in at most `points` buckets. */
   async read({ from, to, live, length, name }, points, signal) {
     const most = Math.max(2, Math.min(4000, points));
     const asked = live ? `${name || from}/${name ? length : 0}/${most}` : '';
@@ -74,27 +74,27 @@ export class Range {
       const count = Math.max(2, Math.ceil((to - start) / held.step));
       if (start >= held.from && count < most / 3) {
         const end = start + count * held.step;
-        const fresh = await this.ask(start, end, count, signal);
+        const fresh = await this.fetchBuckets(start, end, count, signal);
         if (fresh.step === held.step && fresh.from === start && this.held === held) {
-          this.held = joined(held, fresh, from, to);
+          this.held = joinRanges(held, fresh, from, to);
           return this.held;
         }
       }
     }
-    const all = await this.ask(from, to, most, signal);
+    const all = await this.fetchBuckets(from, to, most, signal);
     this.asked = asked;
-    this.held = joined(null, all, from, to);
+    this.held = joinRanges(null, all, from, to);
     return this.held;
   }
 
-  ask(from, to, points, signal) {
+  fetchBuckets(from, to, points, signal) {
     return get('record/range', { series: this.series, from, to, points, ...this.options }, signal);
   }
 }
 
-function blank(series, count) {
+function emptySeries(series, count) {
   const empty = { labels: series.labels, kind: series.kind };
-  for (const list of LISTS) if (series[list]) empty[list] = new Array(count).fill(0);
+  for (const list of VALUE_LISTS) if (series[list]) empty[list] = new Array(count).fill(0);
   if (series.quantiles) {
     const each = Object.keys(series.quantiles).map((of) => [of, new Array(count).fill(null)]);
     empty.quantiles = Object.fromEntries(each);
@@ -102,8 +102,8 @@ function blank(series, count) {
   return empty;
 }
 
-/** What was held up to where the fresh buckets begin, and these; nothing outside of the span. */
-function joined(held, fresh, from, to) {
+/** Joins the held buckets and the fresh buckets behind them; buckets outside of the span are dropped. */
+function joinRanges(held, fresh, from, to) {
   const { step } = fresh;
   const begin = held ? held.from : fresh.from;
   const kept = held ? (fresh.from - begin) / step : 0;
@@ -111,14 +111,14 @@ function joined(held, fresh, from, to) {
   const end = Math.max(kept + 1, Math.ceil((to - begin) / step));
   const mix = (old, young) => old.slice(0, kept).concat(young).slice(drop, end);
   const count = fresh.covered.length;
-  const young = new Map(fresh.series.map((series) => [named(series.labels), series]));
-  const old = new Map((held ? held.series : []).map((series) => [named(series.labels), series]));
+  const young = new Map(fresh.series.map((series) => [labelsKey(series.labels), series]));
+  const old = new Map((held ? held.series : []).map((series) => [labelsKey(series.labels), series]));
   const series = [];
   for (const name of new Set([...old.keys(), ...young.keys()])) {
-    const b = young.get(name) || blank(old.get(name), count);
-    const a = old.get(name) || blank(b, kept);
+    const b = young.get(name) || emptySeries(old.get(name), count);
+    const a = old.get(name) || emptySeries(b, kept);
     const one = { labels: b.labels, kind: b.kind };
-    for (const list of LISTS) if (b[list]) one[list] = mix(a[list] || [], b[list]);
+    for (const list of VALUE_LISTS) if (b[list]) one[list] = mix(a[list] || [], b[list]);
     if (b.quantiles) {
       const each = Object.keys(b.quantiles).map((of) => [of, mix(a.quantiles[of], b.quantiles[of])]);
       one.quantiles = Object.fromEntries(each);
@@ -129,12 +129,12 @@ function joined(held, fresh, from, to) {
   return { from: begin + drop * step, step, covered, series };
 }
 
-/** Rates of a range, nothing where nothing was recorded. */
+/** The rate per second of each bucket; null where nothing was recorded. */
 export function rates(range, series) {
   return range.covered.map((covered, at) => (covered ? (series ? series.sum[at] : 0) / covered : null));
 }
 
-/** A line of a chart from a series of a range. */
+/** A line of a chart, from a series of a range. It has a band of minima and maxima if buckets are longer than a second. */
 export function line(range, series, key, label, more = {}) {
   const seen = (list) => (list ? list.map((value, at) => (range.covered[at] ? value : null)) : null);
   const banded = series?.min && range.step > 1;
@@ -149,7 +149,7 @@ export function line(range, series, key, label, more = {}) {
   };
 }
 
-/** The lines of a range with quantiles. */
+/** The lines of a chart for a range that was read with quantiles. */
 export function quantiles(range) {
   const known = range.series[0]?.quantiles || {};
   return ['p99', 'p95', 'p50'].map((key, at) => ({
@@ -157,16 +157,16 @@ export function quantiles(range) {
   }));
 }
 
-/** The sum of some series of a range. */
-export function summed(range, wanted = () => true) {
+/** The sum of the series whose labels are `wanted`; null if there are none. */
+export function sumSeries(range, wanted = () => true) {
   const chosen = range.series.filter((series) => wanted(series.labels));
   if (!chosen.length) return null;
   const sum = range.covered.map((_, at) => chosen.reduce((total, series) => total + series.sum[at], 0));
   return { labels: {}, sum };
 }
 
-/** The mean of the last seconds of a range while it is live, of all of it otherwise. */
-export function recent(range, series, live, most = 3) {
+/** The mean rate of the last `most` seconds of a range that is live, or else of the whole range. */
+export function recentMean(range, series, live, most = 3) {
   let [sum, covered] = [0, 0];
   for (let at = range.covered.length - 1; at >= 0 && !(live && covered >= most); at -= 1) {
     sum += range.covered[at] && series ? series.sum[at] : 0;
@@ -175,21 +175,21 @@ export function recent(range, series, live, most = 3) {
   return { value: covered ? sum / covered : null, covered, sum };
 }
 
-/** The series of a range with these labels. */
-export function pick(range, labels) {
+/** The first series of a range that has these labels. */
+export function findSeries(range, labels) {
   const wanted = Object.entries(labels);
   return range.series.find((series) => wanted.every(([name, value]) => series.labels[name] === value));
 }
 
-/** Where the middle of sorted values lies, or another part of them. */
-export function part(values, of) {
+/** The quantile `of` of some values, such as 0.5 for the median; 0 without values. */
+export function percentile(values, of) {
   const sorted = values.filter((value) => value !== null).sort((a, b) => a - b);
   return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * of))] : 0;
 }
 
-/** The contiguous run around a bucket that stands out from what is usual: [first, last]. */
+/** The indices [first, last] of the run of unusually high values around the index `at`; [at, at] if there is no run. */
 export function runAround(values, at) {
-  const usual = part(values, 0.3);
+  const usual = percentile(values, 0.3);
   const peak = Math.max(...values.slice(Math.max(0, at - 2), at + 3).map((value) => value || 0));
   const bar = usual + (peak - usual) * 0.2;
   if (peak <= usual * 1.5 + 0.1) return [at, at];
@@ -202,9 +202,9 @@ export function runAround(values, at) {
   return [first, last];
 }
 
-/** All runs of a list of values, the greatest first. */
+/** All runs of unusually high values, the run with the highest peak first. */
 export function runs(values) {
-  const usual = part(values, 0.3);
+  const usual = percentile(values, 0.3);
   const bar = Math.max(1, usual * 4);
   const found = [];
   for (let at = 0; at < values.length; at += 1) {
@@ -220,8 +220,8 @@ export function runs(values) {
   return found.sort((a, b) => b.peak - a.peak);
 }
 
-/** An answer that is asked for again only after some seconds, or when something else is asked. */
-export function kept(after, work) {
+/** Caches the result of `work` for `after` seconds, or until it is called with another first argument. */
+export function cached(after, work) {
   let [held, of, at] = [null, null, 0];
   return async (sign, ...asked) => {
     if (sign !== of || performance.now() - at > after * 1000) {
@@ -234,24 +234,24 @@ export function kept(after, work) {
 
 const same = (span) => (span.live ? span.name || span.from : `${span.from}-${span.to}`);
 
-/** Reloads and starts within a span. */
-export function happened() {
-  const ask_ = kept(10, async (span, signal) => (await get('record/events', { from: span.from, to: span.to }, signal)).events);
-  return (span, signal) => ask_(same(span), span, signal);
+/** Returns a function that reads the events of a span, such as reloads and starts. */
+export function eventReader() {
+  const read = cached(10, async (span, signal) => (await get('record/events', { from: span.from, to: span.to }, signal)).events);
+  return (span, signal) => read(same(span), span, signal);
 }
 
-/** A range as it was some seconds earlier; null without a comparison. */
-export function before(series) {
+/** Returns a function that reads a series `by` seconds earlier than the span; null if `by` is 0. */
+export function earlierRange(series) {
   const range = new Range(series);
-  const ask_ = kept(10, (span, by, points, signal) => range.read({ from: span.from - by, to: span.to - by + 60, live: false }, points, signal));
-  return (span, by, points, signal) => (by ? ask_(`${same(span)} ${by} ${points}`, span, by, points, signal) : null);
+  const read = cached(10, (span, by, points, signal) => range.read({ from: span.from - by, to: span.to - by + 60, live: false }, points, signal));
+  return (span, by, points, signal) => (by ? read(`${same(span)} ${by} ${points}`, span, by, points, signal) : null);
 }
 
-/** Where each limit is written, what it promises. */
-export const written = kept(20, async () => (await get('limits')).limits);
-export const policies = kept(20, () => get('policies'));
+/** All limits, with the place where each is written and its guarantee. */
+export const fetchLimits = cached(20, async () => (await get('limits')).limits);
+export const policies = cached(20, () => get('policies'));
 
-/** The stream of seconds, opened again when it breaks. */
+/** The stream of completed seconds, which is opened again when it breaks. */
 export class Live {
   constructor(onSecond, onState) {
     this.onSecond = onSecond;
@@ -273,8 +273,8 @@ export class Live {
   async run(signal) {
     for (let wait = 1; !signal.aborted; wait = Math.min(wait * 2, 10)) {
       try {
-        const answer = await ask('v1/record/live', signal);
-        await this.listen(answer.body.getReader(), signal, () => {
+        const response = await fetchPath('v1/record/live', signal);
+        await this.listen(response.body.getReader(), signal, () => {
           wait = 1;
         });
       } catch (error) {
@@ -296,9 +296,9 @@ export class Live {
       text += decoder.decode(value, { stream: true });
       const parts = text.split(/\r?\n\r?\n/);
       text = parts.pop().slice(-4096);
-      // Only the last counts: what lies before it was missed, and is asked for with it.
-      const said = parts.filter((part) => /^event: ?second$/m.test(part)).pop();
-      const data = said && /^data: ?(.*)$/m.exec(said);
+      // Only the last event counts: the data of the seconds before it is fetched with it.
+      const body = parts.filter((part) => /^event: ?second$/m.test(part)).pop();
+      const data = body && /^data: ?(.*)$/m.exec(body);
       if (!data) continue;
       onGood();
       this.onState('live', '');

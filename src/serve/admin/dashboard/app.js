@@ -1,9 +1,10 @@
-// The frame: which screen is shown, its span of time, the keys, the stream that says when to ask again.
+// The frame of the dashboard: shows the screen that the address names, its span of time and the keyboard's keys. It follows
+// the stream of seconds and runs the jobs of the screen.
 
-import { Live, get, keepToken, onToken } from './api.js';
+import { Live, get, storeToken, onTokenNeeded } from './api.js';
 import { recolour } from './charts.js';
 import * as state from './state.js';
-import { between, h, inUtc, lasting, put, say, setUtc } from './ui.js';
+import { between, h, inUtc, formatDuration, put, setText, setUtc } from './ui.js';
 import * as now from './screens/now.js';
 import * as throttles from './screens/throttles.js';
 import * as routes from './screens/routes.js';
@@ -17,17 +18,17 @@ const PRESETS = ['15m', '1h', '6h', '24h', '7d', '30d', '1y'];
 const byId = (id) => document.getElementById(id);
 const main = byId('screen');
 let view = null;
-let beats = 0;
-let stopper = new AbortController();
+let tickCount = 0;
+let requestAborter = new AbortController();
 
 // Screens.
 
-/** Shows what the address names: another screen is built, the same one only asked again. */
+/** Shows the screen that the address names. Another screen is built; the same screen only reads its data again. */
 function show() {
   const name = state.screen();
   const identity = [name, ...(screens[name].identity || []).map(state.param)].join('|');
   if (view?.identity !== identity) {
-    view?.charts.forEach((chart) => chart.gone());
+    view?.charts.forEach((chart) => chart.destroy());
     view = { identity, charts: [], jobs: [], ...screens[name].open() };
     put(main, h('h1', { class: 'hidden' }, view.title || name), view.parts);
     for (const link of byId('nav').children) {
@@ -40,8 +41,8 @@ function show() {
     window.scrollTo(0, 0);
   }
   frame();
-  stopper.abort();
-  stopper = new AbortController();
+  requestAborter.abort();
+  requestAborter = new AbortController();
   view.jobs.forEach((job) => {
     job.busy = false;
   });
@@ -49,17 +50,17 @@ function show() {
   listen();
 }
 
-/** Runs what is due of the screen. Long spans change slowly and are asked for less often. */
+/** Runs the jobs of the screen that are due. Long spans change slowly, so they are read less often. */
 function work(everything) {
   const span = state.span();
   const slower = span.length > 7 * 86400 ? 10 : span.length > 6 * 3600 ? 4 : span.length > 3600 ? 2 : 1;
-  const { signal } = stopper;
+  const { signal } = requestAborter;
   view.jobs.forEach((job, at) => {
     const every = job.every === 1 && slower < 4 ? 1 : job.every * slower;
-    if (job.busy || !(everything || (every && (beats + at) % every === 0))) return;
+    if (job.busy || !(everything || (every && (tickCount + at) % every === 0))) return;
     job.busy = true;
     job.run(span, signal).finally(() => {
-      if (signal === stopper.signal) job.busy = false;
+      if (signal === requestAborter.signal) job.busy = false;
     });
   });
 }
@@ -68,28 +69,28 @@ function work(everything) {
 
 const live = new Live(
   (second) => {
-    state.tell(second);
-    beats += 1;
+    state.setLatestSecond(second);
+    tickCount += 1;
     if (!state.span().live || document.hidden) return;
     work(false);
     frame();
   },
-  (word, why) => tellLive(word, why),
+  (word, why) => showLiveState(word, why),
 );
 
-function tellLive(word, why = '') {
+function showLiveState(word, why = '') {
   const button = byId('live');
   button.dataset.state = word;
   button.setAttribute('aria-pressed', String(word === 'live'));
   button.title = why || (word === 'live' ? 'Each second is shown as it ends; press to stand still' : 'Press to follow again');
-  say(button.lastElementChild, { live: 'live', paused: 'standing still', lost: 'no stream' }[word]);
+  setText(button.lastElementChild, { live: 'live', paused: 'standing still', lost: 'no stream' }[word]);
 }
 
 function listen() {
   if (state.span().live && !document.hidden) live.start();
   else {
     live.stop();
-    if (!document.hidden) tellLive('paused');
+    if (!document.hidden) showLiveState('paused');
   }
 }
 
@@ -106,7 +107,7 @@ function frame() {
   for (const button of byId('presets').children) button.setAttribute('aria-pressed', String(button.dataset.last === span.name));
   for (const link of byId('nav').children) link.setAttribute('href', state.link(link.dataset.screen, link.dataset.screen === state.screen() ? { explain: null, route: null, key: null, at: null } : {}));
   byId('compare').value = state.param('cmp') || '';
-  say(byId('span'), `${between(span.from, span.to)}${inUtc() ? ' UTC' : ''} · ${lasting(span.length)}`);
+  setText(byId('span'), `${between(span.from, span.to)}${inUtc() ? ' UTC' : ''} · ${formatDuration(span.length)}`);
 }
 
 function build() {
@@ -134,7 +135,7 @@ function theme() {
   const wear = (which) => {
     if (which === 'auto') delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = which;
-    say(button, { auto: '◐', dark: '☾', light: '☀' }[which]);
+    setText(button, { auto: '◐', dark: '☾', light: '☀' }[which]);
     button.title = `Colours: ${which}`;
     button.setAttribute('aria-label', `Colours: ${which}`);
     recolour();
@@ -152,7 +153,7 @@ function theme() {
 
 function moment(text) {
   const said = text.trim();
-  const ago = said.startsWith('-') ? state.seconds(said.slice(1)) : null;
+  const ago = said.startsWith('-') ? state.parseDuration(said.slice(1)) : null;
   if (ago) return state.now() - ago;
   if (/^\d{9,11}$/.test(said)) return Number(said);
   const zone = inUtc() ? 'Z' : '';
@@ -187,7 +188,7 @@ function picker() {
     const trouble = byId('picker-trouble');
     trouble.hidden = !(first === null || end === null || (end && end <= first));
     if (!trouble.hidden) {
-      say(trouble, first === null || end === null ? 'Neither a time nor a span before now.' : 'The end lies before the beginning.');
+      setText(trouble, first === null || end === null ? 'Neither a time nor a span before now.' : 'The end lies before the beginning.');
       return;
     }
     open(false);
@@ -197,14 +198,14 @@ function picker() {
 
 function token() {
   const form = byId('token-form');
-  onToken(() => {
+  onTokenNeeded(() => {
     if (!form.hidden) return;
     form.hidden = false;
     byId('token').focus();
   });
   form.onsubmit = (event) => {
     event.preventDefault();
-    keepToken(byId('token').value);
+    storeToken(byId('token').value);
     byId('token').value = '';
     form.hidden = true;
     live.stop();
@@ -216,10 +217,10 @@ function token() {
 async function name() {
   try {
     const status = await get('status');
-    state.tell(status.now - 1);
-    say(byId('gateway'), `${status.gateway} · ${status.version}`);
+    state.setLatestSecond(status.now - 1);
+    setText(byId('gateway'), `${status.gateway} · ${status.version}`);
   } catch {
-    // The screens say what is wrong.
+    // The screens show the error.
   }
 }
 

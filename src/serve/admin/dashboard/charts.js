@@ -1,9 +1,10 @@
-// Curves over time: lines with the band of what single seconds had, gaps where nothing was recorded, the last
-// bucket hollow while it fills, reloads as lines, an earlier period dashed. By mouse and by keyboard alike.
+// Charts over time: lines with a band of the minima and maxima of single seconds, and gaps where nothing was recorded. The
+// last bucket is hollow while it fills, reloads are vertical lines, an earlier period is dashed. Mouse and keyboard can do
+// the same.
 
-import { h, svg, put, say, format, short, clock, full, parts, inUtc, MARKS, took, size, lasting } from './ui.js';
+import { h, svg, put, setText, format, short, clock, full, parts, inUtc, MARKS, formatSeconds, size, formatDuration } from './ui.js';
 import { runAround } from './api.js';
-import { explains, zoom, back, pan } from './state.js';
+import { explainLink, zoom, back, pan } from './state.js';
 
 const uPlot = globalThis.uPlot;
 const DASHES = { over: [7, 4], shed: [2, 3], failed: [9, 3, 2, 3], before: [4, 4], p95: [7, 4], p50: [2, 3] };
@@ -11,10 +12,10 @@ const announcer = document.getElementById('said');
 const probe = document.getElementById('shade');
 const all = new Set();
 let shades = {};
-/** The chart on which the mouse was pressed; the others only show the same. */
-let held = null;
+/** The chart on which the mouse was pressed. The other charts only show the same selection. */
+let pressedChart = null;
 
-/** A colour of the style sheet, by its name there. */
+/** The value of a colour, by its name in the style sheet. */
 function shade(name) {
   if (!shades[name]) {
     probe.style.setProperty('color', `var(--${name})`);
@@ -23,7 +24,7 @@ function shade(name) {
   return shades[name];
 }
 
-/** The colours have changed. */
+/** Draws all charts again after the colours have changed. */
 export function recolour() {
   shades = {};
   for (const chart of all) chart.plot?.redraw(false);
@@ -34,10 +35,10 @@ function faint(name, part) {
 }
 
 export class Chart {
-  /** `unit` as in `format`; `run(index)` gives the values whose run a click explains. */
-  constructor({ id, label, unit = 'rate', height = 180, sync = 'screen', run = null, flags = false }) {
-    Object.assign(this, { id, label, unit, height, sync, run, flags });
-    this.alone = null;
+  /** `unit` is a name in `format`. `run()` returns the values of which a click explains a run; null if a click does nothing. */
+  constructor({ id, label, unit = 'rate', height = 180, sync = 'screen', run = null, showsEvents = false }) {
+    Object.assign(this, { id, label, unit, height, sync, run, showsEvents });
+    this.onlyLine = null;
     this.signature = '';
     this.legend = h('div', { class: 'legend', role: 'group', 'aria-label': `Lines of ${label}` });
     this.area = h('div', {
@@ -58,19 +59,19 @@ export class Chart {
     all.add(this);
   }
 
-  /** How many buckets are worth asking for. */
-  wants() {
+  /** The number of buckets that the chart has space for. */
+  bucketCount() {
     const width = this.area.clientWidth || this.root.clientWidth || window.innerWidth - 60;
     return Math.max(60, Math.round(width / 1.5 / 20) * 20 + 4);
   }
 
-  gone() {
+  destroy() {
     all.delete(this);
     this.plot?.destroy();
     this.plot = null;
   }
 
-  /** Shows lines: { key, label, colour, y, low, high, dash }, over `range`. */
+  /** Draws lines over the buckets of `range`. A line is { key, label, colour, y, low, high, dash }. */
   draw(range, lines, { span, before = null, events, selected = null } = {}) {
     Object.assign(this, { range, events: events || [], selected, span });
     this.lines = before ? [...lines, { key: 'before', label: before.label, colour: 'before', y: before.y }] : lines;
@@ -105,7 +106,7 @@ export class Chart {
   }
 
   shown(one) {
-    return this.alone === null || this.alone === one.key;
+    return this.onlyLine === null || this.onlyLine === one.key;
   }
 
   top() {
@@ -137,7 +138,7 @@ export class Chart {
     }
     const grid = { stroke: () => shade('grid'), width: 1 };
     const axis = { stroke: () => shade('muted'), grid, ticks: { show: false }, font: '11px system-ui, sans-serif' };
-    const words = { rate: short, count: short, seconds: took, bytes: size, share: format.share }[this.unit];
+    const words = { rate: short, count: short, seconds: formatSeconds, bytes: size, share: format.share }[this.unit];
     const options = {
       width: Math.max(120, this.area.clientWidth),
       height: this.height,
@@ -148,7 +149,7 @@ export class Chart {
       series,
       bands,
       axes: [
-        { ...axis, size: 26, gap: 7, space: 70, values: (u, at) => at.map((value) => tick(value, u.scales.x)).map((text, index, list) => (text === list[index - 1] ? '' : text)) },
+        { ...axis, size: 26, gap: 7, space: 70, values: (u, at) => at.map((value) => formatTick(value, u.scales.x)).map((text, index, list) => (text === list[index - 1] ? '' : text)) },
         { ...axis, size: 54, space: 34, ...(this.unit === 'bytes' && { incrs: Array.from({ length: 40 }, (_, at) => 2 ** at) }), values: (u, at) => at.map((value) => words(value)) },
       ],
       cursor: {
@@ -157,15 +158,15 @@ export class Chart {
         drag: { x: true, y: false, setScale: false, dist: 6 },
         points: { size: 6 },
       },
-      hooks: { setSelect: [(u) => this.picked(u)], setCursor: [() => this.readout()], draw: [(u) => this.over(u)], drawClear: [(u) => this.under(u)] },
+      hooks: { setSelect: [(u) => this.picked(u)], setCursor: [() => this.readout()], draw: [(u) => this.drawAbove(u)], drawClear: [(u) => this.drawBeneath(u)] },
     };
     this.plot = new uPlot(options, data, this.area);
     const over = this.plot.over;
     over.addEventListener('mousedown', (event) => {
       this.pressed = event.clientX;
-      held = this;
+      pressedChart = this;
       if (!event.shiftKey) return;
-      // Moves the span instead of choosing a part of it: uPlot is not told.
+      // The drag moves the span instead of selecting a part of it, so uPlot must not see the event.
       event.stopImmediatePropagation();
       document.addEventListener('mouseup', (up) => {
         const by = (this.pressed - up.clientX) / over.clientWidth;
@@ -176,7 +177,7 @@ export class Chart {
       if (Math.abs(event.clientX - (this.pressed ?? event.clientX)) > 5 || event.shiftKey) return;
       clearTimeout(this.waiting);
       const at = this.plot.posToIdx(event.clientX - over.getBoundingClientRect().left);
-      // A second click makes it a double click, which goes back.
+      // A second click would make a double click, which goes back, so the first one waits a moment.
       if (event.detail < 2) this.waiting = setTimeout(() => this.explain(at), 220);
     });
     over.addEventListener('dblclick', () => {
@@ -200,14 +201,14 @@ export class Chart {
     if (width < 6) return;
     const [from, to] = [u.posToVal(left, 'x'), u.posToVal(left + width, 'x')];
     u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
-    if (held === this) zoom(from, to);
+    if (pressedChart === this) zoom(from, to);
   }
 
   explain(at) {
     if (!this.run || at === null || at === undefined) return;
     const [first, last] = runAround(this.run(), at);
     const [from, to] = [this.x[first], this.x[last] + this.range.step];
-    location.hash = explains(from, to);
+    location.hash = explainLink(from, to);
   }
 
   key(event) {
@@ -236,7 +237,7 @@ export class Chart {
   announce(at) {
     const each = this.lines.filter((one) => this.shown(one)).map((one) => `${one.label} ${format[this.unit](one.y[at])}`);
     const partly = this.open && at === this.x.length - 1 ? ', not yet complete' : '';
-    say(announcer, this.range.covered[at] ? `${clock(this.x[at])}: ${each.join(', ')}${partly}` : `${clock(this.x[at])}: nothing was recorded`);
+    setText(announcer, this.range.covered[at] ? `${clock(this.x[at])}: ${each.join(', ')}${partly}` : `${clock(this.x[at])}: nothing was recorded`);
   }
 
   legends() {
@@ -249,14 +250,14 @@ export class Chart {
       swatch.style.setProperty('color', `var(--${one.colour})`);
       const mark = MARKS[one.key] && h('i', { class: 'mark', 'aria-hidden': 'true', css: { color: `var(--${one.colour})` } }, MARKS[one.key]);
       const press = () => {
-        this.alone = this.alone === one.key ? null : one.key;
+        this.onlyLine = this.onlyLine === one.key ? null : one.key;
         this.build(this.plot.data, this.signature);
         this.draw(this.range, this.lines.filter((known) => known.key !== 'before'), {
           span: this.span, events: this.events, selected: this.selected,
           before: this.lines.find((known) => known.key === 'before'),
         });
       };
-      const only = this.alone === one.key;
+      const only = this.onlyLine === one.key;
       return h('button', { type: 'button', class: this.shown(one) ? '' : 'off', 'aria-pressed': String(only), title: `Show only ${one.label}`, onclick: press }, swatch, mark, h('span', {}, one.label), value);
     };
     this.when = h('time', {});
@@ -271,14 +272,14 @@ export class Chart {
     const now = [...this.values.keys()];
     this.lines.forEach((one, index) => {
       const value = this.values.get(now[index]);
-      if (value) say(value, format[this.unit](one.y[at]));
+      if (value) setText(value, format[this.unit](one.y[at]));
     });
-    const step = this.range.step > 1 ? ` + ${lasting(this.range.step)}` : '';
-    say(this.when, pointed === null || pointed === undefined ? '' : `${this.range.step >= 3600 ? full(this.x[at]) : clock(this.x[at])}${step}`);
+    const step = this.range.step > 1 ? ` + ${formatDuration(this.range.step)}` : '';
+    setText(this.when, pointed === null || pointed === undefined ? '' : `${this.range.step >= 3600 ? full(this.x[at]) : clock(this.x[at])}${step}`);
   }
 
-  /** What lies beneath the lines: the selected span. */
-  under(u) {
+  /** Draws beneath the lines: the selected span. */
+  drawBeneath(u) {
     if (!this.selected) return;
     const { left, top, width, height } = u.bbox;
     const [a, b] = this.selected.map((at) => Math.max(left, Math.min(left + width, u.valToPos(at, 'x', true))));
@@ -286,8 +287,8 @@ export class Chart {
     u.ctx.fillRect(a, top, Math.max(2, b - a), height);
   }
 
-  /** What lies above the lines: reloads, and the bucket that still fills. */
-  over(u) {
+  /** Draws above the lines: reloads, and the bucket that still fills. */
+  drawAbove(u) {
     const { ctx } = u;
     const ratio = window.devicePixelRatio || 1;
     const { top, height } = u.bbox;
@@ -336,9 +337,9 @@ export class Chart {
     return this.events.filter((event) => event.at >= min && event.at <= max);
   }
 
-  /** Reloads can be pointed at, and reached by keyboard. */
+  /** Adds a link for each reload, which can be pointed at and reached by keyboard. */
   markers() {
-    if (!this.flags) return;
+    if (!this.showsEvents) return;
     const names = { started: '▶', stopped: '■', reloaded: '↻', reload_failed: '!' };
     const known = this.visible();
     const sign = known.map((event) => event.at).join() + this.plot.width;
@@ -346,8 +347,8 @@ export class Chart {
     if (sign !== this.marked) {
       this.marked = sign;
       put(this.marks, known.map((event) => {
-        const text = told(event);
-        return h('a', { class: `event ${event.event}`, href: explains(event.at - 30, event.at + 120), title: text, 'aria-label': `${text}. Explain what followed` }, names[event.event] || '•');
+        const text = describeEvent(event);
+        return h('a', { class: `event ${event.event}`, href: explainLink(event.at - 30, event.at + 120), title: text, 'aria-label': `${text}. Explain what followed` }, names[event.event] || '•');
       }));
     }
     place();
@@ -374,14 +375,14 @@ export class Chart {
   }
 }
 
-/** What happened, as words. */
-export function told(event) {
+/** An event of the gateway as words. */
+export function describeEvent(event) {
   const word = { started: 'started', stopped: 'stopped', reloaded: 'reloaded', reload_failed: 'reload failed' }[event.event] || event.event;
   const changes = (event.changes || []).map((change) => `${change.limit} ${change.before ?? 'new'} → ${change.after ?? 'gone'}`);
   return `${clock(event.at)} ${word}${event.detail ? `: ${event.detail}` : ''}${changes.length ? ` (${changes.join('; ')})` : ''}`;
 }
 
-function tick(at, { min, max }) {
+function formatTick(at, { min, max }) {
   const { day, clock: time } = parts(at);
   if (max - min > 4 * 86400) return day.slice(max - min > 300 * 86400 ? 0 : 5, max - min > 300 * 86400 ? 7 : 10);
   if (max - min > 86400 && time === '00:00:00') return day.slice(5);

@@ -1,33 +1,33 @@
-// What is looked at: the screen, its span of time, what it is compared with. All of it lives in the
-// address after `#`, so that a link shows somebody else the same. Nothing is kept on the gateway.
+// The state of the page: the screen, its span of time and the comparison. All of it is in the address after `#`, so that a
+// link shows other people the same. Nothing is kept on the gateway.
 
 export const SCREENS = ['now', 'throttles', 'routes', 'keys', 'policies', 'tail', 'health'];
 const UNITS = { s: 1, m: 60, h: 3600, d: 86400, w: 604800, y: 365 * 86400 };
 const SHIFTS = { day: 86400, week: 604800 };
-const EVERYWHERE = ['last', 'from', 'to', 'cmp'];
+const KEPT_PARAMETERS = ['last', 'from', 'to', 'cmp'];
 
-let second = 0;
-let heard = 0;
-const zooms = [];
+let latestSecond = 0;
+let heardAt = 0;
+const zoomHistory = [];
 
-/** The gateway says which second can be asked for. */
-export function tell(at) {
-  second = at;
-  heard = performance.now();
+/** Sets the last second that the record has completed. */
+export function setLatestSecond(at) {
+  latestSecond = at;
+  heardAt = performance.now();
 }
 
-/** The second behind the last one that can be asked for. */
+/** The second after the last one that can be read. */
 export function now() {
-  if (!second) return Math.floor(Date.now() / 1000);
-  return second + 1 + Math.max(0, Math.floor((performance.now() - heard - 500) / 1000));
+  if (!latestSecond) return Math.floor(Date.now() / 1000);
+  return latestSecond + 1 + Math.max(0, Math.floor((performance.now() - heardAt - 500) / 1000));
 }
 
-export function seconds(text) {
+export function parseDuration(text) {
   const found = /^(\d+)([smhdwy])$/.exec(text || '');
   return found ? Number(found[1]) * UNITS[found[2]] : null;
 }
 
-function parsed() {
+function parseAddress() {
   const [screen, query] = location.hash.replace(/^#/, '').split('?');
   return {
     screen: SCREENS.includes(screen) ? screen : 'now',
@@ -35,12 +35,12 @@ function parsed() {
   };
 }
 
-export const screen = () => parsed().screen;
-export const param = (name) => parsed().query.get(name);
+export const screen = () => parseAddress().screen;
+export const param = (name) => parseAddress().query.get(name);
 
-/** The span that the address names. `live` if it ends now. */
+/** The span that the address names, in seconds since 1970. `live` if it ends now. */
 export function span() {
-  const { query } = parsed();
+  const { query } = parseAddress();
   const from = Number(query.get('from'));
   const until = Number(query.get('to'));
   if (from > 0) {
@@ -48,24 +48,24 @@ export function span() {
     const to = live ? Math.max(now(), from + 2) : until;
     return { from, to, live, length: to - from, name: '' };
   }
-  const name = seconds(query.get('last')) ? query.get('last') : '15m';
-  const length = seconds(name);
+  const name = parseDuration(query.get('last')) ? query.get('last') : '15m';
+  const length = parseDuration(name);
   return { from: now() - length, to: now(), live: true, length, name };
 }
 
-/** How many seconds earlier the span lies that this one is compared with; 0 is none. */
+/** The seconds by which the compared span is earlier; 0 if there is no comparison. */
 export function shift() {
   const kind = param('cmp');
   if (kind === 'before') return span().length;
   return SHIFTS[kind] || 0;
 }
 
-/** The address of a screen. Span and comparison stay; the rest stays only on the same screen. */
+/** The address of a screen. Span and comparison are kept; other parameters are kept only for the same screen. */
 export function link(to, changes = {}) {
-  const at = parsed();
+  const at = parseAddress();
   const query = new URLSearchParams();
   for (const [name, value] of at.query) {
-    if (EVERYWHERE.includes(name) || to === at.screen) query.set(name, value);
+    if (KEPT_PARAMETERS.includes(name) || to === at.screen) query.set(name, value);
   }
   for (const [name, value] of Object.entries(changes)) {
     if (value === null || value === '' || value === undefined) query.delete(name);
@@ -75,7 +75,7 @@ export function link(to, changes = {}) {
   return `#${to}${text ? `?${text}` : ''}`;
 }
 
-/** Goes there. `quietly` leaves no step in the browser's history and draws nothing anew. */
+/** Goes to the address of a screen. `quietly` adds nothing to the browser's history and draws nothing again. */
 export function go(to, changes, quietly = false) {
   const hash = link(to, changes);
   if (hash === location.hash) return;
@@ -83,16 +83,16 @@ export function go(to, changes, quietly = false) {
   else location.hash = hash;
 }
 
-/** Looks at a part of the time; `back` returns. */
+/** Shows a part of the span; `back` returns to the whole. */
 export function zoom(from, to) {
-  const at = parsed();
-  zooms.push(EVERYWHERE.map((name) => [name, at.query.get(name)]));
-  if (zooms.length > 50) zooms.shift();
+  const at = parseAddress();
+  zoomHistory.push(KEPT_PARAMETERS.map((name) => [name, at.query.get(name)]));
+  if (zoomHistory.length > 50) zoomHistory.shift();
   go(at.screen, { last: null, from: Math.floor(from), to: Math.max(Math.ceil(to), Math.floor(from) + 5) });
 }
 
 export function back() {
-  const before = zooms.pop();
+  const before = zoomHistory.pop();
   if (before) go(screen(), Object.fromEntries(before.filter(([name]) => name !== 'cmp')));
   else if (!span().name) go(screen(), { from: null, to: null, last: null });
 }
@@ -107,7 +107,7 @@ export function pan(part) {
   } else go(screen(), { last: null, from: from + by, to: to + by });
 }
 
-/** The address of what explains a span. */
-export function explains(from, to, more = {}) {
+/** The address of the explanation of a span. */
+export function explainLink(from, to, more = {}) {
   return link('throttles', { explain: `${Math.floor(from)}-${Math.ceil(to)}`, ...more });
 }

@@ -1,4 +1,5 @@
-// Elements, numbers in words, tables, panels. Text goes in as text: keys and paths are written by strangers.
+// Builds the parts of screens: elements, formatted numbers and times, tables, panels. Text is inserted as text, never as
+// HTML, because keys and paths are written by strangers.
 
 import { link } from './state.js';
 
@@ -24,8 +25,8 @@ export function put(element, ...children) {
   return element;
 }
 
-/** Sets a text only when it is another one, so that readers are not told twice. */
-export function say(element, text) {
+/** Sets the text of an element only if it changes, so that screen readers do not read it twice. */
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
@@ -35,42 +36,42 @@ const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
 const hundredth = new Intl.NumberFormat('en', { maximumFractionDigits: 2 });
 const none = '–';
-const bad = (value) => value === null || value === undefined || !Number.isFinite(value);
+const isMissing = (value) => value === null || value === undefined || !Number.isFinite(value);
 
-export const count = (value) => (bad(value) ? none : whole.format(value));
+export const count = (value) => (isMissing(value) ? none : whole.format(value));
 export function rate(value) {
-  if (bad(value)) return none;
+  if (isMissing(value)) return none;
   if (value >= 100) return whole.format(value);
   return value >= 10 || value === 0 ? tenth.format(value) : hundredth.format(value);
 }
 export function short(value) {
-  if (bad(value)) return none;
+  if (isMissing(value)) return none;
   for (const [unit, of] of [['G', 1e9], ['M', 1e6], ['k', 1e3]]) {
     if (Math.abs(value) >= of) return `${tenth.format(value / of)}${unit}`;
   }
   return rate(value);
 }
 export function share(value) {
-  if (bad(value)) return none;
+  if (isMissing(value)) return none;
   if (value > 0 && value < 0.001) return '< 0.1 %';
   if (value < 1 && value > 0.999) return '> 99.9 %';
   return `${value < 0.1 || value > 0.99 ? tenth.format(value * 100) : whole.format(value * 100)} %`;
 }
-export function took(value) {
-  if (bad(value)) return none;
+export function formatSeconds(value) {
+  if (isMissing(value)) return none;
   if (value < 0.001) return `${whole.format(value * 1e6)} µs`;
   if (value < 1) return `${value < 0.01 ? tenth.format(value * 1e3) : whole.format(value * 1e3)} ms`;
   return `${hundredth.format(value)} s`;
 }
 export function size(value) {
-  if (bad(value)) return none;
+  if (isMissing(value)) return none;
   for (const [unit, of] of [['GiB', 2 ** 30], ['MiB', 2 ** 20], ['KiB', 1024]]) {
     if (value >= of) return `${tenth.format(value / of)} ${unit}`;
   }
   return `${whole.format(value)} B`;
 }
-export function lasting(value) {
-  if (bad(value)) return none;
+export function formatDuration(value) {
+  if (isMissing(value)) return none;
   const all = [['y', 365 * 86400], ['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
   const first = all.findIndex(([, of]) => value >= of);
   if (first < 0) return `${tenth.format(value)} s`;
@@ -80,7 +81,7 @@ export function lasting(value) {
   const rest = next && main < 10 ? Math.floor((value % of) / next[1]) : 0;
   return `${main} ${unit}${rest ? ` ${rest} ${next[0]}` : ''}`;
 }
-export const format = { rate, count, seconds: took, bytes: size, share };
+export const format = { rate, count, seconds: formatSeconds, bytes: size, share };
 
 // Times.
 
@@ -91,20 +92,20 @@ export function setUtc(to) {
   localStorage.setItem('tollgate-utc', to ? '1' : '0');
 }
 
-const two = (value) => String(value).padStart(2, '0');
+const twoDigits = (value) => String(value).padStart(2, '0');
 export function parts(at) {
   const date = new Date(at * 1000);
   const of = (name) => (utc ? date[`getUTC${name}`]() : date[`get${name}`]());
   return {
-    day: `${of('FullYear')}-${two(of('Month') + 1)}-${two(of('Date'))}`,
-    clock: `${two(of('Hours'))}:${two(of('Minutes'))}:${two(of('Seconds'))}`,
+    day: `${of('FullYear')}-${twoDigits(of('Month') + 1)}-${twoDigits(of('Date'))}`,
+    clock: `${twoDigits(of('Hours'))}:${twoDigits(of('Minutes'))}:${twoDigits(of('Seconds'))}`,
     millis: String(of('Milliseconds')).padStart(3, '0'),
   };
 }
 export const clock = (at) => parts(at).clock;
 export const fine = (at) => `${parts(at).clock}.${parts(at).millis}`;
 export const full = (at) => `${parts(at).day} ${parts(at).clock}`;
-/** A span in the shortest words that say it. */
+/** A span as text, without the day where both ends are today. */
 export function between(from, to) {
   const [a, b] = [parts(from), parts(to)];
   const today = parts(Date.now() / 1000).day;
@@ -114,7 +115,7 @@ export function between(from, to) {
 
 // Parts of screens.
 
-/** A part of a screen with a heading. What goes wrong in it is shown in it. */
+/** A part of a screen with a heading. It shows the errors of its own jobs. */
 export function panel(id, title, ...tools) {
   const trouble = h('p', { class: 'trouble', role: 'alert', hidden: true });
   const body = h('div', { class: 'body' });
@@ -129,8 +130,8 @@ export function panel(id, title, ...tools) {
   return {
     root,
     body,
-    note: (text) => say(note, text),
-    /** Runs what fills it. */
+    note: (text) => setText(note, text),
+    /** Runs the work that fills the panel, and shows an error if the work fails. */
     async fill(work) {
       try {
         await work();
@@ -139,10 +140,10 @@ export function panel(id, title, ...tools) {
         if (error.name === 'AbortError') return;
         if (!('status' in error)) console.error(error);
         trouble.hidden = false;
-        say(trouble, `This cannot be shown: ${error.message}`);
+        setText(trouble, `This cannot be shown: ${error.message}`);
       }
     },
-    /** What fills it every so many seconds; 0 is once for each span. */
+    /** A job that fills the panel every `every` seconds; 0 is once for each span. */
     job(every, work) {
       return { every, run: (span, signal) => this.fill(() => work(span, signal)) };
     },
@@ -151,11 +152,11 @@ export function panel(id, title, ...tools) {
 
 export const empty = (text) => h('p', { class: 'empty' }, text);
 
-/** The highest of each of at most `most` parts, so that no peak is lost. */
+/** Reduces values to at most `most`: the highest value of each part, so that no peak is lost. */
 function thinned(values, most) {
   if (values.length <= most) return values;
   return Array.from({ length: most }, (_, at) => {
-    const some = values.slice(Math.floor((at * values.length) / most), Math.floor(((at + 1) * values.length) / most)).filter((value) => !bad(value));
+    const some = values.slice(Math.floor((at * values.length) / most), Math.floor(((at + 1) * values.length) / most)).filter((value) => !isMissing(value));
     return some.length ? Math.max(...some) : null;
   });
 }
@@ -168,7 +169,7 @@ export function spark(all, kind = 'admitted', points = 60) {
   let pen = 'M';
   let path = '';
   values.forEach((value, at) => {
-    if (bad(value)) {
+    if (isMissing(value)) {
       pen = 'M';
       return;
     }
@@ -185,30 +186,31 @@ export function bar(value, kind = 'refused') {
   return h('span', { class: 'barred' }, inner, h('span', {}, share(value)));
 }
 
-/** A place in a policy file, and where its text is shown. */
-export const brief = (path) => (path || '').split('/').slice(-2).join('/');
-export const wrote = (at) => (at ? h('a', { class: 'at', title: at, href: link('policies', { at }) }, brief(at)) : none);
-/** A key as text, and perhaps where it is looked up. */
-export const keyed = (key, linked = false) => h(linked ? 'a' : 'span', { class: 'key', href: linked ? link('keys', { key }) : null }, key || '(everyone together)');
+/** The last two parts of the path of a policy file. */
+export const shortPath = (path) => (path || '').split('/').slice(-2).join('/');
+/** A link to a place in a policy file. */
+export const policyLink = (at) => (at ? h('a', { class: 'at', title: at, href: link('policies', { at }) }, shortPath(at)) : none);
+/** A key as text, or as a link to the screen of the key. */
+export const keyText = (key, linked = false) => h(linked ? 'a' : 'span', { class: 'key', href: linked ? link('keys', { key }) : null }, key || '(everyone together)');
 
 /** Columns that many tables have. */
 export const column = {
   limit: { name: 'limit', title: 'Limit', cell: (row) => row.limit || '', sort: (row) => row.limit },
-  key: { name: 'key', title: 'Key', cell: (row) => keyed(row.key) },
+  key: { name: 'key', title: 'Key', cell: (row) => keyText(row.key) },
   refused: { name: 'count', title: 'Refused', n: true, cell: (row) => count(row.count) },
   promise: { name: 'promise', title: 'Promise', wide: true, cell: (row) => `${row.guarantee || none}${row.shadow ? ' (shadow)' : ''}` },
-  at: { name: 'at', title: 'Written at', wide: true, cell: (row) => wrote(row.at) },
+  at: { name: 'at', title: 'Written at', wide: true, cell: (row) => policyLink(row.at) },
 };
 
-/** How it went, in a colour, a mark and a word. */
+/** The mark of each outcome, which is shown with a colour and a word. */
 export const MARKS = { admitted: '●', within: '●', over: '▲', refused: '■', shed: '◆', failed: '✕', gone: '○', rejected: '▬', shadow_refused: '□' };
 export function outcome(word) {
   const mark = h('span', { class: 'mark', 'aria-hidden': 'true' }, MARKS[word] || '·');
   return h('span', { class: `outcome ${word in MARKS ? word : ''}` }, mark, ` ${(word || none).replace('_', ' ')}`);
 }
 
-/** A table whose rows keep their elements. Columns: { name, title, cell(row), sort(row) }; n for numbers,
- * wide for what narrow screens leave out, quiet for a title that is only read out. */
+/** A table whose rows keep their elements when the data changes. A column is { name, title, cell(row), sort(row) }. `n` is
+ * for numbers, `wide` for columns that narrow screens leave out, `quiet` for a title that only screen readers read. */
 export function table(label, columns, { key, href, sort, down = true, onSort } = {}) {
   let by = sort;
   let falling = down;
@@ -262,7 +264,7 @@ export function table(label, columns, { key, href, sort, down = true, onSort } =
       if (at === 0 && to) content = h('a', { href: to, class: 'row' }, content);
       return h(at ? 'td' : 'th', { scope: at ? null : 'row', class: `${column.n ? 'n ' : ''}${column.wide ? 'wide' : ''}` }, content);
     });
-    // A row that has the focus keeps the element that has it.
+    // The cell that has the focus keeps its element.
     if (element.contains(document.activeElement)) {
       const focused = [...element.children].findIndex((cell) => cell.contains(document.activeElement));
       cells.forEach((cell, at) => {
@@ -285,21 +287,21 @@ export function table(label, columns, { key, href, sort, down = true, onSort } =
   };
 }
 
-/** Keeps a text for pasting. Says on the button how it went. */
+/** A button that copies a text to the clipboard, and shows on itself that it did. */
 export function copier(title, id, text) {
   const button = h('button', { type: 'button', id }, title);
   button.addEventListener('click', async () => {
     try {
       await navigator.clipboard.writeText(text());
-      say(button, 'Copied');
+      setText(button, 'Copied');
     } catch {
-      // Without leave to write to the clipboard the text is shown to be copied by hand.
+      // Without permission to write to the clipboard, the text is shown to be copied by hand.
       const area = h('textarea', { readonly: true, rows: 8, 'aria-label': title, class: 'bytext' });
       area.value = text();
       button.closest('section').append(area);
       area.select();
     }
-    setTimeout(() => say(button, title), 2000);
+    setTimeout(() => setText(button, title), 2000);
   });
   return button;
 }

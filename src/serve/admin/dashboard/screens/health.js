@@ -1,8 +1,8 @@
-// Health: the gateway itself, its record, where figures are pushed, its store, the servers behind it.
+// The screen Health: the gateway itself, its record, its push destinations, its store, and the servers behind it.
 
-import { Range, get, line, rates, recent } from '../api.js';
+import { Range, get, line, rates, recentMean } from '../api.js';
 import { Chart } from '../charts.js';
-import { count, empty, full, h, lasting, panel, put, rate, share, size, spark, table } from '../ui.js';
+import { count, empty, full, h, formatDuration, panel, put, rate, share, size, spark, table } from '../ui.js';
 
 const state = (word, good) => h('span', { class: `state ${good ? '' : 'bad'}` }, word);
 const place = (row) => (row.address ? `${row.server} ${row.address}` : row.server);
@@ -30,7 +30,7 @@ export function open() {
 
   const tiers = table('Tiers', [
     { name: 'step', title: 'Every', cell: (row) => row.step },
-    { name: 'since', title: 'Kept for', n: true, cell: (row) => lasting(row.length) },
+    { name: 'since', title: 'Kept for', n: true, cell: (row) => formatDuration(row.length) },
     { name: 'oldest', title: 'Oldest', cell: (row) => full(row.oldest) },
   ], { key: (row) => row.step });
   const recordFigures = h('dl', { class: 'numbers' });
@@ -39,7 +39,7 @@ export function open() {
   const pushes = table('Pushes', [
     { name: 'to', title: 'To', cell: (row) => [row.to, h('small', {}, row.url)] },
     { name: 'state', title: 'State', cell: (row) => state(row.trouble || 'sending', !row.trouble) },
-    { name: 'behind', title: 'Behind', n: true, cell: (row) => lasting(row.behind_seconds) },
+    { name: 'behind', title: 'Behind', n: true, cell: (row) => formatDuration(row.behind_seconds) },
     { name: 'sent', title: 'Sent', n: true, cell: (row) => count(row.sent) },
     { name: 'refused', title: 'Refused', n: true, cell: (row) => count(row.refused) },
   ], { key: (row) => `${row.to} ${row.url}` });
@@ -62,33 +62,33 @@ export function open() {
   let standing = null;
 
   async function status(_, signal) {
-    const told = await get('status', {}, signal);
-    const { record: kept } = told;
-    const store = told.store || { kind: 'memory' };
+    const gatewayStatus = await get('status', {}, signal);
+    const { record: kept } = gatewayStatus;
+    const store = gatewayStatus.store || { kind: 'memory' };
     put(gateway.body, h('dl', { class: 'numbers' },
-      figure('Name', told.gateway), figure('Version', told.version),
-      figure('Up for', lasting(told.now - told.started), `since ${full(told.started)}`),
+      figure('Name', gatewayStatus.gateway), figure('Version', gatewayStatus.version),
+      figure('Up for', formatDuration(gatewayStatus.now - gatewayStatus.started), `since ${full(gatewayStatus.started)}`),
       figure('Store', state(store.kind, !/trouble|lost|down|fail|unreachable/i.test(store.state || '')), store.state)));
     recordTrouble.hidden = !!kept && !kept.trouble;
     recordTrouble.textContent = kept ? kept.trouble || '' : 'Nothing is recorded now: the gateway file says so, or another process still writes the record.';
-    pushes.set(told.push || [], noPush);
+    pushes.set(gatewayStatus.push || [], noPush);
     if (!kept) return;
     const fraction = kept.most_bytes ? kept.bytes / kept.most_bytes : 0;
     put(recordFigures,
       figure('Kept in', kept.where), figure('Size', size(kept.bytes), kept.most_bytes ? `of ${size(kept.most_bytes)}, ${share(fraction)}` : ''),
       figure('Series', count(kept.series)));
-    tiers.set(kept.tiers.map((tier) => ({ ...tier, length: told.now - tier.oldest })));
+    tiers.set(kept.tiers.map((tier) => ({ ...tier, length: gatewayStatus.now - tier.oldest })));
   }
   async function behind(span, signal) {
     const found = await get('upstreams', {}, signal);
     const of = (upstream, server) => standing?.series.find((series) => series.labels.upstream === upstream && series.labels.server === server);
     rows.set(found.upstreams.flatMap((upstream) => upstream.servers.map((server) => {
       const bad = failing?.series.find((series) => series.labels.upstream === upstream.upstream);
-      return { upstream: upstream.upstream, ...server, trend: standing ? rates(standing, of(upstream.upstream, server.server)) : [], errors: failing ? recent(failing, bad, span.live, 10).value : null };
+      return { upstream: upstream.upstream, ...server, trend: standing ? rates(standing, of(upstream.upstream, server.server)) : [], errors: failing ? recentMean(failing, bad, span.live, 10).value : null };
     })), noServers);
   }
   const curve = (name, key, label, of, colour) => async (span, signal) => {
-    const ranges = await Promise.all(of.map((one) => process[one].read(span, charts[name].wants(), signal)));
+    const ranges = await Promise.all(of.map((one) => process[one].read(span, charts[name].bucketCount(), signal)));
     const lines = ranges.map((range, at) => line(range, range.series[0], key[at], label[at], { colour: colour[at], dash: at ? [7, 4] : undefined }));
     charts[name].draw(ranges[0], lines, { span });
   };

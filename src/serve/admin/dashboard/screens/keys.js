@@ -1,9 +1,9 @@
-// Keys: who was refused or asked most, one or a million, and how one of them stands.
+// The screen Keys: the keys that were refused or counted most, and the state of one key in its limits.
 
-import { get, written } from '../api.js';
+import { get, fetchLimits } from '../api.js';
 import { Chart } from '../charts.js';
 import { go, link, param } from '../state.js';
-import { bar, between, column, count, empty, h, lasting, panel, put, share, short, table } from '../ui.js';
+import { bar, between, column, count, empty, h, formatDuration, panel, put, share, short, table } from '../ui.js';
 import { sampleColumns, windowed } from './throttles.js';
 
 export const identity = ['key', 'focus'];
@@ -58,7 +58,7 @@ function list() {
     all.note(`${count(found.total)} ${of.value}${found.distinct === null ? '' : ` of about ${short(found.distinct)} keys`}, ${between(found.from, found.to)}`);
   }
 
-  /** Lists are kept by the minute: some parts of the span are asked for one by one. */
+  /** Reads parts of the span one by one, because lists of keys are kept by the minute. */
   async function spread(span, signal) {
     const step = Math.max(60, Math.ceil(span.length / 20 / 60) * 60);
     const from = span.from - (span.from % step);
@@ -73,13 +73,13 @@ function list() {
       { key: 'refused', label: param('of') || 'refused', colour: 'refused', y: each.map((one_) => one_.total) },
       { key: 'keys', label: 'different keys', colour: 'accent', dash: [7, 4], y: each.map((one_) => one_.distinct) },
     ], { span: { ...span, live: false } });
-    wide.note(`by ${lasting(step)}: both lines together are a spray, the upper one alone is one key`);
+    wide.note(`by ${formatDuration(step)}: both lines together are a spray, the upper one alone is one key`);
   }
   const jobs = [
     all.job(2, load),
     wide.job(60, spread),
     all.job(60, async () => {
-      const limits = await written('');
+      const limits = await fetchLimits('');
       put(limit, h('option', { value: '' }, 'all limits'), [...new Set(limits.map((known) => known.limit))].map((name) => h('option', { value: name }, name)));
       limit.value = param('limit') || '';
     }),
@@ -100,7 +100,7 @@ function one(key) {
     column.limit,
     { name: 'used', title: 'Used', cell: (row) => [h('span', { class: `meter ${row.remaining > 0 ? '' : 'full'}`, css: { '--part': share(used(row)).replace(/[<> ]/g, '') } }), `${count(row.quota - row.remaining)}/${count(row.quota)}`] },
     { name: 'window', title: 'Window', n: true, cell: (row) => windowed(row.window) },
-    { name: 'reset', title: 'Resets in', n: true, cell: (row) => (row.remaining > 0 && !row.reset_seconds ? '–' : lasting(row.reset_seconds)) },
+    { name: 'reset', title: 'Resets in', n: true, cell: (row) => (row.remaining > 0 && !row.reset_seconds ? '–' : formatDuration(row.reset_seconds)) },
     column.promise,
     column.at,
   ], { key: (row) => `${row.limit} ${row.window}` });
@@ -121,7 +121,7 @@ function one(key) {
       { key: 'refused', label: 'refused', colour: 'refused', y: per(found.refused) },
     ], { span });
     const sum = (list_) => list_.reduce((a, b) => a + b, 0);
-    curve.note(`at least ${count(sum(found.asked))} asked, ${count(sum(found.refused))} refused, by ${lasting(found.step)}`);
+    curve.note(`at least ${count(sum(found.asked))} asked, ${count(sum(found.refused))} refused, by ${formatDuration(found.step)}`);
     stands.note('');
   }
   const name = h('p', { class: 'verdict' }, h('span', { class: 'key', id: 'key-name' }, key));

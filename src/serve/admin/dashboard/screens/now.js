@@ -1,14 +1,14 @@
-// Now: is something refused, by what, to whom; and the curves that say whether that is usual.
+// The screen Now: whether limits refuse more than usual, which limits and which keys, and curves to compare with.
 
-import { Range, before, get, happened, kept, line, part, pick, quantiles, rates, recent, runAround, runs, summed, written } from '../api.js';
+import { Range, earlierRange, get, eventReader, cached, line, percentile, findSeries, quantiles, rates, recentMean, runAround, runs, sumSeries, fetchLimits } from '../api.js';
 import { Chart } from '../charts.js';
-import { explains, link, now, shift } from '../state.js';
-import { bar, between, brief, column, count, empty, h, keyed, lasting, panel, put, rate, say, share, short, spark, table, took } from '../ui.js';
+import { explainLink, link, now, shift } from '../state.js';
+import { bar, between, shortPath, column, count, empty, h, keyText, formatDuration, panel, put, rate, setText, share, short, spark, table, formatSeconds } from '../ui.js';
 
 export const OUTCOMES = ['admitted', 'over', 'refused', 'shed', 'failed'];
 const WATCHED = 900;
 
-/** A number with its name, what it was, and where it leads. */
+/** A tile with a number, its name, a note, a small curve and a link. */
 function kpi(id, label) {
   const value = h('b', {});
   const sub = h('small', {});
@@ -17,8 +17,8 @@ function kpi(id, label) {
   return {
     root,
     set({ text, note = '', href, values, kind, loud = false }) {
-      say(value, text);
-      say(sub, note);
+      setText(value, text);
+      setText(sub, note);
       root.setAttribute('href', href);
       root.classList.toggle('loud', loud);
       if (values) put(curve, spark(values, kind));
@@ -26,33 +26,33 @@ function kpi(id, label) {
   };
 }
 
-/** Where the highest run of some values is explained. */
+/** The address that explains the highest run of some values; `otherwise` if there are no values. */
 function peak(range, values, otherwise) {
   const top = values.reduce((best, value, at) => (value !== null && value > (values[best] || 0) ? at : best), -1);
   if (top < 0) return otherwise;
   const [first, last] = runAround(values, top);
-  return explains(range.from + first * range.step, range.from + (last + 1) * range.step);
+  return explainLink(range.from + first * range.step, range.from + (last + 1) * range.step);
 }
 
-/** The same span earlier, on the buckets of this one. */
+/** The rates of an earlier range, on the buckets of `range`, which is `by` seconds later. */
 export function earlier(range, before, by) {
-  const sum = summed(before) || { sum: before.covered.map(() => 0) };
+  const sum = sumSeries(before) || { sum: before.covered.map(() => 0) };
   const y = rates(before, sum);
   return range.covered.map((_, at) => y[Math.round((range.from + at * range.step - by - before.from) / before.step)] ?? null);
 }
 
 export const compared = () => ({ 86400: 'day before', 604800: 'week before' })[shift()] || 'span before';
 
-/** What a limit refuses now, far above what it usually does; the most first. */
+/** The limits that refuse far more than usual now, the highest rate first. */
 function alarms(range) {
   const found = [];
   const names = new Set(range.series.map((series) => series.labels.limit));
   for (const limit of names) {
-    const series = pick(range, { limit, outcome: 'refused' });
+    const series = findSeries(range, { limit, outcome: 'refused' });
     if (!series) continue;
     const values = rates(range, series);
-    const usual = part(values.slice(0, -6), 0.3);
-    const is = recent(range, series, true, 4).value;
+    const usual = percentile(values.slice(0, -6), 0.3);
+    const is = recentMean(range, series, true, 4).value;
     if (is === null || is < Math.max(1, usual * 4 + 1)) continue;
     let at = values.length - 1;
     while (at > 0 && values[at] === null) at -= 1;
@@ -65,8 +65,8 @@ function alarms(range) {
 export function open() {
   const outcomes = new Range('outcome:tollgate_requests_total');
   const over = new Range('outcome:tollgate_limit_decisions_total{outcome="over"}');
-  const past = before('outcome:tollgate_requests_total');
-  const events = happened();
+  const past = earlierRange('outcome:tollgate_requests_total');
+  const events = eventReader();
   const watch = new Range('tollgate_limit_decisions_total', { by: 'limit,outcome' });
   const answers = new Range('status:tollgate_responses_total');
   const latency = new Range('tollgate_request_duration_seconds_bucket', { by: '', quantiles: '0.5,0.95,0.99' });
@@ -74,7 +74,7 @@ export function open() {
   const byLimit = new Range('tollgate_limit_decisions_total', { by: 'limit,outcome' });
   const byRoute = new Range('tollgate_requests_total', { by: 'route,outcome' });
   const slow = new Range('tollgate_request_duration_seconds_bucket', { by: 'route', quantiles: '0.99' });
-  const busiest = kept(3, (limit, to, signal) => get('record/top', { of: 'refused', from: to - 60, limit, most: 1 }, signal));
+  const busiest = cached(3, (limit, to, signal) => get('record/top', { of: 'refused', from: to - 60, limit, most: 1 }, signal));
   const own = {};
 
   const words = h('p', {}, 'Looking at the last 15 minutes …');
@@ -85,7 +85,7 @@ export function open() {
     ['p99', 'p99, arrival to end'], ['open', 'In flight'],
   ].map(([name, label]) => [name, kpi(`kpi-${name}`, label)]));
 
-  const main = new Chart({ id: 'chart-requests', flags: true, label: 'Requests per second, admitted and refused', height: 170, run: () => own.refused || own.total });
+  const main = new Chart({ id: 'chart-requests', showsEvents: true, label: 'Requests per second, admitted and refused', height: 170, run: () => own.refused || own.total });
   const lost = new Chart({ id: 'chart-refused', label: 'Requests per second that were over a limit, refused, shed or failed', height: 190, run: () => own.refused || own.total });
   const times = new Chart({ id: 'chart-latency', label: 'Seconds from arrival to the end of the answer', unit: 'seconds', height: 210 });
   const status = new Chart({ id: 'chart-status', label: 'Answers per second by status and origin', height: 210, run: () => own.gone || [] });
@@ -102,7 +102,7 @@ export function open() {
   codes.body.append(status.root);
 
   const bars = table('Refused by limit', [
-    { name: 'limit', title: 'Limit', cell: (row) => [row.limit, h('small', { title: row.at }, brief(row.at))] },
+    { name: 'limit', title: 'Limit', cell: (row) => [row.limit, h('small', { title: row.at }, shortPath(row.at))] },
     { name: 'rate', title: 'Refused/s', n: true, cell: (row) => rate(row.rate) },
     { name: 'share', title: 'of all', n: true, cell: (row) => bar(row.share) },
   ], { key: (row) => row.limit, href: (row) => row.href });
@@ -122,32 +122,32 @@ export function open() {
     { name: 'route', title: 'Route', cell: (row) => row.route },
     { name: 'rate', title: 'Req/s', n: true, cell: (row) => rate(row.rate) },
     { name: 'refused', title: 'Refused', n: true, cell: (row) => (row.refused ? bar(row.refused) : h('span', { class: 'nil' }, '0 %')) },
-    { name: 'p99', title: 'p99', n: true, cell: (row) => took(row.p99) },
+    { name: 'p99', title: 'p99', n: true, cell: (row) => formatSeconds(row.p99) },
     { name: 'trend', title: 'Trend', wide: true, cell: (row) => spark(row.trend) },
   ], { key: (row) => row.route, href: (row) => link('routes', { route: row.route }) });
   const noRoutes = empty('No request came in this span. Send one to the gateway and it shows here within two seconds.');
   paths.body.append(lines.root, noRoutes);
 
   async function requests(span, signal) {
-    const points = main.wants();
+    const points = main.bucketCount();
     const by = shift();
     const [range, soft, then_, marks] = await Promise.all([outcomes.read(span, points, signal), over.read(span, points, signal), past(span, by, points, signal), events(span, signal)]);
-    const total = summed(range);
+    const total = sumSeries(range);
     own.total = rates(range, total);
-    const drawn = OUTCOMES.map((name) => line(range, name === 'over' ? (soft.step === range.step && soft.from === range.from ? soft.series[0] : null) : pick(range, { outcome: name }), name, name));
+    const drawn = OUTCOMES.map((name) => line(range, name === 'over' ? (soft.step === range.step && soft.from === range.from ? soft.series[0] : null) : findSeries(range, { outcome: name }), name, name));
     own.refused = drawn[2].y.some((value) => value > 0) ? drawn[2].y : null;
     const dashed = then_ && { label: compared(), y: earlier(range, then_, by) };
     own.events = marks;
     main.draw(range, [drawn[0], drawn[2]], { span, events: marks, before: dashed });
     lost.draw(range, drawn.slice(1), { span, events: marks });
-    curves.note(range.step === 1 ? 'every second' : `${lasting(range.step)} a point; band: least and most of one second`);
+    curves.note(range.step === 1 ? 'every second' : `${formatDuration(range.step)} a point; band: least and most of one second`);
 
-    const { value: all, covered } = recent(range, total, span.live);
-    const { value: refused } = recent(range, pick(range, { outcome: 'refused' }), span.live);
-    const losing = summed(range, (labels) => labels.outcome === 'shed' || labels.outcome === 'failed');
-    const { value: failed } = recent(range, losing, span.live);
-    const mean = span.live ? `last ${lasting(covered)}` : 'mean of the span';
-    const then = dashed ? part(dashed.y, 0.5) : null;
+    const { value: all, covered } = recentMean(range, total, span.live);
+    const { value: refused } = recentMean(range, findSeries(range, { outcome: 'refused' }), span.live);
+    const losing = sumSeries(range, (labels) => labels.outcome === 'shed' || labels.outcome === 'failed');
+    const { value: failed } = recentMean(range, losing, span.live);
+    const mean = span.live ? `last ${formatDuration(covered)}` : 'mean of the span';
+    const then = dashed ? percentile(dashed.y, 0.5) : null;
     tiles.requests.set({ text: rate(all), note: then ? `${all >= then ? '+' : '−'}${share(Math.abs(all - then) / then)} to ${compared()}` : mean, href: link('routes'), values: own.total });
     tiles.refused.set({ text: rate(refused), note: all ? `${share(refused / all)} of all` : mean, href: peak(range, drawn[2].y, link('throttles')), values: drawn[2].y, kind: 'refused', loud: all > 0 && refused / all > 0.05 });
     const losses = rates(range, losing);
@@ -164,26 +164,26 @@ export function open() {
     const keys = await busiest(worst.limit, worst.limit, to, signal).catch(() => null);
     const top = keys?.keys[0];
     const part_ = top && keys.total ? top.count / keys.total : 0;
-    const shape = top ? (part_ > 0.3 ? [keyed(top.key), `: ${share(part_)} of it`] : [`${short(keys.distinct)} keys, the busiest ${share(part_)}`]) : [];
+    const shape = top ? (part_ > 0.3 ? [keyText(top.key), `: ${share(part_)} of it`] : [`${short(keys.distinct)} keys, the busiest ${share(part_)}`]) : [];
     const more = others.length ? ` · also ${others.map((one) => one.limit).join(', ')}` : '';
-    return show('alarm', explains(worst.from, to), h('b', {}, worst.limit), ' is refusing ', h('b', { class: 'refused' }, `${rate(worst.is)}/s`), worst.usual ? ` (usually ${rate(worst.usual)})` : ' (usually nothing)', shape.length ? ' · ' : '', shape, more);
+    return show('alarm', explainLink(worst.from, to), h('b', {}, worst.limit), ' is refusing ', h('b', { class: 'refused' }, `${rate(worst.is)}/s`), worst.usual ? ` (usually ${rate(worst.usual)})` : ' (usually nothing)', shape.length ? ' · ' : '', shape, more);
   }
 
-  /** Nothing is above usual: that is said too, and where it last was. */
+  /** Shows that nothing is refused above usual, and when that was last so. */
   function calm(range) {
-    const refused = rates(range, summed(range, (labels) => labels.outcome === 'refused'));
+    const refused = rates(range, sumSeries(range, (labels) => labels.outcome === 'refused'));
     const [last] = runs(refused).sort((a, b) => b.last - a.last);
     if (!last) return show('calm', null, 'Nothing is refused above usual.');
     const [from, to] = [range.from + last.first * range.step, range.from + (last.last + 1) * range.step];
-    return show('calm', explains(from, to), `Nothing is refused above usual. Last burst ${between(from, to)}, up to ${rate(last.peak)}/s.`);
+    return show('calm', explainLink(from, to), `Nothing is refused above usual. Last burst ${between(from, to)}, up to ${rate(last.peak)}/s.`);
   }
 
-  /** The link stays the same element, for somebody may be about to press it. Only what is new is read out. */
+  /** Shows the banner. Its link stays the same element, because a user may be about to press it. Only news is read out. */
   function show(kind, href, ...parts) {
     const text = h('p', {}, parts).textContent;
     if (text !== words.textContent) put(words, parts);
     const about = `${kind} ${text.split(' ', 2)}`;
-    if (own.about && own.about !== about) say(document.getElementById('said'), text);
+    if (own.about && own.about !== about) setText(document.getElementById('said'), text);
     own.about = about;
     banner.className = kind;
     why.hidden = !href;
@@ -191,9 +191,9 @@ export function open() {
   }
 
   async function codesOf(span, signal) {
-    const range = await answers.read(span, status.wants(), signal);
+    const range = await answers.read(span, status.bucketCount(), signal);
     const own_ = (labels, wanted) => labels.status?.startsWith(wanted);
-    const ups = summed(range, (labels) => labels.status === '429' && labels.origin === 'upstream');
+    const ups = sumSeries(range, (labels) => labels.status === '429' && labels.origin === 'upstream');
     const groups = [
       ['admitted', '2xx', (labels) => own_(labels, '2')], ['quiet', '3xx', (labels) => own_(labels, '3')],
       ['over', '4xx, not 429', (labels) => own_(labels, '4') && labels.status !== '429'],
@@ -201,24 +201,24 @@ export function open() {
       ['shed', '429 upstream', (labels) => labels.status === '429' && labels.origin === 'upstream'],
       ['failed', '5xx', (labels) => own_(labels, '5')],
     ];
-    const drawn = groups.map(([key, label, wanted]) => ({ label, sum: summed(range, wanted), key })).filter((one) => one.sum || one.key === 'admitted');
+    const drawn = groups.map(([key, label, wanted]) => ({ label, sum: sumSeries(range, wanted), key })).filter((one) => one.sum || one.key === 'admitted');
     status.draw(range, drawn.map((one) => line(range, one.sum, one.key, one.label)), { span, events: own.events });
-    own.gone = rates(range, summed(range, (labels) => labels.status === '429'));
+    own.gone = rates(range, sumSeries(range, (labels) => labels.status === '429'));
     const values = rates(range, ups);
-    const { value } = recent(range, ups, span.live);
-    own.upstream = span.live && value > part(values, 0.3) * 4 + 1 ? value : 0;
+    const { value } = recentMean(range, ups, span.live);
+    own.upstream = span.live && value > percentile(values, 0.3) * 4 + 1 ? value : 0;
     own.where = peak(range, values, link('throttles'));
     const sum = values.reduce((total, one, at) => total + (one || 0) * range.covered[at], 0);
     tiles.upstream429.set({ text: rate(value), note: sum ? `${short(sum)} in this span` : 'none in this span', href: own.where, values, kind: 'shed', loud: value > 1 });
   }
 
   async function seconds(span, signal) {
-    const range = await latency.read(span, times.wants(), signal);
+    const range = await latency.read(span, times.bucketCount(), signal);
     const drawn = quantiles(range);
     times.draw(range, drawn, { span, events: own.events });
     const known = drawn[0].y.filter((value) => value !== null);
-    const is = span.live ? known[known.length - 1] : part(known, 0.5);
-    tiles.p99.set({ text: took(is), note: known.length ? `median of the span ${took(part(known, 0.5))}` : 'no answers in this span', href: link('routes', { sort: 'p99' }), values: drawn[0].y, kind: 'accent' });
+    const is = span.live ? known[known.length - 1] : percentile(known, 0.5);
+    tiles.p99.set({ text: formatSeconds(is), note: known.length ? `median of the span ${formatSeconds(percentile(known, 0.5))}` : 'no answers in this span', href: link('routes', { sort: 'p99' }), values: drawn[0].y, kind: 'accent' });
   }
 
   const jobs = [
@@ -232,7 +232,7 @@ export function open() {
     }),
     codes.job(1, codesOf),
     limits.job(6, async (span, signal) => {
-      const [range, known] = await Promise.all([byLimit.read(span, 240, signal), written('')]);
+      const [range, known] = await Promise.all([byLimit.read(span, 240, signal), fetchLimits('')]);
       const places = new Map(known.map((one) => [one.limit, one.at]));
       const seconds_ = range.covered.reduce((sum, one) => sum + one, 0) || 1;
       const rows = range.series.filter((series) => series.labels.outcome === 'refused').map((series) => ({ limit: series.labels.limit, sum: series.sum.reduce((a, b) => a + b, 0), values: rates(range, series) })).filter((row) => row.sum);
@@ -244,10 +244,10 @@ export function open() {
       const [range, late] = await Promise.all([byRoute.read(span, 60, signal), slow.read(span, 60, signal)]);
       const names = [...new Set(range.series.map((series) => series.labels.route))];
       const rows = names.map((route) => {
-        const total = summed(range, (labels) => labels.route === route);
-        const all = recent(range, total, span.live, 5);
-        const no = recent(range, pick(range, { route, outcome: 'refused' }), span.live, 5);
-        const p99 = (pick(late, { route })?.quantiles['0.99'] || []).filter((value) => value !== null).pop();
+        const total = sumSeries(range, (labels) => labels.route === route);
+        const all = recentMean(range, total, span.live, 5);
+        const no = recentMean(range, findSeries(range, { route, outcome: 'refused' }), span.live, 5);
+        const p99 = (findSeries(late, { route })?.quantiles['0.99'] || []).filter((value) => value !== null).pop();
         return { route, rate: all.value, refused: no.sum / (all.sum || 1), p99, trend: rates(range, total) };
       });
       lines.set(rows.sort((a, b) => b.rate - a.rate).slice(0, 8), noRoutes);
@@ -257,7 +257,7 @@ export function open() {
       const range = await inflight.read(span, 120, signal);
       const values = rates(range, range.series[0]);
       const known = values.filter((value) => value !== null);
-      tiles.open.set({ text: count(span.live ? known[known.length - 1] : part(known, 0.5)), note: known.length ? `most ${count(Math.max(...known))}` : '', href: link('health'), values, kind: 'quiet' });
+      tiles.open.set({ text: count(span.live ? known[known.length - 1] : percentile(known, 0.5)), note: known.length ? `most ${count(Math.max(...known))}` : '', href: link('health'), values, kind: 'quiet' });
     }),
   ];
   const grid = h('div', { class: 'three' }, limits.root, lasts.root, codes.root);

@@ -1,8 +1,8 @@
-// Policies: the files as they are loaded, with what each limit does now in the margin. They are not changed here.
+// The screen Policies: the files as they are loaded, with the refusals of each limit in the margin. It changes no file.
 
-import { Range, get, pick, rates, recent } from '../api.js';
-import { explains, link, param } from '../state.js';
-import { brief, empty, h, panel, put, rate, spark } from '../ui.js';
+import { Range, get, findSeries, rates, recentMean } from '../api.js';
+import { explainLink, link, param } from '../state.js';
+import { shortPath, empty, h, panel, put, rate, spark } from '../ui.js';
 
 export const identity = ['at'];
 
@@ -30,7 +30,7 @@ export function open() {
   function show() {
     if (!files.length) return put(names, empty('No file is loaded.'));
     const file = files.find((one) => one.path === chosen.path) || files.find((one) => limits.some((limit) => place(limit.at).path === one.path)) || files[0];
-    put(names, files.map((one) => h('a', { href: link('policies', { at: one.path }), 'aria-current': one === file ? 'true' : null, title: one.path }, brief(one.path))));
+    put(names, files.map((one) => h('a', { href: link('policies', { at: one.path }), 'aria-current': one === file ? 'true' : null, title: one.path }, shortPath(one.path))));
     all.note(`${files.length}`);
     shown.root.querySelector('h2').textContent = file.path;
     const here = new Map(limits.filter((limit) => place(limit.at).path === file.path).map((limit) => [place(limit.at).line, limit]));
@@ -65,17 +65,17 @@ export function open() {
   async function count(span, signal) {
     const [range, unknown] = await Promise.all([decisions.read(span, 60, signal), costs.read(span, 60, signal)]);
     for (const [limit, margin] of margins) {
-      const of = (outcome) => recent(range, pick(range, { limit, outcome }), span.live, 5).value || 0;
+      const of = (outcome) => recentMean(range, findSeries(range, { limit, outcome }), span.live, 5).value || 0;
       const refused = of('refused');
-      const lost = recent(unknown, pick(unknown, { limit }), span.live, 5).value || 0;
-      const values = rates(range, pick(range, { limit, outcome: 'refused' }));
+      const lost = recentMean(unknown, findSeries(unknown, { limit }), span.live, 5).value || 0;
+      const values = rates(range, findSeries(range, { limit, outcome: 'refused' }));
       put(margin,
         spark(values, 'refused'),
         h('span', {}, `${rate(of('within'))} within`),
         of('over') ? h('span', {}, `${rate(of('over'))} over`) : null,
         of('shadow_refused') ? h('span', {}, `${rate(of('shadow_refused'))} in shadow`) : null,
         lost ? h('span', {}, `${rate(lost)} of unknown cost/s`) : null,
-        h('span', { class: refused ? 'refused' : '' }, h('a', { href: explains(span.from, span.to, { at: null }) }, `${rate(refused)} refused/s`)));
+        h('span', { class: refused ? 'refused' : '' }, h('a', { href: explainLink(span.from, span.to, { at: null }) }, `${rate(refused)} refused/s`)));
     }
   }
   const jobs = [

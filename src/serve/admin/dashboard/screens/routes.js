@@ -1,9 +1,9 @@
-// Routes: how each one does, and one of them in full.
+// The screen Routes: the figures of every route, and one route in full.
 
-import { Range, get, happened, line, pick, policies, quantiles, rates, recent, summed, written } from '../api.js';
+import { Range, get, eventReader, line, findSeries, policies, quantiles, rates, recentMean, sumSeries, fetchLimits } from '../api.js';
 import { Chart } from '../charts.js';
 import { go, link, param } from '../state.js';
-import { bar, column, count, empty, h, panel, rate, say, share, short, spark, table, took } from '../ui.js';
+import { bar, column, count, empty, h, panel, rate, setText, share, short, spark, table, formatSeconds } from '../ui.js';
 import { OUTCOMES } from './now.js';
 import { sampleColumns } from './throttles.js';
 
@@ -45,9 +45,9 @@ function list() {
     number('failed', 'Failed', share, 'the upstream gave no answer', true),
     number('up', '429 up/s', rate, '429 that the upstream itself answered', true),
     number('fives', '5xx/s', rate, '', true),
-    number('p50', 'p50', took, '', true),
-    number('p95', 'p95', took, '', true),
-    number('p99', 'p99', took),
+    number('p50', 'p50', formatSeconds, '', true),
+    number('p95', 'p95', formatSeconds, '', true),
+    number('p99', 'p99', formatSeconds),
     number('open', 'Open', count, 'requests in flight', true),
     { name: 'limits', title: 'Limits', wide: true, cell: (row) => h('span', { class: 'nil' }, row.limits.join(', ') || 'none') },
   ], { key: (row) => row.route, href: (row) => link('routes', { route: row.route }), sort: param('sort') || 'rate', onSort: (sort) => go('routes', { sort }, true) });
@@ -57,23 +57,23 @@ function list() {
   function show(range, span) {
     const names = new Set([...routes.keys(), ...range.series.map((series) => series.labels.route)]);
     const each = [...names].map((route) => {
-      const total = summed(range, (labels) => labels.route === route);
-      const sum = recent(range, total, false).sum || 0;
-      const part = (outcome) => (recent(range, pick(range, { route, outcome }), false).sum || 0) / (sum || 1);
-      const of = (wanted_) => (codes ? recent(codes, summed(codes, (labels) => labels.route === route && wanted_(labels)), false).value : null);
-      const quantiles = late ? pick(late, { route })?.quantiles || {} : {};
+      const total = sumSeries(range, (labels) => labels.route === route);
+      const sum = recentMean(range, total, false).sum || 0;
+      const part = (outcome) => (recentMean(range, findSeries(range, { route, outcome }), false).sum || 0) / (sum || 1);
+      const of = (wanted_) => (codes ? recentMean(codes, sumSeries(codes, (labels) => labels.route === route && wanted_(labels)), false).value : null);
+      const quantiles = late ? findSeries(late, { route })?.quantiles || {} : {};
       const newest = (name) => (quantiles[name] || []).filter((value) => value !== null).pop() ?? null;
       const known = routes.get(route) || { limits: [] };
-      const gauge = open_ && pick(open_, { route });
+      const gauge = open_ && findSeries(open_, { route });
       return {
-        route, match: known.match, limits: known.limits, trend: rates(range, total), rate: recent(range, total, span.live, 5).value || 0,
+        route, match: known.match, limits: known.limits, trend: rates(range, total), rate: recentMean(range, total, span.live, 5).value || 0,
         admitted: part('admitted'), refused: part('refused'), shed: part('shed'), failed: part('failed'),
         up: of((labels) => labels.status === '429' && labels.origin === 'upstream'), fives: of((labels) => labels.status?.startsWith('5')),
-        p50: newest('0.5'), p95: newest('0.95'), p99: newest('0.99'), open: gauge ? recent(open_, gauge, true, 1).value : null,
+        p50: newest('0.5'), p95: newest('0.95'), p99: newest('0.99'), open: gauge ? recentMean(open_, gauge, true, 1).value : null,
       };
     });
     const chosen = each.filter((row) => !wanted || `${row.route} ${row.match || ''}`.toLowerCase().includes(wanted));
-    say(none, wanted ? 'No route has this in its name or path.' : 'No route is loaded. A policy file names one with `match` and `upstream`.');
+    setText(none, wanted ? 'No route has this in its name or path.' : 'No route is loaded. A policy file names one with `match` and `upstream`.');
     rows.set(chosen, none);
     all.note(`${chosen.length}${chosen.length < each.length ? ` of ${each.length}` : ''}`);
   }
@@ -98,8 +98,8 @@ function one(route) {
   let stage = 'request';
   const duration = { request: new Range(`${NAME}${labels}`, { by: '', quantiles: '0.5,0.95,0.99' }), upstream: new Range(`tollgate_upstream_duration_seconds_bucket${labels}`, { by: '', quantiles: '0.5,0.95,0.99' }) };
   const own = {};
-  const events = happened();
-  const admitted = new Chart({ id: 'chart-route', flags: true, label: `Requests per second of ${route}`, height: 190, run: () => own.refused });
+  const events = eventReader();
+  const admitted = new Chart({ id: 'chart-route', showsEvents: true, label: `Requests per second of ${route}`, height: 190, run: () => own.refused });
   const codes = new Chart({ id: 'chart-route-status', label: `Answers per second of ${route} by status and origin`, height: 190, run: () => own.refused });
   const times = new Chart({ id: 'chart-route-latency', label: `Latency of ${route}`, unit: 'seconds', height: 190 });
   const choice = h('select', { id: 'stage', 'aria-label': 'Stage' }, h('option', { value: 'request' }, 'arrival to end'), h('option', { value: 'upstream' }, 'upstream alone'));
@@ -133,7 +133,7 @@ function one(route) {
   fifth.body.append(tries.root, none);
 
   async function latencies(span, signal) {
-    const range = await duration[stage].read(span, times.wants(), signal);
+    const range = await duration[stage].read(span, times.bucketCount(), signal);
     times.draw(range, quantiles(range), { span, events: own.events });
   }
   let latest = null;
@@ -144,16 +144,16 @@ function one(route) {
   const kinds = { '200/upstream': 'admitted', '429/gateway': 'refused', '429/upstream': 'shed', '503/gateway': 'failed' };
   const jobs = [
     first.job(1, async (span, signal) => {
-      const [range, marks] = await Promise.all([outcomes.read(span, admitted.wants(), signal), events(span, signal)]);
+      const [range, marks] = await Promise.all([outcomes.read(span, admitted.bucketCount(), signal), events(span, signal)]);
       own.events = marks;
-      const lines = OUTCOMES.filter((name) => name !== 'over').map((name) => line(range, pick(range, { outcome: name }), name, name));
-      own.refused = rates(range, summed(range, (of) => of.outcome !== 'admitted'));
+      const lines = OUTCOMES.filter((name) => name !== 'over').map((name) => line(range, findSeries(range, { outcome: name }), name, name));
+      own.refused = rates(range, sumSeries(range, (of) => of.outcome !== 'admitted'));
       admitted.draw(range, lines, { span, events: marks });
-      const total = recent(range, summed(range), false).sum;
-      first.note(`${short(total)} requests, ${share(recent(range, pick(range, { outcome: 'refused' }), false).sum / (total || 1))} refused`);
+      const total = recentMean(range, sumSeries(range), false).sum;
+      first.note(`${short(total)} requests, ${share(recentMean(range, findSeries(range, { outcome: 'refused' }), false).sum / (total || 1))} refused`);
     }),
     second.job(3, async (span, signal) => {
-      const range = await answers.read(span, codes.wants(), signal);
+      const range = await answers.read(span, codes.bucketCount(), signal);
       const spare = ['quiet', 'over', 'accent', 'before'];
       const ranked = [...range.series].sort((a, b) => b.sum.reduce((x, y) => x + y, 0) - a.sum.reduce((x, y) => x + y, 0)).slice(0, 7).sort((a, b) => (a.labels.status < b.labels.status ? -1 : 1));
       const lines = ranked.map((series, at) => {
@@ -167,7 +167,7 @@ function one(route) {
       return latencies(span, signal);
     }),
     fourth.job(30, async () => {
-      const [found, all] = await Promise.all([policies(''), written('')]);
+      const [found, all] = await Promise.all([policies(''), fetchLimits('')]);
       const mine = found.routes.find((known) => known.name === route);
       names = mine?.limits || [];
       limits.set(all.filter((limit) => mine?.limits.includes(limit.limit)), noLimits);

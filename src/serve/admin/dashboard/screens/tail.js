@@ -1,8 +1,8 @@
-// Tail: the newest requests that were kept as samples, as they come.
+// The screen Tail: the newest requests that were kept as samples, as they come.
 
-import { Range, get, policies, recent, summed, written } from '../api.js';
+import { Range, get, policies, recentMean, sumSeries, fetchLimits } from '../api.js';
 import { go, link, param } from '../state.js';
-import { empty, h, panel, put, rate, say, table } from '../ui.js';
+import { empty, h, panel, put, rate, setText, table } from '../ui.js';
 import { sampleColumns } from './throttles.js';
 
 const MOST = 300;
@@ -29,7 +29,7 @@ export function open() {
   pause.addEventListener('click', () => {
     paused = !paused;
     pause.setAttribute('aria-pressed', String(paused));
-    say(pause, paused ? 'Go on' : 'Pause');
+    setText(pause, paused ? 'Go on' : 'Pause');
   });
   const all = panel('tail', 'Tail', pause);
   const rows = table('Samples', [
@@ -53,15 +53,15 @@ export function open() {
     held = (newest ? [...fresh, ...held] : samples).slice(0, MOST);
     asked = sign;
     const filtered = fields.some(([name]) => param(name));
-    say(none, filtered ? 'No sample of this span is like that. Take away a filter, or look at a longer span.' : 'No sample yet. Each second some of the requests are kept, refused ones first.');
+    setText(none, filtered ? 'No sample of this span is like that. Take away a filter, or look at a longer span.' : 'No sample yet. Each second some of the requests are kept, refused ones first.');
     rows.set(held, none);
     const range = await total.read(span, 60, signal);
-    const { value } = recent(range, summed(range), span.live);
+    const { value } = recentMean(range, sumSeries(range), span.live);
     const lately = held.filter((sample) => sample.at > span.to - 10).length / 10;
     all.note(`${rate(value)} requests/s in all${span.live ? `, ${rate(lately)}/s of them shown` : `, ${held.length} shown`}: a sample, not everything`);
   }
   const names = async () => {
-    const [loaded, limits] = await Promise.all([policies(''), written('')]);
+    const [loaded, limits] = await Promise.all([policies(''), fetchLimits('')]);
     const fill = (select, of, name) => {
       put(select, h('option', { value: '' }, 'all'), [...new Set(of)].map((text) => h('option', { value: text }, text)));
       select.value = param(name) || '';

@@ -1,9 +1,10 @@
-// Throttles: what each limit refused, the bursts of it, and Explain: which limit, who, what, what changed.
+// The screen Throttles: the refusals of each limit and their bursts. Also the explanation of a span: which limit refused,
+// which keys and requests, and what had changed.
 
-import { Range, before, get, happened, line, pick, rates, recent, runs, summed, written } from '../api.js';
-import { Chart, told } from '../charts.js';
-import { explains, link, param, shift } from '../state.js';
-import { bar, between, column, copier, count, empty, fine, full, h, keyed, lasting, outcome, panel, put, rate, share, short, spark, table, wrote } from '../ui.js';
+import { Range, earlierRange, get, eventReader, line, findSeries, rates, recentMean, runs, sumSeries, fetchLimits } from '../api.js';
+import { Chart, describeEvent } from '../charts.js';
+import { explainLink, link, param, shift } from '../state.js';
+import { bar, between, column, copier, count, empty, fine, full, h, keyText, formatDuration, outcome, panel, put, rate, share, short, spark, table, policyLink } from '../ui.js';
 import { compared, earlier } from './now.js';
 
 export const identity = ['explain'];
@@ -30,7 +31,7 @@ function byLimit(range, most = 5) {
   const drawn = ranked.slice(0, most).map(([series], at) => line(range, series, `limit-${series.labels.limit}`, series.labels.limit, { colour: LINES[at], dash: dashes[at], width: at ? 1.5 : 2 }));
   if (ranked.length > most) {
     const rest = new Set(ranked.slice(most).map(([series]) => series.labels.limit));
-    drawn.push(line(range, summed(range, (labels) => labels.outcome === 'refused' && rest.has(labels.limit)), 'rest', `${rest.size} others`, { colour: 'quiet' }));
+    drawn.push(line(range, sumSeries(range, (labels) => labels.outcome === 'refused' && rest.has(labels.limit)), 'rest', `${rest.size} others`, { colour: 'quiet' }));
   }
   return drawn;
 }
@@ -41,12 +42,12 @@ export const sampleColumns = [
   { name: 'status', title: 'Status', n: true, cell: (row) => `${row.status}${row.origin === 'upstream' ? ' up' : ''}`, hint: 'up: the upstream answered so' },
   { name: 'route', title: 'Route', cell: (row) => row.route },
   column.limit,
-  { name: 'key', title: 'Key', cell: (row) => keyed(row.key || row.ip || '–', row.key) },
+  { name: 'key', title: 'Key', cell: (row) => keyText(row.key || row.ip || '–', row.key) },
   { name: 'remaining', title: 'Left', n: true, cell: (row) => (row.quota ? `${row.remaining ?? '–'}/${row.quota} in ${windowed(row.window)}` : '–') },
   { name: 'retry', title: 'Retry', n: true, cell: (row) => (row.retry_after === null || row.retry_after === undefined ? '–' : `${row.retry_after} s`) },
   { name: 'asked', title: 'Request', wide: true, cell: (row) => h('span', { class: 'key' }, `${row.method} ${row.path}`) },
 ];
-export const windowed = (value) => (typeof value === 'number' ? lasting(value) : value || '–');
+export const windowed = (value) => (typeof value === 'number' ? formatDuration(value) : value || '–');
 
 export function open() {
   const named = /^(\d+)-(\d+)$/.exec(param('explain') || '');
@@ -55,17 +56,17 @@ export function open() {
 
 function list() {
   const decisions = new Range('tollgate_limit_decisions_total', { by: 'limit,outcome' });
-  const past = before('outcome:tollgate_limit_decisions_total{outcome="refused"}');
-  const events = happened();
+  const past = earlierRange('outcome:tollgate_limit_decisions_total{outcome="refused"}');
+  const events = eventReader();
   const own = {};
-  const chart = new Chart({ id: 'chart-limits', flags: true, label: 'Refused per second by limit', height: 240, run: () => own.values });
+  const chart = new Chart({ id: 'chart-limits', showsEvents: true, label: 'Refused per second by limit', height: 240, run: () => own.values });
   const curves = panel('refused', 'Refused by limit');
   const bursts = panel('bursts', 'Bursts in this span');
   const limits = panel('all-limits', 'Limits');
   curves.body.append(chart.root);
   const found = table('Bursts', [
     { name: 'when', title: 'When', cell: (row) => between(row.from, row.to) },
-    { name: 'lasted', title: 'Lasted', n: true, cell: (row) => lasting(row.to - row.from) },
+    { name: 'lasted', title: 'Lasted', n: true, cell: (row) => formatDuration(row.to - row.from) },
     { name: 'peak', title: 'Peak/s', n: true, cell: (row) => rate(row.peak) },
     { name: 'count', title: 'Refused', n: true, cell: (row) => count(row.count) },
     { ...column.limit, title: 'Mostly by' },
@@ -88,13 +89,13 @@ function list() {
   limits.body.append(rows.root, noLimits);
 
   async function draw(span, signal) {
-    const [by, points] = [shift(), Math.round(chart.wants() / 3)];
-    const [range, then, marks, limits_] = await Promise.all([decisions.read(span, points, signal), past(span, by, points, signal), events(span, signal), written('')]);
-    own.values = rates(range, summed(range, (labels) => labels.outcome === 'refused'));
+    const [by, points] = [shift(), Math.round(chart.bucketCount() / 3)];
+    const [range, then, marks, limits_] = await Promise.all([decisions.read(span, points, signal), past(span, by, points, signal), events(span, signal), fetchLimits('')]);
+    own.values = rates(range, sumSeries(range, (labels) => labels.outcome === 'refused'));
     const lines = byLimit(range);
     const dashed = then && { label: compared(), y: earlier(range, then, by) };
     chart.draw(range, lines.length ? lines : [line(range, null, 'refused', 'refused')], { span, events: marks, before: dashed });
-    const href = (from, to) => explains(from, to);
+    const href = (from, to) => explainLink(from, to);
     found.set(runs(own.values).slice(0, 12).map((run) => {
       const [from, to] = [range.from + run.first * range.step, range.from + (run.last + 1) * range.step];
       const sum = (series) => series.sum.slice(run.first, run.last + 1).reduce((a, b) => a + b, 0);
@@ -103,15 +104,15 @@ function list() {
     }).sort((a, b) => b.from - a.from), none);
     const known = limits_.length ? limits_ : [...new Set(range.series.map((series) => series.labels.limit))].map((limit) => ({ limit }));
     rows.set(known.map((one) => {
-      const of = (name) => recent(range, pick(range, { limit: one.limit, outcome: name }), false).value || 0;
+      const of = (name) => recentMean(range, findSeries(range, { limit: one.limit, outcome: name }), false).value || 0;
       const [refused, within, over, shadowed] = ['refused', 'within', 'over', 'shadow_refused'].map(of);
-      const trend = rates(range, pick(range, { limit: one.limit, outcome: 'refused' }));
+      const trend = rates(range, findSeries(range, { limit: one.limit, outcome: 'refused' }));
       const [worst] = runs(trend);
       const asked = refused + within + over + shadowed;
       const where = worst ? href(range.from + worst.first * range.step, range.from + (worst.last + 1) * range.step) : href(span.from, span.to);
       return { ...one, refused, over, shadowed, asked, share: asked ? refused / asked : 0, trend, href: where };
     }), noLimits);
-    limits.note(`mean of ${lasting(span.length)}`);
+    limits.note(`mean of ${formatDuration(span.length)}`);
   }
   const jobs = [
     curves.job(1, draw),
@@ -119,14 +120,14 @@ function list() {
   return { title: 'Throttles', parts: [curves.root, bursts.root, limits.root], charts: [chart], jobs };
 }
 
-/** Samples by what they have in common, the most frequent first. */
+/** The three most frequent texts that `what` makes of samples, each with its share. */
 function common(samples, what) {
   const counts = new Map();
   for (const sample of samples) counts.set(what(sample), (counts.get(what(sample)) || 0) + 1);
   return [...counts].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([text, times]) => [text, times / samples.length]);
 }
 
-/** What the client was told, as it was sent. */
+/** The status and the rate-limit fields that the client received. */
 function seen(sample) {
   if (!sample) return [];
   const told_ = [`${sample.status}${sample.status === 429 ? ' Too Many Requests' : ''}`];
@@ -141,7 +142,7 @@ function explain(from, to) {
   const decisions = new Range('tollgate_limit_decisions_total', { by: 'limit,outcome' });
   const answers = new Range('status:tollgate_responses_total{status="429",origin="upstream"}');
   let answer = null;
-  const chart = new Chart({ id: 'chart-explain', flags: true, label: 'Refused per second by limit', height: 180, run: () => chart.lines.map((one) => one.y).reduce((a, b) => a.map((value, at) => (value === null ? null : value + (b[at] || 0)))) });
+  const chart = new Chart({ id: 'chart-explain', showsEvents: true, label: 'Refused per second by limit', height: 180, run: () => chart.lines.map((one) => one.y).reduce((a, b) => a.map((value, at) => (value === null ? null : value + (b[at] || 0)))) });
   const back = h('a', { href: link('throttles', { explain: null }), class: 'back' }, '‹ all throttles');
   const verdict = panel('explain', 'Explain', copier('Copy link', 'copy-link', () => location.href), copier('Copy as text', 'copy-text', () => (answer ? asText(answer) : 'nothing yet')));
   const curve = panel('explain-curve', 'When');
@@ -158,9 +159,9 @@ function explain(from, to) {
     rows.set(answer.samples, none);
   }
   async function draw(_, signal) {
-    const [range, ups, told_] = await Promise.all([decisions.read(around, chart.wants(), signal), answers.read(around, chart.wants(), signal), get('record/events', { from: around.from, to: around.to }, signal)]);
+    const [range, ups, told_] = await Promise.all([decisions.read(around, chart.bucketCount(), signal), answers.read(around, chart.bucketCount(), signal), get('record/events', { from: around.from, to: around.to }, signal)]);
     const lines = byLimit(range, 4);
-    const up = summed(ups);
+    const up = sumSeries(ups);
     if (up && ups.step === range.step) lines.push(line(ups, up, 'upstream', '429 by the upstream', { colour: 'shed', dash: [2, 3] }));
     chart.draw(range, lines.length ? lines : [line(range, null, 'refused', 'refused')], { span: around, events: told_.events, selected: [from, to] });
     curve.note(`${between(around.from, around.to)}, the explained span shaded`);
@@ -180,24 +181,24 @@ function parts(told_) {
   const { cause, limits, keys, events, samples, origin, before } = told_;
   const main = limits.filter((limit, at) => !at || limit.share >= 0.005);
   const times = before.refused ? (told_.refused / told_.seconds) / (before.refused / before.seconds) : 0;
-  const earlier = before.seconds ? `the ${lasting(before.seconds)} just before` : 'a time that is not recorded';
+  const earlier = before.seconds ? `the ${formatDuration(before.seconds)} just before` : 'a time that is not recorded';
   const than = before.refused ? `, ${short(times)} times the rate of ${earlier} (${count(before.refused)})` : `, none in ${earlier}`;
   const routes = common(samples, (sample) => `${sample.method} ${sample.route}`);
   const changes = events.flatMap((event) => [
-    h('p', {}, told({ ...event, changes: [] })),
-    ...(event.changes || []).map((change) => h('p', { class: 'change' }, h('b', {}, change.limit), ` ${change.before ?? 'new'} → ${change.after ?? 'gone'} `, wrote(change.at))),
+    h('p', {}, describeEvent({ ...event, changes: [] })),
+    ...(event.changes || []).map((change) => h('p', { class: 'change' }, h('b', {}, change.limit), ` ${change.before ?? 'new'} → ${change.after ?? 'gone'} `, policyLink(change.at))),
   ]);
   return [
-    h('p', { class: 'sub' }, `${full(told_.from)} – ${between(told_.from, told_.to).split(' – ')[1]} (${lasting(told_.to - told_.from)}): `, h('b', {}, count(told_.refused)), ` refused, ${share(told_.share)} of all ${count(told_.requests)} requests${than}.`, origin.upstream_429 ? h('b', {}, ` ${count(origin.upstream_429)} answered 429 by the upstream.`) : null),
+    h('p', { class: 'sub' }, `${full(told_.from)} – ${between(told_.from, told_.to).split(' – ')[1]} (${formatDuration(told_.to - told_.from)}): `, h('b', {}, count(told_.refused)), ` refused, ${share(told_.share)} of all ${count(told_.requests)} requests${than}.`, origin.upstream_429 ? h('b', {}, ` ${count(origin.upstream_429)} answered 429 by the upstream.`) : null),
     h('p', { class: 'verdict', id: 'explain-text', 'data-cause': cause }, h('span', { class: `shape ${cause}`, id: 'explain-cause' }, SHAPES[cause] || cause), h('span', {}, told_.text)),
     h('dl', { class: 'facts' },
       fact('explain-which', 'Which', limits.length ? [
-        main.map((limit) => h('div', { class: 'item' }, bar(limit.share), h('b', {}, limit.limit), h('span', {}, `${count(limit.refused)} · ${limit.guarantee || ''}`), limit.places.map((place) => wrote(place.at)))),
+        main.map((limit) => h('div', { class: 'item' }, bar(limit.share), h('b', {}, limit.limit), h('span', {}, `${count(limit.refused)} · ${limit.guarantee || ''}`), limit.places.map((place) => policyLink(place.at)))),
         limits.length > main.length ? h('p', { class: 'sub' }, `${limits.length - main.length} more with less than 0.5 % each`) : null,
       ] : 'No limit of this gateway refused anything.'),
       fact('explain-who', 'Who', keys.length ? [
         h('p', {}, `${told_.at_least ? 'At least' : 'About'} ${short(told_.distinct)} ${told_.distinct === 1 ? 'key' : 'different keys'}.`),
-        keys.slice(0, 6).map((one) => h('div', { class: 'item' }, bar(one.share), keyed(one.key, true), h('span', {}, `${count(one.count)} · ${one.limit}`))),
+        keys.slice(0, 6).map((one) => h('div', { class: 'item' }, bar(one.share), keyText(one.key, true), h('span', {}, `${count(one.count)} · ${one.limit}`))),
       ] : 'No key was counted as refused.'),
       fact('explain-what', 'What', [
         h('p', {}, `429 by the gateway ${count(origin.gateway_429)}, by the upstream ${count(origin.upstream_429)}.`),
@@ -212,13 +213,13 @@ function parts(told_) {
 
 function asText(told_) {
   const lines = [
-    `${full(told_.from)} – ${full(told_.to)}: ${count(told_.refused)} refused, ${share(told_.share)} of ${count(told_.requests)} requests (in ${lasting(told_.before.seconds)} before: ${count(told_.before.refused)})`,
+    `${full(told_.from)} – ${full(told_.to)}: ${count(told_.refused)} refused, ${share(told_.share)} of ${count(told_.requests)} requests (in ${formatDuration(told_.before.seconds)} before: ${count(told_.before.refused)})`,
     `WHY      ${SHAPES[told_.cause] || told_.cause}. ${told_.text}`,
     ...told_.limits.slice(0, 5).map((limit) => `WHICH    ${limit.limit} ${count(limit.refused)} (${share(limit.share)}) ${limit.guarantee || ''} ${limit.at || ''}`),
     `WHO      about ${count(told_.distinct)} keys`,
     ...told_.keys.slice(0, 6).map((one) => `         ${JSON.stringify(one.key)} ${count(one.count)} (${share(one.share)}) by ${one.limit}`),
     `WHAT     429 by the gateway ${count(told_.origin.gateway_429)}, by the upstream ${count(told_.origin.upstream_429)}`,
-    ...(told_.events.length ? told_.events.map((event) => `CHANGED  ${told(event)}`) : ['CHANGED  nothing']),
+    ...(told_.events.length ? told_.events.map((event) => `CHANGED  ${describeEvent(event)}`) : ['CHANGED  nothing']),
     `SEEN     ${seen(told_.samples[0]).join(', ')}`,
     location.href,
   ];

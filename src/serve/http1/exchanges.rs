@@ -27,7 +27,7 @@ use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, IDLE_DRAIN_TIMEOUT
 
 /// How the HTTP/1.1 exchanges of a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionEnd {
+pub enum ExchangesEnd {
     /// The gateway has closed the connection, or found it closed.
     Closed,
     /// The client's first bytes were the preface of HTTP/2; they are still in the connection's inbox.
@@ -35,7 +35,7 @@ pub enum ConnectionEnd {
 }
 
 /// Serves one request after the other until a side closes the connection.
-pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> ConnectionEnd {
+pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> ExchangesEnd {
     let worker = &peer.worker;
     // A client without TLS may begin with the preface of HTTP/2.
     let mut may_be_http2 = !peer.is_tls;
@@ -45,7 +45,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
         let (head, repeated, expectations) = match next.await {
             Ok(None) => break,
             Ok(Some(request)) => (Ok(request.head), request.repeated, request.expectations),
-            Err(HeadError::Http2) if may_be_http2 => return ConnectionEnd::Http2,
+            Err(HeadError::Http2) if may_be_http2 => return ExchangesEnd::Http2,
             Err(error) => {
                 let unreadable = wire.describe_unreadable(error, may_be_http2);
                 (Err(Box::new(unreadable)), None, UNREADABLE_EXPECTATIONS)
@@ -79,7 +79,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
                         )
                         .await;
                     }
-                    return ConnectionEnd::Closed;
+                    return ExchangesEnd::Closed;
                 };
                 response
             }
@@ -97,11 +97,11 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
             }
             Ok(_) => break,
             // The response broke off. A regular close could make it look whole, so the connection is just dropped.
-            Err(_) => return ConnectionEnd::Closed,
+            Err(_) => return ExchangesEnd::Closed,
         }
     }
     let _ = poll_fn(|cx| wire.poll_shutdown(cx)).await;
-    ConnectionEnd::Closed
+    ExchangesEnd::Closed
 }
 
 /// Sends what is left of the last response, then reads the head of the next request. Meanwhile an idle connection frees

@@ -23,7 +23,7 @@ use crate::serve::stack::observe::ObservedBody;
 use crate::serve::worker::worker_state::WorkerState;
 
 /// Longest body, in bytes, whose response is sent together with the responses of other connections. A longer body is sent
-/// as soon as it is read, while the processor has it in its cache, so it is read only after the turn of the others.
+/// as soon as it is read, while the processor has it in its cache. So the other connections have their turn before.
 const MAX_GROUPED_BODY_BYTES: u64 = 4096;
 
 /// How the body of a response is framed.

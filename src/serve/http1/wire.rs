@@ -286,8 +286,8 @@ impl Wire {
         }
     }
 
-    /// Sets whether a close resets the connection. A reset is needed while a response ends with the connection, so that
-    /// the client does not take a part of the response for the whole.
+    /// Sets whether a close resets the connection. A response that ends with the connection needs that until it is sent,
+    /// so that the client does not take a part for the whole.
     pub fn set_reset_on_close(&self, should_reset: bool) {
         self.inner.borrow().socket.set_reset_on_close(should_reset);
     }

@@ -16,8 +16,7 @@ use super::stream_history::{ResetSender, StreamHistory};
 use super::stream_state::StreamState;
 use crate::base::clock::Nanos;
 use crate::http::http1::Outbox;
-use crate::http::http2::frame;
-use crate::http::http2::frame::{flag, kind, setting};
+use crate::http::http2::frame::{self, flag, kind, setting};
 use crate::http::http2::frame_reader::SettingsPayload;
 use crate::http::http2::hpack::Encoder;
 use crate::http::http2::{ConnectionError, DEFAULT_WINDOW, MAX_FRAME_PAYLOAD, MAX_WINDOW, Reason};
@@ -154,9 +153,8 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// The stream with this identifier, if it is open.
     pub fn find_stream(&self, id: u32) -> Option<Rc<S>> {
-        self.index_of(id)
-            .ok()
-            .map(|index| self.open_streams[index].clone())
+        let index = self.index_of(id).ok()?;
+        Some(self.open_streams[index].clone())
     }
 
     /// Removes a stream from the open streams and from the queue of those that can send.
@@ -211,9 +209,8 @@ impl<S: OpenStream> ConnectionState<S> {
         flow_bytes: u32,
         ends_stream: bool,
     ) -> Result<(), ConnectionError> {
-        let connection_window = self.receive_window.checked_sub(flow_bytes);
-        self.receive_window =
-            connection_window.ok_or(ConnectionError(Reason::FLOW_CONTROL_ERROR))?;
+        let own_window = self.receive_window.checked_sub(flow_bytes);
+        self.receive_window = own_window.ok_or(ConnectionError(Reason::FLOW_CONTROL_ERROR))?;
         let Some(stream) = self.find_stream(id) else {
             self.return_window(flow_bytes);
             if data.is_empty() {
@@ -258,8 +255,7 @@ impl<S: OpenStream> ConnectionState<S> {
         Ok(())
     }
 
-    /// Receives the trailers of a request and the bytes of memory that they hold; `trailers` is `None` if they are
-    /// malformed.
+    /// Receives the trailers of a request and the bytes of memory that they hold; `None` for malformed trailers.
     pub fn receive_trailers(
         &mut self,
         stream: &S,
@@ -373,8 +369,7 @@ impl<S: OpenStream> ConnectionState<S> {
         Ok(())
     }
 
-    /// Changes the initial send window, and the send windows of all open streams by the same difference: RFC 9113 section
-    /// 6.9.2.
+    /// Changes the initial send window, and the windows of open streams by the same difference: RFC 9113 section 6.9.2.
     fn change_initial_window(&mut self, window: i64) -> Result<(), ConnectionError> {
         let difference = window - std::mem::replace(&mut self.initial_send_window, window);
         for index in 0..self.open_streams.len() {
@@ -484,9 +479,8 @@ impl<S: OpenStream> ConnectionState<S> {
         state.send_window -= length as i64;
         let ends_stream = state.is_last_data && state.pending_data.is_empty();
         let flags = if ends_stream { flag::END_STREAM } else { 0 };
-        let frame_head = frame::frame_head(length, kind::DATA, flags, stream.id());
-        self.outbox
-            .push_with(|out| out.extend_from_slice(&frame_head));
+        let head = frame::frame_head(length, kind::DATA, flags, stream.id());
+        self.outbox.push_with(|out| out.extend_from_slice(&head));
         self.outbox.push(data);
         self.allowance.earn_frame();
         stream.on_data_sent(state);

@@ -16,8 +16,8 @@ pub struct UnreadableRequest {
     pub cause: RefusalCause,
     /// The readable parts of the request's first line.
     pub line: FirstLine,
-    /// Whether the client gets no response. Then its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its
-    /// connection ends if the client sent neither a request of HTTP/1 nor the preface of HTTP/2 (section 3.4).
+    /// Whether the client gets no response. Then its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1). Or its
+    /// connection ends, after bytes that are neither HTTP/1 nor the preface of HTTP/2 (section 3.4).
     pub gets_no_response: bool,
 }
 

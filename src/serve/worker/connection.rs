@@ -16,7 +16,7 @@ use super::worker_state::{ConnectionRefusal, WorkerState};
 use crate::net::proxy_protocol::{self, ConnectionAddresses};
 use crate::net::tls::listener_tls::ListenerTls;
 use crate::net::{PeerNetwork, Socket, Stream};
-use crate::serve::http1::exchanges::{self, ConnectionEnd};
+use crate::serve::http1::exchanges::{self, ExchangesEnd};
 use crate::serve::http1::wire::Wire;
 use crate::serve::http2;
 use crate::serve::stack::layers::Stack;
@@ -121,9 +121,9 @@ async fn serve_until_closed(
     }
     let wire = Wire::new(client);
     match exchanges::serve(&wire, &peer, stack.clone()).await {
-        ConnectionEnd::Closed => {}
+        ExchangesEnd::Closed => {}
         // The client has sent the preface of HTTP/2 without TLS.
-        ConnectionEnd::Http2 => {
+        ExchangesEnd::Http2 => {
             if let Some((client, received)) = Rc::into_inner(wire).map(Wire::into_parts) {
                 http2::serve(client, received, peer, stack).await;
             }

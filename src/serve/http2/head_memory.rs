@@ -123,7 +123,6 @@ impl HeadMemory {
     }
 
     /// Stores a head of more than [`FREE_HEAD_BYTES`], which may share the bytes of a recent head.
-
     #[cold]
     #[inline(never)]
     fn store_large_head(

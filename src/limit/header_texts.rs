@@ -1,4 +1,4 @@
-//! Texts about limits that many responses carry. They are made once, when a response first needs them.
+//! Texts about limits that many responses have in their header fields. Each is made once, when a response first needs it.
 
 use std::sync::OnceLock;
 

@@ -10,7 +10,7 @@ use crate::base::clock::Nanos;
 /// The lengths of the buckets of each level.
 const LEVELS: [Interval; 4] = [seconds(1), seconds(60), seconds(3_600), seconds(86_400)];
 
-/// The most buckets that a window is summed over, on all levels but the last.
+/// The largest number of buckets that a window is summed over, on all levels but the last.
 const MAX_BUCKETS: u64 = 60;
 
 const fn seconds(count: u64) -> Interval {
@@ -56,7 +56,7 @@ pub(super) fn ring_for(limit: &RateLimit, window: Nanos) -> (usize, BucketRing, 
     (offset, ring, own.bucket_count)
 }
 
-/// The length of the buckets that a window is summed over, which is how long a unit may count beyond it.
+/// The length of the buckets that a window is summed over. A unit may count beyond the window for this time.
 pub(super) fn bucket_length(window: Nanos) -> Nanos {
     Nanos(LEVELS[level_index(window)].nanos())
 }

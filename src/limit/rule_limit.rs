@@ -25,7 +25,7 @@ impl From<Concurrency> for RuleLimit {
 }
 
 impl RuleLimit {
-    /// The limit on a rate, if it is one.
+    /// The limit on a rate; `None` for a limit on open requests.
     #[inline]
     pub fn rate(&self) -> Option<&RateLimit> {
         match self {
@@ -34,7 +34,7 @@ impl RuleLimit {
         }
     }
 
-    /// The limit on open requests, if it is one.
+    /// The limit on open requests; `None` for a limit on a rate.
     pub fn open(&self) -> Option<&Concurrency> {
         match self {
             RuleLimit::Rate(_) => None,
@@ -42,7 +42,7 @@ impl RuleLimit {
         }
     }
 
-    /// The window with this index; see [`LimitReading::window`]. None for limits on open requests.
+    /// The window with this index; see [`LimitReading::window`]. `None` for limits on open requests.
     #[inline]
     pub fn window(&self, index: u8) -> Option<&Rate> {
         self.rate()?.windows.get(usize::from(index))
@@ -107,11 +107,12 @@ impl RuleLimit {
         self.without_coarseness(span).ceil_secs()
     }
 
-    /// How long [`RuleLimit::whole_seconds`] stays the same while `span` runs down.
+    /// The time for which [`RuleLimit::whole_seconds`] stays the same while `span` runs down.
     pub fn seconds_unchanged_for(&self, span: Nanos) -> Nanos {
         self.without_coarseness(span).until_next_second()
     }
 
+    /// A wait or a reset without what coarse stamps add.
     fn without_coarseness(&self, span: Nanos) -> Nanos {
         self.rate()
             .map_or(span, |limit| span.since(coarseness(limit)))

@@ -22,7 +22,7 @@ pub struct LimitSpec {
     pub lends: bool,
     /// The pace at which the limit lends now.
     pub pace: Pace,
-    /// How long an unused key must be kept. After that its state is equal to a fresh one.
+    /// The time for which an unused key must be kept, in microseconds. After that its state is equal to a fresh one.
     pub lifetime: u64,
 }
 
@@ -33,7 +33,7 @@ pub enum StateKind {
     Log {
         /// The length of a tick in microseconds.
         tick: u64,
-        /// The most units that the log holds.
+        /// The largest number of units that the log holds.
         capacity: u32,
     },
     /// Rings of buckets.
@@ -42,35 +42,36 @@ pub enum StateKind {
     Fixed,
     /// Arrival times.
     Gcra,
-    /// Arrival times; early requests are delayed.
+    /// Arrival times, for a limit that delays early requests.
     Leaky,
 }
 
 /// One window of a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowSpec {
-    /// The length of the window.
+    /// The length of the window in microseconds.
     pub window: u64,
     /// The units that are admitted within the rate.
     pub base: u32,
     /// The units that are admitted with what the throttle adds.
     pub ceiling: u32,
-    /// By [`StateKind`]: the index of the window's ring, its phase, or the interval between two units. Zero for logs.
+    /// By [`StateKind`]: the index of the window's ring; the window's phase or the interval between two units, in
+    /// microseconds; zero for logs.
     pub parameter: u64,
-    /// For leaky buckets, how much more than a whole number of intervals a unit may come early.
+    /// For leaky buckets: the time by which a unit may come earlier than a whole number of intervals, in microseconds.
     pub early_slack: u64,
-    /// The interval between two units without a plan's multiplier; zero without arrival times.
+    /// The interval between two units without a plan's multiplier, in microseconds; zero without arrival times.
     pub plain_interval: u64,
-    /// How far ahead of now an arrival time may be at that interval; zero without arrival times.
+    /// The time by which an arrival time may be ahead of now at that interval, in microseconds; zero without arrival times.
     pub max_lead: u64,
 }
 
 /// A ring of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSpec {
-    /// The length of a bucket.
+    /// The length of a bucket in microseconds.
     pub bucket_length: u64,
-    /// The number of buckets, with the one that is leaving.
+    /// The number of buckets, with the bucket that is leaving the window.
     pub buckets: u64,
 }
 
@@ -83,6 +84,7 @@ impl RingSpec {
     }
 }
 
+/// A duration in microseconds, rounded up.
 fn micros(span: Nanos) -> u64 {
     span.0.div_ceil(1_000)
 }
@@ -185,8 +187,8 @@ impl RateLimit {
         }
     }
 
-    /// Two windows, because a bucket may outlive its window and a burst may take longer to come back. Longer for limits
-    /// that lend.
+    /// The time for which a state must be kept, in microseconds. It is at least two windows, because a bucket may outlive its
+    /// window and a burst may take longer to come back. It is longer for limits that lend.
     fn state_lifetime(&self) -> u64 {
         let longest = micros(self.longest_window());
         let bucket = match self.algorithm {

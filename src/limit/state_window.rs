@@ -1,4 +1,4 @@
-//! One window of a key's state: passes each question on to the algorithm that keeps it. Nothing here changes the state.
+//! Reads one window of a key's state, by the algorithm that keeps it. Nothing here changes the state.
 
 use super::interval::Interval;
 use super::sliding_window::BUCKETS;
@@ -23,7 +23,7 @@ pub(super) struct StateWindow<'a> {
 }
 
 impl StateWindow<'_> {
-    /// The units that count at `now`, without pending ones.
+    /// The number of units that count at `now`, without pending ones.
     #[inline(always)]
     pub(super) fn used(&self, now: Nanos) -> u32 {
         let window = self.rate.window();

@@ -13,7 +13,7 @@ pub enum ThrottleMode {
     },
     /// Lends spare capacity: admits and marks requests up to `at_most` where the rate admits `base`.
     Elastic {
-        /// The most units that are admitted in a window, with those lent.
+        /// The largest number of units that are admitted in a window, with lent ones.
         at_most: u32,
         /// The units of the rate in the same window, at least 1.
         base: u32,
@@ -21,7 +21,7 @@ pub enum ThrottleMode {
 }
 
 impl ThrottleMode {
-    /// The most units that a window with this `quota` admits, without those lent.
+    /// The largest number of units that a window with this `quota` admits, without lent ones.
     pub fn ceiling(self, quota: u32) -> u32 {
         match self {
             ThrottleMode::Hard | ThrottleMode::Elastic { .. } => quota,
@@ -37,7 +37,7 @@ impl ThrottleMode {
         matches!(self, ThrottleMode::Elastic { .. })
     }
 
-    /// The most units above `quota` that may be lent in a window.
+    /// The largest number of units above `quota` that may be lent in a window.
     pub fn max_lent(self, quota: u32) -> u32 {
         match self {
             ThrottleMode::Elastic { at_most, base } => {
@@ -66,7 +66,7 @@ impl ThrottleMode {
     }
 }
 
-/// How much larger a limit is for a request than written.
+/// The factors by which a limit is larger for a request than written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// The plan's multiplier, at least 1.

@@ -1,5 +1,5 @@
 //! Makes a new connection, to the first endpoint that accepts one. It decides the order of attempts; which endpoint is
-//! next is chosen in `balance`.
+//! next is chosen in `balancer`.
 //!
 //! Each endpoint that may get requests is tried once. The next attempt starts when the last one fails, or beside it
 //! after [`ATTEMPT_DELAY`]: RFC 8305 section 5. No request is sent before an attempt has won. Endpoints that did not

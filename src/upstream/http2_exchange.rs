@@ -206,7 +206,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             };
             if let Poll::Ready(Some(interim)) = response.poll_informational(cx) {
                 let (parts, ()) = interim
-                    .map_err(|error| self.to_exchange_error(error))?
+                    .map_err(|error| self.convert_error(error))?
                     .into_parts();
                 (self.has_received, self.interim_count) = (true, self.interim_count + 1);
                 if self.interim_count > MAX_INTERIM_RESPONSES {
@@ -232,7 +232,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 })));
             }
             let response = ready!(Pin::new(response).poll(cx));
-            let response = response.map_err(|error| self.to_exchange_error(error))?;
+            let response = response.map_err(|error| self.convert_error(error))?;
             self.has_received = true;
             check_field_count(response.headers())?;
             return Poll::Ready(Ok(ReceivedHead::Final(self.convert_final_head(response))));
@@ -293,7 +293,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         let (response, sender) = sent.map_err(|error| {
             // Nothing of the request was sent.
             self.is_unprocessed = true;
-            self.to_exchange_error(error)
+            self.convert_error(error)
         })?;
         (self.has_begun, self.has_progress) = (true, true);
         (self.response, self.body_sender) = (Some(response), Some(sender));
@@ -368,7 +368,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     }
 
     /// Records what an error of the stream means for a retry, and converts it.
-    fn to_exchange_error(&mut self, error: h2::Error) -> ExchangeError<B::Error> {
+    fn convert_error(&mut self, error: h2::Error) -> ExchangeError<B::Error> {
         if error.is_go_away() || error.is_io() {
             self.is_lost = true;
             self.stream.retire();
@@ -393,7 +393,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             let Some(data) = ready!(body.poll_data(cx)) else {
                 let trailers = match ready!(body.poll_trailers(cx)) {
                     Ok(trailers) => trailers,
-                    Err(error) => return Poll::Ready(Some(Err(self.to_exchange_error(error)))),
+                    Err(error) => return Poll::Ready(Some(Err(self.convert_error(error)))),
                 };
                 self.response_body = None;
                 return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
@@ -405,7 +405,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             });
             let data = match released {
                 Ok(data) => data,
-                Err(error) => return Poll::Ready(Some(Err(self.to_exchange_error(error)))),
+                Err(error) => return Poll::Ready(Some(Err(self.convert_error(error)))),
             };
             if !data.is_empty() {
                 let length = data.len() as u64;

@@ -3,6 +3,16 @@
 //!
 //! It parses strictly: bytes that two readers could understand differently are an error. It knows neither clients nor
 //! upstreams.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `chunked` | decodes the chunked coding |
+//! | `error` | why a message cannot be read |
+//! | `fields` | header fields, read from bytes and written to bytes |
+//! | `framing` | where the body of a message ends |
+//! | `inbox` | received bytes that are not parsed yet |
+//! | `outbox` | bytes that wait to be sent |
+//! | `syntax` | the bounds of heads, and the syntax of lines |
 
 pub mod chunked;
 mod error;

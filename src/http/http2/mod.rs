@@ -1,6 +1,12 @@
 //! The bytes of HTTP/2: frames (RFC 9113 sections 4 and 6) and compressed fields (RFC 7541).
 //!
 //! It keeps no streams and waits for nothing: `serve/http2` does, for clients. Connections to servers use the `h2` crate.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `frame` | writes frames |
+//! | `frame_reader` | parses frames |
+//! | `hpack` | compresses and decompresses fields |
 
 pub mod frame;
 pub mod frame_reader;

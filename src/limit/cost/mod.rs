@@ -1,6 +1,14 @@
 //! The cost that a response states. In a body it is found while the body passes: in JSON, event streams or JSON lines,
 //! plain or compressed. The body is neither kept nor changed.
 //!
+//! | file | what it is |
+//! |---|---|
+//! | `unpacker` | decompresses a body |
+//! | `body_text` | finds the JSON in a body |
+//! | `number_finder` | finds the number at a path of a JSON document |
+//! | `container_skip` | skips a container that is off the path |
+//! | `units` | numbers of units in texts |
+//!
 //! Bounds: for each path a number of [`number_finder::MAX_NUMBER_BYTES`] bytes; for decompressors see [`unpacker`].
 
 mod body_text;

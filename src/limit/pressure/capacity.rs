@@ -30,12 +30,14 @@ const INITIAL_LIMIT: f64 = 32.0;
 /// L of one gateway, in requests.
 #[derive(Debug)]
 pub(crate) struct Capacity {
+    /// L, at least 1.
     limit: f64,
     /// Whether no queue was seen yet.
     is_starting: bool,
 }
 
 impl Capacity {
+    /// L before the first step, as the share of one of `gateways` gateways.
     pub(crate) fn new(gateways: f64, max_limit: f64) -> Capacity {
         Capacity {
             limit: (INITIAL_LIMIT / gateways).max(2.0).min(max_limit),
@@ -43,6 +45,7 @@ impl Capacity {
         }
     }
 
+    /// L, in requests.
     pub(crate) fn limit(&self) -> f64 {
         self.limit
     }

@@ -12,8 +12,8 @@
 //! | m | the elastic factor: each elastic limit lends m - 1 times its rate | `elastic_factor.rs` |
 //! | x | the level: which classes are cut, and how much of them | `shed_level.rs`, after DAGOR and Cinnamon |
 //!
-//! r is the median of recent latencies to the first byte, without the differences between routes (`request_kinds.rs`). Each
-//! step computes:
+//! r is the median of recent latencies to the first byte (`latencies.rs`), without the differences between routes
+//! (`request_kinds.rs`). Requests count and ask in `upstream_pressure.rs`. Each step computes:
 //!
 //! ```text
 //! L   += 0.2 (g L + h - L)              while open > 0.7 L, or g < 1; at least 1
@@ -46,6 +46,7 @@
 mod baseline;
 mod capacity;
 pub mod condition;
+mod control_step;
 mod controller;
 mod elastic_factor;
 mod latencies;
@@ -57,9 +58,8 @@ mod request_kinds;
 mod shed_level;
 mod upstream_pressure;
 
-mod control_step;
-
 pub use condition::Condition;
+pub use control_step::{CONTROL_STEP, GatewayLoad, StepContext};
 pub use controller::{Controller, Settings};
 pub use elastic_factor::LendingFactor;
 pub use orca_report::{OrcaReport, Utilisation};
@@ -68,5 +68,3 @@ pub use reported_load::Trust;
 pub use request_class::RequestClass;
 pub use request_kinds::RequestKind;
 pub use upstream_pressure::{Pressure, Shed, UpstreamSlot};
-
-pub use control_step::{CONTROL_STEP, GatewayLoad, StepContext};

@@ -38,8 +38,11 @@ impl Utilisation {
 /// The loads that one value of the field states.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OrcaReport {
+    /// The load that the application computes itself.
     application: Option<Utilisation>,
+    /// The metric that the policy names as the load.
     named: Option<Utilisation>,
+    /// The load of the processors.
     cpu: Option<Utilisation>,
 }
 
@@ -93,6 +96,7 @@ impl OrcaReport {
     }
 }
 
+/// Passes each entry of the text form to `put`.
 fn parse_text_entries(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
     for (index, entry) in text.split(',').enumerate() {
         if index >= MAX_REPORT_ENTRIES {

@@ -2,6 +2,13 @@
 //!
 //! Each direction of a connection has a table of recent fields, which a block refers to. So all blocks must be decoded, in
 //! order, also those of streams that are refused.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `decoder`, `encoder` | blocks of fields, from and to bytes |
+//! | `field_kind` | what a field means to HTTP/2 |
+//! | `huffman`, `integer` | the codings of texts and numbers |
+//! | `table` | the tables that blocks refer to |
 
 mod decoder;
 mod encoder;

@@ -1,9 +1,9 @@
 //! The entries of a report, in whichever form they are written: their names, how many there may be, and why a report
 //! is ignored. Neither form is parsed here.
 
-/// The most bytes of a report; a longer one is ignored as a whole.
+/// Maximum bytes of a report. A longer report is ignored as a whole.
 pub const MAX_REPORT_BYTES: usize = 4_096;
-/// The most entries of a report; one with more is ignored as a whole.
+/// Maximum number of entries of a report. A report with more entries is ignored as a whole.
 pub const MAX_REPORT_ENTRIES: usize = 64;
 
 /// The name of the application's own load.

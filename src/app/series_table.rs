@@ -1,4 +1,5 @@
 //! The table of all series that this process has recorded. It finds what has changed in a second, and adds up sums.
+//! `metrics_recorder.rs` calls it every second. Nothing is written here.
 //!
 //! Bound: [`MAX_SERIES`] series and their sums.
 
@@ -10,9 +11,9 @@ use super::live_metrics::LiveMetrics;
 use crate::base::telemetry::{Label, Metric, Registry, names};
 use crate::record::{Record, Second, Series, SeriesKind};
 
-/// Series that are sums of others: the metric, the name of the sum, and the labels that it keeps. They are recorded
-/// because the peak second of a sum cannot be computed from the peaks of its parts. Their names follow the recording
-/// rules of Prometheus.
+/// Series that are sums of others: the metric, the name of the sum, and the labels that the sum keeps. Sums are
+/// recorded because the peak second of a sum cannot be computed from the peaks of its parts. Their names follow the
+/// recording rules of Prometheus.
 const SUM_SERIES: [(Metric, &str, &[Label]); 5] = [
     (Metric::Requests, "all:tollgate_requests_total", &[]),
     (
@@ -35,6 +36,7 @@ const SUM_SERIES: [(Metric, &str, &[Label]); 5] = [
 
 /// Maximum number of series of a process, without sums. It bounds the memory and the record's growth.
 const MAX_SERIES: usize = 8_192;
+
 /// All series that this process has recorded, by their indexes.
 #[derive(Default)]
 pub(super) struct SeriesTable {
@@ -53,6 +55,7 @@ type LabelValues = Vec<(Label, String)>;
 
 /// A series of this process, and what was recorded of it last.
 struct TrackedSeries {
+    /// The series, as the record names it.
     series: Series,
     /// The number of the series in the record; `None` until the series is recorded.
     number: Option<u32>,

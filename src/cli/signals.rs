@@ -5,7 +5,7 @@ use std::io;
 use nix::sys::signal::{SigSet, Signal as SignalNumber};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks the process to do.
+/// The action that a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalEvent {
     /// SIGHUP: reload the configuration and reopen the access log.

@@ -96,7 +96,7 @@ fn render_screen(admin: &AdminAddress) -> Result<String, CommandError> {
     Ok(text)
 }
 
-/// The elements of a JSON array; none for any other value.
+/// Returns the elements of a JSON array, or no elements for any other value.
 fn elements(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }

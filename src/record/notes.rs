@@ -25,7 +25,7 @@ const FILE_MARK: [u8; 16] = *b"tollgate notes\n\n";
 /// The notes of all topics that are in memory.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// By the numbers of the topics. No lock is held while the disk is used.
+    /// The notes of each topic, by its number. No lock is held while the disk is used.
     topics: [Mutex<TopicNotes>; Topic::ALL.len()],
 }
 

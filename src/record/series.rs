@@ -26,7 +26,7 @@ pub struct Series {
     pub decimals: u8,
 }
 
-/// What the values of a series mean.
+/// The meaning of the values of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SeriesKind {
     /// A value is the growth in one second.

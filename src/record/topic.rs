@@ -3,7 +3,7 @@
 
 use super::tier::DAY_SECONDS;
 
-/// What a note is about. Each topic has a folder of its own.
+/// The subject of a note. The notes of each topic have a folder of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
     /// A single request, kept as an example.

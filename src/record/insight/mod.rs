@@ -4,6 +4,11 @@
 //! Workers pass their counts on ten times a second. So counts of a minute's last tenth of a second may be in the next
 //! minute's list. Nothing here decides about a request, or writes to the disk.
 //!
+//! `top_keys.rs` counts the keys of a minute, with the sketches of `heavy_keeper.rs` and `distinct_count.rs`. `live.rs`
+//! has what all workers share, and `recent_counts.rs` what one worker has not passed on yet. `key_list.rs` and
+//! `list_sum.rs` have the lists that the record stores. `request_sample.rs` and `gateway_event.rs` have its other
+//! notes.
+//!
 //! Bounds: those of two [`TopKeys`], of [`KeyPlans`], of one [`RecentCounts`] for each worker, and 1,024 examples that
 //! wait to be collected.
 

@@ -35,7 +35,7 @@ pub struct RequestSample {
     pub seconds: f64,
 }
 
-/// What a limit decided.
+/// The decision of a limit about a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitDecision {
     /// The name of the limit.

@@ -18,7 +18,7 @@ const LABEL_OVERHEAD_BYTES: usize = 64;
 /// Units of work for one number of one series. It is more than for a sample, because an operator compares labels too.
 pub const POINT_WORK: usize = 64;
 
-/// What remains of the budget of a query.
+/// The remaining budget of a query.
 pub struct QueryBudget<'a> {
     source: &'a dyn SampleSource,
     remaining_work: usize,

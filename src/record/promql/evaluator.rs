@@ -26,7 +26,7 @@ use super::{aggregation, binary_operation, histogram};
 pub struct Evaluator<'a> {
     /// The series of each selector, by [`Selector::index`].
     selected: Vec<SelectorData>,
-    /// What the query may still do.
+    /// The remaining budget of the query.
     budget: QueryBudget<'a>,
     /// The compiled patterns of `label_replace`, by their texts.
     patterns: HashMap<String, Rc<Regex>>,

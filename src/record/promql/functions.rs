@@ -22,11 +22,11 @@ pub struct Function {
 /// How the result of a function is computed.
 #[derive(Debug)]
 pub enum FunctionBehavior {
-    /// From the samples of a range; `None` if they are too few.
+    /// The result is computed from the samples of a range; `None` if they are too few.
     Window(fn(&RangeWindow) -> Option<f64>),
-    /// From each number of a vector.
+    /// Each number of a vector is replaced by another one.
     Each(fn(f64) -> f64),
-    /// In another way, which the evaluator implements.
+    /// The evaluator computes the result.
     Special(SpecialFunction),
 }
 

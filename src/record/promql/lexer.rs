@@ -8,11 +8,11 @@ use super::number;
 pub struct QueryToken {
     /// The bytes of the query before the token.
     pub offset: usize,
-    /// What the token is.
+    /// The kind of the token.
     pub kind: TokenKind,
 }
 
-/// What a token is. Its spelling is kept where errors quote it.
+/// The kind of a token, with its value. The spelling is kept if errors quote it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenKind {
     /// A number, and its spelling.

@@ -1,9 +1,9 @@
 //! PromQL: evaluates queries in the language of Prometheus on samples of a [`SampleSource`].
 //!
-//! A query is parsed into a tree whose types are checked (`lexer.rs`, `parser.rs`). Its series are read once for all
-//! its steps, and the tree is evaluated step by step (`evaluator.rs`). The result is that of Prometheus 2.42 for the
-//! same samples, with rates that reach to the edges of their range. The module knows neither where samples come from
-//! nor over which protocol queries come.
+//! A query is parsed into a tree (`syntax.rs`) whose types are checked (`lexer.rs`, `parser.rs`). Its series are read
+//! once for all its steps (`source.rs`), and the tree is evaluated step by step (`evaluator.rs`). The result is that of
+//! Prometheus 2.42 for the same samples, with rates that reach to the edges of their range. The module knows neither
+//! where samples come from nor over which protocol queries come.
 //!
 //! Bounds of a query: 16 KiB, 256 operands, brackets and matchers, [`MAX_SAMPLES`] samples read, 11,000 steps,
 //! [`MAX_POINTS`] points in the result. `budget.rs` bounds its work and the labels that it writes. Memory holds 16

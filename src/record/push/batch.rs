@@ -13,7 +13,7 @@ pub const MAX_BATCH_SAMPLES: usize = 5_000;
 /// The most buckets of gauges that are read from the record at once. A single gauge may have more. It bounds memory.
 const MAX_GAUGE_BUCKETS: usize = 1 << 17;
 
-/// What every counter had counted at the end of a batch, so that the next batch need not read it again.
+/// The counts of all counters at the end of a batch, which the next batch need not read again.
 #[derive(Debug)]
 pub(super) struct CounterTotals {
     /// [`Record::late_addition_count`] when the counts were read. A different number makes them invalid.
@@ -33,7 +33,7 @@ pub struct Batch {
     pub to: u64,
     /// The last value of each counter, by the numbers of the series.
     pub(super) last_values: Vec<(u32, u64)>,
-    /// What the counters had counted at `to`; `None` if that is to be read again.
+    /// The counts of all counters at `to`; `None` if they are to be read again.
     pub(super) totals: Option<CounterTotals>,
 }
 

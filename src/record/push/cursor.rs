@@ -41,7 +41,7 @@ pub struct Cursor {
     pub counts: BTreeMap<u32, SentCount>,
 }
 
-/// What a destination was told about a counter.
+/// The counts of one counter, as they were sent to a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentCount {
     /// Everything counted before [`Cursor::base_until`].

@@ -43,7 +43,7 @@ const TOO_OLD_PHRASES: [&str; 4] = ["out of bounds", "out-of-bounds", "too old",
 /// The error of a Graphite peer that may have lost the lines.
 const CLOSED_EARLY: &str = "it closes connections before it has read what was sent";
 
-/// What became of the samples of a request. Each text is the reason that operators see.
+/// The result of a request: which of its samples the destination has. Each text is the reason that operators see.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     /// The destination has all samples.

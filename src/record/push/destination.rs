@@ -35,7 +35,7 @@ pub struct DestinationStatus {
 /// Returns the series that the process counts now. They are sent even in steps without events.
 pub type LiveSeries = Arc<dyn Fn() -> BTreeSet<Series> + Send + Sync>;
 
-/// What pushing needs from the process.
+/// The parts of the process that pushing needs.
 pub struct PushContext {
     /// The settings of all destinations.
     pub settings: Vec<Settings>,

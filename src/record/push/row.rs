@@ -64,7 +64,7 @@ pub fn to_f64(series: &Series, sample: &TimedValue) -> f64 {
     sample.value as f64 / 10_f64.powi(i32::from(series.decimals))
 }
 
-/// What the buckets of a histogram have in common: the name, and the labels without `le`.
+/// The common part of the buckets of a histogram: the name, and the labels without `le`.
 type HistogramKey<'a> = (&'a str, Vec<&'a (String, String)>);
 
 /// The buckets of a histogram by ascending bounds: each bound, and the index of its series.

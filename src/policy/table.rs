@@ -1,5 +1,6 @@
-//! Tables of the fields that the configuration files may have. The readers, the schemas for editors and the reference
-//! are all made from these tables, so that they cannot differ. A table knows names and shapes, but reads no values.
+//! Tables of the fields that the configuration files may have, as [`section!`](super::section) makes them. Messages about
+//! unknown and missing fields, the schemas for editors and the reference are all made from these tables. A table knows
+//! names and shapes, but reads no values.
 
 use super::context::LoadContext;
 use super::former_names;

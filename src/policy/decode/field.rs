@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::super::context::LoadContext;
-use super::super::section::FieldReader;
+use super::super::section::{FieldReader, LocatedField};
 use super::super::table::ValueShape;
 use super::super::tree::{Located, Node};
 use super::scalar::{DURATION_FORMAT, PATH_FORMAT, SIZE_FORMAT, format_duration, format_size};
@@ -111,18 +111,6 @@ impl<R: FieldReader> FieldReader for ListField<R> {
     }
 }
 
-/// A field with the name of a file that holds no secret.
-pub struct FileNameField;
-
-impl FieldReader for FileNameField {
-    type Value = Located<String>;
-    const SHAPE: ValueShape = ValueShape::Format(&PATH_FORMAT);
-
-    fn read(cx: &mut LoadContext, node: &Node) -> Option<Located<String>> {
-        cx.read_text(node, "the name of a file")
-    }
-}
-
 /// A field with the name of a file that holds secrets.
 pub struct SecretFileNameField;
 
@@ -132,18 +120,6 @@ impl FieldReader for SecretFileNameField {
 
     fn read(cx: &mut LoadContext, node: &Node) -> Option<Located<String>> {
         cx.read_secret_file_name(node)
-    }
-}
-
-/// A field with the name of a folder.
-pub struct FolderNameField;
-
-impl FieldReader for FolderNameField {
-    type Value = Located<String>;
-    const SHAPE: ValueShape = ValueShape::Format(&PATH_FORMAT);
-
-    fn read(cx: &mut LoadContext, node: &Node) -> Option<Located<String>> {
-        cx.read_text(node, "the name of a folder")
     }
 }
 
@@ -203,3 +179,16 @@ macro_rules! scalar_fields {
 }
 
 pub(in crate::policy) use {scalar_fields, word_fields};
+
+/// A field with the name of a file that holds no secret.
+pub type FileNameField = LocatedField<FileName>;
+
+/// A field with the name of a folder.
+pub type FolderNameField = LocatedField<FolderName>;
+
+scalar_fields! {
+    /// The name of a file, without its location.
+    pub struct FileName: String = ValueShape::Format(&PATH_FORMAT), "the name of a file";
+    /// The name of a folder, without its location.
+    pub struct FolderName: String = ValueShape::Format(&PATH_FORMAT), "the name of a folder";
+}

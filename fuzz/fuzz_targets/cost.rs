@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tollgate::limit::cost::{JsonPath, MeasuredCost, CostMeter, parse_units};
+use tollgate::limit::cost::{CostMeter, JsonPath, MeasuredCost, parse_units};
 
 const CODINGS: [&str; 5] = ["identity", "gzip", "deflate", "br", "zstd"];
 

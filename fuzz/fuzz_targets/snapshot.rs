@@ -27,7 +27,10 @@ fn limits() -> [RateLimit; 4] {
         limit(
             "5/s,9/h",
             Algorithm::MultiLevel,
-            ThrottleMode::Elastic { at_most: 3, base: 1 },
+            ThrottleMode::Elastic {
+                at_most: 3,
+                base: 1,
+            },
             false,
         ),
         limit(

@@ -9,21 +9,24 @@ use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use smallvec::smallvec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Fingerprint, RateLimit, OnStoreError, Scale, Sharing};
+use tollgate::limit::{Fingerprint, OnStoreError, RateLimit, Scale, Sharing};
 use tollgate::store::redis::wire;
 use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::call::StoreError;
 use tollgate::store::shared::decider::Decider;
 use tollgate::store::shared::give_backs::GiveBacks;
-use tollgate::store::shared::shared_item::SharedItem;
 use tollgate::store::shared::ledger::Ledger;
 use tollgate::store::shared::pending_call::{FirstStep, PendingCall};
+use tollgate::store::shared::shared_item::SharedItem;
 use tollgate::store::shared::sharing_plan::SharingPlan;
 use tollgate::store::{MemoryStore, ParentNetwork, Settings, Taking, memcached};
 
 fn decider() -> Option<(Decider, Vec<SharedItem>)> {
     let budget = Settings::MIN_BUDGET_BYTES;
-    let memory = MemoryStore::new(Settings { budget_bytes: budget }).ok()?;
+    let memory = MemoryStore::new(Settings {
+        budget_bytes: budget,
+    })
+    .ok()?;
     let mut lines = Vec::new();
     for (scope, rate) in [("ip", "600/m"), ("user", "5/s")] {
         let limit = RateLimit::hard(rate.parse().ok()?);

@@ -121,7 +121,7 @@ impl Stream {
 
     /// Reads or writes up to `wanted_bytes` bytes with `call`. Returns `None` if it would block.
     ///
-    /// If TCP transfers fewer bytes than wanted_bytes, a further call would block. So tokio gets that error at once, which
+    /// If TCP transfers fewer bytes than wanted, a further call would block. So tokio gets that error at once, which
     /// saves the call. A Unix socket also stops between two messages of its queue, so the same does not hold for it.
     fn try_transfer(
         &self,

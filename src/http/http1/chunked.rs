@@ -21,7 +21,7 @@ const MAX_TRAILER_FIELDS: usize = 64;
 /// Chunks are joined while they have fewer bytes than this together. Each piece costs more than copying a short chunk.
 const MAX_JOINED_BYTES: usize = 4 * 1024;
 
-/// A decoder of one body, which is the part of the body that comes next.
+/// A decoder of one chunked body. Its variants are the parts of the body that may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkedDecoder {
     /// The line with the size of the next chunk.
@@ -36,7 +36,7 @@ pub enum ChunkedDecoder {
     Done,
 }
 
-/// The number of bytes of extensions in all chunks so far; at max_extra [`MAX_EXTRA_BYTES`].
+/// The number of bytes of extensions in all chunks so far; at most [`MAX_EXTRA_BYTES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtensionBytes(u32);
 
@@ -44,7 +44,7 @@ impl ExtensionBytes {
     /// Adds the number of bytes behind a chunk's size.
     #[inline]
     fn add(&mut self, bytes: usize) -> Result<(), Malformed> {
-        // The sum cannot overflow: a line has at max_extra `MAX_SIZE_LINE_BYTES`.
+        // The sum cannot overflow: a line has at most `MAX_SIZE_LINE_BYTES`.
         self.0 += bytes as u32;
         match self.0 <= MAX_EXTRA_BYTES {
             true => Ok(()),

@@ -1,7 +1,7 @@
-//! RequestKinds of requests, one for each route: their latencies are made comparable before they are pooled. If reports
+//! Kinds of requests, one for each route: their latencies are made comparable before they are pooled. If reports
 //! take ten times as long as look-ups, a larger share of reports raises the median, but is no queue.
 //!
-//! RequestKinds count as alike until their means over the last seconds differ by more than chance or a queue explains. A
+//! Kinds count as alike until their means over the last seconds differ by more than chance or a queue explains. A
 //! kind that differs gets an offset: how far its mean is above the mean that the kinds have in common. The common
 //! mean is the median over the kinds, each weighted by its requests. All means are of logarithms.
 //!
@@ -21,7 +21,7 @@ const STEP_DECAY: f32 = 0.99;
 const MIN_SAMPLES: f32 = 8.0;
 /// The share of its distance to the present difference that an offset moves in a step.
 const OFFSET_GAIN: f32 = 0.02;
-/// RequestKinds are alike up to this difference in buckets, a factor of 1.4: they may meet queues of different length.
+/// Kinds are alike up to this difference in buckets, a factor of 1.4: they may meet queues of different length.
 const MAX_ALIKE_DIFFERENCE: f32 = 8.0;
 /// The difference in buckets that chance explains is this, divided by the root of the number of samples.
 const CHANCE_SPREAD: f32 = 40.0;

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use tollgate::record::promql::labels::{Labels, Matcher, match_all};
 use tollgate::record::promql::{
-    Error, SampleSource, SelectedSeries, StepTimes, query_instant, query_range, parse_selector,
+    Error, SampleSource, SelectedSeries, StepTimes, parse_selector, query_instant, query_range,
 };
 
 /// Three series with a sample in each of 100 seconds.

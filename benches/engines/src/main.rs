@@ -12,7 +12,7 @@ use std::path::Path;
 
 use random::{MIX, Random};
 use redb::{Database, Durability, TableDefinition};
-use tollgate::record::{SeriesKind, Record, Second, Series, Settings};
+use tollgate::record::{Record, Second, Series, SeriesKind, Settings};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -45,7 +45,7 @@ pub(super) struct LinkShared {
     pub(super) is_started: AtomicBool,
     /// Why there is no connection, as text for logs.
     pub(super) disconnect_cause: Mutex<Option<String>>,
-    /// Tells the task to give up its connection for a new one.
+    /// Orders the task to give up its connection for a new one.
     pub(super) reconnect: Notify,
     /// The number of connections that were given up and are still read.
     pub(super) retired_connections: Arc<AtomicUsize>,

@@ -25,11 +25,11 @@ pub(super) struct Cells {
     pub(super) slots: Slots,
     /// The number of cells, networks included.
     pub(super) cell_count: AtomicUsize,
-    /// The bucket, modulo their number, at which the next search for fresh cells begins.
+    /// The index of the bucket at which the next search for fresh cells begins, modulo the number of buckets.
     next_searched_bucket: AtomicU32,
 }
 
-/// The owner of a cell: a key's spot, and the limit that reads the state.
+/// The owner of a cell: the buckets of a key, and the limit that reads the state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CellOwner<'a> {
     pub(super) key_buckets: KeyBuckets,

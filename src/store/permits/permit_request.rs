@@ -6,7 +6,7 @@ use siphasher::sip128::SipHasher13;
 use crate::limit::{Concurrency, Fingerprint};
 use crate::store::ParentNetwork;
 
-/// The hash of a limit's scope, which tells its permits from those of other limits.
+/// The hash of a limit's scope. Limits with different scopes count their permits apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PermitScope(u128);
 

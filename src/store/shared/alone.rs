@@ -138,7 +138,7 @@ impl Decider {
         Some((part, alone_units))
     }
 
-    /// The call by which a new master tells how many of this gateway's grants it has copied; `None` without counters.
+    /// The call to which a new master replies how many of this gateway's grants it has copied; `None` without counters.
     pub(super) fn make_comparison(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
         let parts = names.iter().filter_map(|name| {
             let part = |entry: &mut LedgerEntry| entry.plan.call_part(name.key, Scale::plan(1), 0);

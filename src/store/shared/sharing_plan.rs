@@ -43,7 +43,7 @@ const MAX_GRANT_UNITS: u32 = 1 << 20;
 /// How one limit is shared.
 #[derive(Clone, Debug)]
 pub struct SharingPlan {
-    /// The hash of the limit's scope and shape, which tells its counters from those of other limits.
+    /// The hash of the limit's scope and shape. Other limits have other hashes, so that their counters differ.
     pub hash: u64,
     /// The limit by which this gateway counts.
     pub limit: RateLimit,

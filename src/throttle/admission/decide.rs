@@ -14,8 +14,8 @@ use crate::limit::LimitReading;
 use crate::store::shared::pending_call::CountedIn;
 
 impl Admission {
-    /// Checks all limits of a request and takes of all of them, or of none. The decision is written to `outcome`. If a
-    /// store that gateways share must be asked first, a future is returned that waits for it instead. `prepared` must
+    /// Decides about a request by all its limits: takes units of all of them, or of none. Writes the decision to `outcome`.
+    /// If a store that gateways share must decide, returns a future that waits for the store instead. `prepared` must
     /// belong to the same client and rules.
     // This is inlined into the path of every request; the other caller is rare.
     #[inline(always)]

@@ -60,7 +60,7 @@ struct DecisionContext<'a> {
 }
 
 impl Admission {
-    /// Decides by shared limits. Returns what waits for the store, if the store must be asked first.
+    /// Decides by shared limits. Returns a future that waits for the store, if the store must decide.
     pub(crate) fn decide_shared(
         &self,
         shared: &SharedConnection,

@@ -34,7 +34,7 @@ pub struct Verdict {
     /// Whether the verdict repeats the refusal of the previous request. Its waits and resets are as of now; the other
     /// figures are as of the first decision.
     pub is_repeated: bool,
-    /// Whether the decision was made without the store that gateways share, because it could not be asked.
+    /// Whether the decision was made without the store that gateways share, because the store was away.
     pub is_without_store: bool,
 }
 

@@ -21,12 +21,13 @@ use crate::limit::{
 mod clients;
 mod phrase;
 mod rates;
+mod variant;
 
 use clients::ClientsFields;
 pub use phrase::{KeyPartConfig, ThrottleConfig};
 use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
-pub use rates::{LimitVariant, split_by_plan};
 use rates::{RatesConfig, RatesField};
+pub use variant::{LimitVariant, split_by_plan};
 
 /// Maximum value of `concurrent`. Multiplied by the largest plan and raised by `soft`, it still fits 32 bits.
 const MAX_CONCURRENT: u64 = 100_000;

@@ -6,11 +6,10 @@ use super::super::super::table::ValueShape;
 use super::super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
 use super::super::field::ListField;
 use super::super::scalar::RateField;
-use super::LimitConfig;
-use crate::limit::{ClientCondition, Identity, IdentityTest, MAX_WINDOWS, Rate};
+use crate::limit::{MAX_WINDOWS, Rate};
 
 /// The word for the rates of clients whose plan has none of its own.
-const ELSE: &str = "else";
+pub(super) const ELSE: &str = "else";
 
 /// The word for a plan without a rate.
 const UNLIMITED: &str = "unlimited";
@@ -46,51 +45,6 @@ impl RatesConfig {
         let by_plan = self.by_plan.iter().flat_map(|own| &own.rates);
         self.of_all.iter().chain(by_plan).map(|rate| rate.value)
     }
-}
-
-/// A limit for the clients of one plan, or for all clients.
-pub struct LimitVariant {
-    /// The name that tells the counts of the plan apart; `None` if the limit has the same rates for all clients.
-    pub plan: Option<String>,
-    /// The limit. Its rates are in [`RatesConfig::of_all`].
-    pub limit: LimitConfig,
-    /// The condition on the plan.
-    pub condition: Option<ClientCondition>,
-}
-
-/// The limits that rates by plan amount to, one for each plan that is not unlimited. A limit with the same rates for
-/// all clients is the only one.
-pub fn split_by_plan(limit: &LimitConfig) -> Vec<LimitVariant> {
-    let by_plan = &limit.rates.by_plan;
-    if by_plan.is_empty() {
-        return vec![LimitVariant {
-            plan: None,
-            limit: limit.clone(),
-            condition: None,
-        }];
-    }
-    let named = || by_plan.iter().filter_map(|rates| rates.plan.clone());
-    let limited = by_plan.iter().filter(|own| !own.rates.is_empty());
-    let variants = limited.map(|own| {
-        let test = match &own.plan {
-            Some(plan) => IdentityTest::OneOf(vec![plan.clone()]),
-            None => IdentityTest::NoneOf(named().collect()),
-        };
-        let mut variant = limit.clone();
-        variant.fields.rates = RatesConfig {
-            of_all: own.rates.clone(),
-            by_plan: Vec::new(),
-        };
-        LimitVariant {
-            plan: Some(own.plan.clone().unwrap_or_else(|| ELSE.to_owned())),
-            limit: variant,
-            condition: Some(ClientCondition {
-                identity: Identity::Plan,
-                test,
-            }),
-        }
-    });
-    variants.collect()
 }
 
 /// A field with rates: one, a list, or a map from plans to these.

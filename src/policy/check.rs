@@ -14,6 +14,7 @@ use crate::route::pattern::Segment;
 use crate::route::{Pattern, RouteTable};
 use crate::upstream::BalanceMethod;
 
+mod concurrent;
 mod identity;
 mod limit;
 mod sharing;

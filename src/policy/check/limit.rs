@@ -6,6 +6,7 @@ use super::super::decode::{
     GatewayConfig, KeyPartConfig, LimitConfig, ThrottleConfig, split_by_plan,
 };
 use super::super::tree::Located;
+use super::concurrent::check_concurrent;
 use super::identity::check_identity;
 use super::sharing::check_sharing;
 use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, IdentityTest, MAX_WINDOWS, Rate};
@@ -173,56 +174,6 @@ fn check_plan_rates(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &Limit
     } else if !has_default_plan(gateway) {
         let message = "clients without a plan have no rate here";
         cx.error(first.location, message, Some(help.into()));
-    }
-}
-
-/// Reports fields that have no meaning for a limit on open requests.
-fn check_concurrent(cx: &mut LoadContext, limit: &LimitConfig) {
-    let elastic = limit
-        .throttle
-        .filter(|at| at.value == ThrottleConfig::Elastic);
-    let permit_help = "remove it: a permit is held from the admission to the end of the answer";
-    let throttle_help = "write `hard`, or for instance `soft 10%`";
-    let elastic_help = "remove it";
-    let fields = [
-        (
-            limit.algorithm.map(|at| at.location),
-            "`algorithm`",
-            permit_help,
-        ),
-        (limit.burst.map(|at| at.location), "`burst`", permit_help),
-        (limit.delay.map(|at| at.location), "`delay`", permit_help),
-        (
-            limit.count.as_ref().map(|at| at.location),
-            "`count`",
-            permit_help,
-        ),
-        (
-            limit.reserve.as_ref().map(|at| at.location),
-            "`reserve`",
-            permit_help,
-        ),
-        (
-            elastic.map(|at| at.location),
-            "`throttle: elastic`",
-            throttle_help,
-        ),
-        (
-            limit.condition.as_ref().map(|at| at.location),
-            "`while`",
-            elastic_help,
-        ),
-        (
-            limit.at_most.map(|at| at.location),
-            "`at_most`",
-            elastic_help,
-        ),
-    ];
-    for (location, field, help) in fields {
-        if let Some(location) = location {
-            let message = format!("{field} is for limits with `rate`, not with `concurrent`");
-            cx.error(location, message, Some(help.into()));
-        }
     }
 }
 

@@ -177,8 +177,8 @@ impl Rule {
         self.key.has(identity) || self.clients.has(identity)
     }
 
-    /// Whether no client gets more from this rule than from `other`. That is so if this rule is for the same
-    /// clients and has the same key. It must also count whatever the other counts, and admit no more in any of the other's
+    /// Whether no client gets more from this rule than from `other`. This rule must then be for the same clients and
+    /// have the same key. It must also count whatever the other counts, and admit no more in any of the other's
     /// windows.
     pub fn is_as_strict_as(&self, other: &Rule) -> bool {
         let counts_as_much = || match (&self.count, &other.count) {

@@ -58,9 +58,9 @@ where
     let uri = std::mem::take(request.uri_mut());
     let authority = uri.authority().ok_or("its URL has no host")?;
     let tls_roots = match uri.scheme_str() {
-        Some("https") => Some(roots.ok_or("there is nobody to verify it by")?),
+        Some("https") => Some(roots.ok_or("no certificate authority is there to verify it")?),
         Some("http") => None,
-        _ => return Err("it is asked under http:// or https:// only".into()),
+        _ => return Err("its URL is neither http:// nor https://".into()),
     };
     let host = authority.host();
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -25,7 +25,7 @@ pub enum Error {
         cause: io::Error,
     },
     /// The connection broke or the response was not HTTP.
-    #[error("{server} gave no answer: {cause}")]
+    #[error("{server} sent no valid response: {cause}")]
     Exchange {
         /// The server's location.
         server: String,
@@ -33,7 +33,7 @@ pub enum Error {
         cause: MessageError,
     },
     /// The server sent no byte within the timeout for the first one.
-    #[error("{server} sent no answer within {after:?}")]
+    #[error("{server} sent no response within {after:?}")]
     FirstByteTimeout {
         /// The server's location.
         server: String,
@@ -41,7 +41,7 @@ pub enum Error {
         after: Duration,
     },
     /// The response did not begin within the timeout of the whole request.
-    #[error("{upstream} gave no answer within {after:?}")]
+    #[error("{upstream} sent no response within {after:?}")]
     TotalTimeout {
         /// The upstream's name.
         upstream: String,

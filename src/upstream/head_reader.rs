@@ -116,7 +116,7 @@ impl HeadReader {
             100..=199 => {
                 self.interim_count += 1;
                 if self.interim_count > MAX_INTERIM_RESPONSES {
-                    return Err(Malformed("too many interim answers"));
+                    return Err(Malformed("too many interim responses"));
                 }
                 let (mut head, _) = raw.take_head(input, true)?;
                 head.response.fields.remove("content-length");

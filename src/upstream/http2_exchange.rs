@@ -210,7 +210,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                     .into_parts();
                 (self.has_received, self.interim_count) = (true, self.interim_count + 1);
                 if self.interim_count > MAX_INTERIM_RESPONSES {
-                    return Poll::Ready(Err(Malformed("too many interim answers").into()));
+                    return Poll::Ready(Err(Malformed("too many interim responses").into()));
                 }
                 if parts.status == StatusCode::SWITCHING_PROTOCOLS {
                     // HTTP/2 has no 101: RFC 9113 section 8.6.

@@ -66,7 +66,7 @@ fn heads() -> Vec<Known> {
             "it says its length in two ways",
         ),
         (Get, SWITCH.into(), "it switches protocols unasked"),
-        (Get, hints + &none + "\r\n", "too many interim answers"),
+        (Get, hints + &none + "\r\n", "too many interim responses"),
         (
             Get,
             format!("{OK}a: {huge}\r\ncontent-length: 0\r\n\r\n"),

@@ -195,7 +195,7 @@ impl Metric {
             Metric::Responses => {
                 "Answers by route, status and origin: the gateway itself, or an upstream."
             }
-            Metric::ResponseBytes => "Bytes of answers' bodies, by route.",
+            Metric::ResponseBytes => "Bytes of response bodies, by route.",
             Metric::RequestsStarted => "Requests whose route was found.",
             Metric::RequestsOpen => "Requests open now, by route.",
             Metric::RequestDuration | Metric::RequestDurationSum => {
@@ -204,12 +204,12 @@ impl Metric {
             Metric::UpstreamDuration | Metric::UpstreamDurationSum => {
                 "Seconds from a connection to the upstream to the head of its answer, by route."
             }
-            Metric::UpstreamErrors => "Requests that got no answer from their upstream, by reason.",
+            Metric::UpstreamErrors => "Requests to which their upstream sent no response, by reason.",
             Metric::UpstreamConnects => "Connections made to upstreams.",
             Metric::UpstreamRetries => {
                 "Requests that went on to another server, or over another connection."
             }
-            Metric::ServerUp => "1 if the server is asked, 0 if it is ejected or its checks fail.",
+            Metric::ServerUp => "1 if the server takes requests, 0 if it is ejected or its checks fail.",
             Metric::ServerOpen => "Requests open at the server now.",
             Metric::ServerEjections => "Ejections of the server for requests that failed.",
             Metric::ServerCheckFailures => "Failed checks of the server.",
@@ -224,7 +224,7 @@ impl Metric {
                 "From 4, nobody is cut: 3 nothing is lent, 2 nothing of low, 1 nothing of normal, 0 critical only."
             }
             Metric::LentRequests => "Requests above their rate that elastic limits admitted.",
-            Metric::ShedRequests => "Requests turned away for those that matter more, by priority.",
+            Metric::ShedRequests => "Requests refused in favour of those with a higher priority, by priority.",
             Metric::Connections => "Connections taken from clients.",
             Metric::ConnectionsRefused => {
                 "Connections closed before their first request, by reason."
@@ -234,10 +234,10 @@ impl Metric {
                 "Unix time at which the certificate expires, by its first name."
             }
             Metric::CertificateOrders => {
-                "Certificates asked of an ACME directory, first and renewed, by result."
+                "Certificates ordered from an ACME directory, first and renewed, by result."
             }
             Metric::KeySetFetches => "Fetches of a key set at a URL, by outcome: `ok` or `failed`.",
-            Metric::AcmeProofs => "Challenges of ACME directories that were answered.",
+            Metric::AcmeProofs => "Challenges of ACME directories that the gateway proved.",
             Metric::Http2Floods => "HTTP/2 connections closed for a flood of empty frames.",
             Metric::ConnectionsOpen => "Client connections open now.",
             Metric::Reloads => "Policy reloads, by result.",
@@ -255,7 +255,7 @@ impl Metric {
             Metric::SharedStoreKeys => "Counters of the shared store that this gateway knows of.",
             Metric::SharedStoreCalls => "Calls to the shared store: answered, late, failed.",
             Metric::SharedStoreDecisions => {
-                "Requests with shared limits: asked the store, saved the call, or decided alone."
+                "Requests with shared limits: the store decided, a lease saved the call, or the gateway decided alone."
             }
             Metric::LogLinesLost => {
                 "Access-log lines lost because the output was too slow or could not be written."

@@ -55,7 +55,7 @@ const REFUSALS: [Refusal; 9] = [
     },
     // RFC 9110 section 15.2 has no bound; the gateway puts one on everything. The 100s are among them.
     Refusal {
-        says: "too many interim answers",
+        says: "too many interim responses",
         shows: |case, _| count(&case.bytes(), b"HTTP/1.") > 16,
     },
     // RFC 9112 section 3 leaves the bound to the reader; hyper's is about 400 KiB.

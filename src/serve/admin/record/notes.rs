@@ -415,6 +415,6 @@ fn read_curve(
         "step": step,
         "asked": asked,
         "refused": refused,
-        "counts": "at least: of each minute in which it was listed, what the one of its limits counted that counted most",
+        "counts": "lower bounds: for each minute in which the key was listed, the largest count of its limits",
     }))
 }

@@ -42,7 +42,7 @@ function list() {
     number('admitted', 'Admitted', share, 'of all requests', true),
     { name: 'refused', title: 'Refused', n: true, cell: share_('refused'), sort: (row) => row.refused, hint: 'by a limit, of all requests' },
     number('shed', 'Shed', share, 'because its upstream was full', true),
-    number('failed', 'Failed', share, 'the upstream gave no answer', true),
+    number('failed', 'Failed', share, 'the upstream sent no response', true),
     number('up', '429 up/s', rate, '429 that the upstream itself answered', true),
     number('fives', '5xx/s', rate, '', true),
     number('p50', 'p50', formatSeconds, '', true),

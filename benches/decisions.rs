@@ -26,7 +26,7 @@ fn limit(rates: &str, algorithm: Algorithm) -> RateLimit {
         algorithm,
         throttle: ThrottleMode::Hard,
         reserves: false,
-        max_multiply: 1,
+        max_plan_factor: 1,
     }
 }
 
@@ -95,8 +95,10 @@ impl MemoryEngine {
 
     /// The places where the store counts the item. Starts to load them into the processor's cache.
     fn places(&self, item: &LimitItem<'_>) -> CellPlaces {
-        let (key, multiply) = (item.key, item.scale.multiply);
-        let place = self.memory.cell_place(item.limit, item.slot, key, multiply);
+        let (key, plan_factor) = (item.key, item.scale.plan_factor);
+        let place = self
+            .memory
+            .cell_place(item.limit, item.slot, key, plan_factor);
         let prefetched = place.inspect(|place| self.memory.prefetch(place));
         prefetched.into_iter().collect()
     }

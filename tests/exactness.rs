@@ -30,7 +30,7 @@ fn limit(rates: &str, algorithm: Algorithm) -> RateLimit {
         algorithm,
         throttle: ThrottleMode::Hard,
         reserves: false,
-        max_multiply: 1,
+        max_plan_factor: 1,
     }
 }
 

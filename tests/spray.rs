@@ -45,7 +45,7 @@ impl Spray {
             algorithm: Algorithm::SlidingLog,
             throttle: ThrottleMode::Hard,
             reserves: false,
-            max_multiply: 1,
+            max_plan_factor: 1,
         };
         let memory = MemoryStore::new(Settings {
             budget_bytes: BUDGET,

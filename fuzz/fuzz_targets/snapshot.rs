@@ -20,7 +20,7 @@ fn limits() -> [RateLimit; 4] {
         algorithm,
         throttle,
         reserves,
-        max_multiply: 2,
+        max_plan_factor: 2,
     };
     [
         limit("5/m", Algorithm::SlidingLog, ThrottleMode::Hard, true),
@@ -69,7 +69,7 @@ fuzz_target!(|data: &[u8]| {
                 key: Fingerprint(key << 64 | key),
                 cost: 1,
                 scale: Scale {
-                    multiply: 1,
+                    plan_factor: 1,
                     lent: 500,
                 },
                 shadow: false,

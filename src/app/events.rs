@@ -133,7 +133,7 @@ impl LimitText {
                 algorithm.to_owned(),
                 short_list(
                     "plans",
-                    plans.map(|plan| format!("{} x{}", plan.name, plan.multiply)),
+                    plans.map(|plan| format!("{} x{}", plan.name, plan.plan_factor)),
                 ),
                 match rule.clients.is_empty() {
                     true => String::new(),

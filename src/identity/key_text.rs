@@ -300,7 +300,7 @@ mod tests {
     fn identifier() -> Identifier {
         let plan = |name: &str| plan::Plan {
             name: name.into(),
-            multiply: 1,
+            plan_factor: 1,
             priority: None,
         };
         let mut settings = Settings::default();

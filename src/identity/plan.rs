@@ -22,7 +22,7 @@ pub struct Plan {
     /// The plan's name.
     pub name: String,
     /// The factor for limits with `plans: true`, 1 to 1000.
-    pub multiply: u32,
+    pub plan_factor: u32,
     /// The priority of the plan's requests under pressure, on routes without one of their own.
     pub priority: Option<Priority>,
 }
@@ -55,8 +55,8 @@ impl Settings {
     }
 
     /// The factor for limits with `plans: true` on the plan with this index; 1 without a plan.
-    pub fn multiply(&self, plan: Option<usize>) -> u32 {
+    pub fn plan_factor(&self, plan: Option<usize>) -> u32 {
         plan.and_then(|index| self.plans.get(index))
-            .map_or(1, |plan| plan.multiply.max(1))
+            .map_or(1, |plan| plan.plan_factor.max(1))
     }
 }

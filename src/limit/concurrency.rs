@@ -16,7 +16,7 @@ pub struct Concurrency {
     /// What the limit does above that number.
     pub throttle: ThrottleMode,
     /// The largest plan multiplier of a request.
-    pub max_multiply: u32,
+    pub max_plan_factor: u32,
 }
 
 impl Concurrency {
@@ -25,38 +25,40 @@ impl Concurrency {
         Concurrency {
             max_open,
             throttle: ThrottleMode::Hard,
-            max_multiply: 1,
+            max_plan_factor: 1,
         }
     }
 
     /// The number of permits of a key, without what a soft limit adds.
-    pub fn quota(&self, multiply: u32) -> u32 {
-        self.max_open.saturating_mul(multiply)
+    pub fn quota(&self, plan_factor: u32) -> u32 {
+        self.max_open.saturating_mul(plan_factor)
     }
 
     /// The number of permits of a key, with what a soft limit adds to the quota.
-    pub fn ceiling(&self, multiply: u32) -> u32 {
-        self.throttle.ceiling(self.quota(multiply))
+    pub fn ceiling(&self, plan_factor: u32) -> u32 {
+        self.throttle.ceiling(self.quota(plan_factor))
     }
 
     /// The number of permits that are free below the quota while `open` are out.
-    pub fn free_permits(&self, open: u32, multiply: u32) -> u32 {
-        self.quota(multiply).saturating_sub(open)
+    pub fn free_permits(&self, open: u32, plan_factor: u32) -> u32 {
+        self.quota(plan_factor).saturating_sub(open)
     }
 
     /// The number of permits that are free in a network, which gets `network_factor` times as many as a key. What a soft
     /// limit adds is included, so that a network never refuses its only client.
-    pub fn free_in_network(&self, open: u32, multiply: u32, network_factor: u32) -> u32 {
-        let max_open = self.ceiling(multiply).saturating_mul(network_factor.max(1));
+    pub fn free_in_network(&self, open: u32, plan_factor: u32, network_factor: u32) -> u32 {
+        let max_open = self
+            .ceiling(plan_factor)
+            .saturating_mul(network_factor.max(1));
         max_open.saturating_sub(open)
     }
 
     /// The reading of one more request while `open` are out.
-    pub fn assess(&self, open: u32, multiply: u32) -> LimitReading {
-        let quota = self.quota(multiply);
+    pub fn assess(&self, open: u32, plan_factor: u32) -> LimitReading {
+        let quota = self.quota(plan_factor);
         let standing = if open < quota {
             LimitStanding::Within
-        } else if open < self.ceiling(multiply) {
+        } else if open < self.ceiling(plan_factor) {
             LimitStanding::Over
         } else {
             LimitStanding::Refused
@@ -65,7 +67,7 @@ impl Concurrency {
             standing,
             window: 0,
             quota,
-            remaining: self.free_permits(open, multiply),
+            remaining: self.free_permits(open, plan_factor),
             wait: if standing.admits() {
                 Nanos::ZERO
             } else {
@@ -92,9 +94,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(limit: Concurrency, multiply: u32, expected: &[(u32, LimitStanding, u32)]) {
+    fn check(limit: Concurrency, plan_factor: u32, expected: &[(u32, LimitStanding, u32)]) {
         for (open, standing, free) in expected {
-            let reading = limit.assess(*open, multiply);
+            let reading = limit.assess(*open, plan_factor);
             assert_eq!((reading.standing, reading.remaining), (*standing, *free));
             assert_eq!(
                 reading.wait == REFUSAL_WAIT,

@@ -44,19 +44,19 @@ pub struct Assessment {
 
 impl RateLimit {
     /// The fast path for one plan multiplier; `None` if the limit needs all of [`KeyState`](super::KeyState).
-    pub fn fast_path(&self, multiply: u32) -> Option<FastPath> {
+    pub fn fast_path(&self, plan_factor: u32) -> Option<FastPath> {
         let ([rate], 0) = (&self.windows[..], self.head_words()) else {
             return None;
         };
         let layout = match self.algorithm {
-            Algorithm::Gcra { .. } => StateLayout::Arrival(rate.interval(multiply)),
+            Algorithm::Gcra { .. } => StateLayout::Arrival(rate.interval(plan_factor)),
             Algorithm::SlidingWindow => StateLayout::Ring(rate.bucket_length()),
             Algorithm::SlidingLog => StateLayout::Log(rate.window()),
             _ => return None,
         };
-        let (base, ceiling) = self.unit_bounds(rate, multiply);
+        let (base, ceiling) = self.unit_bounds(rate, plan_factor);
         Some(FastPath {
-            quota: rate.quota_times(multiply),
+            quota: rate.quota_times(plan_factor),
             base,
             ceiling,
             layout,

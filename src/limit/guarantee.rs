@@ -131,7 +131,7 @@ mod tests {
             algorithm,
             throttle,
             reserves: false,
-            max_multiply: 1,
+            max_plan_factor: 1,
         };
         assert_eq!(limit.guarantee(), expected);
     }

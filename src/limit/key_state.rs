@@ -86,7 +86,7 @@ impl RateLimit {
                 let ceilings = self
                     .windows
                     .iter()
-                    .map(|rate| self.unit_bounds(rate, self.max_multiply).1);
+                    .map(|rate| self.unit_bounds(rate, self.max_plan_factor).1);
                 let stamps = ceilings.max().unwrap_or(1).min(sliding_log::MAX_STAMPS);
                 return sliding_log::size_class(2 + stamps as usize + self.head_words());
             }
@@ -125,8 +125,8 @@ impl RateLimit {
     /// The base and the ceiling of a window: the most units that may count within the rate, and with what a soft limit
     /// adds.
     #[inline]
-    pub(crate) fn unit_bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
-        let quota = rate.quota_times(multiply);
+    pub(crate) fn unit_bounds(&self, rate: &Rate, plan_factor: u32) -> (u32, u32) {
+        let quota = rate.quota_times(plan_factor);
         let is_quota = match self.algorithm {
             // Without a burst of its own, the burst takes one window to come back: no need to bound it.
             Algorithm::Gcra { burst } => burst.is_none(),
@@ -136,18 +136,18 @@ impl RateLimit {
         if is_quota && self.throttle == ThrottleMode::Hard {
             return (quota, quota);
         }
-        self.compute_unit_bounds(rate, multiply)
+        self.compute_unit_bounds(rate, plan_factor)
     }
 
     /// [`RateLimit::unit_bounds`] where base and ceiling are not both the quota.
-    fn compute_unit_bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
-        let quota = rate.quota_times(multiply);
+    fn compute_unit_bounds(&self, rate: &Rate, plan_factor: u32) -> (u32, u32) {
+        let quota = rate.quota_times(plan_factor);
         let base = match self.algorithm {
             Algorithm::Gcra { burst } => {
-                burst.map_or(quota, |burst| burst.saturating_mul(multiply))
+                burst.map_or(quota, |burst| burst.saturating_mul(plan_factor))
             }
             Algorithm::LeakyBucket { max_delay } => {
-                let delayed = max_delay.0 / rate.interval(multiply).nanos();
+                let delayed = max_delay.0 / rate.interval(plan_factor).nanos();
                 u32::try_from(delayed).unwrap_or(u32::MAX).saturating_add(1)
             }
             _ => quota,
@@ -155,7 +155,7 @@ impl RateLimit {
         let ceiling = self.throttle.ceiling(base);
         let bounded = |units: u32| match self.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                gcra::bounded_burst(units, rate.interval(multiply))
+                gcra::bounded_burst(units, rate.interval(plan_factor))
             }
             // A ring holds no more stamps than this, so it must not admit more.
             Algorithm::SlidingLog => units.min(sliding_log::MAX_STAMPS),
@@ -186,7 +186,7 @@ impl KeyState<'_> {
     }
 
     #[inline(always)]
-    fn window(&self, index: usize, multiply: u32) -> StateWindow<'_> {
+    fn window(&self, index: usize, plan_factor: u32) -> StateWindow<'_> {
         let rate = &self.limit.windows[index];
         // With a multiplier the interval takes a division, and only arrival times need it.
         let needs_interval = self.limit.algorithm.is_gcra();
@@ -196,7 +196,7 @@ impl KeyState<'_> {
             index,
             key: self.key,
             state: self.algorithm_words(),
-            interval: rate.interval(if needs_interval { multiply } else { 1 }),
+            interval: rate.interval(if needs_interval { plan_factor } else { 1 }),
         }
     }
 
@@ -207,7 +207,7 @@ impl KeyState<'_> {
         let mut is_over = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
-            let (window, is_over_window) = self.assess_window(index, now, cost, scale.multiply);
+            let (window, is_over_window) = self.assess_window(index, now, cost, scale.plan_factor);
             is_over |= is_over_window;
             delay = delay.max(window.delay);
             if index == 0 || is_reported_before(&window, &reading) {
@@ -239,17 +239,17 @@ impl KeyState<'_> {
         index: usize,
         now: Nanos,
         cost: u32,
-        multiply: u32,
+        plan_factor: u32,
     ) -> (LimitReading, bool) {
-        let window = self.window(index, multiply);
-        let (base, ceiling) = self.limit.unit_bounds(window.rate, multiply);
+        let window = self.window(index, plan_factor);
+        let (base, ceiling) = self.limit.unit_bounds(window.rate, plan_factor);
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());
         let mut is_over = false;
         let mut reading = LimitReading {
             standing: LimitStanding::Within,
             window: index as u8,
-            quota: window.rate.quota_times(multiply),
+            quota: window.rate.quota_times(plan_factor),
             remaining: base.saturating_sub(total),
             wait: Nanos::ZERO,
             reset: Nanos::ZERO,
@@ -278,21 +278,21 @@ impl KeyState<'_> {
         reading: &mut LimitReading,
         now: Nanos,
         cost: u32,
-        multiply: u32,
+        plan_factor: u32,
     ) {
         if !self.limit.is_lent(reading) {
             reading.remaining = reading.remaining.saturating_sub(cost);
         }
         if reading.reset == Nanos::ZERO {
-            reading.reset = self.time_until_reset(reading, now, multiply);
+            reading.reset = self.time_until_reset(reading, now, plan_factor);
         }
     }
 
     /// The time until the reported window has one more unit than remains now.
-    fn time_until_reset(&self, reading: &LimitReading, now: Nanos, multiply: u32) -> Nanos {
-        let window = self.window(usize::from(reading.window), multiply);
+    fn time_until_reset(&self, reading: &LimitReading, now: Nanos, plan_factor: u32) -> Nanos {
+        let window = self.window(usize::from(reading.window), plan_factor);
         let slides = self.limit.algorithm.has_moving_windows();
-        let (base, _) = self.limit.unit_bounds(window.rate, multiply);
+        let (base, _) = self.limit.unit_bounds(window.rate, plan_factor);
         if reading.remaining > 0 && slides && !self.limit.reserves {
             let used = base.saturating_sub(reading.remaining);
             return window.time_until_oldest_leaves(now, used);
@@ -367,12 +367,12 @@ impl KeyState<'_> {
         } else if self.limit.reserves {
             self.words[0] = self.words[0].saturating_add(cost);
         } else {
-            self.count_units(now, cost, scale.multiply);
+            self.count_units(now, cost, scale.plan_factor);
         }
     }
 
     /// Adds `cost` units to all windows.
-    fn count_units(&mut self, now: Nanos, cost: u32, multiply: u32) {
+    fn count_units(&mut self, now: Nanos, cost: u32, plan_factor: u32) {
         if cost == 0 {
             return;
         }
@@ -402,7 +402,7 @@ impl KeyState<'_> {
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 for (index, rate) in rates {
-                    let interval = rate.interval(multiply);
+                    let interval = rate.interval(plan_factor);
                     gcra::add_units(
                         &mut state[index * gcra::WORDS_PER_WINDOW..],
                         now,
@@ -417,12 +417,12 @@ impl KeyState<'_> {
     /// Ends a reservation: `reserved` units are no longer pending, and `used` units count from `now` on. There must be
     /// room for `used` units, as for [`KeyState::take_units`]. A state that was converted to a limit without
     /// reservations counts the reserved units already.
-    pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, multiply: u32) {
+    pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, plan_factor: u32) {
         if self.limit.reserves {
             self.words[0] = self.words[0].saturating_sub(reserved);
-            self.count_units(now, used, multiply);
+            self.count_units(now, used, plan_factor);
         } else {
-            self.count_units(now, used.saturating_sub(reserved), multiply);
+            self.count_units(now, used.saturating_sub(reserved), plan_factor);
         }
     }
 

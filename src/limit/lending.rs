@@ -62,14 +62,14 @@ impl Lending {
         let shortest = limit.windows.first().filter(|_| scale.lent > 0)?.window();
         let burst_time = BURST_TIME.min(Nanos(shortest.0 / BURST_TIME_DIVISOR)).0;
         let max_lent = |rate: &Rate| {
-            let quota = rate.quota_times(scale.multiply);
+            let quota = rate.quota_times(scale.plan_factor);
             u64::from(limit.throttle.max_lent(quota))
         };
         let min_lent = limit.windows.iter().map(max_lent).min()?;
         let burst_units = BURST_UNITS.min(min_lent.checked_sub(1)? / BURST_DIVISOR);
         let mut interval = 1;
         for rate in &limit.windows {
-            let (quota, window) = (rate.quota_times(scale.multiply), rate.window().0);
+            let (quota, window) = (rate.quota_times(scale.plan_factor), rate.window().0);
             let thousandths = (u64::from(quota) * u64::from(scale.lent)).max(1);
             let pace = (u128::from(window) * 1000).div_ceil(u128::from(thousandths));
             // The burst and the units of a window together do not exceed `at_most`.

@@ -78,8 +78,8 @@ impl Rate {
     }
 
     /// The quota with a plan's multiplier.
-    pub fn quota_times(self, multiply: u32) -> u32 {
-        self.quota.saturating_mul(multiply)
+    pub fn quota_times(self, plan_factor: u32) -> u32 {
+        self.quota.saturating_mul(plan_factor)
     }
 
     /// The length of a bucket of a sliding window.
@@ -90,11 +90,11 @@ impl Rate {
 
     /// The time between two units of a steady flow. Rounded up, because rounding down would admit more.
     #[inline]
-    pub(crate) fn interval(self, multiply: u32) -> Interval {
-        match multiply {
+    pub(crate) fn interval(self, plan_factor: u32) -> Interval {
+        match plan_factor {
             1 => self.interval,
             _ => {
-                let quota = u64::from(self.quota_times(multiply).max(1));
+                let quota = u64::from(self.quota_times(plan_factor).max(1));
                 Interval::new(self.window.0.div_ceil(quota))
             }
         }

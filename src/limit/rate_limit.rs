@@ -21,7 +21,7 @@ pub struct RateLimit {
     /// settles them.
     pub reserves: bool,
     /// The largest plan multiplier of a request; the state has room for it.
-    pub max_multiply: u32,
+    pub max_plan_factor: u32,
 }
 
 impl RateLimit {
@@ -32,7 +32,7 @@ impl RateLimit {
             algorithm: Algorithm::default_for(rate.quota(), rate.quota()),
             throttle: ThrottleMode::Hard,
             reserves: false,
-            max_multiply: 1,
+            max_plan_factor: 1,
         }
     }
 

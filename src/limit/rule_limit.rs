@@ -85,10 +85,10 @@ impl RuleLimit {
     }
 
     /// The largest plan multiplier of a request.
-    pub fn max_multiply(&self) -> u32 {
+    pub fn max_plan_factor(&self) -> u32 {
         match self {
-            RuleLimit::Rate(limit) => limit.max_multiply,
-            RuleLimit::Open(limit) => limit.max_multiply,
+            RuleLimit::Rate(limit) => limit.max_plan_factor,
+            RuleLimit::Open(limit) => limit.max_plan_factor,
         }
     }
 

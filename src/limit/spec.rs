@@ -95,7 +95,7 @@ impl RateLimit {
         let rings = self.ring_specs();
         let windows = self.windows.iter().enumerate();
         let windows: SmallVec<[WindowSpec; 2]> = windows
-            .map(|(index, rate)| self.window_spec(index, rate, &rings, key, scale.multiply))
+            .map(|(index, rate)| self.window_spec(index, rate, &rings, key, scale.plan_factor))
             .collect();
         let capacity = windows.iter().map(|window| window.ceiling).max();
         LimitSpec {
@@ -129,11 +129,11 @@ impl RateLimit {
         rate: &Rate,
         rings: &[RingSpec],
         key: Fingerprint,
-        multiply: u32,
+        plan_factor: u32,
     ) -> WindowSpec {
-        let (base, ceiling) = self.unit_bounds(rate, multiply);
+        let (base, ceiling) = self.unit_bounds(rate, plan_factor);
         let window = rate.window();
-        let interval = || micros(Nanos(rate.interval(multiply).nanos()));
+        let interval = || micros(Nanos(rate.interval(plan_factor).nanos()));
         let (parameter, early_slack) = match self.algorithm {
             Algorithm::SlidingLog => (0, 0),
             Algorithm::SlidingWindow => (index as u64, 0),
@@ -196,8 +196,8 @@ impl RateLimit {
             _ => 0,
         };
         let bursts = self.windows.iter().map(|rate| {
-            let (_, ceiling) = self.unit_bounds(rate, self.max_multiply);
-            let interval = micros(Nanos(rate.interval(self.max_multiply).nanos()));
+            let (_, ceiling) = self.unit_bounds(rate, self.max_plan_factor);
+            let interval = micros(Nanos(rate.interval(self.max_plan_factor).nanos()));
             interval.saturating_mul(u64::from(ceiling))
         });
         let refill = match self.algorithm.is_gcra() {

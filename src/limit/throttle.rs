@@ -70,14 +70,17 @@ impl ThrottleMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// The plan's multiplier, at least 1.
-    pub multiply: u32,
+    pub plan_factor: u32,
     /// What an elastic limit lends now, in thousandths of the rate; 0 for other limits.
     pub lent: u32,
 }
 
 impl Scale {
     /// The scale of a plan with this multiplier, with nothing lent.
-    pub fn plan(multiply: u32) -> Scale {
-        Scale { multiply, lent: 0 }
+    pub fn plan(plan_factor: u32) -> Scale {
+        Scale {
+            plan_factor,
+            lent: 0,
+        }
     }
 }

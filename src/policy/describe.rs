@@ -216,7 +216,7 @@ fn algorithm_change(rule: &Rule) -> Option<String> {
     let limit = rule.limit.rate()?;
     let default_algorithm = |quota| {
         let max_units = limit.throttle.ceiling(quota);
-        Algorithm::default_for(quota, max_units.saturating_mul(limit.max_multiply))
+        Algorithm::default_for(quota, max_units.saturating_mul(limit.max_plan_factor))
     };
     let has_log = |quota: &u32| default_algorithm(*quota) == Algorithm::SlidingLog;
     let max_log_quota = (1..=LOG_DEFAULT_MAX_QUOTA).rev().find(has_log)?;
@@ -299,7 +299,7 @@ fn terms(rule: &Rule) -> String {
         let _ = write!(
             terms,
             ", times the plan (up to {})",
-            rule.limit.max_multiply()
+            rule.limit.max_plan_factor()
         );
     }
     if rule.disclose == Disclose::None {

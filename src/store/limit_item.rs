@@ -36,7 +36,7 @@ pub struct LimitItem<'a> {
     pub key: Fingerprint,
     /// Units that the request asks for; with [`RateLimit::reserves`] the units that it reserves.
     pub cost: u32,
-    /// The multiplier of the key's plan, at most [`RateLimit::max_multiply`], and what an elastic limit lends.
+    /// The multiplier of the key's plan, at most [`RateLimit::max_plan_factor`], and what an elastic limit lends.
     pub scale: Scale,
     /// A shadow decides by itself and changes nothing for the other items.
     pub is_shadow: bool,

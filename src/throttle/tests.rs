@@ -43,7 +43,7 @@ fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
             },
         ]),
         reserves: dice.below(4) == 0,
-        max_multiply: 1,
+        max_plan_factor: 1,
     };
     let name = LimitName::new(&format!("limit-{index}")).unwrap();
     let by = dice.choose(&[Identity::Ip, Identity::User]);

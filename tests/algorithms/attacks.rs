@@ -16,7 +16,7 @@ fn limit(rate: &str, algorithm: Algorithm) -> RateLimit {
         algorithm,
         throttle: ThrottleMode::Hard,
         reserves: false,
-        max_multiply: 1,
+        max_plan_factor: 1,
     }
 }
 

@@ -9,14 +9,14 @@ use crate::subject::Subject;
 
 const ALL: [tollgate::limit::Algorithm; 6] = [LOG, BUCKETS, LEVELS, FIXED, GCRA, LEAKY];
 
-fn walk(draw: &mut Draw, subject: &mut Subject, multiply: u32) {
-    let most = subject.most(multiply);
+fn walk(draw: &mut Draw, subject: &mut Subject, plan_factor: u32) {
+    let most = subject.most(plan_factor);
     let mut wait = Nanos::ZERO;
     for _ in 0..draw.within(3, 12) {
         let step = draw.step(subject.now, &subject.limit, wait);
         subject.now = (subject.now + step).min(u64::MAX / 8);
         let cost = draw.cost(most);
-        wait = subject.ask(cost, multiply).wait;
+        wait = subject.ask(cost, plan_factor).wait;
     }
 }
 
@@ -40,8 +40,8 @@ fn conversion_forgives_nothing() {
         let (from, to) = (draw.below(6) as usize, draw.below(6) as usize);
         let mut subject = Subject::drawn(draw, ALL[from]);
         subject.now %= 1 << 60;
-        let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
-        walk(draw, &mut subject, multiply);
+        let plan_factor = draw.within(1, u64::from(subject.limit.max_plan_factor)) as u32;
+        walk(draw, &mut subject, plan_factor);
         let mut limit = draw.limit(ALL[to]);
         limit.reserves = draw.once_in(4);
         let old = 0..subject.limit.windows.len();
@@ -82,8 +82,8 @@ fn windows_hold_across_a_conversion() {
         let from = exact[draw.below(3) as usize];
         let mut subject = Subject::drawn(draw, from);
         subject.limit.throttle = ThrottleMode::Hard;
-        let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
-        walk(draw, &mut subject, multiply);
+        let plan_factor = draw.within(1, u64::from(subject.limit.max_plan_factor)) as u32;
+        walk(draw, &mut subject, plan_factor);
         let mut limit = subject.limit.clone();
         if limit.windows.iter().any(|rate| rate.quota() > 10_000) {
             return;
@@ -93,17 +93,17 @@ fn windows_hold_across_a_conversion() {
             convert(&mut subject, limit);
         }
         for _ in 0..3 {
-            walk(draw, &mut subject, multiply);
+            walk(draw, &mut subject, plan_factor);
         }
-        check_windows(&subject, multiply);
+        check_windows(&subject, plan_factor);
     });
 }
 
-fn check_windows(subject: &Subject, multiply: u32) {
+fn check_windows(subject: &Subject, plan_factor: u32) {
     for (end, _) in &subject.admitted {
         for rate in &subject.limit.windows {
             let counted = subject.counted_between(*end, rate.window().0);
-            let quota = u64::from(subject.quota(rate, multiply));
+            let quota = u64::from(subject.quota(rate, plan_factor));
             assert!(counted <= quota, "{counted} of {quota} in {rate}");
         }
     }
@@ -125,16 +125,16 @@ fn quotas_and_plans_may_change_in_place() {
                     });
                     subject.limit.windows = each.collect();
                 }
-                let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
+                let plan_factor = draw.within(1, u64::from(subject.limit.max_plan_factor)) as u32;
                 let step = draw.step(subject.now, &subject.limit, Nanos::ZERO);
                 subject.now = subject.now.saturating_add(step);
-                let cost = draw.cost(subject.most(multiply));
-                if !subject.ask(cost, multiply).standing.admits() {
+                let cost = draw.cost(subject.most(plan_factor));
+                if !subject.ask(cost, plan_factor).standing.admits() {
                     continue;
                 }
                 for rate in &subject.limit.windows {
                     let counted = subject.counted(subject.now, rate.window().0);
-                    let ceiling = u64::from(subject.ceiling(rate, multiply));
+                    let ceiling = u64::from(subject.ceiling(rate, plan_factor));
                     assert!(counted <= ceiling, "{counted} of {ceiling} in {rate}");
                 }
             }

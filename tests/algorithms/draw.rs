@@ -128,7 +128,7 @@ impl Draw {
             algorithm,
             throttle: if leaky { ThrottleMode::Hard } else { throttle },
             reserves: false,
-            max_multiply: self.one_of(&[1, 1, 1, 2, 5]),
+            max_plan_factor: self.one_of(&[1, 1, 1, 2, 5]),
         }
     }
 

@@ -37,7 +37,7 @@ impl Subject {
     fn new(
         algorithm: Algorithm,
         (quota, seconds, most): (u64, u64, u64),
-        multiply: u32,
+        plan_factor: u32,
     ) -> Subject {
         let limit = RateLimit {
             windows: vec![format!("{quota}/{seconds}s").parse().unwrap()],
@@ -47,7 +47,7 @@ impl Subject {
                 base: quota as u32,
             },
             reserves: false,
-            max_multiply: 3,
+            max_plan_factor: 3,
         };
         Subject {
             limit,
@@ -55,10 +55,10 @@ impl Subject {
                 budget_bytes: 1 << 20,
             })
             .unwrap(),
-            scale: Scale::plan(multiply),
+            scale: Scale::plan(plan_factor),
             window: seconds * SECOND,
-            base: quota as u32 * multiply,
-            most: (most - quota) as u32 * multiply,
+            base: quota as u32 * plan_factor,
+            most: (most - quota) as u32 * plan_factor,
         }
     }
 

@@ -10,8 +10,8 @@ use crate::subject::{Subject, check_fresh, check_reading, check_reset};
 fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
     histories(HISTORIES, |draw| {
         let mut subject = Subject::drawn(draw, algorithm);
-        let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
-        let most = subject.most(multiply);
+        let plan_factor = draw.within(1, u64::from(subject.limit.max_plan_factor)) as u32;
+        let most = subject.most(plan_factor);
         let mut wait = tollgate::base::clock::Nanos::ZERO;
         for _ in 0..draw.within(10, 24) {
             let step = draw.step(subject.now, &subject.limit, wait);
@@ -24,16 +24,16 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
                 break;
             }
             let cost = draw.cost(most);
-            let before = subject.eval(subject.now, cost, multiply);
-            check_reading(&mut subject, cost, multiply, before);
+            let before = subject.eval(subject.now, cost, plan_factor);
+            check_reading(&mut subject, cost, plan_factor, before);
             let words = subject.words.clone();
             subject.room = draw.once_in(4).then(|| draw.below(1 << 20) as usize);
-            let rounded = standing(&subject, cost, multiply, |window| subject.logged(window));
+            let rounded = standing(&subject, cost, plan_factor, |window| subject.logged(window));
             let latest = subject.latest();
-            let exact = standing(&subject, cost, multiply, |window| {
+            let exact = standing(&subject, cost, plan_factor, |window| {
                 subject.counted(latest, window)
             });
-            let reading = subject.ask(cost, multiply);
+            let reading = subject.ask(cost, plan_factor);
             assert_eq!(reading.standing, before.standing);
             if !reading.standing.admits() {
                 assert_eq!(words, subject.words, "a refusal changes nothing");
@@ -41,7 +41,7 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
             judge(
                 &subject,
                 &Asked {
-                    multiply,
+                    plan_factor,
                     before,
                     rounded,
                     exact,
@@ -49,10 +49,10 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
             );
             if draw.once_in(8) {
                 let words = subject.words.clone();
-                subject.ask(0, multiply);
+                subject.ask(0, plan_factor);
                 assert_eq!(words, subject.words, "nothing asked changes nothing");
             }
-            check_reset(&mut subject, multiply, reading);
+            check_reset(&mut subject, plan_factor, reading);
             if draw.once_in(4) {
                 check_fresh(&mut subject);
             }
@@ -67,7 +67,7 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
 
 /// One request, what the cell said, and what logs of all units say.
 struct Asked {
-    multiply: u32,
+    plan_factor: u32,
     before: LimitReading,
     /// By stamps as coarse as those of the sliding log.
     rounded: LimitStanding,
@@ -79,16 +79,16 @@ struct Asked {
 fn standing(
     subject: &Subject,
     cost: u32,
-    multiply: u32,
+    plan_factor: u32,
     used: impl Fn(u64) -> u64,
 ) -> LimitStanding {
     let each = subject.limit.windows.iter().map(|rate| {
         let used = used(rate.window().0) + u64::from(cost);
-        if cost > subject.ceiling(rate, multiply) {
+        if cost > subject.ceiling(rate, plan_factor) {
             LimitStanding::Unsatisfiable
-        } else if used > u64::from(subject.ceiling(rate, multiply)) {
+        } else if used > u64::from(subject.ceiling(rate, plan_factor)) {
             LimitStanding::Refused
-        } else if used > u64::from(subject.quota(rate, multiply)) {
+        } else if used > u64::from(subject.quota(rate, plan_factor)) {
             LimitStanding::Over
         } else {
             LimitStanding::Within
@@ -111,7 +111,7 @@ fn strictness(standing: LimitStanding) -> u8 {
 fn never_above(subject: &Subject, asked: &Asked) {
     for rate in &subject.limit.windows {
         let counted = subject.counted(subject.latest(), rate.window().0);
-        let ceiling = subject.ceiling(rate, asked.multiply);
+        let ceiling = subject.ceiling(rate, asked.plan_factor);
         assert!(
             counted <= u64::from(ceiling),
             "{counted} of {ceiling} in {rate}"
@@ -160,7 +160,7 @@ fn fixed_window_holds_in_each_of_its_windows() {
     drive(FIXED, |subject, asked| {
         for rate in &subject.limit.windows {
             let window = rate.window().0;
-            let ceiling = u64::from(subject.ceiling(rate, asked.multiply));
+            let ceiling = u64::from(subject.ceiling(rate, asked.plan_factor));
             let phase = (subject.key.0 >> 64) as u64 % window;
             let latest = subject.latest();
             let begun = latest.saturating_add(phase) % window + 1;
@@ -182,9 +182,9 @@ fn gcra_holds_its_bound() {
             unreachable!()
         };
         for rate in &subject.limit.windows {
-            let quota = subject.quota(rate, asked.multiply);
+            let quota = subject.quota(rate, asked.plan_factor);
             let interval = rate.window().0.div_ceil(u64::from(quota));
-            let burst = burst.map_or(quota, |burst| burst.saturating_mul(asked.multiply));
+            let burst = burst.map_or(quota, |burst| burst.saturating_mul(asked.plan_factor));
             let burst = subject.limit.throttle.ceiling(burst);
             let most = u64::from(burst) + rate.window().0.div_ceil(interval) - 1;
             let counted = subject.counted(subject.latest(), rate.window().0);
@@ -200,18 +200,18 @@ fn leaky_bucket_spaces_what_passes() {
         let Algorithm::LeakyBucket { max_delay } = subject.limit.algorithm else {
             unreachable!()
         };
-        let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
-        let most = subject.most(multiply);
+        let plan_factor = draw.within(1, u64::from(subject.limit.max_plan_factor)) as u32;
+        let most = subject.most(plan_factor);
         let mut next = vec![0_u64; subject.limit.windows.len()];
         let mut wait = tollgate::base::clock::Nanos::ZERO;
         for _ in 0..draw.within(10, 24) {
             let step = draw.step(subject.now, &subject.limit, wait);
             subject.now = subject.now.saturating_add(step);
             let cost = draw.cost(most);
-            let before = subject.eval(subject.now, cost, multiply);
-            check_reading(&mut subject, cost, multiply, before);
-            let reading = subject.ask(cost, multiply);
-            check_reset(&mut subject, multiply, reading);
+            let before = subject.eval(subject.now, cost, plan_factor);
+            check_reading(&mut subject, cost, plan_factor, before);
+            let reading = subject.ask(cost, plan_factor);
+            check_reset(&mut subject, plan_factor, reading);
             if draw.once_in(4) {
                 check_fresh(&mut subject);
             }
@@ -229,7 +229,7 @@ fn leaky_bucket_spaces_what_passes() {
                 assert_eq!(reading.delay.0, early, "held back to its turn");
                 assert!(early <= max_delay.0, "held back for {early}");
                 for (next, rate) in next.iter_mut().zip(&subject.limit.windows) {
-                    let quota = subject.quota(rate, multiply);
+                    let quota = subject.quota(rate, plan_factor);
                     let interval = rate.window().0.div_ceil(u64::from(quota));
                     let turn = (*next).max(subject.now);
                     *next = turn.saturating_add(interval.saturating_mul(u64::from(cost)));

@@ -11,8 +11,8 @@ fn drive(algorithm: Algorithm, debts: bool, judge: impl Fn(&mut Subject, u32)) {
         let mut subject = Subject::drawn(draw, algorithm);
         subject.limit.reserves = true;
         subject.words = vec![0; subject.limit.min_words(1)];
-        let multiply = draw.within(1, u64::from(subject.limit.max_multiply)) as u32;
-        let most = subject.most(multiply);
+        let plan_factor = draw.within(1, u64::from(subject.limit.max_plan_factor)) as u32;
+        let most = subject.most(plan_factor);
         let mut open: Vec<u32> = Vec::new();
         let mut wait = tollgate::base::clock::Nanos::ZERO;
         for _ in 0..draw.within(10, 30) {
@@ -20,12 +20,12 @@ fn drive(algorithm: Algorithm, debts: bool, judge: impl Fn(&mut Subject, u32)) {
             subject.now = (subject.now + step).min(u64::MAX / 8);
             if open.is_empty() || draw.once_in(2) {
                 let cost = draw.cost(most).min(most);
-                let reading = subject.ask(cost, multiply);
+                let reading = subject.ask(cost, plan_factor);
                 match reading.standing {
                     LimitStanding::Within | LimitStanding::Over => open.push(cost),
                     _ => {
                         assert!(reading.wait.0 > 0, "a refusal waits");
-                        check_refusal(&mut subject, cost, multiply, reading.wait.0);
+                        check_refusal(&mut subject, cost, plan_factor, reading.wait.0);
                     }
                 }
                 wait = reading.wait;
@@ -37,9 +37,9 @@ fn drive(algorithm: Algorithm, debts: bool, judge: impl Fn(&mut Subject, u32)) {
                     2 if debts => draw.within(0, 2 * u64::from(most)) as u32,
                     _ => reserved,
                 };
-                subject.settle(reserved, used, multiply);
+                subject.settle(reserved, used, plan_factor);
             }
-            judge(&mut subject, multiply);
+            judge(&mut subject, plan_factor);
             if !open.is_empty() {
                 assert_eq!(
                     subject.cell().fresh_at().0,
@@ -49,19 +49,19 @@ fn drive(algorithm: Algorithm, debts: bool, judge: impl Fn(&mut Subject, u32)) {
             }
         }
         for reserved in open.drain(..) {
-            subject.settle(reserved, reserved, multiply);
+            subject.settle(reserved, reserved, plan_factor);
         }
-        judge(&mut subject, multiply);
+        judge(&mut subject, plan_factor);
         check_fresh(&mut subject);
     });
 }
 
 /// While what is pending stays, the wait is what the rest needs; where it alone is in the way, nobody
 /// knows.
-fn check_refusal(subject: &mut Subject, cost: u32, multiply: u32, wait: u64) {
+fn check_refusal(subject: &mut Subject, cost: u32, plan_factor: u32, wait: u64) {
     let then = subject.now + wait;
-    if subject.eval(then, cost, multiply).standing.admits() {
-        let before = subject.eval(then - 1, cost, multiply).standing;
+    if subject.eval(then, cost, plan_factor).standing.admits() {
+        let before = subject.eval(then - 1, cost, plan_factor).standing;
         assert!(
             before == LimitStanding::Refused || wait == 1_000_000_000,
             "one tick early"
@@ -80,10 +80,10 @@ fn check_refusal(subject: &mut Subject, cost: u32, multiply: u32, wait: u64) {
     }
 }
 
-fn holds(subject: &mut Subject, multiply: u32) {
+fn holds(subject: &mut Subject, plan_factor: u32) {
     for rate in subject.limit.windows.clone() {
         let counted = subject.counted(subject.now, rate.window().0) + u64::from(subject.pending);
-        let ceiling = u64::from(subject.ceiling(&rate, multiply));
+        let ceiling = u64::from(subject.ceiling(&rate, plan_factor));
         assert!(counted <= ceiling, "{counted} of {ceiling} in {rate}");
     }
 }
@@ -108,15 +108,15 @@ fn multi_level_holds() {
 #[test]
 fn debts_are_paid() {
     for algorithm in [LOG, BUCKETS, LEVELS, FIXED, GCRA] {
-        drive(algorithm, true, |subject, multiply| {
+        drive(algorithm, true, |subject, plan_factor| {
             let exact = matches!(algorithm, LOG | BUCKETS | LEVELS);
             for rate in subject.limit.windows.clone() {
                 let counted = subject.counted(subject.now, rate.window().0);
                 let counted = counted + u64::from(subject.pending);
                 let held = if algorithm == LOG { 65_535 } else { u32::MAX };
-                let ceiling = u64::from(subject.ceiling(&rate, multiply).min(held));
+                let ceiling = u64::from(subject.ceiling(&rate, plan_factor).min(held));
                 if exact && counted >= ceiling {
-                    let standing = subject.eval(subject.now, 1, multiply).standing;
+                    let standing = subject.eval(subject.now, 1, plan_factor).standing;
                     assert_eq!(
                         standing,
                         LimitStanding::Refused,

@@ -54,8 +54,9 @@ impl Subject {
         }
     }
 
-    pub fn eval(&mut self, now: u64, cost: u32, multiply: u32) -> LimitReading {
-        self.cell().assess(Nanos(now), cost, Scale::plan(multiply))
+    pub fn eval(&mut self, now: u64, cost: u32, plan_factor: u32) -> LimitReading {
+        self.cell()
+            .assess(Nanos(now), cost, Scale::plan(plan_factor))
     }
 
     pub fn used(&mut self, now: u64, index: usize) -> u32 {
@@ -85,9 +86,9 @@ impl Subject {
     }
 
     /// Asks and takes as a store does.
-    pub fn ask(&mut self, cost: u32, multiply: u32) -> LimitReading {
+    pub fn ask(&mut self, cost: u32, plan_factor: u32) -> LimitReading {
         let now = self.now;
-        let mut reading = self.eval(now, cost, multiply);
+        let mut reading = self.eval(now, cost, plan_factor);
         let admits = reading.standing.admits();
         if admits && self.limit.reserves {
             self.pending += cost;
@@ -98,15 +99,15 @@ impl Subject {
         let before = self.words.clone();
         let mut cell = self.cell();
         let mut looked = reading;
-        cell.complete_reading(&mut looked, Nanos(now), 0, multiply);
+        cell.complete_reading(&mut looked, Nanos(now), 0, plan_factor);
         if !admits {
-            self.in_one_step(&before, (cost, multiply), true, looked);
+            self.in_one_step(&before, (cost, plan_factor), true, looked);
             return reading;
         }
-        cell.take_units(&reading, Nanos(now), cost, Scale::plan(multiply));
-        cell.complete_reading(&mut reading, Nanos(now), cost, multiply);
-        self.in_one_step(&before, (cost, multiply), false, looked);
-        self.in_one_step(&before, (cost, multiply), true, reading);
+        cell.take_units(&reading, Nanos(now), cost, Scale::plan(plan_factor));
+        cell.complete_reading(&mut reading, Nanos(now), cost, plan_factor);
+        self.in_one_step(&before, (cost, plan_factor), false, looked);
+        self.in_one_step(&before, (cost, plan_factor), true, reading);
         if cost > 0 {
             self.written = self.written.max(now);
         }
@@ -115,8 +116,8 @@ impl Subject {
 
     /// Where a limit decides in one step, it says and leaves what the three steps did.
     fn in_one_step(&self, before: &[u32], ask: (u32, u32), consume: bool, expected: LimitReading) {
-        let (cost, multiply) = ask;
-        let Some(fast_path) = self.limit.fast_path(multiply) else {
+        let (cost, plan_factor) = ask;
+        let Some(fast_path) = self.limit.fast_path(plan_factor) else {
             return;
         };
         let (mut words, now) = (before.to_vec(), Nanos(self.now));
@@ -145,10 +146,10 @@ impl Subject {
         cell.fresh_at()
     }
 
-    pub fn settle(&mut self, reserved: u32, used: u32, multiply: u32) {
+    pub fn settle(&mut self, reserved: u32, used: u32, plan_factor: u32) {
         let now = Nanos(self.now);
         self.make_room(used);
-        self.cell().settle(now, reserved, used, multiply);
+        self.cell().settle(now, reserved, used, plan_factor);
         self.pending -= reserved;
         if used > 0 {
             self.admitted.push((self.latest(), used));
@@ -195,21 +196,21 @@ impl Subject {
         (0..64).find(|shift| longest >> shift < 1 << 30).unwrap()
     }
 
-    pub fn quota(&self, rate: &Rate, multiply: u32) -> u32 {
-        rate.quota().saturating_mul(multiply)
+    pub fn quota(&self, rate: &Rate, plan_factor: u32) -> u32 {
+        rate.quota().saturating_mul(plan_factor)
     }
 
-    pub fn ceiling(&self, rate: &Rate, multiply: u32) -> u32 {
-        self.limit.throttle.ceiling(self.quota(rate, multiply))
+    pub fn ceiling(&self, rate: &Rate, plan_factor: u32) -> u32 {
+        self.limit.throttle.ceiling(self.quota(rate, plan_factor))
     }
 
     /// The largest cost that a fresh cell admits.
-    pub fn most(&self, multiply: u32) -> u32 {
+    pub fn most(&self, plan_factor: u32) -> u32 {
         let ceilings = self
             .limit
             .windows
             .iter()
-            .map(|rate| self.ceiling(rate, multiply));
+            .map(|rate| self.ceiling(rate, plan_factor));
         let ceiling = ceilings.min().unwrap();
         match self.limit.algorithm {
             Algorithm::SlidingLog => return ceiling.min(65_535),
@@ -221,7 +222,7 @@ impl Subject {
             let (limit, key) = (&self.limit, self.key);
             let words = &mut words;
             KeyState { limit, key, words }
-                .assess(Nanos(self.now), cost, Scale::plan(multiply))
+                .assess(Nanos(self.now), cost, Scale::plan(plan_factor))
                 .standing
                 .admits()
         };
@@ -239,20 +240,20 @@ impl Subject {
 }
 
 /// What must hold of every reading, whatever the algorithm.
-pub fn check_reading(subject: &mut Subject, cost: u32, multiply: u32, reading: LimitReading) {
+pub fn check_reading(subject: &mut Subject, cost: u32, plan_factor: u32, reading: LimitReading) {
     let now = subject.now;
     let rate = subject.limit.windows[usize::from(reading.window)];
-    assert_eq!(reading.quota, subject.quota(&rate, multiply));
+    assert_eq!(reading.quota, subject.quota(&rate, plan_factor));
     match reading.standing {
         LimitStanding::Within | LimitStanding::Over => {
             assert_eq!(reading.wait, Nanos::ZERO, "what passes does not wait");
             let left = reading.remaining;
             if left > 0 {
-                let fits = subject.eval(now, left, multiply).standing;
+                let fits = subject.eval(now, left, plan_factor).standing;
                 assert_eq!(fits, LimitStanding::Within, "{left} units remain");
             }
             if let Some(above) = left.checked_add(1) {
-                let above = subject.eval(now, above, multiply).standing;
+                let above = subject.eval(now, above, plan_factor).standing;
                 assert_ne!(above, LimitStanding::Within, "only {left} units remain");
             }
         }
@@ -262,13 +263,13 @@ pub fn check_reading(subject: &mut Subject, cost: u32, multiply: u32, reading: L
             let Some(then) = now.checked_add(wait) else {
                 return;
             };
-            let before = subject.eval(then - 1, cost, multiply).standing;
+            let before = subject.eval(then - 1, cost, plan_factor).standing;
             assert_eq!(before, LimitStanding::Refused, "one tick early");
-            let then = subject.eval(then, cost, multiply).standing;
+            let then = subject.eval(then, cost, plan_factor).standing;
             assert!(then.admits(), "{then:?} after the wait");
         }
         LimitStanding::Unsatisfiable => {
-            let ever = subject.most(multiply);
+            let ever = subject.most(plan_factor);
             assert!(cost > ever, "{cost} would pass a fresh cell");
         }
     }
@@ -289,21 +290,21 @@ pub fn check_fresh(subject: &mut Subject) {
 }
 
 /// While the speaking window is the only one: `reset` is when one more unit is free.
-pub fn check_reset(subject: &mut Subject, multiply: u32, taken: LimitReading) {
+pub fn check_reset(subject: &mut Subject, plan_factor: u32, taken: LimitReading) {
     if subject.limit.windows.len() > 1 || !taken.standing.admits() || subject.limit.reserves {
         return;
     }
     let now = subject.now;
     assert_eq!(
         taken.remaining,
-        subject.eval(now, 0, multiply).remaining,
+        subject.eval(now, 0, plan_factor).remaining,
         "after taking"
     );
     let Some(then) = now.checked_add(taken.reset.0).filter(|then| *then > now) else {
         return;
     };
-    let before = subject.eval(then - 1, 0, multiply).remaining;
+    let before = subject.eval(then - 1, 0, plan_factor).remaining;
     assert_eq!(before, taken.remaining, "before the reset");
-    let after = subject.eval(then, 0, multiply).remaining;
+    let after = subject.eval(then, 0, plan_factor).remaining;
     assert!(after > taken.remaining, "{after} after the reset");
 }

@@ -322,7 +322,7 @@ impl Simulation {
             key: Fingerprint(1),
             cost: 1,
             scale: Scale {
-                multiply: 1,
+                plan_factor: 1,
                 lent: ((gateway.pressure.lending_factor().get() - 1.0) * 1000.0) as u32,
             },
             is_shadow: false,
@@ -383,6 +383,6 @@ fn limit(rate: f64) -> RateLimit {
             base: 1,
         },
         reserves: false,
-        max_multiply: 1,
+        max_plan_factor: 1,
     }
 }

@@ -49,7 +49,7 @@ fn draw_limit(draw: &mut Draw, algorithm: Algorithm) -> RateLimit {
             _ => ThrottleMode::Hard,
         },
         reserves: false,
-        max_multiply: 1,
+        max_plan_factor: 1,
     }
 }
 

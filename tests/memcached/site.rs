@@ -116,7 +116,7 @@ pub fn limit(algorithm: Algorithm, quota: u32, window: Nanos) -> RateLimit {
         algorithm,
         throttle: ThrottleMode::Hard,
         reserves: false,
-        max_multiply: 1,
+        max_plan_factor: 1,
     }
 }
 

@@ -16,7 +16,7 @@ fn limit(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode) -> RateLi
         algorithm,
         throttle,
         reserves: false,
-        max_multiply: 4,
+        max_plan_factor: 4,
     }
 }
 
@@ -57,7 +57,7 @@ fn drawn(draw: &mut Draw) -> RateLimit {
         algorithm: algorithms[draw.below(8) as usize],
         throttle: throttles[draw.below(3) as usize],
         reserves: false,
-        max_multiply: 4,
+        max_plan_factor: 4,
     }
 }
 
@@ -76,7 +76,7 @@ fn says_what_a_cell_says(mut store: Scripted) {
         let limit = drawn(&mut draw);
         let key = Fingerprint(u128::from(draw.next()) << 64 | u128::from(draw.next()));
         let scale = Scale {
-            multiply: draw.within(1, 4) as u32,
+            plan_factor: draw.within(1, 4) as u32,
             lent: [0, 700, 2_000][draw.below(3) as usize],
         };
         let mut words = vec![0; limit.max_words()];
@@ -102,7 +102,7 @@ fn says_what_a_cell_says(mut store: Scripted) {
             } else {
                 0
             };
-            cell.complete_reading(&mut expected, moment, took, scale.multiply);
+            cell.complete_reading(&mut expected, moment, took, scale.plan_factor);
             store.now = now * TICK;
             let said = store.ask(&call(1, [part(&limit, history, key.0, cost, scale)]));
             let answer = &said.counters[0];
@@ -461,7 +461,7 @@ fn bytes_of_a_key() {
         for (number, (name, algorithm, most)) in algorithms.into_iter().enumerate() {
             let limit = limit(&["500/h"], algorithm, ThrottleMode::Hard);
             let limit = RateLimit {
-                max_multiply: 1,
+                max_plan_factor: 1,
                 ..limit
             };
             let ask = part(

@@ -40,7 +40,7 @@ impl Rule {
             algorithm: self.algorithm,
             throttle: ThrottleMode::Hard,
             reserves: false,
-            max_multiply: 1,
+            max_plan_factor: 1,
         }
     }
 }

@@ -114,8 +114,9 @@ fn plans_share_what_is_spare() {
         traffic.flow(&users, 2.0 * WINDOW).await;
         for attempt in 1_usize.. {
             let span = traffic.flow(&users, 7.0 * WINDOW).await;
-            let spare =
-                |user, multiply: f64| traffic.served(user, span) - multiply * RATE * span.seconds();
+            let spare = |user, plan_factor: f64| {
+                traffic.served(user, span) - plan_factor * RATE * span.seconds()
+            };
             let (one, ten) = (spare(0, 1.0), spare(1, 10.0));
             println!("spare: {one:.0} and {ten:.0}, 1 : {:.2}", ten / one);
             if one > 20.0 && (9.5..=10.5).contains(&(ten / one)) {

@@ -271,15 +271,18 @@ impl Run {
     fn cut_back(&self) -> Result<(), String> {
         let later = self.surge.later_half();
         let part = self.record.part(later).of(Kind::Elastic);
-        let guaranteed: f64 = GREEDY.iter().map(|(_, multiply)| multiply * RATE).sum();
+        let guaranteed: f64 = GREEDY
+            .iter()
+            .map(|(_, plan_factor)| plan_factor * RATE)
+            .sum();
         let all = part.rate();
         if !(0.2..=1.1).contains(&(all / guaranteed)) {
             return Err(format!("{all}/s of {guaranteed}/s"));
         }
-        for (user, (_, multiply)) in GREEDY.iter().enumerate() {
+        for (user, (_, plan_factor)) in GREEDY.iter().enumerate() {
             let own = part.of_user(user);
             let (served, shed) = (own.with(200), own.with(503));
-            let guaranteed = multiply * RATE * later.seconds();
+            let guaranteed = plan_factor * RATE * later.seconds();
             println!("user {user}: {served} served, {shed} shed, {guaranteed:.0} guaranteed");
             if served + shed < 0.9 * guaranteed {
                 return Err(format!("user {user} is refused what is guaranteed"));

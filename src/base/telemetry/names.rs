@@ -204,12 +204,16 @@ impl Metric {
             Metric::UpstreamDuration | Metric::UpstreamDurationSum => {
                 "Seconds from a connection to the upstream to the head of its answer, by route."
             }
-            Metric::UpstreamErrors => "Requests to which their upstream sent no response, by reason.",
+            Metric::UpstreamErrors => {
+                "Requests to which their upstream sent no response, by reason."
+            }
             Metric::UpstreamConnects => "Connections made to upstreams.",
             Metric::UpstreamRetries => {
                 "Requests that went on to another server, or over another connection."
             }
-            Metric::ServerUp => "1 if the server takes requests, 0 if it is ejected or its checks fail.",
+            Metric::ServerUp => {
+                "1 if the server takes requests, 0 if it is ejected or its checks fail."
+            }
             Metric::ServerOpen => "Requests open at the server now.",
             Metric::ServerEjections => "Ejections of the server for requests that failed.",
             Metric::ServerCheckFailures => "Failed checks of the server.",
@@ -224,7 +228,9 @@ impl Metric {
                 "From 4, nobody is cut: 3 nothing is lent, 2 nothing of low, 1 nothing of normal, 0 critical only."
             }
             Metric::LentRequests => "Requests above their rate that elastic limits admitted.",
-            Metric::ShedRequests => "Requests refused in favour of those with a higher priority, by priority.",
+            Metric::ShedRequests => {
+                "Requests refused in favour of those with a higher priority, by priority."
+            }
             Metric::Connections => "Connections taken from clients.",
             Metric::ConnectionsRefused => {
                 "Connections closed before their first request, by reason."

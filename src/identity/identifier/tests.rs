@@ -25,9 +25,9 @@ fn networks() -> Vec<PeerNetwork> {
 }
 
 fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> Settings {
-    let named = |name: &str, multiply| plan::Plan {
+    let named = |name: &str, plan_factor| plan::Plan {
         name: name.into(),
-        multiply,
+        plan_factor,
         priority: None,
     };
     Settings {

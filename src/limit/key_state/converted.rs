@@ -23,9 +23,9 @@ impl KeyState<'_> {
             );
         } else {
             // With the largest plan: its interval is the shortest, so an arrival time stands for the most units.
-            let multiply = old.limit.max_multiply;
+            let plan_factor = old.limit.max_plan_factor;
             let windows = 0..old.limit.windows.len();
-            let used = windows.map(|index| old.window(index, multiply).used(now));
+            let used = windows.map(|index| old.window(index, plan_factor).used(now));
             counted = used.max().unwrap_or(0);
         }
         if self.limit.reserves {

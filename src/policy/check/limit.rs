@@ -183,7 +183,7 @@ fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
     if rates.len() > MAX_WINDOWS {
         return;
     }
-    let multiply = gateway.max_multiply(limit);
+    let plan_factor = gateway.max_plan_factor(limit);
     for (index, rate) in rates.iter().enumerate() {
         let before = &rates[..index];
         if let Some(other) = before
@@ -220,7 +220,7 @@ fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
                 Some("remove it, or make it tighter".into()),
             );
         }
-        let max_quota = u64::from(rate.value.quota()) * u64::from(multiply);
+        let max_quota = u64::from(rate.value.quota()) * u64::from(plan_factor);
         if add_throttle(limit, max_quota) > u64::from(u32::MAX)
             || max_quota > u64::from(Rate::MAX_QUOTA)
         {
@@ -353,7 +353,7 @@ fn check_reserve(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
     let max_units = add_soft(limit, u64::from(min_quota));
     let max_units_with_plan = add_soft(
         limit,
-        u64::from(min_quota) * u64::from(gateway.max_multiply(limit)),
+        u64::from(min_quota) * u64::from(gateway.max_plan_factor(limit)),
     );
     if units > max_units_with_plan {
         let message =
@@ -377,11 +377,11 @@ fn check_log_size(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCo
     else {
         return;
     };
-    let multiply = u64::from(gateway.max_multiply(limit));
+    let plan_factor = u64::from(gateway.max_plan_factor(limit));
     let max_quota = limit
         .rates
         .iter()
-        .map(|rate| u64::from(rate.quota()) * multiply)
+        .map(|rate| u64::from(rate.quota()) * plan_factor)
         .max()
         .unwrap_or(0);
     if add_soft(limit, max_quota) > MAX_LOG_UNITS {

@@ -83,7 +83,7 @@ fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
         .iter()
         .map(|plan| plan::Plan {
             name: plan.name.value.clone(),
-            multiply: plan.multiply,
+            plan_factor: plan.plan_factor,
             priority: plan.priority,
         })
         .collect();

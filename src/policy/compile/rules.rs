@@ -179,7 +179,7 @@ impl<'g> RuleCompiler<'g> {
             Some(max_open) => RuleLimit::Open(Concurrency {
                 max_open: max_open.value,
                 throttle: compile_throttle(config),
-                max_multiply: gateway.max_multiply(config),
+                max_plan_factor: gateway.max_plan_factor(config),
             }),
             None => RuleLimit::Rate(compile_rate_limit(gateway, config, count.needs_response())),
         };
@@ -252,17 +252,17 @@ fn compile_rate_limit(gateway: &GatewayConfig, limit: &LimitConfig, reserves: bo
     let mut windows: Vec<_> = limit.rates.iter().collect();
     windows.sort_by_key(|rate| rate.window());
     let throttle = compile_throttle(limit);
-    let max_multiply = gateway.max_multiply(limit);
+    let max_plan_factor = gateway.max_plan_factor(limit);
     let quota = windows.iter().map(|rate| rate.quota()).max().unwrap_or(0);
     // `check` has made sure that this fits 32 bits.
-    let max_units = throttle.ceiling(quota).saturating_mul(max_multiply);
+    let max_units = throttle.ceiling(quota).saturating_mul(max_plan_factor);
     let algorithm = compile_algorithm(limit, quota, max_units);
     RateLimit {
         windows,
         algorithm,
         throttle,
         reserves,
-        max_multiply,
+        max_plan_factor,
     }
 }
 

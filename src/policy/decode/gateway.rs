@@ -63,12 +63,12 @@ scalar_fields! {
 
 impl GatewayConfig {
     /// The largest factor by which a plan multiplies this limit, at least 1.
-    pub fn max_multiply(&self, limit: &LimitFields) -> u32 {
+    pub fn max_plan_factor(&self, limit: &LimitFields) -> u32 {
         if !limit.plans.is_some_and(|plans| plans.value) {
             return 1;
         }
-        let multipliers = self.plans.iter().map(|plan| plan.multiply);
-        multipliers.max().unwrap_or(1).max(1)
+        let plan_factors = self.plans.iter().map(|plan| plan.plan_factor);
+        plan_factors.max().unwrap_or(1).max(1)
     }
 }
 

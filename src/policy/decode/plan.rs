@@ -8,12 +8,12 @@ use super::field::WholeNumberField;
 use super::scalar::{PriorityField, parse_name};
 
 /// Maximum factor of a plan. Together with the largest quota it bounds what a limit may count.
-const MAX_MULTIPLY: u64 = 1000;
+const MAX_PLAN_FACTOR: u64 = 1000;
 
 section! {
     /// What a plan gives.
     pub struct PlanFields, table PLAN_TABLE = "a plan", "What a plan gives.";
-    multiply: RequiredField<WholeNumberField<u32, 1, MAX_MULTIPLY>> = 1,
+    plan_factor("multiply"): RequiredField<WholeNumberField<u32, 1, MAX_PLAN_FACTOR>> = 1,
         "What limits with `plans: true` are multiplied by.", "10";
     priority: PriorityField,
         "What is shed last under pressure, on routes whose policy does not say. Default: normal.", "critical";

@@ -3,14 +3,14 @@
 
 /// Mixes two numbers by the two halves of their product, as wyhash does. The constants below are wyhash's, too.
 #[inline]
-pub(super) fn folded_multiply(a: u64, b: u64) -> u64 {
+pub(super) fn folded_plan_factor(a: u64, b: u64) -> u64 {
     let wide = u128::from(a) * u128::from(b);
     (wide >> 64) as u64 ^ wide as u64
 }
 
 /// The hash of a key for the sketch. It is made of the tag, because an entry keeps no more of its key.
 pub(super) fn sketch_hash(tag: u64) -> u64 {
-    folded_multiply(tag ^ 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3)
+    folded_plan_factor(tag ^ 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3)
 }
 
 /// The index of a hash's bucket: hashes are divided into equal ranges, one for each bucket.
@@ -21,7 +21,7 @@ pub(super) fn bucket_of(hash: u64, bucket_count: u32) -> u32 {
 /// The other of the two buckets of a tag. The function is its own inverse, so either bucket can be computed from the other.
 pub(super) fn other_bucket(tag: u64, bucket_index: u32, bucket_count: u32) -> u32 {
     let sum = u64::from(bucket_of(
-        folded_multiply(tag, 0xa076_1d64_78bd_642f),
+        folded_plan_factor(tag, 0xa076_1d64_78bd_642f),
         bucket_count,
     ));
     let other = sum + u64::from(bucket_count) - u64::from(bucket_index);

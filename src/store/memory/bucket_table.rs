@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use super::bucket_choice::{bucket_of, folded_multiply, other_bucket, sketch_hash};
+use super::bucket_choice::{bucket_of, folded_plan_factor, other_bucket, sketch_hash};
 use super::bucket_lock::{self, count_change, lock, unlock};
 use super::entry_mark::{
     AWAY_BIT, EntryMark, NETWORK_BIT, SLOT_MASK, TAG_MASK, key_bits, key_from_mark,
@@ -111,8 +111,8 @@ impl BucketTable {
     #[inline]
     fn hash_key(&self, seed: u64, key: Fingerprint) -> (u64, u32, u64) {
         let (low, high) = (key.0 as u64, (key.0 >> 64) as u64);
-        let a = folded_multiply(low ^ seed, high ^ 0x9e37_79b9_7f4a_7c15);
-        let b = folded_multiply(high ^ seed.rotate_left(32), low ^ 0xd6e8_feb8_6659_fd93);
+        let a = folded_plan_factor(low ^ seed, high ^ 0x9e37_79b9_7f4a_7c15);
+        let b = folded_plan_factor(high ^ seed.rotate_left(32), low ^ 0xd6e8_feb8_6659_fd93);
         let tag = if a & TAG_MASK == 0 {
             1 << 18
         } else {

@@ -50,10 +50,10 @@ impl<'a> FullDecision<'a> {
             let first_network = networks.len();
             let rate = item.limit.windows.last()?;
             for parent in item.parents {
-                let multiply = item.scale.multiply;
+                let plan_factor = item.scale.plan_factor;
                 networks.push(NetworkCell {
                     key_buckets: cells.table.key_buckets(info.seed(), parent.key, true),
-                    budget: NetworkBudget::new(item.limit, rate, multiply, parent.factor),
+                    budget: NetworkBudget::new(item.limit, rate, plan_factor, parent.factor),
                     position: None,
                     is_created: false,
                     earlier_units: 0,
@@ -364,7 +364,7 @@ impl<'a> FullDecision<'a> {
                 self.cells
                     .change_cell(&mut self.locked, position, &item_cell.owner, |cell| {
                         cell.take_units(reading, self.now, cost, scale);
-                        cell.complete_reading(reading, self.now, total, scale.multiply);
+                        cell.complete_reading(reading, self.now, total, scale.plan_factor);
                     })
             }
             None => reading.remaining = reading.remaining.saturating_sub(total),
@@ -387,10 +387,10 @@ impl<'a> FullDecision<'a> {
             return;
         }
         if let Some(position) = item_cell.position {
-            let multiply = item_cell.item.scale.multiply;
+            let plan_factor = item_cell.item.scale.plan_factor;
             self.cells
                 .read_cell(&mut self.locked, position, &item_cell.owner, |cell| {
-                    cell.complete_reading(reading, self.now, 0, multiply);
+                    cell.complete_reading(reading, self.now, 0, plan_factor);
                 });
         }
     }

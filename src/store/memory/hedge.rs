@@ -26,7 +26,7 @@ pub(super) fn refuse(
         let last_index = item.limit.windows.len().saturating_sub(1);
         reading.window = last_index as u8;
         let rate = item.limit.windows.get(last_index);
-        reading.quota = rate.map_or(0, |rate| rate.quota_times(item.scale.multiply));
+        reading.quota = rate.map_or(0, |rate| rate.quota_times(item.scale.plan_factor));
         reading.remaining = remaining.min(reading.remaining);
         reading.reset = wait;
     }
@@ -75,9 +75,9 @@ pub(super) fn add_cell_units(
         };
         if limit.algorithm.is_gcra() {
             // The cell holds a time, which is more units in a plan's shorter intervals.
-            used = used.saturating_mul(item.scale.multiply);
+            used = used.saturating_mul(item.scale.plan_factor);
         }
-        let (base, ceiling) = limit.unit_bounds(rate, item.scale.multiply);
+        let (base, ceiling) = limit.unit_bounds(rate, item.scale.plan_factor);
         let counted = used
             .saturating_add(estimate.units)
             .saturating_add(item_cell.earlier_units);
@@ -91,7 +91,7 @@ pub(super) fn add_cell_units(
             let wait = max_wait(&estimate, others, item.cost, ceiling);
             refuse(reading, item, remaining, wait);
             reading.window = index as u8;
-            reading.quota = rate.quota_times(item.scale.multiply);
+            reading.quota = rate.quota_times(item.scale.plan_factor);
         } else if reading.standing.admits() {
             if total > base {
                 reading.standing = LimitStanding::Over;
@@ -99,11 +99,11 @@ pub(super) fn add_cell_units(
             if remaining < reading.remaining {
                 reading.remaining = remaining;
                 reading.window = index as u8;
-                reading.quota = rate.quota_times(item.scale.multiply);
+                reading.quota = rate.quota_times(item.scale.plan_factor);
             }
             if matches!(limit.algorithm, Algorithm::LeakyBucket { .. }) {
                 let queue = rate
-                    .interval(item.scale.multiply)
+                    .interval(item.scale.plan_factor)
                     .nanos()
                     .saturating_mul(u64::from(counted));
                 reading.delay = reading.delay.max(Nanos(queue));

@@ -43,7 +43,7 @@ pub fn call_parts(
         .iter()
         .zip(longest.into_iter().cycle())
         .map(move |(parent, rate)| {
-            let budget = NetworkBudget::new(limit, rate, scale.multiply, parent.factor);
+            let budget = NetworkBudget::new(limit, rate, scale.plan_factor, parent.factor);
             let name = CounterName {
                 // A network is no key of the limit.
                 limit: !limit_hash,
@@ -80,10 +80,15 @@ impl NetworkBudget {
     }
 
     /// The budget of a network in the window of `rate`, which is the limit's longest: `factor` times the units of a key.
-    pub(super) fn new(limit: &RateLimit, rate: &Rate, multiply: u32, factor: u32) -> NetworkBudget {
+    pub(super) fn new(
+        limit: &RateLimit,
+        rate: &Rate,
+        plan_factor: u32,
+        factor: u32,
+    ) -> NetworkBudget {
         let (quota, (_, ceiling)) = (
-            rate.quota_times(multiply),
-            limit.unit_bounds(rate, multiply),
+            rate.quota_times(plan_factor),
+            limit.unit_bounds(rate, plan_factor),
         );
         let lent = limit.throttle.max_lent(quota);
         // A burst is not refilled any faster, but units added or lent in a window are. The network gets only one key's

@@ -59,7 +59,7 @@ pub(super) fn settle_reservation(
         let entry = cells.find_entry(&mut locked, network);
         match cells.make_network_room(&mut locked, entry, &network.key_buckets, slot, now) {
             Some(position) => {
-                let budget = NetworkBudget::new(limit, rate, item.scale.multiply, parent.factor);
+                let budget = NetworkBudget::new(limit, rate, item.scale.plan_factor, parent.factor);
                 let arrival = budget.charged_arrival(locked.state(position), now, used_units);
                 locked.set_state(position, arrival);
             }
@@ -104,7 +104,7 @@ fn settle_in_cell(
         limit,
         ..*owner
     };
-    let multiply = item.scale.multiply.min(limit.max_multiply.max(1));
+    let plan_factor = item.scale.plan_factor.min(limit.max_plan_factor.max(1));
     let room = cells.make_room(locked, position, &owner, now, used_units);
     let (counted, without_room) = match room.is_some() {
         true => (used_units, 0),
@@ -112,7 +112,7 @@ fn settle_in_cell(
     };
     if let Some(position) = room.or(position) {
         cells.change_cell(locked, position, &owner, |cell| {
-            cell.settle(now, item.cost, counted, multiply);
+            cell.settle(now, item.cost, counted, plan_factor);
         });
     }
     without_room

@@ -83,7 +83,7 @@ impl MemoryStore {
         limit: &RateLimit,
         slot: LimitSlot,
         key: Fingerprint,
-        multiply: u32,
+        plan_factor: u32,
     ) -> Option<CellPlace> {
         let info = self.cells.slots.get(slot)?;
         let (bucket_index, mark) = self.cells.table.home_entry(info.seed(), key, slot);
@@ -91,7 +91,7 @@ impl MemoryStore {
             bucket_index,
             mark,
             is_inline: info.is_inline(),
-            fast_path: limit.fast_path(multiply),
+            fast_path: limit.fast_path(plan_factor),
         })
     }
 
@@ -170,7 +170,7 @@ impl MemoryStore {
 
     pub(super) fn cell_places(&self, items: &[LimitItem<'_>]) -> CellPlaces {
         let places = items.iter().map_while(|item| {
-            self.cell_place(item.limit, item.slot, item.key, item.scale.multiply)
+            self.cell_place(item.limit, item.slot, item.key, item.scale.plan_factor)
         });
         places.collect()
     }

@@ -23,7 +23,7 @@ fn limit(rates: &str, algorithm: Algorithm) -> RateLimit {
         algorithm,
         throttle: ThrottleMode::Hard,
         reserves: false,
-        max_multiply: 4,
+        max_plan_factor: 4,
     }
 }
 

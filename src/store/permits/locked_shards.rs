@@ -84,14 +84,14 @@ impl<'a> LockedShards<'a> {
             };
             let key = request.permit_key();
             let open = self.open_count(&key) + count_earlier(&key);
-            let mut reading = request.limit.assess(open, request.multiply);
+            let mut reading = request.limit.assess(open, request.plan_factor);
             for parent in request.parents {
                 let key = request.network_key(parent);
                 let open = self.open_count(&key) + count_earlier(&key);
                 let remaining =
                     request
                         .limit
-                        .free_in_network(open, request.multiply, parent.factor);
+                        .free_in_network(open, request.plan_factor, parent.factor);
                 reading.remaining = reading.remaining.min(remaining);
                 if remaining == 0 {
                     reading.standing = LimitStanding::Refused;
@@ -125,13 +125,13 @@ impl<'a> LockedShards<'a> {
         }
         for (request, reading) in requests.iter().zip(readings) {
             let open = self.open_count(&request.permit_key());
-            reading.remaining = request.limit.free_permits(open, request.multiply);
+            reading.remaining = request.limit.free_permits(open, request.plan_factor);
             for parent in request.parents {
                 let open = self.open_count(&request.network_key(parent));
                 let remaining =
                     request
                         .limit
-                        .free_in_network(open, request.multiply, parent.factor);
+                        .free_in_network(open, request.plan_factor, parent.factor);
                 reading.remaining = reading.remaining.min(remaining);
             }
         }

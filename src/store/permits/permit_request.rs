@@ -36,7 +36,7 @@ pub struct PermitRequest<'a> {
     /// The key that the permit is counted for.
     pub key: Fingerprint,
     /// The plan's multiplier, at least 1.
-    pub multiply: u32,
+    pub plan_factor: u32,
     /// Shadow mode: the limit refuses nothing, and takes a permit only if it would admit the request by itself.
     pub is_shadow: bool,
     /// The networks around an IPv6 key that must have room too, nearest first.

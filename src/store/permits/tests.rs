@@ -7,7 +7,7 @@ use crate::store::ParentNetwork;
 const TWO: Concurrency = Concurrency {
     max_open: 2,
     throttle: ThrottleMode::Hard,
-    max_multiply: 1,
+    max_plan_factor: 1,
 };
 
 fn permit_request<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> PermitRequest<'a> {
@@ -15,7 +15,7 @@ fn permit_request<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> PermitR
         limit,
         scope: PermitScope::new(scope),
         key: Fingerprint(key),
-        multiply: 1,
+        plan_factor: 1,
         is_shadow: false,
         parents: &[],
     }

@@ -113,7 +113,7 @@ impl Decider {
             self.ledger.with_entry(name, |entry| {
                 (
                     entry.plan.clone(),
-                    Scale::plan(entry.multiply),
+                    Scale::plan(entry.plan_factor),
                     entry.alone.clone(),
                     entry.units_alone(),
                     entry.own_usage(u32::MAX),
@@ -241,7 +241,7 @@ impl Decider {
                     .unwrap_or_else(|| self.last_reading(item, now)),
                 None => self.reading_without_share(item, now),
             };
-            reading.quota = window_quota(&item.limit, reading.window, item.scale.multiply);
+            reading.quota = window_quota(&item.limit, reading.window, item.scale.plan_factor);
             let takes_units = reading.standing.admits() && (admitted || item.is_shadow);
             if takes_units && taking != Taking::Nothing && !item.limit.reserves {
                 self.record_admitted_alone(item, item.cost, now);
@@ -311,7 +311,7 @@ impl Decider {
                     false => None,
                 };
                 let mut reading = share_reading.unwrap_or_else(|| self.last_reading(item, now));
-                reading.quota = window_quota(&item.limit, reading.window, item.scale.multiply);
+                reading.quota = window_quota(&item.limit, reading.window, item.scale.plan_factor);
                 reading
             });
             return FirstStep::Decided(SharedDecision {
@@ -371,7 +371,7 @@ impl Decider {
         let recorded =
             self.ledger
                 .with_entry_or_new(&plan.counter_name(item.key), plan, now, |entry| {
-                    entry.multiply = item.scale.multiply;
+                    entry.plan_factor = item.scale.plan_factor;
                     self.ledger.record_admitted_alone(entry, units, now);
                 });
         if recorded.is_none() {
@@ -399,9 +399,16 @@ impl Decider {
             self.update_share(&name, entry, item, &basis, now);
             entry.share.as_ref().map(|current| current.share.clone())
         });
-        let (multiply, gateway_count) = (item.scale.multiply, basis.gateway_count);
+        let (plan_factor, gateway_count) = (item.scale.plan_factor, basis.gateway_count);
         let share = share.flatten().unwrap_or_else(|| {
-            LocalShare::new(&item.limit, multiply, gateway_count, alone_since, &[], &[])
+            LocalShare::new(
+                &item.limit,
+                plan_factor,
+                gateway_count,
+                alone_since,
+                &[],
+                &[],
+            )
         });
         share.limit_at(&item.limit, item.scale, gateway_count, now)
     }
@@ -440,10 +447,10 @@ impl Decider {
         let used: SmallVec<[u32; 2]> = used
             .map(|used| used.saturating_add(unreported_units))
             .collect();
-        let (multiply, gateway_count) = (item.scale.multiply, basis.gateway_count);
+        let (plan_factor, gateway_count) = (item.scale.plan_factor, basis.gateway_count);
         let mut share = LocalShare::new(
             &item.limit,
-            multiply,
+            plan_factor,
             gateway_count,
             basis.alone_since,
             &used,

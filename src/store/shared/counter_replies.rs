@@ -44,7 +44,7 @@ pub(super) fn to_reading(item: &SharedItem, counter: &CounterReply) -> LimitRead
     LimitReading {
         standing: counter.standing,
         window: counter.window_index,
-        quota: window_quota(&item.limit, counter.window_index, item.scale.multiply),
+        quota: window_quota(&item.limit, counter.window_index, item.scale.plan_factor),
         remaining: counter.remaining,
         wait: counter.wait,
         reset: counter.reset,

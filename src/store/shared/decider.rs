@@ -159,7 +159,7 @@ impl Decider {
     ) -> PendingCall {
         let part = entry
             .plan
-            .call_part(name.key, Scale::plan(entry.multiply), 0);
+            .call_part(name.key, Scale::plan(entry.plan_factor), 0);
         PendingCall::report(
             part.give_back_call(self.gateway, grant.units, grant.granted_at_micros),
             now,
@@ -279,7 +279,7 @@ impl Decider {
                 }
             })
         });
-        reading.quota = window_quota(&item.limit, reading.window, item.scale.multiply);
+        reading.quota = window_quota(&item.limit, reading.window, item.scale.plan_factor);
         if known.is_none() {
             reading.remaining = reading.quota;
         }
@@ -291,7 +291,7 @@ impl Decider {
 fn exceeds_rate(limit: &RateLimit, scale: Scale, used_units: &[u32], units_in_hand: u32) -> bool {
     let mut windows = limit.windows.iter().zip(used_units);
     windows.any(|(rate, used)| {
-        let (base, ceiling) = limit.unit_bounds(rate, scale.multiply);
+        let (base, ceiling) = limit.unit_bounds(rate, scale.plan_factor);
         base < ceiling && used.saturating_sub(units_in_hand) > base
     })
 }

@@ -47,7 +47,7 @@ pub struct LedgerEntry {
     /// How the limit is shared.
     pub plan: Arc<SharingPlan>,
     /// The multiplier of the key that was counted last.
-    pub multiply: u32,
+    pub plan_factor: u32,
     /// Units in hand, oldest grant first.
     pub grants: SmallVec<[Grant; 2]>,
     /// How many units to ask for in advance.
@@ -129,7 +129,7 @@ impl LedgerEntry {
     pub fn new(plan: Arc<SharingPlan>, initial_alone: u64, now: Nanos) -> LedgerEntry {
         LedgerEntry {
             plan,
-            multiply: 1,
+            plan_factor: 1,
             grants: SmallVec::new(),
             demand: LeaseDemand {
                 wanted_units: 1,
@@ -299,7 +299,7 @@ impl LedgerEntry {
             self.demand.wanted_units / 2,
             self.demand.wanted_units.saturating_mul(2),
         );
-        let max = max.min(self.plan.max_grant_units(self.multiply, gateway_count));
+        let max = max.min(self.plan.max_grant_units(self.plan_factor, gateway_count));
         self.demand.wanted_units = wanted.clamp(min.min(max), max).max(1);
         (self.demand.measured_at, self.demand.spent_units) = (now, 0);
     }

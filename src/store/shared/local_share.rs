@@ -30,14 +30,14 @@ impl LocalShare {
     /// the units used by this gateway or granted to it. Missing windows count as unused.
     pub fn new(
         limit: &RateLimit,
-        multiply: u32,
+        plan_factor: u32,
         gateway_count: u32,
         replied_at: Nanos,
         used_units: &[u32],
         own_units: &[u32],
     ) -> LocalShare {
         let usable_units = limit.windows.iter().enumerate().map(|(index, rate)| {
-            let (_, ceiling) = limit.unit_bounds(rate, multiply);
+            let (_, ceiling) = limit.unit_bounds(rate, plan_factor);
             let in_window = |units: &[u32]| units.get(index).copied().unwrap_or(0);
             let free = ceiling.saturating_sub(in_window(used_units)) / gateway_count.max(1);
             in_window(own_units).saturating_add(free).min(ceiling)
@@ -71,7 +71,7 @@ impl LocalShare {
         let elapsed = now.since(self.replied_at);
         let mut windows = Vec::with_capacity(limit.windows.len());
         for (index, rate) in limit.windows.iter().enumerate() {
-            let (_, ceiling) = limit.unit_bounds(rate, scale.multiply);
+            let (_, ceiling) = limit.unit_bounds(rate, scale.plan_factor);
             let equal_part = ceiling / gateway_count;
             let usable = self.usable_units.get(index).copied();
             let usable = usable.unwrap_or(equal_part);
@@ -102,7 +102,7 @@ impl LocalShare {
             algorithm,
             throttle,
             reserves: limit.reserves,
-            max_multiply: 1,
+            max_plan_factor: 1,
         })
     }
 }

@@ -49,7 +49,7 @@ impl SharedItem {
 }
 
 /// The quota of the limit's window with this index; 0 when there is no such window.
-pub(super) fn window_quota(limit: &RateLimit, window_index: u8, multiply: u32) -> u32 {
+pub(super) fn window_quota(limit: &RateLimit, window_index: u8, plan_factor: u32) -> u32 {
     let rate = limit.windows.get(usize::from(window_index));
-    rate.map_or(0, |rate| rate.quota_times(multiply))
+    rate.map_or(0, |rate| rate.quota_times(plan_factor))
 }

@@ -119,12 +119,12 @@ impl SharingPlan {
     }
 
     /// The most units that one grant may hold: a quarter of a gateway's part of the smallest quota, 1 to 2^20.
-    pub fn max_grant_units(&self, multiply: u32, gateway_count: u32) -> u32 {
+    pub fn max_grant_units(&self, plan_factor: u32, gateway_count: u32) -> u32 {
         let quotas = self
             .limit
             .windows
             .iter()
-            .map(|rate| rate.quota_times(multiply));
+            .map(|rate| rate.quota_times(plan_factor));
         let smallest = quotas.min().unwrap_or(1);
         (smallest / gateway_count.saturating_mul(4).max(1)).clamp(1, MAX_GRANT_UNITS)
     }

@@ -43,7 +43,7 @@ impl Decider {
             };
             let name = plan.counter_name(item.key);
             let spent = self.ledger.with_entry_or_new(&name, plan, now, |entry| {
-                entry.multiply = item.scale.multiply;
+                entry.plan_factor = item.scale.plan_factor;
                 let takes_units =
                     taking == Taking::All || (taking == Taking::Shadows && item.is_shadow);
                 if !takes_units || plan.lease.is_none() || item.cost == 0 {

@@ -34,7 +34,7 @@ pub(crate) struct KeyedRule<C> {
     counters: C,
     key: Fingerprint,
     /// The multiplier of the client's plan, at least 1.
-    multiply: u32,
+    plan_factor: u32,
     /// Whether the networks around the address are counted too.
     counts_networks: bool,
 }
@@ -64,13 +64,13 @@ impl Admission {
             let Some(key) = request.identifier.key(request.client, &rule.key) else {
                 continue;
             };
-            let multiply = plan_multiplier(request.identifier, rule, request.client);
+            let plan_factor = client_plan_factor(request.identifier, rule, request.client);
             let counts_networks = rule.key.is_only(Identity::Ip);
             let rule_index = rule_index as u16;
             match (&rule.limit, &self.counters[rule.index]) {
                 (RuleLimit::Rate(limit), RuleCounter::Rate(registered, _)) => {
                     let slot = registered.slot();
-                    if let Some(place) = self.store.cell_place(limit, slot, key, multiply) {
+                    if let Some(place) = self.store.cell_place(limit, slot, key, plan_factor) {
                         // The count is loaded while the next key is hashed.
                         self.store.prefetch(&place);
                         keys.cell_places.push(place);
@@ -79,7 +79,7 @@ impl Admission {
                         rule_index,
                         counters: slot,
                         key,
-                        multiply,
+                        plan_factor,
                         counts_networks,
                     });
                 }
@@ -87,7 +87,7 @@ impl Admission {
                     rule_index,
                     counters: *scope,
                     key,
-                    multiply,
+                    plan_factor,
                     counts_networks,
                 }),
                 // The counters were made for other rules.
@@ -122,7 +122,7 @@ impl<'a> Demand<'a> {
                 key: keyed_rule.key,
                 cost: units_at_admission(request, rule, usize::from(keyed_rule.rule_index)),
                 scale: Scale {
-                    multiply: keyed_rule.multiply,
+                    plan_factor: keyed_rule.plan_factor,
                     lent: lent_thousandths(rule, request.pressure),
                 },
                 is_shadow: rule.shadow,
@@ -138,7 +138,7 @@ impl<'a> Demand<'a> {
                 limit,
                 scope: keyed_rule.counters,
                 key: keyed_rule.key,
-                multiply: keyed_rule.multiply,
+                plan_factor: keyed_rule.plan_factor,
                 is_shadow: rule.shadow,
                 parents: parents(keyed_rule.counts_networks),
             });
@@ -226,13 +226,13 @@ fn lent_thousandths(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
     (lent * condition.headroom(&pressure.figures()) * 1000.0) as u32
 }
 
-fn plan_multiplier(identifier: &Identifier, rule: &Rule, client: &ClientIdentity) -> u32 {
+fn client_plan_factor(identifier: &Identifier, rule: &Rule, client: &ClientIdentity) -> u32 {
     if !rule.plans {
         return 1;
     }
     identifier
         .settings()
         .plan
-        .multiply(client.plan)
-        .clamp(1, rule.limit.max_multiply().max(1))
+        .plan_factor(client.plan)
+        .clamp(1, rule.limit.max_plan_factor().max(1))
 }

@@ -45,7 +45,7 @@ struct Reservation {
     key: Fingerprint,
     reserved_units: u32,
     /// The multiplier of the key's plan.
-    multiply: u32,
+    plan_factor: u32,
     /// The networks around the key.
     parents: Box<[ParentNetwork]>,
     /// Whether the overflow sketch counts the reserved units; as in the reading of the reservation.
@@ -87,7 +87,7 @@ impl Ticket {
             rule,
             key: item.key,
             reserved_units: item.cost,
-            multiply: item.scale.multiply,
+            plan_factor: item.scale.plan_factor,
             parents: item.parents.into(),
             is_sketched,
             shared: admission.shared.clone(),
@@ -191,7 +191,7 @@ impl Reservation {
             slot: self.registered.slot(),
             key: self.key,
             cost: self.reserved_units,
-            scale: Scale::plan(self.multiply),
+            scale: Scale::plan(self.plan_factor),
             is_shadow: self.rule.shadow,
             parents: &self.parents,
         };

@@ -200,12 +200,12 @@ impl CountedItem<'_> {
         let mut cell = KeyState { limit, key, words };
         if !takes_units {
             if reading.reset == Nanos::ZERO {
-                cell.complete_reading(&mut reading, now, 0, scale.multiply);
+                cell.complete_reading(&mut reading, now, 0, scale.plan_factor);
             }
             return reading;
         }
         cell.take_units(&reading, now, cost, scale);
-        cell.complete_reading(&mut reading, now, cost, scale.multiply);
+        cell.complete_reading(&mut reading, now, cost, scale.plan_factor);
         let fresh_at = cell.fresh_at();
         self.write_state(copy, Some(fresh_at));
         reading

@@ -42,7 +42,7 @@ pub(super) fn encode_limit(limit: &RateLimit, to: &mut Vec<u8>) {
         }
     }
     to.push(u8::from(limit.reserves));
-    to.extend(limit.max_multiply.to_le_bytes());
+    to.extend(limit.max_plan_factor.to_le_bytes());
 }
 
 /// Reads a limit.
@@ -101,6 +101,6 @@ pub(super) fn decode_limit<R: Read>(
         algorithm,
         throttle,
         reserves,
-        max_multiply: from.read_u32()?,
+        max_plan_factor: from.read_u32()?,
     })
 }

@@ -217,6 +217,11 @@ fn max_network_used(limit: &RateLimit, arrival: u64, now: Nanos) -> u32 {
     let Some(rate) = limit.windows.last() else {
         return u32::MAX;
     };
-    let budget = NetworkBudget::new(limit, rate, limit.max_multiply.max(1), MAX_NETWORK_FACTOR);
+    let budget = NetworkBudget::new(
+        limit,
+        rate,
+        limit.max_plan_factor.max(1),
+        MAX_NETWORK_FACTOR,
+    );
     budget.used_units(arrival, now)
 }

@@ -57,7 +57,7 @@ impl Dice {
                 },
             ]),
             reserves: self.below(4) == 0,
-            max_multiply: 4,
+            max_plan_factor: 4,
         }
     }
 }
@@ -123,7 +123,7 @@ impl TestStore {
                 key: key(number),
                 cost: 1 + dice.below(3) as u32,
                 scale: Scale {
-                    multiply: 1 + dice.below(4) as u32,
+                    plan_factor: 1 + dice.below(4) as u32,
                     lent: dice.below(3) as u32 * 500,
                 },
                 is_shadow: dice.below(8) == 0,
@@ -198,7 +198,7 @@ fn check_same_readings(
         for (which, limit) in limits.iter().enumerate() {
             for number in 0..KEYS {
                 let scale = Scale {
-                    multiply: 1 + dice.below(4) as u32,
+                    plan_factor: 1 + dice.below(4) as u32,
                     lent: dice.below(3) as u32 * 500,
                 };
                 let [one, other] = both.map(|subject| {

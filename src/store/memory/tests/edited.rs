@@ -39,7 +39,7 @@ fn raised_rates_help_at_once() {
     ] {
         let limit = |rate: &str| RateLimit {
             algorithm,
-            max_multiply: 1,
+            max_plan_factor: 1,
             ..log_limit(rate)
         };
         let (before, after) = (limit("10/h"), limit("1000/h"));

@@ -161,7 +161,7 @@ fn draw_items<'a>(
     let items = chosen.into_iter().map(|(limit, slot, _)| LimitItem {
         cost: [0, 1, 1, 1, 2, 7][dice.below(6)],
         scale: Scale {
-            multiply: [1, 1, 1, 4][dice.below(4)],
+            plan_factor: [1, 1, 1, 4][dice.below(4)],
             lent: [0, 0, 700, 2_000][dice.below(4)],
         },
         is_shadow: dice.below(20) == 0,

@@ -105,7 +105,7 @@ fn wait_for_events(inbox: &Receiver<WatchSignal>) -> WatchState {
     }
 }
 
-/// Waits until no event has come for [`QUIET_TIME`].
+/// Waits until no event has come for [`QUIET_TIME`], but for at most [`MAX_QUIET_WAITS`] events.
 fn wait_until_quiet(inbox: &Receiver<WatchSignal>) -> WatchState {
     for _ in 0..MAX_QUIET_WAITS {
         match inbox.recv_timeout(QUIET_TIME) {

@@ -9,7 +9,8 @@ use super::tier::{DAY_SECONDS, Tier};
 pub struct Settings {
     /// The folder of the record. Without a folder only the last hours are kept, in memory.
     pub folder: Option<PathBuf>,
-    /// The most bytes on the disk. To keep within them, the oldest files of the finest tiers are deleted first.
+    /// The most bytes on the disk, notes included. Damaged files that were set aside are deleted first, then the oldest
+    /// files of the finest tiers.
     pub max_bytes: u64,
 }
 

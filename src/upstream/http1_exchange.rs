@@ -64,7 +64,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     }
 
     pub fn set_body_held(&mut self, is_held: bool) {
-        self.upload.is_held = is_held;
+        self.upload.is_body_held = is_held;
     }
 
     pub fn has_begun(&self) -> bool {

@@ -34,7 +34,7 @@ pub struct Upload<B> {
     /// The body's length in bytes, if it is known.
     content_length: Option<u64>,
     /// Whether the body is held back until the server sends `100 Continue`.
-    pub is_held: bool,
+    pub is_body_held: bool,
     /// Whether a write has been tried, or left to the worker.
     has_started: bool,
     /// Whether the server may have received some of the request.
@@ -60,7 +60,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             content_length: length,
             is_safe: has_safe_method && body.is_none(),
             body,
-            is_held: false,
+            is_body_held: false,
             has_started: false,
             has_begun: false,
             has_progress: false,
@@ -104,9 +104,9 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             }
             // The beginning of the body is written together with the head, and small pieces with each other.
             self.has_started = true;
-            let mut piece = self.poll_body(cx, &mut connection.outbox);
+            let mut piece = self.poll_queue_piece(cx, &mut connection.outbox);
             while matches!(piece, Poll::Ready(Ok(true))) && !connection.outbox.is_full() {
-                piece = self.poll_body(cx, &mut connection.outbox);
+                piece = self.poll_queue_piece(cx, &mut connection.outbox);
             }
             ready!(self.poll_write_queued(cx, connection)).map_err(UploadError::Server)?;
             // The TLS buffer is flushed even when more of the body comes later.
@@ -154,8 +154,8 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         (self.has_started, self.has_begun, self.has_progress) = (true, true, true);
     }
 
-    /// Queues the next piece of the body. Returns whether there was one.
-    fn poll_body(
+    /// Queues the next piece or the end of the body. Returns `false` once the whole body is queued.
+    fn poll_queue_piece(
         &mut self,
         cx: &mut Context<'_>,
         outbox: &mut Outbox,
@@ -163,7 +163,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         let Some(body) = &mut self.body else {
             return Poll::Ready(Ok(false));
         };
-        if self.is_held {
+        if self.is_body_held {
             return Poll::Pending;
         }
         let frame = ready!(Pin::new(body).poll_frame(cx)?);

@@ -39,9 +39,20 @@ pub(super) fn is_ambiguous(text: &[u8]) -> bool {
         return text.contains(&b'-') && readings(text).len() > 1;
     }
     let is_digit = |c: char| c.is_ascii_hexdigit() || c.is_numeric() || is_wide_letter(c);
-    let may_be_in_uuid =
-        |c: char| is_digit(c) || c.is_whitespace() || "-{}():,_+xurnid".contains(c);
+    let may_be_in_uuid = |c: char| {
+        is_digit(c) || c.is_whitespace() || u8::try_from(c).is_ok_and(|byte| is_uuid_byte(&byte))
+    };
     std::str::from_utf8(text).is_ok_and(|text| text.chars().all(may_be_in_uuid))
+}
+
+/// Whether the byte occurs in some spelling of a UUID.
+fn is_uuid_byte(byte: &u8) -> bool {
+    byte.is_ascii_hexdigit() || b"-{}():,_+xurnidXURNID".contains(byte) || is_python_space(*byte)
+}
+
+/// Whether Python drops the byte at the ends of a number.
+fn is_python_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r' | b'\x1c'..=b'\x1f')
 }
 
 /// Whether the character is a full-width letter from A to F.
@@ -58,10 +69,8 @@ fn readings(text: &[u8]) -> SmallVec<[u128; 2]> {
         }
     };
     add(parse_like_go(text));
-    let may_be_in_uuid =
-        |byte: &u8| byte.is_ascii_hexdigit() || b"-{}():,_+ \txurnidXURNID".contains(byte);
     // Most other credentials fail this check at their first byte or two.
-    if text.iter().all(may_be_in_uuid) {
+    if text.iter().all(is_uuid_byte) {
         let lower = text.to_ascii_lowercase();
         let lower = without_prefixes(&without_prefixes(&lower, b"urn:"), b"uuid:");
         let is_bracket = |byte: &u8| b"{}()".contains(byte);
@@ -99,7 +108,9 @@ fn parse_like_python(bare: &[u8]) -> Option<u128> {
     if digits.len() != 32 {
         return None;
     }
-    let digits = without_sign_and_base(digits.trim_ascii())?;
+    let start = digits.iter().position(|byte| !is_python_space(*byte))?;
+    let end = digits.iter().rposition(|byte| !is_python_space(*byte))?;
+    let digits = without_sign_and_base(&digits[start..=end])?;
     parse_hex(digits.iter().copied().filter(|byte| *byte != b'_'))
 }
 
@@ -225,6 +236,8 @@ mod tests {
             "0-123456789abcdef0123456789abcdef",
             "0123-4567-89ab-cdef-0123-4567-89ab-cdef",
             "+123456789abcdef0123456789abcdef",
+            "\n123456789abcdef0123456789abcdef",
+            "\u{1c}123456789abcdef0123456789abcdef",
             "1234567-89ab-cdef-123-456789abcdef",
             "0001234567-89ab-cdef-123-456789abcdef",
             "0x1234567-89ab-cdef-0123-456789abcdef",
@@ -270,6 +283,7 @@ mod tests {
             "001234567-89ab-cdef-123-456789abcdef",
             "0123-4567-89ab-cdef-0123456789abcdef",
             "\u{661}123456789abcdef0123456789abcdef",
+            "0X\u{661}23456789abcdef0123456789abcde",
             "\u{ff11}-2-3-4-5",
         ] {
             assert!(is_ambiguous(text.as_bytes()), "{text}");

@@ -3,6 +3,9 @@
 //! Bound: [`MAX_SUMMED_KEYS`] keys of each kind of list.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+
+use siphasher::sip::SipHasher13;
 
 use super::distinct_count::DistinctCount;
 use super::key_list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
@@ -11,6 +14,9 @@ use super::limit_key::LimitKey;
 /// The most keys of a sum while lists are added. They are far more than are listed, because a key that is low in many
 /// lists may be high in their sum.
 const MAX_SUMMED_KEYS: usize = 100 * MAX_LISTED_KEYS;
+
+/// The seed of keys that were counted by [`hash_without_secret`].
+const NO_SECRET: u64 = u64::MAX;
 
 /// The sums of the lists of decisions and of those of refusals.
 #[derive(Default)]
@@ -94,10 +100,7 @@ impl ListSum {
     /// Returns the sum, with at most `max_keys` of the most frequent keys.
     pub fn into_list(mut self, max_keys: usize) -> KeyList {
         if !self.has_unlisted {
-            // All keys are listed, so they can be counted again under one secret.
-            self.distinct = DistinctCount::default();
-            let hashes = self.keys.values().map(|listed| listed.hash);
-            hashes.for_each(|hash| self.distinct.add(hash));
+            self.count_listed_keys();
         }
         KeyList {
             total: self.total,
@@ -109,6 +112,21 @@ impl ListSum {
         }
     }
 
+    /// Counts the different keys anew, where all are listed. Keys of several secrets are counted by hashes without a
+    /// secret, so that later sums do not take a key of two secrets for two keys.
+    fn count_listed_keys(&mut self) {
+        self.distinct = DistinctCount::default();
+        if self.has_other_seeds {
+            self.seed = NO_SECRET;
+        }
+        for listed in self.keys.values() {
+            self.distinct.add(match self.has_other_seeds {
+                true => hash_without_secret(&listed.key),
+                false => listed.hash,
+            });
+        }
+    }
+
     /// Takes out all keys, and returns the most frequent ones in order.
     fn take_most_frequent(&mut self, max_keys: usize) -> Vec<ListedKey> {
         let mut keys: Vec<ListedKey> = self.keys.drain().map(|(_, listed)| listed).collect();
@@ -116,4 +134,11 @@ impl ListSum {
         keys.truncate(max_keys);
         keys
     }
+}
+
+/// A hash of a key that is the same in every process.
+fn hash_without_secret(key: &LimitKey) -> u64 {
+    let mut hasher = SipHasher13::new();
+    key.hash(&mut hasher);
+    hasher.finish()
 }

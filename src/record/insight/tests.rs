@@ -236,6 +236,22 @@ fn keys_under_another_secret_are_not_counted_twice() {
         "{}",
         all.distinct_count()
     );
+    // Sums of the same keys, in which the processes come in another order, are the same keys again.
+    let hour = |seeds: [u64; 2]| {
+        let mut hour = ListSum::default();
+        seeds.iter().for_each(|seed| hour.add(&few(*seed)));
+        hour.into_list(10)
+    };
+    let mut day = ListSum::default();
+    [hour([0, 1]), hour([1, 0])]
+        .iter()
+        .for_each(|hour| day.add(hour));
+    let day = day.into_list(10);
+    assert!(
+        day.distinct_count().abs_diff(80) < 5,
+        "{}",
+        day.distinct_count()
+    );
 }
 
 #[test]

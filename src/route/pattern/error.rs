@@ -34,7 +34,7 @@ pub enum PatternErrorKind {
     #[error("a path begins with `/`")]
     NoSlash,
     /// A space or tab in the path.
-    #[error("a path has no spaces; write `%20`")]
+    #[error("a path has no spaces and tabs; write `%20` or `%09`")]
     Space,
     /// The path is not in normal form, so no request would match it.
     #[error("requests are matched in normal form; write `{0}`")]

@@ -386,7 +386,7 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// Whether the client has sent too many frames without use.
     pub fn is_flooded(&mut self, now: Nanos) -> bool {
-        self.allowance.is_spent(now)
+        self.allowance.renew_and_check(now)
     }
 
     /// Counts received bytes of a stream as read. Once the read bytes are half of a window, sends a window update for them.

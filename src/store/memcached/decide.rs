@@ -294,7 +294,7 @@ impl MemcachedClient {
         Ok(())
     }
 
-    /// Counts units again that were given back to a server which had not granted them.
+    /// Counts all units of a call again that it gave back. A server has lost its data, so the call is made once more.
     fn undo_give_backs(
         &self,
         connection_index: usize,

@@ -68,7 +68,7 @@ impl RedisAddress {
     ///
     /// # Errors
     ///
-    /// The first mistake in the text.
+    /// One mistake of the text: that of the scheme, else of the servers, else of the user and the password.
     pub fn parse(text: &str) -> Result<RedisAddress, AddressError> {
         let (scheme, after_scheme) = text.split_once("://").ok_or(AddressError::Scheme)?;
         let (protocol, topology) = scheme.split_once('+').unwrap_or((scheme, ""));

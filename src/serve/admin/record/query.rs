@@ -1,4 +1,5 @@
-//! Runs queries on the record on blocking threads, because they may wait for the disk. Only a few run at a time.
+//! What the endpoints of the record share: they run queries on blocking threads, because a query may wait for the disk,
+//! and only a few queries run at a time.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -13,8 +14,8 @@ use crate::record::Record;
 use crate::serve::admin::control::Control;
 use crate::serve::admin::problem::problem_response;
 
-/// Maximum number of queries that run at a time. Each may take some tens of megabytes.
-static CONCURRENT_READS: Semaphore = Semaphore::const_new(2);
+/// One permit for each query under way. A query may take some tens of megabytes.
+static QUERY_PERMITS: Semaphore = Semaphore::const_new(2);
 
 /// The record; the cell is empty while another process still writes it.
 pub(super) type SharedRecord = Arc<OnceLock<Record>>;
@@ -50,7 +51,7 @@ pub(super) async fn read_record(
         Ok(record) => record,
         Err(response) => return *response,
     };
-    let permit = CONCURRENT_READS.acquire().await;
+    let permit = QUERY_PERMITS.acquire().await;
     let result = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         let describe_error = |record: &Record, error| match record.folder() {

@@ -1,5 +1,5 @@
-//! Encodes the limits of a snapshot and decodes them, because a state can only be read by its limit. Every number is
-//! checked, because a file may be forged.
+//! Encodes the limits of a snapshot and decodes them, because a state can only be read by its limit. A file may be
+//! forged, so every number that could make the arithmetic of limits fail is checked.
 
 use std::io::Read;
 

@@ -114,6 +114,10 @@ fn samples_run_as_they_are() {
     for route in &loaded.ruleset.routes {
         assert!(said.contains(&format!("\n{}: ", route.name)), "{said}");
     }
+    assert!(
+        said.contains("requests without a user are counted by `anonymous` only"),
+        "{said}"
+    );
 }
 
 /// Clients choose their bodies, so a limit by email alone holds only where an email must be there.

@@ -32,7 +32,7 @@ fn reset_cause(
     (new_rule, new_admission): (&Rule, &Admission),
 ) -> Option<String> {
     let (before, after) = (old_rule.limit.rate()?, new_rule.limit.rate()?);
-    if old_rule.key != new_rule.key {
+    if !old_rule.key.is_same(&new_rule.key) {
         return Some(format!(
             "it counts by {}, no longer by {}",
             new_rule.key, old_rule.key

@@ -184,6 +184,11 @@ impl Identifier {
         self.hash_identities(&self.keyer, client, selected)
     }
 
+    /// Whether the key of a limit for this client is its address and nothing else.
+    pub fn is_address_key(&self, client: &ClientIdentity, spec: &KeySpec) -> bool {
+        spec.select(|identity| client.has(identity)) == IdentitySet::from_iter([Identity::Ip])
+    }
+
     /// The key of a limit that counts by one identity; none if the client does not have it.
     pub fn key_by(&self, client: &ClientIdentity, identity: Identity) -> Option<Fingerprint> {
         let selected = IdentitySet::from_iter([identity]);

@@ -423,9 +423,11 @@ fn check_claims(
 /// whole name comes first, because names of claims may be URLs.
 fn find_claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c Value> {
     claims.get(name).or_else(|| {
-        let (first, rest) = name.split_once('.')?;
-        let mut steps = rest.split('.');
-        steps.try_fold(claims.get(first)?, |value, step| value.get(step))
+        let mut dots = name.rmatch_indices('.');
+        dots.find_map(|(dot, _)| {
+            let inner = claims.get(&name[..dot])?.as_object()?;
+            find_claim(inner, &name[dot + 1..])
+        })
     })
 }
 

@@ -8,7 +8,7 @@ use super::decode::{GatewayConfig, LimitConfig, LimitUse, PolicyConfig};
 use super::settings::Endpoints;
 use super::tree::{Located, SourceLocation};
 use crate::base::suggest::{list_words, nearest_word};
-use crate::limit::{Identity, IdentityTest};
+use crate::limit::Identity;
 use crate::net::Address;
 use crate::route::pattern::Segment;
 use crate::route::{Pattern, RouteTable};
@@ -224,23 +224,6 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
     }
 }
 
-/// Reports a limit for clients without an identity that the route requires.
-fn check_required_identities(cx: &mut LoadContext, policy: &PolicyConfig, limit: &LimitConfig) {
-    for condition in limit.clients.conditions() {
-        let identity = condition.value.identity;
-        let is_required = policy
-            .require
-            .iter()
-            .any(|require| require.value == identity);
-        if is_required && condition.value.test == IdentityTest::Absent {
-            let name = identity.as_str();
-            let message = format!("this route requires `{name}`, so the limit never holds");
-            let help = format!("remove `{name}: absent`, or `{name}` from `require`");
-            cx.error(condition.location, message, Some(help));
-        }
-    }
-}
-
 /// Checks the identities and the limits of one policy.
 fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
     for require in &policy.require {
@@ -260,7 +243,6 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
         match used {
             LimitUse::Own(limit) => {
                 check_limit(cx, gateway, limit);
-                check_required_identities(cx, policy, limit);
                 check_unique_name(cx, gateway, limit);
             }
             LimitUse::Shared(name) => {
@@ -276,15 +258,19 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
             }
         }
     }
-    let everywhere = gateway
-        .limits
-        .iter()
-        .filter(|limit| !limit.routes.is_only_listed())
-        .count();
+    let rule_count = |limit: &LimitConfig| limit.rates.by_plan.len().max(1);
+    let everywhere = gateway.limits.iter();
+    let everywhere = everywhere.filter(|limit| !limit.routes.is_only_listed());
+    let everywhere: usize = everywhere.map(rule_count).sum();
+    let own = policy.limits.iter().map(|used| match used {
+        LimitUse::Own(limit) => rule_count(limit),
+        LimitUse::Shared(_) => 1,
+    });
+    let own: usize = own.sum();
     if let Some(last) = policy
         .limits
         .last()
-        .filter(|_| everywhere + policy.limits.len() > MAX_LIMITS_PER_ROUTE)
+        .filter(|_| everywhere + own > MAX_LIMITS_PER_ROUTE)
     {
         let location = match last {
             LimitUse::Own(limit) => limit.name.location,

@@ -259,7 +259,9 @@ fn sharing(rule: &Rule) -> String {
 
 /// Whether all routes of the limit count together.
 fn is_shared(rule: &Rule) -> bool {
-    rule.scope == rule.name.as_str()
+    // The scope of rates by plan names the plan, too.
+    let scope = rule.scope.split('#').next();
+    scope == Some(rule.name.as_str())
 }
 
 /// The guarantee of a limit in words.

@@ -7,7 +7,7 @@ use super::context::LoadContext;
 use super::tree::SourceLocation;
 use crate::identity::user::OnUnverified;
 use crate::identity::{Settings, user};
-use crate::limit::{CountMode, Identity, Rule, RuleLimit};
+use crate::limit::{CountMode, Identity, IdentityTest, Rule, RuleLimit};
 use crate::route::Route;
 
 /// How far a client controls the key of one limit, on the route where it controls most.
@@ -96,20 +96,29 @@ fn part_control(identity: Identity, settings: &Settings) -> PartControl {
 
 impl KeyControl {
     fn new(rule: &Rule, route: &Route, settings: &Settings) -> KeyControl {
-        let chosen_condition = rule.clients.identities().find(|identity| {
-            *identity != Identity::Ip && part_control(*identity, settings) == PartControl::Chosen
-        });
+        let chosen_condition = evadable_conditions(rule, route, settings)
+            .find(|identity| part_control(*identity, settings) == PartControl::Chosen);
         let chosen_part = chosen_condition.or_else(|| find_chosen_part(rule, route, settings));
-        let can_be_omitted = chosen_condition.is_some() || can_omit_key(rule, route, settings);
+        let can_be_omitted = evadable_conditions(rule, route, settings).next().is_some()
+            || can_omit_key(rule, route, settings);
         let is_covering = |other: &&Arc<Rule>| {
             let has_same_kind = matches!(
                 (&other.limit, &rule.limit),
                 (RuleLimit::Rate(_), RuleLimit::Rate(_)) | (RuleLimit::Open(_), RuleLimit::Open(_))
             );
+            // A limit for clients without an identity counts those that leave it out.
+            let is_for_others = other.clients.conditions.iter().all(|condition| {
+                chosen_part.is_none()
+                    && condition.test == IdentityTest::Absent
+                    && rule.depends_on(condition.identity)
+            });
+            // A limit of all clients together lets one client take what all others have.
+            let is_for_each = !other.key.is_everyone() || rule.key.is_everyone();
             other.index != rule.index
                 && has_same_kind
                 && !other.shadow
-                && other.clients.is_empty()
+                && is_for_others
+                && is_for_each
                 && (other.count == CountMode::All || other.count == rule.count)
                 && find_chosen_part(other, route, settings).is_none()
                 && !can_omit_key(other, route, settings)
@@ -149,7 +158,15 @@ impl KeyControl {
                 chosen_part.as_str()
             );
         }
-        let proven_parts = parts_with_control(rule, PartControl::Proven, settings);
+        let mut proven_parts = parts_with_control(rule, PartControl::Proven, settings);
+        for condition in &rule.clients.conditions {
+            let name = condition.identity.as_str();
+            let is_plan = condition.identity == Identity::Plan;
+            if !is_plan && condition.test != IdentityTest::Absent && !proven_parts.contains(&name) {
+                proven_parts.push(name);
+            }
+        }
+        proven_parts.retain(|name| *name != Identity::Ip.as_str());
         let proven_names = proven_parts.join(" or ");
         if self.can_be_omitted {
             let coverage = match covering_rule {
@@ -186,7 +203,8 @@ impl KeyControl {
             }
             Some(Identity::Email) => return String::from("add `require: email` to the policy"),
             Some(_) => return String::from("add a limit by ip beside it"),
-            None => rule.key.identities().find(|part| *part != Identity::Plan),
+            None => (rule.key.identities().chain(rule.clients.identities()))
+                .find(|part| !matches!(part, Identity::Plan | Identity::Ip)),
         };
         match required_part {
             Some(part) => format!(
@@ -206,6 +224,26 @@ impl KeyControl {
             "says": description,
         })
     }
+}
+
+/// The identities on which conditions of the rule depend, and of which a client can make a condition fail. The plan is
+/// none of them: rates by plan have a rule for each plan.
+fn evadable_conditions(
+    rule: &Rule,
+    route: &Route,
+    settings: &Settings,
+) -> impl Iterator<Item = Identity> {
+    let conditions = rule.clients.conditions.iter().filter(|condition| {
+        let identity = condition.identity;
+        let is_chosen = part_control(identity, settings) == PartControl::Chosen;
+        match (identity, &condition.test) {
+            (Identity::Ip | Identity::Plan, _) => false,
+            (_, IdentityTest::Absent) => is_chosen,
+            (_, IdentityTest::Present) => !is_always_present(identity, route, settings),
+            (_, _) => true,
+        }
+    });
+    conditions.map(|condition| condition.identity)
 }
 
 /// Finds the first identity of a rule's key that a client can choose. A client cannot be counted by an identity that

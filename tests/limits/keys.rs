@@ -39,6 +39,24 @@ fn a_client_is_counted_by_the_first_identity_that_it_has() {
     );
 }
 
+/// An IPv6 client has many networks of 64 bits, so the networks around it have budgets as with `key: ip`.
+#[test]
+fn a_client_counted_by_its_address_gains_nothing_from_other_networks() {
+    let limits = [
+        "per-ip: { key: ip, rate: 1/m }",
+        "per-caller: { key: token or ip, rate: 1/m }",
+    ];
+    for limit in limits {
+        let site = Site::start(BY_KEY, &[limit], Upstream::plain());
+        let statuses = (0..6).map(|network| {
+            let fields = format!("x-forwarded-for: 2001:db8:0:{network:x}::1\r\n");
+            site.get(&fields).status()
+        });
+        let statuses: Vec<u16> = statuses.collect();
+        assert_eq!(statuses, [200, 200, 200, 200, 429, 429], "{limit}");
+    }
+}
+
 #[test]
 fn alternatives_are_one_part_of_a_longer_key() {
     let one = "x-api-key: k1\r\nx-forwarded-for: 192.0.2.1\r\n";
@@ -111,6 +129,7 @@ fn a_limit_holds_for_the_clients_that_it_names() {
         ],
     );
     check_clients("{ ip: 127.0.0.0/8 }", &[("", true)]);
+    check_clients("{ ip: \"::ffff:127.0.0.0/104\" }", &[("", true)]);
     check_clients("{ ip: [192.0.2.0/24, 2001:db8::/32] }", &[("", false)]);
     check_clients(
         "{ user: absent, token: present }",

@@ -19,7 +19,8 @@ impl Identifier {
             IdentityTest::OneOf(values) => self.is_one_of(client, identity, values),
             IdentityTest::NoneOf(values) => !self.is_one_of(client, identity, values),
             IdentityTest::InNetwork(networks) => {
-                !client.ip_unclear && networks.iter().any(|network| network.contains(&client.ip))
+                // An unclear address must not evade the limit.
+                client.ip_unclear || networks.iter().any(|network| network.contains(&client.ip))
             }
         }
     }

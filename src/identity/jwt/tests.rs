@@ -332,6 +332,12 @@ fn nested_claims() {
         json!({"app.plan": "gold", "app": {"plan": "free"}}),
         Some("gold"),
     );
+    let nested_url = json!({url: {"meta": {"name": "gold"}}});
+    check(
+        "https://shop.example/plan.meta.name",
+        nested_url,
+        Some("gold"),
+    );
     check("app.plan", json!({"app": "gold"}), None);
     check("app.plan", json!({"app": ["gold"]}), None);
     check("app.0", json!({"app": ["gold"]}), None);

@@ -3,7 +3,7 @@
 
 use super::super::context::LoadContext;
 use super::super::decode::{
-    GatewayConfig, KeyPartConfig, LimitConfig, ThrottleConfig, split_by_plan,
+    GatewayConfig, KeyPartConfig, LimitConfig, LimitVariant, ThrottleConfig, split_by_plan,
 };
 use super::super::tree::Located;
 use super::concurrent::check_concurrent;
@@ -344,9 +344,13 @@ fn check_reserve(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
         cx.error(reserve.location, message, Some(help.into()));
         return;
     }
-    let rates = limit.rates.iter().map(|rate| rate.quota());
-    let quotas = rates.chain(limit.burst.map(|burst| burst.value));
-    let Some(min_quota) = quotas.min() else {
+    // Where rates are by plan, the reservation must fit those of one plan.
+    let quotas_of = |variant: &LimitVariant| {
+        let rates = variant.limit.rates.iter().map(|rate| rate.quota());
+        rates.chain(limit.burst.map(|burst| burst.value)).min()
+    };
+    let variants = split_by_plan(limit);
+    let Some(min_quota) = variants.iter().filter_map(quotas_of).max() else {
         return;
     };
     let units = u64::from(reserve.value.otherwise);

@@ -16,8 +16,8 @@ use super::store;
 use crate::base::clock::Nanos;
 use crate::identity::embedded_ipv4::untranslated_network;
 use crate::limit::{
-    Algorithm, ClientFilter, Concurrency, CountMode, Disclose, Identity, KeySpec, RateLimit, Rule,
-    RuleLimit, ThrottleMode, header_texts,
+    Algorithm, ClientCondition, ClientFilter, Concurrency, CountMode, Disclose, Identity,
+    IdentityTest, KeySpec, RateLimit, Rule, RuleLimit, ThrottleMode, header_texts,
 };
 use crate::route::{OwnResponseRules, Route, RouteReads};
 use crate::upstream;
@@ -153,7 +153,7 @@ impl<'g> RuleCompiler<'g> {
         let variants = split_by_plan(config).into_iter();
         let rules = variants.map(|variant| {
             let scope = match &variant.plan {
-                Some(plan) => format!("{scope}/{plan}"),
+                Some(plan) => format!("{scope}#{plan}"),
                 None => scope.to_owned(),
             };
             self.add_rule(cx, &variant, scope)
@@ -170,7 +170,6 @@ impl<'g> RuleCompiler<'g> {
     ) -> Arc<Rule> {
         let gateway = self.gateway;
         let config = &variant.limit;
-        let conditions = config.clients.conditions().into_iter().map(|at| at.value);
         let count = config
             .count
             .as_ref()
@@ -184,6 +183,21 @@ impl<'g> RuleCompiler<'g> {
             None => RuleLimit::Rate(compile_rate_limit(gateway, config, count.needs_response())),
         };
         let nat64 = &gateway.identity.ip.nat64;
+        let conditions = config
+            .clients
+            .conditions()
+            .into_iter()
+            .map(|at| match at.value.test {
+                IdentityTest::InNetwork(networks) => ClientCondition {
+                    test: IdentityTest::InNetwork(
+                        (networks.into_iter())
+                            .map(|network| untranslated_network(network, nat64))
+                            .collect(),
+                    ),
+                    ..at.value
+                },
+                _ => at.value,
+            });
         let rule = Arc::new(Rule {
             name: config.name.value.clone(),
             index: self.all.len(),

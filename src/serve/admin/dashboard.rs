@@ -163,7 +163,10 @@ fn render_limits(html: &mut String, gateway: &dyn Control) {
             html,
             "<tr><th scope=row>{}<td>{}<td>{}<td>{}",
             text("limit"),
-            escape(&identities.join(", ")),
+            escape(&match limit["for"].as_str() {
+                Some(clients) => format!("{}, for {clients}", identities.join(", ")),
+                None => identities.join(", "),
+            }),
             text("guarantee"),
             text("at")
         );

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::control::{Control, ControlState};
 use super::problem::problem_response;
 use crate::identity::{ClientIdentity, Identifier};
-use crate::limit::Rule;
+use crate::limit::{ClientCondition, ClientFilter, Identity, Rule};
 use crate::record::insight::LimitKey;
 use crate::serve::stack::{counted_key, explanation};
 use crate::serve::worker::generation;
@@ -147,7 +147,7 @@ impl KeyLookup {
         let rules = running_config.ruleset.rules.iter();
         let rules: Vec<Arc<Rule>> = rules
             .filter(|rule| rule.name.as_str() == limit)
-            .cloned()
+            .map(without_other_conditions)
             .collect();
         let Some(first) = rules.first() else {
             let detail = format!("no limit is named `{limit}`; /v1/limits lists them");
@@ -160,6 +160,10 @@ impl KeyLookup {
             Box::new(problem_response(StatusCode::BAD_REQUEST, &detail))
         })?;
         let client = with_plan(client, first, &identifier, &running_config);
+        // Of rates by plan those of the client's plan hold.
+        let is_for_plan = |rule: &&Arc<Rule>| identifier.selects(&rule.clients, &client);
+        let of_plan: Vec<Arc<Rule>> = rules.iter().filter(is_for_plan).cloned().collect();
+        let rules = if of_plan.is_empty() { rules } else { of_plan };
         Ok(KeyLookup {
             running_config,
             identifier: Arc::new(identifier),
@@ -167,6 +171,21 @@ impl KeyLookup {
             client,
         })
     }
+}
+
+/// The rule for all clients of its plan. A key names a client by its parts only, which say nothing of other conditions.
+fn without_other_conditions(rule: &Arc<Rule>) -> Arc<Rule> {
+    let of_plan = |condition: &&ClientCondition| condition.identity == Identity::Plan;
+    let conditions: Vec<ClientCondition> = (rule.clients.conditions.iter().filter(of_plan))
+        .cloned()
+        .collect();
+    if conditions.len() == rule.clients.conditions.len() {
+        return Arc::clone(rule);
+    }
+    Arc::new(Rule {
+        clients: ClientFilter { conditions },
+        ..(**rule).clone()
+    })
 }
 
 /// Adds the plan by which the limit last counted the key, so that the quota is the one that applied to the key.

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use crate::identity::ClientIdentity;
-use crate::limit::{Fingerprint, Rule};
+use crate::limit::{Fingerprint, Identity, Rule};
 use crate::record::insight::{CountSink, LimitKey, RecentCounts};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Finding;
@@ -34,7 +34,7 @@ impl CountSink for CountedKey {
                 .format_key(&self.client, &rule.key),
         };
         insight.decided.count(hash, decisions, limit_key);
-        if rule.plans {
+        if rule.plans || rule.clients.has(Identity::Plan) {
             let plans = &self.generation.ruleset.identity.plan.plans;
             let plan = self.client.plan.and_then(|index| plans.get(index));
             let plan_name = plan.map_or("", |plan| &plan.name);

@@ -263,7 +263,11 @@ fn render_pressure(out: &mut String, explanation: &Value) {
 fn render_limit(out: &mut String, limit: &Value) {
     let field = |name: &str| text_of(&limit[name]);
     let mark = if limit["decides"] == true { "*" } else { " " };
-    *out += &format!("{mark} {} ({})", field("limit"), field("at"));
+    *out += &format!("{mark} {}", field("limit"));
+    if let Some(clients) = limit["for"].as_str() {
+        *out += &format!(" for {clients}");
+    }
+    *out += &format!(" ({})", field("at"));
     if limit["applies"] == true {
         *out += &format!(
             ": {} for {}; {} of {} ",

@@ -10,7 +10,7 @@ use super::request::AdmissionRequest;
 use super::verdict::{Finding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
-use crate::limit::{Fingerprint, Identity, LimitReading, Rule, RuleLimit, Scale};
+use crate::limit::{Fingerprint, LimitReading, Rule, RuleLimit, Scale};
 use crate::store::permits::{PermitRequest, PermitScope};
 use crate::store::{CellPlaces, LimitItem, LimitSlot, ParentNetwork};
 
@@ -64,8 +64,9 @@ impl Admission {
             let Some(key) = request.identifier.key(request.client, &rule.key) else {
                 continue;
             };
+            // Without a network's count, a client could change its address for each request.
+            let counts_networks = request.identifier.is_address_key(request.client, &rule.key);
             let plan_factor = client_plan_factor(request.identifier, rule, request.client);
-            let counts_networks = rule.key.is_only(Identity::Ip);
             let rule_index = rule_index as u16;
             match (&rule.limit, &self.counters[rule.index]) {
                 (RuleLimit::Rate(limit), RuleCounter::Rate(registered, _)) => {

@@ -6,6 +6,7 @@ use super::super::super::table::{MapFields, ValueShape};
 use super::super::super::tree::{Located, Node};
 use super::super::field::{ListField, word_fields};
 use super::super::scalar::NetworkField;
+use crate::base::suggest::nearest_word;
 use crate::limit::{ClientCondition, Identity, IdentityTest};
 
 section! {
@@ -35,7 +36,16 @@ impl FieldReader for IdentityTestField {
         match node.scalar() {
             Some("present") => return Some(IdentityTest::Present),
             Some("absent") => return Some(IdentityTest::Absent),
-            _ => {}
+            Some(text) => {
+                if let Some(word) = nearest_word(text, ["present", "absent"]) {
+                    let message = format!("unknown word `{text}`");
+                    let help =
+                        format!("did you mean `{word}`? A name like this is written `[{text}]`");
+                    cx.error(node.location, message, Some(help));
+                    return None;
+                }
+            }
+            None => {}
         }
         let values = cx.read_list(node, |cx, node| {
             cx.read_text(node, "present, absent or a name")

@@ -302,8 +302,15 @@ impl Evidence {
                 (&*route.name, refused)
             });
             match origins.iter_mut().find(|origin| origin.at == rule.origin) {
-                // A limit of the gateway file counts each route apart, with one definition.
-                Some(origin) => origin.routes.extend(routes),
+                // A limit of the gateway file counts each route apart, and one with rates by plan each plan, with one
+                // definition.
+                Some(origin) => {
+                    let is_new = |(route, _): &(&str, u64)| {
+                        !origin.routes.iter().any(|(known, _)| known == route)
+                    };
+                    let new: Vec<_> = routes.filter(is_new).collect();
+                    origin.routes.extend(new);
+                }
                 None => origins.push(LimitOrigin {
                     at: &rule.origin,
                     guarantee: rule.guarantee(),

@@ -115,7 +115,7 @@ fn samples_run_as_they_are() {
         assert!(said.contains(&format!("\n{}: ", route.name)), "{said}");
     }
     assert!(
-        said.contains("requests without a user are counted by `anonymous` only"),
+        said.contains("by user, 600/m, hard, sliding-log, for plan gold"),
         "{said}"
     );
 }

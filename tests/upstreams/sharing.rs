@@ -69,7 +69,7 @@ fn server_of(client: &mut Client, token: &str) -> String {
 fn a_key_stays_at_its_server_and_only_those_of_a_lost_one_move() {
     let mut backends = Backend::several(4);
     let more = "identity: { token: { header: x-key } }\n";
-    let upstream = "balance: { hash: token }, eject: { for: 200ms }";
+    let upstream = "balance: { hash: token }, eject: { for: 2s }";
     let gateway = gateway(&backends, upstream, more);
     let all = |wanted: &str| -> Vec<String> {
         let keys = 0..200;

@@ -102,7 +102,8 @@ pub struct Rule {
     /// Where the rule is written, as in `policies/api.yaml:4`; empty without a file.
     pub origin: String,
     /// The text that tells the rule's counters apart from those of other rules. It is the name of the limit. The name
-    /// of the route is added where `routes: each` or a route's own limit separates the counts.
+    /// of the route is added where `routes: each` or a route's own limit separates the counts, and that of the plan where
+    /// rates are by plan.
     pub scope: String,
     /// What the limit counts by.
     pub key: KeySpec,

@@ -62,7 +62,7 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
             };
             check_identity(cx, gateway, &located);
             if seen.contains(*identity) {
-                let message = format!("`{}` stands twice in this key", identity.as_str());
+                let message = format!("`{}` is twice in this key", identity.as_str());
                 cx.error(part.location, message, Some("remove one of them".into()));
             }
             seen.insert(*identity);

@@ -1,7 +1,7 @@
 //! Compiles the limits of the gateway file and of policies to rules, and the routes that refer to them.
 //!
-//! A limit of the gateway file becomes one rule that all routes share, or one rule for each route. All defaults of
-//! limits are set here.
+//! A limit of the gateway file becomes one rule that all routes share, or one rule for each route. A limit with rates by
+//! plan becomes as many rules as it has plans. All defaults of limits are set here.
 
 use std::sync::Arc;
 

@@ -45,9 +45,9 @@ section! {
     pub struct LimitFields, table LIMIT_TABLE = "a limit",
         "How many requests of one key are admitted in how long, or are open at once.", check check_rates;
     key: RequiredField<ListField<LocatedField<KeyPartField>>> = Vec::new(),
-        "What it is counted by; of a list the parts that are there make one key, of `user or ip` the first that is there. `everyone` counts all clients together.", "[ip, email]";
+        "The identities by which it counts: those of a list make one key, of `user or ip` the first that a request has counts. `everyone` counts all clients together.", "[ip, email]";
     clients("for"): SectionField<ClientsFields> = ClientsFields::default(),
-        "The clients that it holds for: those of which all of these are so. Default: all clients.", "{ user: absent }";
+        "The clients that it is for: those that meet all conditions. Default: all clients.", "{ user: absent }";
     rates("rate"): AlternativeField<RatesField> = RatesConfig::default(),
         "How many in how long; of a list every one holds. Or a map from plans to rates or `unlimited`, with `else` for all other clients.", "[10/s, 600/h]";
     concurrent: AlternativeField<LocatedField<WholeNumberField<u32, 1, MAX_CONCURRENT>>>,

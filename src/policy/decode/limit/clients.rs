@@ -14,10 +14,10 @@ section! {
     pub struct ClientsFields, table CLIENTS_TABLE = "`for`",
         "What a client must have for the limit to hold: `present`, `absent`, a value, or one of a list of values.", check check_conditions;
     ip: LocatedField<ListField<NetworkField>>, "An address in one of these networks.", "[203.0.113.0/24]";
-    user: LocatedField<IdentityTestField>, "Whether it proves a user, or which ones.", "absent";
-    token: LocatedField<PresenceField>, "Whether it has a credential.", "absent";
-    email: LocatedField<PresenceField>, "Whether it has an email address.", "present";
-    plan: LocatedField<IdentityTestField>, "Whether it has a plan, or which ones.", "[free, trial]";
+    user: LocatedField<IdentityTestField>, "Whether the client proves a user, or one of these users.", "absent";
+    token: LocatedField<PresenceField>, "Whether the client has a credential.", "absent";
+    email: LocatedField<PresenceField>, "Whether the client has an email address.", "present";
+    plan: LocatedField<IdentityTestField>, "Whether the client has a plan, or one of these plans.", "[free, trial]";
 }
 
 word_fields! {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 /// 2^64 divided by the golden ratio, made odd: the increment of SplitMix64, and the factor of Fibonacci hashing.
-pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64's finalizer (Steele, Lea, Flood 2014): every bit of `bits` changes about half of the bits of the result.
 #[inline]
@@ -29,7 +29,7 @@ impl SplitMix64 {
     /// The next number.
     #[inline]
     pub fn draw(&self) -> u64 {
-        let next = self.0.get().wrapping_add(GOLDEN);
+        let next = self.0.get().wrapping_add(GOLDEN_RATIO);
         self.0.set(next);
         mix(next)
     }

@@ -162,7 +162,7 @@ impl Socket {
     /// the connection cannot be used any more.
     ///
     /// The check costs a system call only if the reactor has reported input.
-    pub fn has_no_input(&mut self) -> bool {
+    pub fn probe_idle(&mut self) -> bool {
         let byte = &mut [0];
         if let Socket::Tls(stream) = self {
             // The session may have decrypted content already. Or the input has none, such as a session ticket.

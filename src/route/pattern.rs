@@ -187,7 +187,7 @@ fn parse_path(path: &str, path_offset: usize) -> Result<Vec<Segment>, PatternErr
         }
         let segment = match part {
             "**" if is_last => Segment::Rest,
-            "**" => return Err(Kind::RestInside.at(offset)),
+            "**" => return Err(Kind::DoubleStarInside.at(offset)),
             "*" => Segment::One("".into()),
             _ => parse_segment(part, offset)?,
         };
@@ -241,7 +241,7 @@ fn parse_segment(part: &str, offset: usize) -> Result<Segment, PatternError> {
         Some(name) if !name.is_empty() && name.bytes().all(is_name_byte) => {
             Ok(Segment::One(name.into()))
         }
-        _ => Err(Kind::Name.at(offset + brace)),
+        _ => Err(Kind::BadName.at(offset + brace)),
     }
 }
 

@@ -233,7 +233,7 @@ impl UpstreamPool {
         for pool in &set.pools {
             pool.http2_connections.close_idle(now, keep_since);
             pool.idle_connections.borrow_mut().retain_mut(|idle| {
-                idle.idle_since >= keep_since && idle.connection.borrow_mut().socket.has_no_input()
+                idle.idle_since >= keep_since && idle.connection.borrow_mut().socket.probe_idle()
             });
         }
     }
@@ -392,7 +392,7 @@ impl EndpointPool {
         let mut idle = self.idle_connections.borrow_mut();
         loop {
             let last = idle.pop()?;
-            if last.connection.borrow_mut().socket.has_no_input() {
+            if last.connection.borrow_mut().socket.probe_idle() {
                 return Some(last.connection);
             }
         }

@@ -26,12 +26,16 @@ impl Identifier {
     }
 
     fn is_one_of(&self, client: &ClientIdentity, identity: Identity, values: &[String]) -> bool {
-        let own = self.text_of(client, identity);
-        own.is_some_and(|own| values.iter().any(|value| value == own))
+        let client_value = self.comparable_text(client, identity);
+        client_value.is_some_and(|client_value| values.iter().any(|value| value == client_value))
     }
 
     /// The value of an identity that is known as a text. Of credentials and email addresses only hashes are kept.
-    fn text_of<'c>(&'c self, client: &'c ClientIdentity, identity: Identity) -> Option<&'c str> {
+    fn comparable_text<'c>(
+        &'c self,
+        client: &'c ClientIdentity,
+        identity: Identity,
+    ) -> Option<&'c str> {
         match identity {
             Identity::User => client.user.as_deref(),
             Identity::Plan => {

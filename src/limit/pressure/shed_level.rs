@@ -15,7 +15,7 @@
 use super::control_step::CONTROL_STEP;
 use super::request_class::RequestClass;
 use crate::base::clock::Nanos;
-use crate::base::random::{GOLDEN, mix};
+use crate::base::random::{GOLDEN_RATIO, mix};
 
 /// The highest level, at which nothing is cut.
 pub(crate) const MAX_LEVEL: f64 = 4.0;
@@ -191,7 +191,7 @@ pub(crate) fn cohort_wait(
 /// The position of a key in its class in this hour, at least 0 and below 1. The key is a keyed hash already.
 /// SplitMix64's finalizer (Steele, Lea, Flood 2014) shuffles it for each hour.
 fn cohort(key: u64, hour: u64) -> f64 {
-    (mix(key ^ hour.wrapping_mul(GOLDEN)) >> 11) as f64 / (1_u64 << 53) as f64
+    (mix(key ^ hour.wrapping_mul(GOLDEN_RATIO)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -179,8 +179,8 @@ fn suggest_match(text: &str, kind: &PatternErrorKind) -> Option<String> {
         }
         PatternErrorKind::NoSlash => format!("/{}", text.trim_start()),
         PatternErrorKind::Query => text.split(['?', '#']).next()?.to_owned(),
-        PatternErrorKind::Method(_) if without_spaces != text => without_spaces,
-        PatternErrorKind::RestInside => {
+        PatternErrorKind::UnknownMethod(_) if without_spaces != text => without_spaces,
+        PatternErrorKind::DoubleStarInside => {
             return Some("inside a path write `*` or `{name}` for one segment".into());
         }
         _ => return None,

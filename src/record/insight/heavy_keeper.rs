@@ -10,7 +10,7 @@
 
 use std::sync::LazyLock;
 
-use crate::base::random::{GOLDEN, Xorshift64};
+use crate::base::random::{GOLDEN_RATIO, Xorshift64};
 
 /// Rows of cells. A key has one cell in each.
 pub const ROW_COUNT: usize = 2;
@@ -177,5 +177,5 @@ impl<N> HeavyKeeper<N> {
 
 /// Returns bits of the hash that are mixed from all of it, so that they do not follow from the indexes of the cells.
 fn fingerprint(hash: u64) -> u32 {
-    (hash.wrapping_mul(GOLDEN) >> 32) as u32
+    (hash.wrapping_mul(GOLDEN_RATIO) >> 32) as u32
 }

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use crate::base::random::GOLDEN;
+use crate::base::random::GOLDEN_RATIO;
 
 /// The number of slots for keys whose counts wait. The counts of a key are passed on when another key needs its slot.
 pub const SLOT_COUNT: usize = 1 << SLOT_BITS;
@@ -88,7 +88,7 @@ impl<S: CountSink> Drop for RecentCounts<S> {
 /// Chooses a slot by bits that are mixed from all of the hash. The hashes of one key under two limits may share bits,
 /// and then the hashes of all keys share them.
 fn slot_index(hash: u64) -> usize {
-    (hash.wrapping_mul(GOLDEN) >> (u64::BITS - SLOT_BITS)) as usize
+    (hash.wrapping_mul(GOLDEN_RATIO) >> (u64::BITS - SLOT_BITS)) as usize
 }
 
 impl<S: CountSink> PendingCount<S> {

@@ -23,10 +23,10 @@ pub enum PatternErrorKind {
     LowerCase(String),
     /// A word that is no method.
     #[error("`{0}` is not a method; methods are separated by a comma without spaces")]
-    Method(String),
+    UnknownMethod(String),
     /// A method that is listed twice.
     #[error("`{0}` is listed twice")]
-    Repeated(String),
+    RepeatedMethod(String),
     /// A method without a path behind it.
     #[error("a path is missing after the method, for instance `{0} /**`")]
     NoPath(String),
@@ -44,13 +44,13 @@ pub enum PatternErrorKind {
     Path(#[from] crate::route::PathError),
     /// `**` before the end.
     #[error("`**` stands only at the end")]
-    RestInside,
+    DoubleStarInside,
     /// A `*` beside other characters.
     #[error("`*` stands for a whole segment; write `*` or `{{name}}` between slashes")]
     PartialStar,
     /// A brace that is not closed or is not a whole segment, or a name with other characters.
     #[error("`{{name}}` stands for a whole segment; its name is letters, digits and `_`")]
-    Name,
+    BadName,
     /// A query or a fragment behind the path.
     #[error("a match has no query and no fragment")]
     Query,
@@ -59,7 +59,7 @@ pub enum PatternErrorKind {
     TooDeep,
     /// A text that is no host pattern.
     #[error("a host is a name like api.example.com or *.example.com, without scheme and port")]
-    Host,
+    BadHost,
 }
 
 impl PatternErrorKind {

@@ -23,7 +23,7 @@ impl HostPattern {
     ///
     /// # Errors
     ///
-    /// [`PatternErrorKind::Host`], with the byte offset of the mistake in `text`.
+    /// [`PatternErrorKind::BadHost`], with the byte offset of the mistake in `text`.
     pub fn parse(text: &str) -> Result<HostPattern, PatternError> {
         if text == "*" {
             return Ok(HostPattern::Any);
@@ -38,7 +38,7 @@ impl HostPattern {
             Some(host) if !is_below => Ok(HostPattern::Exact(host.into())),
             _ => Err(PatternError {
                 offset: name_offset + mistake_offset(name),
-                kind: PatternErrorKind::Host,
+                kind: PatternErrorKind::BadHost,
             }),
         }
     }

@@ -126,16 +126,16 @@ impl MethodSet {
                 kind: kind(word.into()),
             };
             let Ok(method) = Method::from_bytes(word.as_bytes()) else {
-                return Err(mistake(PatternErrorKind::Method));
+                return Err(mistake(PatternErrorKind::UnknownMethod));
             };
             if word.bytes().any(|byte| byte.is_ascii_lowercase()) {
                 return Err(mistake(PatternErrorKind::LowerCase));
             }
             if !word.bytes().any(|byte| byte.is_ascii_uppercase()) {
-                return Err(mistake(PatternErrorKind::Method));
+                return Err(mistake(PatternErrorKind::UnknownMethod));
             }
             if set.names_method(&method) {
-                return Err(mistake(PatternErrorKind::Repeated));
+                return Err(mistake(PatternErrorKind::RepeatedMethod));
             }
             match standard_bit(&method) {
                 Some(bit) => set.standard_bits |= bit,

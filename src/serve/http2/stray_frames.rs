@@ -15,9 +15,9 @@ impl<S: OpenStream> ConnectionState<S> {
     /// The stream was never opened.
     pub fn receive_stray_frame(&mut self, id: u32) -> Result<(), ConnectionError> {
         match self.history.past_stream(id) {
-            PastStream::Idle => return Err(ConnectionError(Reason::PROTOCOL_ERROR)),
-            PastStream::Refused => {}
-            PastStream::Skipped | PastStream::Ended | PastStream::Reset => {
+            PastStream::NotOpened => return Err(ConnectionError(Reason::PROTOCOL_ERROR)),
+            PastStream::ResetByGateway => {}
+            PastStream::Skipped | PastStream::Ended | PastStream::ResetByClient => {
                 self.allowance.spend_frame();
                 self.reset_stream(id, Reason::STREAM_CLOSED);
             }
@@ -36,7 +36,7 @@ impl<S: OpenStream> ConnectionState<S> {
         match self.history.past_stream(id) {
             PastStream::Skipped => Err(ConnectionError(Reason::PROTOCOL_ERROR)),
             PastStream::Ended => Err(ConnectionError(Reason::STREAM_CLOSED)),
-            PastStream::Idle | PastStream::Reset | PastStream::Refused => {
+            PastStream::NotOpened | PastStream::ResetByClient | PastStream::ResetByGateway => {
                 self.receive_stray_frame(id)
             }
         }

@@ -44,15 +44,15 @@ pub enum ResetSender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PastStream {
     /// The client has not opened the stream.
-    Idle,
+    NotOpened,
     /// The client has opened a higher stream instead, so this stream can never be opened.
     Skipped,
     /// Both sides have ended the stream.
     Ended,
     /// The client has reset the stream, or the history no longer knows which side has.
-    Reset,
+    ResetByClient,
     /// The gateway has reset the stream, so frames may still have been on their way.
-    Refused,
+    ResetByGateway,
 }
 
 impl StreamHistory {
@@ -97,7 +97,7 @@ impl StreamHistory {
     /// Why a stream is not open. The caller has checked that it is not.
     pub fn past_stream(&self, id: u32) -> PastStream {
         if !self.is_used(id) {
-            return PastStream::Idle;
+            return PastStream::NotOpened;
         }
         if self.skipped.iter().any(|skipped| skipped.contains(&id)) {
             return PastStream::Skipped;
@@ -105,13 +105,13 @@ impl StreamHistory {
         let mut resets = self.resets.iter().filter(|reset| reset.id == id).peekable();
         if resets.peek().is_none() {
             return match id <= self.highest_forgotten_reset {
-                true => PastStream::Reset,
+                true => PastStream::ResetByClient,
                 false => PastStream::Ended,
             };
         }
         match resets.all(|reset| reset.sender == ResetSender::Client) {
-            true => PastStream::Reset,
-            false => PastStream::Refused,
+            true => PastStream::ResetByClient,
+            false => PastStream::ResetByGateway,
         }
     }
 }
@@ -128,8 +128,8 @@ mod tests {
         }
         history.record_reset(1, ResetSender::Client);
         history.record_reset(3, ResetSender::Gateway);
-        assert_eq!(history.past_stream(1), PastStream::Reset);
-        assert_eq!(history.past_stream(3), PastStream::Refused);
+        assert_eq!(history.past_stream(1), PastStream::ResetByClient);
+        assert_eq!(history.past_stream(3), PastStream::ResetByGateway);
         assert_eq!(
             [5, 7].map(|id| history.past_stream(id)),
             [PastStream::Skipped; 2]
@@ -137,17 +137,17 @@ mod tests {
         assert_eq!(history.past_stream(9), PastStream::Ended);
         assert_eq!(
             [2, 8, 11].map(|id| history.past_stream(id)),
-            [PastStream::Idle; 3]
+            [PastStream::NotOpened; 3]
         );
         // A reset by the gateway counts, also if the client had reset the stream before.
         history.record_reset(1, ResetSender::Gateway);
-        assert_eq!(history.past_stream(1), PastStream::Refused);
+        assert_eq!(history.past_stream(1), PastStream::ResetByGateway);
         for number in 0..10_000 {
             history.record_open(13 + 4 * number);
             history.record_reset(13 + 4 * number, ResetSender::Gateway);
         }
         assert_eq!(history.resets.len(), MAX_REMEMBERED);
         assert_eq!(history.skipped.len(), MAX_REMEMBERED);
-        assert_eq!(history.past_stream(3), PastStream::Reset);
+        assert_eq!(history.past_stream(3), PastStream::ResetByClient);
     }
 }

@@ -187,7 +187,7 @@ impl Forwarding<'_> {
     fn caller(&self) -> Caller {
         Caller {
             balance_key: self.balance_key,
-            addresses: self.context.peer.ends,
+            addresses: self.context.peer.addresses,
         }
     }
 

@@ -27,7 +27,7 @@ pub struct Peer {
     /// The text of `ip`.
     pub address: String,
     /// The addresses of both ends of the connection.
-    pub ends: ConnectionAddresses,
+    pub addresses: ConnectionAddresses,
     /// The connection's deadlines.
     pub deadlines: Rc<Deadlines>,
     /// Whether the connection uses TLS.
@@ -64,7 +64,7 @@ impl Peer {
     /// The client at the other end of `stream`. `listener_tls` is the listener's TLS configuration; `None` without TLS.
     pub fn new(
         remote: PeerAddress,
-        ends: ConnectionAddresses,
+        addresses: ConnectionAddresses,
         stream: &Socket,
         listener_tls: Option<&ListenerTls>,
         deadlines: Rc<Deadlines>,
@@ -85,7 +85,7 @@ impl Peer {
             remote,
             ip,
             address: ip.to_string(),
-            ends,
+            addresses,
             deadlines,
             is_tls: listener_tls.is_some(),
             subject: stream.subject(),

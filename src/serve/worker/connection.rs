@@ -63,7 +63,7 @@ async fn serve_until_closed(
     let Ok(local) = stream.local_addr() else {
         return;
     };
-    let mut ends = ConnectionAddresses {
+    let mut addresses = ConnectionAddresses {
         client: client_address,
         local,
     };
@@ -72,7 +72,7 @@ async fn serve_until_closed(
     if is_from_proxy {
         let header = proxy_protocol::read_header(&mut stream);
         match run_before_first_request(&worker, &deadlines, header).await {
-            Ok(Some(declared)) => (ends, remote) = (declared, declared.client.ip().into()),
+            Ok(Some(declared)) => (addresses, remote) = (declared, declared.client.ip().into()),
             Ok(None) => {}
             Err(_) => return worker.count_refused_connection(ConnectionRefusal::ProxyHeader),
         }
@@ -107,7 +107,7 @@ async fn serve_until_closed(
     let listener_tls = listener.listener_tls.as_ref();
     let peer = Peer::new(
         remote,
-        ends,
+        addresses,
         &stream,
         listener_tls,
         deadlines.clone(),

@@ -21,7 +21,7 @@ use crate::store::shared::call::{ALONE_BIT, Call, CallPart, CounterReply, StoreE
 const YOUNG_SERVER_MICROS: u64 = 10_000_000;
 
 /// A gateway's report of units that it was granted or admitted. An item holds the total of its last report.
-struct GrantReport {
+struct UnitReport {
     /// The index of the reply that holds the last report.
     reply_index: usize,
     /// The item's key.
@@ -49,7 +49,7 @@ struct PendingPart<'a> {
     /// The index of the reply to each track's first read.
     first_reads: SmallVec<[usize; 2]>,
     /// The gateway's report, if the part has one.
-    report: Option<GrantReport>,
+    report: Option<UnitReport>,
 }
 
 /// The parts of a call; `None` for networks around a key, which are not counted.
@@ -337,7 +337,7 @@ impl MemcachedClient {
             let life = self.servers[pending.server_index].check_life(replies, 0)?;
             let units = unknown_units(pending, report, view, reported_total, life);
             if units > 0 {
-                self.count_report(connection_index, pending, report, view, units, replaces)
+                self.count_one_report(connection_index, pending, report, view, units, replaces)
                     .await?;
             }
         }
@@ -345,11 +345,11 @@ impl MemcachedClient {
     }
 
     /// Counts the units of one report, and stores the report. Both are in one batch, so that either happens or neither.
-    async fn count_report(
+    async fn count_one_report(
         &self,
         connection_index: usize,
         pending: &PendingPart<'_>,
-        report: &GrantReport,
+        report: &UnitReport,
         view: &mut BucketView<'_>,
         units: u32,
         replaces: Replaces,
@@ -405,7 +405,7 @@ fn add_reading(
         part.cost == 0 && part.wanted_units == 0 && part.total > 0 && part.units_in_window > 0;
     if reports && part.give_back.is_none() {
         let key = format!("{}:p{gateway}", pending.key_prefix);
-        pending.report = Some(GrantReport {
+        pending.report = Some(UnitReport {
             reply_index: batch.get_with_version(&key),
             key,
             ttl: ttl_until(now_micros.saturating_add(part.spec.lifetime), now_micros),
@@ -431,7 +431,7 @@ fn parse_report(reply: Option<&MetaReply>) -> Result<(u64, Replaces), StoreError
 /// The units of a report that the server does not know. `reported_total` is the total of the last report.
 fn unknown_units(
     pending: &PendingPart<'_>,
-    report: &GrantReport,
+    report: &UnitReport,
     view: &BucketView<'_>,
     reported_total: u64,
     life: ServerLife,

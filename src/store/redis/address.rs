@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
-    Alone,
+    Single,
     /// A cluster: keys are spread over several servers.
     Cluster,
     /// Sentinels know the master under this name.
@@ -46,7 +46,7 @@ pub enum AddressError {
     Host,
     /// A single server has several hosts.
     #[error("several hosts need redis+cluster:// or redis+sentinel://")]
-    Several,
+    SeveralHosts,
     /// The path is not the number of a database.
     #[error("after the host stands the number of a database, as in redis://host:6379/0")]
     Database,
@@ -57,7 +57,7 @@ pub enum AddressError {
     #[error(
         "after the sentinels stands the name of the master, as in redis+sentinel://a:26379,b:26379/mymaster or …/mymaster/0"
     )]
-    Service,
+    MissingMaster,
     /// A per cent sign has no two hexadecimal digits behind it, or the text is not UTF-8.
     #[error("in user and password write % as %25, @ as %40, : as %3A and / as %2F")]
     Escape,
@@ -87,16 +87,16 @@ impl RedisAddress {
         let hosts = hosts.split(',').map(|host| parse_host(host, default_port));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
         let (topology, database) = match topology {
-            "" if hosts.len() > 1 => return Err(AddressError::Several),
-            "" => (Topology::Alone, path),
+            "" if hosts.len() > 1 => return Err(AddressError::SeveralHosts),
+            "" => (Topology::Single, path),
             "cluster" if !matches!(path, "" | "0") => return Err(AddressError::ClusterDatabase),
             "cluster" => (Topology::Cluster, ""),
             "sentinel" => {
-                let (service, database) = path.split_once('/').unwrap_or((path, ""));
-                if service.is_empty() {
-                    return Err(AddressError::Service);
+                let (master_name, database) = path.split_once('/').unwrap_or((path, ""));
+                if master_name.is_empty() {
+                    return Err(AddressError::MissingMaster);
                 }
-                (Topology::Sentinel(service.to_owned()), database)
+                (Topology::Sentinel(master_name.to_owned()), database)
             }
             _ => return Err(AddressError::Scheme),
         };
@@ -164,7 +164,7 @@ impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tls = if self.uses_tls { "s" } else { "" };
         let topology = match self.topology {
-            Topology::Alone => "",
+            Topology::Single => "",
             Topology::Cluster => "+cluster",
             Topology::Sentinel(_) => "+sentinel",
         };
@@ -178,8 +178,8 @@ impl fmt::Display for RedisAddress {
             };
             write!(f, "{comma}{open}{host}{close}:{port}")?;
         }
-        if let Topology::Sentinel(service) = &self.topology {
-            write!(f, "/{service}")?;
+        if let Topology::Sentinel(master_name) = &self.topology {
+            write!(f, "/{master_name}")?;
         }
         if self.topology != Topology::Cluster {
             write!(f, "/{}", self.database)?;
@@ -218,9 +218,9 @@ mod tests {
             "rediss+sentinel://a,b/mine/3",
             Ok("rediss+sentinel://a:26379,b:26379/mine/3"),
         );
-        check("redis+sentinel://a,b", Err(AddressError::Service));
+        check("redis+sentinel://a,b", Err(AddressError::MissingMaster));
         check("redis+cluster://a/1", Err(AddressError::ClusterDatabase));
-        check("redis://a,b", Err(AddressError::Several));
+        check("redis://a,b", Err(AddressError::SeveralHosts));
         check("redis://a/x", Err(AddressError::Database));
         check("redis://", Err(AddressError::Host));
         check("redis://a:0", Err(AddressError::Host));

@@ -27,9 +27,9 @@ impl WorkerConnections {
                 return WorkerConnections::Cluster(Cluster::new(max_reconnect_delay));
             }
             (Topology::Sentinel(name), _) => RedisTarget::Master(name.clone()),
-            (Topology::Alone, Some((host, port))) => RedisTarget::Server(host.clone(), *port),
+            (Topology::Single, Some((host, port))) => RedisTarget::Server(host.clone(), *port),
             // Every address has a host.
-            (Topology::Alone, None) => RedisTarget::Server(String::new(), 0),
+            (Topology::Single, None) => RedisTarget::Server(String::new(), 0),
         };
         WorkerConnections::Single(RedisLink::new(target, max_reconnect_delay))
     }

@@ -123,7 +123,7 @@ impl BackendClient {
     /// What the store may have lost while its mark stayed the same.
     pub(super) fn possible_loss(&self) -> StoreLoss {
         match self {
-            BackendClient::Redis(_) => StoreLoss::Some,
+            BackendClient::Redis(_) => StoreLoss::Part,
             // memcached has no replicas.
             BackendClient::Memcached(_) => StoreLoss::Nothing,
         }

@@ -230,7 +230,7 @@ pub enum StoreLoss {
     /// The store has lost nothing, and was only out of reach.
     Nothing,
     /// The store may have lost some units: a replica that lagged behind may have taken over, under the same mark.
-    Some,
+    Part,
     /// The store may have lost some units, and another server than before is known to be the master.
     NewMaster,
     /// The store has lost everything: its mark is another one.

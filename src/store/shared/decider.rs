@@ -47,7 +47,7 @@ impl Decider {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
         let longest = shared.map(|plan| plan.store_limit().longest_window()).max();
         let Some(longest) = longest else {
-            return FirstStep::Decided(self.decide_locally(&items, taking, now));
+            return FirstStep::Decided(self.decide_unshared(&items, taking, now));
         };
         match (self.breaker.decided_by(longest, now), taking) {
             (DecidedBy::Store, _) => {}
@@ -185,7 +185,7 @@ impl Decider {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
         let longest = shared.map(|plan| plan.store_limit().longest_window()).max();
         match longest {
-            None => self.decide_locally(items, Taking::Nothing, now),
+            None => self.decide_unshared(items, Taking::Nothing, now),
             Some(longest) if self.breaker.decided_by(longest, now) != DecidedBy::Store => {
                 self.decide_alone(items, Taking::Nothing, now)
             }

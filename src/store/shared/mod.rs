@@ -11,7 +11,7 @@
 //! | `decider` | decides about requests, as far as that needs no store |
 //! | `store_calls` | the decider's calls to the store, and the decisions made of replies |
 //! | `counter_replies` | what replies about single counters mean |
-//! | `alone` | decisions without the store, and the reports of them |
+//! | `alone`, `reports` | decisions without the store, and the reports of them |
 //! | `give_backs` | units to give back once the store is shared |
 //! | `ledger`, `ledger_entry` | what this gateway knows of each counter |
 //! | `breaker` | whether the store is called |
@@ -32,6 +32,7 @@ pub mod ledger_entry;
 pub mod local_share;
 pub mod pending_call;
 pub mod recovery;
+mod reports;
 pub mod shared_item;
 mod shared_store;
 pub mod sharing_plan;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::notes::{CoveredLists, ListKind, find_events, find_samples, list_to_json, read_lists};
-use super::query::{bad_request, read_record};
+use super::query::{bad_request, respond_with_query};
 use super::span::parse_span;
 use super::span_counts::{SpanCounts, count_span};
 use crate::policy::Ruleset;
@@ -114,7 +114,7 @@ pub async fn explain(
         Err(response) => return *response,
     };
     let (running, now) = (gateway.running(), gateway.clock().wall().as_secs());
-    read_record(&*gateway, move |record| {
+    respond_with_query(&*gateway, move |record| {
         let evidence = Evidence::read(record, running.insight.as_deref(), span, now)?;
         let samples = find_samples(record, span, MAX_KEYS, |sample| {
             let limit = sample.limit.as_ref();

@@ -14,7 +14,7 @@ use futures_util::stream;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use super::query::opened_record;
+use super::query::require_record;
 use crate::base::clock::Nanos;
 use crate::record::Record;
 use crate::serve::admin::control::ControlState;
@@ -34,7 +34,7 @@ static STREAM_PERMITS: Semaphore = Semaphore::const_new(MAX_STREAMS);
 
 /// `GET /v1/record/live`.
 pub async fn live(State(gateway): ControlState) -> Response {
-    let record = match opened_record(&*gateway) {
+    let record = match require_record(&*gateway) {
         Ok(record) => record,
         Err(response) => return *response,
     };

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::query::{ErrorResponse, bad_request, read_record};
+use super::query::{ErrorResponse, bad_request, respond_with_query};
 use super::span::parse_span;
 use crate::record::insight::{
     GatewayEvent, KeyList, KeyLists, LimitKey, ListSums, LiveInsight, MAX_LISTED_KEYS,
@@ -102,7 +102,7 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
         Err(response) => return *response,
     };
     let (insight, now) = (gateway.running().insight, gateway.clock().wall().as_secs());
-    read_record(&*gateway, move |record| {
+    respond_with_query(&*gateway, move |record| {
         let CoveredLists { lists, covered } =
             read_lists(record, insight.as_deref(), span, now, &[parameters.of])?;
         let (list, word) = match parameters.of {
@@ -280,7 +280,7 @@ pub async fn samples(State(gateway): ControlState, query: NotesQuery) -> Respons
         Ok(parsed) => parsed,
         Err(response) => return *response,
     };
-    read_record(&*gateway, move |record| {
+    respond_with_query(&*gateway, move |record| {
         let samples = find_samples(record, span, parameters.most.unwrap_or(50), |sample| {
             let limit = sample.limit.as_deref();
             let passes = |filter: &Option<String>, value: Option<&str>| {
@@ -324,7 +324,7 @@ pub async fn events(State(gateway): ControlState, query: NotesQuery) -> Response
         Ok(parsed) => parsed,
         Err(response) => return *response,
     };
-    read_record(&*gateway, move |record| {
+    respond_with_query(&*gateway, move |record| {
         let mut events = find_events(record, span)?;
         events.truncate(parameters.most.unwrap_or(100));
         Ok(json!({ "events": events }))
@@ -361,7 +361,7 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
     }
     let DescribedKey { names, limits } = keys::describe_key(&*gateway, &key).await;
     let insight = gateway.running().insight.unwrap_or_default();
-    read_record(&*gateway, move |record| {
+    respond_with_query(&*gateway, move |record| {
         let is_key = |listed: &LimitKey| listed.key == key || names.contains(listed);
         let mut curve = read_curve(record, &insight, span, is_key)?;
         let samples = find_samples(record, span, 20, |sample| {

@@ -29,7 +29,7 @@ pub(super) fn bad_request(detail: &str) -> ErrorResponse {
 }
 
 /// The record, or a response that says why there is none.
-pub(super) fn opened_record(gateway: &dyn Control) -> Result<SharedRecord, ErrorResponse> {
+pub(super) fn require_record(gateway: &dyn Control) -> Result<SharedRecord, ErrorResponse> {
     let Some(record) = gateway.record() else {
         let detail = "the record is off; remove `record: off` from the gateway file";
         return Err(problem_response(StatusCode::NOT_FOUND, detail).into());
@@ -43,11 +43,11 @@ pub(super) fn opened_record(gateway: &dyn Control) -> Result<SharedRecord, Error
 }
 
 /// Runs a query on a blocking thread, and responds with its result as JSON.
-pub(super) async fn read_record(
+pub(super) async fn respond_with_query(
     gateway: &dyn Control,
     query: impl FnOnce(&Record) -> io::Result<Value> + Send + 'static,
 ) -> Response {
-    let record = match opened_record(gateway) {
+    let record = match require_record(gateway) {
         Ok(record) => record,
         Err(response) => return *response,
     };

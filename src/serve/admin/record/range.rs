@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::query::{ErrorResponse, bad_request, opened_record, read_record};
+use super::query::{ErrorResponse, bad_request, require_record, respond_with_query};
 use super::span::parse_span;
 use crate::base::telemetry::buckets;
 use crate::record::promql;
@@ -45,7 +45,7 @@ fn describe_series(series: &Series) -> Map<String, Value> {
 
 /// `GET /v1/record/series`.
 pub async fn series(State(gateway): ControlState) -> Response {
-    let record = match opened_record(&*gateway) {
+    let record = match require_record(&*gateway) {
         Ok(record) => record,
         Err(response) => return *response,
     };
@@ -87,7 +87,7 @@ pub async fn range(
 ) -> Response {
     match parse_query(&*gateway, parameters) {
         Ok((selected, query)) => {
-            read_record(&*gateway, move |record| evaluate(record, &selected, &query)).await
+            respond_with_query(&*gateway, move |record| evaluate(record, &selected, &query)).await
         }
         Err(response) => *response,
     }
@@ -113,7 +113,7 @@ fn parse_query(
     gateway: &dyn Control,
     parameters: Result<Query<RangeParameters>, QueryRejection>,
 ) -> Result<(NumberedSeries, RangeQuery), ErrorResponse> {
-    let record = opened_record(gateway)?;
+    let record = require_record(gateway)?;
     let Query(parameters) = parameters.map_err(|rejection| bad_request(&rejection.body_text()))?;
     let (name, matchers) = parse_selector(&parameters.series).ok_or_else(|| {
         bad_request(

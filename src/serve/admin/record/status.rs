@@ -4,13 +4,13 @@ use std::io;
 
 use serde_json::{Value, json};
 
-use super::query::opened_record;
+use super::query::require_record;
 use crate::record::{Record, Tier};
 use crate::serve::admin::control::Control;
 
 /// The record's folder, size and oldest seconds; null if nothing is recorded.
 pub async fn describe_record(gateway: &dyn Control) -> Value {
-    let Ok(record) = opened_record(gateway) else {
+    let Ok(record) = require_record(gateway) else {
         return Value::Null;
     };
     let description = tokio::task::spawn_blocking(move || record.get().map(read_status));

@@ -1,0 +1,172 @@
+//! How [`Decider`] reports to the store the units that it admitted without it. A report never makes a request wait.
+
+use smallvec::SmallVec;
+
+use super::call::{ALONE_BIT, Call, CallPart, CounterName, StoreReply};
+use super::decider::Decider;
+use super::ledger_entry::LedgerEntry;
+use super::pending_call::PendingCall;
+use super::recovery::MAX_REPORTED_COUNTERS;
+use super::shared_item::SharedItems;
+use crate::base::clock::Nanos;
+use crate::limit::Scale;
+use crate::store::{LimitItem, Taking};
+
+/// How long a report waits for its reply before it is sent again.
+const REPORT_RETRY_DELAY: Nanos = Nanos::from_millis(50);
+
+impl Decider {
+    /// The gateway number under which units admitted without the store are reported. Such units have a total of their
+    /// own: a grant whose reply was lost would hide them in a common total.
+    fn alone_gateway(&self) -> u32 {
+        self.gateway | ALONE_BIT
+    }
+
+    /// The calls that report the units of these counters that the store may have lost, and their unreported units.
+    pub fn report_all(&self, names: &[CounterName], now: Nanos) -> SmallVec<[PendingCall; 2]> {
+        let granted = names.iter().filter_map(|name| {
+            let (mut part, alone_units) = self.alone_part(name, now)?;
+            let (total, units_in_hand) = self
+                .ledger
+                .with_entry(name, |entry| (entry.total, entry.units_in_hand(now)))?;
+            part.total = total;
+            let granted_units = part.units_in_window.saturating_sub(alone_units);
+            part.units_in_window = granted_units.saturating_add(units_in_hand);
+            Some(part)
+        });
+        let granted = self.make_report(self.gateway, granted, now);
+        let mut reports: SmallVec<[PendingCall; 2]> = granted.into_iter().collect();
+        reports.extend(self.report_alone(names, now));
+        // The store may have lost its data, and with it the totals that it has acknowledged.
+        let parts = reports.iter_mut().flat_map(|report| &mut report.call.parts);
+        parts.for_each(|part| part.acknowledged_total = 0);
+        reports
+    }
+
+    /// The call that reports units which were admitted without the store; `None` where there are none.
+    pub fn report_alone(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
+        let parts = names.iter().filter_map(|name| {
+            let (mut part, alone_units) = self.alone_part(name, now)?;
+            self.ledger
+                .with_entry(name, |entry| entry.alone.reported_at = now)?;
+            part.units_in_window = alone_units;
+            Some(part)
+        });
+        self.make_report(self.alone_gateway(), parts, now)
+    }
+
+    /// The call that reports unreported units of these items, unless a report is under way.
+    pub(super) fn report_unreported(&self, items: &SharedItems, now: Nanos) -> Option<PendingCall> {
+        if !self.ledger.may_be_unreported() {
+            return None;
+        }
+        let names = items.iter().filter_map(|item| {
+            let name = item.plan.as_ref()?.counter_name(item.key);
+            let is_due = self.ledger.with_entry(&name, |entry| {
+                entry.unreported_units() > 0
+                    && now.since(entry.alone.reported_at) > REPORT_RETRY_DELAY
+            });
+            (is_due == Some(true)).then_some(name)
+        });
+        let names: SmallVec<[CounterName; 4]> = names.collect();
+        self.report_alone(&names, now)
+    }
+
+    /// The calls that report units of all keys whose report is due.
+    pub(super) fn report_owed(&self, now: Nanos) -> Vec<PendingCall> {
+        let since = Nanos(now.0.saturating_sub(REPORT_RETRY_DELAY.0));
+        let names = self.ledger.counters_owing_report(since, now);
+        let batches = names.chunks(MAX_REPORTED_COUNTERS);
+        batches
+            .filter_map(|batch| self.report_alone(batch, now))
+            .collect()
+    }
+
+    /// The call that reports these parts; `None` where no part has units.
+    fn make_report(
+        &self,
+        gateway: u32,
+        parts: impl Iterator<Item = CallPart>,
+        now: Nanos,
+    ) -> Option<PendingCall> {
+        let call = Call {
+            gateway,
+            taking: Taking::All,
+            parts: parts.filter(|part| part.units_in_window > 0).collect(),
+        };
+        (!call.parts.is_empty()).then(|| PendingCall::report(call, now))
+    }
+
+    /// The part that reports all units of a counter that this gateway has used, and how many of these units were admitted
+    /// without the store.
+    fn alone_part(&self, name: &CounterName, now: Nanos) -> Option<(CallPart, u32)> {
+        // Under one lock, or the total would include units that `units_in_window` lacks.
+        let (plan, scale, alone, alone_units, max_used) =
+            self.ledger.with_entry(name, |entry| {
+                (
+                    entry.plan.clone(),
+                    Scale::plan(entry.plan_factor),
+                    entry.alone.clone(),
+                    entry.units_alone(),
+                    entry.own_usage(u32::MAX),
+                )
+            })?;
+        let mut part = plan.call_part(name.key, scale, 0);
+        (part.total, part.acknowledged_total) = (alone.total, alone.reported_total);
+        let item = LimitItem {
+            limit: &plan.limit,
+            slot: plan.registered.slot(),
+            key: name.key,
+            cost: 0,
+            scale,
+            is_shadow: false,
+            parents: &[],
+        };
+        let used = self.memory.used_units(&item, now).last().copied();
+        part.units_in_window = used.unwrap_or(0).min(max_used);
+        let has_left_window = now.since(alone.admitted_at) > plan.store_limit().longest_window();
+        let alone_units = if has_left_window { 0 } else { alone_units };
+        let alone_units = alone_units.min(part.units_in_window);
+        Some((part, alone_units))
+    }
+
+    /// The call to which a new master replies how many of this gateway's grants it has copied; `None` without counters.
+    pub(super) fn make_comparison(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
+        let parts = names.iter().filter_map(|name| {
+            let part = |entry: &mut LedgerEntry| entry.plan.call_part(name.key, Scale::plan(1), 0);
+            self.ledger.with_entry(name, part)
+        });
+        let call = Call {
+            gateway: self.gateway,
+            taking: Taking::Nothing,
+            parts: parts.collect(),
+        };
+        (!call.parts.is_empty()).then(|| PendingCall::report(call, now))
+    }
+
+    /// Records the reply to a comparison: how many units of this gateway's grants the master had copied.
+    pub fn record_copied(&self, pending_call: &PendingCall, reply: &StoreReply) {
+        for (part, counter) in pending_call.call.parts.iter().zip(&reply.counters) {
+            self.ledger
+                .with_entry(&part.name, |entry| entry.copied_total = counter.total);
+        }
+    }
+
+    /// Records that the store knows the units of a report. Only units admitted without the store are marked as known. Other
+    /// grants of the report were not used, and a store that never granted them would take them for counted.
+    pub fn record_report(&self, pending_call: &PendingCall) {
+        if pending_call.call.gateway != self.alone_gateway() {
+            return;
+        }
+        for part in &pending_call.call.parts {
+            self.ledger.with_entry(&part.name, |entry| {
+                let new_units = part.total.saturating_sub(entry.alone.reported_total);
+                let new_units = u32::try_from(new_units).unwrap_or(u32::MAX);
+                entry.alone.reported_total = entry.alone.reported_total.max(part.total);
+                for used in &mut entry.last_reply.used_units {
+                    *used = used.saturating_add(new_units);
+                }
+            });
+        }
+    }
+}

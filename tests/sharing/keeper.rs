@@ -52,7 +52,7 @@ impl World {
                 let moved = std::mem::replace(&mut one.master, master) != master;
                 let lost = match (same, moved) {
                     (false, _) => StoreLoss::All,
-                    (true, false) => StoreLoss::Some,
+                    (true, false) => StoreLoss::Part,
                     (true, true) => StoreLoss::NewMaster,
                 };
                 one.recovery.on_identified(&one.decider, lost, local);

@@ -111,7 +111,7 @@ fn what_cannot_be_told_is_waited_for() {
             decider.abandon_call(&asking, start);
         }
     }
-    assert!(told(StoreLoss::Some, 0), "the store has it all");
+    assert!(told(StoreLoss::Part, 0), "the store has it all");
     assert!(!told(StoreLoss::All, 58));
     assert!(told(StoreLoss::All, 60));
 }

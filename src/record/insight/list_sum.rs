@@ -112,8 +112,8 @@ impl ListSum {
         }
     }
 
-    /// Counts the different keys anew, where all are listed. Keys of several secrets are counted by hashes without a
-    /// secret, so that later sums do not take a key of two secrets for two keys.
+    /// Counts the different keys anew, where all are listed. Keys of several secrets are hashed without a secret. Later
+    /// sums then take a key of two secrets for one key.
     fn count_listed_keys(&mut self) {
         self.distinct = DistinctCount::default();
         if self.has_other_seeds {

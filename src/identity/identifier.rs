@@ -177,16 +177,21 @@ impl Identifier {
     /// The key of a limit for this client, made of those parts that the client has; none if it has none of them. The
     /// order of the parts does not matter.
     pub fn key(&self, client: &ClientIdentity, spec: &KeySpec) -> Option<Fingerprint> {
-        if spec.is_everyone() {
-            return Some(self.keyer.fingerprint(Domain::Everyone, &[]));
-        }
-        let selected = spec.select(|identity| client.has(identity));
-        self.hash_identities(&self.keyer, client, selected)
+        self.key_with_identities(client, spec).map(|(key, _)| key)
     }
 
-    /// Whether the key of a limit for this client is its address and nothing else.
-    pub fn is_address_key(&self, client: &ClientIdentity, spec: &KeySpec) -> bool {
-        spec.select(|identity| client.has(identity)) == IdentitySet::from_iter([Identity::Ip])
+    /// As [`Identifier::key`], with the identities of which the key is made.
+    pub fn key_with_identities(
+        &self,
+        client: &ClientIdentity,
+        spec: &KeySpec,
+    ) -> Option<(Fingerprint, IdentitySet)> {
+        let selected = spec.select(|identity| client.has(identity));
+        let key = match spec.is_everyone() {
+            true => self.keyer.fingerprint(Domain::Everyone, &[]),
+            false => self.hash_identities(&self.keyer, client, selected)?,
+        };
+        Some((key, selected))
     }
 
     /// The key of a limit that counts by one identity; none if the client does not have it.

@@ -10,7 +10,7 @@ use super::request::AdmissionRequest;
 use super::verdict::{Finding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
-use crate::limit::{Fingerprint, LimitReading, Rule, RuleLimit, Scale};
+use crate::limit::{Fingerprint, Identity, IdentitySet, LimitReading, Rule, RuleLimit, Scale};
 use crate::store::permits::{PermitRequest, PermitScope};
 use crate::store::{CellPlaces, LimitItem, LimitSlot, ParentNetwork};
 
@@ -61,11 +61,12 @@ impl Admission {
             if !request.identifier.selects(&rule.clients, request.client) {
                 continue;
             }
-            let Some(key) = request.identifier.key(request.client, &rule.key) else {
+            let key = (request.identifier).key_with_identities(request.client, &rule.key);
+            let Some((key, identities)) = key else {
                 continue;
             };
             // Without a network's count, a client could change its address for each request.
-            let counts_networks = request.identifier.is_address_key(request.client, &rule.key);
+            let counts_networks = identities == IdentitySet::from_iter([Identity::Ip]);
             let plan_factor = client_plan_factor(request.identifier, rule, request.client);
             let rule_index = rule_index as u16;
             match (&rule.limit, &self.counters[rule.index]) {

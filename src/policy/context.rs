@@ -16,8 +16,6 @@ use crate::base::suggest::{list_words, nearest_word};
 const MAX_DIAGNOSTICS_PER_FILE: usize = 50;
 /// Maximum number of diagnostics of all files together; further errors are only counted.
 const MAX_DIAGNOSTICS: usize = 1_000;
-/// Equal diagnostics with at least this number of others between them are all listed.
-const MAX_REPEATS_APART: usize = 16;
 
 /// The files that were read, in the order of their numbers.
 #[derive(Debug, Default)]
@@ -204,13 +202,6 @@ impl LoadContext {
         self.add_diagnostic(Severity::Error, location, sanitize(&message), None);
     }
 
-    /// Whether one of the last diagnostics says the same. The rules of one limit have the same mistakes.
-    fn was_just_reported(&self, location: SourceLocation, message: &str) -> bool {
-        let last = self.diagnostics.iter().rev().take(MAX_REPEATS_APART);
-        let mut same = last.filter(|(_, other)| other.message == message);
-        same.any(|(other, _)| *other == location)
-    }
-
     /// Adds a diagnostic in which references stand for filled-in values.
     fn report(
         &mut self,
@@ -235,7 +226,7 @@ impl LoadContext {
         message: String,
         help: Option<String>,
     ) {
-        if self.is_muted(location) || self.was_just_reported(location, &message) {
+        if self.is_muted(location) {
             return;
         }
         let is_error = severity == Severity::Error;

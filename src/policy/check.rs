@@ -258,13 +258,18 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
             }
         }
     }
+    // Rates by plan make a rule for each plan.
     let rule_count = |limit: &LimitConfig| limit.rates.by_plan.len().max(1);
     let everywhere = gateway.limits.iter();
     let everywhere = everywhere.filter(|limit| !limit.routes.is_only_listed());
     let everywhere: usize = everywhere.map(rule_count).sum();
     let own = policy.limits.iter().map(|used| match used {
         LimitUse::Own(limit) => rule_count(limit),
-        LimitUse::Shared(_) => 1,
+        LimitUse::Shared(name) => {
+            let mut limits = gateway.limits.iter();
+            let limit = limits.find(|limit| limit.name.value.as_str() == name.value);
+            limit.map_or(1, rule_count)
+        }
     });
     let own: usize = own.sum();
     if let Some(last) = policy
@@ -277,7 +282,7 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
             LimitUse::Shared(name) => name.location,
         };
         let message = format!(
-            "a route has at most {MAX_LIMITS_PER_ROUTE} limits, those of the gateway file included"
+            "a route has at most {MAX_LIMITS_PER_ROUTE} limits; those of the gateway file and each plan with rates of its own count"
         );
         cx.error(
             location,

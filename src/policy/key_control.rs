@@ -57,7 +57,6 @@ pub(super) fn warn_of_controlled_keys(
     identity: &Settings,
 ) {
     let key_controls = find_key_controls(rules.len(), routes, identity);
-    let mut last_warning = None;
     for ((rule, location), control) in rules.iter().zip(key_locations).zip(key_controls) {
         let Some(control) = control.filter(|control| control.is_evadable && !rule.shadow) else {
             continue;
@@ -68,12 +67,7 @@ pub(super) fn warn_of_controlled_keys(
             "`{}` does not hold on route `{route}`: {description}",
             rule.name
         );
-        // The rules of a limit with rates by plan follow each other, and have the same key.
-        let warning = Some((*location, message.clone()));
-        if warning != last_warning {
-            cx.warn(*location, message, Some(control.suggest_fix(rule)));
-            last_warning = warning;
-        }
+        cx.warn(*location, message, Some(control.suggest_fix(rule)));
     }
 }
 

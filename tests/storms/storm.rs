@@ -169,5 +169,6 @@ fn usual(number: u32) -> String {
 pub fn next_minute() {
     let now = Clock::system().wall();
     let over = Duration::from_secs(now.as_secs() / 60 * 60 + 60);
-    thread::park_timeout(over.saturating_sub(now) + Duration::from_secs(1));
+    // In the middle of a second: at its beginning, requests may count for the one before, which is still being read.
+    thread::park_timeout(over.saturating_sub(now) + Duration::from_millis(1_500));
 }

@@ -45,7 +45,7 @@ test: tools
 		$(CARGO) nextest run --locked --no-run
 		wait "$$release"
 		# Most tests wait for a window to pass or a server to come back.
-		$(CARGO) nextest run --locked --test-threads "$$((4 * $$(nproc)))"
+		$(CARGO) nextest run --locked --test-threads "$$((3 * $$(nproc)))"
 		$(CARGO) test --locked --doc
 	else
 		$(CARGO) test --locked --no-run

@@ -7,6 +7,8 @@
 mod common;
 #[path = "limits/costs.rs"]
 mod costs;
+#[path = "limits/custom.rs"]
+mod custom;
 #[path = "limits/keys.rs"]
 mod keys;
 #[path = "limits/left.rs"]
@@ -40,10 +42,19 @@ impl Site {
         upstream: Upstream,
         files: &[(&str, &str)],
     ) -> Site {
-        let folder = tempfile::tempdir().unwrap();
         let limits: String = limits.iter().map(|limit| format!("  {limit}\n")).collect();
         let policy = format!("match: /**\nupstream: up\n{policy}limits:\n{limits}");
-        write(&folder, upstream.address, gateway, &[("all", &policy)]);
+        Site::with_policies(gateway, &[("all", &policy)], upstream, files)
+    }
+
+    fn with_policies(
+        gateway: &str,
+        policies: &[(&str, &str)],
+        upstream: Upstream,
+        files: &[(&str, &str)],
+    ) -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder, upstream.address, gateway, policies);
         for (name, text) in files {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
@@ -57,8 +68,13 @@ impl Site {
 
     /// A GET with more fields, each ended by CRLF.
     fn get(&self, fields: &str) -> Message {
+        self.get_path("/a", fields)
+    }
+
+    /// A GET of a path, with more fields.
+    fn get_path(&self, path: &str, fields: &str) -> Message {
         let mut client = self.gateway.connect();
-        client.send(format!("GET /a HTTP/1.1\r\nhost: t\r\n{fields}\r\n"));
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: t\r\n{fields}\r\n"));
         client.answer()
     }
 

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Unverified;
-use crate::limit::{Fingerprint, Identity};
+use super::custom_value::{CustomValue, Reading};
+use crate::limit::{CustomIdentity, Fingerprint, Identity};
 
 /// The identities of one request's client. An identity that is absent did not come with the request or did not verify.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct ClientIdentity {
     /// Index into [`Settings::plans`](super::plan::Settings::plans). None if the request has no plan and there is no
     /// default one.
     pub plan: Option<usize>,
+    /// The identities that the gateway file defines, as far as the request has them.
+    pub custom: Vec<CustomValue>,
 }
 
 impl ClientIdentity {
@@ -46,6 +49,7 @@ impl ClientIdentity {
             email: None,
             unclear_email: None,
             plan: None,
+            custom: Vec::new(),
         }
     }
 
@@ -64,6 +68,18 @@ impl ClientIdentity {
             Identity::Token => self.token.is_some(),
             Identity::Email => self.email.is_some(),
             Identity::Plan => self.plan.is_some(),
+            Identity::Custom(custom) => {
+                (self.custom_value(custom)).is_some_and(|reading| *reading != Reading::Ambiguous)
+            }
         }
+    }
+
+    /// The value of an identity that the gateway file defines.
+    pub fn custom_value(&self, identity: CustomIdentity) -> Option<&Reading> {
+        let value = self
+            .custom
+            .iter()
+            .find(|value| value.identity == identity)?;
+        Some(&value.reading)
     }
 }

@@ -21,10 +21,12 @@ use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity, IdentitySet, KeySpec};
 use crate::net::{PeerAddress, PeerNetwork};
+use crate::route::Pattern;
 use crate::store::ParentNetwork;
 
 mod address;
 mod body;
+mod custom;
 mod filter;
 mod proof;
 mod verified_token;
@@ -37,6 +39,14 @@ const MAX_VERIFIED_TOKENS: usize = 1_024;
 /// Capacity of the cache of tokens that failed to verify. It is a cache of its own, so that a flood of forged tokens
 /// evicts no valid one.
 const MAX_REFUSED_TOKENS: usize = 1_024;
+
+// The tags of parts in the hash of a key. Gateways share these hashes, so the tags must not change. Those of custom
+// identities are in `key`.
+const IP_TAG: u8 = 1;
+const USER_TAG: u8 = 2;
+const TOKEN_TAG: u8 = 3;
+const EMAIL_TAG: u8 = 4;
+const PLAN_TAG: u8 = 5;
 
 /// Identifies clients. Each worker has one of its own, so that no worker waits for another's cache locks. The threads
 /// of a service may share one.
@@ -62,6 +72,27 @@ pub struct CredentialCheck<'c> {
     pub now: Nanos,
     /// Whether the limits by ip admit a check for this client.
     pub may_check: &'c dyn Fn(&ClientIdentity) -> bool,
+}
+
+/// The parts of a request that identify its client.
+pub struct RequestParts<'r> {
+    /// The head, before [`Identifier::strip`].
+    pub head: &'r Head,
+    /// What [`Identifier::credential_in_body`] found in the body.
+    pub credential_in_body: FieldValue<'r>,
+    /// The pattern of the request's route, which names segments of the path.
+    pub pattern: Option<&'r Pattern>,
+}
+
+/// A request without a body and without a route.
+impl<'r> From<&'r Head> for RequestParts<'r> {
+    fn from(head: &'r Head) -> RequestParts<'r> {
+        RequestParts {
+            head,
+            credential_in_body: FieldValue::Absent,
+            pattern: None,
+        }
+    }
 }
 
 impl Identifier {
@@ -101,9 +132,8 @@ impl Identifier {
 
     /// Whether the identities depend only on the connection and the header fields: not on the target or on time.
     pub fn needs_only_fields(&self) -> bool {
-        let needs_target = matches!(self.settings.token, Some(token::TokenSource::Query(_)));
         let needs_time = matches!(self.settings.user, Some(user::Settings::Jwt(_)));
-        !needs_target && !needs_time
+        !self.settings.needs_target() && !needs_time
     }
 
     /// Identifies the client of a request from its head; call it before [`Identifier::strip`].
@@ -116,24 +146,25 @@ impl Identifier {
         head: &Head,
         wall: impl FnOnce() -> Duration,
     ) -> ClientIdentity {
-        self.identify_with_check(connection, (head, FieldValue::Absent), wall, None)
+        self.identify_with_check(connection, head.into(), wall, None)
     }
 
-    /// Identifies the client of a request from its head and the credential that [`Identifier::credential_in_body`]
-    /// found in its body. A credential that no cache knows is checked only if `check` allows it; otherwise it is
+    /// Identifies the client of a request. A credential that no cache knows is checked only if `check` allows it; otherwise it is
     /// [`Unverified::Unchecked`].
     pub fn identify_with_check<'a, 'r>(
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
-        (head, in_body): (&'r Head, FieldValue<'r>),
+        request: RequestParts<'r>,
         wall: impl FnOnce() -> Duration,
         check: Option<&CredentialCheck<'_>>,
     ) -> ClientIdentity {
         let connection = connection.into();
+        let head = request.head;
         let mut client = self.identify_by_address(connection, &head.fields);
         let (peer, subject) = (connection.peer, connection.subject);
+        let in_body = || request.credential_in_body.clone();
         let credential = match &self.settings.token {
-            Some(source) => token::find_credential(source, head).or(in_body),
+            Some(source) => token::find_credential(source, head).or(in_body()),
             None => FieldValue::Absent,
         };
         let check = check.map(|check| (&client, check));
@@ -158,6 +189,9 @@ impl Identifier {
         };
         client.user = proof.user;
         client.plan = plan.or(client.plan);
+        if !self.settings.custom.is_empty() {
+            self.find_custom(&mut client, connection, &request, proof.custom);
+        }
         client
     }
 
@@ -217,34 +251,39 @@ impl Identifier {
         identities: IdentitySet,
     ) -> Option<Fingerprint> {
         let mut hasher = keyer.key_hasher();
-        for identity in identities.iter() {
-            let tag = part_tag(identity);
+        for identity in identities.built_in() {
             match identity {
                 Identity::Ip => {
                     let network = self.settings.ip.client_network(client.ip);
-                    hasher.add_part(tag, &network_bytes(network));
+                    hasher.add_part(IP_TAG, &network_bytes(network));
                 }
                 Identity::User => {
                     if let Some(user) = &client.user {
-                        hasher.add_part(tag, user.as_bytes());
+                        hasher.add_part(USER_TAG, user.as_bytes());
                     }
                 }
                 Identity::Token => {
                     if let Some(Fingerprint(token)) = client.token {
-                        hasher.add_part(tag, &token.to_le_bytes());
+                        hasher.add_part(TOKEN_TAG, &token.to_le_bytes());
                     }
                 }
                 Identity::Email => {
                     if let Some(Fingerprint(email)) = client.email {
-                        hasher.add_part(tag, &email.to_le_bytes());
+                        hasher.add_part(EMAIL_TAG, &email.to_le_bytes());
                     }
                 }
                 Identity::Plan => {
                     let plans = &self.settings.plan.plans;
                     if let Some(plan) = client.plan.and_then(|index| plans.get(index)) {
-                        hasher.add_part(tag, plan.name.as_bytes());
+                        hasher.add_part(PLAN_TAG, plan.name.as_bytes());
                     }
                 }
+                Identity::Custom(_) => {}
+            }
+        }
+        for identity in identities.custom() {
+            if let Some(reading) = client.custom_value(identity) {
+                hasher.add_custom(identity, reading);
             }
         }
         hasher.finish()
@@ -294,17 +333,6 @@ impl Identifier {
             AllowedSetter::PlanPeers => self.plan_peers.contains(peer),
         });
         has_proxy_fields.get()
-    }
-}
-
-/// The tag of a part in the hash of a key. Gateways share these hashes, so the tags must not change.
-fn part_tag(identity: Identity) -> u8 {
-    match identity {
-        Identity::Ip => 1,
-        Identity::User => 2,
-        Identity::Token => 3,
-        Identity::Email => 4,
-        Identity::Plan => 5,
     }
 }
 

@@ -15,7 +15,9 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, 
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Header, Validation};
 use serde_json::{Map, Value};
 
+use super::custom_value::{CustomValue, Names, Reading};
 use super::{Unverified, user_name};
+use crate::limit::CustomIdentity;
 
 pub use remote_key_set::{RemoteKeySet, has_valid_authority, is_trusted_url};
 
@@ -109,6 +111,15 @@ pub enum VerificationKeysError {
     NoUsableKey,
 }
 
+/// The claims that are read beside that of the user.
+#[derive(Clone, Debug, Default)]
+pub struct OtherClaims<'s> {
+    /// The claim that names the plan.
+    pub plan: Option<&'s str>,
+    /// The claims of custom identities.
+    pub custom: Vec<(CustomIdentity, &'s str)>,
+}
+
 /// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenClaims {
@@ -116,6 +127,8 @@ pub struct TokenClaims {
     pub user: Arc<str>,
     /// The text of the claim that names the plan.
     pub plan: Option<String>,
+    /// The custom identities that the token has.
+    pub custom: Vec<CustomValue>,
     /// Seconds since the epoch from which on the token is valid, leeway included.
     pub not_before: u64,
     /// Seconds since the epoch from which on the token is no longer valid, leeway included.
@@ -337,14 +350,14 @@ fn has_supported_length(key: &DecodingKey) -> bool {
 }
 
 /// Verifies the signature of `token` and then its claims, but not its times: the caller does that with
-/// [`TokenClaims::check_times`]. `plan_claim` is the claim that names the plan.
+/// [`TokenClaims::check_times`].
 ///
 /// # Errors
 ///
 /// The reason why the token does not verify.
 pub fn verify(
     settings: &Settings,
-    plan_claim: Option<&str>,
+    others: &OtherClaims<'_>,
     token: &[u8],
 ) -> Result<TokenClaims, Unverified> {
     let header = jsonwebtoken::decode_header(token).map_err(|_| Unverified::Malformed)?;
@@ -357,7 +370,7 @@ pub fn verify(
     };
     for key in settings.keys.candidates(&header) {
         match jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &key.validation) {
-            Ok(data) => return check_claims(settings, plan_claim, &data.claims),
+            Ok(data) => return check_claims(settings, others, &data.claims),
             Err(error) => {
                 reason = match error.kind() {
                     ErrorKind::InvalidSignature => Unverified::Signature,
@@ -377,7 +390,7 @@ pub fn verify(
 /// Checks issuer and audience, and reads the other claims.
 fn check_claims(
     settings: &Settings,
-    plan_claim: Option<&str>,
+    others: &OtherClaims<'_>,
     claims: &Map<String, Value>,
 ) -> Result<TokenClaims, Unverified> {
     if let Some(issuer) = &settings.issuer
@@ -408,12 +421,19 @@ fn check_claims(
     // Names are compared unchanged (RFC 7519 section 2). A number counts as its digits, which is how upstreams write a
     // numeric name.
     let user = find_claim(claims, &settings.claim).and_then(claim_text);
-    let plan = plan_claim.and_then(|claim| find_claim(claims, claim));
+    let plan = others.plan.and_then(|claim| find_claim(claims, claim));
+    let custom = others.custom.iter().filter_map(|(identity, claim)| {
+        Some(CustomValue {
+            identity: *identity,
+            reading: Reading::Names(claim_names(find_claim(claims, claim)?)?),
+        })
+    });
     Ok(TokenClaims {
         user: user
             .and_then(|text| user_name::parse(&text))
             .ok_or(Unverified::Claim)?,
         plan: plan.and_then(claim_text),
+        custom: custom.collect(),
         not_before: not_before.saturating_sub(leeway),
         expires: expires.saturating_add(leeway),
     })
@@ -450,6 +470,19 @@ fn claim_text(value: &Value) -> Option<String> {
         Value::Number(number) if !number.is_f64() => Some(number.to_string()),
         _ => None,
     }
+}
+
+/// The names in a claim that is a name or a list of names; none if it has no valid one.
+fn claim_names(value: &Value) -> Option<Names> {
+    let values = match value {
+        Value::Array(values) => values.as_slice(),
+        single => std::slice::from_ref(single),
+    };
+    let texts = values.iter().filter_map(claim_text);
+    let mut names: Names = texts.filter_map(|text| user_name::parse(&text)).collect();
+    names.sort_unstable();
+    names.dedup();
+    (!names.is_empty()).then_some(names)
 }
 
 #[cfg(test)]

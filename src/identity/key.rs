@@ -8,7 +8,18 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use siphasher::sip128::SipHasher13;
 use smallvec::{SmallVec, smallvec};
 
-use crate::limit::Fingerprint;
+use super::custom_value::Reading;
+use crate::limit::{CustomIdentity, Fingerprint};
+
+// Tags of custom identities in the hash of a key; `identifier` has those of the others. Gateways share these hashes, so
+// the tags must not change.
+
+/// Tag of the identity's name.
+const NAME_TAG: u8 = 6;
+/// Tag of each name that is its value.
+const VALUE_TAG: u8 = 7;
+/// Tag of the hash of its value.
+const HASH_TAG: u8 = 8;
 
 /// Hashes identities under one secret. Two keyers with the same secret give the same fingerprints,
 /// on every machine and in every version.
@@ -37,6 +48,8 @@ pub enum Domain {
     Seed = 7,
     /// The key of a limit that counts all clients together.
     Everyone = 8,
+    /// A secret or long value of a custom identity.
+    Custom = 9,
 }
 
 impl Keyer {
@@ -113,6 +126,23 @@ impl KeyHasher<'_> {
         self.bytes
             .extend_from_slice(&(bytes.len() as u64).to_le_bytes());
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Adds the value of a custom identity. An ambiguous one adds nothing.
+    pub fn add_custom(&mut self, identity: CustomIdentity, reading: &Reading) {
+        if *reading == Reading::Ambiguous {
+            return;
+        }
+        self.add_part(NAME_TAG, identity.as_str().as_bytes());
+        match reading {
+            Reading::Names(names) => {
+                for name in names {
+                    self.add_part(VALUE_TAG, name.as_bytes());
+                }
+            }
+            Reading::Hash(Fingerprint(hash)) => self.add_part(HASH_TAG, &hash.to_le_bytes()),
+            Reading::Ambiguous => {}
+        }
     }
 
     /// The fingerprint of all parts; none if no part was added.

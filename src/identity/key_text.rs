@@ -9,14 +9,17 @@
 //! A formatted key parses to the same key and to no other. The exception is a user that is an email address: the text
 //! shows its hash, and an operator must write the address. A comma that no identity follows belongs to the value.
 
-use std::fmt::Write as _;
+mod escape;
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
+use super::custom_value::{CustomValue, Reading};
 use super::{ClientIdentity, Identifier};
 use crate::limit::key_spec::EVERYONE;
-use crate::limit::{Fingerprint, Identity, IdentitySet, KeySpec};
+use crate::limit::{CustomIdentity, Fingerprint, Identity, IdentitySet, KeySpec};
+use escape::{escape, unescape};
 
 /// Hexadecimal digits of a whole hash, from which a key can be parsed.
 const HASH_DIGITS: usize = 32;
@@ -58,6 +61,9 @@ pub enum KeyError {
     /// A value of `plan` that is no configured plan.
     #[error("there is no plan `{0}`")]
     Plan(String),
+    /// A value that is none of its identity.
+    #[error("`{1}` is no {0}")]
+    Value(&'static str, String),
     /// A key without an address, for a limit that counts by ip.
     #[error("this limit counts by ip: write ip=ADDRESS too")]
     NoAddress,
@@ -93,6 +99,9 @@ impl Identifier {
                     let plan = client.plan.and_then(|index| settings.plan.plans.get(index));
                     plan.map(|plan| plan.name.to_string())
                 }
+                Identity::Custom(custom) => client
+                    .custom_value(*custom)
+                    .and_then(|reading| self.format_custom(reading)),
             };
             if let Some(value) = value {
                 let comma = if text.is_empty() { "" } else { "," };
@@ -100,6 +109,18 @@ impl Identifier {
             }
         }
         text
+    }
+
+    /// Formats the value of a custom identity. The names of a list have `+` between them.
+    pub fn format_custom(&self, reading: &Reading) -> Option<String> {
+        match reading {
+            Reading::Names(names) => {
+                let names = names.iter().map(|name| self.format_user(name));
+                Some(names.collect::<Vec<_>>().join("+"))
+            }
+            Reading::Hash(hash) => Some(format_hash(*hash)),
+            Reading::Ambiguous => None,
+        }
     }
 
     /// Formats a user for logs and files: escaped, or, if it is an email address, as the beginning of its hash.
@@ -183,8 +204,30 @@ impl Identifier {
                 let plan = settings.plan.index_of(&value);
                 client.plan = Some(plan.ok_or(KeyError::Plan(value))?);
             }
+            Identity::Custom(custom) => {
+                let reading = self.parse_custom_key(custom, text)?;
+                client.custom.push(CustomValue {
+                    identity: custom,
+                    reading,
+                });
+            }
         }
         Ok(())
+    }
+}
+
+impl Identifier {
+    fn parse_custom_key(&self, identity: CustomIdentity, text: &str) -> Result<Reading, KeyError> {
+        if let Some(hash) = parse_hash(text) {
+            return Ok(Reading::Hash(hash));
+        }
+        if text.starts_with('#') {
+            return Err(KeyError::Hash(text.to_owned()));
+        }
+        let names: Vec<String> = text.split('+').map(unescape).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let reading = self.parse_custom(identity, &names);
+        reading.ok_or_else(|| KeyError::Value(identity.as_str(), text.to_owned()))
     }
 }
 
@@ -206,11 +249,7 @@ fn split_parts(text: &str) -> Vec<&str> {
         let name = text[comma + 1..]
             .split_once('=')
             .map(|(name, _)| name.trim());
-        let is_identity = |name| {
-            Identity::ALL
-                .iter()
-                .any(|identity| identity.as_str() == name)
-        };
+        let is_identity = |name| Identity::all().any(|identity| identity.as_str() == name);
         if name.is_some_and(is_identity) {
             parts.push(&text[start..comma]);
             start = comma + 1;
@@ -239,54 +278,6 @@ fn parse_hash(text: &str) -> Option<Fingerprint> {
         digits.len() == HASH_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u128::from_str_radix(digits, 16).ok();
     number.filter(|_| is_hash).map(Fingerprint)
-}
-
-/// Escapes a value for a key.
-fn escape(value: &str) -> String {
-    let leading_blanks = value.len() - value.trim_start().len();
-    let inner = leading_blanks..value.trim_end().len();
-    let mut out = String::with_capacity(value.len());
-    for (offset, c) in value.char_indices() {
-        if is_plain(c) && (inner.contains(&offset) || !c.is_whitespace()) {
-            out.push(c);
-            continue;
-        }
-        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-            let _ = write!(out, "~{byte:02X}");
-        }
-    }
-    out
-}
-
-/// Whether a character inside a value needs no escape.
-fn is_plain(c: char) -> bool {
-    let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-    !c.is_control() && !is_format && !"~,%?#&+\\".contains(c)
-}
-
-/// Undoes [`escape`]. A `~` without two digits stands for itself.
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut remaining = text.as_bytes();
-    while let Some((&byte, after)) = remaining.split_first() {
-        let digits = match after {
-            [high, low, ..] if byte == b'~' => [*high, *low],
-            _ => [0, 0],
-        };
-        let hex_value = |digit: u8| char::from(digit).to_digit(16);
-        match digits.map(hex_value) {
-            [Some(high), Some(low)] => {
-                bytes.push((high << 4 | low) as u8);
-                remaining = &after[2..];
-            }
-            _ => {
-                bytes.push(byte);
-                remaining = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
 #[cfg(test)]
@@ -449,7 +440,7 @@ mod tests {
     }
 
     fn any_spec() -> impl Strategy<Value = KeySpec> {
-        let identities = proptest::sample::subsequence(Identity::ALL.to_vec(), 1..=3);
+        let identities = proptest::sample::subsequence(Identity::BUILT_IN.to_vec(), 1..=3);
         let part = identities
             .prop_shuffle()
             .prop_map(|identities| KeyPart::first_of(&identities).unwrap());

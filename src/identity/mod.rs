@@ -1,4 +1,4 @@
-//! Identifies the client of a request: its ip, user, token, email and plan.
+//! Identifies the client of a request: its ip, user, token, email and plan, and what the gateway file defines.
 //!
 //! Each identity comes from the source that the configuration names and from no other. One that does not verify
 //! counts as absent.
@@ -11,6 +11,7 @@
 //! | `token`, `cookie`, `query`, `canonical` | the credential of a request, and its canonical form |
 //! | `email`, `mailbox` | the email address in a body, and its canonical form |
 //! | `plan` | the plan of a request |
+//! | `custom`, `custom_value`, `path_part` | identities that the gateway file defines |
 //! | `form`, `body` | one field of a form, or of a body of any format |
 //! | `strip` | header fields that a client must not set |
 //! | `key`, `key_text` | keyed hashes of identities; keys of limits as operators write them |
@@ -21,6 +22,8 @@ mod canonical;
 mod client_identity;
 mod connection_peer;
 mod cookie;
+pub mod custom;
+pub mod custom_value;
 pub mod email;
 pub mod embedded_ipv4;
 pub mod failures;
@@ -33,6 +36,7 @@ pub mod jwt;
 pub mod key;
 pub mod key_text;
 pub mod mailbox;
+mod path_part;
 pub mod plan;
 mod query;
 mod settings;
@@ -45,7 +49,7 @@ pub mod user_name;
 pub use client_identity::ClientIdentity;
 pub use connection_peer::ConnectionPeer;
 pub use field_value::FieldValue;
-pub use identifier::{CredentialCheck, Identifier};
+pub use identifier::{CredentialCheck, Identifier, RequestParts};
 pub use key::Keyer;
 pub use settings::Settings;
 pub use unverified::Unverified;

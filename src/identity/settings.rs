@@ -2,8 +2,8 @@
 
 use http::header::AUTHORIZATION;
 
-use super::{email, ip, plan, token, user};
-use crate::limit::Identity;
+use super::{custom, email, ip, plan, token, user};
+use crate::limit::{CustomIdentity, Identity};
 
 /// The source of each identity. An identity without a source is absent from every request.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,8 @@ pub struct Settings {
     pub email: Option<email::Settings>,
     /// All plans, and the source of a request's plan.
     pub plan: plan::Settings,
+    /// The identities that the gateway file defines.
+    pub custom: Vec<custom::Settings>,
 }
 
 impl Settings {
@@ -39,7 +41,26 @@ impl Settings {
                 }
                 _ => false,
             },
+            Identity::Custom(custom) => {
+                matches!(self.custom_source(custom), Some(custom::Source::Claim(_)))
+            }
             Identity::Ip | Identity::Email => false,
         }
+    }
+
+    /// Whether an identity depends on the target of the request.
+    pub fn needs_target(&self) -> bool {
+        let mut custom = self.custom.iter();
+        matches!(self.token, Some(token::TokenSource::Query(_)))
+            || custom.any(|custom| matches!(custom.source, custom::Source::PathPart(_)))
+    }
+
+    /// The source of an identity that the gateway file defines.
+    pub fn custom_source(&self, identity: CustomIdentity) -> Option<&custom::Source> {
+        let settings = self
+            .custom
+            .iter()
+            .find(|custom| custom.identity == identity)?;
+        Some(&settings.source)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! - `tollgate-*`, from every peer: with these fields the gateway tells the upstream what it knows of the client.
 //! - The configured user and plan fields, unless the peer may set them.
-//! - Fields whose name an application could take for that of the configured credential.
+//! - Fields whose name an application could take for that of the configured credential or of a custom identity.
 //! - `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and the [`ROUTING_FIELDS`], unless the peer is a trusted proxy.
 //!
 //! CGI and its heirs hand `X_User`, `X.User` and `X-User` to the application as one field. A trusted proxy may pass
@@ -12,7 +12,7 @@
 use http::HeaderName;
 use smallvec::SmallVec;
 
-use super::{Settings, plan, token, user};
+use super::{Settings, custom, plan, token, user};
 use crate::http::head::Fields;
 
 /// Fields that servers and frameworks take for another host or path than the request's own: Symfony, IIS, Envoy, Azure,
@@ -55,7 +55,8 @@ pub(super) enum AllowedSetter {
 pub(super) struct Stripper {
     user: Option<HeaderName>,
     plan: Option<HeaderName>,
-    token: Option<HeaderName>,
+    /// The fields of the credential and of custom identities.
+    chosen: Vec<HeaderName>,
 }
 
 impl Stripper {
@@ -68,9 +69,20 @@ impl Stripper {
             Some(plan::PlanOrigin::Header { name, .. }) => Some(name.clone()),
             _ => None,
         };
-        let token = settings.token.as_ref().and_then(token::TokenSource::header);
-        let token = token.cloned();
-        Stripper { user, plan, token }
+        let custom = settings
+            .custom
+            .iter()
+            .filter_map(|custom| match &custom.source {
+                custom::Source::Field(source) => Some(source),
+                _ => None,
+            });
+        let chosen = settings.token.iter().chain(custom);
+        let chosen = chosen.filter_map(token::TokenSource::header).cloned();
+        Stripper {
+            user,
+            plan,
+            chosen: chosen.collect(),
+        }
     }
 
     /// Removes every protected field of which no allowed setter satisfies `is_peer`.
@@ -83,16 +95,16 @@ impl Stripper {
 
     /// Whether a field of this name is protected, so that it is dropped from trailers too.
     pub(super) fn is_protected(&self, name: &[u8]) -> bool {
-        let is_token = |token: &HeaderName| is_alike(name, token.as_str());
+        let is_alike_chosen = |field: &HeaderName| is_alike(name, field.as_str());
         let is_method_field = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
         !self.allowed_setters(name).is_empty()
             || is_method_field
-            || self.token.as_ref().is_some_and(is_token)
+            || self.chosen.iter().any(is_alike_chosen)
     }
 
     /// The peers that may set a field of this name; empty if every peer may.
     fn allowed_setters(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
-        let is_configured = self.user.is_some() || self.plan.is_some() || self.token.is_some();
+        let is_configured = self.user.is_some() || self.plan.is_some() || !self.chosen.is_empty();
         // The names that are always protected begin with one of these letters.
         let first = name.first().map(u8::to_ascii_lowercase);
         if !is_configured && !matches!(first, Some(b'f' | b's' | b't' | b'x')) {
@@ -123,9 +135,9 @@ impl Stripper {
                 });
             }
         }
-        // Every peer may send a credential.
-        let token = self.token.as_ref().filter(is_named);
-        if token.is_some_and(|token| !is_exactly(token)) {
+        // Every peer may send these.
+        let mut chosen = self.chosen.iter().filter(is_named);
+        if chosen.any(|field| !is_exactly(field)) {
             setters.push(AllowedSetter::Nobody);
         }
         setters

@@ -1,4 +1,8 @@
-//! The identities that limits may count clients by.
+//! The identities that limits may count clients by, and sets of them.
+
+use smallvec::SmallVec;
+
+use super::CustomIdentity;
 
 /// What a limit may count clients by. A key is made of one or several of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,11 +17,13 @@ pub enum Identity {
     Email,
     /// The plan of the client.
     Plan,
+    /// An identity that the gateway file defines.
+    Custom(CustomIdentity),
 }
 
 impl Identity {
-    /// All identities, in the order of the documentation.
-    pub const ALL: [Identity; 5] = [
+    /// All identities that are not custom, in the order of the documentation.
+    pub const BUILT_IN: [Identity; 5] = [
         Identity::Ip,
         Identity::User,
         Identity::Token,
@@ -33,6 +39,94 @@ impl Identity {
             Identity::Token => "token",
             Identity::Email => "email",
             Identity::Plan => "plan",
+            Identity::Custom(custom) => custom.as_str(),
         }
+    }
+
+    /// All identities that policies may name: those that are built in, then all custom ones of this process.
+    pub fn all() -> impl Iterator<Item = Identity> + Clone {
+        let built_in = Identity::BUILT_IN.into_iter();
+        built_in.chain(CustomIdentity::all().map(Identity::Custom))
+    }
+
+    /// The identity of this name; none if no file has defined it.
+    pub fn find(name: &str) -> Option<Identity> {
+        Identity::all().find(|identity| identity.as_str() == name)
+    }
+
+    fn bit(self) -> u32 {
+        let index = match self {
+            Identity::Ip => 0,
+            Identity::User => 1,
+            Identity::Token => 2,
+            Identity::Email => 3,
+            Identity::Plan => 4,
+            Identity::Custom(custom) => Identity::BUILT_IN.len() + custom.slot(),
+        };
+        index as u32
+    }
+}
+
+/// A set of identities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdentitySet(u64);
+
+impl IdentitySet {
+    /// Adds an identity.
+    pub fn insert(&mut self, identity: Identity) {
+        self.0 |= 1 << identity.bit();
+    }
+
+    /// Whether the identity is in the set.
+    pub fn contains(self, identity: Identity) -> bool {
+        self.0 & (1 << identity.bit()) != 0
+    }
+
+    /// The identities that are not custom, in the order of [`Identity::BUILT_IN`].
+    pub fn built_in(self) -> impl Iterator<Item = Identity> {
+        let built_in = Identity::BUILT_IN.into_iter();
+        built_in.filter(move |identity| self.contains(*identity))
+    }
+
+    /// The custom identities, in the order of their names: the same in every process.
+    pub fn custom(self) -> SmallVec<[CustomIdentity; 4]> {
+        let mut identities = SmallVec::<[CustomIdentity; 4]>::new();
+        let mut bits = self.0 >> Identity::BUILT_IN.len();
+        while bits != 0 {
+            identities.extend(CustomIdentity::from_slot(bits.trailing_zeros() as usize));
+            bits &= bits - 1;
+        }
+        identities.sort_unstable_by_key(|identity| identity.as_str());
+        identities
+    }
+}
+
+impl FromIterator<Identity> for IdentitySet {
+    fn from_iter<I: IntoIterator<Item = Identity>>(identities: I) -> IdentitySet {
+        let mut set = IdentitySet::default();
+        identities
+            .into_iter()
+            .for_each(|identity| set.insert(identity));
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn custom_identities_of_a_set_are_in_the_order_of_their_names() {
+        let custom = |name| CustomIdentity::define(name).unwrap();
+        let (zone, account) = (custom("zone"), custom("account"));
+        let set = [
+            Identity::Custom(zone),
+            Identity::Plan,
+            Identity::Custom(account),
+        ];
+        let set: IdentitySet = set.into_iter().collect();
+        assert_eq!(set.custom().as_slice(), [account, zone]);
+        assert_eq!(set.built_in().collect::<Vec<_>>(), [Identity::Plan]);
+        assert!(set.contains(Identity::Custom(zone)) && !set.contains(Identity::Ip));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::Identity;
+use super::{Identity, IdentitySet};
 
 /// The word in policies for a key that is the same for every client.
 pub const EVERYONE: &str = "everyone";
@@ -134,38 +134,6 @@ impl fmt::Display for KeyPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.0.iter().map(|identity| identity.as_str()).collect();
         f.write_str(&names.join(" or "))
-    }
-}
-
-/// A set of identities, which has an order of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IdentitySet(u32);
-
-impl IdentitySet {
-    /// Adds an identity.
-    pub fn insert(&mut self, identity: Identity) {
-        self.0 |= 1 << identity as u32;
-    }
-
-    /// Whether the identity is in the set.
-    pub fn contains(self, identity: Identity) -> bool {
-        self.0 & (1 << identity as u32) != 0
-    }
-
-    /// The identities, in the order of [`Identity::ALL`].
-    pub fn iter(self) -> impl Iterator<Item = Identity> {
-        let all = Identity::ALL.into_iter();
-        all.filter(move |identity| self.contains(*identity))
-    }
-}
-
-impl FromIterator<Identity> for IdentitySet {
-    fn from_iter<I: IntoIterator<Item = Identity>>(identities: I) -> IdentitySet {
-        let mut set = IdentitySet::default();
-        identities
-            .into_iter()
-            .for_each(|identity| set.insert(identity));
-        set
     }
 }
 

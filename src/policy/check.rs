@@ -20,7 +20,7 @@ mod limit;
 mod sharing;
 mod tls;
 
-use identity::check_identity;
+use identity::{check_custom_sources, check_identity, check_path_part};
 use limit::check_limit;
 
 /// Maximum number of policies with the same host and path. They can differ in their methods only.
@@ -38,6 +38,7 @@ pub fn check(cx: &mut LoadContext, gateway: &GatewayConfig, policies: &[PolicyCo
     tls::check_tls(cx, gateway);
     sharing::check_push_labels(cx, gateway);
     check_plans(cx, gateway);
+    check_custom_sources(cx, gateway);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
     }
@@ -224,6 +225,24 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
     }
 }
 
+/// Checks that the route has the parts of the path by which one of its own limits counts.
+fn check_path_parts(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policy: &PolicyConfig,
+    limit: &LimitConfig,
+) {
+    let by_key = limit.key.iter().flat_map(|part| {
+        let identities = part.value.identities().iter();
+        identities.map(|value| (*value, part.location))
+    });
+    let conditions = limit.clients.conditions().into_iter();
+    let by_condition = conditions.map(|condition| (condition.value.identity, condition.location));
+    for (value, location) in by_key.chain(by_condition) {
+        check_path_part(cx, gateway, policy, &Located { value, location });
+    }
+}
+
 /// Checks the identities and the limits of one policy.
 fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
     for require in &policy.require {
@@ -236,6 +255,7 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
             );
         } else {
             check_identity(cx, gateway, require);
+            check_path_part(cx, gateway, policy, require);
         }
     }
     let mut listed_limits: HashMap<&str, SourceLocation> = HashMap::new();
@@ -243,6 +263,7 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
         match used {
             LimitUse::Own(limit) => {
                 check_limit(cx, gateway, limit);
+                check_path_parts(cx, gateway, policy, limit);
                 check_unique_name(cx, gateway, limit);
             }
             LimitUse::Shared(name) => {

@@ -49,7 +49,7 @@ pub fn compile(
     if cx.has_errors() {
         return None;
     }
-    let mut rules = RuleCompiler::new(gateway);
+    let mut rules = RuleCompiler::new(gateway, &identity);
     let mut routes = Vec::with_capacity(policies.len());
     for policy in policies {
         routes.push(rules.compile_route(cx, &upstreams, routes.len(), policy)?);

@@ -24,11 +24,12 @@ pub use balance::HealthConfig;
 pub(super) use field::{DelayField, TimeoutField, WholeNumberField, word_fields};
 pub(super) use gateway::GATEWAY_TABLE;
 pub use gateway::{GatewayConfig, read_endpoints, read_gateway};
-pub use identity::{IpConfig, KeySet, PlanSourceConfig, UserConfig};
+pub use identity::{CustomConfig, IpConfig, KeySet, NetworksItem, PlanSourceConfig, UserConfig};
 pub use limit::{KeyPartConfig, LimitConfig, LimitVariant, ThrottleConfig, split_by_plan};
 pub use listen::{AcmeConfig, ListenerConfig};
 pub(super) use route::POLICY_TABLE;
 pub use route::{LimitUse, PolicyConfig, read_policy};
+pub(in crate::policy) use scalar::parse_network;
 pub(super) use scalar::{format_duration, format_size};
 pub use store::{StoreAddress, StoreConfig};
 pub use upstream::{ServerConfig, UpstreamConfig};
@@ -39,9 +40,9 @@ use super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
 use crate::base::suggest::{list_words, nearest_word};
 
 /// Why the text of a value is invalid.
-struct ValueError {
-    message: String,
-    help: Option<String>,
+pub(in crate::policy) struct ValueError {
+    pub(in crate::policy) message: String,
+    pub(in crate::policy) help: Option<String>,
     /// The byte offset of the mistake in the text; `None` if the whole text is invalid.
     offset: Option<usize>,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::context::LoadContext;
 use super::tree::SourceLocation;
+use crate::identity::custom::Source;
 use crate::identity::user::OnUnverified;
 use crate::identity::{Settings, user};
 use crate::limit::{CountMode, Identity, IdentityTest, Rule, RuleLimit};
@@ -91,6 +92,12 @@ fn part_control(identity: Identity, settings: &Settings) -> PartControl {
         Identity::Token | Identity::Email => PartControl::Chosen,
         Identity::Plan if settings.plan.default.is_some() => PartControl::Fixed,
         Identity::Plan => PartControl::Proven,
+        Identity::Custom(custom) => match settings.custom_source(custom) {
+            Some(Source::Field(_)) => PartControl::Chosen,
+            // An address in none of the networks, or a path without the part, is no way around the limit.
+            Some(Source::Networks(_) | Source::PathPart(_)) => PartControl::Fixed,
+            Some(Source::Claim(_) | Source::Certificate(_)) | None => PartControl::Proven,
+        },
     }
 }
 

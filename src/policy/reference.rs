@@ -40,7 +40,12 @@ struct ReferenceWriter {
 
 impl ReferenceWriter {
     fn write_section(&mut self, table: &'static Table) {
-        let Table { name, doc, fields } = table;
+        let Table {
+            name,
+            doc,
+            fields,
+            others,
+        } = table;
         let title = section_title(name);
         let _ = write!(
             self.text,
@@ -49,6 +54,9 @@ impl ReferenceWriter {
         let has_alternatives = table.fields_with_need(FieldNeed::Alternative).count() > 1;
         for field in *fields {
             self.write_row(field, has_alternatives);
+        }
+        if let Some(others) = others {
+            self.write_row(&others.field, false);
         }
     }
 

@@ -63,6 +63,10 @@ fn table_schema(table: &'static Table, defs: &mut Map<String, Value>) -> Map<Str
     if !alternatives.is_empty() {
         object.insert("oneOf".into(), json!(alternatives));
     }
+    if let Some(others) = &table.others {
+        let others = json!({ NAME_PATTERN: field_schema(&others.field, defs) });
+        object.insert("patternProperties".into(), others);
+    }
     object.insert("additionalProperties".into(), false.into());
     object
 }

@@ -8,7 +8,7 @@ use std::ops::Deref;
 
 use super::context::LoadContext;
 use super::table::{FieldNeed, MapFields, Table, ValueShape};
-use super::tree::{Located, Node};
+use super::tree::{Located, MapKey, Node};
 
 /// Reads and formats the value of a field.
 pub trait FieldReader {
@@ -57,6 +57,22 @@ impl<S, N> Deref for Named<S, N> {
 
     fn deref(&self) -> &S {
         &self.fields
+    }
+}
+
+impl MapFields<'_> {
+    /// Reads the fields whose names the user chose.
+    pub fn read_others<R: FieldReader>(&self, cx: &mut LoadContext) -> Vec<Named<R::Value>> {
+        let read = |(key, node): &(MapKey, Node)| {
+            Some(Named {
+                name: Located {
+                    value: key.text.clone(),
+                    location: key.location,
+                },
+                fields: R::read(cx, node)?,
+            })
+        };
+        self.others().filter_map(read).collect()
     }
 }
 
@@ -117,17 +133,27 @@ impl<R: FieldReader> FieldReader for LocatedField<R> {
 /// Declares a section: its struct, its table with a name and a line for the reference, and a function that checks its
 /// fields together, if there is one. Then each field as `name: Reader = default, "line for the reference", "example";`.
 ///
+/// `others name: Reader where accepts, suggest names, "line", "example"` behind the line declares the fields whose names
+/// the user chooses: those that one function accepts. The other function gives names to suggest for unknown ones.
+///
 /// A field without a default is an [`Option`]. A field whose name in the files differs is written `name("key"): …`.
 macro_rules! section {
     (
         $(#[$about:meta])*
-        pub struct $section:ident, table $table:ident = $name:literal, $doc:literal $(, check $check:ident)?;
+        pub struct $section:ident, table $table:ident = $name:literal, $doc:literal $(, check $check:ident)?
+            $(, others $others:ident: $other:ty where $accepts:path, suggest $suggestions:path, $other_text:literal, $other_example:literal)?;
         $($field:ident $(($key:literal))?: $reader:ty $(= $default:expr)?, $text:literal, $example:literal;)*
     ) => {
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq)]
         pub struct $section {
             $(#[doc = $text] pub $field: section!(@type $reader $(, $default)?),)*
+            $(
+                #[doc = $other_text]
+                pub $others: Vec<$crate::policy::section::Named<
+                    <$other as $crate::policy::section::FieldReader>::Value,
+                >>,
+            )?
         }
 
         pub(in crate::policy) static $table: $crate::policy::table::Table = $crate::policy::table::Table {
@@ -141,11 +167,15 @@ macro_rules! section {
                 default: section!(@default $reader $(, $default)?),
                 example: $example,
             }),*],
+            others: section!(@others $($other, $accepts, $suggestions, $other_text, $other_example)?),
         };
 
         impl Default for $section {
             fn default() -> $section {
-                $section { $($field: section!(@absent $($default)?),)* }
+                $section {
+                    $($field: section!(@absent $($default)?),)*
+                    $($others: Vec::new(),)?
+                }
             }
         }
 
@@ -162,11 +192,27 @@ macro_rules! section {
                 {
                     section.$field = value.into();
                 })*
+                $(section.$others = fields.read_others::<$other>(cx);)?
                 $($check(cx, fields, &mut section);)?
                 section
             }
         }
     };
+    (@others $other:ty, $accepts:path, $suggestions:path, $text:literal, $example:literal) => {
+        Some($crate::policy::table::OtherFields {
+            accepts: $accepts,
+            suggestions: $suggestions,
+            field: $crate::policy::table::TableField {
+                name: "NAME",
+                shape: <$other as $crate::policy::section::FieldReader>::SHAPE,
+                need: $crate::policy::table::FieldNeed::Optional,
+                doc: $text,
+                default: None,
+                example: $example,
+            },
+        })
+    };
+    (@others) => { None };
     (@key $field:ident, $key:literal) => { $key };
     (@key $field:ident) => { stringify!($field) };
     (@type $reader:ty, $default:expr) => { <$reader as $crate::policy::section::FieldReader>::Value };

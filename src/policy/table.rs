@@ -16,6 +16,19 @@ pub struct Table {
     pub doc: &'static str,
     /// The fields, in the order of the reference.
     pub fields: &'static [TableField],
+    /// The fields whose names the user chooses.
+    pub others: Option<OtherFields>,
+}
+
+/// Fields whose names the user chooses, in a table that has fields of fixed names too.
+#[derive(Debug)]
+pub struct OtherFields {
+    /// Whether a field may have this name. Another one is reported as an unknown field.
+    pub accepts: fn(&str) -> bool,
+    /// The names that are suggested for an unknown one.
+    pub suggestions: fn() -> Vec<&'static str>,
+    /// What these fields have in common. Its name stands for all of theirs.
+    pub field: TableField,
 }
 
 /// One field of a table.
@@ -113,6 +126,15 @@ impl Table {
         self.fields.iter().filter(move |field| field.need == need)
     }
 
+    fn has_field(&self, name: &str) -> bool {
+        self.names().any(|own| own == name)
+    }
+
+    fn accepts_other(&self, name: &str) -> bool {
+        let others = self.others.as_ref();
+        others.is_some_and(|others| (others.accepts)(name))
+    }
+
     fn names(&self) -> impl Iterator<Item = &'static str> {
         self.fields.iter().map(|field| field.name)
     }
@@ -147,7 +169,7 @@ impl Table {
         cx.report_repeated_keys(entries);
         let mut intended = Vec::new();
         for (key, _) in entries {
-            if !self.names().any(|name| name == key.text) {
+            if !self.has_field(&key.text) && !self.accepts_other(&key.text) {
                 intended.extend(self.report_unknown_field(cx, key));
             }
         }
@@ -218,13 +240,16 @@ impl Table {
             cx.error(key.location, message, Some(help.into()));
             return None;
         }
-        let intended = nearest_word(&key.text, self.names());
+        let others = self.others.as_ref().map(|others| (others.suggestions)());
+        let names = self.names().chain(others.into_iter().flatten());
+        let names: Vec<&'static str> = names.collect();
+        let intended = nearest_word(&key.text, names.iter().copied());
         let help = match intended {
             Some(name) => format!("did you mean `{name}`?"),
-            None => format!("the fields here are {}", list_words(self.names())),
+            None => format!("the fields here are {}", list_words(names.iter().copied())),
         };
         cx.error(key.location, message, Some(help));
-        intended
+        names.into_iter().find(|name| Some(*name) == intended)
     }
 }
 
@@ -249,6 +274,14 @@ impl<'n> MapFields<'n> {
             .iter()
             .find(|(key, _)| key.text == name)
             .map(|(_, node)| node)
+    }
+
+    /// The fields whose names the user chose.
+    pub fn others(&self) -> impl Iterator<Item = &'n (MapKey, Node)> {
+        let table = self.table;
+        self.entries
+            .iter()
+            .filter(|(key, _)| !table.has_field(&key.text) && table.accepts_other(&key.text))
     }
 
     /// The location of the field's name, or of the map if the field is absent.

@@ -23,10 +23,9 @@ use http::header::CONTENT_LENGTH;
 pub use path::{
     PathError, literal_readings, normalise, path_after_authority, with_encoded_slashes,
 };
-pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
+pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind, Segment};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
 
-use self::pattern::Segment;
 use crate::limit::{CountMode, Identity, ReserveSource, Rule, Rules};
 
 /// One route of the running policies.

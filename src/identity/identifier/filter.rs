@@ -1,6 +1,7 @@
 //! Decides whether a limit is for a client.
 
 use super::{ClientIdentity, Identifier};
+use crate::identity::custom_value::Reading;
 use crate::limit::{ClientCondition, ClientFilter, Identity, IdentityTest};
 
 impl Identifier {
@@ -26,6 +27,16 @@ impl Identifier {
     }
 
     fn is_one_of(&self, client: &ClientIdentity, identity: Identity, values: &[String]) -> bool {
+        if let Identity::Custom(custom) = identity {
+            return match client.custom_value(custom) {
+                Some(Reading::Names(names)) => {
+                    (names.iter()).any(|name| values.iter().any(|value| **value == **name))
+                }
+                // The value must not evade the limit.
+                Some(Reading::Ambiguous) => true,
+                Some(Reading::Hash(_)) | None => false,
+            };
+        }
         let client_value = self.comparable_text(client, identity);
         client_value.is_some_and(|client_value| values.iter().any(|value| value == client_value))
     }
@@ -45,7 +56,7 @@ impl Identifier {
                     .and_then(|index| plans.get(index))
                     .map(|plan| plan.name.as_str())
             }
-            Identity::Ip | Identity::Token | Identity::Email => None,
+            Identity::Ip | Identity::Token | Identity::Email | Identity::Custom(_) => None,
         }
     }
 }

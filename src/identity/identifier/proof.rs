@@ -12,9 +12,11 @@ use http::header::AUTHORIZATION;
 use super::verified_token::VerifiedToken;
 use super::{CredentialCheck, Identifier};
 use crate::http::head::Fields;
-use crate::identity::FieldValue;
+use crate::identity::custom_value::CustomValue;
 use crate::identity::key::Domain;
-use crate::identity::{ClientIdentity, Unverified, api_keys, jwt, plan, token, user, user_name};
+use crate::identity::{
+    ClientIdentity, FieldValue, Unverified, api_keys, custom, jwt, plan, token, user, user_name,
+};
 use crate::limit::{Fingerprint, Identity};
 use crate::net::{PeerAddress, Subject};
 
@@ -24,6 +26,8 @@ pub(super) struct CredentialProof {
     pub(super) user: Option<Arc<str>>,
     /// Index into [`plan::Settings::plans`].
     pub(super) plan: Option<usize>,
+    /// The custom identities that the token has.
+    pub(super) custom: Vec<CustomValue>,
     /// Why the credential did not verify; none also if the request has no credential.
     pub(super) unverified: Option<Unverified>,
     /// Set if the credential is also the token of [`Settings::token`](super::Settings::token). The inner value is then
@@ -87,6 +91,7 @@ impl Identifier {
             Ok(verified) => CredentialProof {
                 user: Some(verified.claims.user),
                 plan: verified.plan,
+                custom: verified.claims.custom,
                 unverified: None,
                 token: is_token.then(|| Some(self.token_fingerprint(&text))),
             },
@@ -113,11 +118,7 @@ impl Identifier {
         if !may_check(check) || !has_room() {
             return Err(Unverified::Unchecked);
         }
-        let plan_claim = match &self.settings.plan.source {
-            Some(plan::PlanOrigin::Claim(claim)) => Some(claim.as_str()),
-            _ => None,
-        };
-        match jwt::verify(settings, plan_claim, text) {
+        match jwt::verify(settings, &self.other_claims(), text) {
             Err(reason) => {
                 if let (Unverified::Signature, Some((address, now))) = (reason, attempt) {
                     self.failures.add(address, now);
@@ -132,6 +133,24 @@ impl Identifier {
                 self.verified_tokens.lock().put(key, verified.clone());
                 Ok(verified)
             }
+        }
+    }
+
+    fn other_claims(&self) -> jwt::OtherClaims<'_> {
+        let custom = self
+            .settings
+            .custom
+            .iter()
+            .filter_map(|custom| match &custom.source {
+                custom::Source::Claim(claim) => Some((custom.identity, claim.as_str())),
+                _ => None,
+            });
+        jwt::OtherClaims {
+            plan: match &self.settings.plan.source {
+                Some(plan::PlanOrigin::Claim(claim)) => Some(claim),
+                _ => None,
+            },
+            custom: custom.collect(),
         }
     }
 
@@ -164,6 +183,7 @@ impl Identifier {
             Some(owner) => CredentialProof {
                 user: Some(owner.user.clone()),
                 plan: owner.plan,
+                custom: Vec::new(),
                 unverified: None,
                 token: Some(
                     self.settings

@@ -48,6 +48,7 @@ fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> 
             source: None,
             default: Some(0),
         },
+        custom: Vec::new(),
     }
 }
 

@@ -37,7 +37,8 @@ fn check(keys: Result<VerificationKeys, VerificationKeysError>, expected: &[&str
     let settings = settings(keys.unwrap());
     let lines = include_str!("vectors/tokens.txt").lines();
     let named = lines.filter_map(|line| line.split_once(": "));
-    let passed = named.filter(|(_, token)| verify(&settings, None, token.as_bytes()).is_ok());
+    let passed = named
+        .filter(|(_, token)| verify(&settings, &OtherClaims::default(), token.as_bytes()).is_ok());
     assert_eq!(passed.map(|(name, _)| name).collect::<Vec<_>>(), expected);
 }
 
@@ -143,7 +144,7 @@ fn key_files() {
 fn why_a_token_does_not_verify() {
     let check = |settings: &Settings, token: &str, expected: Unverified| {
         assert_eq!(
-            verify(settings, None, token.as_bytes()),
+            verify(settings, &OtherClaims::default(), token.as_bytes()),
             Err(expected),
             "{token}"
         );
@@ -186,7 +187,11 @@ fn signed(payload: &Value, header: &Header) -> String {
 
 fn claims(settings: &Settings, payload: &Value) -> Result<TokenClaims, Unverified> {
     let text = signed(payload, &Header::new(Algorithm::HS256));
-    verify(settings, Some("plan"), text.as_bytes())
+    let others = OtherClaims {
+        plan: Some("plan"),
+        ..OtherClaims::default()
+    };
+    verify(settings, &others, text.as_bytes())
 }
 
 #[test]
@@ -360,7 +365,7 @@ fn a_wrong_signature_is_the_reason() {
     let check = |keys: [VerificationKey; 2]| {
         let verified = verify(
             &settings(VerificationKeys(keys.into())),
-            None,
+            &OtherClaims::default(),
             forged.as_bytes(),
         );
         assert_eq!(verified, Err(Unverified::Signature));

@@ -1,9 +1,12 @@
-//! Checks whether the gateway file configures the identities that limits and routes use.
+//! Checks whether the gateway file configures the identities that limits and routes use, and whether their sources fit
+//! the other settings.
 
 use super::super::context::LoadContext;
-use super::super::decode::GatewayConfig;
+use super::super::decode::{GatewayConfig, PolicyConfig};
 use super::super::tree::Located;
-use crate::limit::Identity;
+use crate::base::suggest::{list_words, nearest_word};
+use crate::limit::{ClientCondition, Identity, IdentityTest};
+use crate::route::Segment;
 
 /// Reports an identity that the gateway file does not configure.
 pub(super) fn check_identity(
@@ -30,6 +33,13 @@ pub(super) fn check_identity(
             sources.plan.is_some() && !gateway.plans.is_empty(),
             "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`",
         ),
+        Identity::Custom(custom) => (
+            sources
+                .custom
+                .iter()
+                .any(|own| own.name.value == custom.as_str()),
+            "add it to `identity`, for instance as `{ header: x-device-id }`",
+        ),
     };
     if !is_configured {
         let message = format!(
@@ -37,5 +47,78 @@ pub(super) fn check_identity(
             identity.value.as_str()
         );
         cx.error(identity.location, message, Some(help.into()));
+    }
+}
+
+/// Checks that the sources of custom identities fit the other settings.
+pub(super) fn check_custom_sources(cx: &mut LoadContext, gateway: &GatewayConfig) {
+    let user = gateway.identity.user.as_ref();
+    for custom in &gateway.identity.custom {
+        if let Some(claim) = &custom.jwt
+            && user.is_none_or(|user| user.jwt.is_none())
+        {
+            let message = "a claim needs a user that is proven by a token";
+            let help = "add for instance `user: { jwt: sub, jwks: jwks.json }`";
+            cx.error(claim.location, message, Some(help.into()));
+        }
+    }
+}
+
+/// Checks that the route's pattern has the part of the path that an identity is.
+pub(super) fn check_path_part(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policy: &PolicyConfig,
+    identity: &Located<Identity>,
+) {
+    let name = identity.value.as_str();
+    let mut custom = gateway.identity.custom.iter();
+    let custom = custom.find(|custom| custom.name.value == name);
+    let (Some(part), Some(pattern)) = (
+        custom.and_then(|custom| custom.path.as_ref()),
+        &policy.pattern,
+    ) else {
+        return;
+    };
+    let is_part = |segment: &Segment| matches!(segment, Segment::One(own) if **own == **part);
+    if !pattern.value.segments().iter().any(is_part) {
+        let message =
+            format!("`{name}` is the part `{{{part}}}` of the path, which `match` does not have");
+        let help = format!("write for instance `match: /accounts/{{{part}}}/**`");
+        cx.error(identity.location, message, Some(help));
+    }
+}
+
+/// Checks the values of a condition on a custom identity: a cookie is not compared, and networks have names.
+pub(super) fn check_custom_values(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    condition: &Located<ClientCondition>,
+) {
+    let IdentityTest::OneOf(values) = &condition.value.test else {
+        return;
+    };
+    let name = condition.value.identity.as_str();
+    let mut custom = gateway.identity.custom.iter();
+    let Some(custom) = custom.find(|custom| custom.name.value == name) else {
+        return;
+    };
+    if custom.cookie.is_some() {
+        let message = format!("`{name}` is a cookie, of which only a hash is known");
+        let help = "write `present` or `absent`";
+        cx.error(condition.location, message, Some(help.into()));
+    }
+    if let Some(networks) = &custom.networks {
+        let names = networks.iter().map(|networks| networks.name.value.as_str());
+        for value in values {
+            if !names.clone().any(|name| name == value) {
+                let message = format!("`{name}` has no networks called `{value}`");
+                let help = match nearest_word(value, names.clone()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("its networks are {}", list_words(names.clone())),
+                };
+                cx.error(condition.location, message, Some(help));
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::super::decode::{
 };
 use super::super::tree::Located;
 use super::concurrent::check_concurrent;
-use super::identity::check_identity;
+use super::identity::{check_custom_values, check_identity};
 use super::sharing::check_sharing;
 use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, IdentityTest, MAX_WINDOWS, Rate};
 
@@ -45,7 +45,7 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
     let is_always_present = |identity: &Identity| match identity {
         Identity::Ip => true,
         Identity::Plan => has_default_plan(gateway),
-        Identity::User | Identity::Token | Identity::Email => false,
+        Identity::User | Identity::Token | Identity::Email | Identity::Custom(_) => false,
     };
     let mut seen = IdentitySet::default();
     for part in &limit.key {
@@ -93,6 +93,7 @@ fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
                 location,
             },
         );
+        check_custom_values(cx, gateway, &condition);
         let name = identity.as_str();
         if condition.value.test == IdentityTest::Absent {
             let is_only_key = |part: &Located<KeyPartConfig>| part.value.identities() == [identity];

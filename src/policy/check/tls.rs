@@ -14,13 +14,23 @@ pub fn check_tls(cx: &mut LoadContext, gateway: &GatewayConfig) {
     check_acme(cx, gateway);
 }
 
-/// Checks that some listener asks for client certificates if these name the users.
+/// Checks that some listener asks for client certificates if an identity comes from them.
 fn check_client_certificates(cx: &mut LoadContext, gateway: &GatewayConfig) {
     let user = gateway.identity.user.as_ref();
     let asks_clients = |listener: &ListenerConfig| listener.client_roots.is_some();
-    if let Some(name) = user.and_then(|user| user.client_cert)
-        && !gateway.listen.iter().any(asks_clients)
-    {
+    let custom = gateway
+        .identity
+        .custom
+        .iter()
+        .filter_map(|custom| custom.tls);
+    let names = user
+        .and_then(|user| user.client_cert)
+        .into_iter()
+        .chain(custom);
+    if gateway.listen.iter().any(asks_clients) {
+        return;
+    }
+    for name in names {
         let message = "no listener asks clients for a certificate";
         let help = "add `client_roots: clients.pem` beside the `tls` of a listener";
         cx.error(name.location, message, Some(help.into()));

@@ -12,6 +12,9 @@ use super::super::tree::{Located, SourceLocation};
 /// Maximum size of a named file in bytes, enough for the certificates of all public authorities.
 const MAX_NAMED_FILE_BYTES: usize = 1024 * 1024;
 
+/// Maximum size of a list in bytes: some hundred thousand networks.
+const MAX_LIST_FILE_BYTES: usize = 16 * 1024 * 1024;
+
 /// Reads a file that holds no secret. Messages call it `what`, for instance "the certificate".
 pub(super) fn read_named_file(
     cx: &mut LoadContext,
@@ -20,7 +23,18 @@ pub(super) fn read_named_file(
     name: &Located<String>,
     what: &str,
 ) -> Option<Vec<u8>> {
-    match files.read(&base.join(&name.value), MAX_NAMED_FILE_BYTES) {
+    read_file(cx, files, base, name, what, MAX_NAMED_FILE_BYTES)
+}
+
+fn read_file(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    name: &Located<String>,
+    what: &str,
+    max_bytes: usize,
+) -> Option<Vec<u8>> {
+    match files.read(&base.join(&name.value), max_bytes) {
         Ok(bytes) => strip_mark(cx, base, name, bytes),
         Err(reason) => {
             let message = format!("cannot read {what} `{}`: {reason}", name.value);
@@ -29,6 +43,20 @@ pub(super) fn read_named_file(
             None
         }
     }
+}
+
+/// Reads a file that is a list of up to [`MAX_LIST_FILE_BYTES`], as text.
+pub(super) fn read_list_file(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    name: &Located<String>,
+    what: &str,
+) -> Option<String> {
+    let bytes = read_file(cx, files, base, name, what, MAX_LIST_FILE_BYTES)?;
+    text::decode_utf8(bytes)
+        .map_err(|error| report_text_error(cx, base, name, error))
+        .ok()
 }
 
 /// Reads a file that holds a secret. Messages say "the file of" and `what`.

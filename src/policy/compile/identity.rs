@@ -13,6 +13,8 @@ use super::files::{read_named_file, read_secret_text, trim_named_secret};
 use super::tls::{load_system_roots, read_named_roots};
 use crate::identity::{self, api_keys, ip, jwt, plan, token, user};
 
+mod custom;
+
 /// Compiles the section `identity`. Mistakes in files are reported to `cx`.
 pub fn compile_identity(
     cx: &mut LoadContext,
@@ -30,6 +32,7 @@ pub fn compile_identity(
         token: written.token.clone(),
         email: written.email.clone(),
         plan,
+        custom: custom::compile_custom(cx, files, base, &written.custom, &written.ip.nat64),
     }
 }
 

@@ -14,7 +14,7 @@ use super::super::settings::UnroutedLimits;
 use super::super::tree::SourceLocation;
 use super::store;
 use crate::base::clock::Nanos;
-use crate::identity::embedded_ipv4::untranslated_network;
+use crate::identity::{self, embedded_ipv4::untranslated_network};
 use crate::limit::{
     Algorithm, ClientCondition, ClientFilter, Concurrency, CountMode, Disclose, Identity,
     IdentityTest, KeySpec, RateLimit, Rule, RuleLimit, ThrottleMode, header_texts,
@@ -30,6 +30,7 @@ const FEW_KEYS_IN_MEMORY: usize = 10_000;
 /// Compiles limits, and numbers their rules.
 pub(super) struct RuleCompiler<'g> {
     gateway: &'g GatewayConfig,
+    identity: &'g identity::Settings,
     /// All rules so far, by [`Rule::index`].
     pub(super) all: Vec<Arc<Rule>>,
     /// The location of each rule's key, by [`Rule::index`].
@@ -40,9 +41,13 @@ pub(super) struct RuleCompiler<'g> {
 }
 
 impl<'g> RuleCompiler<'g> {
-    pub(super) fn new(gateway: &'g GatewayConfig) -> RuleCompiler<'g> {
+    pub(super) fn new(
+        gateway: &'g GatewayConfig,
+        identity: &'g identity::Settings,
+    ) -> RuleCompiler<'g> {
         RuleCompiler {
             gateway,
+            identity,
             all: Vec::new(),
             key_locations: Vec::new(),
             shared: vec![None; gateway.limits.len()],
@@ -122,6 +127,23 @@ impl<'g> RuleCompiler<'g> {
         }
     }
 
+    /// Brings the values of a condition into the form in which requests have them.
+    fn normalise_condition(&self, condition: ClientCondition) -> ClientCondition {
+        let Identity::Custom(custom) = condition.identity else {
+            return condition;
+        };
+        let source = self.identity.custom_source(custom);
+        match (condition.test, source) {
+            (IdentityTest::OneOf(values), Some(source)) => ClientCondition {
+                test: IdentityTest::OneOf(
+                    values.iter().map(|value| source.normalise(value)).collect(),
+                ),
+                ..condition
+            },
+            (test, _) => ClientCondition { test, ..condition },
+        }
+    }
+
     /// Compiles a limit of the gateway file for the route `route_name`.
     fn compile_gateway_limit(
         &mut self,
@@ -196,7 +218,7 @@ impl<'g> RuleCompiler<'g> {
                     ),
                     ..at.value
                 },
-                _ => at.value,
+                _ => self.normalise_condition(at.value),
             });
         let rule = Arc::new(Rule {
             name: config.name.value.clone(),

@@ -5,21 +5,27 @@ use super::super::context::LoadContext;
 use super::super::section::{FieldReader, LocatedField, SectionField, section};
 use super::super::table::{MapFields, ValueShape};
 use super::super::tree::Node;
+use super::ValueError;
 use super::field::{BoolField, ListField, WholeNumberField, scalar_fields};
 use super::scalar::{ClaimField, HeaderNameField, NETWORK_FORMAT, NetworkField, PeersField};
 use crate::identity::embedded_ipv4::Nat64;
 
+mod custom;
 mod request;
 mod trusted_header;
 mod user;
 
+pub use custom::{CustomConfig, NetworksItem};
+use custom::{CustomField, define, is_custom_name};
 use request::{EmailField, TokenField};
 use trusted_header::check_trusted_peers;
 pub use user::{KeySet, UserConfig, UserField};
 
 section! {
     /// How the gateway identifies clients.
-    pub struct IdentityConfig, table IDENTITY_TABLE = "`identity`", "How the gateway knows who asks.";
+    pub struct IdentityConfig, table IDENTITY_TABLE = "`identity`", "How the gateway knows who asks.",
+        check define_identities, others custom: CustomField where is_custom_name, suggest Vec::new,
+        "An identity of your own, by any other name. Keys of limits, `for`, `require`, `explain` and the record know it by that.", "{ jwt: org.id }";
     ip: SectionField<IpConfig> = IpConfig::default(), "The client's address.", "{ trusted_proxies: [10.0.0.0/8] }";
     user: UserField, "Who the request proves to be.", "{ jwt: sub, jwks: jwks.json }";
     token: TokenField, "Where a credential is found.", "{ header: x-api-key }";
@@ -83,6 +89,15 @@ impl FieldReader for Nat64Field {
 
     fn format_value(prefix: &Nat64) -> String {
         prefix.to_string()
+    }
+}
+
+/// Defines the identities of one's own.
+fn define_identities(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConfig) {
+    for custom in &written.custom {
+        if let Err(ValueError { message, help, .. }) = define(&custom.name.value) {
+            cx.error(custom.name.location, message, help);
+        }
     }
 }
 

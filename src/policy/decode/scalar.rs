@@ -14,8 +14,8 @@ use super::super::context::LoadContext;
 use super::super::section::FieldReader;
 use super::super::table::{TextFormat, ValueShape};
 use super::super::tree::{Located, Node};
-use super::ValueError;
 use super::field::{scalar_fields, word_fields};
+use super::{ValueError, unknown_word};
 use crate::limit::{Identity, LimitName, Rate};
 use crate::net::address::{Address, MAX_UNIX_PATH_BYTES, PeerNetwork, UNIX_PREFIX};
 use crate::route::{HeaderStyle, Priority};
@@ -62,6 +62,12 @@ pub static PEERS_FORMAT: TextFormat = TextFormat {
     doc: "An IP network such as 10.0.0.0/8, or one address; or `unix`: all that connect over a Unix socket.",
 };
 
+pub static IDENTITY_FORMAT: TextFormat = TextFormat {
+    name: "identity",
+    pattern: r"^[a-z][a-z0-9_-]{0,31}$",
+    doc: "ip, user, token, email, plan, or an identity that the gateway file defines.",
+};
+
 pub static FILE_MODE_FORMAT: TextFormat = TextFormat {
     name: "mode",
     pattern: r"^0?[0-7]{3}$",
@@ -81,9 +87,6 @@ pub static PATH_FORMAT: TextFormat = TextFormat {
 };
 
 word_fields! {
-    /// A field with an identity.
-    pub struct IdentityField: Identity = "ip" => Identity::Ip, "user" => Identity::User, "token" => Identity::Token,
-        "email" => Identity::Email, "plan" => Identity::Plan;
     /// A field with the style of rate-limit header fields.
     pub struct HeaderStyleField: HeaderStyle = "ietf" => HeaderStyle::Ietf, "legacy" => HeaderStyle::Legacy,
         "both" => HeaderStyle::Both, "none" => HeaderStyle::None;
@@ -93,6 +96,8 @@ word_fields! {
 }
 
 scalar_fields! {
+    /// A field with an identity.
+    pub struct IdentityField: Identity = ValueShape::Format(&IDENTITY_FORMAT), "an identity such as user", parse_identity;
     /// A field with a rate such as `5/15m`.
     pub struct RateField: Rate =
         ValueShape::Format(&RATE_FORMAT), "a rate such as 10/s or 5/15m", parse_rate;
@@ -231,7 +236,8 @@ fn parse_file_mode(text: &str) -> Result<u32, ValueError> {
     })
 }
 
-fn parse_network(text: &str) -> Result<IpNet, ValueError> {
+/// Parses a network or a single address.
+pub(in crate::policy) fn parse_network(text: &str) -> Result<IpNet, ValueError> {
     let text = text.trim();
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(IpNet::from(address));
@@ -292,6 +298,11 @@ pub(super) fn parse_name(text: &str, kind: &str) -> Result<LimitName, ValueError
         let help = "use 1 to 64 letters, digits, `-` or `_`, starting with a letter";
         ValueError::new(format!("`{text}` is not a name for {kind}"), help)
     })
+}
+
+/// Parses the name of an identity, which is built in or defined in the gateway file.
+pub(super) fn parse_identity(name: &str) -> Result<Identity, ValueError> {
+    Identity::find(name).ok_or_else(|| unknown_word(name, Identity::all().map(Identity::as_str)))
 }
 
 /// Parses the name of a header field, which becomes lower case.

@@ -1,7 +1,7 @@
 //! Examples, tables and scalars of the files.
 
 use super::*;
-use crate::limit::{Identity, OnStoreError, Sharing};
+use crate::limit::{OnStoreError, Sharing};
 use crate::policy::section::FieldReader;
 use crate::policy::table::{FieldNeed, Table, TableField, ValueShape};
 use crate::policy::tree;
@@ -126,7 +126,6 @@ fn words_are_the_names_of_their_values() {
             assert_eq!(R::format_value(value), name(*value));
         }
     }
-    check::<scalar::IdentityField>(&Identity::ALL, Identity::as_str);
     check::<push::EngineField>(&Engine::ALL, Engine::as_str);
     let all = [Sharing::Strict, Sharing::Leased, Sharing::Local];
     check::<limit::SharingField>(&all, Sharing::as_str);

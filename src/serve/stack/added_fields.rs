@@ -3,6 +3,8 @@
 //!
 //! Fields of these names that a client has written itself are removed by `identity/strip.rs`, never here.
 
+use http::HeaderName;
+
 use super::peer::Peer;
 use crate::http::head::Fields;
 
@@ -12,6 +14,8 @@ pub struct UpstreamClaims<'a> {
     pub user: Option<&'a str>,
     /// The name of the user's plan in the policies.
     pub plan: Option<&'a str>,
+    /// The custom identities that the upstream is told, each with the name of its field.
+    pub custom: Vec<(&'a HeaderName, String)>,
     /// The names of the soft and elastic limits that the request exceeds.
     pub exceeded_limits: Option<Box<str>>,
 }
@@ -24,7 +28,11 @@ impl UpstreamClaims<'_> {
             ("tollgate-plan", self.plan),
             ("tollgate-over", self.exceeded_limits.as_deref()),
         ];
-        for (name, value) in claims {
+        let custom = self
+            .custom
+            .iter()
+            .map(|(name, value)| (name.as_str(), Some(value.as_str())));
+        for (name, value) in claims.into_iter().chain(custom) {
             let is_valid = |text: &&str| !text.bytes().any(|byte| byte.is_ascii_control());
             if let Some(value) = value.filter(is_valid) {
                 fields.add(name, value.as_bytes());

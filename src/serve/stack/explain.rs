@@ -25,8 +25,9 @@ use super::routing::find_route;
 use super::unserved::{CountingLimits, identify_unrouted};
 use crate::base::clock::Clock;
 use crate::http::head::Head;
-use crate::identity::FieldValue;
-use crate::identity::{ClientIdentity, ConnectionPeer, CredentialCheck, Identifier};
+use crate::identity::{
+    ClientIdentity, ConnectionPeer, CredentialCheck, FieldValue, Identifier, RequestParts,
+};
 use crate::limit::Rules;
 use crate::limit::pressure::{RequestClass, Shed};
 use crate::net::Subject;
@@ -234,9 +235,12 @@ impl Examiner<'_> {
             Ok(credential) => (credential, None),
             Err(cause) => (FieldValue::Absent, Some(cause)),
         };
-        let credentials = (head, credential);
-        let mut client =
-            identifier.identify_with_check(connection, credentials, wall, Some(&check));
+        let request = RequestParts {
+            head,
+            credential_in_body: credential,
+            pattern: Some(&route.pattern),
+        };
+        let mut client = identifier.identify_with_check(connection, request, wall, Some(&check));
         let is_hidden = !body.is_empty() && identifier.mark_hidden_email(&mut client, head);
         if !is_hidden {
             identifier.set_email(&mut client, head, body, true);

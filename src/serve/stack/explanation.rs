@@ -75,12 +75,17 @@ pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
 /// The identities of a client. For tokens and email addresses only whether the client has one.
 pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) -> Value {
     let plans = &identifier.settings().plan.plans;
+    let custom = client.custom.iter().map(|value| {
+        let text = identifier.format_custom(&value.reading);
+        (value.identity.as_str().to_owned(), text.into())
+    });
     json!({
         "ip": client.ip.to_string(),
         "user": client.user.as_deref(),
         "token": client.token.is_some(),
         "email": client.email.is_some(),
         "plan": client.plan.and_then(|plan| plans.get(plan)).map(|plan| &plan.name),
+        "custom": custom.collect::<Map<String, Value>>(),
         "unverified": client.credential_fault().map(Unverified::as_str),
     })
 }

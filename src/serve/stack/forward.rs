@@ -8,7 +8,7 @@ use std::future::{Future, Ready, ready};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::Method;
+use http::{HeaderName, Method};
 use http_body::Body;
 use tower::Service;
 
@@ -22,6 +22,8 @@ use super::stages::{Admitted, Arrival, Identified};
 use super::unserved::Unserved;
 use super::upstream_load::LoadProbe;
 use crate::http::head::{Fields, Head, Response, hop_by_hop};
+use crate::identity::custom_value::Reading;
+use crate::identity::{ClientIdentity, Settings};
 use crate::route::Route;
 
 /// The innermost service. Clones share the boxes of their futures.
@@ -121,6 +123,21 @@ fn forward_request(
     }
 }
 
+/// The custom identities that the upstream is told.
+fn forwarded_custom<'s>(
+    client: &ClientIdentity,
+    settings: &'s Settings,
+) -> Vec<(&'s HeaderName, String)> {
+    let fields = settings.custom.iter().filter_map(|custom| {
+        let name = custom.forwarded_as.as_ref()?;
+        match client.custom_value(custom.identity)? {
+            Reading::Names(names) => Some((name, names.join(", "))),
+            Reading::Hash(_) | Reading::Ambiguous => None,
+        }
+    });
+    fields.collect()
+}
+
 /// Builds the head that the upstream gets, or takes it from the connection if it was built for the same fields before.
 fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>>) -> Rc<Head> {
     let Identified {
@@ -148,6 +165,7 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
     let claims = UpstreamClaims {
         user: client.user.as_deref(),
         plan: client.plan.map(|index| &*plans[index].name),
+        custom: forwarded_custom(client, &generation.ruleset.identity),
         exceeded_limits,
     };
     let mut fields = received.fields.clone();

@@ -20,8 +20,10 @@ use super::stages::{Arrival, Identified, Routed};
 use super::unserved::Unserved;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
-use crate::identity::FieldValue;
-use crate::identity::{ClientIdentity, CredentialCheck, Identifier, Unverified};
+use crate::identity::custom_value::Reading;
+use crate::identity::{
+    ClientIdentity, CredentialCheck, FieldValue, Identifier, RequestParts, Unverified,
+};
 use crate::limit::Identity;
 use crate::limit::pressure::Pressure;
 use crate::route::Route;
@@ -318,8 +320,12 @@ fn identify_with_credential(
         may_check: &may_verify,
     };
     let connection = context.peer.connection();
-    let credentials = (head, credential_in_body);
-    identifier.identify_with_check(connection, credentials, wall, Some(&check))
+    let request = RequestParts {
+        head,
+        credential_in_body,
+        pattern: Some(&route.pattern),
+    };
+    identifier.identify_with_check(connection, request, wall, Some(&check))
 }
 
 /// Why the route does not serve requests of this client, whatever its limits decide; `None` if the route serves them.
@@ -338,6 +344,13 @@ pub fn find_route_objection(
         .filter(|_| route.needs(Identity::Email))
     {
         return Some(RefusalCause::Bad(detail));
+    }
+    let mut ambiguous = client
+        .custom
+        .iter()
+        .filter(|value| value.reading == Reading::Ambiguous);
+    if ambiguous.any(|value| route.needs(Identity::Custom(value.identity))) {
+        return Some(RefusalCause::Bad(AMBIGUOUS_IDENTITY));
     }
     let mut required = route.require.iter();
     let missing = required.find(|identity| !client.has(**identity))?;
@@ -376,9 +389,15 @@ fn credential_objection(
         return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
     }
     let unverified = client.unverified?;
-    let by_credential = [Identity::User, Identity::Token, Identity::Plan];
-    let needs_proof = |identity: &Identity| identifier.settings().needs_proof(*identity);
-    let mut proven_identities = by_credential.into_iter().filter(needs_proof);
+    let settings = identifier.settings();
+    let custom = settings
+        .custom
+        .iter()
+        .map(|custom| Identity::Custom(custom.identity));
+    let by_credential = [Identity::User, Identity::Token, Identity::Plan]
+        .into_iter()
+        .chain(custom);
+    let mut proven_identities = by_credential.filter(|identity| settings.needs_proof(*identity));
     let depends_on_credential = || {
         let mut identities = proven_identities.clone();
         identities.any(|identity| route.depends_on(identity))
@@ -411,6 +430,9 @@ fn credential_objection(
 /// Why a request with an ambiguous credential is refused.
 const AMBIGUOUS_CREDENTIAL: &str =
     "the credential can be read in more than one way: send it once, alone, in its plain form";
+
+/// Why a request with an ambiguous custom identity is refused.
+const AMBIGUOUS_IDENTITY: &str = "a header, cookie or part of the path that this route counts by can be read in more than one way: send it once, in its plain form";
 
 /// Why a request of a trusted proxy with an invalid user field is refused.
 const INVALID_USER_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";

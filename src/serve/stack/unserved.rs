@@ -11,7 +11,6 @@ use super::refusal::RefusalCause;
 use super::stages::{Arrival, Identified};
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
-use crate::identity::FieldValue;
 use crate::identity::{ClientIdentity, ConnectionPeer, CredentialCheck, Identifier, Unverified};
 use crate::limit::Rules;
 use crate::limit::pressure::UpstreamSlot;
@@ -128,12 +127,7 @@ pub fn identify_unrouted(
     };
     let wall = || clock.wall();
     match ruleset.unrouted.by_credential {
-        true => identifier.identify_with_check(
-            connection,
-            (head, FieldValue::Absent),
-            wall,
-            Some(&check),
-        ),
+        true => identifier.identify_with_check(connection, head.into(), wall, Some(&check)),
         false => identifier.identify_by_address(connection, &head.fields),
     }
 }

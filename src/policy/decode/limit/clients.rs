@@ -7,12 +7,14 @@ use super::super::super::tree::{Located, Node};
 use super::super::field::{ListField, word_fields};
 use super::super::scalar::NetworkField;
 use crate::base::suggest::nearest_word;
-use crate::limit::{ClientCondition, Identity, IdentityTest};
+use crate::limit::{ClientCondition, CustomIdentity, Identity, IdentityTest};
 
 section! {
     /// The conditions that a client must meet for a limit to hold.
     pub struct ClientsFields, table CLIENTS_TABLE = "`for`",
-        "What a client must have for the limit to hold: `present`, `absent`, a value, or one of a list of values.", check check_conditions;
+        "What a client must have for the limit to hold: `present`, `absent`, a value, or one of a list of values.", check check_conditions,
+        others custom: LocatedField<IdentityTestField> where is_custom, suggest custom_names,
+        "Of an identity that the gateway file defines: whether the client has it, or one of these values.", "[office, partner]";
     ip: LocatedField<ListField<NetworkField>>, "An address in one of these networks.", "[203.0.113.0/24]";
     user: LocatedField<IdentityTestField>, "Whether the client proves a user, or one of these users.", "absent";
     token: LocatedField<PresenceField>, "Whether the client has a credential.", "absent";
@@ -79,8 +81,24 @@ impl ClientsFields {
                 location: test.location,
             })
         });
-        conditions.collect()
+        let custom = self.custom.iter().filter_map(|field| {
+            let identity = Identity::find(&field.name.value)?;
+            let test = field.fields.value.clone();
+            Some(Located {
+                value: ClientCondition { identity, test },
+                location: field.fields.location,
+            })
+        });
+        conditions.chain(custom).collect()
     }
+}
+
+fn is_custom(name: &str) -> bool {
+    CustomIdentity::find(name).is_some()
+}
+
+fn custom_names() -> Vec<&'static str> {
+    CustomIdentity::all().map(CustomIdentity::as_str).collect()
 }
 
 fn check_conditions(cx: &mut LoadContext, fields: &MapFields<'_>, _: &ClientsFields) {

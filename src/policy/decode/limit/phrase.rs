@@ -47,12 +47,7 @@ pub(super) fn parse_key_part(text: &str) -> Result<KeyPartConfig, ValueError> {
     if text.trim() == EVERYONE {
         return Ok(KeyPartConfig::Everyone);
     }
-    let identity = |name: &str| {
-        let mut identities = Identity::ALL.into_iter();
-        identities
-            .find(|identity| identity.as_str() == name)
-            .ok_or_else(|| unknown_word(name, key_words()))
-    };
+    let identity = |name: &str| Identity::find(name).ok_or_else(|| unknown_word(name, key_words()));
     let mut words = text.split_whitespace();
     let mut alternatives = vec![identity(words.next().unwrap_or_default())?];
     while let Some(joint) = words.next() {
@@ -78,10 +73,7 @@ pub(super) fn parse_key_part(text: &str) -> Result<KeyPartConfig, ValueError> {
 
 /// The words of a key, for suggestions.
 fn key_words() -> impl Iterator<Item = &'static str> + Clone {
-    Identity::ALL
-        .into_iter()
-        .map(Identity::as_str)
-        .chain([EVERYONE])
+    Identity::all().map(Identity::as_str).chain([EVERYONE])
 }
 
 pub(super) fn parse_throttle(text: &str) -> Result<ThrottleConfig, ValueError> {

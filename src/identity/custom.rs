@@ -1,0 +1,59 @@
+//! Identities that the gateway file defines: where each of them comes from.
+
+use std::sync::Arc;
+
+use http::HeaderName;
+
+use super::canonical::canonical_form;
+use super::token::TokenSource;
+use super::user::CertificateName;
+use crate::limit::CustomIdentity;
+
+mod network_table;
+
+pub use network_table::NetworkTable;
+
+/// An identity that the gateway file defines.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The identity, which is also its name.
+    pub identity: CustomIdentity,
+    /// The part of a request that it comes from.
+    pub source: Source,
+    /// The header field in which the upstream gets it, if it does.
+    pub forwarded_as: Option<HeaderName>,
+}
+
+/// Where a custom identity comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A header field or a cookie, which is read as strictly as a credential.
+    Field(TokenSource),
+    /// A claim of the verified token that proves the user. Dots lead into nested claims.
+    Claim(String),
+    /// The certificate that the client presented in the TLS handshake.
+    Certificate(CertificateName),
+    /// The segment of the path that the route's pattern calls by this name.
+    PathPart(Box<str>),
+    /// The name of the most specific network that the client's address is in.
+    Networks(Arc<NetworkTable>),
+}
+
+impl Source {
+    /// A value as an operator wrote it, in the form in which [`Reading::Names`](super::custom_value::Reading::Names) has it.
+    pub fn normalise(&self, text: &str) -> String {
+        let normal = match self {
+            Source::Field(source) => source.normalise(text),
+            Source::PathPart(_) => text.into(),
+            Source::Claim(_) | Source::Certificate(_) | Source::Networks(_) => {
+                return text.to_owned();
+            }
+        };
+        String::from_utf8_lossy(&canonical_form(normal.as_bytes())).into_owned()
+    }
+
+    /// Whether a client chooses the value, so that it can have as many as it likes.
+    pub fn is_chosen(&self) -> bool {
+        matches!(self, Source::Field(_))
+    }
+}

@@ -1,0 +1,160 @@
+//! Finds the segment of a request's path that a route's pattern calls by a name: `{account}`.
+
+use std::borrow::Cow;
+
+use super::form;
+use crate::route::{Pattern, Segment};
+
+/// Formats that frameworks take for no part of the last segment: `/accounts/acme.json` is about `acme`.
+const FORMATS: [&[u8]; 14] = [
+    b"json", b"xml", b"html", b"htm", b"js", b"csv", b"txt", b"yaml", b"yml", b"rss", b"atom",
+    b"api", b"pdf", b"md",
+];
+
+/// The segment of `path` that `pattern` calls `name`, without its escapes and without a format at its end. `None` if
+/// the pattern has no such segment or the path is shorter; the inner `None` if frameworks would take different texts
+/// for it.
+pub(super) fn find<'p>(
+    pattern: &Pattern,
+    name: &str,
+    path: &'p str,
+) -> Option<Option<Cow<'p, [u8]>>> {
+    let is_named = |segment: &Segment| matches!(segment, Segment::One(own) if **own == *name);
+    let index = pattern.segments().iter().position(is_named)?;
+    if !is_plain(path) || !begins_as(pattern, path) {
+        return Some(None);
+    }
+    let mut segments = path.split('/').skip(1 + index);
+    let segment = segments.next().filter(|segment| !segment.is_empty())?;
+    let is_last = segments.all(str::is_empty);
+    let (text, escapes) = form::unescape(segment.as_bytes(), b'+');
+    let is_blank = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
+    // A `%` that is left may be an escape of an escape, which some servers decode too.
+    let is_clear = !escapes.has_malformed && !text.contains(&b'%') && !text.iter().any(is_blank);
+    Some(is_clear.then(|| if is_last { without_format(text) } else { text }))
+}
+
+/// Whether the path has the literal segments of the pattern in their places. A path that only frameworks match with the
+/// pattern may have more segments before them.
+fn begins_as(pattern: &Pattern, path: &str) -> bool {
+    let segments = path.split('/').skip(1);
+    pattern
+        .segments()
+        .iter()
+        .zip(segments)
+        .all(|(expected, segment)| match expected {
+            Segment::Literal(text) => {
+                let (segment, _) = form::unescape(segment.as_bytes(), b'+');
+                segment.eq_ignore_ascii_case(text.as_bytes())
+            }
+            Segment::One(_) | Segment::Rest => true,
+        })
+}
+
+fn without_format(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    let dot = text
+        .iter()
+        .rposition(|byte| *byte == b'.')
+        .filter(|dot| *dot > 0);
+    let Some(dot) = dot else { return text };
+    let is_format = |format: &&[u8]| text[dot + 1..].eq_ignore_ascii_case(format);
+    if !FORMATS.iter().any(is_format) {
+        return text;
+    }
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(&text[..dot]),
+        Cow::Owned(mut text) => {
+            text.truncate(dot);
+            text.into()
+        }
+    }
+}
+
+/// Whether all servers cut the path into the same segments. Escaped slashes, parameters, dot segments and empty segments
+/// are read in several ways.
+fn is_plain(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    let has_escaped_slash = || {
+        let escapes = memchr::memchr_iter(b'%', bytes).filter_map(|at| bytes.get(at + 1..at + 3));
+        let mut folded = escapes.map(<[u8]>::to_ascii_lowercase);
+        folded.any(|digits| matches!(digits.as_slice(), b"2f" | b"5c" | b"3b" | b"2e" | b"25"))
+    };
+    let is_ambiguous = |segment: &str| segment.is_empty() || segment == "." || segment == "..";
+    let inner = path.strip_prefix('/').unwrap_or(path);
+    let inner = inner.strip_suffix('/').unwrap_or(inner);
+    !path.contains([';', '\\']) && !has_escaped_slash() && !inner.split('/').any(is_ambiguous)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_paths() {
+        let check = |pattern: &str, path: &str, expected: Option<Option<&str>>| {
+            let pattern = Pattern::parse(pattern).unwrap();
+            let found = find(&pattern, "account", path);
+            let found =
+                found.map(|part| part.map(|text| String::from_utf8_lossy(&text).into_owned()));
+            assert_eq!(found, expected.map(|part| part.map(String::from)), "{path}");
+        };
+        check(
+            "/accounts/{account}/**",
+            "/accounts/acme/items",
+            Some(Some("acme")),
+        );
+        check(
+            "/accounts/{account}/**",
+            "/accounts/acme/",
+            Some(Some("acme")),
+        );
+        check(
+            "/accounts/{account}/**",
+            "/accounts/%61cme",
+            Some(Some("acme")),
+        );
+        check(
+            "/accounts/{account}/**",
+            "/accounts/a%C3%A9",
+            Some(Some("a\u{e9}")),
+        );
+        check("/accounts/{id}/**", "/accounts/acme", None);
+        check(
+            "/accounts/*/{account}",
+            "/accounts/x/acme",
+            Some(Some("acme")),
+        );
+        check(
+            "/Accounts/{account}",
+            "/accounts/acme.json",
+            Some(Some("acme")),
+        );
+        check(
+            "/accounts/{account}",
+            "/accounts/acme.com/",
+            Some(Some("acme.com")),
+        );
+        check(
+            "/accounts/{account}/**",
+            "/accounts/acme.json/x",
+            Some(Some("acme.json")),
+        );
+        for unclear in [
+            "/index.php/accounts/acme",
+            "/accounts/acme;v=1",
+            "/accounts//acme",
+            "/accounts/./acme",
+            "/accounts/../accounts/acme",
+            "/accounts/acme%2Fb",
+            "/accounts/acme%5cb",
+            "/accounts/acme\\b",
+            "/accounts/acme%2561",
+            "/accounts/acme%20",
+            "/accounts/acme%00",
+            "/accounts/%zz",
+            "/accounts/%2e%2E/accounts/acme",
+        ] {
+            check("/accounts/{account}/**", unclear, Some(None));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Compiles the identities that the gateway file defines, with the files of networks that it names.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::super::super::context::LoadContext;
+use super::super::super::decode::{CustomConfig, NetworksItem, parse_network};
+use super::super::super::section::Named;
+use super::super::super::source::Files;
+use super::super::super::tree::{Located, SourceLocation};
+use super::super::files::read_list_file;
+use crate::identity::custom::{NetworkTable, Settings, Source};
+use crate::identity::embedded_ipv4::{Nat64, untranslated_network};
+use crate::identity::token::TokenSource;
+use crate::limit::CustomIdentity;
+
+/// Maximum number of lines of one file that are reported, because another kind of file has mistakes in all of them.
+const MAX_REPORTED_LINES: usize = 5;
+
+/// Compiles all identities. Mistakes in files are reported to `cx`.
+pub fn compile_custom(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    written: &[Named<CustomConfig>],
+    nat64: &[Nat64],
+) -> Vec<Settings> {
+    let mut compiled = Vec::new();
+    for custom in written {
+        let (Some(identity), Some(source)) = (
+            CustomIdentity::find(&custom.name.value),
+            compile_source(cx, files, base, custom, nat64),
+        ) else {
+            continue;
+        };
+        let is_forwarded = custom.forward.as_ref().is_some_and(|forward| forward.value);
+        let field = HeaderName::try_from(format!("tollgate-{}", identity.as_str()));
+        compiled.push(Settings {
+            identity,
+            source,
+            forwarded_as: field.ok().filter(|_| is_forwarded),
+        });
+    }
+    compiled
+}
+
+fn compile_source(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    written: &CustomConfig,
+    nat64: &[Nat64],
+) -> Option<Source> {
+    if let Some(claim) = &written.jwt {
+        return Some(Source::Claim(claim.value.clone()));
+    }
+    if let Some(name) = &written.header {
+        return Some(Source::Field(TokenSource::Header(name.clone())));
+    }
+    if let Some(name) = &written.cookie {
+        return Some(Source::Field(TokenSource::Cookie(name.as_str().into())));
+    }
+    if let Some(name) = &written.path {
+        return Some(Source::PathPart(name.as_str().into()));
+    }
+    if let Some(name) = &written.tls {
+        return Some(Source::Certificate(name.value));
+    }
+    let mut names: Vec<Arc<str>> = Vec::new();
+    let mut networks = Vec::new();
+    for named in written.networks.as_ref()? {
+        for item in &named.fields {
+            match item {
+                NetworksItem::Network(network) => networks.push((*network, names.len())),
+                NetworksItem::File(file) => {
+                    let listed = read_networks(cx, files, base, file);
+                    networks.extend(listed.into_iter().map(|network| (network, names.len())));
+                }
+            }
+        }
+        names.push(named.name.value.as_str().into());
+    }
+    for (network, _) in &mut networks {
+        *network = untranslated_network(*network, nat64);
+    }
+    Some(Source::Networks(Arc::new(NetworkTable::new(
+        names, networks,
+    ))))
+}
+
+/// Reads a file with one network a line; `#` begins a comment.
+fn read_networks(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    file: &Located<String>,
+) -> Vec<IpNet> {
+    let Some(text) = read_list_file(cx, files, base, file, "the networks") else {
+        return Vec::new();
+    };
+    let mut networks = Vec::new();
+    let mut mistakes = Vec::new();
+    for (line_index, line) in text.lines().enumerate() {
+        let entry = line.split('#').next().unwrap_or_default().trim();
+        if entry.is_empty() {
+            continue;
+        }
+        match parse_network(entry) {
+            Ok(network) => networks.push(network),
+            Err(error) => {
+                mistakes.push((line_index, line, entry, error));
+                if mistakes.len() == MAX_REPORTED_LINES {
+                    break;
+                }
+            }
+        }
+    }
+    if !mistakes.is_empty() {
+        let name = base.join(&file.value).display().to_string();
+        let file_number = cx.sources.add(&name, text.clone());
+        for (line_index, line, entry, error) in mistakes {
+            let before = line.find(entry).map_or(0, |at| line[..at].chars().count());
+            let location = SourceLocation {
+                file: file_number,
+                line: u32::try_from(line_index + 1).unwrap_or(u32::MAX),
+                column: u32::try_from(before + 1).unwrap_or(u32::MAX),
+                width: u32::try_from(entry.chars().count()).unwrap_or(1),
+                further_lines: 0,
+            };
+            cx.error(location, error.message, error.help);
+        }
+    }
+    networks
+}

@@ -1,0 +1,181 @@
+//! Reads the identities that the section `identity` defines beside those that are built in.
+
+use ipnet::IpNet;
+
+use super::super::super::context::LoadContext;
+use super::super::super::section::{FieldReader, LocatedField, Named, Section, section};
+use super::super::super::table::{MapFields, ValueShape};
+use super::super::super::tree::{Located, Node};
+use super::super::ValueError;
+use super::super::field::{BoolField, FileName, ListField, scalar_fields};
+use super::super::scalar::{
+    ClaimField, HeaderNameField, NETWORK_FORMAT, NetworkField, PATH_FORMAT, parse_name,
+};
+use super::request::CookieNameField;
+use super::user::CertificateNameField;
+use crate::base::suggest::nearest_word;
+use crate::limit::{CustomIdentity, Identity};
+
+/// The parts of a request of which one is the identity.
+const SOURCES: [&str; 6] = ["jwt", "header", "cookie", "path", "tls", "networks"];
+
+/// Words that have another meaning beside identities in keys, in `for` and in headers.
+const RESERVED_NAMES: [&str; 10] = [
+    "and",
+    "else",
+    "everyone",
+    "or",
+    "over",
+    "preflight",
+    "route",
+    "store",
+    "unlimited",
+    "unverified",
+];
+
+/// Maximum length of the name of an identity.
+const MAX_NAME_BYTES: usize = 32;
+
+section! {
+    /// An identity that the gateway file defines. Exactly one source is present.
+    pub struct CustomConfig, table CUSTOM_TABLE = "an identity of your own",
+        "Where an identity of your own is found.", check check_custom;
+    jwt: LocatedField<ClaimField>,
+        "The claim of the verified token of `user`. Dots lead into nested claims; of a list, all values together are one.", "org.id";
+    header: HeaderNameField, "This header, which any client may send.", "x-device-id";
+    cookie: CookieNameField, "This cookie. Only a hash of it is stored and shown.", "session";
+    path: PathPartField,
+        "The part of the path that `match` calls by this name. A limit by it holds on routes whose `match` has the part.", "account";
+    tls: LocatedField<CertificateNameField>,
+        "The verified certificate that the client shows, at listeners with `client_roots`; `subject` and `san` as for `client_cert`.", "subject";
+    networks: NetworksField,
+        "The name of the network that the client's address is in, of several the most specific. A name has networks, or files with one network a line.", "{ office: [192.0.2.0/24], partner: partner.txt }";
+    forward: LocatedField<BoolField>,
+        "With jwt, path, tls or networks: whether the upstream gets it in the header `tollgate-NAME`.", "true";
+}
+
+/// A field with an identity that the gateway file defines.
+pub struct CustomField;
+
+impl FieldReader for CustomField {
+    type Value = CustomConfig;
+    const SHAPE: ValueShape = ValueShape::Table(&CUSTOM_TABLE);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<CustomConfig> {
+        CustomConfig::read(cx, node)
+    }
+}
+
+scalar_fields! {
+    /// A field with the name of a part of a path.
+    pub struct PathPartField: String = ValueShape::Text, "the name of a part of the path";
+}
+
+/// Networks, or a file of them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NetworksItem {
+    /// A network.
+    Network(IpNet),
+    /// The name of a file with one network a line.
+    File(Located<String>),
+}
+
+/// A field with named networks.
+pub struct NetworksField;
+
+impl FieldReader for NetworksField {
+    type Value = Vec<Named<Vec<NetworksItem>>>;
+    const SHAPE: ValueShape = ValueShape::NamedMap(&ListField::<NetworksItemField>::SHAPE);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Self::Value> {
+        let entries = cx.named_entries(node, "networks");
+        if entries.is_empty() {
+            let help = "write for instance `networks: { office: [192.0.2.0/24] }`";
+            cx.error(node.location, "no network is named", Some(help.into()));
+        }
+        let mut named = Vec::new();
+        for (key, node) in entries {
+            if let Err(ValueError { message, help, .. }) = parse_name(&key.text, "networks") {
+                cx.error(key.location, message, help);
+            }
+            named.extend(
+                ListField::<NetworksItemField>::read(cx, node).map(|fields| Named {
+                    name: Located {
+                        value: key.text.clone(),
+                        location: key.location,
+                    },
+                    fields,
+                }),
+            );
+        }
+        Some(named)
+    }
+}
+
+/// A field with a network, or with a file of them.
+pub struct NetworksItemField;
+
+impl FieldReader for NetworksItemField {
+    type Value = NetworksItem;
+    const SHAPE: ValueShape = ValueShape::AnyOf(&[
+        ValueShape::Format(&NETWORK_FORMAT),
+        ValueShape::Format(&PATH_FORMAT),
+    ]);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<NetworksItem> {
+        // A misspelled address is no file.
+        let is_address_char = |c: char| c.is_ascii_hexdigit() || ":./".contains(c);
+        match node.scalar() {
+            Some(text) if text.contains(|c| !is_address_char(c)) => {
+                let value = FileName::read(cx, node)?;
+                let location = node.location;
+                Some(NetworksItem::File(Located { value, location }))
+            }
+            _ => NetworkField::read(cx, node).map(NetworksItem::Network),
+        }
+    }
+}
+
+/// Whether `name` is meant as the name of an identity of one's own, and not as a built-in field.
+pub(super) fn is_custom_name(name: &str) -> bool {
+    let fields = Identity::BUILT_IN.map(Identity::as_str);
+    name != "<<" && nearest_word(name, fields).is_none()
+}
+
+/// Defines the identity of this name, so that what is read after it can name it.
+///
+/// # Errors
+///
+/// No identity can have this name.
+pub(super) fn define(name: &str) -> Result<CustomIdentity, ValueError> {
+    if RESERVED_NAMES.contains(&name) {
+        let message = format!("`{name}` has another meaning in limits and headers");
+        return Err(ValueError::new(message, "choose another name"));
+    }
+    let is_name_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
+    let starts_with_letter = name.starts_with(|c: char| c.is_ascii_lowercase());
+    if !starts_with_letter || name.len() > MAX_NAME_BYTES || !name.chars().all(is_name_char) {
+        let message = format!("`{name}` is not a name for an identity");
+        let help = "use 1 to 32 small letters, digits, `-` or `_`, starting with a letter";
+        return Err(ValueError::new(message, help));
+    }
+    CustomIdentity::define(name).ok_or_else(|| {
+        let message = format!(
+            "this is more than {} identities of your own",
+            CustomIdentity::MAX
+        );
+        ValueError::new(
+            message,
+            "use fewer; if reloads have renamed some, restart the gateway",
+        )
+    })
+}
+
+fn check_custom(cx: &mut LoadContext, fields: &MapFields<'_>, _: &CustomConfig) {
+    let source = fields.require_one_of(cx, &SOURCES);
+    if matches!(source, Some("header" | "cookie")) && fields.has("forward") {
+        let message = "the upstream gets the header and the cookie from the client";
+        let help = "remove `forward`";
+        cx.error(fields.location_of("forward"), message, Some(help.into()));
+    }
+}

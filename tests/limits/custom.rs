@@ -1,0 +1,219 @@
+//! Identities that the gateway file defines: from a claim, a header, a cookie, a part of the path and networks.
+
+use jsonwebtoken::{EncodingKey, Header, encode};
+use serde_json::{Value, json};
+
+use crate::Site;
+use crate::common::Upstream;
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+const FILES: &[(&str, &str)] = &[("secret.txt", SECRET), ("partner.txt", PARTNERS)];
+const PARTNERS: &str = "# the partner's offices\n198.51.100.0/25 # north\n\n  2001:db8:7::/48\n";
+
+const IDENTITY: &str = "\
+identity:
+  ip: { trusted_proxies: [127.0.0.0/8] }
+  user: { jwt: sub, secret: secret.txt }
+  tenant: { jwt: org.id, forward: true }
+  groups: { jwt: groups, forward: true }
+  device: { header: x-device-id }
+  session: { cookie: sid }
+  account: { path: account }
+  place: { networks: { office: [192.0.2.0/24], lab: 192.0.2.64/26, partner: partner.txt }, forward: true }
+";
+
+/// A field with a token that has these claims.
+fn token(claims: &Value) -> String {
+    let mut all = json!({ "sub": "ann", "exp": 4_000_000_000_u64 });
+    for (name, value) in claims.as_object().unwrap() {
+        all[name] = value.clone();
+    }
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let token = encode(&Header::default(), &all, &key).unwrap();
+    format!("authorization: Bearer {token}\r\n")
+}
+
+fn from(ip: &str) -> String {
+    format!("x-forwarded-for: {ip}\r\n")
+}
+
+fn site(limit: &str) -> Site {
+    Site::with_files(IDENTITY, "", &[limit], Upstream::plain(), FILES)
+}
+
+/// Sends requests with these fields to a site with one limit, and compares their statuses.
+#[track_caller]
+fn check(limit: &str, requests: &[(&str, u16)]) {
+    let site = site(limit);
+    for (number, (fields, status)) in requests.iter().enumerate() {
+        let response = site.get(fields);
+        assert_eq!(response.status(), *status, "request {number}: {fields}");
+    }
+}
+
+#[test]
+fn a_limit_counts_by_a_header() {
+    check(
+        "per-device: { key: device, rate: 1/m }",
+        &[
+            ("x-device-id: a\r\n", 200),
+            ("x-device-id: b\r\n", 200),
+            ("x-device-id:  a \r\n", 429),
+            ("", 200),
+            ("", 200),
+            ("x-device-id: a\r\nx-device-id: c\r\n", 400),
+            ("x-device-id: a, c\r\n", 400),
+            ("x-device-id: 6F9619FF-8B86-D011-B42D-00C04FC964FF\r\n", 200),
+            ("x-device-id: {6f9619ff8b86d011b42d00c04fc964ff}\r\n", 429),
+        ],
+    );
+}
+
+/// CGI hands `X_Device_Id` to the application as `X-Device-Id`.
+#[test]
+fn the_upstream_gets_no_other_spelling_of_the_header() {
+    let site = site("per-device: { key: device, rate: 5/m }");
+    let response = site.get("x_device_id: other\r\nx-device-id: a\r\nx.device.id: third\r\n");
+    assert_eq!(response.status(), 200);
+    let reached = site.upstream.next();
+    let names = ["x-device-id", "x_device_id", "x.device.id"];
+    assert_eq!(
+        names.map(|name| reached.field(name)),
+        [Some("a"), None, None]
+    );
+}
+
+#[test]
+fn a_limit_counts_by_a_cookie() {
+    check(
+        "per-session: { key: session, rate: 1/m }",
+        &[
+            ("cookie: sid=a; other=1\r\n", 200),
+            ("cookie: sid=b\r\n", 200),
+            ("cookie: sid=\"a\"\r\n", 429),
+            ("cookie: sid=%61\r\n", 429),
+            ("cookie: sid=a; sid=c\r\n", 400),
+        ],
+    );
+}
+
+#[test]
+fn a_limit_counts_by_a_claim_inside_others() {
+    let acme = token(&json!({ "org": { "id": "acme" } }));
+    let same_for_bob = token(&json!({ "sub": "bob", "org": { "id": "acme" } }));
+    let number = token(&json!({ "org": { "id": 7 } }));
+    let without = token(&json!({}));
+    let forged = acme.replace("\r\n", "x\r\n");
+    check(
+        "per-tenant: { key: tenant, rate: 1/m }",
+        &[
+            (&acme, 200),
+            (&same_for_bob, 429),
+            (&number, 200),
+            (&number, 429),
+            (&without, 200),
+            (&without, 200),
+            (&forged, 401),
+        ],
+    );
+}
+
+#[test]
+fn a_claim_that_is_a_list_is_one_value() {
+    let claims = |groups: Value| token(&json!({ "groups": groups }));
+    let (both, swapped) = (claims(json!(["b", "a"])), claims(json!(["a", "b", "a"])));
+    let one = claims(json!(["a"]));
+    check(
+        "per-group: { key: groups, rate: 1/m }",
+        &[
+            (&both, 200),
+            (&swapped, 429),
+            (&one, 200),
+            (&claims(json!("a")), 429),
+            (&claims(json!([])), 200),
+        ],
+    );
+    check(
+        "staff: { key: everyone, for: { groups: [staff, a] }, rate: 1/m }",
+        &[(&both, 200), (&one, 429), (&claims(json!(["b"])), 200)],
+    );
+}
+
+#[test]
+fn the_most_specific_network_names_the_client() {
+    check(
+        "per-place: { key: place, rate: 1/m }",
+        &[
+            (&from("192.0.2.1"), 200),
+            (&from("192.0.2.255"), 429),
+            (&from("192.0.2.64"), 200),
+            (&from("192.0.2.127"), 429),
+            (&from("198.51.100.1"), 200),
+            (&from("2001:db8:7:8::9"), 429),
+            (&from("198.51.100.128"), 200),
+            (&from("198.51.100.128"), 200),
+            (&from("::ffff:192.0.2.2"), 429),
+        ],
+    );
+    check(
+        "others: { key: ip, for: { place: absent }, rate: 1/m }",
+        &[
+            (&from("192.0.2.1"), 200),
+            (&from("192.0.2.1"), 200),
+            (&from("203.0.113.1"), 200),
+            (&from("203.0.113.1"), 429),
+        ],
+    );
+}
+
+#[test]
+fn parts_of_a_key_may_be_of_any_kind() {
+    let device = |ip: &str| format!("x-device-id: a\r\n{}", from(ip));
+    check(
+        "pair: { key: [device or ip, place], rate: 1/m }",
+        &[
+            (&device("192.0.2.1"), 200),
+            (&device("192.0.2.2"), 429),
+            (&device("192.0.2.64"), 200),
+            (&from("192.0.2.2"), 200),
+            (&from("192.0.2.3"), 200),
+            (&from("192.0.2.3"), 429),
+        ],
+    );
+}
+
+#[test]
+fn a_limit_counts_by_a_part_of_the_path() {
+    let policy = "match: /accounts/{account}/**\nupstream: up\nlimits:\n  per-account: { key: account, rate: 1/m }\n";
+    let site = Site::with_policies(IDENTITY, &[("accounts", policy)], Upstream::plain(), FILES);
+    for (path, status) in [
+        ("/accounts/acme/a", 200),
+        ("/accounts/acme/b?x=1", 429),
+        ("/accounts/%61cme", 429),
+        ("/accounts/beta.json", 200),
+        ("/accounts/beta", 429),
+        ("/accounts/other;x=1/a", 400),
+        ("/accounts/other%2Fx", 400),
+        ("/accounts//acme", 400),
+    ] {
+        assert_eq!(site.get_path(path, "").status(), status, "{path}");
+    }
+}
+
+#[test]
+fn the_upstream_is_told_what_the_gateway_file_says() {
+    let site = site("per-tenant: { key: tenant, rate: 9/m }");
+    let fields = token(&json!({ "org": { "id": "acme" }, "groups": ["b", "a"] }));
+    let forged = "tollgate-tenant: root\r\ntollgate-place: office\r\ntollgate-device: x\r\n";
+    let fields = fields + forged + &from("198.51.100.1") + "x-device-id: d\r\n";
+    assert_eq!(site.get(&fields).status(), 200);
+    let reached = site.upstream.next();
+    let names = ["tenant", "groups", "place", "device"];
+    let seen = names.map(|name| {
+        reached
+            .field(&format!("tollgate-{name}"))
+            .map(str::to_owned)
+    });
+    let expected = [Some("acme"), Some("a, b"), Some("partner"), None];
+    assert_eq!(seen, expected.map(|text| text.map(str::to_owned)));
+}

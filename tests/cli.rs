@@ -180,6 +180,8 @@ fn explain_names_every_limit() {
             "200 admitted\n",
             "route api (GET /api/**) to up\n",
             "from ip 1.2.3.4\n",
+            "  ip=1.2.3.4: address of the connection, verified\n",
+            ": header x-api-key, not verified\n",
             "  per-ip (policies/api.yaml:4): within for ip=1.2.3.4; 10 of 10 left in 60 s",
             "* per-key (policies/api.yaml:5): within for token=#",
             "; 5 of 5 left in 60 s",

@@ -52,8 +52,14 @@ impl Source {
         String::from_utf8_lossy(&canonical_form(normal.as_bytes())).into_owned()
     }
 
-    /// Whether a client chooses the value, so that it can have as many as it likes.
-    pub fn is_chosen(&self) -> bool {
-        matches!(self, Source::Field(_))
+    /// Describes the source in some words, for operators.
+    pub fn describe(&self) -> String {
+        match self {
+            Source::Field(source) => source.describe(),
+            Source::Claim(claim) => format!("claim {claim} of the token"),
+            Source::Certificate(_) => "client certificate".into(),
+            Source::PathPart(name) => format!("part {{{name}}} of the path"),
+            Source::Networks(_) => "network of the address".into(),
+        }
     }
 }

@@ -48,6 +48,59 @@ impl Settings {
         }
     }
 
+    /// Whether a client cannot choose the value of this identity.
+    pub fn is_verified(&self, identity: Identity) -> bool {
+        match identity {
+            Identity::Ip | Identity::User | Identity::Plan => true,
+            Identity::Token => self.needs_proof(identity),
+            Identity::Email => false,
+            Identity::Custom(custom) => !matches!(
+                self.custom_source(custom),
+                Some(custom::Source::Field(_) | custom::Source::PathPart(_))
+            ),
+        }
+    }
+
+    /// Describes in some words where the identity comes from, for operators.
+    pub fn describe_source(&self, identity: Identity) -> String {
+        match identity {
+            Identity::Ip if self.ip.trusted_proxies.is_empty() => {
+                "address of the connection".into()
+            }
+            Identity::Ip => "address behind the trusted proxies".into(),
+            Identity::User => self
+                .user
+                .as_ref()
+                .map(user::Settings::describe)
+                .unwrap_or_default(),
+            Identity::Token => self
+                .token
+                .as_ref()
+                .map(token::TokenSource::describe)
+                .unwrap_or_default(),
+            Identity::Email => {
+                let email = self.email.as_ref();
+                email.map_or_else(String::new, |email| {
+                    format!("field {} of the body", email.field.name().as_str())
+                })
+            }
+            Identity::Plan => match &self.plan.source {
+                Some(plan::PlanOrigin::Claim(claim)) => {
+                    format!("claim {claim} of the token, or the default")
+                }
+                Some(plan::PlanOrigin::Header { name, .. }) => {
+                    format!("header {name} of a trusted peer, or the default")
+                }
+                Some(plan::PlanOrigin::ApiKeys) => "file of API keys, or the default".into(),
+                None => "the default".into(),
+            },
+            Identity::Custom(custom) => self
+                .custom_source(custom)
+                .map(custom::Source::describe)
+                .unwrap_or_default(),
+        }
+    }
+
     /// Whether an identity depends on the target of the request.
     pub fn needs_target(&self) -> bool {
         let mut custom = self.custom.iter();

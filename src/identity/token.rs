@@ -48,6 +48,17 @@ impl TokenSource {
         }
     }
 
+    /// Describes the source in some words, for operators.
+    pub fn describe(&self) -> String {
+        match self {
+            TokenSource::Header(name) => format!("header {name}"),
+            TokenSource::Bearer => "bearer token".into(),
+            TokenSource::Scheme { header, scheme } => format!("header {header} behind {scheme}"),
+            TokenSource::Query(name) => format!("query parameter {}", name.as_str()),
+            TokenSource::Cookie(name) => format!("cookie {}", name.as_str()),
+        }
+    }
+
     /// The credential that [`find_credential`] finds when a client sends `text`, as an operator wrote it.
     pub fn normalise<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = text.trim_matches(is_blank);

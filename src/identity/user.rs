@@ -45,6 +45,18 @@ pub enum CertificateName {
     San,
 }
 
+impl Settings {
+    /// Describes the source in some words, for operators.
+    pub fn describe(&self) -> String {
+        match self {
+            Settings::Jwt(jwt) => format!("claim {} of the token", jwt.claim),
+            Settings::Header { name, .. } => format!("header {name} of a trusted peer"),
+            Settings::ApiKeys(_) => "file of API keys".into(),
+            Settings::ClientCert(_) => "client certificate".into(),
+        }
+    }
+}
+
 impl CertificateName {
     /// The user whom a certificate with this subject names; none if it names no valid user.
     pub(super) fn user(self, subject: &Subject) -> Option<Arc<str>> {

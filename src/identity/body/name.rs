@@ -36,6 +36,11 @@ impl FieldName {
         }
     }
 
+    /// The name as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// Whether some upstream takes `other`, in a form, a query or a cookie, for this name or a part of it.
     pub fn resembles(&self, other: &[u8]) -> bool {
         other == self.text.as_bytes() || self.folds_like(&String::from_utf8_lossy(other))

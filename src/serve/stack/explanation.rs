@@ -10,7 +10,7 @@ use super::refusal::RefusalCause;
 use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
-use crate::limit::{Rule, RuleLimit};
+use crate::limit::{Identity, KeySpec, Rule, RuleLimit};
 use crate::route::Route;
 use crate::throttle::admission::Finding;
 
@@ -75,9 +75,15 @@ pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
 /// The identities of a client. For tokens and email addresses only whether the client has one.
 pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) -> Value {
     let plans = &identifier.settings().plan.plans;
-    let custom = client.custom.iter().map(|value| {
-        let text = identifier.format_custom(&value.reading);
-        (value.identity.as_str().to_owned(), text.into())
+    let present = Identity::all().filter(|identity| client.has(*identity));
+    let identities = present.map(|identity| {
+        let settings = identifier.settings();
+        json!({
+            "name": identity.as_str(),
+            "value": identifier.format_key(client, &KeySpec::from(&[identity])),
+            "source": settings.describe_source(identity),
+            "verified": settings.is_verified(identity),
+        })
     });
     json!({
         "ip": client.ip.to_string(),
@@ -85,7 +91,7 @@ pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) 
         "token": client.token.is_some(),
         "email": client.email.is_some(),
         "plan": client.plan.and_then(|plan| plans.get(plan)).map(|plan| &plan.name),
-        "custom": custom.collect::<Map<String, Value>>(),
+        "identities": identities.collect::<Value>(),
         "unverified": client.credential_fault().map(Unverified::as_str),
     })
 }
@@ -251,6 +257,15 @@ fn render_client(out: &mut String, client: &Value) {
         *out += &format!(", with {reason}");
     }
     out.push('\n');
+    for identity in client["identities"].as_array().into_iter().flatten() {
+        let [value, source] = ["value", "source"].map(|field| text_of(&identity[field]));
+        let negation = if identity["verified"] == true {
+            ""
+        } else {
+            "not "
+        };
+        *out += &format!("  {value}: {source}, {negation}verified\n");
+    }
 }
 
 fn render_pressure(out: &mut String, explanation: &Value) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
+use super::body::BodyField;
 use super::canonical::canonical_form;
 use super::token::TokenSource;
 use super::user::CertificateName;
@@ -33,6 +34,8 @@ pub enum Source {
     Claim(String),
     /// The certificate that the client presented in the TLS handshake.
     Certificate(CertificateName),
+    /// A field of the body, the query or a cookie, which many frameworks read as one.
+    Parameter(BodyField),
     /// The segment of the path that the route's pattern calls by this name.
     PathPart(Box<str>),
     /// The name of the most specific network that the client's address is in.
@@ -44,7 +47,7 @@ impl Source {
     pub fn normalise(&self, text: &str) -> String {
         let normal = match self {
             Source::Field(source) => source.normalise(text),
-            Source::PathPart(_) => text.into(),
+            Source::PathPart(_) | Source::Parameter(_) => text.into(),
             Source::Claim(_) | Source::Certificate(_) | Source::Networks(_) => {
                 return text.to_owned();
             }
@@ -58,6 +61,7 @@ impl Source {
             Source::Field(source) => source.describe(),
             Source::Claim(claim) => format!("claim {claim} of the token"),
             Source::Certificate(_) => "client certificate".into(),
+            Source::Parameter(field) => format!("field {} of query or body", field.name().as_str()),
             Source::PathPart(name) => format!("part {{{name}}} of the path"),
             Source::Networks(_) => "network of the address".into(),
         }

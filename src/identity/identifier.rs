@@ -82,6 +82,8 @@ pub struct RequestParts<'r> {
     pub credential_in_body: FieldValue<'r>,
     /// The pattern of the request's route, which names segments of the path.
     pub pattern: Option<&'r Pattern>,
+    /// The custom identities that are looked for, beside those that the upstream is told. `None` for all.
+    pub custom: Option<IdentitySet>,
 }
 
 /// A request without a body and without a route.
@@ -91,6 +93,7 @@ impl<'r> From<&'r Head> for RequestParts<'r> {
             head,
             credential_in_body: FieldValue::Absent,
             pattern: None,
+            custom: None,
         }
     }
 }
@@ -130,10 +133,11 @@ impl Identifier {
         self.settings.unverified == user::OnUnverified::Refuse && reason.may_reach_upstream()
     }
 
-    /// Whether the identities depend only on the connection and the header fields: not on the target or on time.
-    pub fn needs_only_fields(&self) -> bool {
+    /// Whether the identities, and of the custom ones these, depend only on the connection and the header fields: not on
+    /// the target or on time.
+    pub fn needs_only_fields(&self, custom: IdentitySet) -> bool {
         let needs_time = matches!(self.settings.user, Some(user::Settings::Jwt(_)));
-        !self.settings.needs_target() && !needs_time
+        !self.settings.needs_target(custom) && !needs_time
     }
 
     /// Identifies the client of a request from its head; call it before [`Identifier::strip`].

@@ -3,7 +3,7 @@
 use http::header::AUTHORIZATION;
 
 use super::{custom, email, ip, plan, token, user};
-use crate::limit::{CustomIdentity, Identity};
+use crate::limit::{CustomIdentity, Identity, IdentitySet};
 
 /// The source of each identity. An identity without a source is absent from every request.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,11 @@ impl Settings {
             Identity::Email => false,
             Identity::Custom(custom) => !matches!(
                 self.custom_source(custom),
-                Some(custom::Source::Field(_) | custom::Source::PathPart(_))
+                Some(
+                    custom::Source::Field(_)
+                        | custom::Source::Parameter(_)
+                        | custom::Source::PathPart(_)
+                )
             ),
         }
     }
@@ -101,11 +105,26 @@ impl Settings {
         }
     }
 
-    /// Whether an identity depends on the target of the request.
-    pub fn needs_target(&self) -> bool {
-        let mut custom = self.custom.iter();
+    /// Whether the credential or one of these custom identities depends on the target of the request.
+    pub fn needs_target(&self, custom: IdentitySet) -> bool {
+        let is_in_target = |settings: &custom::Settings| {
+            custom.contains(Identity::Custom(settings.identity))
+                && matches!(
+                    settings.source,
+                    custom::Source::PathPart(_) | custom::Source::Parameter(_)
+                )
+        };
         matches!(self.token, Some(token::TokenSource::Query(_)))
-            || custom.any(|custom| matches!(custom.source, custom::Source::PathPart(_)))
+            || self.custom.iter().any(is_in_target)
+    }
+
+    /// Whether a body may have one of these identities.
+    pub fn has_parameter(&self, wanted: IdentitySet) -> bool {
+        let is_parameter = |custom: &custom::Settings| {
+            matches!(custom.source, custom::Source::Parameter(_))
+                && wanted.contains(Identity::Custom(custom.identity))
+        };
+        self.custom.iter().any(is_parameter)
     }
 
     /// The source of an identity that the gateway file defines.

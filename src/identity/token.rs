@@ -103,10 +103,7 @@ pub fn find_credential_in_body<'b>(
 ) -> FieldValue<'b> {
     match source {
         TokenSource::Query(name) => {
-            body::find_field(&name.clone().into(), fields.all("content-type"), body)
-                .trimmed()
-                .within(MAX_TOKEN)
-                .unless_ambiguous()
+            body::find_field(&name.clone().into(), fields.all("content-type"), body).into_credential()
         }
         _ => FieldValue::Absent,
     }
@@ -238,6 +235,11 @@ fn is_basic_credential(text: &[u8]) -> bool {
 }
 
 impl<'t> FieldValue<'t> {
+    /// Reads a value as strictly as a credential.
+    pub(super) fn into_credential(self) -> FieldValue<'t> {
+        self.trimmed().within(MAX_TOKEN).unless_ambiguous()
+    }
+
     /// Makes a value ambiguous if readers take it for different credentials.
     fn unless_ambiguous(self) -> FieldValue<'t> {
         match self {

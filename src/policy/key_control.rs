@@ -93,7 +93,7 @@ fn part_control(identity: Identity, settings: &Settings) -> PartControl {
         Identity::Plan if settings.plan.default.is_some() => PartControl::Fixed,
         Identity::Plan => PartControl::Proven,
         Identity::Custom(custom) => match settings.custom_source(custom) {
-            Some(Source::Field(_)) => PartControl::Chosen,
+            Some(Source::Field(_) | Source::Parameter(_)) => PartControl::Chosen,
             // An address in none of the networks, or a path without the part, is no way around the limit.
             Some(Source::Networks(_) | Source::PathPart(_)) => PartControl::Fixed,
             Some(Source::Claim(_) | Source::Certificate(_)) | None => PartControl::Proven,

@@ -26,7 +26,7 @@ pub use path::{
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind, Segment};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
 
-use crate::limit::{CountMode, Identity, ReserveSource, Rule, Rules};
+use crate::limit::{CountMode, Identity, IdentitySet, ReserveSource, Rule, Rules};
 
 /// One route of the running policies.
 #[derive(Clone, Debug)]
@@ -93,6 +93,10 @@ impl OwnResponseRules {
 pub struct RouteReads {
     /// An email address, which may stand in the request's body.
     pub email: bool,
+    /// A custom identity that is a field of the query or the request's body.
+    pub parameter: bool,
+    /// The custom identities that the route requires or its limits depend on.
+    pub custom: IdentitySet,
     /// The number of units that the request says it may cost.
     pub reserve: bool,
     /// The number of units to reserve, in the request's body.
@@ -110,15 +114,22 @@ pub struct RouteReads {
 }
 
 impl RouteReads {
-    /// The parts that these limits read. The caller sets `method_in_body`, `path_in_body` and `token_in_body`, which
-    /// depend on other routes and on the settings of identities.
+    /// The parts that these limits read. The caller sets `parameter`, `method_in_body`, `path_in_body` and
+    /// `token_in_body`, which depend on other routes and on the settings of identities.
     pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> RouteReads {
         let counts_by_email = |rule: &Arc<Rule>| rule.depends_on(Identity::Email);
         let has_cost_in_body = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
         let has_cost_by_length = |rule: &Arc<Rule>| matches!(&rule.count, CountMode::CostHeader(name) if *name == CONTENT_LENGTH);
         let reserves = rules.iter().filter_map(|rule| rule.reserve.as_ref());
         let mut sources = reserves.filter_map(|reserve| reserve.source.as_ref());
+        let by_rules = rules
+            .iter()
+            .flat_map(|rule| rule.key.identities().chain(rule.clients.identities()));
+        let identities = by_rules.chain(require.iter().copied());
         RouteReads {
+            custom: identities
+                .filter(|identity| matches!(identity, Identity::Custom(_)))
+                .collect(),
             email: require.contains(&Identity::Email) || rules.iter().any(counts_by_email),
             reserve: sources.clone().next().is_some(),
             reserve_in_body: sources.any(|source| matches!(source, ReserveSource::Json(_))),
@@ -219,6 +230,7 @@ impl Route {
                 method_in_body: self.reads.method_in_body,
                 path_in_body: self.reads.path_in_body,
                 token_in_body: self.reads.token_in_body || other.reads.token_in_body,
+                parameter: self.reads.parameter || other.reads.parameter,
                 ..RouteReads::new(&rules, &require)
             },
             rules: rules.into_iter().collect(),

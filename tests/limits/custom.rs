@@ -19,6 +19,8 @@ identity:
   device: { header: x-device-id }
   session: { cookie: sid }
   account: { path: account }
+  tool: { body: params.name }
+  kind: { query: kind }
   place: { networks: { office: [192.0.2.0/24], lab: 192.0.2.64/26, partner: partner.txt }, forward: true }
 ";
 
@@ -198,6 +200,73 @@ fn a_limit_counts_by_a_part_of_the_path() {
     ] {
         assert_eq!(site.get_path(path, "").status(), status, "{path}");
     }
+}
+
+/// A POST with a body of this type.
+fn post(site: &Site, path: &str, content_type: &str, body: &str) -> u16 {
+    let mut client = site.gateway.connect();
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nhost: t\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    client.answer().status()
+}
+
+#[test]
+fn a_limit_counts_by_a_field_of_the_body() {
+    let call = |tool: &str| {
+        json!({ "jsonrpc": "2.0", "method": "tools/call", "params": { "name": tool } }).to_string()
+    };
+    let site = site("per-tool: { key: tool, rate: 1/m }");
+    let json = "application/json";
+    for (content_type, body, status) in [
+        (json, call("search"), 200),
+        (json, call("search"), 429),
+        (json, call("mail"), 200),
+        (json, "{\"params\":{\"n\\u0061me\":\"mail\"}}".into(), 429),
+        (
+            json,
+            "{\"params\":{\"name\":\"a\",\"name\":\"b\"}}".into(),
+            400,
+        ),
+        (json, format!("[{},{}]", call("a"), call("b")), 400),
+        (json, "{\"params\":{}}".into(), 200),
+        (
+            "application/x-www-form-urlencoded",
+            "params[name]=search".into(),
+            429,
+        ),
+        ("text/plain", call("search"), 429),
+        ("image/png", "\u{89}PNG\r\n".repeat(20_000), 200),
+        (json, format!("{{\"pad\":\"{}\"}}", "x".repeat(70_000)), 400),
+    ] {
+        let start: String = body.chars().take(60).collect();
+        assert_eq!(
+            post(&site, "/rpc", content_type, &body),
+            status,
+            "{content_type}: {start}"
+        );
+    }
+    let with_query = post(&site, "/rpc?params[name]=other", json, &call("third"));
+    assert_eq!(with_query, 400);
+}
+
+#[test]
+fn a_limit_counts_by_a_parameter_of_the_query() {
+    let site = site("per-kind: { key: kind, rate: 1/m }");
+    for (path, status) in [
+        ("/a?kind=x", 200),
+        ("/b?other=1&kind=%78", 429),
+        ("/a?kind=y", 200),
+        ("/a?kind=y&kind=z", 400),
+        ("/a", 200),
+        ("/a", 200),
+    ] {
+        assert_eq!(site.get_path(path, "").status(), status, "{path}");
+    }
+    let form = "application/x-www-form-urlencoded";
+    assert_eq!(post(&site, "/a", form, "kind=x"), 429);
+    assert_eq!(post(&site, "/a?kind=x", form, "kind=w"), 400);
 }
 
 #[test]

@@ -1,18 +1,20 @@
 //! Finds the identities that a request's body may hold: an email address and a credential.
 
+use super::custom::MAX_SEARCHED_BODY;
 use super::{ClientIdentity, Domain, Fingerprint, Head, Identifier};
 use crate::http::head::Fields;
 use crate::identity::FieldValue;
 use crate::identity::mailbox::{self, Mailbox};
 use crate::identity::{body, email, token};
+use crate::limit::IdentitySet;
 
 impl Identifier {
-    /// Most bytes of a body that are buffered for an email address; 0 if none is looked for.
+    /// Most bytes of a body that are buffered for the identities in its fields.
     pub fn max_body(&self) -> usize {
-        self.settings
-            .email
-            .as_ref()
-            .map_or(0, |email| email.max_body)
+        let email = self.settings.email.as_ref();
+        email.map_or(MAX_SEARCHED_BODY, |email| {
+            email.max_body.max(MAX_SEARCHED_BODY)
+        })
     }
 
     /// Marks the client's email as unclear if the head says that the body cannot be searched. Returns whether it did.
@@ -23,10 +25,23 @@ impl Identifier {
         reason.is_some()
     }
 
-    /// Sets the client's email to the address in the body, the query or a cookie. A body is too long for the search if
-    /// `is_whole` is false, which says that `body` is only its beginning.
-    pub fn set_email(&self, client: &mut ClientIdentity, head: &Head, body: &[u8], is_whole: bool) {
-        let Some(settings) = &self.settings.email else {
+    /// Sets the identities of the client that stand in the body, the query or a cookie: the email address, and the
+    /// `custom` ones among those. A body is too long for the search if `is_whole` is false, which says that `body` is only
+    /// its beginning.
+    pub fn set_fields(
+        &self,
+        client: &mut ClientIdentity,
+        head: &Head,
+        custom: IdentitySet,
+        (body, is_whole): (&[u8], bool),
+    ) {
+        self.set_email(client, head, body, is_whole);
+        self.set_parameters(client, head, custom, (body, is_whole));
+    }
+
+    fn set_email(&self, client: &mut ClientIdentity, head: &Head, body: &[u8], is_whole: bool) {
+        let email = self.settings.email.as_ref();
+        let Some(settings) = email.filter(|_| client.unclear_email.is_none()) else {
             return;
         };
         if !is_whole || body.len() > settings.max_body {

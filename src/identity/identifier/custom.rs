@@ -5,12 +5,17 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::{ClientIdentity, Identifier, RequestParts};
+use crate::http::head::{Fields, Head};
+use crate::identity::body::{self, BodyField};
 use crate::identity::canonical::canonical_form;
 use crate::identity::custom::{self, Source};
 use crate::identity::custom_value::{CustomValue, Names, Reading};
 use crate::identity::key::Domain;
-use crate::identity::{ConnectionPeer, FieldValue, path_part, token, user_name};
-use crate::limit::CustomIdentity;
+use crate::identity::{ConnectionPeer, FieldValue, path_part, query, token, user_name};
+use crate::limit::{CustomIdentity, Identity, IdentitySet};
+
+/// Maximum bytes of a body that is searched.
+pub(super) const MAX_SEARCHED_BODY: usize = 64 * 1024;
 
 impl Identifier {
     /// Finds the custom identities of a request. `from_claims` are those that its verified token has.
@@ -23,6 +28,13 @@ impl Identifier {
     ) {
         client.custom = from_claims;
         for settings in &self.settings.custom {
+            let identity = Identity::Custom(settings.identity);
+            let is_wanted = request
+                .custom
+                .is_none_or(|wanted| wanted.contains(identity));
+            if !is_wanted && settings.forwarded_as.is_none() {
+                continue;
+            }
             if let Some(reading) = self.find_custom_value(settings, client, connection, request) {
                 client.custom.push(CustomValue {
                     identity: settings.identity,
@@ -41,7 +53,8 @@ impl Identifier {
     ) -> Option<Reading> {
         match &settings.source {
             Source::Field(source) => {
-                self.parse_field(source, token::find_credential(source, request.head))
+                let is_secret = matches!(source, token::TokenSource::Cookie(_));
+                self.parse_value(&token::find_credential(source, request.head), is_secret)
             }
             Source::PathPart(name) => {
                 let value = path_part::find(request.pattern?, name, request.head.uri.path())?;
@@ -54,16 +67,47 @@ impl Identifier {
             Source::Networks(table) if !client.ip_unclear => {
                 table.find(client.ip).cloned().map(reading_of)
             }
-            Source::Networks(_) | Source::Claim(_) => None,
+            // `set_parameters` finds parameters when the body is there; the claims are those of the token.
+            Source::Networks(_) | Source::Claim(_) | Source::Parameter(_) => None,
         }
     }
 
-    fn parse_field(&self, source: &token::TokenSource, field: FieldValue<'_>) -> Option<Reading> {
-        let is_secret = matches!(source, token::TokenSource::Cookie(_));
-        match field {
+    /// Finds those of the wanted custom identities that are fields of the query or the body. A body is too long for the
+    /// search if `is_whole` is false, which says that `body` is only its beginning.
+    pub(super) fn set_parameters(
+        &self,
+        client: &mut ClientIdentity,
+        head: &Head,
+        wanted: IdentitySet,
+        (body, is_whole): (&[u8], bool),
+    ) {
+        for settings in &self.settings.custom {
+            let Source::Parameter(field) = &settings.source else {
+                continue;
+            };
+            if !wanted.contains(Identity::Custom(settings.identity)) {
+                continue;
+            }
+            let in_body = find_in_body(field, &head.fields, body, is_whole);
+            let [in_query, in_cookie] = query::find_in_query_and_cookie(head, field.name());
+            let values = [in_body, in_query, in_cookie].into_iter();
+            let value = values
+                .map(FieldValue::into_credential)
+                .fold(FieldValue::Absent, FieldValue::or);
+            client
+                .custom
+                .extend(self.parse_value(&value, false).map(|reading| CustomValue {
+                    identity: settings.identity,
+                    reading,
+                }));
+        }
+    }
+
+    fn parse_value(&self, value: &FieldValue<'_>, is_secret: bool) -> Option<Reading> {
+        match value {
             FieldValue::Absent => None,
             FieldValue::Ambiguous => Some(Reading::Ambiguous),
-            FieldValue::One(text) => Some(self.parse_text(&text, is_secret)),
+            FieldValue::One(text) => Some(self.parse_text(text, is_secret)),
         }
     }
 
@@ -90,7 +134,9 @@ impl Identifier {
                     let is_secret = matches!(source, token::TokenSource::Cookie(_));
                     self.parse_text(source.normalise(text).as_bytes(), is_secret)
                 }
-                Some(Source::PathPart(_)) => self.parse_text(text.as_bytes(), false),
+                Some(Source::PathPart(_) | Source::Parameter(_)) => {
+                    self.parse_text(text.as_bytes(), false)
+                }
                 _ => user_name::parse(text).map_or(Reading::Ambiguous, reading_of),
             });
         let mut names = Names::new();
@@ -103,6 +149,27 @@ impl Identifier {
         names.sort_unstable();
         names.dedup();
         (!names.is_empty()).then_some(Reading::Names(names))
+    }
+}
+
+/// The field in a body of at most [`MAX_SEARCHED_BODY`] bytes. In a longer one it is ambiguous, unless no framework finds
+/// it there.
+fn find_in_body<'b>(
+    field: &BodyField,
+    fields: &Fields,
+    body: &'b [u8],
+    is_whole: bool,
+) -> FieldValue<'b> {
+    if body.is_empty() || body::is_stream(fields) {
+        return FieldValue::Absent;
+    }
+    let is_searchable = is_whole && body.len() <= MAX_SEARCHED_BODY && !body::is_coded(fields);
+    if is_searchable {
+        return body::find_field(field, fields.all("content-type"), body);
+    }
+    match body::may_have_field(field, fields, body, false) {
+        Some(false) => FieldValue::Absent,
+        Some(true) | None => FieldValue::Ambiguous,
     }
 }
 

@@ -332,7 +332,12 @@ fn addresses_beside_the_body() {
         let mut parts = head(lines);
         parts.uri = target.parse().unwrap();
         let mut one = who(&all, CLIENT, &[]);
-        all.set_email(&mut one, &parts, body.as_bytes(), true);
+        all.set_fields(
+            &mut one,
+            &parts,
+            IdentitySet::default(),
+            (body.as_bytes(), true),
+        );
         (one.email, one.unclear_email.is_some())
     };
     let ann = of("/", &[], "email=ann@example.com");
@@ -368,7 +373,12 @@ fn bodies_that_cannot_be_looked_at() {
         let mut one = who(&all, CLIENT, &[]);
         let hidden = all.mark_hidden_email(&mut one, &parts);
         if !hidden {
-            all.set_email(&mut one, &parts, body.as_bytes(), true);
+            all.set_fields(
+                &mut one,
+                &parts,
+                IdentitySet::default(),
+                (body.as_bytes(), true),
+            );
         }
         let got = (hidden, one.unclear_email.is_some());
         assert_eq!(got, expected, "{method} {lines:?}");

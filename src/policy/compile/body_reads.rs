@@ -26,6 +26,7 @@ pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: P
         route.reads.method_in_body = read_method;
         route.reads.path_in_body = read_path;
         route.reads.token_in_body = must_read_token(route, identity);
+        route.reads.parameter = identity.has_parameter(route.reads.custom);
     }
 }
 

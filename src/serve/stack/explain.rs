@@ -239,12 +239,13 @@ impl Examiner<'_> {
             head,
             credential_in_body: credential,
             pattern: Some(&route.pattern),
+            custom: None,
         };
         let mut client = identifier.identify_with_check(connection, request, wall, Some(&check));
-        let is_hidden = !body.is_empty() && identifier.mark_hidden_email(&mut client, head);
-        if !is_hidden {
-            identifier.set_email(&mut client, head, body, true);
+        if !body.is_empty() {
+            identifier.mark_hidden_email(&mut client, head);
         }
+        identifier.set_fields(&mut client, head, route.reads.custom, (body, true));
         let objection = objection.or_else(|| find_route_objection(route, &client, identifier));
         let own_response = objection.map(|cause| {
             let ruleset = &running_config.ruleset;

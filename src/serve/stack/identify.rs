@@ -20,6 +20,7 @@ use super::stages::{Arrival, Identified, Routed};
 use super::unserved::Unserved;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
+use crate::identity::body::is_stream;
 use crate::identity::custom_value::Reading;
 use crate::identity::{
     ClientIdentity, CredentialCheck, FieldValue, Identifier, RequestParts, Unverified,
@@ -86,7 +87,7 @@ where
             record_client(&arrival.context, &client);
         }
         let must_read_ahead = needs_token
-            || needs_email_search(&routed)
+            || needs_field_search(&routed)
             || (reads.reserve_in_body && has_body(arrival));
         let reserved_units = match reads.reserve {
             true => reserved_units::read_reserved(rules, &arrival.head, b"", true),
@@ -157,8 +158,8 @@ where
     }
 }
 
-/// Reads ahead in the body, and searches it for what the limits of the route depend on: a credential, an email address and
-/// the units to reserve.
+/// Reads ahead in the body, and searches it for what the limits of the route depend on: a credential, identities in its
+/// fields, and the units to reserve.
 ///
 /// # Errors
 ///
@@ -170,13 +171,13 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         reserved_units,
         ..
     } = identified;
-    let (mut needs_token, needs_email) = (needs_token_in_body(routed), needs_email_search(routed));
+    let (mut needs_token, needs_fields) = (needs_token_in_body(routed), needs_field_search(routed));
     let generation = routed.arrival.context.generation.clone();
     let identifier = &generation.identifier;
     let matched = routed.matched.clone();
     let route = matched.route(&generation.ruleset);
     let needs_reserve = route.reads.reserve_in_body && has_body(&routed.arrival);
-    let may_email_be_in_body = needs_email && has_body(&routed.arrival);
+    let may_be_in_body = needs_fields && has_body(&routed.arrival);
     let Arrival {
         head,
         body,
@@ -188,17 +189,20 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         routed.now = generation.clock.now();
     }
     let client = Rc::make_mut(client);
-    let is_hidden = may_email_be_in_body && identifier.mark_hidden_email(client, head);
-    let needs_email_in_body = may_email_be_in_body && !is_hidden;
-    if !(needs_email_in_body || needs_reserve || needs_token) {
-        if needs_email && !is_hidden {
-            identifier.set_email(client, head, b"", true);
+    let needs_email_in_body =
+        may_be_in_body && route.reads.email && !identifier.mark_hidden_email(client, head);
+    let needs_parameter_in_body =
+        may_be_in_body && route.reads.parameter && !is_stream(&head.fields);
+    let needs_fields_in_body = needs_email_in_body || needs_parameter_in_body;
+    if !(needs_fields_in_body || needs_reserve || needs_token) {
+        if needs_fields {
+            identifier.set_fields(client, head, route.reads.custom, (b"", true));
         }
         return Ok(());
     }
-    let email_bytes = identifier.max_body() * usize::from(needs_email_in_body);
+    let field_bytes = identifier.max_body() * usize::from(needs_fields_in_body);
     let other_bytes = MAX_READ_AHEAD_BYTES * usize::from(needs_reserve || needs_token);
-    let peeked = body.peek(email_bytes.max(other_bytes)).await?;
+    let peeked = body.peek(field_bytes.max(other_bytes)).await?;
     routed.now = generation.clock.now();
     if needs_token {
         let credential = credential_in_body::find_credential(
@@ -218,8 +222,12 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         *reserved_units =
             reserved_units::read_reserved(&route.rules, head, &peeked.bytes, peeked.is_whole);
     }
-    if needs_email_in_body {
-        identifier.set_email(client, head, &peeked.bytes, peeked.is_whole);
+    if needs_fields {
+        let body = match needs_fields_in_body {
+            true => (&peeked.bytes[..], peeked.is_whole),
+            false => (&b""[..], true),
+        };
+        identifier.set_fields(client, head, route.reads.custom, body);
     }
     body.put_back(peeked.bytes, peeked.trailers);
     Ok(())
@@ -239,10 +247,11 @@ fn record_client(context: &RequestContext, client: &Rc<ClientIdentity>) {
     let _ = context.client.set(client.clone());
 }
 
-/// Whether a limit counts by an email address that may stand in the body, the query or a cookie.
+/// Whether a limit counts by an identity that may stand in the body, the query or a cookie.
 #[inline]
-fn needs_email_search(routed: &Routed) -> bool {
-    routed.route().reads.email && {
+fn needs_field_search(routed: &Routed) -> bool {
+    let reads = routed.route().reads;
+    (reads.email || reads.parameter) && {
         let arrival = &routed.arrival;
         let head = &arrival.head;
         head.uri.query().is_some() || has_body(arrival) || head.fields.contains("cookie")
@@ -271,8 +280,9 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
     let client = Rc::new(client);
     // A credential that was not checked now may be checked with the next request.
     let is_checked = client.unverified != Some(Unverified::Unchecked);
-    let is_repeatable =
-        is_checked && identifier.needs_only_fields() && !route.needs(Identity::Email);
+    let is_repeatable = is_checked
+        && identifier.needs_only_fields(route.reads.custom)
+        && !route.needs(Identity::Email);
     let repeated = arrival.repeated.as_ref().filter(|_| is_repeatable);
     let repeated = repeated.zip(routed.matched.single_index());
     let repeated = repeated.filter(|(repeated, index)| repeated.replace_last_route(*index));
@@ -324,6 +334,7 @@ fn identify_with_credential(
         head,
         credential_in_body,
         pattern: Some(&route.pattern),
+        custom: Some(route.reads.custom),
     };
     identifier.identify_with_check(connection, request, wall, Some(&check))
 }

@@ -10,7 +10,12 @@ fn keys_of_limits() {
     ));
     let mut one = who(&all, CLIENT, &[]);
     let body = br#"{"email":"ann@example.com"}"#;
-    all.set_email(&mut one, &Head::default(), body, true);
+    all.set_fields(
+        &mut one,
+        &Head::default(),
+        IdentitySet::default(),
+        (body, true),
+    );
     let mut other = one.clone();
     other.email = None;
     let ip_email = [Identity::Ip, Identity::Email];

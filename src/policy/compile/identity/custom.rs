@@ -12,6 +12,7 @@ use super::super::super::section::Named;
 use super::super::super::source::Files;
 use super::super::super::tree::{Located, SourceLocation};
 use super::super::files::read_list_file;
+use crate::identity::body::FieldName;
 use crate::identity::custom::{NetworkTable, Settings, Source};
 use crate::identity::embedded_ipv4::{Nat64, untranslated_network};
 use crate::identity::token::TokenSource;
@@ -62,6 +63,12 @@ fn compile_source(
     }
     if let Some(name) = &written.cookie {
         return Some(Source::Field(TokenSource::Cookie(name.as_str().into())));
+    }
+    if let Some(name) = &written.query {
+        return Some(Source::Parameter(FieldName::new(name).into()));
+    }
+    if let Some(name) = &written.body {
+        return Some(Source::Parameter(name.as_str().into()));
     }
     if let Some(name) = &written.path {
         return Some(Source::PathPart(name.as_str().into()));

@@ -11,13 +11,15 @@ use super::super::field::{BoolField, FileName, ListField, scalar_fields};
 use super::super::scalar::{
     ClaimField, HeaderNameField, NETWORK_FORMAT, NetworkField, PATH_FORMAT, parse_name,
 };
-use super::request::CookieNameField;
+use super::request::{BodyFieldNameField, CookieNameField, QueryNameField};
 use super::user::CertificateNameField;
 use crate::base::suggest::nearest_word;
 use crate::limit::{CustomIdentity, Identity};
 
 /// The parts of a request of which one is the identity.
-const SOURCES: [&str; 6] = ["jwt", "header", "cookie", "path", "tls", "networks"];
+const SOURCES: [&str; 8] = [
+    "jwt", "header", "cookie", "query", "body", "path", "tls", "networks",
+];
 
 /// Words that have another meaning beside identities in keys, in `for` and in headers.
 const RESERVED_NAMES: [&str; 10] = [
@@ -44,6 +46,10 @@ section! {
         "The claim of the verified token of `user`. Dots lead into nested claims; of a list, all values together are one.", "org.id";
     header: HeaderNameField, "This header, which any client may send.", "x-device-id";
     cookie: CookieNameField, "This cookie. Only a hash of it is stored and shown.", "session";
+    query: QueryNameField,
+        "This parameter of the query. Bodies and cookies are searched too, because frameworks read them as one.", "key";
+    body: BodyFieldNameField,
+        "This field of a JSON, form or multipart body of at most 64 KiB; dots reach into nested objects. The query and cookies are searched too.", "params.name";
     path: PathPartField,
         "The part of the path that `match` calls by this name. A limit by it holds on routes whose `match` has the part.", "account";
     tls: LocatedField<CertificateNameField>,
@@ -173,8 +179,9 @@ pub(super) fn define(name: &str) -> Result<CustomIdentity, ValueError> {
 
 fn check_custom(cx: &mut LoadContext, fields: &MapFields<'_>, _: &CustomConfig) {
     let source = fields.require_one_of(cx, &SOURCES);
-    if matches!(source, Some("header" | "cookie")) && fields.has("forward") {
-        let message = "the upstream gets the header and the cookie from the client";
+    let is_in_request = matches!(source, Some("header" | "cookie" | "query" | "body"));
+    if is_in_request && fields.has("forward") {
+        let message = "the upstream gets this from the client";
         let help = "remove `forward`";
         cx.error(fields.location_of("forward"), message, Some(help.into()));
     }

@@ -103,7 +103,8 @@ pub fn find_credential_in_body<'b>(
 ) -> FieldValue<'b> {
     match source {
         TokenSource::Query(name) => {
-            body::find_field(&name.clone().into(), fields.all("content-type"), body).into_credential()
+            body::find_field(&name.clone().into(), fields.all("content-type"), body)
+                .into_credential()
         }
         _ => FieldValue::Absent,
     }

@@ -258,7 +258,6 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
             check_path_part(cx, gateway, policy, require);
         }
     }
-    let mut listed_limits: HashMap<&str, SourceLocation> = HashMap::new();
     for used in &policy.limits {
         match used {
             LimitUse::Own(limit) => {
@@ -266,41 +265,52 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
                 check_path_parts(cx, gateway, policy, limit);
                 check_unique_name(cx, gateway, limit);
             }
-            LimitUse::Shared(name) => {
-                if let Some(first) = listed_limits.insert(&name.value, name.location) {
-                    let help = format!("it is already on line {}; remove one of them", first.line);
-                    cx.error(
-                        name.location,
-                        format!("`{}` is listed twice", name.value),
-                        Some(help),
-                    );
-                }
+            LimitUse::Shared(name) => check_shared_limit(cx, gateway, name),
+            LimitUse::Off(name) => {
                 check_shared_limit(cx, gateway, name);
+                check_off(cx, gateway, name);
             }
         }
     }
+    check_repeated_uses(cx, policy);
+    check_limit_count(cx, gateway, policy);
+}
+
+/// Reports limits of the gateway file that a policy lists twice.
+fn check_repeated_uses(cx: &mut LoadContext, policy: &PolicyConfig) {
+    let mut first_locations: HashMap<&str, SourceLocation> = HashMap::new();
+    for used in &policy.limits {
+        if let LimitUse::Shared(name) = used
+            && let Some(first) = first_locations.insert(&name.value, name.location)
+        {
+            let help = format!("it is already on line {}; remove one of them", first.line);
+            let message = format!("`{}` is listed twice", name.value);
+            cx.error(name.location, message, Some(help));
+        }
+    }
+}
+
+/// Checks that the route of a policy has at most [`MAX_LIMITS_PER_ROUTE`] limits.
+fn check_limit_count(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
     // Rates by plan make a rule for each plan.
     let rule_count = |limit: &LimitConfig| limit.rates.by_plan.len().max(1);
-    let everywhere = gateway.limits.iter();
-    let everywhere = everywhere.filter(|limit| !limit.routes.is_only_listed());
-    let everywhere: usize = everywhere.map(rule_count).sum();
-    let own = policy.limits.iter().map(|used| match used {
-        LimitUse::Own(limit) => rule_count(limit),
-        LimitUse::Shared(name) => {
-            let mut limits = gateway.limits.iter();
-            let limit = limits.find(|limit| limit.name.value.as_str() == name.value);
-            limit.map_or(1, rule_count)
-        }
+    let of_gateway = gateway
+        .limits
+        .iter()
+        .filter(|limit| policy.has_gateway_limit(limit));
+    let own = policy.limits.iter().filter_map(|used| match used {
+        LimitUse::Own(limit) => Some(&**limit),
+        LimitUse::Shared(_) | LimitUse::Off(_) => None,
     });
-    let own: usize = own.sum();
+    let count: usize = of_gateway.chain(own).map(rule_count).sum();
     if let Some(last) = policy
         .limits
         .last()
-        .filter(|_| everywhere + own > MAX_LIMITS_PER_ROUTE)
+        .filter(|_| count > MAX_LIMITS_PER_ROUTE)
     {
         let location = match last {
             LimitUse::Own(limit) => limit.name.location,
-            LimitUse::Shared(name) => name.location,
+            LimitUse::Shared(name) | LimitUse::Off(name) => name.location,
         };
         let message = format!(
             "a route has at most {MAX_LIMITS_PER_ROUTE} limits; those of the gateway file and each plan with rates of its own count"
@@ -327,7 +337,7 @@ fn check_unique_name(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &Limi
             cx.sources.origin(other.name.location)
         );
         let help = format!(
-            "choose another name, or write `{}: ~` to share that one",
+            "choose another name, or write `{0}: ~` to share that one, or `{0}: off` to switch it off here",
             name.value
         );
         cx.error(name.location, message, Some(help));
@@ -359,6 +369,16 @@ fn check_shared_limit(cx: &mut LoadContext, gateway: &GatewayConfig, name: &Loca
         format!("the gateway file has no limit `{}`", name.value),
         Some(help),
     );
+}
+
+/// Checks that a limit which a policy switches off would hold otherwise.
+fn check_off(cx: &mut LoadContext, gateway: &GatewayConfig, name: &Located<String>) {
+    let mut limits = gateway.limits.iter();
+    let limit = limits.find(|limit| limit.name.value.as_str() == name.value);
+    if limit.is_some_and(|limit| limit.routes.is_only_listed()) {
+        let message = format!("`{}` holds only on routes that list it", name.value);
+        cx.error(name.location, message, Some("remove it here".into()));
+    }
 }
 
 /// Warns of limits that hold only on routes that list them, if no route does.

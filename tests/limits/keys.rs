@@ -80,6 +80,29 @@ fn everyone_is_counted_together() {
     );
 }
 
+#[test]
+fn a_route_can_do_without_a_limit_of_the_gateway_file() {
+    let gateway =
+        "limits:\n  per-ip: { key: ip, rate: 1/h }\n  whole: { key: everyone, rate: 3/h }\n";
+    let policies = [
+        ("all", "match: /**\nupstream: up\n"),
+        (
+            "free",
+            "match: /free/**\nupstream: up\nlimits: { per-ip: off }\n",
+        ),
+    ];
+    let site = Site::with_policies(gateway, &policies, Upstream::plain(), &[]);
+    for (path, status) in [
+        ("/free/a", 200),
+        ("/free/b", 200),
+        ("/a", 200),
+        ("/a", 429),
+        ("/free/a", 429),
+    ] {
+        assert_eq!(site.get_path(path, "").status(), status, "{path}");
+    }
+}
+
 const USERS: &str = "\
 identity:
   user: { header: x-user, from: [127.0.0.0/8] }

@@ -67,16 +67,9 @@ impl<'g> RuleCompiler<'g> {
         let upstream = upstreams
             .iter()
             .position(|upstream| upstream.name == upstream_name.value)?;
-        let is_listed = |limit: &LimitConfig| {
-            let limit_name = limit.name.value.as_str();
-            policy
-                .limits
-                .iter()
-                .any(|used| matches!(used, LimitUse::Shared(name) if name.value == limit_name))
-        };
         let mut rules = Vec::new();
         for (limit_index, limit) in self.gateway.limits.iter().enumerate() {
-            if !limit.routes.is_only_listed() || is_listed(limit) {
+            if policy.has_gateway_limit(limit) {
                 rules.extend(self.compile_gateway_limit(cx, limit_index, limit, &policy.name));
             }
         }

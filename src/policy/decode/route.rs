@@ -8,6 +8,7 @@ use super::ValueError;
 use super::field::{ListField, scalar_fields, word_fields};
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
 use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
+use super::switch_word::is_off;
 use crate::limit::Identity;
 use crate::route::{HostPattern, Pattern, PatternErrorKind};
 
@@ -20,7 +21,7 @@ section! {
     host: LocatedField<HostField>, "On which host. Default: any.", "api.example.com";
     upstream: RequiredField<LocatedField<UpstreamNameField>>, "Which upstream serves it.", "shop";
     limits: LimitUsesField = Vec::new(),
-        "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file.", "{ per-user: { key: user, rate: 100/m } }";
+        "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file, and `name: off` says that one of them does not hold here.", "{ per-user: { key: user, rate: 100/m } }";
     require: ListField<LocatedField<RequireField>> = Vec::new(),
         "Identities without which a request gets 401.", "user";
     priority: PriorityField, "What is shed last under pressure. Default: what the plan says, else normal.", "critical";
@@ -85,6 +86,21 @@ pub enum LimitUse {
     Own(Box<LimitConfig>),
     /// The name of a limit of the gateway file.
     Shared(Located<String>),
+    /// The name of a limit of the gateway file that does not hold on this route.
+    Off(Located<String>),
+}
+
+impl PolicyFields {
+    /// Whether the route has a limit of the gateway file: one that holds on every route unless it is switched off, or one
+    /// that the policy lists.
+    pub fn has_gateway_limit(&self, limit: &LimitConfig) -> bool {
+        let is_named = |name: &Located<String>| name.value == limit.name.value.as_str();
+        let mut uses = self.limits.iter();
+        match limit.routes.is_only_listed() {
+            true => uses.any(|used| matches!(used, LimitUse::Shared(name) if is_named(name))),
+            false => !uses.any(|used| matches!(used, LimitUse::Off(name) if is_named(name))),
+        }
+    }
 }
 
 /// A field with an identity that requests must have. `check` refuses a plan with a message of its own.
@@ -92,14 +108,15 @@ pub struct RequireField;
 
 impl FieldReader for RequireField {
     type Value = Identity;
-    const SHAPE: ValueShape = ValueShape::Words(&["ip", "user", "token", "email"]);
+    const SHAPE: ValueShape = IdentityField::SHAPE;
 
     fn read(cx: &mut LoadContext, node: &Node) -> Option<Identity> {
         IdentityField::read(cx, node)
     }
 }
 
-/// A field with limits: a map in which `~` stands for a limit of the gateway file, or a list of names of such limits.
+/// A field with limits: a map in which `~` stands for a limit of the gateway file and `off` for none, or a list of names
+/// of such limits.
 pub struct LimitUsesField;
 
 impl FieldReader for LimitUsesField {
@@ -108,6 +125,7 @@ impl FieldReader for LimitUsesField {
         ValueShape::NamedMap(&ValueShape::AnyOf(&[
             ValueShape::Table(&LIMIT_TABLE),
             ValueShape::Null,
+            ValueShape::Words(&["off"]),
         ])),
         ValueShape::List(&ValueShape::Format(&NAME_FORMAT)),
     ]);
@@ -119,11 +137,14 @@ impl FieldReader for LimitUsesField {
         }
         let mut uses = Vec::new();
         for (key, node) in cx.named_entries(node, "limits") {
+            let name = || Located {
+                value: key.text.clone(),
+                location: key.location,
+            };
             if matches!(node.value, YamlValue::Null) {
-                uses.push(LimitUse::Shared(Located {
-                    value: key.text.clone(),
-                    location: key.location,
-                }));
+                uses.push(LimitUse::Shared(name()));
+            } else if node.scalar().is_some_and(is_off) {
+                uses.push(LimitUse::Off(name()));
             } else if let Some(limit) = read_limit(cx, key, node, LimitFile::Policy) {
                 uses.push(LimitUse::Own(Box::new(limit)));
             }

@@ -1,20 +1,27 @@
 //! Looks up API keys: which key belongs to which user and plan. It holds hashes and never a key's text.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA256, digest};
+
+use super::custom_value::CustomValue;
 use super::key::{Domain, Keyer};
 use super::token::MAX_TOKEN;
 use super::user_name;
 use crate::limit::Fingerprint;
 
-/// All API keys, hashed under a secret of their own. A look-up compares hashes, so the time that it takes reveals
-/// nothing of the keys.
+/// All API keys. Keys that were written as text are hashed under a secret of their own. A look-up compares hashes, so the
+/// time that it takes reveals nothing of the keys.
 pub struct ApiKeys {
     keyer: Keyer,
     owners: HashMap<Fingerprint, KeyOwner>,
+    /// The owners of the keys of which only the SHA-256 hash is known.
+    hashed: HashMap<[u8; 32], KeyOwner>,
+    /// Whether a key ends to be valid at some time.
+    may_expire: bool,
 }
 
 /// The user and plan of an API key.
@@ -24,6 +31,48 @@ pub struct KeyOwner {
     pub user: Arc<str>,
     /// Index into [`super::plan::Settings::plans`].
     pub plan: Option<usize>,
+    /// The time since the epoch from which on the key is no longer valid.
+    pub expires: Option<Duration>,
+    /// The custom identities that come with the key.
+    pub custom: Vec<CustomValue>,
+}
+
+impl KeyOwner {
+    /// The owner of a key that does not expire and has no plan.
+    pub fn new(user: Arc<str>) -> KeyOwner {
+        KeyOwner {
+            user,
+            plan: None,
+            expires: None,
+            custom: Vec::new(),
+        }
+    }
+}
+
+/// A key as the file of API keys has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WrittenKey<'k> {
+    /// The text that requests carry.
+    Text(&'k str),
+    /// The SHA-256 hash of that text.
+    Sha256([u8; 32]),
+}
+
+impl<'k> WrittenKey<'k> {
+    /// Parses `sha256:` and 64 hexadecimal digits, or takes another text as it is. `None` for other digits.
+    pub fn parse(text: &'k str) -> Option<WrittenKey<'k>> {
+        let Some(digits) = text.strip_prefix("sha256:") else {
+            return Some(WrittenKey::Text(text));
+        };
+        let mut hash = [0; 32];
+        let digits = digits.as_bytes();
+        for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
+            let hex_value = |digit: u8| char::from(digit).to_digit(16);
+            let [high, low] = pair else { return None };
+            *byte = (hex_value(*high)? << 4 | hex_value(*low)?) as u8;
+        }
+        (digits.len() == 64).then_some(WrittenKey::Sha256(hash))
+    }
 }
 
 /// A mistake in a list of keys. Each variant holds the index of the faulty entry.
@@ -55,46 +104,74 @@ impl ApiKeysError {
 }
 
 impl ApiKeys {
-    /// Hashes a list of entries: key, user, index of the plan.
+    /// Hashes a list of keys and their owners.
     ///
     /// # Errors
     ///
     /// [`ApiKeysError`] for the first faulty entry.
-    pub fn new<K: AsRef<str>, U: AsRef<str>>(
-        entries: impl IntoIterator<Item = (K, U, Option<usize>)>,
+    pub fn new<'k>(
+        entries: impl IntoIterator<Item = (WrittenKey<'k>, KeyOwner)>,
     ) -> Result<ApiKeys, ApiKeysError> {
-        let keyer = Keyer::random();
-        let mut owners = HashMap::new();
-        for (index, (key, user, plan)) in entries.into_iter().enumerate() {
-            let key = key.as_ref().as_bytes();
-            let has_control = key.iter().any(u8::is_ascii_control);
-            if key.is_empty() || key.len() > MAX_TOKEN || key.trim_ascii() != key || has_control {
-                return Err(ApiKeysError::Key(index));
+        let mut keys = ApiKeys {
+            keyer: Keyer::random(),
+            owners: HashMap::new(),
+            hashed: HashMap::new(),
+            may_expire: false,
+        };
+        for (index, (key, owner)) in entries.into_iter().enumerate() {
+            if user_name::parse(&owner.user).is_none() {
+                return Err(ApiKeysError::User(index));
             }
-            let user = user_name::parse(user.as_ref()).ok_or(ApiKeysError::User(index))?;
-            match owners.entry(keyer.fingerprint(Domain::ApiKey, key)) {
-                Entry::Occupied(_) => return Err(ApiKeysError::Repeated(index)),
-                Entry::Vacant(vacant) => vacant.insert(KeyOwner { user, plan }),
+            keys.may_expire |= owner.expires.is_some();
+            let earlier = match key {
+                WrittenKey::Text(key) if !is_key(key.as_bytes()) => {
+                    return Err(ApiKeysError::Key(index));
+                }
+                WrittenKey::Text(key) => {
+                    let hash = keys.keyer.fingerprint(Domain::ApiKey, key.as_bytes());
+                    keys.owners.insert(hash, owner)
+                }
+                WrittenKey::Sha256(hash) => keys.hashed.insert(hash, owner),
             };
+            if earlier.is_some() {
+                return Err(ApiKeysError::Repeated(index));
+            }
         }
-        Ok(ApiKeys { keyer, owners })
+        Ok(keys)
     }
 
-    /// The owner of `key`; none if the file does not list it.
+    /// The owner of `key`, who may have expired; none if the file does not list the key.
     pub fn owner_of(&self, key: &[u8]) -> Option<&KeyOwner> {
-        self.owners
-            .get(&self.keyer.fingerprint(Domain::ApiKey, key))
+        let fingerprint = self.keyer.fingerprint(Domain::ApiKey, key);
+        self.owners.get(&fingerprint).or_else(|| {
+            if self.hashed.is_empty() {
+                return None;
+            }
+            let hash: [u8; 32] = digest(&SHA256, key).as_ref().try_into().ok()?;
+            self.hashed.get(&hash)
+        })
+    }
+
+    /// Whether a key ends to be valid at some time.
+    pub fn may_expire(&self) -> bool {
+        self.may_expire
     }
 
     /// The number of keys.
     pub fn len(&self) -> usize {
-        self.owners.len()
+        self.owners.len() + self.hashed.len()
     }
 
     /// Whether there is no key.
     pub fn is_empty(&self) -> bool {
-        self.owners.is_empty()
+        self.len() == 0
     }
+}
+
+/// Whether a request can carry the key.
+fn is_key(key: &[u8]) -> bool {
+    let has_control = key.iter().any(u8::is_ascii_control);
+    !key.is_empty() && key.len() <= MAX_TOKEN && key.trim_ascii() == key && !has_control
 }
 
 /// Shows the number of keys and nothing of them.
@@ -110,8 +187,11 @@ mod tests {
 
     #[track_caller]
     fn check(entries: &[(&str, &str)], expected: Result<usize, ApiKeysError>) {
-        let keys = ApiKeys::new(entries.iter().map(|(key, user)| (key, user, None)));
-        assert_eq!(keys.map(|keys| keys.len()), expected, "{entries:?}");
+        let entries = entries
+            .iter()
+            .map(|(key, user)| (WrittenKey::Text(key), KeyOwner::new((*user).into())));
+        let keys = ApiKeys::new(entries);
+        assert_eq!(keys.map(|keys| keys.len()), expected);
     }
 
     #[test]
@@ -132,10 +212,28 @@ mod tests {
 
     #[test]
     fn owners() {
-        let keys = ApiKeys::new([("k1", "ann", Some(1))]).unwrap();
-        let owner = keys.owner_of(b"k1").unwrap();
-        assert_eq!((&*owner.user, owner.plan), ("ann", Some(1)));
+        let ann = KeyOwner {
+            plan: Some(1),
+            ..KeyOwner::new("ann".into())
+        };
+        let keys = ApiKeys::new([(WrittenKey::Text("k1"), ann.clone())]).unwrap();
+        assert_eq!(keys.owner_of(b"k1"), Some(&ann));
         assert_eq!(keys.owner_of(b"k"), None);
         assert_eq!(format!("{keys:?}"), "ApiKeys(1 keys)");
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_hash() {
+        // SHA-256 of `abc`, from FIPS 180-4.
+        let hash = "sha256:BA7816BF8F01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let written = || WrittenKey::parse(hash).unwrap();
+        let keys = ApiKeys::new([(written(), KeyOwner::new("ann".into()))]).unwrap();
+        assert_eq!(keys.owner_of(b"abc").map(|owner| &*owner.user), Some("ann"));
+        assert_eq!(keys.owner_of(hash.as_bytes()), None);
+        assert_eq!(WrittenKey::parse(&hash[..hash.len() - 1]), None);
+        assert_eq!(WrittenKey::parse(&hash.replace('B', "G")), None);
+        assert_eq!(WrittenKey::parse(&format!("{hash}00")), None);
+        let twice = [written(), written()].map(|key| (key, KeyOwner::new("bob".into())));
+        assert_eq!(ApiKeys::new(twice).err(), Some(ApiKeysError::Repeated(1)));
     }
 }

@@ -32,6 +32,8 @@ pub enum Source {
     Field(TokenSource),
     /// A claim of the verified token that proves the user. Dots lead into nested claims.
     Claim(String),
+    /// The entry of the request's key in the file of API keys.
+    ApiKeys,
     /// The certificate that the client presented in the TLS handshake.
     Certificate(CertificateName),
     /// A field of the body, the query or a cookie, which many frameworks read as one.
@@ -48,7 +50,7 @@ impl Source {
         let normal = match self {
             Source::Field(source) => source.normalise(text),
             Source::PathPart(_) | Source::Parameter(_) => text.into(),
-            Source::Claim(_) | Source::Certificate(_) | Source::Networks(_) => {
+            Source::Claim(_) | Source::ApiKeys | Source::Certificate(_) | Source::Networks(_) => {
                 return text.to_owned();
             }
         };
@@ -60,6 +62,7 @@ impl Source {
         match self {
             Source::Field(source) => source.describe(),
             Source::Claim(claim) => format!("claim {claim} of the token"),
+            Source::ApiKeys => "file of API keys".into(),
             Source::Certificate(_) => "client certificate".into(),
             Source::Parameter(field) => format!("field {} of query or body", field.name().as_str()),
             Source::PathPart(name) => format!("part {{{name}}} of the path"),

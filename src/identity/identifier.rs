@@ -136,7 +136,11 @@ impl Identifier {
     /// Whether the identities, and of the custom ones these, depend only on the connection and the header fields: not on
     /// the target or on time.
     pub fn needs_only_fields(&self, custom: IdentitySet) -> bool {
-        let needs_time = matches!(self.settings.user, Some(user::Settings::Jwt(_)));
+        let needs_time = match &self.settings.user {
+            Some(user::Settings::Jwt(_)) => true,
+            Some(user::Settings::ApiKeys(keys)) => keys.may_expire(),
+            _ => false,
+        };
         !self.settings.needs_target(custom) && !needs_time
     }
 

@@ -41,9 +41,10 @@ impl Settings {
                 }
                 _ => false,
             },
-            Identity::Custom(custom) => {
-                matches!(self.custom_source(custom), Some(custom::Source::Claim(_)))
-            }
+            Identity::Custom(custom) => matches!(
+                self.custom_source(custom),
+                Some(custom::Source::Claim(_) | custom::Source::ApiKeys)
+            ),
             Identity::Ip | Identity::Email => false,
         }
     }

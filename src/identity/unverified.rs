@@ -98,7 +98,7 @@ impl Unverified {
 impl fmt::Display for Unverified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unverified::Expired => "a token that has expired",
+            Unverified::Expired => "a credential that has expired",
             Unverified::NotYet => "a token that is not valid yet",
             Unverified::NoExpiry => "a token without an expiry (`exp`)",
             Unverified::Issuer => "a token of another issuer (`iss`)",

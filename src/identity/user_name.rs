@@ -9,7 +9,7 @@ pub const MAX_USER: usize = 256;
 
 /// Accepts a name of 1 to [`MAX_USER`] bytes without control characters and without a blank at either end. A reader
 /// could trim such a blank, and take the name for another user's.
-pub(super) fn parse(text: &str) -> Option<Arc<str>> {
+pub fn parse(text: &str) -> Option<Arc<str>> {
     let is_valid = !text.is_empty()
         && text.len() <= MAX_USER
         && !text.starts_with(is_blank)

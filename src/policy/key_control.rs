@@ -96,7 +96,9 @@ fn part_control(identity: Identity, settings: &Settings) -> PartControl {
             Some(Source::Field(_) | Source::Parameter(_)) => PartControl::Chosen,
             // An address in none of the networks, or a path without the part, is no way around the limit.
             Some(Source::Networks(_) | Source::PathPart(_)) => PartControl::Fixed,
-            Some(Source::Claim(_) | Source::Certificate(_)) | None => PartControl::Proven,
+            Some(Source::Claim(_) | Source::ApiKeys | Source::Certificate(_)) | None => {
+                PartControl::Proven
+            }
         },
     }
 }

@@ -202,6 +202,53 @@ fn a_limit_counts_by_a_part_of_the_path() {
     }
 }
 
+/// The file has no text of a key that it has by its SHA-256 hash.
+#[test]
+fn an_api_key_says_who_its_holder_is_and_until_when() {
+    const KEYS: &str = "\
+first-key: { user: ann, tenant: acme, expires: 2099-12-31 }
+second-key: { user: ann, tenant: acme }
+sha256:a4ae87b73fa5645e6aee415a6f72be4dcbd99d057a7b40cb1b867c181d179260: { user: bob, tenant: beta, expires: \"2099-12-31T12:00:00+01:00\" }
+old-key: { user: eve, tenant: acme, expires: 2001-01-01 }
+without: { user: joe }
+";
+    let gateway = "\
+identity:
+  token: { header: x-api-key }
+  user: { api_keys: keys.yaml }
+  tenant: { api_keys: true, forward: true }
+";
+    let limit = "per-tenant: { key: tenant, rate: 2/m }";
+    let site = Site::with_files(
+        gateway,
+        "",
+        &[limit],
+        Upstream::plain(),
+        &[("keys.yaml", KEYS)],
+    );
+    for (key, status, tenant) in [
+        ("first-key", 200, Some("acme")),
+        ("second-key", 200, Some("acme")),
+        ("first-key", 429, None),
+        ("hashed-key", 200, Some("beta")),
+        ("old-key", 401, None),
+        (
+            "sha256:a4ae87b73fa5645e6aee415a6f72be4dcbd99d057a7b40cb1b867c181d179260",
+            401,
+            None,
+        ),
+        ("without", 200, None),
+    ] {
+        let response = site.get(&format!("x-api-key: {key}\r\n"));
+        assert_eq!(response.status(), status, "{key}");
+        let reached = site.upstream.drain();
+        let reached = reached
+            .first()
+            .and_then(|reached| reached.field("tollgate-tenant"));
+        assert_eq!(reached, tenant, "{key}");
+    }
+}
+
 /// A POST with a body of this type.
 fn post(site: &Site, path: &str, content_type: &str, body: &str) -> u16 {
     let mut client = site.gateway.connect();

@@ -18,15 +18,16 @@ use crate::limit::{CustomIdentity, Identity, IdentitySet};
 pub(super) const MAX_SEARCHED_BODY: usize = 64 * 1024;
 
 impl Identifier {
-    /// Finds the custom identities of a request. `from_claims` are those that its verified token has.
+    /// Finds the custom identities of a request. `with_credential` are those that its verified
+    /// credential has.
     pub(super) fn find_custom(
         &self,
         client: &mut ClientIdentity,
         connection: ConnectionPeer<'_>,
         request: &RequestParts<'_>,
-        from_claims: Vec<CustomValue>,
+        with_credential: Vec<CustomValue>,
     ) {
-        client.custom = from_claims;
+        client.custom = with_credential;
         for settings in &self.settings.custom {
             let identity = Identity::Custom(settings.identity);
             let is_wanted = request
@@ -67,8 +68,8 @@ impl Identifier {
             Source::Networks(table) if !client.ip_unclear => {
                 table.find(client.ip).cloned().map(reading_of)
             }
-            // `set_parameters` finds parameters when the body is there; the claims are those of the token.
-            Source::Networks(_) | Source::Claim(_) | Source::Parameter(_) => None,
+            // `set_parameters` finds parameters when the body is there; the others come with the credential.
+            Source::Networks(_) | Source::Claim(_) | Source::ApiKeys | Source::Parameter(_) => None,
         }
     }
 

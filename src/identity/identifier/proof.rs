@@ -48,7 +48,7 @@ impl Identifier {
             None => CredentialProof::default(),
             Some(user::Settings::Jwt(jwt)) => self.prove_by_jwt(jwt, fields, wall, check),
             Some(user::Settings::ApiKeys(keys)) => {
-                self.prove_by_api_key(keys, credential, fields, check)
+                self.prove_by_api_key(keys, credential, (fields, wall), check)
             }
             Some(user::Settings::Header { name, .. }) => {
                 let field = token::single_value(fields, name.as_str());
@@ -158,7 +158,7 @@ impl Identifier {
         &self,
         keys: &api_keys::ApiKeys,
         credential: &FieldValue<'_>,
-        fields: &Fields,
+        (fields, wall): (&Fields, impl FnOnce() -> Duration),
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> CredentialProof {
         let unproven = |unverified| CredentialProof {
@@ -180,10 +180,13 @@ impl Identifier {
         }
         match keys.owner_of(&key) {
             None => unproven(Some(Unverified::UnknownKey)),
+            Some(owner) if owner.expires.is_some_and(|expires| wall() >= expires) => {
+                unproven(Some(Unverified::Expired))
+            }
             Some(owner) => CredentialProof {
                 user: Some(owner.user.clone()),
                 plan: owner.plan,
-                custom: Vec::new(),
+                custom: owner.custom.clone(),
                 unverified: None,
                 token: Some(
                     self.settings

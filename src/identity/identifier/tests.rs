@@ -213,7 +213,14 @@ fn what_is_remembered_still_expires() {
 
 #[test]
 fn by_api_key() {
-    let keys = api_keys::ApiKeys::new([("k1", "ann", Some(1)), ("k2", "bob", None)]).unwrap();
+    let gold = api_keys::KeyOwner {
+        plan: Some(1),
+        ..api_keys::KeyOwner::new("ann".into())
+    };
+    let bob = api_keys::KeyOwner::new("bob".into());
+    let entries = [("k1", gold), ("k2", bob)];
+    let entries = entries.map(|(key, owner)| (api_keys::WrittenKey::Text(key), owner));
+    let keys = api_keys::ApiKeys::new(entries).unwrap();
     let user = Some(user::Settings::ApiKeys(Arc::new(keys)));
     let source = token::TokenSource::Header("x-api-key".parse().unwrap());
     let mut with_header = settings(user.clone(), Some(source));

@@ -61,6 +61,13 @@ pub(super) fn check_custom_sources(cx: &mut LoadContext, gateway: &GatewayConfig
             let help = "add for instance `user: { jwt: sub, jwks: jwks.json }`";
             cx.error(claim.location, message, Some(help.into()));
         }
+        if let Some(api_keys) = custom.api_keys
+            && user.is_none_or(|user| user.api_keys.is_none())
+        {
+            let message = "an identity in the file of API keys needs `user: { api_keys: FILE }`";
+            let help = "add for instance `user: { api_keys: keys.yaml }`";
+            cx.error(api_keys.location, message, Some(help.into()));
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use http::Uri;
 use super::super::context::LoadContext;
 use super::super::decode::{GatewayConfig, IpConfig, KeySet, PlanSourceConfig, UserConfig};
 use super::super::source::Files;
-use super::super::tree::{self, Located, MapKey, Node, SourceLocation, SyntaxError, YamlValue};
+use super::super::tree::Located;
 use super::files::{read_named_file, read_secret_text, trim_named_secret};
 use super::tls::{load_system_roots, read_named_roots};
-use crate::identity::{self, api_keys, ip, jwt, plan, token, user};
+use crate::identity::{self, ip, jwt, plan, user};
 
+mod api_keys;
 mod custom;
 
 /// Compiles the section `identity`. Mistakes in files are reported to `cx`.
@@ -72,8 +73,7 @@ fn compile_user(
         });
     }
     if let Some(file) = &written.api_keys {
-        let token = gateway.identity.token.as_ref();
-        let keys = read_api_keys(cx, files, base, file, plans, token)?;
+        let keys = api_keys::read_api_keys(cx, files, base, file, gateway, plans)?;
         return Some(user::Settings::ApiKeys(Arc::new(keys)));
     }
     let name = written.client_cert.as_ref()?;
@@ -174,120 +174,4 @@ fn compile_remote_keys(
     };
     let issuer = written.issuer.clone();
     Some(jwt::RemoteKeySet::new(url.value.clone(), roots, issuer))
-}
-
-/// Reads the file of API keys, with entries `KEY: USER` or `KEY: { user: USER, plan: PLAN }`. No message shows a key or
-/// a line of the file.
-fn read_api_keys(
-    cx: &mut LoadContext,
-    files: &dyn Files,
-    base: &Path,
-    file: &Located<String>,
-    plans: &plan::Settings,
-    token: Option<&token::TokenSource>,
-) -> Option<api_keys::ApiKeys> {
-    let text = read_secret_text(cx, files, base, file, "API keys")?;
-    let file_number = cx
-        .sources
-        .add_secret(&base.join(&file.value).display().to_string());
-    let help = "write `KEY: { user: USER, plan: PLAN }` on each line";
-    let root = match tree::parse(file_number, &text) {
-        Ok(root) => root,
-        Err(SyntaxError { location, .. }) => {
-            let message = "the file of API keys is not YAML";
-            cx.error(location, message, Some(help.into()));
-            return None;
-        }
-    };
-    let entries = match &root.value {
-        YamlValue::Map(entries) if !entries.is_empty() => entries,
-        _ => {
-            let message = "the file of API keys has no keys";
-            cx.error(root.location, message, Some(help.into()));
-            return None;
-        }
-    };
-    let owners: Vec<KeyEntry<'_>> = entries
-        .iter()
-        .filter_map(|(key, value)| read_owner(cx, plans, key, value))
-        .collect();
-    if owners.len() < entries.len() {
-        return None;
-    }
-    // Keys are looked up in the normal form in which they are counted.
-    let token = token.unwrap_or(&token::TokenSource::Bearer);
-    let normal_keys = owners
-        .iter()
-        .map(|owner| (token.normalise(owner.key), &owner.user, owner.plan));
-    match api_keys::ApiKeys::new(normal_keys) {
-        Ok(keys) => Some(keys),
-        Err(error) => {
-            let location = entries
-                .get(error.index())
-                .map_or(root.location, |(key, _)| key.location);
-            cx.error(location, error.to_string(), None);
-            None
-        }
-    }
-}
-
-/// An entry of the file of API keys.
-struct KeyEntry<'n> {
-    key: &'n str,
-    user: String,
-    /// The index of the plan among the plans of the gateway file.
-    plan: Option<usize>,
-}
-
-/// Reads one entry of the file of API keys.
-fn read_owner<'n>(
-    cx: &mut LoadContext,
-    plans: &plan::Settings,
-    key: &'n MapKey,
-    value: &Node,
-) -> Option<KeyEntry<'n>> {
-    let (mut user, mut plan) = (None, None);
-    if let YamlValue::Map(fields) = &value.value {
-        for (name, field) in fields {
-            let text = field.scalar().map(str::to_owned);
-            match name.text.as_str() {
-                "user" => user = text,
-                "plan" => {
-                    let name = text.unwrap_or_default();
-                    plan = Some(find_plan(cx, plans, &name, field.location)?);
-                }
-                _ => {
-                    let help = "the fields of a key are `user` and `plan`";
-                    cx.error(name.location, "a key has no such field", Some(help.into()));
-                    return None;
-                }
-            }
-        }
-    } else {
-        user = value.scalar().map(str::to_owned);
-    }
-    if user.is_none() {
-        let help = "write `KEY: { user: USER, plan: PLAN }`";
-        cx.error(key.location, "this key has no user", Some(help.into()));
-    }
-    Some(KeyEntry {
-        key: &key.text,
-        user: user?,
-        plan,
-    })
-}
-
-/// Finds the index of a plan by its name, or reports that there is none.
-fn find_plan(
-    cx: &mut LoadContext,
-    plans: &plan::Settings,
-    name: &str,
-    location: SourceLocation,
-) -> Option<usize> {
-    let index = plans.plans.iter().position(|plan| plan.name == name);
-    if index.is_none() {
-        let names = plans.plans.iter().map(|plan| plan.name.as_str());
-        cx.report_unknown_plan(location, name, names);
-    }
-    index
 }

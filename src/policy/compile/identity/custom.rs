@@ -58,6 +58,9 @@ fn compile_source(
     if let Some(claim) = &written.jwt {
         return Some(Source::Claim(claim.value.clone()));
     }
+    if written.api_keys.is_some() {
+        return Some(Source::ApiKeys);
+    }
     if let Some(name) = &written.header {
         return Some(Source::Field(TokenSource::Header(name.clone())));
     }

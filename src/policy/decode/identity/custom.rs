@@ -17,8 +17,8 @@ use crate::base::suggest::nearest_word;
 use crate::limit::{CustomIdentity, Identity};
 
 /// The parts of a request of which one is the identity.
-const SOURCES: [&str; 8] = [
-    "jwt", "header", "cookie", "query", "body", "path", "tls", "networks",
+const SOURCES: [&str; 9] = [
+    "jwt", "api_keys", "header", "cookie", "query", "body", "path", "tls", "networks",
 ];
 
 /// Words that have another meaning beside identities in keys, in `for` and in headers.
@@ -44,6 +44,7 @@ section! {
         "Where an identity of your own is found.", check check_custom;
     jwt: LocatedField<ClaimField>,
         "The claim of the verified token of `user`. Dots lead into nested claims; of a list, all values together are one.", "org.id";
+    api_keys: LocatedField<BoolField>, "It stands beside the key in the file of API keys, by this name.", "true";
     header: HeaderNameField, "This header, which any client may send.", "x-device-id";
     cookie: CookieNameField, "This cookie. Only a hash of it is stored and shown.", "session";
     query: QueryNameField,
@@ -57,7 +58,7 @@ section! {
     networks: NetworksField,
         "The name of the network that the client's address is in, of several the most specific. A name has networks, or files with one network a line.", "{ office: [192.0.2.0/24], partner: partner.txt }";
     forward: LocatedField<BoolField>,
-        "With jwt, path, tls or networks: whether the upstream gets it in the header `tollgate-NAME`.", "true";
+        "With jwt, api_keys, path, tls or networks: whether the upstream gets it in the header `tollgate-NAME`.", "true";
 }
 
 /// A field with an identity that the gateway file defines.

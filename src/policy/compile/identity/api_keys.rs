@@ -1,0 +1,184 @@
+//! Reads the file of API keys, with entries `KEY: USER` or `KEY: { user: USER, plan: PLAN, expires: 2027-01-31 }`. No
+//! message shows a key or a line of the file.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::time::Duration;
+
+use smallvec::smallvec;
+use time::format_description::well_known::{Iso8601, Rfc3339};
+use time::{Date, OffsetDateTime, Time};
+
+use super::super::super::context::LoadContext;
+use super::super::super::decode::GatewayConfig;
+use super::super::super::source::Files;
+use super::super::super::tree::{
+    self, Located, MapKey, Node, SourceLocation, SyntaxError, YamlValue,
+};
+use super::super::files::read_secret_text;
+use crate::identity::api_keys::{ApiKeys, KeyOwner, WrittenKey};
+use crate::identity::custom_value::{CustomValue, Reading};
+use crate::identity::{plan, token, user_name};
+use crate::limit::CustomIdentity;
+
+const ENTRY_HELP: &str = "write `KEY: { user: USER, plan: PLAN }` on each line";
+
+/// Reads the keys, or reports every mistake.
+pub fn read_api_keys(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    file: &Located<String>,
+    gateway: &GatewayConfig,
+    plans: &plan::Settings,
+) -> Option<ApiKeys> {
+    let text = read_secret_text(cx, files, base, file, "API keys")?;
+    let file_number = cx
+        .sources
+        .add_secret(&base.join(&file.value).display().to_string());
+    let root = match tree::parse(file_number, &text) {
+        Ok(root) => root,
+        Err(SyntaxError { location, .. }) => {
+            let message = "the file of API keys is not YAML";
+            cx.error(location, message, Some(ENTRY_HELP.into()));
+            return None;
+        }
+    };
+    let entries = match &root.value {
+        YamlValue::Map(entries) if !entries.is_empty() => entries,
+        _ => {
+            let message = "the file of API keys has no keys";
+            cx.error(root.location, message, Some(ENTRY_HELP.into()));
+            return None;
+        }
+    };
+    let owners: Vec<(&MapKey, KeyOwner)> = entries
+        .iter()
+        .filter_map(|(key, value)| Some((key, read_owner(cx, gateway, plans, key, value)?)))
+        .collect();
+    if owners.len() < entries.len() {
+        return None;
+    }
+    // Keys are looked up in the normal form in which they are counted.
+    let bearer = token::TokenSource::Bearer;
+    let token = gateway.identity.token.as_ref().unwrap_or(&bearer);
+    let normal_keys: Vec<Cow<'_, str>> = owners
+        .iter()
+        .map(|(key, _)| token.normalise(&key.text))
+        .collect();
+    let mut written = Vec::new();
+    for ((key, owner), normal_key) in owners.into_iter().zip(&normal_keys) {
+        let Some(parsed) = WrittenKey::parse(normal_key) else {
+            let help = "write `sha256:` and the 64 digits that `printf %s KEY | sha256sum` prints";
+            cx.error(key.location, "this is no SHA-256 hash", Some(help.into()));
+            return None;
+        };
+        written.push((parsed, owner));
+    }
+    match ApiKeys::new(written) {
+        Ok(keys) => Some(keys),
+        Err(error) => {
+            let location = entries
+                .get(error.index())
+                .map_or(root.location, |(key, _)| key.location);
+            cx.error(location, error.to_string(), None);
+            None
+        }
+    }
+}
+
+/// Reads the owner of one key.
+fn read_owner(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    plans: &plan::Settings,
+    key: &MapKey,
+    value: &Node,
+) -> Option<KeyOwner> {
+    let mut owner = KeyOwner::new("".into());
+    let mut user = value.scalar();
+    if let YamlValue::Map(fields) = &value.value {
+        for (name, field) in fields {
+            let text = field.scalar();
+            match name.text.as_str() {
+                "user" => user = text,
+                "plan" => {
+                    owner.plan = Some(find_plan(
+                        cx,
+                        plans,
+                        text.unwrap_or_default(),
+                        field.location,
+                    )?);
+                }
+                "expires" => owner.expires = Some(read_expiry(cx, field)?),
+                _ => owner.custom.push(read_custom(cx, gateway, name, field)?),
+            }
+        }
+    }
+    let Some(user) = user else {
+        let help = "write `KEY: { user: USER, plan: PLAN }`";
+        cx.error(key.location, "this key has no user", Some(help.into()));
+        return None;
+    };
+    owner.user = user.into();
+    Some(owner)
+}
+
+/// Reads a custom identity that the gateway file expects here.
+fn read_custom(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    name: &MapKey,
+    field: &Node,
+) -> Option<CustomValue> {
+    let mut custom = gateway.identity.custom.iter();
+    let is_expected =
+        custom.any(|custom| custom.name.value == name.text && custom.api_keys.is_some());
+    let Some(identity) = CustomIdentity::find(&name.text).filter(|_| is_expected) else {
+        let help = "the fields of a key are `user`, `plan`, `expires`, and identities of your own with `api_keys: true`";
+        cx.error(name.location, "a key has no such field", Some(help.into()));
+        return None;
+    };
+    let Some(value) = field.scalar().and_then(user_name::parse) else {
+        let message = "this is not one name of 1 to 256 bytes without control characters and blanks at its ends";
+        cx.error(field.location, message, None);
+        return None;
+    };
+    Some(CustomValue {
+        identity,
+        reading: Reading::Names(smallvec![value]),
+    })
+}
+
+/// Reads the time from which on a key is no longer valid: after a day in UTC, or at a time of RFC 3339.
+fn read_expiry(cx: &mut LoadContext, field: &Node) -> Option<Duration> {
+    let text = field.scalar().unwrap_or_default();
+    let after_day = || {
+        let day = Date::parse(text, &Iso8601::DATE).ok()?.next_day()?;
+        Some(OffsetDateTime::new_utc(day, Time::MIDNIGHT))
+    };
+    let time = after_day().or_else(|| OffsetDateTime::parse(text, &Rfc3339).ok());
+    let seconds = time.map(|time| u64::try_from(time.unix_timestamp()).unwrap_or(0));
+    if seconds.is_none() {
+        let message = "`expires` is neither a day nor a time";
+        let help =
+            "write the last day, in UTC, as `2027-01-31`, or a time as `2027-01-31T12:00:00Z`";
+        cx.error(field.location, message, Some(help.into()));
+    }
+    seconds.map(Duration::from_secs)
+}
+
+/// Finds the index of a plan by its name, or reports that there is none.
+fn find_plan(
+    cx: &mut LoadContext,
+    plans: &plan::Settings,
+    name: &str,
+    location: SourceLocation,
+) -> Option<usize> {
+    let index = plans.index_of(name);
+    if index.is_none() {
+        let names = plans.plans.iter().map(|plan| plan.name.as_str());
+        cx.report_unknown_plan(location, name, names);
+    }
+    index
+}

@@ -25,6 +25,8 @@ use limit::check_limit;
 
 /// Maximum number of policies with the same host and path. They can differ in their methods only.
 const MAX_POLICIES_PER_PATH: usize = 64;
+/// Maximum number of matches of a policy, times that of its hosts.
+const MAX_PATTERNS_PER_POLICY: usize = 64;
 /// Maximum number of limits of a route, which bounds the work for each request.
 const MAX_LIMITS_PER_ROUTE: usize = 32;
 /// Maximum number of names that a help text lists.
@@ -273,6 +275,22 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
         }
     }
     check_repeated_uses(cx, policy);
+    for (index, host) in policy.hosts.iter().enumerate() {
+        if policy.hosts[..index]
+            .iter()
+            .any(|other| other.value == host.value)
+        {
+            let message = format!("the host `{}` is here twice", host.value);
+            cx.error(host.location, message, Some("remove one of them".into()));
+        }
+    }
+    let patterns = policy.patterns_with_hosts();
+    if let Some(pattern) = patterns.get(MAX_PATTERNS_PER_POLICY) {
+        let message =
+            format!("a policy has at most {MAX_PATTERNS_PER_POLICY} matches, on each host");
+        let help = "write several policies, or a broader match";
+        cx.error(pattern.location, message, Some(help.into()));
+    }
     check_limit_count(cx, gateway, policy);
 }
 
@@ -413,27 +431,22 @@ fn warn_of_unlisted_limits(
 fn check_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
     let mut policies_per_path: HashMap<String, usize> = HashMap::new();
     let mut routes = Vec::new();
-    for policy in policies {
-        let (Some(pattern), Some(written)) = (policy.pattern_with_host(), &policy.pattern) else {
-            continue;
-        };
+    for Located { value, location } in policies.iter().flat_map(patterns_of) {
         // Each pair of conflicting routes is reported, so many equal routes would have too many pairs.
-        let count = policies_per_path
-            .entry(host_and_path(&pattern))
-            .or_default();
+        let count = policies_per_path.entry(host_and_path(&value)).or_default();
         *count += 1;
         if *count > MAX_POLICIES_PER_PATH {
             let message = format!("more than {MAX_POLICIES_PER_PATH} policies take this path");
-            cx.error(written.location, message, Some("join them".into()));
+            cx.error(location, message, Some("join them".into()));
         } else {
-            routes.push((written, pattern));
+            routes.push(Located { value, location });
         }
     }
-    let Err(conflicts) = RouteTable::build(routes.iter().map(|(_, pattern)| pattern)) else {
+    let Err(conflicts) = RouteTable::build(routes.iter().map(|at| &at.value)) else {
         return;
     };
     for conflict in conflicts {
-        let (Some((first, _)), Some((second, _))) = (
+        let (Some(first), Some(second)) = (
             routes.get(conflict.first_index),
             routes.get(conflict.second_index),
         ) else {
@@ -448,6 +461,21 @@ fn check_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
         let help = "make one of them more specific, or join the two policies";
         cx.error(second.location, message, Some(help.into()));
     }
+}
+
+/// What a policy matches, up to [`MAX_PATTERNS_PER_POLICY`].
+fn patterns_of(policy: &PolicyConfig) -> impl Iterator<Item = Located<Pattern>> {
+    let mut patterns: Vec<Located<Pattern>> = Vec::new();
+    for pattern in policy.patterns_with_hosts() {
+        // A host that is there twice is reported elsewhere.
+        let is_same = |other: &Located<Pattern>| {
+            other.location == pattern.location && other.value == pattern.value
+        };
+        if patterns.len() < MAX_PATTERNS_PER_POLICY && !patterns.iter().any(is_same) {
+            patterns.push(pattern);
+        }
+    }
+    patterns.into_iter()
 }
 
 /// The host and the path of a pattern, without the names of its segments.

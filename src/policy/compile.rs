@@ -51,8 +51,8 @@ pub fn compile(
     }
     let mut rules = RuleCompiler::new(gateway, &identity);
     let mut routes = Vec::with_capacity(policies.len());
-    for policy in policies {
-        routes.push(rules.compile_route(cx, &upstreams, routes.len(), policy)?);
+    for policy in &policies {
+        routes.extend(rules.compile_routes(cx, &upstreams, routes.len(), policy)?);
     }
     body_reads::set_body_reads(&mut routes, &identity, gateway.paths);
     let unrouted = rules.compile_unrouted(cx);

@@ -103,6 +103,40 @@ fn a_route_can_do_without_a_limit_of_the_gateway_file() {
     }
 }
 
+#[test]
+fn a_policy_may_have_several_matches_and_hosts() {
+    let policies = [
+        ("all", "match: /**\nupstream: up\n"),
+        (
+            "items",
+            "match: [GET /items/**, \"POST,GET /old-items\"]\nhost: [a.test, \"*.b.test\"]\nupstream: up\nlimits: { whole: { key: everyone, rate: 4/h } }\n",
+        ),
+    ];
+    let site = Site::with_policies("", &policies, Upstream::plain(), &[]);
+    for (host, path, status) in [
+        ("a.test", "/items/1", 200),
+        ("x.b.test", "/items/1", 200),
+        ("x.b.test", "/old-items", 200),
+        ("other.test", "/items/1", 200),
+        ("a.test", "/other", 200),
+        ("a.test", "/old-items", 200),
+        ("x.b.test", "/items", 429),
+        ("other.test", "/items", 200),
+    ] {
+        let mut client = site.gateway.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+        assert_eq!(client.answer().status(), status, "{host}{path}");
+    }
+    let text = site.gateway.app.metrics();
+    let requests: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("tollgate_requests_total{route=\"items\""))
+        .collect();
+    let counted = requests.iter().map(|line| line.rsplit(' ').next().unwrap());
+    let counted: u32 = counted.map(|number| number.parse::<u32>().unwrap()).sum();
+    assert_eq!(counted, 5, "{requests:?}");
+}
+
 const USERS: &str = "\
 identity:
   user: { header: x-user, from: [127.0.0.0/8] }

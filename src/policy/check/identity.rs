@@ -6,7 +6,7 @@ use super::super::decode::{GatewayConfig, PolicyConfig};
 use super::super::tree::Located;
 use crate::base::suggest::{list_words, nearest_word};
 use crate::limit::{ClientCondition, Identity, IdentityTest};
-use crate::route::Segment;
+use crate::route::{Pattern, Segment};
 
 /// Reports an identity that the gateway file does not configure.
 pub(super) fn check_identity(
@@ -81,14 +81,12 @@ pub(super) fn check_path_part(
     let name = identity.value.as_str();
     let mut custom = gateway.identity.custom.iter();
     let custom = custom.find(|custom| custom.name.value == name);
-    let (Some(part), Some(pattern)) = (
-        custom.and_then(|custom| custom.path.as_ref()),
-        &policy.pattern,
-    ) else {
+    let Some(part) = custom.and_then(|custom| custom.path.as_ref()) else {
         return;
     };
     let is_part = |segment: &Segment| matches!(segment, Segment::One(own) if **own == **part);
-    if !pattern.value.segments().iter().any(is_part) {
+    let lacks_part = |pattern: &Located<Pattern>| !pattern.value.segments().iter().any(is_part);
+    if policy.patterns.iter().any(lacks_part) {
         let message =
             format!("`{name}` is the part `{{{part}}}` of the path, which `match` does not have");
         let help = format!("write for instance `match: /accounts/{{{part}}}/**`");

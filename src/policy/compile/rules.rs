@@ -11,7 +11,7 @@ use super::super::decode::{
     ThrottleConfig, split_by_plan,
 };
 use super::super::settings::UnroutedLimits;
-use super::super::tree::SourceLocation;
+use super::super::tree::{Located, SourceLocation};
 use super::store;
 use crate::base::clock::Nanos;
 use crate::identity::{self, embedded_ipv4::untranslated_network};
@@ -19,7 +19,7 @@ use crate::limit::{
     Algorithm, ClientCondition, ClientFilter, Concurrency, CountMode, Disclose, Identity,
     IdentityTest, KeySpec, RateLimit, Rule, RuleLimit, ThrottleMode, header_texts,
 };
-use crate::route::{OwnResponseRules, Route, RouteReads};
+use crate::route::{OwnResponseRules, Pattern, Route, RouteReads};
 use crate::upstream;
 
 /// The number of keys of each limit that must fit the memory for counts.
@@ -54,15 +54,15 @@ impl<'g> RuleCompiler<'g> {
         }
     }
 
-    /// Compiles the route of a policy. Returns `None` if the policy has a mistake, which is already reported.
-    pub(super) fn compile_route(
+    /// Compiles the routes of a policy: one for each match and host, with the same name and limits. Returns `None` if the
+    /// policy has a mistake, which is already reported. `first_index` is the index of the first of these routes.
+    pub(super) fn compile_routes(
         &mut self,
         cx: &mut LoadContext,
         upstreams: &[upstream::Settings],
-        index: usize,
-        policy: PolicyConfig,
-    ) -> Option<Route> {
-        let pattern = policy.pattern_with_host()?;
+        first_index: usize,
+        policy: &PolicyConfig,
+    ) -> Option<Vec<Route>> {
         let upstream_name = policy.upstream.as_ref()?;
         let upstream = upstreams
             .iter()
@@ -84,10 +84,11 @@ impl<'g> RuleCompiler<'g> {
             .iter()
             .map(|identity| identity.value)
             .collect();
-        Some(Route {
+        let patterns = policy.patterns_with_hosts();
+        let first = Route {
             name: policy.name.as_str().into(),
-            index,
-            pattern,
+            index: first_index,
+            pattern: patterns.first()?.value.clone(),
             upstream_index: upstream,
             own_response_rules: OwnResponseRules::new(&rules, &require),
             reads: RouteReads::new(&rules, &require),
@@ -96,7 +97,13 @@ impl<'g> RuleCompiler<'g> {
             priority: policy.priority,
             headers: policy.headers.unwrap_or(self.gateway.headers),
             keeps_slashes: policy.keeps_slashes,
-        })
+        };
+        let with_pattern = |(index, pattern): (usize, Located<Pattern>)| Route {
+            index,
+            pattern: pattern.value,
+            ..first.clone()
+        };
+        Some((first_index..).zip(patterns).map(with_pattern).collect())
     }
 
     /// Compiles the limits of requests without a route: those that hold on every route. If each route counts for

@@ -16,9 +16,10 @@ section! {
     /// A route: which requests it matches, their upstream and their limits.
     pub struct PolicyFields, table POLICY_TABLE = "a policy",
         "One route of tollgate: which requests it takes, where they go and what limits them.";
-    pattern("match"): RequiredField<LocatedField<MatchField>>,
-        "Which requests it is for; the most specific match wins.", "GET /api/**";
-    host: LocatedField<HostField>, "On which host. Default: any.", "api.example.com";
+    patterns("match"): RequiredField<ListField<LocatedField<MatchField>>> = Vec::new(),
+        "Which requests it is for; of several each one. The most specific match wins.", "GET /api/**";
+    hosts("host"): ListField<LocatedField<HostField>> = Vec::new(),
+        "On which host, or on which of several. Default: any.", "api.example.com";
     upstream: RequiredField<LocatedField<UpstreamNameField>>, "Which upstream serves it.", "shop";
     limits: LimitUsesField = Vec::new(),
         "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file, and `name: off` says that one of them does not hold here.", "{ per-user: { key: user, rate: 100/m } }";
@@ -69,13 +70,22 @@ scalar_fields! {
 }
 
 impl PolicyFields {
-    /// The methods, the path and the host that the route matches.
-    pub fn pattern_with_host(&self) -> Option<Pattern> {
-        let pattern = self.pattern.as_ref()?.value.clone();
-        Some(match &self.host {
-            Some(host) => pattern.with_host(host.value.clone()),
-            None => pattern,
-        })
+    /// The requests that the route matches: every match on every host. The locations are those of the matches.
+    pub fn patterns_with_hosts(&self) -> Vec<Located<Pattern>> {
+        let any = [HostPattern::Any];
+        let mut hosts: Vec<&HostPattern> = self.hosts.iter().map(|host| &host.value).collect();
+        if hosts.is_empty() {
+            hosts.extend(&any);
+        }
+        let on_hosts = |pattern: &Located<Pattern>| {
+            let (location, pattern) = (pattern.location, pattern.value.clone());
+            let on_host = move |host: &&HostPattern| Located {
+                value: pattern.clone().with_host((*host).clone()),
+                location,
+            };
+            hosts.iter().map(on_host).collect::<Vec<_>>()
+        };
+        self.patterns.iter().flat_map(on_hosts).collect()
     }
 }
 

@@ -83,9 +83,9 @@ impl Limits {
         let store = Arc::new(MemoryStore::new(Settings {
             budget_bytes: 16 << 20,
         })?);
-        let token = Some(token::TokenSource::Header("x-api-key".parse()?));
+        let tokens = vec![token::TokenSource::Header("x-api-key".parse()?)];
         let sources = identity::Settings {
-            token,
+            tokens,
             ..identity::Settings::default()
         };
         Ok(Limits {

@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
         remote: None,
             leeway: jwt::LEEWAY,
         })),
-        token: Some(token::TokenSource::Bearer),
+        tokens: vec![token::TokenSource::Bearer],
         ..Settings::default()
     };
     let identifier = Identifier::new(settings, Keyer::new([7; 16]));

@@ -16,6 +16,7 @@ use super::fingerprint_cache::FingerprintCache;
 use super::ip::TrustedPeers;
 use super::key::{Domain, Keyer};
 use super::strip::{AllowedSetter, Stripper};
+use super::token::TokenSource;
 use super::{ClientIdentity, ConnectionPeer, Settings, Unverified, ip, plan, token, user};
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head};
@@ -170,11 +171,16 @@ impl Identifier {
         let head = request.head;
         let mut client = self.identify_by_address(connection, &head.fields);
         let (peer, subject) = (connection.peer, connection.subject);
-        let in_body = || request.credential_in_body.clone();
-        let credential = match &self.settings.token {
-            Some(source) => token::find_credential(source, head).or(in_body()),
-            None => FieldValue::Absent,
+        let find_credential = |source: &TokenSource| {
+            let found = token::find_credential(source, head);
+            match source {
+                TokenSource::Query(_) => found.or(request.credential_in_body.clone()),
+                _ => found,
+            }
         };
+        let mut credentials = self.settings.tokens.iter().map(find_credential);
+        let credential = credentials.find(|found| *found != FieldValue::Absent);
+        let credential = credential.unwrap_or(FieldValue::Absent);
         let check = check.map(|check| (&client, check));
         let proof = self.prove((peer, subject), &credential, (&head.fields, wall), check);
         client.unverified = proof.unverified;

@@ -14,8 +14,8 @@ pub struct Settings {
     pub user: Option<user::Settings>,
     /// The treatment of requests whose credential does not verify.
     pub unverified: user::OnUnverified,
-    /// The part of a request that holds the credential.
-    pub token: Option<token::TokenSource>,
+    /// The parts of a request that may hold the credential, of which the first that is there counts.
+    pub tokens: Vec<token::TokenSource>,
     /// The field of a body that holds the email address.
     pub email: Option<email::Settings>,
     /// All plans, and the source of a request's plan.
@@ -33,10 +33,10 @@ impl Settings {
                 self.plan.source,
                 Some(plan::PlanOrigin::Claim(_) | plan::PlanOrigin::ApiKeys)
             ),
-            Identity::Token => match (&self.user, &self.token) {
-                (Some(user::Settings::ApiKeys(_)), token) => token.is_some(),
-                (Some(user::Settings::Jwt(_)), Some(token::TokenSource::Bearer)) => true,
-                (Some(user::Settings::Jwt(_)), Some(token::TokenSource::Header(name))) => {
+            Identity::Token => match (&self.user, self.tokens.as_slice()) {
+                (Some(user::Settings::ApiKeys(_)), tokens) => !tokens.is_empty(),
+                (Some(user::Settings::Jwt(_)), [token::TokenSource::Bearer]) => true,
+                (Some(user::Settings::Jwt(_)), [token::TokenSource::Header(name)]) => {
                     name == AUTHORIZATION
                 }
                 _ => false,
@@ -78,11 +78,10 @@ impl Settings {
                 .as_ref()
                 .map(user::Settings::describe)
                 .unwrap_or_default(),
-            Identity::Token => self
-                .token
-                .as_ref()
-                .map(token::TokenSource::describe)
-                .unwrap_or_default(),
+            Identity::Token => {
+                let sources = self.tokens.iter().map(token::TokenSource::describe);
+                sources.collect::<Vec<_>>().join(" or ")
+            }
             Identity::Email => {
                 let email = self.email.as_ref();
                 email.map_or_else(String::new, |email| {
@@ -115,8 +114,13 @@ impl Settings {
                     custom::Source::PathPart(_) | custom::Source::Parameter(_)
                 )
         };
-        matches!(self.token, Some(token::TokenSource::Query(_)))
-            || self.custom.iter().any(is_in_target)
+        self.has_token_in_query() || self.custom.iter().any(is_in_target)
+    }
+
+    /// Whether the credential may stand in the query, and so in a body.
+    pub fn has_token_in_query(&self) -> bool {
+        let is_query = |source: &token::TokenSource| matches!(source, token::TokenSource::Query(_));
+        self.tokens.iter().any(is_query)
     }
 
     /// Whether a body may have one of these identities.

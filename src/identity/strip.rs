@@ -76,7 +76,7 @@ impl Stripper {
                 custom::Source::Field(source) => Some(source),
                 _ => None,
             });
-        let chosen = settings.token.iter().chain(custom);
+        let chosen = settings.tokens.iter().chain(custom);
         let chosen = chosen.filter_map(token::TokenSource::header).cloned();
         Stripper {
             user,

@@ -110,11 +110,16 @@ pub fn find_credential_in_body<'b>(
     }
 }
 
-/// The request target with `***` in place of the credential that `source` finds in its query, for logs.
-pub fn mask_credential<'t>(source: Option<&TokenSource>, target: Cow<'t, str>) -> Cow<'t, str> {
-    let Some(TokenSource::Query(name)) = source else {
-        return target;
-    };
+/// The request target with `***` in place of the credentials that `sources` find in its query, for logs.
+pub fn mask_credentials<'t>(sources: &[TokenSource], target: Cow<'t, str>) -> Cow<'t, str> {
+    let names = sources.iter().filter_map(|source| match source {
+        TokenSource::Query(name) => Some(name),
+        _ => None,
+    });
+    names.fold(target, |target, name| mask_parameter(name, target))
+}
+
+fn mask_parameter<'t>(name: &FieldName, target: Cow<'t, str>) -> Cow<'t, str> {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (&*target, None),

@@ -202,6 +202,51 @@ fn a_limit_counts_by_a_part_of_the_path() {
     }
 }
 
+#[test]
+fn a_credential_may_stand_in_several_places() {
+    let gateway = "\
+identity:
+  token: [{ header: x-api-key }, { bearer: true }, { cookie: sid }, { query: key }]
+  user: { api_keys: keys.yaml }
+";
+    let keys = [("keys.yaml", "first-key: ann\nsecond-key: bob\n")];
+    let limit = "per-user: { key: user, rate: 4/m }";
+    let site = Site::with_files(
+        gateway,
+        "require: user\n",
+        &[limit],
+        Upstream::plain(),
+        &keys,
+    );
+    for (path, fields, user) in [
+        ("/", "x-api-key: first-key\r\n", Some("ann")),
+        ("/", "authorization: Bearer second-key\r\n", Some("bob")),
+        ("/", "cookie: sid=second-key\r\n", Some("bob")),
+        ("/?key=first-key", "", Some("ann")),
+        ("/?key=second-key", "x-api-key: first-key\r\n", Some("ann")),
+        ("/?key=first-key", "x-api-key: wrong\r\n", None),
+        ("/", "authorization: Basic Zmlyc3Q6a2V5\r\n", None),
+        ("/", "", None),
+    ] {
+        let status = site.get_path(path, fields).status();
+        assert_eq!(
+            status,
+            if user.is_some() { 200 } else { 401 },
+            "{path} {fields}"
+        );
+        let reached = site.upstream.drain();
+        let reached = reached
+            .first()
+            .and_then(|reached| reached.field("tollgate-user"));
+        assert_eq!(reached, user, "{path} {fields}");
+    }
+    let form = "application/x-www-form-urlencoded";
+    assert_eq!(post(&site, "/", form, "key=second-key"), 200);
+    assert_eq!(post(&site, "/?key=first-key", form, "key=second-key"), 400);
+    let twice = "x-api-key: first-key\r\nx-api-key: second-key\r\ncookie: sid=second-key\r\n";
+    assert_eq!(site.get_path("/", twice).status(), 400);
+}
+
 /// The file has no text of a key that it has by its SHA-256 hash.
 #[test]
 fn an_api_key_says_who_its_holder_is_and_until_when() {

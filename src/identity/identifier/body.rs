@@ -5,7 +5,8 @@ use super::{ClientIdentity, Domain, Fingerprint, Head, Identifier};
 use crate::http::head::Fields;
 use crate::identity::FieldValue;
 use crate::identity::mailbox::{self, Mailbox};
-use crate::identity::{body, email, token};
+use crate::identity::token::{self, TokenSource};
+use crate::identity::{body, email};
 use crate::limit::IdentitySet;
 
 impl Identifier {
@@ -65,25 +66,30 @@ impl Identifier {
         prefix: &[u8],
         is_whole: bool,
     ) -> Option<bool> {
-        match &self.settings.token {
-            Some(token::TokenSource::Query(name)) => {
-                body::may_have_field(&name.clone().into(), fields, prefix, is_whole)
+        let mut is_undecided = false;
+        for source in &self.settings.tokens {
+            let TokenSource::Query(name) = source else {
+                continue;
+            };
+            match body::may_have_field(&name.clone().into(), fields, prefix, is_whole) {
+                Some(true) => return Some(true),
+                Some(false) => {}
+                None => is_undecided = true,
             }
-            _ => Some(false),
         }
+        (!is_undecided).then_some(false)
     }
 
     /// The credential in a complete body.
     pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
-        match &self.settings.token {
-            Some(source) => token::find_credential_in_body(source, fields, body),
-            None => FieldValue::Absent,
-        }
+        let find = |source| token::find_credential_in_body(source, fields, body);
+        let found = self.settings.tokens.iter().map(find);
+        found.fold(FieldValue::Absent, FieldValue::or)
     }
 
     /// Hashes a credential as an operator wrote it.
     pub fn hash_token(&self, text: &str) -> Fingerprint {
-        let source = self.settings.token.as_ref();
+        let source = self.settings.tokens.first();
         let token = source.map_or_else(|| text.into(), |source| source.normalise(text));
         self.token_fingerprint(token.as_bytes())
     }

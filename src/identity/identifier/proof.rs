@@ -14,6 +14,7 @@ use super::{CredentialCheck, Identifier};
 use crate::http::head::Fields;
 use crate::identity::custom_value::CustomValue;
 use crate::identity::key::Domain;
+use crate::identity::token::TokenSource;
 use crate::identity::{
     ClientIdentity, FieldValue, Unverified, api_keys, custom, jwt, plan, token, user, user_name,
 };
@@ -166,14 +167,18 @@ impl Identifier {
             token: Some(None),
             ..CredentialProof::default()
         };
-        let key = match (&self.settings.token, credential) {
-            (None | Some(token::TokenSource::Bearer), _) => match bearer_text(fields) {
+        let tokens = self.settings.tokens.as_slice();
+        let is_bearer = tokens.is_empty() || tokens.contains(&TokenSource::Bearer);
+        let key = match (tokens, credential) {
+            ([_, _, ..], FieldValue::One(key)) => Cow::Borrowed(&**key),
+            ([_, _, ..], FieldValue::Ambiguous) => return unproven(Some(Unverified::Ambiguous)),
+            _ if is_bearer => match bearer_text(fields) {
                 Err(unverified) => return unproven(unverified),
                 Ok(key) => key,
             },
-            (Some(_), FieldValue::Absent) => return unproven(None),
-            (Some(_), FieldValue::Ambiguous) => return unproven(Some(Unverified::Ambiguous)),
-            (Some(_), FieldValue::One(key)) => Cow::Borrowed(&**key),
+            (_, FieldValue::Absent) => return unproven(None),
+            (_, FieldValue::Ambiguous) => return unproven(Some(Unverified::Ambiguous)),
+            (_, FieldValue::One(key)) => Cow::Borrowed(&**key),
         };
         if !may_check(check) {
             return unproven(Some(Unverified::Unchecked));

@@ -37,7 +37,7 @@ fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> 
         },
         user,
         unverified: user::OnUnverified::default(),
-        token,
+        tokens: token.into_iter().collect(),
         email: Some(email::Settings {
             field: "email".into(),
             max_body: 1_024,

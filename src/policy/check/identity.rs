@@ -22,7 +22,7 @@ pub(super) fn check_identity(
             "add for instance `user: { jwt: sub, jwks: jwks.json }` to `identity`",
         ),
         Identity::Token => (
-            sources.token.is_some(),
+            !sources.tokens.is_empty(),
             "add for instance `token: { header: x-api-key }` to `identity`",
         ),
         Identity::Email => (

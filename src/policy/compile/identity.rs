@@ -30,7 +30,7 @@ pub fn compile_identity(
         ip: compile_ip(&written.ip),
         user: user.and_then(|user| compile_user(cx, files, base, gateway, user, &plan)),
         unverified: user.map(|user| user.unverified).unwrap_or_default(),
-        token: written.token.clone(),
+        tokens: written.tokens.clone(),
         email: written.email.clone(),
         plan,
         custom: custom::compile_custom(cx, files, base, &written.custom, &written.ip.nat64),

@@ -28,7 +28,8 @@ section! {
         "An identity of your own, by any other name. Keys of limits, `for`, `require`, `explain` and the record know it by that.", "{ jwt: org.id }";
     ip: SectionField<IpConfig> = IpConfig::default(), "The client's address.", "{ trusted_proxies: [10.0.0.0/8] }";
     user: UserField, "Who the request proves to be.", "{ jwt: sub, jwks: jwks.json }";
-    token: TokenField, "Where a credential is found.", "{ header: x-api-key }";
+    tokens("token"): ListField<TokenField> = Vec::new(),
+        "Where a credential is found; of several places in the first that has one.", "{ header: x-api-key }";
     email: EmailField, "Where an email address is found.", "{ body: email }";
     plan: LocatedField<SectionField<PlanSourceConfig>>,
         "How a request's plan is known.", "{ jwt: plan, default: free }";

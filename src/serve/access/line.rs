@@ -87,8 +87,8 @@ fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
         push_plain(out, ",\"method\":", method.as_str());
     }
     if let Some(head) = &context.head {
-        let source = ruleset.identity.token.as_ref();
-        let target = token::mask_credential(source, received_target(&head.uri));
+        let target = received_target(&head.uri);
+        let target = token::mask_credentials(&ruleset.identity.tokens, target);
         push_text(out, ",\"target\":", &target);
     }
     if let Some(path) = &context.unreadable_path {

@@ -61,7 +61,7 @@ pub fn read_api_keys(
     }
     // Keys are looked up in the normal form in which they are counted.
     let bearer = token::TokenSource::Bearer;
-    let token = gateway.identity.token.as_ref().unwrap_or(&bearer);
+    let token = gateway.identity.tokens.first().unwrap_or(&bearer);
     let normal_keys: Vec<Cow<'_, str>> = owners
         .iter()
         .map(|(key, _)| token.normalise(&key.text))

@@ -24,15 +24,15 @@ fn known(identifier: &Identifier, text: &[u8]) -> bool {
 
 fuzz_target!(|data: &[u8]| {
     let settings = Settings {
-        user: Some(user::Settings::Jwt(jwt::Settings {
+        users: vec![user::Settings::Jwt(jwt::Settings {
             claim: "sub".into(),
             keys: jwt::VerificationKeys::from_secret(b"a secret that no fuzzer guesses!")
                 .expect("a secret"),
             issuer: None,
             audiences: Vec::new(),
-        remote: None,
+            remote: None,
             leeway: jwt::LEEWAY,
-        })),
+        })],
         tokens: vec![token::TokenSource::Bearer],
         ..Settings::default()
     };

@@ -205,10 +205,10 @@ impl Drop for KeySetFetcher {
 fn remote_key_set(
     settings: &mut identity::Settings,
 ) -> Option<(&mut RemoteKeySet, &mut VerificationKeys)> {
-    match &mut settings.user {
-        Some(user::Settings::Jwt(jwt)) => Some((jwt.remote.as_mut()?, &mut jwt.keys)),
+    settings.users.iter_mut().find_map(|user| match user {
+        user::Settings::Jwt(jwt) => Some((jwt.remote.as_mut()?, &mut jwt.keys)),
         _ => None,
-    }
+    })
 }
 
 /// Fetches the set again and again, until the fetcher is dropped. This is the work of the thread.

@@ -103,10 +103,10 @@ impl Identifier {
     /// Creates an identifier with empty caches.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
         let peers = |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
-        let user_peers = match &settings.user {
-            Some(user::Settings::Header { from, .. }) => peers(from),
-            _ => TrustedPeers::default(),
-        };
+        let user_peers = settings.users.iter().find_map(|user| match user {
+            user::Settings::Header { from, .. } => Some(peers(from)),
+            _ => None,
+        });
         let plan_peers = match &settings.plan.source {
             Some(plan::PlanOrigin::Header { from, .. }) => peers(from),
             _ => TrustedPeers::default(),
@@ -117,7 +117,7 @@ impl Identifier {
             verified_tokens: Mutex::new(FingerprintCache::new(MAX_VERIFIED_TOKENS)),
             refused_tokens: Mutex::new(FingerprintCache::new(MAX_REFUSED_TOKENS)),
             failures: SignatureFailures::default(),
-            user_peers,
+            user_peers: user_peers.unwrap_or_default(),
             plan_peers,
             settings,
             keyer,
@@ -137,12 +137,12 @@ impl Identifier {
     /// Whether the identities, and of the custom ones these, depend only on the connection and the header fields: not on
     /// the target or on time.
     pub fn needs_only_fields(&self, custom: IdentitySet) -> bool {
-        let needs_time = match &self.settings.user {
-            Some(user::Settings::Jwt(_)) => true,
-            Some(user::Settings::ApiKeys(keys)) => keys.may_expire(),
-            _ => false,
+        let needs_time = |user: &user::Settings| match user {
+            user::Settings::Jwt(_) => true,
+            user::Settings::ApiKeys(keys) => keys.may_expire(),
+            user::Settings::Header { .. } | user::Settings::ClientCert(_) => false,
         };
-        !self.settings.needs_target(custom) && !needs_time
+        !self.settings.needs_target(custom) && !self.settings.users.iter().any(needs_time)
     }
 
     /// Identifies the client of a request from its head; call it before [`Identifier::strip`].
@@ -153,7 +153,7 @@ impl Identifier {
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
         head: &Head,
-        wall: impl FnOnce() -> Duration,
+        wall: impl Fn() -> Duration,
     ) -> ClientIdentity {
         self.identify_with_check(connection, head.into(), wall, None)
     }
@@ -164,7 +164,7 @@ impl Identifier {
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
         request: RequestParts<'r>,
-        wall: impl FnOnce() -> Duration,
+        wall: impl Fn() -> Duration,
         check: Option<&CredentialCheck<'_>>,
     ) -> ClientIdentity {
         let connection = connection.into();

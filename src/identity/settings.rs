@@ -10,8 +10,8 @@ use crate::limit::{CustomIdentity, Identity, IdentitySet};
 pub struct Settings {
     /// How the client's address is found and grouped.
     pub ip: ip::Settings,
-    /// The source that proves the user.
-    pub user: Option<user::Settings>,
+    /// The sources that prove the user, each of another kind. The first that verifies says who the user is.
+    pub users: Vec<user::Settings>,
     /// The treatment of requests whose credential does not verify.
     pub unverified: user::OnUnverified,
     /// The parts of a request that may hold the credential, of which the first that is there counts.
@@ -28,19 +28,16 @@ impl Settings {
     /// Whether only the user's credential proves this identity. A request whose credential does not verify lacks it.
     pub fn needs_proof(&self, identity: Identity) -> bool {
         match identity {
-            Identity::User => self.user.is_some(),
+            Identity::User => !self.users.is_empty(),
             Identity::Plan => matches!(
                 self.plan.source,
                 Some(plan::PlanOrigin::Claim(_) | plan::PlanOrigin::ApiKeys)
             ),
-            Identity::Token => match (&self.user, self.tokens.as_slice()) {
-                (Some(user::Settings::ApiKeys(_)), tokens) => !tokens.is_empty(),
-                (Some(user::Settings::Jwt(_)), [token::TokenSource::Bearer]) => true,
-                (Some(user::Settings::Jwt(_)), [token::TokenSource::Header(name)]) => {
-                    name == AUTHORIZATION
-                }
-                _ => false,
-            },
+            Identity::Token => {
+                let has_keys =
+                    (self.users.iter()).any(|user| matches!(user, user::Settings::ApiKeys(_)));
+                (has_keys && !self.tokens.is_empty()) || self.is_jwt_token()
+            }
             Identity::Custom(custom) => matches!(
                 self.custom_source(custom),
                 Some(custom::Source::Claim(_) | custom::Source::ApiKeys)
@@ -73,11 +70,10 @@ impl Settings {
                 "address of the connection".into()
             }
             Identity::Ip => "address behind the trusted proxies".into(),
-            Identity::User => self
-                .user
-                .as_ref()
-                .map(user::Settings::describe)
-                .unwrap_or_default(),
+            Identity::User => {
+                let sources = self.users.iter().map(user::Settings::describe);
+                sources.collect::<Vec<_>>().join(" or ")
+            }
             Identity::Token => {
                 let sources = self.tokens.iter().map(token::TokenSource::describe);
                 sources.collect::<Vec<_>>().join(" or ")
@@ -130,6 +126,17 @@ impl Settings {
                 && wanted.contains(Identity::Custom(custom.identity))
         };
         self.custom.iter().any(is_parameter)
+    }
+
+    /// Whether the signed token that proves the user is also the credential that counts as token.
+    pub fn is_jwt_token(&self) -> bool {
+        let is_jwt = |user: &user::Settings| matches!(user, user::Settings::Jwt(_));
+        self.users.iter().any(is_jwt)
+            && match self.tokens.as_slice() {
+                [token::TokenSource::Bearer] => true,
+                [token::TokenSource::Header(name)] => name == AUTHORIZATION,
+                _ => false,
+            }
     }
 
     /// The source of an identity that the gateway file defines.

@@ -61,10 +61,10 @@ pub(super) struct Stripper {
 
 impl Stripper {
     pub(super) fn new(settings: &Settings) -> Stripper {
-        let user = match &settings.user {
-            Some(user::Settings::Header { name, .. }) => Some(name.clone()),
+        let user = settings.users.iter().find_map(|user| match user {
+            user::Settings::Header { name, .. } => Some(name.clone()),
             _ => None,
-        };
+        });
         let plan = match &settings.plan.source {
             Some(plan::PlanOrigin::Header { name, .. }) => Some(name.clone()),
             _ => None,

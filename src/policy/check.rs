@@ -211,15 +211,14 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
         let help = "add for instance `plans: { free: { multiply: 1 } }`";
         cx.error(source.location, message, Some(help.into()));
     }
-    let user = identity.user.as_ref();
     if let Some(claim) = &source.value.jwt {
-        if user.is_none_or(|user| user.jwt.is_none()) {
+        if !identity.has_user(|user| user.jwt.is_some()) {
             let message = "a plan in a token's claim needs a user that is proven by a token";
             let help = "add for instance `user: { jwt: sub, jwks: jwks.json }`";
             cx.error(claim.location, message, Some(help.into()));
         }
     } else if let Some(api_keys) = source.value.api_keys
-        && user.is_none_or(|user| user.api_keys.is_none())
+        && !identity.has_user(|user| user.api_keys.is_some())
     {
         let message = "a plan in the file of API keys needs `user: { api_keys: FILE }`";
         let help = "add for instance `user: { api_keys: keys.yaml }`";

@@ -183,7 +183,7 @@ impl KeyControl {
                 None => String::from("not counted"),
             };
             let is_anonymous = settings.unverified == OnUnverified::Anonymous;
-            let is_user_in_header = matches!(settings.user, Some(user::Settings::Header { .. }));
+            let is_user_in_header = matches!(settings.users[..], [user::Settings::Header { .. }]);
             let unverified = if is_anonymous && !is_user_in_header {
                 ", or with one that does not verify,"
             } else {

@@ -247,6 +247,45 @@ identity:
     assert_eq!(site.get_path("/", twice).status(), 400);
 }
 
+#[test]
+fn a_user_may_be_proven_in_several_ways() {
+    let gateway = "\
+identity:
+  user: [{ jwt: sub, secret: secret.txt }, { api_keys: keys.yaml }]
+  token: { header: x-api-key }
+  tenant: { jwt: org.id }
+";
+    let keys = [("keys.yaml", "first-key: bob\n"), ("secret.txt", SECRET)];
+    let limits = [
+        "per-user: { key: user, rate: 9/m }",
+        "per-key: { key: token, rate: 2/m }",
+    ];
+    let site = Site::with_files(gateway, "", &limits, Upstream::plain(), &keys);
+    let ann = token(&json!({}));
+    let expired = token(&json!({ "exp": 1_000 }));
+    let key = "x-api-key: first-key\r\n";
+    let wrong = "x-api-key: wrong\r\n";
+    for (fields, status, user) in [
+        (ann.clone(), 200, Some("ann")),
+        (key.into(), 200, Some("bob")),
+        (format!("{ann}{key}"), 200, Some("ann")),
+        (format!("{expired}{key}"), 200, Some("bob")),
+        (expired.clone(), 401, None),
+        (wrong.into(), 401, None),
+        (format!("{ann}{wrong}"), 200, Some("ann")),
+        // Only the keys of those whom an API key proves are counted.
+        (key.into(), 429, None),
+        (String::new(), 200, None),
+    ] {
+        assert_eq!(site.get(&fields).status(), status, "{fields}");
+        let reached = site.upstream.drain();
+        let reached = reached
+            .first()
+            .and_then(|reached| reached.field("tollgate-user"));
+        assert_eq!(reached, user, "{fields}");
+    }
+}
+
 /// The file has no text of a key that it has by its SHA-256 hash.
 #[test]
 fn an_api_key_says_who_its_holder_is_and_until_when() {

@@ -31,31 +31,57 @@ pub(super) struct CredentialProof {
     pub(super) custom: Vec<CustomValue>,
     /// Why the credential did not verify; none also if the request has no credential.
     pub(super) unverified: Option<Unverified>,
-    /// Set if the credential is also the token of [`Settings::token`](super::Settings::token). The inner value is then
+    /// Set if the credential is also the token of [`Settings::tokens`](super::Settings::tokens). The inner value is then
     /// the token's fingerprint, and none unless the credential verified.
     pub(super) token: Option<Option<Fingerprint>>,
 }
 
 impl Identifier {
-    /// Verifies the user of a request. `credential` is the one that [`Settings::token`](super::Settings::token) names.
+    /// Verifies the user of a request by the first source that proves one. `credential` is the one that
+    /// [`Settings::tokens`](super::Settings::tokens) name.
     pub(super) fn prove(
         &self,
-        (peer, subject): (PeerAddress, Option<&Subject>),
+        peer: (PeerAddress, Option<&Subject>),
         credential: &FieldValue<'_>,
-        (fields, wall): (&Fields, impl FnOnce() -> Duration),
+        (fields, wall): (&Fields, impl Fn() -> Duration),
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> CredentialProof {
-        match &self.settings.user {
-            None => CredentialProof::default(),
-            Some(user::Settings::Jwt(jwt)) => self.prove_by_jwt(jwt, fields, wall, check),
-            Some(user::Settings::ApiKeys(keys)) => {
+        let mut failed = CredentialProof::default();
+        for source in &self.settings.users {
+            let mut proof = self.prove_by(source, peer, credential, (fields, &wall), check);
+            if proof.user.is_some() {
+                // A token that another source would have to prove is unproven.
+                proof.token = proof.token.or(failed.token).or(self.unproven_token());
+                return proof;
+            }
+            failed.unverified = failed.unverified.or(proof.unverified);
+            failed.token = failed.token.or(proof.token);
+        }
+        failed
+    }
+
+    fn unproven_token(&self) -> Option<Option<Fingerprint>> {
+        self.settings.needs_proof(Identity::Token).then_some(None)
+    }
+
+    fn prove_by(
+        &self,
+        source: &user::Settings,
+        (peer, subject): (PeerAddress, Option<&Subject>),
+        credential: &FieldValue<'_>,
+        (fields, wall): (&Fields, &impl Fn() -> Duration),
+        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
+    ) -> CredentialProof {
+        match source {
+            user::Settings::Jwt(jwt) => self.prove_by_jwt(jwt, fields, wall, check),
+            user::Settings::ApiKeys(keys) => {
                 self.prove_by_api_key(keys, credential, (fields, wall), check)
             }
-            Some(user::Settings::Header { name, .. }) => {
+            user::Settings::Header { name, .. } => {
                 let field = token::single_value(fields, name.as_str());
                 prove_by_field(&field, || self.user_peers.contains(peer))
             }
-            Some(user::Settings::ClientCert(name)) => match subject {
+            user::Settings::ClientCert(name) => match subject {
                 None => CredentialProof::default(),
                 Some(subject) => {
                     CredentialProof::new(name.user(subject).ok_or(Unverified::Certificate))
@@ -68,10 +94,10 @@ impl Identifier {
         &self,
         settings: &jwt::Settings,
         fields: &Fields,
-        wall: impl FnOnce() -> Duration,
+        wall: &impl Fn() -> Duration,
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> CredentialProof {
-        let is_token = self.settings.needs_proof(Identity::Token);
+        let is_token = self.settings.is_jwt_token();
         let unproven = |unverified| CredentialProof {
             unverified,
             token: is_token.then_some(None),
@@ -159,7 +185,7 @@ impl Identifier {
         &self,
         keys: &api_keys::ApiKeys,
         credential: &FieldValue<'_>,
-        (fields, wall): (&Fields, impl FnOnce() -> Duration),
+        (fields, wall): (&Fields, &impl Fn() -> Duration),
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> CredentialProof {
         let unproven = |unverified| CredentialProof {

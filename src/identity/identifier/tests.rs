@@ -35,7 +35,7 @@ fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> 
             trusted_proxies: networks(),
             ..ip::Settings::default()
         },
-        user,
+        users: user.into_iter().collect(),
         unverified: user::OnUnverified::default(),
         tokens: token.into_iter().collect(),
         email: Some(email::Settings {

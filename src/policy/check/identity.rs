@@ -18,7 +18,7 @@ pub(super) fn check_identity(
     let (is_configured, help) = match identity.value {
         Identity::Ip => (true, ""),
         Identity::User => (
-            sources.user.is_some(),
+            !sources.users.is_empty(),
             "add for instance `user: { jwt: sub, jwks: jwks.json }` to `identity`",
         ),
         Identity::Token => (
@@ -52,17 +52,16 @@ pub(super) fn check_identity(
 
 /// Checks that the sources of custom identities fit the other settings.
 pub(super) fn check_custom_sources(cx: &mut LoadContext, gateway: &GatewayConfig) {
-    let user = gateway.identity.user.as_ref();
     for custom in &gateway.identity.custom {
         if let Some(claim) = &custom.jwt
-            && user.is_none_or(|user| user.jwt.is_none())
+            && !gateway.identity.has_user(|user| user.jwt.is_some())
         {
             let message = "a claim needs a user that is proven by a token";
             let help = "add for instance `user: { jwt: sub, jwks: jwks.json }`";
             cx.error(claim.location, message, Some(help.into()));
         }
         if let Some(api_keys) = custom.api_keys
-            && user.is_none_or(|user| user.api_keys.is_none())
+            && !gateway.identity.has_user(|user| user.api_keys.is_some())
         {
             let message = "an identity in the file of API keys needs `user: { api_keys: FILE }`";
             let help = "add for instance `user: { api_keys: keys.yaml }`";

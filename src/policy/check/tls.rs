@@ -16,16 +16,15 @@ pub fn check_tls(cx: &mut LoadContext, gateway: &GatewayConfig) {
 
 /// Checks that some listener asks for client certificates if an identity comes from them.
 fn check_client_certificates(cx: &mut LoadContext, gateway: &GatewayConfig) {
-    let user = gateway.identity.user.as_ref();
     let asks_clients = |listener: &ListenerConfig| listener.client_roots.is_some();
     let custom = gateway
         .identity
         .custom
         .iter()
         .filter_map(|custom| custom.tls);
-    let names = user
-        .and_then(|user| user.client_cert)
-        .into_iter()
+    let users = gateway.identity.users.iter();
+    let names = users
+        .filter_map(|user| user.value.client_cert)
         .chain(custom);
     if gateway.listen.iter().any(asks_clients) {
         return;

@@ -44,7 +44,10 @@ fn must_read_path(route: &Route, routes: &[Route], paths: PathMatching) -> bool 
 /// Whether the route depends on a credential in the query, which many frameworks read from forms as well.
 fn must_read_token(route: &Route, identity: &Settings) -> bool {
     let is_token_in_query = identity.has_token_in_query();
-    let proves_user = matches!(identity.user, Some(user::Settings::ApiKeys(_)));
+    let proves_user = identity
+        .users
+        .iter()
+        .any(|user| matches!(user, user::Settings::ApiKeys(_)));
     let depends_on_user = || route.needs(Identity::User) || route.depends_on(Identity::Plan);
     is_token_in_query && (route.needs(Identity::Token) || (proves_user && depends_on_user()))
 }

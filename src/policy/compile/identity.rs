@@ -25,11 +25,12 @@ pub fn compile_identity(
 ) -> identity::Settings {
     let written = &gateway.identity;
     let plan = compile_plans(gateway);
-    let user = written.user.as_ref();
+    let users = written.users.iter();
+    let users = users.filter_map(|user| compile_user(cx, files, base, gateway, &user.value, &plan));
     identity::Settings {
+        users: users.collect(),
         ip: compile_ip(&written.ip),
-        user: user.and_then(|user| compile_user(cx, files, base, gateway, user, &plan)),
-        unverified: user.map(|user| user.unverified).unwrap_or_default(),
+        unverified: written.unverified(),
         tokens: written.tokens.clone(),
         email: written.email.clone(),
         plan,
@@ -94,8 +95,7 @@ fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
     let default = written.and_then(|plan| plan.default.as_ref());
     let default = default.and_then(|name| plans.iter().position(|plan| plan.name == name.value));
     // A file of API keys that names users may name their plans too.
-    let user = gateway.identity.user.as_ref();
-    let has_keys = user.is_some_and(|user| user.api_keys.is_some());
+    let has_keys = gateway.identity.has_user(|user| user.api_keys.is_some());
     let source = written.and_then(compile_plan_origin);
     plan::Settings {
         plans,

@@ -9,6 +9,7 @@ use super::ValueError;
 use super::field::{BoolField, ListField, WholeNumberField, scalar_fields};
 use super::scalar::{ClaimField, HeaderNameField, NETWORK_FORMAT, NetworkField, PeersField};
 use crate::identity::embedded_ipv4::Nat64;
+use crate::identity::user::OnUnverified;
 
 mod custom;
 mod request;
@@ -24,10 +25,11 @@ pub use user::{KeySet, UserConfig, UserField};
 section! {
     /// How the gateway identifies clients.
     pub struct IdentityConfig, table IDENTITY_TABLE = "`identity`", "How the gateway knows who asks.",
-        check define_identities, others custom: CustomField where is_custom_name, suggest Vec::new,
+        check check_sources, others custom: CustomField where is_custom_name, suggest Vec::new,
         "An identity of your own, by any other name. Keys of limits, `for`, `require`, `explain` and the record know it by that.", "{ jwt: org.id }";
     ip: SectionField<IpConfig> = IpConfig::default(), "The client's address.", "{ trusted_proxies: [10.0.0.0/8] }";
-    user: UserField, "Who the request proves to be.", "{ jwt: sub, jwks: jwks.json }";
+    users("user"): ListField<LocatedField<UserField>> = Vec::new(),
+        "Who the request proves to be; of several sources the first that verifies says it.", "{ jwt: sub, jwks: jwks.json }";
     tokens("token"): ListField<TokenField> = Vec::new(),
         "Where a credential is found; of several places in the first that has one.", "{ header: x-api-key }";
     email: EmailField, "Where an email address is found.", "{ body: email }";
@@ -93,8 +95,36 @@ impl FieldReader for Nat64Field {
     }
 }
 
-/// Defines the identities of one's own.
-fn define_identities(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConfig) {
+impl IdentityConfig {
+    /// Whether some source of the user is like this.
+    pub fn has_user(&self, is_like: impl Fn(&UserConfig) -> bool) -> bool {
+        self.users.iter().any(|user| is_like(&user.value))
+    }
+
+    /// The treatment of credentials that do not verify, which all sources of the user share.
+    pub fn unverified(&self) -> OnUnverified {
+        let first = self.users.iter().find_map(|user| user.value.unverified);
+        first.unwrap_or_default()
+    }
+}
+
+/// Checks that the sources of the user differ in their kind, and defines the identities of one's own.
+fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConfig) {
+    for (index, user) in written.users.iter().enumerate() {
+        let before = &written.users[..index];
+        if before
+            .iter()
+            .any(|other| other.value.kind() == user.value.kind())
+        {
+            let message = format!("the user has two sources `{}`", user.value.kind());
+            cx.error(user.location, message, Some("keep one of them".into()));
+        }
+        let unverified = user.value.unverified;
+        if unverified.is_some_and(|unverified| unverified != written.unverified()) {
+            let message = "`unverified` holds for all sources of the user";
+            cx.error(user.location, message, Some("write it once".into()));
+        }
+    }
     for custom in &written.custom {
         if let Err(ValueError { message, help, .. }) = define(&custom.name.value) {
             cx.error(custom.name.location, message, help);

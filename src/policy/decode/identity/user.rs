@@ -50,8 +50,28 @@ section! {
     api_keys: SecretFileNameField, "The file that maps tokens to users and plans.", "keys.yaml";
     client_cert: LocatedField<CertificateNameField>,
         "The verified certificate that the client shows, at listeners with `client_roots`: its subject as RFC 4514 writes it, or of its subject alternative names the first URI, else the first DNS name, else the first email address.", "subject";
-    unverified: OnUnverifiedField = OnUnverified::Refuse,
-        "With jwt, api_keys or client_cert: what becomes of a request whose credential does not verify, on a route that counts by user or requires one. `refuse`: 401. `anonymous`: it is served as a request without a user.", "anonymous";
+    unverified: OnUnverifiedField,
+        "With jwt, api_keys or client_cert: what becomes of a request whose credential does not verify, on a route that counts by user or requires one. `refuse`: 401. `anonymous`: it is served as a request without a user. Default: refuse.", "anonymous";
+}
+
+/// The fields of which one is the source of the user.
+const SOURCES: [&str; 4] = ["jwt", "header", "api_keys", "client_cert"];
+
+impl UserConfig {
+    /// The field that is the source.
+    pub fn kind(&self) -> &'static str {
+        let [jwt, header, api_keys, client_cert] = SOURCES;
+        match self {
+            UserConfig { jwt: Some(_), .. } => jwt,
+            UserConfig {
+                header: Some(_), ..
+            } => header,
+            UserConfig {
+                api_keys: Some(_), ..
+            } => api_keys,
+            _ => client_cert,
+        }
+    }
 }
 
 word_fields! {
@@ -79,8 +99,7 @@ impl FieldReader for UserField {
 
     fn read(cx: &mut LoadContext, node: &Node) -> Option<UserConfig> {
         let fields = USER_TABLE.open(cx, node)?;
-        let sources = ["jwt", "header", "api_keys", "client_cert"];
-        let source = fields.require_one_of(cx, &sources)?;
+        let source = fields.require_one_of(cx, &SOURCES)?;
         for (field, owner) in DEPENDENT_FIELDS {
             fields.check_belongs_to(cx, field, owner);
         }

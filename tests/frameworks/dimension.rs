@@ -21,13 +21,17 @@ pub enum Dimension {
     Path,
     Method,
     Address,
+    /// The same parts of a request as identities of one's own.
+    OwnCookie,
+    OwnQuery,
+    OwnHeader,
 }
 
 /// How many requests of one client pass.
 pub const LIMIT: usize = 2;
 
 impl Dimension {
-    pub const ALL: [Dimension; 10] = [
+    pub const ALL: [Dimension; 13] = [
         Dimension::Email,
         Dimension::Bearer,
         Dimension::Cookie,
@@ -38,7 +42,20 @@ impl Dimension {
         Dimension::Path,
         Dimension::Method,
         Dimension::Address,
+        Dimension::OwnCookie,
+        Dimension::OwnQuery,
+        Dimension::OwnHeader,
     ];
+
+    /// The dimension in which frameworks read the same.
+    pub fn as_read(self) -> Dimension {
+        match self {
+            Dimension::OwnCookie => Dimension::Cookie,
+            Dimension::OwnQuery => Dimension::Query,
+            Dimension::OwnHeader => Dimension::Header,
+            other => other,
+        }
+    }
 
     /// The gateway file's lines about it.
     pub fn identity(self) -> &'static str {
@@ -47,6 +64,9 @@ impl Dimension {
             Dimension::Bearer => "identity: { token: { bearer: true } }\n",
             Dimension::Cookie => "identity: { token: { cookie: sid } }\n",
             Dimension::Query => "identity: { token: { query: key } }\n",
+            Dimension::OwnCookie => "identity: { own: { cookie: sid } }\n",
+            Dimension::OwnQuery => "identity: { own: { query: key } }\n",
+            Dimension::OwnHeader => "identity: { own: { header: x-api-key } }\n",
             Dimension::User => "identity: { user: { jwt: sub, secret: secret } }\n",
             Dimension::Address => "identity: { ip: { trusted_proxies: [127.0.0.0/8] } }\n",
             Dimension::Header | Dimension::Host | Dimension::Path | Dimension::Method => {
@@ -83,6 +103,7 @@ impl Dimension {
                 ];
             }
             Dimension::User => "user",
+            Dimension::OwnCookie | Dimension::OwnQuery | Dimension::OwnHeader => "own",
             Dimension::Address => "ip",
             _ => "token",
         };
@@ -105,7 +126,7 @@ impl Dimension {
         let token = read["header"].as_object().into_iter().flatten();
         let token = token.filter_map(|(_, value)| value.as_str()).next_back();
         let token = token.unwrap_or_default().trim();
-        match self {
+        match self.as_read() {
             Dimension::Email => match read["path"].to_string().contains("POST login") {
                 true => readers("email"),
                 false => Vec::new(),
@@ -113,8 +134,11 @@ impl Dimension {
             Dimension::Bearer => readers("bearer"),
             Dimension::Cookie => readers("cookie"),
             Dimension::Query => readers("query"),
-            Dimension::Header => readers("header"),
             Dimension::User => readers("user"),
+            Dimension::Header
+            | Dimension::OwnCookie
+            | Dimension::OwnQuery
+            | Dimension::OwnHeader => readers("header"),
             Dimension::Host => {
                 let at_login = read["path"].to_string().contains("POST login");
                 let hosts = readers("host").into_iter();
@@ -159,6 +183,7 @@ pub struct Victim {
 
 impl Victim {
     pub fn new(app: &App, dimension: Dimension, random: &mut Random) -> Victim {
+        let dimension = dimension.as_read();
         let word = random.word();
         let name = match dimension {
             // Letters that other characters become in one way or another.
@@ -231,9 +256,7 @@ impl Victim {
                 ..draft
             },
             Dimension::Address => draft.with_field("x-forwarded-for", &*self.name),
-            Dimension::Header | Dimension::Host | Dimension::Path | Dimension::Method => {
-                draft.with_field("x-api-key", &*self.name)
-            }
+            _ => draft.with_field("x-api-key", &*self.name),
         }
     }
 }

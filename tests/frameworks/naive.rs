@@ -152,7 +152,7 @@ fn key(dimension: Dimension, request: &Request, routes: Routes) -> Option<Vec<u8
         (b"GET", path) if path == routes.report.as_bytes() => "report",
         _ => "rest",
     };
-    match dimension {
+    match dimension.as_read() {
         Dimension::Email if route == "login" => email(&request.body),
         Dimension::Email => None,
         Dimension::Bearer => bearer().map(<[u8]>::to_vec),
@@ -170,12 +170,14 @@ fn key(dimension: Dimension, request: &Request, routes: Routes) -> Option<Vec<u8
             own.next().map(<[u8]>::to_vec)
         }
         Dimension::Query => value(&request.query, b"key"),
-        Dimension::Header => token(),
         Dimension::Host if first(request, b"host")? == b"a.test" && route == "login" => token(),
         Dimension::Host => None,
         Dimension::Path | Dimension::Method if route == "rest" => None,
         Dimension::Path | Dimension::Method => Some([&token()?, route.as_bytes()].concat()),
         Dimension::Address => first(request, b"x-forwarded-for").map(<[u8]>::to_vec),
+        Dimension::Header | Dimension::OwnCookie | Dimension::OwnQuery | Dimension::OwnHeader => {
+            token()
+        }
     }
 }
 

@@ -7,6 +7,8 @@
 mod common;
 #[path = "limits/costs.rs"]
 mod costs;
+#[path = "limits/credentials.rs"]
+mod credentials;
 #[path = "limits/custom.rs"]
 mod custom;
 #[path = "limits/keys.rs"]

@@ -1,5 +1,6 @@
 //! Looks up API keys: which key belongs to which user and plan. It holds hashes and never a key's text.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -53,16 +54,21 @@ impl KeyOwner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WrittenKey<'k> {
     /// The text that requests carry.
-    Text(&'k str),
+    Text(Cow<'k, str>),
     /// The SHA-256 hash of that text.
     Sha256([u8; 32]),
 }
 
 impl<'k> WrittenKey<'k> {
-    /// Parses `sha256:` and 64 hexadecimal digits, or takes another text as it is. `None` for other digits.
+    /// Parses `sha256:` and 64 hexadecimal digits, or takes another text as it is. `None` for other digits, and for what
+    /// looks like a hash of another kind.
     pub fn parse(text: &'k str) -> Option<WrittenKey<'k>> {
+        const HASHES: [&str; 6] = ["sha256", "sha-256", "sha384", "sha512", "sha1", "md5"];
         let Some(digits) = text.strip_prefix("sha256:") else {
-            return Some(WrittenKey::Text(text));
+            let prefix = text.split([':', '=']).next().unwrap_or_default();
+            let is_hash = prefix.len() < text.len()
+                && HASHES.iter().any(|hash| prefix.eq_ignore_ascii_case(hash));
+            return (!is_hash).then(|| WrittenKey::Text(text.into()));
         };
         let mut hash = [0; 32];
         let digits = digits.as_bytes();
@@ -123,18 +129,24 @@ impl ApiKeys {
                 return Err(ApiKeysError::User(index));
             }
             keys.may_expire |= owner.expires.is_some();
-            let earlier = match key {
+            let is_known = match &key {
+                WrittenKey::Text(key) => keys.owner_of(key.as_bytes()).is_some(),
+                WrittenKey::Sha256(hash) => keys.hashed.contains_key(hash),
+            };
+            if is_known {
+                return Err(ApiKeysError::Repeated(index));
+            }
+            match key {
                 WrittenKey::Text(key) if !is_key(key.as_bytes()) => {
                     return Err(ApiKeysError::Key(index));
                 }
                 WrittenKey::Text(key) => {
                     let hash = keys.keyer.fingerprint(Domain::ApiKey, key.as_bytes());
-                    keys.owners.insert(hash, owner)
+                    keys.owners.insert(hash, owner);
                 }
-                WrittenKey::Sha256(hash) => keys.hashed.insert(hash, owner),
-            };
-            if earlier.is_some() {
-                return Err(ApiKeysError::Repeated(index));
+                WrittenKey::Sha256(hash) => {
+                    keys.hashed.insert(hash, owner);
+                }
             }
         }
         Ok(keys)
@@ -187,9 +199,12 @@ mod tests {
 
     #[track_caller]
     fn check(entries: &[(&str, &str)], expected: Result<usize, ApiKeysError>) {
-        let entries = entries
-            .iter()
-            .map(|(key, user)| (WrittenKey::Text(key), KeyOwner::new((*user).into())));
+        let entries = entries.iter().map(|(key, user)| {
+            (
+                WrittenKey::Text((*key).into()),
+                KeyOwner::new((*user).into()),
+            )
+        });
         let keys = ApiKeys::new(entries);
         assert_eq!(keys.map(|keys| keys.len()), expected);
     }
@@ -216,7 +231,7 @@ mod tests {
             plan: Some(1),
             ..KeyOwner::new("ann".into())
         };
-        let keys = ApiKeys::new([(WrittenKey::Text("k1"), ann.clone())]).unwrap();
+        let keys = ApiKeys::new([(WrittenKey::Text("k1".into()), ann.clone())]).unwrap();
         assert_eq!(keys.owner_of(b"k1"), Some(&ann));
         assert_eq!(keys.owner_of(b"k"), None);
         assert_eq!(format!("{keys:?}"), "ApiKeys(1 keys)");

@@ -36,8 +36,10 @@ pub enum Source {
     ApiKeys,
     /// The certificate that the client presented in the TLS handshake.
     Certificate(CertificateName),
-    /// A field of the body, the query or a cookie, which many frameworks read as one.
-    Parameter(BodyField),
+    /// A parameter of the query. Many frameworks read the fields of forms and cookies with those of the query.
+    Query(BodyField),
+    /// A field of the body, which is looked for in the query and in cookies too.
+    Body(BodyField),
     /// The segment of the path that the route's pattern calls by this name.
     PathPart(Box<str>),
     /// The name of the most specific network that the client's address is in.
@@ -49,7 +51,7 @@ impl Source {
     pub fn normalise(&self, text: &str) -> String {
         let normal = match self {
             Source::Field(source) => source.normalise(text),
-            Source::PathPart(_) | Source::Parameter(_) => text.into(),
+            Source::PathPart(_) | Source::Query(_) | Source::Body(_) => text.into(),
             Source::Claim(_) | Source::ApiKeys | Source::Certificate(_) | Source::Networks(_) => {
                 return text.to_owned();
             }
@@ -64,7 +66,8 @@ impl Source {
             Source::Claim(claim) => format!("claim {claim} of the token"),
             Source::ApiKeys => "file of API keys".into(),
             Source::Certificate(_) => "client certificate".into(),
-            Source::Parameter(field) => format!("field {} of query or body", field.name().as_str()),
+            Source::Query(field) => format!("query parameter {}", field.name().as_str()),
+            Source::Body(field) => format!("field {} of the body", field.name().as_str()),
             Source::PathPart(name) => format!("part {{{name}}} of the path"),
             Source::Networks(_) => "network of the address".into(),
         }

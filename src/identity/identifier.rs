@@ -22,7 +22,7 @@ use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity, IdentitySet, KeySpec};
 use crate::net::{PeerAddress, PeerNetwork};
-use crate::route::Pattern;
+use crate::route::Route;
 use crate::store::ParentNetwork;
 
 mod address;
@@ -81,8 +81,8 @@ pub struct RequestParts<'r> {
     pub head: &'r Head,
     /// What [`Identifier::credential_in_body`] found in the body.
     pub credential_in_body: FieldValue<'r>,
-    /// The pattern of the request's route, which names segments of the path.
-    pub pattern: Option<&'r Pattern>,
+    /// The request's route, whose patterns name segments of the path.
+    pub route: Option<&'r Route>,
     /// The custom identities that are looked for, beside those that the upstream is told. `None` for all.
     pub custom: Option<IdentitySet>,
 }
@@ -93,7 +93,7 @@ impl<'r> From<&'r Head> for RequestParts<'r> {
         RequestParts {
             head,
             credential_in_body: FieldValue::Absent,
-            pattern: None,
+            route: None,
             custom: None,
         }
     }
@@ -330,6 +330,11 @@ impl Identifier {
     /// Whether only some peers may set a field of this name; see [`super::strip`].
     pub fn is_protected(&self, name: &[u8]) -> bool {
         self.stripper.is_protected(name)
+    }
+
+    /// Whether an identity comes from the header field of this name.
+    pub fn is_identity_field(&self, name: &[u8]) -> bool {
+        self.stripper.is_identity_field(name)
     }
 
     /// Removes the fields that this peer must not set; see [`super::strip`]. Returns whether a field stays that only

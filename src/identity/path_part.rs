@@ -5,15 +5,14 @@ use std::borrow::Cow;
 use super::form;
 use crate::route::{Pattern, Segment};
 
-/// Formats that frameworks take for no part of the last segment: `/accounts/acme.json` is about `acme`.
-const FORMATS: [&[u8]; 14] = [
-    b"json", b"xml", b"html", b"htm", b"js", b"csv", b"txt", b"yaml", b"yml", b"rss", b"atom",
-    b"api", b"pdf", b"md",
+/// Extensions of scripts, which servers run with the segments behind them as their path.
+const SCRIPTS: [&str; 11] = [
+    "php", "phtml", "php5", "cgi", "fcgi", "pl", "py", "rb", "asp", "aspx", "jsp",
 ];
 
-/// The segment of `path` that `pattern` calls `name`, without its escapes and without a format at its end. `None` if
-/// the pattern has no such segment or the path is shorter; the inner `None` if frameworks would take different texts
-/// for it.
+/// The segment of `path` that `pattern` calls `name`, without its escapes. The last segment of a path counts without what
+/// follows its last dot, which is a format for Rails and Spring. `None` if the pattern has no such segment or the path is
+/// shorter; the inner `None` if frameworks would take different texts for it.
 pub(super) fn find<'p>(
     pattern: &Pattern,
     name: &str,
@@ -24,14 +23,25 @@ pub(super) fn find<'p>(
     if !is_plain(path) || !begins_as(pattern, path) {
         return Some(None);
     }
-    let mut segments = path.split('/').skip(1 + index);
-    let segment = segments.next().filter(|segment| !segment.is_empty())?;
+    let mut segments = path.split('/').skip(1);
+    let has_script = segments.clone().take(index + 1).any(is_script);
+    let segment = segments.nth(index).filter(|segment| !segment.is_empty())?;
     let is_last = segments.all(str::is_empty);
     let (text, escapes) = form::unescape(segment.as_bytes(), b'+');
     let is_blank = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
     // A `%` that is left may be an escape of an escape, which some servers decode too.
     let is_clear = !escapes.has_malformed && !text.contains(&b'%') && !text.iter().any(is_blank);
+    let is_clear = is_clear && (is_last || !has_script);
     Some(is_clear.then(|| if is_last { without_format(text) } else { text }))
+}
+
+fn is_script(segment: &str) -> bool {
+    let extension = segment.rsplit_once('.').map(|(_, extension)| extension);
+    extension.is_some_and(|extension| {
+        SCRIPTS
+            .iter()
+            .any(|script| script.eq_ignore_ascii_case(extension))
+    })
 }
 
 /// Whether the path has the literal segments of the pattern in their places. A path that only frameworks match with the
@@ -51,20 +61,21 @@ fn begins_as(pattern: &Pattern, path: &str) -> bool {
         })
 }
 
+/// The text without dots at its end, and without what follows the last other dot. A dot at the beginning stays.
 fn without_format(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    let dot = text
+    let end = text
+        .iter()
+        .rposition(|byte| *byte != b'.')
+        .map_or(0, |last| last + 1);
+    let dot = text[..end]
         .iter()
         .rposition(|byte| *byte == b'.')
         .filter(|dot| *dot > 0);
-    let Some(dot) = dot else { return text };
-    let is_format = |format: &&[u8]| text[dot + 1..].eq_ignore_ascii_case(format);
-    if !FORMATS.iter().any(is_format) {
-        return text;
-    }
+    let length = dot.unwrap_or(end);
     match text {
-        Cow::Borrowed(text) => Cow::Borrowed(&text[..dot]),
+        Cow::Borrowed(text) => Cow::Borrowed(&text[..length]),
         Cow::Owned(mut text) => {
-            text.truncate(dot);
+            text.truncate(length);
             text.into()
         }
     }
@@ -131,9 +142,20 @@ mod tests {
         );
         check(
             "/accounts/{account}",
-            "/accounts/acme.com/",
-            Some(Some("acme.com")),
+            "/accounts/acme.foo1/",
+            Some(Some("acme")),
         );
+        check(
+            "/accounts/{account}",
+            "/accounts/acme.x..",
+            Some(Some("acme")),
+        );
+        check(
+            "/accounts/{account}",
+            "/accounts/.acme",
+            Some(Some(".acme")),
+        );
+        check("/{account}/**", "/index.php/acme", Some(None));
         check(
             "/accounts/{account}/**",
             "/accounts/acme.json/x",

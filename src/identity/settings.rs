@@ -56,7 +56,8 @@ impl Settings {
                 self.custom_source(custom),
                 Some(
                     custom::Source::Field(_)
-                        | custom::Source::Parameter(_)
+                        | custom::Source::Query(_)
+                        | custom::Source::Body(_)
                         | custom::Source::PathPart(_)
                 )
             ),
@@ -104,11 +105,12 @@ impl Settings {
     /// Whether the credential or one of these custom identities depends on the target of the request.
     pub fn needs_target(&self, custom: IdentitySet) -> bool {
         let is_in_target = |settings: &custom::Settings| {
-            custom.contains(Identity::Custom(settings.identity))
-                && matches!(
-                    settings.source,
-                    custom::Source::PathPart(_) | custom::Source::Parameter(_)
-                )
+            let is_wanted = custom.contains(Identity::Custom(settings.identity));
+            let is_in_target = matches!(
+                settings.source,
+                custom::Source::PathPart(_) | custom::Source::Query(_) | custom::Source::Body(_)
+            );
+            is_in_target && (is_wanted || settings.forwarded_as.is_some())
         };
         self.has_token_in_query() || self.custom.iter().any(is_in_target)
     }
@@ -119,13 +121,14 @@ impl Settings {
         self.tokens.iter().any(is_query)
     }
 
-    /// Whether a body may have one of these identities.
-    pub fn has_parameter(&self, wanted: IdentitySet) -> bool {
-        let is_parameter = |custom: &custom::Settings| {
-            matches!(custom.source, custom::Source::Parameter(_))
-                && wanted.contains(Identity::Custom(custom.identity))
-        };
-        self.custom.iter().any(is_parameter)
+    /// The sources of these custom identities.
+    pub fn sources(&self, wanted: IdentitySet) -> impl Iterator<Item = &custom::Source> {
+        let is_wanted =
+            move |custom: &&custom::Settings| wanted.contains(Identity::Custom(custom.identity));
+        self.custom
+            .iter()
+            .filter(is_wanted)
+            .map(|custom| &custom.source)
     }
 
     /// Whether the signed token that proves the user is also the credential that counts as token.

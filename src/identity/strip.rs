@@ -102,6 +102,12 @@ impl Stripper {
             || self.chosen.iter().any(is_alike_chosen)
     }
 
+    /// Whether the settings name this field as the source of an identity.
+    pub(super) fn is_identity_field(&self, name: &[u8]) -> bool {
+        let mut fields = self.user.iter().chain(&self.plan).chain(&self.chosen);
+        fields.any(|field| name.eq_ignore_ascii_case(field.as_str().as_bytes()))
+    }
+
     /// The peers that may set a field of this name; empty if every peer may.
     fn allowed_setters(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
         let is_configured = self.user.is_some() || self.plan.is_some() || !self.chosen.is_empty();
@@ -142,6 +148,28 @@ impl Stripper {
         }
         setters
     }
+}
+
+/// Whether a field of this name says nothing of a client by itself: it belongs to the gateway, to proxies or to the
+/// connection, or holds credentials of all kinds.
+pub fn is_unfit_for_identity(name: &HeaderName) -> bool {
+    let unfit = [
+        "authorization",
+        "proxy-authorization",
+        "cookie",
+        "host",
+        "connection",
+        "proxy-connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+        "via",
+        "expect",
+    ];
+    unfit.contains(&name.as_str()) || setter_of_forwarding(name.as_str().as_bytes()).is_some()
 }
 
 /// The peers that may set a field by which a proxy describes the client's request; none for any other field.

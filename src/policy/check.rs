@@ -40,7 +40,7 @@ pub fn check(cx: &mut LoadContext, gateway: &GatewayConfig, policies: &[PolicyCo
     tls::check_tls(cx, gateway);
     sharing::check_push_labels(cx, gateway);
     check_plans(cx, gateway);
-    check_custom_sources(cx, gateway);
+    check_custom_sources(cx, gateway, policies);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
     }

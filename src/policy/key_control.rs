@@ -81,6 +81,8 @@ enum PartControl {
     Proven,
     /// A client can send any value.
     Chosen,
+    /// Where the client is, or what the request is about. A request may lack the part, but a client cannot leave it out.
+    Given,
 }
 
 fn part_control(identity: Identity, settings: &Settings) -> PartControl {
@@ -93,9 +95,8 @@ fn part_control(identity: Identity, settings: &Settings) -> PartControl {
         Identity::Plan if settings.plan.default.is_some() => PartControl::Fixed,
         Identity::Plan => PartControl::Proven,
         Identity::Custom(custom) => match settings.custom_source(custom) {
-            Some(Source::Field(_) | Source::Parameter(_)) => PartControl::Chosen,
-            // An address in none of the networks, or a path without the part, is no way around the limit.
-            Some(Source::Networks(_) | Source::PathPart(_)) => PartControl::Fixed,
+            Some(Source::Field(_) | Source::Query(_) | Source::Body(_)) => PartControl::Chosen,
+            Some(Source::Networks(_) | Source::PathPart(_)) => PartControl::Given,
             Some(Source::Claim(_) | Source::ApiKeys | Source::Certificate(_)) | None => {
                 PartControl::Proven
             }
@@ -108,8 +109,9 @@ impl KeyControl {
         let chosen_condition = evadable_conditions(rule, route, settings)
             .find(|identity| part_control(*identity, settings) == PartControl::Chosen);
         let chosen_part = chosen_condition.or_else(|| find_chosen_part(rule, route, settings));
+        let is_given = |identity| part_control(identity, settings) == PartControl::Given;
         let can_be_omitted = evadable_conditions(rule, route, settings).next().is_some()
-            || can_omit_key(rule, route, settings);
+            || (can_omit_key(rule, route, settings) && !rule.key.identities().any(is_given));
         let is_covering = |other: &&Arc<Rule>| {
             let has_same_kind = matches!(
                 (&other.limit, &rule.limit),
@@ -247,6 +249,7 @@ fn evadable_conditions(
         let is_chosen = part_control(identity, settings) == PartControl::Chosen;
         match (identity, &condition.test) {
             (Identity::Ip | Identity::Plan, _) => false,
+            _ if part_control(identity, settings) == PartControl::Given => false,
             (_, IdentityTest::Absent) => is_chosen,
             (_, IdentityTest::Present) => !is_always_present(identity, route, settings),
             (_, _) => true,

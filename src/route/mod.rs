@@ -37,6 +37,8 @@ pub struct Route {
     pub index: usize,
     /// The requests that the route takes.
     pub pattern: Pattern,
+    /// The patterns of the routes that were combined with this one.
+    pub other_patterns: Vec<Pattern>,
     /// Index of the upstream among those of the running policies.
     pub upstream_index: usize,
     /// The limits of every request on this route, those of the gateway file first.
@@ -95,6 +97,10 @@ pub struct RouteReads {
     pub email: bool,
     /// A custom identity that is a field of the query or the request's body.
     pub parameter: bool,
+    /// A custom identity that is a field of the request's body, even of one that streams messages.
+    pub body_field: bool,
+    /// A custom identity that is a part of the path, which the route's pattern names.
+    pub path_part: bool,
     /// The custom identities that the route requires or its limits depend on.
     pub custom: IdentitySet,
     /// The number of units that the request says it may cost.
@@ -114,8 +120,8 @@ pub struct RouteReads {
 }
 
 impl RouteReads {
-    /// The parts that these limits read. The caller sets `parameter`, `method_in_body`, `path_in_body` and
-    /// `token_in_body`, which depend on other routes and on the settings of identities.
+    /// The parts that these limits read. The caller sets `parameter`, `body_field`, `path_part`, `method_in_body`,
+    /// `path_in_body` and `token_in_body`, which depend on other routes and on the settings of identities.
     pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> RouteReads {
         let counts_by_email = |rule: &Arc<Rule>| rule.depends_on(Identity::Email);
         let has_cost_in_body = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
@@ -196,7 +202,8 @@ impl Route {
     /// Whether this route has every limit and requires every identity that `other` does.
     pub fn has_all_limits_of(&self, other: &Route) -> bool {
         let has_rule = |rule: &Arc<Rule>| self.rules.iter().any(|own| own.index == rule.index);
-        other.rules.iter().all(has_rule)
+        self.has_path_parts_of(other)
+            && other.rules.iter().all(has_rule)
             && other.require.iter().all(|part| self.require.contains(part))
     }
 
@@ -206,8 +213,19 @@ impl Route {
         let has_rule_for =
             |theirs: &Arc<Rule>| self.rules.iter().any(|own| own.is_as_strict_as(theirs));
         self.upstream_index == other.upstream_index
+            && self.has_path_parts_of(other)
             && other.require.iter().all(|part| self.require.contains(part))
             && other.rules.iter().all(has_rule_for)
+    }
+
+    /// The patterns by which the request may be read.
+    pub fn patterns(&self) -> impl Iterator<Item = &Pattern> {
+        std::iter::once(&self.pattern).chain(&self.other_patterns)
+    }
+
+    /// Whether this route finds every part of the path that `other` counts by.
+    fn has_path_parts_of(&self, other: &Route) -> bool {
+        !other.reads.path_part || self.pattern.segments() == other.pattern.segments()
     }
 
     /// This route with the limits and required identities of `other` as well.
@@ -231,8 +249,16 @@ impl Route {
                 path_in_body: self.reads.path_in_body,
                 token_in_body: self.reads.token_in_body || other.reads.token_in_body,
                 parameter: self.reads.parameter || other.reads.parameter,
+                body_field: self.reads.body_field || other.reads.body_field,
+                path_part: self.reads.path_part || other.reads.path_part,
                 ..RouteReads::new(&rules, &require)
             },
+            other_patterns: self
+                .other_patterns
+                .iter()
+                .chain(other.patterns())
+                .cloned()
+                .collect(),
             rules: rules.into_iter().collect(),
             require,
             priority: lower_priority(self.priority, other.priority),

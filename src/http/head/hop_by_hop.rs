@@ -27,6 +27,11 @@ const NEVER_REMOVED: [&[u8]; 8] = [
 /// Removes the fields of one connection from a message, and the fields that its `Connection` field lists. `TE: trailers`
 /// stays.
 pub fn strip_connection_fields(fields: &mut Fields) {
+    strip_connection_fields_except(fields, |_| false);
+}
+
+/// As [`strip_connection_fields`], but a listed field stays if `is_kept`, given its name.
+pub fn strip_connection_fields_except(fields: &mut Fields, is_kept: impl Fn(&[u8]) -> bool) {
     // Most messages have none of them.
     if !fields.names().any(is_connection_field) {
         return;
@@ -36,6 +41,7 @@ pub fn strip_connection_fields(fields: &mut Fields) {
         !NEVER_REMOVED
             .iter()
             .any(|name| name.eq_ignore_ascii_case(option))
+            && !is_kept(option)
     };
     let listed: SmallVec<[Vec<u8>; 2]> = fields
         .all("connection")

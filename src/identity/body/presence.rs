@@ -34,11 +34,13 @@ pub fn may_have_field(
 /// Whether the body is a stream of gRPC or Connect messages, whose client may await the response before it sends the
 /// first message. Their JSON variants are no streams here, because Laravel reads them as JSON.
 pub fn is_stream(fields: &Fields) -> bool {
-    let content_type = fields.text("content-type").unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default();
-    let essence = essence.to_ascii_lowercase();
-    let is_envelope = |prefix: &&str| essence.starts_with(*prefix);
-    ENVELOPE_PREFIXES.iter().any(is_envelope) && !essence.contains("json")
+    let mut content_types = fields.all("content-type");
+    let (first, is_only) = (content_types.next(), content_types.next().is_none());
+    let content_type = first.unwrap_or_default().to_ascii_lowercase();
+    let is_envelope = |prefix: &&str| content_type.starts_with(prefix.as_bytes());
+    is_only
+        && ENVELOPE_PREFIXES.iter().any(is_envelope)
+        && memchr::memmem::find(&content_type, b"json").is_none()
 }
 
 /// Whether the body's type alone says that it may have fields. For any other type the first bytes decide.

@@ -13,6 +13,7 @@ use crate::identity::custom_value::{CustomValue, Names, Reading};
 use crate::identity::key::Domain;
 use crate::identity::{ConnectionPeer, FieldValue, path_part, query, token, user_name};
 use crate::limit::{CustomIdentity, Identity, IdentitySet};
+use crate::route::Route;
 
 /// Maximum bytes of a body that is searched.
 pub(super) const MAX_SEARCHED_BODY: usize = 64 * 1024;
@@ -57,19 +58,16 @@ impl Identifier {
                 let is_secret = matches!(source, token::TokenSource::Cookie(_));
                 self.parse_value(&token::find_credential(source, request.head), is_secret)
             }
-            Source::PathPart(name) => {
-                let value = path_part::find(request.pattern?, name, request.head.uri.path())?;
-                Some(value.map_or(Reading::Ambiguous, |text| self.parse_text(&text, false)))
-            }
+            Source::PathPart(name) => self.find_path_part(name, request),
             Source::Certificate(name) => connection
                 .subject
                 .and_then(|subject| name.user(subject))
                 .map(reading_of),
-            Source::Networks(table) if !client.ip_unclear => {
-                table.find(client.ip).cloned().map(reading_of)
-            }
+            // A client that makes its address unclear must not evade a limit.
+            Source::Networks(_) if client.ip_unclear => Some(Reading::Ambiguous),
+            Source::Networks(table) => table.find(client.ip).cloned().map(reading_of),
             // `set_parameters` finds parameters when the body is there; the others come with the credential.
-            Source::Networks(_) | Source::Claim(_) | Source::ApiKeys | Source::Parameter(_) => None,
+            Source::Claim(_) | Source::ApiKeys | Source::Query(_) | Source::Body(_) => None,
         }
     }
 
@@ -83,13 +81,18 @@ impl Identifier {
         (body, is_whole): (&[u8], bool),
     ) {
         for settings in &self.settings.custom {
-            let Source::Parameter(field) = &settings.source else {
+            let (Source::Query(field) | Source::Body(field)) = &settings.source else {
                 continue;
             };
             if !wanted.contains(Identity::Custom(settings.identity)) {
                 continue;
             }
-            let in_body = find_in_body(field, &head.fields, body, is_whole);
+            let is_stream =
+                matches!(settings.source, Source::Query(_)) && body::is_stream(&head.fields);
+            let in_body = match is_stream {
+                true => FieldValue::Absent,
+                false => find_in_body(field, &head.fields, body, is_whole),
+            };
             let [in_query, in_cookie] = query::find_in_query_and_cookie(head, field.name());
             let values = [in_body, in_query, in_cookie].into_iter();
             let value = values
@@ -101,6 +104,20 @@ impl Identifier {
                     identity: settings.identity,
                     reading,
                 }));
+        }
+    }
+
+    /// The part of the path, if all patterns that may take the request find the same one.
+    fn find_path_part(&self, name: &str, request: &RequestParts<'_>) -> Option<Reading> {
+        let path = request.head.uri.path();
+        let patterns = request.route.into_iter().flat_map(Route::patterns);
+        let mut found = patterns.filter_map(|pattern| path_part::find(pattern, name, path));
+        let first = found.next()?;
+        match first {
+            Some(text) if found.all(|other| other.as_ref() == Some(&text)) => {
+                Some(self.parse_text(&text, false))
+            }
+            _ => Some(Reading::Ambiguous),
         }
     }
 
@@ -135,7 +152,7 @@ impl Identifier {
                     let is_secret = matches!(source, token::TokenSource::Cookie(_));
                     self.parse_text(source.normalise(text).as_bytes(), is_secret)
                 }
-                Some(Source::PathPart(_) | Source::Parameter(_)) => {
+                Some(Source::PathPart(_) | Source::Query(_) | Source::Body(_)) => {
                     self.parse_text(text.as_bytes(), false)
                 }
                 _ => user_name::parse(text).map_or(Reading::Ambiguous, reading_of),
@@ -161,7 +178,7 @@ fn find_in_body<'b>(
     body: &'b [u8],
     is_whole: bool,
 ) -> FieldValue<'b> {
-    if body.is_empty() || body::is_stream(fields) {
+    if body.is_empty() {
         return FieldValue::Absent;
     }
     let is_searchable = is_whole && body.len() <= MAX_SEARCHED_BODY && !body::is_coded(fields);

@@ -219,7 +219,7 @@ fn by_api_key() {
     };
     let bob = api_keys::KeyOwner::new("bob".into());
     let entries = [("k1", gold), ("k2", bob)];
-    let entries = entries.map(|(key, owner)| (api_keys::WrittenKey::Text(key), owner));
+    let entries = entries.map(|(key, owner)| (api_keys::WrittenKey::Text(key.into()), owner));
     let keys = api_keys::ApiKeys::new(entries).unwrap();
     let user = Some(user::Settings::ApiKeys(Arc::new(keys)));
     let source = token::TokenSource::Header("x-api-key".parse().unwrap());

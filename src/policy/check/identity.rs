@@ -51,8 +51,19 @@ pub(super) fn check_identity(
 }
 
 /// Checks that the sources of custom identities fit the other settings.
-pub(super) fn check_custom_sources(cx: &mut LoadContext, gateway: &GatewayConfig) {
+pub(super) fn check_custom_sources(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policies: &[PolicyConfig],
+) {
     for custom in &gateway.identity.custom {
+        if let Some(part) = &custom.path
+            && !policies.iter().any(|policy| has_path_part(policy, part))
+        {
+            let message = format!("no policy has `{{{part}}}` in its `match`");
+            let help = "write for instance `match: /accounts/{account}/**` and `path: account`";
+            cx.warn(custom.name.location, message, Some(help.into()));
+        }
         if let Some(claim) = &custom.jwt
             && !gateway.identity.has_user(|user| user.jwt.is_some())
         {
@@ -83,14 +94,23 @@ pub(super) fn check_path_part(
     let Some(part) = custom.and_then(|custom| custom.path.as_ref()) else {
         return;
     };
-    let is_part = |segment: &Segment| matches!(segment, Segment::One(own) if **own == **part);
-    let lacks_part = |pattern: &Located<Pattern>| !pattern.value.segments().iter().any(is_part);
+    let lacks_part = |pattern: &Located<Pattern>| !names_part(&pattern.value, part);
     if policy.patterns.iter().any(lacks_part) {
         let message =
             format!("`{name}` is the part `{{{part}}}` of the path, which `match` does not have");
         let help = format!("write for instance `match: /accounts/{{{part}}}/**`");
         cx.error(identity.location, message, Some(help));
     }
+}
+
+fn has_path_part(policy: &PolicyConfig, part: &str) -> bool {
+    let mut patterns = policy.patterns.iter();
+    patterns.any(|pattern| names_part(&pattern.value, part))
+}
+
+fn names_part(pattern: &Pattern, part: &str) -> bool {
+    let mut segments = pattern.segments().iter();
+    segments.any(|segment| matches!(segment, Segment::One(own) if **own == *part))
 }
 
 /// Checks the values of a condition on a custom identity: a cookie is not compared, and networks have names.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use http::Method;
 
+use crate::identity::custom::Source;
 use crate::identity::{Settings, user};
 use crate::limit::Identity;
-use crate::route::{PathMatching, Route};
+use crate::route::{PathMatching, Route, Segment};
 
 /// Sets for each route what it searches bodies for.
 pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: PathMatching) {
@@ -26,13 +27,29 @@ pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: P
         route.reads.method_in_body = read_method;
         route.reads.path_in_body = read_path;
         route.reads.token_in_body = must_read_token(route, identity);
-        route.reads.parameter = identity.has_parameter(route.reads.custom);
+        set_custom_reads(route, identity);
     }
 }
 
 /// Whether a method in the body of a POST, `_method`, may lead to a route with limits that this one lacks.
 fn must_read_method(route: &Route, routes: &[Route]) -> bool {
     routes.iter().any(|other| may_override_to(route, other))
+}
+
+/// Sets what the custom identities of the route are read from.
+fn set_custom_reads(route: &mut Route, identity: &Settings) {
+    for source in identity.sources(route.reads.custom) {
+        match source {
+            Source::Query(_) => route.reads.parameter = true,
+            Source::Body(_) => (route.reads.parameter, route.reads.body_field) = (true, true),
+            Source::PathPart(name) => {
+                let mut segments = route.pattern.segments().iter();
+                route.reads.path_part |=
+                    segments.any(|segment| matches!(segment, Segment::One(own) if own == name));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Whether a path in the body may lead to a route with limits that this one lacks.

@@ -89,6 +89,7 @@ impl<'g> RuleCompiler<'g> {
             name: policy.name.as_str().into(),
             index: first_index,
             pattern: patterns.first()?.value.clone(),
+            other_patterns: Vec::new(),
             upstream_index: upstream,
             own_response_rules: OwnResponseRules::new(&rules, &require),
             reads: RouteReads::new(&rules, &require),

@@ -2,7 +2,7 @@
 //! are read later, when the model is compiled.
 
 use super::super::context::LoadContext;
-use super::super::section::{FieldReader, LocatedField, SectionField, section};
+use super::super::section::{FieldReader, LocatedField, Named, SectionField, section};
 use super::super::table::{MapFields, ValueShape};
 use super::super::tree::Node;
 use super::ValueError;
@@ -125,7 +125,21 @@ fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConf
             cx.error(user.location, message, Some("write it once".into()));
         }
     }
-    for custom in &written.custom {
+    let fold = |name: &str| name.replace('_', "-");
+    for (index, custom) in written.custom.iter().enumerate() {
+        let mut before = written.custom[..index].iter();
+        let is_alike = |other: &&Named<CustomConfig>| {
+            other.name.value != custom.name.value
+                && fold(&other.name.value) == fold(&custom.name.value)
+        };
+        if let Some(other) = before.find(is_alike) {
+            let message = format!(
+                "`{}` is one header with `{}`",
+                custom.name.value, other.name.value
+            );
+            let help = "choose names that differ in more than `_` and `-`";
+            cx.error(custom.name.location, message, Some(help.into()));
+        }
         if let Err(ValueError { message, help, .. }) = define(&custom.name.value) {
             cx.error(custom.name.location, message, help);
         }

@@ -238,7 +238,7 @@ impl Examiner<'_> {
         let request = RequestParts {
             head,
             credential_in_body: credential,
-            pattern: Some(&route.pattern),
+            route: Some(route),
             custom: None,
         };
         let mut client = identifier.identify_with_check(connection, request, wall, Some(&check));

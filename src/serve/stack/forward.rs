@@ -131,6 +131,8 @@ fn forwarded_custom<'s>(
     let fields = settings.custom.iter().filter_map(|custom| {
         let name = custom.forwarded_as.as_ref()?;
         match client.custom_value(custom.identity)? {
+            // A comma in a name would make two names of it.
+            Reading::Names(names) if names.iter().any(|name| name.contains(',')) => None,
             Reading::Names(names) => Some((name, names.join(", "))),
             Reading::Hash(_) | Reading::Ambiguous => None,
         }
@@ -170,8 +172,10 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
     };
     let mut fields = received.fields.clone();
     // Fields that the client lists in `Connection` are removed before the gateway adds its own fields, so that the client
-    // cannot have those removed.
-    hop_by_hop::strip_connection_fields(&mut fields);
+    // cannot have those removed. Nor can it have a field removed by which it was counted.
+    hop_by_hop::strip_connection_fields_except(&mut fields, |name| {
+        generation.identifier.is_identity_field(name)
+    });
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let names_path = names_target && proxy_fields::retain_agreeing(&mut fields, routed);
     claims.add_to(&mut fields);

@@ -191,8 +191,9 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
     let client = Rc::make_mut(client);
     let needs_email_in_body =
         may_be_in_body && route.reads.email && !identifier.mark_hidden_email(client, head);
-    let needs_parameter_in_body =
-        may_be_in_body && route.reads.parameter && !is_stream(&head.fields);
+    let needs_parameter_in_body = may_be_in_body
+        && route.reads.parameter
+        && (route.reads.body_field || !is_stream(&head.fields));
     let needs_fields_in_body = needs_email_in_body || needs_parameter_in_body;
     if !(needs_fields_in_body || needs_reserve || needs_token) {
         if needs_fields {
@@ -254,7 +255,12 @@ fn needs_field_search(routed: &Routed) -> bool {
     (reads.email || reads.parameter) && {
         let arrival = &routed.arrival;
         let head = &arrival.head;
-        head.uri.query().is_some() || has_body(arrival) || head.fields.contains("cookie")
+        // Some servers begin the query at a `;` of the path.
+        let uri = &head.uri;
+        uri.query().is_some()
+            || uri.path().contains(';')
+            || has_body(arrival)
+            || head.fields.contains("cookie")
     }
 }
 
@@ -333,7 +339,7 @@ fn identify_with_credential(
     let request = RequestParts {
         head,
         credential_in_body,
-        pattern: Some(&route.pattern),
+        route: Some(route),
         custom: Some(route.reads.custom),
     };
     identifier.identify_with_check(connection, request, wall, Some(&check))
@@ -443,7 +449,7 @@ const AMBIGUOUS_CREDENTIAL: &str =
     "the credential can be read in more than one way: send it once, alone, in its plain form";
 
 /// Why a request with an ambiguous custom identity is refused.
-const AMBIGUOUS_IDENTITY: &str = "a header, cookie or part of the path that this route counts by can be read in more than one way: send it once, in its plain form";
+const AMBIGUOUS_IDENTITY: &str = "a header, cookie, parameter, address or part of the path that this route counts by can be read in more than one way: send it once, in its plain form";
 
 /// Why a request of a trusted proxy with an invalid user field is refused.
 const INVALID_USER_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";

@@ -1,7 +1,6 @@
 //! Reads the file of API keys, with entries `KEY: USER` or `KEY: { user: USER, plan: PLAN, expires: 2027-01-31 }`. No
 //! message shows a key or a line of the file.
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,18 +61,18 @@ pub fn read_api_keys(
     // Keys are looked up in the normal form in which they are counted.
     let bearer = token::TokenSource::Bearer;
     let token = gateway.identity.tokens.first().unwrap_or(&bearer);
-    let normal_keys: Vec<Cow<'_, str>> = owners
-        .iter()
-        .map(|(key, _)| token.normalise(&key.text))
-        .collect();
     let mut written = Vec::new();
-    for ((key, owner), normal_key) in owners.into_iter().zip(&normal_keys) {
-        let Some(parsed) = WrittenKey::parse(normal_key) else {
+    for (key, owner) in owners {
+        let Some(parsed) = WrittenKey::parse(&key.text) else {
             let help = "write `sha256:` and the 64 digits that `printf %s KEY | sha256sum` prints";
             cx.error(key.location, "this is no SHA-256 hash", Some(help.into()));
             return None;
         };
-        written.push((parsed, owner));
+        let normal = match parsed {
+            WrittenKey::Text(_) => WrittenKey::Text(token.normalise(&key.text)),
+            hash => hash,
+        };
+        written.push((normal, owner));
     }
     match ApiKeys::new(written) {
         Ok(keys) => Some(keys),
@@ -98,6 +97,15 @@ fn read_owner(
     let mut owner = KeyOwner::new("".into());
     let mut user = value.scalar();
     if let YamlValue::Map(fields) = &value.value {
+        if let Some((_, repeated)) = tree::find_repeated_keys(fields).first() {
+            let message = "a field of this key stands here twice";
+            cx.error(
+                repeated.location,
+                message,
+                Some("remove one of them".into()),
+            );
+            return None;
+        }
         for (name, field) in fields {
             let text = field.scalar();
             match name.text.as_str() {
@@ -153,12 +161,18 @@ fn read_custom(
 /// Reads the time from which on a key is no longer valid: after a day in UTC, or at a time of RFC 3339.
 fn read_expiry(cx: &mut LoadContext, field: &Node) -> Option<Duration> {
     let text = field.scalar().unwrap_or_default();
-    let after_day = || {
-        let day = Date::parse(text, &Iso8601::DATE).ok()?.next_day()?;
-        Some(OffsetDateTime::new_utc(day, Time::MIDNIGHT))
+    const SECONDS_PER_DAY: i64 = 86_400;
+    let is_day = text.len() == "2027-01-31".len();
+    let seconds = match is_day {
+        true => Date::parse(text, &Iso8601::DATE).ok().map(|day| {
+            let begin = OffsetDateTime::new_utc(day, Time::MIDNIGHT);
+            begin.unix_timestamp() + SECONDS_PER_DAY
+        }),
+        false => OffsetDateTime::parse(text, &Rfc3339)
+            .ok()
+            .map(OffsetDateTime::unix_timestamp),
     };
-    let time = after_day().or_else(|| OffsetDateTime::parse(text, &Rfc3339).ok());
-    let seconds = time.map(|time| u64::try_from(time.unix_timestamp()).unwrap_or(0));
+    let seconds = seconds.map(|seconds| u64::try_from(seconds).unwrap_or(0));
     if seconds.is_none() {
         let message = "`expires` is neither a day nor a time";
         let help =

@@ -1,5 +1,6 @@
 //! Compiles the identities that the gateway file defines, with the files of networks that it names.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -68,10 +69,10 @@ fn compile_source(
         return Some(Source::Field(TokenSource::Cookie(name.as_str().into())));
     }
     if let Some(name) = &written.query {
-        return Some(Source::Parameter(FieldName::new(name).into()));
+        return Some(Source::Query(FieldName::new(name).into()));
     }
     if let Some(name) = &written.body {
-        return Some(Source::Parameter(name.as_str().into()));
+        return Some(Source::Body(name.as_str().into()));
     }
     if let Some(name) = &written.path {
         return Some(Source::PathPart(name.as_str().into()));
@@ -96,9 +97,30 @@ fn compile_source(
     for (network, _) in &mut networks {
         *network = untranslated_network(*network, nat64);
     }
+    report_shared_networks(cx, &networks, written.networks.as_ref()?);
     Some(Source::Networks(Arc::new(NetworkTable::new(
         names, networks,
     ))))
+}
+
+/// Reports a network that has two names.
+fn report_shared_networks(
+    cx: &mut LoadContext,
+    networks: &[(IpNet, usize)],
+    named: &[Named<Vec<NetworksItem>>],
+) {
+    let mut names: HashMap<IpNet, usize> = HashMap::new();
+    for (network, name_index) in networks {
+        let first = *names.entry(*network).or_insert(*name_index);
+        if let (Some(first), Some(second)) = (named.get(first), named.get(*name_index))
+            && first.name.value != second.name.value
+        {
+            let message = format!("`{network}` is in `{}` too", first.name.value);
+            let help = "an address has one name; remove the network from one of them";
+            cx.error(second.name.location, message, Some(help.into()));
+            return;
+        }
+    }
 }
 
 /// Reads a file with one network a line; `#` begins a comment.

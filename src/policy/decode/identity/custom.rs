@@ -14,6 +14,7 @@ use super::super::scalar::{
 use super::request::{BodyFieldNameField, CookieNameField, QueryNameField};
 use super::user::CertificateNameField;
 use crate::base::suggest::nearest_word;
+use crate::identity::strip::is_unfit_for_identity;
 use crate::limit::{CustomIdentity, Identity};
 
 /// The parts of a request of which one is the identity.
@@ -22,9 +23,10 @@ const SOURCES: [&str; 9] = [
 ];
 
 /// Words that have another meaning beside identities in keys, in `for` and in headers.
-const RESERVED_NAMES: [&str; 10] = [
+const RESERVED_NAMES: [&str; 11] = [
     "and",
     "else",
+    "expires",
     "everyone",
     "or",
     "over",
@@ -58,7 +60,7 @@ section! {
     networks: NetworksField,
         "The name of the network that the client's address is in, of several the most specific. A name has networks, or files with one network a line.", "{ office: [192.0.2.0/24], partner: partner.txt }";
     forward: LocatedField<BoolField>,
-        "With jwt, api_keys, path, tls or networks: whether the upstream gets it in the header `tollgate-NAME`.", "true";
+        "With jwt, api_keys, tls or networks: whether the upstream gets it in the header `tollgate-NAME`.", "true";
 }
 
 /// A field with an identity that the gateway file defines.
@@ -104,6 +106,9 @@ impl FieldReader for NetworksField {
         for (key, node) in entries {
             if let Err(ValueError { message, help, .. }) = parse_name(&key.text, "networks") {
                 cx.error(key.location, message, help);
+            } else if ["present", "absent"].contains(&key.text.as_str()) {
+                let message = format!("`{}` has another meaning in `for`", key.text);
+                cx.error(key.location, message, Some("choose another name".into()));
             }
             named.extend(
                 ListField::<NetworksItemField>::read(cx, node).map(|fields| Named {
@@ -145,7 +150,9 @@ impl FieldReader for NetworksItemField {
 
 /// Whether `name` is meant as the name of an identity of one's own, and not as a built-in field.
 pub(super) fn is_custom_name(name: &str) -> bool {
-    let fields = Identity::BUILT_IN.map(Identity::as_str);
+    // A longer or a very short name is none that was misspelled.
+    let fields = Identity::BUILT_IN.map(Identity::as_str).into_iter();
+    let fields = fields.filter(|field| *field != "ip" && name.len() <= field.len());
     name != "<<" && nearest_word(name, fields).is_none()
 }
 
@@ -178,9 +185,30 @@ pub(super) fn define(name: &str) -> Result<CustomIdentity, ValueError> {
     })
 }
 
-fn check_custom(cx: &mut LoadContext, fields: &MapFields<'_>, _: &CustomConfig) {
+fn check_custom(cx: &mut LoadContext, fields: &MapFields<'_>, written: &CustomConfig) {
+    if written.api_keys.is_some_and(|api_keys| !api_keys.value) {
+        let message = "`api_keys: false` is no source";
+        let help = "write `api_keys: true`";
+        cx.error(
+            fields.value_location("api_keys"),
+            message,
+            Some(help.into()),
+        );
+    }
+    if let Some(name) = written
+        .header
+        .as_ref()
+        .filter(|name| is_unfit_for_identity(name))
+    {
+        let message = format!("`{name}` does not tell one client from another");
+        let help = "name a header of its own; credentials belong into `token`, `user` or `cookie`, hosts and addresses into `host` and `ip`";
+        cx.error(fields.value_location("header"), message, Some(help.into()));
+    }
     let source = fields.require_one_of(cx, &SOURCES);
-    let is_in_request = matches!(source, Some("header" | "cookie" | "query" | "body"));
+    let is_in_request = matches!(
+        source,
+        Some("header" | "cookie" | "query" | "body" | "path")
+    );
     if is_in_request && fields.has("forward") {
         let message = "the upstream gets this from the client";
         let help = "remove `forward`";

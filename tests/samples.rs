@@ -123,6 +123,75 @@ plans: { free: { multiply: 1 }, silver: { multiply: 3 }, gold: { multiply: 10 } 
     check("x-user: bob\r\nx-plan: silver\r\n", 120, "signed-in");
 }
 
+/// A gateway with a sample before it, whose users a trusted field names.
+fn start_with_users(sample: &str) -> (Gateway, Upstream) {
+    let upstream = Upstream::plain();
+    let policy = std::fs::read_to_string(format!("policies/{sample}.yaml")).unwrap();
+    let gateway = "\
+upstreams: { shop: \"http://{upstream}\" }
+identity:
+  ip: { trusted_proxies: [127.0.0.0/8] }
+  user: { header: x-user, from: [127.0.0.0/8] }
+  tool: { body: params.name }
+  place: { networks: { office: [192.0.2.0/24], partner: [198.51.100.0/25] } }
+";
+    let gateway = Gateway::start(upstream.address, gateway, &[(sample, &policy)]);
+    (gateway, upstream)
+}
+
+#[test]
+fn tools_for_language_models() {
+    let (gateway, _upstream) = start_with_users("mcp");
+    let call = |user: &str, tool: &str| {
+        let body = format!("{{\"method\": \"tools/call\", \"params\": {{\"name\": \"{tool}\"}}}}");
+        let mut client = gateway.connect();
+        client.send(format!(
+            "POST /mcp HTTP/1.1\r\nhost: t\r\n{user}content-type: {JSON}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        client.answer()
+    };
+    let ann = "x-user: ann\r\n";
+    for tool in [
+        "web_search",
+        "run_code",
+        "web_search",
+        "run_code",
+        "web_search",
+    ] {
+        assert_eq!(call(ann, tool).status(), 200);
+    }
+    assert_eq!(violated(&call(ann, "run_code")), ["costly"]);
+    for _ in 0..60 {
+        assert_eq!(call(ann, "read_file").status(), 200);
+    }
+    assert_eq!(violated(&call(ann, "read_file")), ["per-tool"]);
+    assert_eq!(call("x-user: bob\r\n", "read_file").status(), 200);
+    assert_eq!(call("", "read_file").status(), 401);
+}
+
+#[test]
+fn networks_of_partners() {
+    let (gateway, _upstream) = start_with_users("partner");
+    let get = |from: &str| {
+        let mut client = gateway.connect();
+        client.send(format!(
+            "GET /partner/a HTTP/1.1\r\nhost: t\r\nx-forwarded-for: {from}\r\n\r\n"
+        ));
+        client.answer()
+    };
+    assert_eq!(get("203.0.113.1").status(), 401);
+    for number in 0..600 {
+        assert_eq!(
+            get(&format!("198.51.100.{}", number % 100)).status(),
+            200,
+            "{number}"
+        );
+    }
+    assert_eq!(violated(&get("198.51.100.101")), ["per-partner"]);
+    assert_eq!(get("192.0.2.1").status(), 200);
+}
+
 #[test]
 fn reset_mails() {
     check("password-reset", 5, &[]);

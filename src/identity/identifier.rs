@@ -134,15 +134,15 @@ impl Identifier {
         self.settings.unverified == user::OnUnverified::Refuse && reason.may_reach_upstream()
     }
 
-    /// Whether the identities, and of the custom ones these, depend only on the connection and the header fields: not on
-    /// the target or on time.
-    pub fn needs_only_fields(&self, custom: IdentitySet) -> bool {
+    /// Whether the identities, and of the custom ones these, depend only on the connection, the header fields and the path:
+    /// not on the query, a body or on time.
+    pub fn needs_only_head(&self, custom: IdentitySet) -> bool {
         let needs_time = |user: &user::Settings| match user {
             user::Settings::Jwt(_) => true,
             user::Settings::ApiKeys(keys) => keys.may_expire(),
             user::Settings::Header { .. } | user::Settings::ClientCert(_) => false,
         };
-        !self.settings.needs_target(custom) && !self.settings.users.iter().any(needs_time)
+        !self.settings.needs_query(custom) && !self.settings.users.iter().any(needs_time)
     }
 
     /// Identifies the client of a request from its head; call it before [`Identifier::strip`].

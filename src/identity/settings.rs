@@ -102,17 +102,12 @@ impl Settings {
         }
     }
 
-    /// Whether the credential or one of these custom identities depends on the target of the request.
-    pub fn needs_target(&self, custom: IdentitySet) -> bool {
-        let is_in_target = |settings: &custom::Settings| {
-            let is_wanted = custom.contains(Identity::Custom(settings.identity));
-            let is_in_target = matches!(
-                settings.source,
-                custom::Source::PathPart(_) | custom::Source::Query(_) | custom::Source::Body(_)
-            );
-            is_in_target && (is_wanted || settings.forwarded_as.is_some())
+    /// Whether the credential or one of these custom identities may stand in the query.
+    pub fn needs_query(&self, custom: IdentitySet) -> bool {
+        let is_in_query = |source: &custom::Source| {
+            matches!(source, custom::Source::Query(_) | custom::Source::Body(_))
         };
-        self.has_token_in_query() || self.custom.iter().any(is_in_target)
+        self.has_token_in_query() || self.sources(custom).any(is_in_query)
     }
 
     /// Whether the credential may stand in the query, and so in a body.

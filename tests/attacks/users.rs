@@ -271,7 +271,11 @@ fn operators_see_why() {
     let files = [("secret.txt", SECRET)];
     let site = Site::with_files(&identity, &[("all", BY_USER)], &files);
     let cases = [
-        (token("ann", -61), "expired", "a token that has expired"),
+        (
+            token("ann", -61),
+            "expired",
+            "a credential that has expired",
+        ),
         (
             signed(&json!({"sub": "ann"})),
             "no_expiry",

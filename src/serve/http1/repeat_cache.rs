@@ -9,7 +9,7 @@
 //! | the head ([`RepeatedHead`]) | the bytes of the first line | another first line | 1 |
 //! | that its `Host` is canonical | the fields | other fields | 1 |
 //! | its route | the head, the generation | another head, a reload | 2, 4 |
-//! | the client's identities ([`RouteDecision`]), unless they depend on a body or an unchecked credential | the fields, the route, the generation | another route, a reload | 3, 4 |
+//! | the client's identities ([`RouteDecision`]), unless they depend on a body or an unchecked credential | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload | 3, 4 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
 //! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
@@ -95,6 +95,8 @@ pub struct RequestedFeatures {
 pub struct RouteDecision {
     generation: Weak<Generation>,
     route_index: usize,
+    /// The head that the decision is about, if an identity is a part of the path. Otherwise it is about all heads.
+    only_for: Option<Rc<Head>>,
     pub(crate) client: Rc<ClientIdentity>,
     /// The keys that the route's limits count by.
     pub(crate) prepared: PreparedDecision,
@@ -237,15 +239,18 @@ impl RepeatedFields {
         }
     }
 
-    /// What this route of `generation` has decided about the last request with these fields.
+    /// What this route of `generation` has decided about the last request with these fields, if that holds for `head`.
     pub(crate) fn route_decision(
         &self,
         generation: &Rc<Generation>,
         route_index: usize,
+        head: &Rc<Head>,
     ) -> Option<Rc<RouteDecision>> {
         let last = self.route_decision.borrow();
         let is_of_route = |decision: &&Rc<RouteDecision>| {
+            let only_for = decision.only_for.as_ref();
             decision.route_index == route_index
+                && only_for.is_none_or(|only_for| Rc::ptr_eq(only_for, head))
                 && std::ptr::eq(decision.generation.as_ptr(), Rc::as_ptr(generation))
         };
         last.as_ref().filter(is_of_route).cloned()
@@ -266,16 +271,19 @@ impl RepeatedFields {
 }
 
 impl RouteDecision {
-    /// The decision about a request that has been identified, and that was not forwarded or refused yet.
+    /// The decision about a request that has been identified, and that was not forwarded or refused yet. It holds for all
+    /// heads with the same fields, or `only_for` one.
     pub(crate) fn new(
         generation: &Rc<Generation>,
         route_index: usize,
+        only_for: Option<Rc<Head>>,
         client: Rc<ClientIdentity>,
         prepared: PreparedDecision,
     ) -> RouteDecision {
         RouteDecision {
             generation: Rc::downgrade(generation),
             route_index,
+            only_for,
             client,
             prepared,
             refusal: RefCell::default(),

@@ -75,8 +75,8 @@ where
         let generation = &arrival.context.generation;
         let repeated = arrival.repeated.as_ref();
         let route_index = routed.matched.single_index();
-        let route_decision =
-            repeated.and_then(|repeated| repeated.route_decision(generation, route_index?));
+        let route_decision = repeated
+            .and_then(|repeated| repeated.route_decision(generation, route_index?, &arrival.head));
         let (client, route_decision) = match route_decision {
             Some(route_decision) => (route_decision.client.clone(), Some(route_decision)),
             None => identify_client(&routed),
@@ -270,8 +270,8 @@ fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
     !body.is_empty() && head.upgrade.is_none()
 }
 
-/// Identifies the client by the head alone. If the identities depend on the header fields only, the connection remembers
-/// them for the next request with the same fields.
+/// Identifies the client by the head alone. If the identities depend on the header fields and the path only, the connection
+/// remembers them for the next request with the same fields.
 fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecision>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
     let generation = &arrival.context.generation;
@@ -287,7 +287,7 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
     // A credential that was not checked now may be checked with the next request.
     let is_checked = client.unverified != Some(Unverified::Unchecked);
     let is_repeatable = is_checked
-        && identifier.needs_only_fields(route.reads.custom)
+        && identifier.needs_only_head(route.reads.custom)
         && !route.needs(Identity::Email);
     let repeated = arrival.repeated.as_ref().filter(|_| is_repeatable);
     let repeated = repeated.zip(routed.matched.single_index());
@@ -302,7 +302,9 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
             reserved_units: &[],
         });
         let client = client.clone();
-        repeated.remember_route_decision(RouteDecision::new(generation, index, client, prepared))
+        let only_for = route.reads.path_part.then(|| arrival.head.clone());
+        let decision = RouteDecision::new(generation, index, only_for, client, prepared);
+        repeated.remember_route_decision(decision)
     });
     (client, route_decision)
 }

@@ -124,6 +124,9 @@ impl LimitText {
         let plans = ruleset.identity.plan.plans.iter().filter(|_| rule.plans);
         let has_limit = |route: &&Arc<Route>| route.rules.iter().any(|own| own.index == rule.index);
         let routes = ruleset.routes.iter().filter(has_limit);
+        let mut route_names: Vec<String> = routes.map(|route| route.name.to_string()).collect();
+        // A policy with several matches has a route for each.
+        route_names.dedup();
         LimitText {
             summary: format!(
                 "{quota} per {}, {throttle}{condition}{count}{reserve}{shadow}",
@@ -140,7 +143,7 @@ impl LimitText {
                     false => format!("for {}", rule.clients),
                 },
                 short_list("not for", rule.exempt.iter().map(ToString::to_string)),
-                short_list("on", routes.map(|route| route.name.to_string())),
+                short_list("on", route_names.into_iter()),
                 format!("shared {}", rule.sharing.as_str()),
                 format!("without the store {}", rule.on_store_error.as_str()),
             ],

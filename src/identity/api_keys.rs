@@ -1,7 +1,7 @@
 //! Looks up API keys: which key belongs to which user and plan. It holds hashes and never a key's text.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ pub struct ApiKeys {
     owners: HashMap<Fingerprint, KeyOwner>,
     /// The owners of the keys of which only the SHA-256 hash is known.
     hashed: HashMap<[u8; 32], KeyOwner>,
-    /// Whether a key ends to be valid at some time.
+    /// Whether some key has an end.
     may_expire: bool,
 }
 
-/// The user and plan of an API key.
+/// What the file of API keys says of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyOwner {
     /// The user, spelled as the upstream and the log get it.
@@ -124,6 +124,7 @@ impl ApiKeys {
             hashed: HashMap::new(),
             may_expire: false,
         };
+        let mut text_hashes: HashSet<[u8; 32]> = HashSet::new();
         for (index, (key, owner)) in entries.into_iter().enumerate() {
             if user_name::parse(&owner.user).is_none() {
                 return Err(ApiKeysError::User(index));
@@ -131,7 +132,9 @@ impl ApiKeys {
             keys.may_expire |= owner.expires.is_some();
             let is_known = match &key {
                 WrittenKey::Text(key) => keys.owner_of(key.as_bytes()).is_some(),
-                WrittenKey::Sha256(hash) => keys.hashed.contains_key(hash),
+                WrittenKey::Sha256(hash) => {
+                    keys.hashed.contains_key(hash) || text_hashes.contains(hash)
+                }
             };
             if is_known {
                 return Err(ApiKeysError::Repeated(index));
@@ -142,6 +145,7 @@ impl ApiKeys {
                 }
                 WrittenKey::Text(key) => {
                     let hash = keys.keyer.fingerprint(Domain::ApiKey, key.as_bytes());
+                    text_hashes.extend(sha256(key.as_bytes()));
                     keys.owners.insert(hash, owner);
                 }
                 WrittenKey::Sha256(hash) => {
@@ -159,12 +163,11 @@ impl ApiKeys {
             if self.hashed.is_empty() {
                 return None;
             }
-            let hash: [u8; 32] = digest(&SHA256, key).as_ref().try_into().ok()?;
-            self.hashed.get(&hash)
+            self.hashed.get(&sha256(key)?)
         })
     }
 
-    /// Whether a key ends to be valid at some time.
+    /// Whether some key has an end.
     pub fn may_expire(&self) -> bool {
         self.may_expire
     }
@@ -178,6 +181,10 @@ impl ApiKeys {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+fn sha256(text: &[u8]) -> Option<[u8; 32]> {
+    digest(&SHA256, text).as_ref().try_into().ok()
 }
 
 /// Whether a request can carry the key.
@@ -245,6 +252,11 @@ mod tests {
         let keys = ApiKeys::new([(written(), KeyOwner::new("ann".into()))]).unwrap();
         assert_eq!(keys.owner_of(b"abc").map(|owner| &*owner.user), Some("ann"));
         assert_eq!(keys.owner_of(hash.as_bytes()), None);
+        let text = || WrittenKey::Text("abc".into());
+        for entries in [[written(), text()], [text(), written()]] {
+            let entries = entries.map(|key| (key, KeyOwner::new("bob".into())));
+            assert_eq!(ApiKeys::new(entries).err(), Some(ApiKeysError::Repeated(1)));
+        }
         assert_eq!(WrittenKey::parse(&hash[..hash.len() - 1]), None);
         assert_eq!(WrittenKey::parse(&hash.replace('B', "G")), None);
         assert_eq!(WrittenKey::parse(&format!("{hash}00")), None);

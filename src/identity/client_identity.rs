@@ -20,7 +20,7 @@ pub struct ClientIdentity {
     pub user: Option<Arc<str>>,
     /// Why the request's credential proves no user.
     pub unverified: Option<Unverified>,
-    /// The credential that [`Settings::token`](super::Settings::token) names occurs twice or has several readings, so
+    /// The credential that [`Settings::tokens`](super::Settings::tokens) name occurs twice or has several readings, so
     /// the upstream may use another one. A route that counts by token must refuse the request.
     pub ambiguous_token: bool,
     /// Keyed hash of the credential.

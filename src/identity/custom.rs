@@ -21,7 +21,7 @@ pub struct Settings {
     pub identity: CustomIdentity,
     /// The part of a request that it comes from.
     pub source: Source,
-    /// The header field in which the upstream gets it, if it does.
+    /// The header field that carries the identity to the upstream; `None` if it is not forwarded.
     pub forwarded_as: Option<HeaderName>,
 }
 

@@ -61,8 +61,8 @@ pub enum KeyError {
     /// A value of `plan` that is no configured plan.
     #[error("there is no plan `{0}`")]
     Plan(String),
-    /// A value that is none of its identity.
-    #[error("`{1}` is no {0}")]
+    /// A text that is not a valid value of the identity.
+    #[error("`{1}` is not a value of `{0}`")]
     Value(&'static str, String),
     /// A key without an address, for a limit that counts by ip.
     #[error("this limit counts by ip: write ip=ADDRESS too")]

@@ -1,6 +1,6 @@
 //! Identifies the client of a request: its ip, user, token, email and plan, and what the gateway file defines.
 //!
-//! Each identity comes from the source that the configuration names and from no other. One that does not verify
+//! Each identity comes only from the sources that the configuration names. One that does not verify
 //! counts as absent.
 //!
 //! | file | what it is |

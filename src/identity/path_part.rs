@@ -18,8 +18,7 @@ pub(super) fn find<'p>(
     name: &str,
     path: &'p str,
 ) -> Option<Option<Cow<'p, [u8]>>> {
-    let is_named = |segment: &Segment| matches!(segment, Segment::One(own) if **own == *name);
-    let index = pattern.segments().iter().position(is_named)?;
+    let index = pattern.segment_index(name)?;
     if !is_plain(path) || !begins_as(pattern, path) {
         return Some(None);
     }

@@ -1,4 +1,4 @@
-//! The settings of all identities: the one source that each of them comes from.
+//! The settings of all identities: the sources that each of them comes from.
 
 use http::header::AUTHORIZATION;
 

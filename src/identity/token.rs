@@ -1,4 +1,4 @@
-//! Finds the credential of a request, in the one place that the settings name.
+//! Finds the credential of a request, in the first source of the settings that has one.
 //!
 //! A credential is ambiguous if it occurs twice, is longer than [`MAX_TOKEN`] or has two readings: the gateway and the
 //! upstream might use different ones. An ambiguous credential does not verify, and a route that counts by the

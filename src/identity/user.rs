@@ -19,7 +19,7 @@ pub enum Settings {
         /// Peers that may set the field; the gateway removes it from requests of all others.
         from: Vec<PeerNetwork>,
     },
-    /// The credential of [`super::Settings::token`], looked up in the file of API keys; where no
+    /// The credential of [`super::Settings::tokens`], looked up in the file of API keys; where no
     /// credential is configured, `Authorization: Bearer`.
     ApiKeys(Arc<api_keys::ApiKeys>),
     /// The certificate that the client presented in the TLS handshake.

@@ -1,4 +1,5 @@
-//! Identities that the gateway file defines, such as `tenant: { jwt: org.id }`. They are known by their names.
+//! Identities that the gateway file defines, such as `tenant: { jwt: org.id }`. Each has a name and
+//! a slot, which it keeps until the process ends.
 
 use std::fmt;
 use std::sync::OnceLock;

@@ -286,7 +286,7 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
     let patterns = policy.patterns_with_hosts();
     if let Some(pattern) = patterns.get(MAX_PATTERNS_PER_POLICY) {
         let message =
-            format!("a policy has at most {MAX_PATTERNS_PER_POLICY} matches, on each host");
+            format!("a policy has at most {MAX_PATTERNS_PER_POLICY} pairs of a match and a host");
         let help = "write several policies, or a broader match";
         cx.error(pattern.location, message, Some(help.into()));
     }
@@ -457,7 +457,10 @@ fn check_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
             first.value,
             cx.sources.origin(first.location)
         );
-        let help = "make one of them more specific, or join the two policies";
+        let help = match first.location.file == second.location.file {
+            true => "remove one of them, or make it more specific",
+            false => "make one of them more specific, or join the two policies",
+        };
         cx.error(second.location, message, Some(help.into()));
     }
 }

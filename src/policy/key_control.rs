@@ -111,7 +111,7 @@ impl KeyControl {
         let chosen_part = chosen_condition.or_else(|| find_chosen_part(rule, route, settings));
         let is_given = |identity| part_control(identity, settings) == PartControl::Given;
         let can_be_omitted = evadable_conditions(rule, route, settings).next().is_some()
-            || (can_omit_key(rule, route, settings) && !rule.key.identities().any(is_given));
+            || (can_omit_key(rule, route, settings) && !rule.key.identities().all(is_given));
         let is_covering = |other: &&Arc<Rule>| {
             let has_same_kind = matches!(
                 (&other.limit, &rule.limit),
@@ -193,7 +193,12 @@ impl KeyControl {
             };
             return format!("requests without a {proven_names}{unverified} are {coverage}");
         }
-        let fixed_parts = parts_with_control(rule, PartControl::Fixed, settings);
+        let mut fixed_parts = parts_with_control(rule, PartControl::Fixed, settings);
+        let given_parts = parts_with_control(rule, PartControl::Given, settings);
+        if proven_parts.is_empty() && !given_parts.is_empty() {
+            return String::from("the key is where the client is, or what the request is about");
+        }
+        fixed_parts.extend(given_parts);
         match (proven_parts.is_empty(), fixed_parts.is_empty()) {
             (true, _) => String::from("a client cannot choose its key"),
             (false, true) => {
@@ -291,9 +296,21 @@ fn can_omit_key(rule: &Rule, route: &Route, settings: &Settings) -> bool {
         && !identities.any(|identity| is_always_present(identity, route, settings))
 }
 
+/// Whether the identity is a part of the path that the route's pattern names.
+fn is_in_path(identity: Identity, route: &Route, settings: &Settings) -> bool {
+    let Identity::Custom(custom) = identity else {
+        return false;
+    };
+    match settings.custom_source(custom) {
+        Some(Source::PathPart(name)) => route.pattern.segment_index(name).is_some(),
+        _ => false,
+    }
+}
+
 /// Whether every request that the route serves has the identity.
 fn is_always_present(identity: Identity, route: &Route, settings: &Settings) -> bool {
     identity == Identity::Ip
         || part_control(identity, settings) == PartControl::Fixed
+        || is_in_path(identity, route, settings)
         || route.require.contains(&identity)
 }

@@ -63,11 +63,12 @@ fn table_schema(table: &'static Table, defs: &mut Map<String, Value>) -> Map<Str
     if !alternatives.is_empty() {
         object.insert("oneOf".into(), json!(alternatives));
     }
-    if let Some(others) = &table.others {
-        let others = json!({ NAME_PATTERN: field_schema(&others.field, defs) });
-        object.insert("patternProperties".into(), others);
-    }
-    object.insert("additionalProperties".into(), false.into());
+    // `patternProperties` would hold for the fields of fixed names too.
+    let others = match &table.others {
+        Some(others) => field_schema(&others.field, defs),
+        None => false.into(),
+    };
+    object.insert("additionalProperties".into(), others);
     object
 }
 

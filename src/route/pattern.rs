@@ -69,6 +69,12 @@ impl Pattern {
         &self.segments
     }
 
+    /// The index of the segment that the pattern calls `name`, as in `{name}`.
+    pub fn segment_index(&self, name: &str) -> Option<usize> {
+        let is_named = |segment: &Segment| matches!(segment, Segment::One(own) if **own == *name);
+        self.segments.iter().position(is_named)
+    }
+
     /// Whether this pattern takes every path of `other` by a less specific segment, on all of its hosts and with some
     /// of its methods.
     pub fn is_broader_than(&self, other: &Pattern) -> bool {

@@ -90,6 +90,21 @@ identity:
     }
 }
 
+/// A reason that cannot reach the upstream hides none that can.
+#[test]
+fn a_credential_that_does_not_verify_is_refused_beside_a_field_that_is_removed() {
+    let gateway = "\
+identity:
+  user: [{ header: x-user, from: [192.0.2.1] }, { jwt: sub, secret: secret.txt }]
+";
+    let files = [("secret.txt", SECRET)];
+    let limits = ["per-user: { key: user, rate: 9/m }"];
+    let site = Site::with_files(gateway, "", &limits, Upstream::plain(), &files);
+    let expired = token(&json!({ "exp": 1_000 }));
+    assert_eq!(site.get(&format!("x-user: z\r\n{expired}")).status(), 401);
+    assert_eq!(site.get("x-user: z\r\n").status(), 200);
+}
+
 /// The file has no text of a key that it has by its SHA-256 hash.
 #[test]
 fn an_api_key_says_who_its_holder_is_and_until_when() {

@@ -26,18 +26,20 @@ impl Identifier {
         reason.is_some()
     }
 
-    /// Sets the identities of the client that stand in the body, the query or a cookie: the email address, and the
-    /// `custom` ones among those. A body is too long for the search if `is_whole` is false, which says that `body` is only
+    /// Sets the identities of the client that stand in the body, the query or a cookie: the email address if
+    /// `reads_email`, and the `custom` ones among those. A body is too long for the search if `is_whole` is false, which says that `body` is only
     /// its beginning.
-    pub fn set_fields(
+    pub fn set_identities_in_fields(
         &self,
         client: &mut ClientIdentity,
         head: &Head,
-        custom: IdentitySet,
+        (reads_email, custom): (bool, IdentitySet),
         (body, is_whole): (&[u8], bool),
     ) {
-        self.set_email(client, head, body, is_whole);
-        self.set_parameters(client, head, custom, (body, is_whole));
+        if reads_email {
+            self.set_email(client, head, body, is_whole);
+        }
+        self.set_custom_in_fields(client, head, custom, (body, is_whole));
     }
 
     fn set_email(&self, client: &mut ClientIdentity, head: &Head, body: &[u8], is_whole: bool) {
@@ -80,6 +82,13 @@ impl Identifier {
         (!is_undecided).then_some(false)
     }
 
+    /// Whether a source before the first query parameter has the credential, so that none in a body counts.
+    pub fn has_credential_before_query(&self, head: &Head) -> bool {
+        let is_before = |source: &&TokenSource| !matches!(source, TokenSource::Query(_));
+        let mut before = self.settings.tokens.iter().take_while(is_before);
+        before.any(|source| token::find_credential(source, head) != FieldValue::Absent)
+    }
+
     /// The credential in a complete body.
     pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
         let find = |source| token::find_credential_in_body(source, fields, body);
@@ -87,7 +96,7 @@ impl Identifier {
         found.fold(FieldValue::Absent, FieldValue::or)
     }
 
-    /// Hashes a credential as an operator wrote it.
+    /// Hashes a credential as an operator wrote it, in the normal form of the first source.
     pub fn hash_token(&self, text: &str) -> Fingerprint {
         let source = self.settings.tokens.first();
         let token = source.map_or_else(|| text.into(), |source| source.normalise(text));

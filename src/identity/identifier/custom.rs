@@ -66,14 +66,14 @@ impl Identifier {
             // A client that makes its address unclear must not evade a limit.
             Source::Networks(_) if client.ip_unclear => Some(Reading::Ambiguous),
             Source::Networks(table) => table.find(client.ip).cloned().map(reading_of),
-            // `set_parameters` finds parameters when the body is there; the others come with the credential.
+            // `set_custom_in_fields` finds fields when the body is there; the others come with the credential.
             Source::Claim(_) | Source::ApiKeys | Source::Query(_) | Source::Body(_) => None,
         }
     }
 
     /// Finds those of the wanted custom identities that are fields of the query or the body. A body is too long for the
     /// search if `is_whole` is false, which says that `body` is only its beginning.
-    pub(super) fn set_parameters(
+    pub(super) fn set_custom_in_fields(
         &self,
         client: &mut ClientIdentity,
         head: &Head,
@@ -161,7 +161,8 @@ impl Identifier {
         for reading in written {
             match reading {
                 Reading::Names(name) => names.extend(name),
-                other => return Some(other).filter(|_| texts.len() == 1),
+                Reading::Ambiguous => return None,
+                hash @ Reading::Hash(_) => return Some(hash).filter(|_| texts.len() == 1),
             }
         }
         names.sort_unstable();

@@ -1,4 +1,4 @@
-//! Verifies the user of a request by the one source that the settings name.
+//! Verifies the user of a request by the first source of the settings that proves one.
 //!
 //! A credential that does not verify proves no user, and gives the reason. Signatures are verified only here, and their
 //! results are cached.
@@ -27,7 +27,7 @@ pub(super) struct CredentialProof {
     pub(super) user: Option<Arc<str>>,
     /// Index into [`plan::Settings::plans`].
     pub(super) plan: Option<usize>,
-    /// The custom identities that the token has.
+    /// The custom identities that the token, or the entry of the API key, has.
     pub(super) custom: Vec<CustomValue>,
     /// Why the credential did not verify; none also if the request has no credential.
     pub(super) unverified: Option<Unverified>,
@@ -54,7 +54,9 @@ impl Identifier {
                 proof.token = proof.token.or(failed.token).or(self.unproven_token());
                 return proof;
             }
-            failed.unverified = failed.unverified.or(proof.unverified);
+            if severity(proof.unverified) > severity(failed.unverified) {
+                failed.unverified = proof.unverified;
+            }
             failed.token = failed.token.or(proof.token);
         }
         failed
@@ -237,6 +239,17 @@ impl CredentialProof {
             user: user.ok(),
             ..CredentialProof::default()
         }
+    }
+}
+
+/// Orders the reasons why several sources prove no user: the one with the strictest consequence counts.
+fn severity(reason: Option<Unverified>) -> u8 {
+    match reason {
+        None => 0,
+        Some(reason) if !reason.may_reach_upstream() => 1,
+        Some(Unverified::Ambiguous | Unverified::Field) => 3,
+        Some(Unverified::Unchecked) => 4,
+        Some(_) => 2,
     }
 }
 

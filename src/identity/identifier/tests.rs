@@ -339,10 +339,10 @@ fn addresses_beside_the_body() {
         let mut parts = head(lines);
         parts.uri = target.parse().unwrap();
         let mut one = who(&all, CLIENT, &[]);
-        all.set_fields(
+        all.set_identities_in_fields(
             &mut one,
             &parts,
-            IdentitySet::default(),
+            (true, IdentitySet::default()),
             (body.as_bytes(), true),
         );
         (one.email, one.unclear_email.is_some())
@@ -380,10 +380,10 @@ fn bodies_that_cannot_be_looked_at() {
         let mut one = who(&all, CLIENT, &[]);
         let hidden = all.mark_hidden_email(&mut one, &parts);
         if !hidden {
-            all.set_fields(
+            all.set_identities_in_fields(
                 &mut one,
                 &parts,
-                IdentitySet::default(),
+                (true, IdentitySet::default()),
                 (body.as_bytes(), true),
             );
         }

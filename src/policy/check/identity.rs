@@ -6,7 +6,7 @@ use super::super::decode::{GatewayConfig, PolicyConfig};
 use super::super::tree::Located;
 use crate::base::suggest::{list_words, nearest_word};
 use crate::limit::{ClientCondition, Identity, IdentityTest};
-use crate::route::{Pattern, Segment};
+use crate::route::Pattern;
 
 /// Reports an identity that the gateway file does not configure.
 pub(super) fn check_identity(
@@ -94,7 +94,7 @@ pub(super) fn check_path_part(
     let Some(part) = custom.and_then(|custom| custom.path.as_ref()) else {
         return;
     };
-    let lacks_part = |pattern: &Located<Pattern>| !names_part(&pattern.value, part);
+    let lacks_part = |pattern: &Located<Pattern>| pattern.value.segment_index(part).is_none();
     if policy.patterns.iter().any(lacks_part) {
         let message =
             format!("`{name}` is the part `{{{part}}}` of the path, which `match` does not have");
@@ -105,12 +105,7 @@ pub(super) fn check_path_part(
 
 fn has_path_part(policy: &PolicyConfig, part: &str) -> bool {
     let mut patterns = policy.patterns.iter();
-    patterns.any(|pattern| names_part(&pattern.value, part))
-}
-
-fn names_part(pattern: &Pattern, part: &str) -> bool {
-    let mut segments = pattern.segments().iter();
-    segments.any(|segment| matches!(segment, Segment::One(own) if **own == *part))
+    patterns.any(|pattern| pattern.value.segment_index(part).is_some())
 }
 
 /// Checks the values of a condition on a custom identity: a cookie is not compared, and networks have names.

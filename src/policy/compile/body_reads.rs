@@ -1,5 +1,5 @@
-//! Decides which routes search request bodies for something that their own limits do not name: another method, another
-//! path, or a credential. Servers may read these from bodies, and other limits may then apply.
+//! Decides what each route reads beyond heads: custom identities in bodies and paths, and methods, paths and credentials
+//! in bodies. Servers may read the last three from bodies, so that other limits apply.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use http::Method;
 use crate::identity::custom::Source;
 use crate::identity::{Settings, user};
 use crate::limit::Identity;
-use crate::route::{PathMatching, Route, Segment};
+use crate::route::{PathMatching, Route};
 
 /// Sets for each route what it searches bodies for.
 pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: PathMatching) {
@@ -43,9 +43,7 @@ fn set_custom_reads(route: &mut Route, identity: &Settings) {
             Source::Query(_) => route.reads.parameter = true,
             Source::Body(_) => (route.reads.parameter, route.reads.body_field) = (true, true),
             Source::PathPart(name) => {
-                let mut segments = route.pattern.segments().iter();
-                route.reads.path_part |=
-                    segments.any(|segment| matches!(segment, Segment::One(own) if own == name));
+                route.reads.path_part |= route.pattern.segment_index(name).is_some();
             }
             _ => {}
         }

@@ -12,7 +12,7 @@ use super::super::tree::{Located, SourceLocation};
 /// Maximum size of a named file in bytes, enough for the certificates of all public authorities.
 const MAX_NAMED_FILE_BYTES: usize = 1024 * 1024;
 
-/// Maximum size of a list in bytes: some hundred thousand networks.
+/// Maximum size of a list in bytes: about 800,000 networks.
 const MAX_LIST_FILE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Reads a file that holds no secret. Messages call it `what`, for instance "the certificate".

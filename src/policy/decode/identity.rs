@@ -108,7 +108,7 @@ impl IdentityConfig {
     }
 }
 
-/// Checks that the sources of the user differ in their kind, and defines the identities of one's own.
+/// Checks that the sources of the user differ in their kind, and defines the custom identities.
 fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConfig) {
     for (index, user) in written.users.iter().enumerate() {
         let before = &written.users[..index];

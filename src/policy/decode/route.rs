@@ -9,7 +9,6 @@ use super::field::{ListField, scalar_fields, word_fields};
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
 use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
 use super::switch_word::is_off;
-use crate::limit::Identity;
 use crate::route::{HostPattern, Pattern, PatternErrorKind};
 
 section! {
@@ -23,7 +22,7 @@ section! {
     upstream: RequiredField<LocatedField<UpstreamNameField>>, "Which upstream serves it.", "shop";
     limits: LimitUsesField = Vec::new(),
         "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file, and `name: off` says that one of them does not hold here.", "{ per-user: { key: user, rate: 100/m } }";
-    require: ListField<LocatedField<RequireField>> = Vec::new(),
+    require: ListField<LocatedField<IdentityField>> = Vec::new(),
         "Identities without which a request gets 401.", "user";
     priority: PriorityField, "What is shed last under pressure. Default: what the plan says, else normal.", "critical";
     headers: HeaderStyleField,
@@ -110,18 +109,6 @@ impl PolicyFields {
             true => uses.any(|used| matches!(used, LimitUse::Shared(name) if is_named(name))),
             false => !uses.any(|used| matches!(used, LimitUse::Off(name) if is_named(name))),
         }
-    }
-}
-
-/// A field with an identity that requests must have. `check` refuses a plan with a message of its own.
-pub struct RequireField;
-
-impl FieldReader for RequireField {
-    type Value = Identity;
-    const SHAPE: ValueShape = IdentityField::SHAPE;
-
-    fn read(cx: &mut LoadContext, node: &Node) -> Option<Identity> {
-        IdentityField::read(cx, node)
     }
 }
 

@@ -58,7 +58,11 @@ pub fn find_credential<'b>(
 ) -> Result<FieldValue<'b>, RefusalCause> {
     let fields = &head.fields;
     let may_be_present = || identifier.may_have_credential(fields, body, is_whole) != Some(false);
-    if body.is_empty() || !is_searched(route, head) || !may_be_present() {
+    if body.is_empty()
+        || !is_searched(route, head)
+        || identifier.has_credential_before_query(head)
+        || !may_be_present()
+    {
         return Ok(FieldValue::Absent);
     }
     match is_whole && !hides_fields(fields, MAX_READ_AHEAD_BYTES) {

@@ -245,7 +245,8 @@ impl Examiner<'_> {
         if !body.is_empty() {
             identifier.mark_hidden_email(&mut client, head);
         }
-        identifier.set_fields(&mut client, head, route.reads.custom, (body, true));
+        let fields = (true, route.reads.custom);
+        identifier.set_identities_in_fields(&mut client, head, fields, (body, true));
         let objection = objection.or_else(|| find_route_objection(route, &client, identifier));
         let own_response = objection.map(|cause| {
             let ruleset = &running_config.ruleset;

@@ -72,7 +72,7 @@ pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
     })
 }
 
-/// The identities of a client. For tokens and email addresses only whether the client has one.
+/// The identities of a client. Of tokens and email addresses only keyed hashes are shown.
 pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) -> Value {
     let plans = &identifier.settings().plan.plans;
     let present = Identity::all().filter(|identity| client.has(*identity));
@@ -80,7 +80,7 @@ pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) 
         let settings = identifier.settings();
         json!({
             "name": identity.as_str(),
-            "value": identifier.format_key(client, &KeySpec::from(&[identity])),
+            "key": identifier.format_key(client, &KeySpec::from(&[identity])),
             "source": settings.describe_source(identity),
             "verified": settings.is_verified(identity),
         })
@@ -258,13 +258,13 @@ fn render_client(out: &mut String, client: &Value) {
     }
     out.push('\n');
     for identity in client["identities"].as_array().into_iter().flatten() {
-        let [value, source] = ["value", "source"].map(|field| text_of(&identity[field]));
+        let [key, source] = ["key", "source"].map(|field| text_of(&identity[field]));
         let negation = if identity["verified"] == true {
             ""
         } else {
             "not "
         };
-        *out += &format!("  {value}: {source}, {negation}verified\n");
+        *out += &format!("  {key}: {source}, {negation}verified\n");
     }
 }
 

@@ -22,6 +22,7 @@ use super::stages::{Admitted, Arrival, Identified};
 use super::unserved::Unserved;
 use super::upstream_load::LoadProbe;
 use crate::http::head::{Fields, Head, Response, hop_by_hop};
+use crate::identity::custom::Source;
 use crate::identity::custom_value::Reading;
 use crate::identity::{ClientIdentity, Settings};
 use crate::route::Route;
@@ -131,8 +132,13 @@ fn forwarded_custom<'s>(
     let fields = settings.custom.iter().filter_map(|custom| {
         let name = custom.forwarded_as.as_ref()?;
         match client.custom_value(custom.identity)? {
-            // A comma in a name would make two names of it.
-            Reading::Names(names) if names.iter().any(|name| name.contains(',')) => None,
+            // A claim may be a list, so a comma in one of its names would look like two names.
+            Reading::Names(names)
+                if matches!(custom.source, Source::Claim(_))
+                    && names.iter().any(|name| name.contains(',')) =>
+            {
+                None
+            }
             Reading::Names(names) => Some((name, names.join(", "))),
             Reading::Hash(_) | Reading::Ambiguous => None,
         }

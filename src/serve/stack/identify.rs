@@ -178,6 +178,7 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
     let route = matched.route(&generation.ruleset);
     let needs_reserve = route.reads.reserve_in_body && has_body(&routed.arrival);
     let may_be_in_body = needs_fields && has_body(&routed.arrival);
+    let fields = (route.reads.email, route.reads.custom);
     let Arrival {
         head,
         body,
@@ -197,7 +198,7 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
     let needs_fields_in_body = needs_email_in_body || needs_parameter_in_body;
     if !(needs_fields_in_body || needs_reserve || needs_token) {
         if needs_fields {
-            identifier.set_fields(client, head, route.reads.custom, (b"", true));
+            identifier.set_identities_in_fields(client, head, fields, (b"", true));
         }
         return Ok(());
     }
@@ -228,7 +229,7 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
             true => (&peeked.bytes[..], peeked.is_whole),
             false => (&b""[..], true),
         };
-        identifier.set_fields(client, head, route.reads.custom, body);
+        identifier.set_identities_in_fields(client, head, fields, body);
     }
     body.put_back(peeked.bytes, peeked.trailers);
     Ok(())
@@ -237,7 +238,10 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
 /// Whether a limit counts by a credential of the query, which may stand in the body instead.
 fn needs_token_in_body(routed: &Routed) -> bool {
     let Arrival { head, body, .. } = &routed.arrival;
-    !body.is_empty() && credential_in_body::is_searched(routed.route(), head)
+    let identifier = &routed.arrival.context.generation.identifier;
+    !body.is_empty()
+        && credential_in_body::is_searched(routed.route(), head)
+        && !identifier.has_credential_before_query(head)
 }
 
 /// Keeps the client's identities in the context, and counts a credential that does not verify.
@@ -451,7 +455,7 @@ const AMBIGUOUS_CREDENTIAL: &str =
     "the credential can be read in more than one way: send it once, alone, in its plain form";
 
 /// Why a request with an ambiguous custom identity is refused.
-const AMBIGUOUS_IDENTITY: &str = "a header, cookie, parameter, address or part of the path that this route counts by can be read in more than one way: send it once, in its plain form";
+const AMBIGUOUS_IDENTITY: &str = "a value that this route counts by can be read in more than one way: send each header, cookie, parameter and field once, in its plain form";
 
 /// Why a request of a trusted proxy with an invalid user field is refused.
 const INVALID_USER_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";

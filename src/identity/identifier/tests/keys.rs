@@ -10,10 +10,10 @@ fn keys_of_limits() {
     ));
     let mut one = who(&all, CLIENT, &[]);
     let body = br#"{"email":"ann@example.com"}"#;
-    all.set_fields(
+    all.set_identities_in_fields(
         &mut one,
         &Head::default(),
-        IdentitySet::default(),
+        (true, IdentitySet::default()),
         (body, true),
     );
     let mut other = one.clone();

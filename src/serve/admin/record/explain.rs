@@ -301,6 +301,9 @@ impl Evidence {
                 let refused = refused.copied().unwrap_or(0);
                 (&*route.name, refused)
             });
+            // A policy with several matches has a route for each, of one name.
+            let mut routes: Vec<(&str, u64)> = routes.collect();
+            routes.dedup_by_key(|(name, _)| *name);
             match origins.iter_mut().find(|origin| origin.at == rule.origin) {
                 // A limit of the gateway file counts each route apart, and one with rates by plan each plan, with one
                 // definition.
@@ -308,13 +311,13 @@ impl Evidence {
                     let is_new = |(route, _): &(&str, u64)| {
                         !origin.routes.iter().any(|(known, _)| known == route)
                     };
-                    let new: Vec<_> = routes.filter(is_new).collect();
-                    origin.routes.extend(new);
+                    routes.retain(is_new);
+                    origin.routes.extend(routes);
                 }
                 None => origins.push(LimitOrigin {
                     at: &rule.origin,
                     guarantee: rule.guarantee(),
-                    routes: routes.collect(),
+                    routes,
                 }),
             }
         }

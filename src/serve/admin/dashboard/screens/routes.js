@@ -83,7 +83,12 @@ function list() {
     all.job(5, async (span, signal) => { open_ = await inflight.read(span, 20, signal); }),
     all.job(2, async (span, signal) => {
       const [range, known] = await Promise.all([outcomes.read(span, 60, signal), policies('')]);
-      routes = new Map(known.routes.map((route) => [route.name, route]));
+      // A policy with several matches has an entry for each.
+      routes = new Map();
+      for (const route of known.routes) {
+        const same = routes.get(route.name);
+        routes.set(route.name, same ? { ...route, match: `${same.match}, ${route.match}` } : route);
+      }
       last = [range, span];
       show(...last);
     }),

@@ -102,7 +102,13 @@ impl LogFile {
     /// Renames the file to `.1`, `.1` to `.2` and so on, up to the first number that is free. Does nothing if another
     /// process has renamed the file already.
     fn rename_files(&self, rotation: LogRotation) -> io::Result<()> {
-        if file_id(&self.path.metadata()?) != self.open_id {
+        let at_path = match self.path.metadata() {
+            Ok(metadata) => file_id(&metadata),
+            // The other process has renamed its next file too.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(with_path(&self.path, &error)),
+        };
+        if at_path != self.open_id {
             return Ok(());
         }
         let free_number = (1..rotation.keep).find(|number| !self.rotated_path(*number).exists());

@@ -243,7 +243,7 @@ pub(in crate::policy) fn parse_network(text: &str) -> Result<IpNet, ValueError> 
         return Ok(IpNet::from(address));
     }
     let net: IpNet = text.parse().map_err(|_| {
-        let help = "write a network such as `10.0.0.0/8` or `2001:db8::/32`, or one address";
+        let help = "write a network such as `203.0.113.0/24` or `2001:db8::/32`, or one address";
         ValueError::new(format!("`{text}` is not an IP network"), help)
     })?;
     if net.addr() != net.network() {

@@ -214,9 +214,7 @@ impl Identifier {
         }
         Ok(())
     }
-}
 
-impl Identifier {
     fn parse_custom_key(&self, identity: CustomIdentity, text: &str) -> Result<Reading, KeyError> {
         if let Some(hash) = parse_hash(text) {
             return Ok(Reading::Hash(hash));

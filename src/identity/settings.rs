@@ -1,9 +1,11 @@
 //! The settings of all identities: the sources that each of them comes from.
 
+use http::HeaderName;
 use http::header::AUTHORIZATION;
 
 use super::{custom, email, ip, plan, token, user};
 use crate::limit::{CustomIdentity, Identity, IdentitySet};
+use crate::net::PeerNetwork;
 
 /// The source of each identity. An identity without a source is absent from every request.
 #[derive(Clone, Debug, Default)]
@@ -102,18 +104,18 @@ impl Settings {
         }
     }
 
-    /// Whether the credential or one of these custom identities may stand in the query.
-    pub fn needs_query(&self, custom: IdentitySet) -> bool {
-        let is_in_query = |source: &custom::Source| {
-            matches!(source, custom::Source::Query(_) | custom::Source::Body(_))
-        };
-        self.has_token_in_query() || self.sources(custom).any(is_in_query)
-    }
-
     /// Whether the credential may stand in the query, and so in a body.
     pub fn has_token_in_query(&self) -> bool {
         let is_query = |source: &token::TokenSource| matches!(source, token::TokenSource::Query(_));
         self.tokens.iter().any(is_query)
+    }
+
+    /// The header field that names the user, and the peers that may set it.
+    pub fn user_field(&self) -> Option<(&HeaderName, &[PeerNetwork])> {
+        self.users.iter().find_map(|user| match user {
+            user::Settings::Header { name, from } => Some((name, from.as_slice())),
+            _ => None,
+        })
     }
 
     /// The sources of these custom identities.

@@ -12,8 +12,9 @@
 use http::HeaderName;
 use smallvec::SmallVec;
 
-use super::{Settings, custom, plan, token, user};
+use super::{Settings, custom, plan, token};
 use crate::http::head::Fields;
+use crate::http::head::hop_by_hop::is_connection_field;
 
 /// Fields that servers and frameworks take for another host or path than the request's own: Symfony, IIS, Envoy, Azure,
 /// gunicorn.
@@ -44,7 +45,7 @@ pub const METHOD_FIELDS: [&str; 3] = [
 pub(super) enum AllowedSetter {
     Nobody,
     TrustedProxies,
-    /// The peers of [`user::Settings::Header`].
+    /// The peers of [`super::user::Settings::Header`].
     UserPeers,
     /// The peers of [`plan::PlanOrigin::Header`].
     PlanPeers,
@@ -61,10 +62,7 @@ pub(super) struct Stripper {
 
 impl Stripper {
     pub(super) fn new(settings: &Settings) -> Stripper {
-        let user = settings.users.iter().find_map(|user| match user {
-            user::Settings::Header { name, .. } => Some(name.clone()),
-            _ => None,
-        });
+        let user = settings.user_field().map(|(name, _)| name.clone());
         let plan = match &settings.plan.source {
             Some(plan::PlanOrigin::Header { name, .. }) => Some(name.clone()),
             _ => None,
@@ -158,18 +156,15 @@ pub fn is_unfit_for_identity(name: &HeaderName) -> bool {
         "proxy-authorization",
         "cookie",
         "host",
-        "connection",
-        "proxy-connection",
-        "keep-alive",
-        "te",
         "trailer",
-        "transfer-encoding",
-        "upgrade",
         "content-length",
         "via",
         "expect",
     ];
-    unfit.contains(&name.as_str()) || setter_of_forwarding(name.as_str().as_bytes()).is_some()
+    let name = name.as_str();
+    unfit.contains(&name)
+        || is_connection_field(name.as_bytes())
+        || setter_of_forwarding(name.as_bytes()).is_some()
 }
 
 /// The peers that may set a field by which a proxy describes the client's request; none for any other field.

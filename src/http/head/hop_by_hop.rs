@@ -61,7 +61,8 @@ pub fn strip_connection_fields_except(fields: &mut Fields, is_kept: impl Fn(&[u8
     }
 }
 
-fn is_connection_field(name: &[u8]) -> bool {
+/// Whether a field of this name belongs to one connection.
+pub fn is_connection_field(name: &[u8]) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
     match name.len() {
         2 => is("te"),

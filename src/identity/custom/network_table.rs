@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 /// Networks with names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct NetworkTable {
     names: Vec<Arc<str>>,
     v4: Ranges,

@@ -1,4 +1,4 @@
-//! Reads the files that the gateway file names: certificates, keys and secrets. Each function reports a mistake to `cx`
+//! Reads the files that the gateway file names: certificates, keys, secrets and lists. Each function reports a mistake to `cx`
 //! and then returns `None`. No message about a file of secrets shows its content. A message about an unreadable file of
 //! secrets does not show its name either, because the user may have written the secret itself there.
 
@@ -54,9 +54,7 @@ pub(super) fn read_list_file(
     what: &str,
 ) -> Option<String> {
     let bytes = read_file(cx, files, base, name, what, MAX_LIST_FILE_BYTES)?;
-    text::decode_utf8(bytes)
-        .map_err(|error| report_text_error(cx, base, name, error))
-        .ok()
+    decode_text(cx, base, name, bytes)
 }
 
 /// Reads a file that holds a secret. Messages say "the file of" and `what`.
@@ -91,6 +89,17 @@ fn strip_mark(
         .ok()
 }
 
+fn decode_text(
+    cx: &mut LoadContext,
+    base: &Path,
+    name: &Located<String>,
+    bytes: Vec<u8>,
+) -> Option<String> {
+    text::decode_utf8(bytes)
+        .map_err(|error| report_text_error(cx, base, name, error))
+        .ok()
+}
+
 /// Reads a file that holds secrets as text.
 pub(super) fn read_secret_text(
     cx: &mut LoadContext,
@@ -100,9 +109,7 @@ pub(super) fn read_secret_text(
     what: &str,
 ) -> Option<String> {
     let bytes = read_secret_file(cx, files, base, name, what)?;
-    text::decode_utf8(bytes)
-        .map_err(|error| report_text_error(cx, base, name, error))
-        .ok()
+    decode_text(cx, base, name, bytes)
 }
 
 /// Reads a file whose whole text is one secret.

@@ -86,6 +86,17 @@ impl PolicyFields {
         };
         self.patterns.iter().flat_map(on_hosts).collect()
     }
+
+    /// Whether the route has a limit of the gateway file: one that holds on every route unless it is switched off, or one
+    /// that the policy lists.
+    pub fn has_gateway_limit(&self, limit: &LimitConfig) -> bool {
+        let is_named = |name: &Located<String>| name.value == limit.name.value.as_str();
+        let mut uses = self.limits.iter();
+        match limit.routes.is_only_listed() {
+            true => uses.any(|used| matches!(used, LimitUse::Shared(name) if is_named(name))),
+            false => !uses.any(|used| matches!(used, LimitUse::Off(name) if is_named(name))),
+        }
+    }
 }
 
 /// A limit of a policy.
@@ -97,19 +108,6 @@ pub enum LimitUse {
     Shared(Located<String>),
     /// The name of a limit of the gateway file that does not hold on this route.
     Off(Located<String>),
-}
-
-impl PolicyFields {
-    /// Whether the route has a limit of the gateway file: one that holds on every route unless it is switched off, or one
-    /// that the policy lists.
-    pub fn has_gateway_limit(&self, limit: &LimitConfig) -> bool {
-        let is_named = |name: &Located<String>| name.value == limit.name.value.as_str();
-        let mut uses = self.limits.iter();
-        match limit.routes.is_only_listed() {
-            true => uses.any(|used| matches!(used, LimitUse::Shared(name) if is_named(name))),
-            false => !uses.any(|used| matches!(used, LimitUse::Off(name) if is_named(name))),
-        }
-    }
 }
 
 /// A field with limits: a map in which `~` stands for a limit of the gateway file and `off` for none, or a list of names

@@ -103,10 +103,7 @@ impl Identifier {
     /// Creates an identifier with empty caches.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
         let peers = |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
-        let user_peers = settings.users.iter().find_map(|user| match user {
-            user::Settings::Header { from, .. } => Some(peers(from)),
-            _ => None,
-        });
+        let user_peers = settings.user_field().map(|(_, from)| peers(from));
         let plan_peers = match &settings.plan.source {
             Some(plan::PlanOrigin::Header { from, .. }) => peers(from),
             _ => TrustedPeers::default(),
@@ -134,15 +131,15 @@ impl Identifier {
         self.settings.unverified == user::OnUnverified::Refuse && reason.may_reach_upstream()
     }
 
-    /// Whether the identities, and of the custom ones these, depend only on the connection, the header fields and the path:
-    /// not on the query, a body or on time.
-    pub fn needs_only_head(&self, custom: IdentitySet) -> bool {
+    /// Whether the user and the credential depend only on the connection and the header fields: not on the query or on
+    /// time.
+    pub fn needs_only_fields(&self) -> bool {
         let needs_time = |user: &user::Settings| match user {
             user::Settings::Jwt(_) => true,
             user::Settings::ApiKeys(keys) => keys.may_expire(),
             user::Settings::Header { .. } | user::Settings::ClientCert(_) => false,
         };
-        !self.settings.needs_query(custom) && !self.settings.users.iter().any(needs_time)
+        !self.settings.has_token_in_query() && !self.settings.users.iter().any(needs_time)
     }
 
     /// Identifies the client of a request from its head; call it before [`Identifier::strip`].
@@ -158,8 +155,8 @@ impl Identifier {
         self.identify_with_check(connection, head.into(), wall, None)
     }
 
-    /// Identifies the client of a request. A credential that no cache knows is checked only if `check` allows it; otherwise it is
-    /// [`Unverified::Unchecked`].
+    /// Identifies the client of a request. A credential that no cache knows is checked only if `check` allows it;
+    /// otherwise it is [`Unverified::Unchecked`].
     pub fn identify_with_check<'a, 'r>(
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
@@ -204,7 +201,7 @@ impl Identifier {
         client.user = proof.user;
         client.plan = plan.or(client.plan);
         if !self.settings.custom.is_empty() {
-            self.find_custom(&mut client, connection, &request, proof.custom);
+            self.set_custom(&mut client, connection, &request, proof.custom);
         }
         client
     }

@@ -48,6 +48,11 @@ impl TokenSource {
         }
     }
 
+    /// Whether the value identifies a session, so that only a hash of it is kept.
+    pub(super) fn is_secret(&self) -> bool {
+        matches!(self, TokenSource::Cookie(_))
+    }
+
     /// Describes the source in some words, for operators.
     pub fn describe(&self) -> String {
         match self {

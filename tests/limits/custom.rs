@@ -399,3 +399,20 @@ fn the_upstream_is_told_what_the_gateway_file_says() {
     let expected = [Some("acme"), Some("a, b"), Some("partner"), None];
     assert_eq!(seen, expected.map(|text| text.map(str::to_owned)));
 }
+
+/// A client that sends no more than the bound gets its response without sending the remaining body.
+#[test]
+fn an_email_is_searched_for_up_to_its_own_bound() {
+    let gateway = "identity: { email: { body: email, max: 256B }, tool: { body: tool } }\n";
+    let site = Site::start(
+        gateway,
+        &["one: { key: email, rate: 9/m }"],
+        Upstream::plain(),
+    );
+    let mut client = site.gateway.connect();
+    let part = "x".repeat(300);
+    client.send(format!(
+        "POST /a HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n12c\r\n{part}\r\n"
+    ));
+    assert_eq!(client.answer().status(), 400);
+}

@@ -10,12 +10,11 @@ use crate::identity::{body, email};
 use crate::limit::IdentitySet;
 
 impl Identifier {
-    /// Most bytes of a body that are buffered for the identities in its fields.
-    pub fn max_body(&self) -> usize {
-        let email = self.settings.email.as_ref();
-        email.map_or(MAX_SEARCHED_BODY, |email| {
-            email.max_body.max(MAX_SEARCHED_BODY)
-        })
+    /// Most bytes of a body that are buffered for an email address and for custom identities, if they are looked for.
+    pub fn max_body(&self, for_email: bool, for_custom: bool) -> usize {
+        let email = self.settings.email.as_ref().filter(|_| for_email);
+        let email_bytes = email.map_or(0, |email| email.max_body);
+        email_bytes.max(MAX_SEARCHED_BODY * usize::from(for_custom))
     }
 
     /// Marks the client's email as unclear if the head says that the body cannot be searched. Returns whether it did.
@@ -27,8 +26,8 @@ impl Identifier {
     }
 
     /// Sets the identities of the client that stand in the body, the query or a cookie: the email address if
-    /// `reads_email`, and the `custom` ones among those. A body is too long for the search if `is_whole` is false, which says that `body` is only
-    /// its beginning.
+    /// `reads_email`, and the `custom` ones among those. A body is too long for the search if `is_whole` is false, which
+    /// says that `body` is only its beginning.
     pub fn set_identities_in_fields(
         &self,
         client: &mut ClientIdentity,

@@ -19,9 +19,8 @@ use crate::route::Route;
 pub(super) const MAX_SEARCHED_BODY: usize = 64 * 1024;
 
 impl Identifier {
-    /// Finds the custom identities of a request. `with_credential` are those that its verified
-    /// credential has.
-    pub(super) fn find_custom(
+    /// Finds the custom identities of a request. `with_credential` are those that its verified credential has.
+    pub(super) fn set_custom(
         &self,
         client: &mut ClientIdentity,
         connection: ConnectionPeer<'_>,
@@ -55,8 +54,8 @@ impl Identifier {
     ) -> Option<Reading> {
         match &settings.source {
             Source::Field(source) => {
-                let is_secret = matches!(source, token::TokenSource::Cookie(_));
-                self.parse_value(&token::find_credential(source, request.head), is_secret)
+                let value = token::find_credential(source, request.head);
+                self.parse_value(&value, source.is_secret())
             }
             Source::PathPart(name) => self.find_path_part(name, request),
             Source::Certificate(name) => connection
@@ -149,8 +148,7 @@ impl Identifier {
             .iter()
             .map(|text| match self.settings.custom_source(identity) {
                 Some(Source::Field(source)) => {
-                    let is_secret = matches!(source, token::TokenSource::Cookie(_));
-                    self.parse_text(source.normalise(text).as_bytes(), is_secret)
+                    self.parse_text(source.normalise(text).as_bytes(), source.is_secret())
                 }
                 Some(Source::PathPart(_) | Source::Query(_) | Source::Body(_)) => {
                     self.parse_text(text.as_bytes(), false)

@@ -81,7 +81,7 @@ where
             Some(route_decision) => (route_decision.client.clone(), Some(route_decision)),
             None => identify_client(&routed),
         };
-        let (rules, reads) = (&routed.route().rules, routed.route().reads);
+        let (rules, reads) = (&routed.route().rules, &routed.route().reads);
         let needs_token = needs_token_in_body(&routed);
         if !needs_token {
             record_client(&arrival.context, &client);
@@ -202,7 +202,7 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         }
         return Ok(());
     }
-    let field_bytes = identifier.max_body() * usize::from(needs_fields_in_body);
+    let field_bytes = identifier.max_body(needs_email_in_body, needs_parameter_in_body);
     let other_bytes = MAX_READ_AHEAD_BYTES * usize::from(needs_reserve || needs_token);
     let peeked = body.peek(field_bytes.max(other_bytes)).await?;
     routed.now = generation.clock.now();
@@ -255,7 +255,7 @@ fn record_client(context: &RequestContext, client: &Rc<ClientIdentity>) {
 /// Whether a limit counts by an identity that may stand in the body, the query or a cookie.
 #[inline]
 fn needs_field_search(routed: &Routed) -> bool {
-    let reads = routed.route().reads;
+    let reads = &routed.route().reads;
     (reads.email || reads.parameter) && {
         let arrival = &routed.arrival;
         let head = &arrival.head;
@@ -291,7 +291,8 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
     // A credential that was not checked now may be checked with the next request.
     let is_checked = client.unverified != Some(Unverified::Unchecked);
     let is_repeatable = is_checked
-        && identifier.needs_only_head(route.reads.custom)
+        && identifier.needs_only_fields()
+        && !route.reads.parameter
         && !route.needs(Identity::Email);
     let repeated = arrival.repeated.as_ref().filter(|_| is_repeatable);
     let repeated = repeated.zip(routed.matched.single_index());

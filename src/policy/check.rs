@@ -430,6 +430,10 @@ fn warn_of_unlisted_limits(
 fn check_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
     let mut policies_per_path: HashMap<String, usize> = HashMap::new();
     let mut routes = Vec::new();
+    let patterns_of = |policy: &PolicyConfig| {
+        let patterns = policy.patterns_with_hosts().into_iter();
+        patterns.take(MAX_PATTERNS_PER_POLICY)
+    };
     for Located { value, location } in policies.iter().flat_map(patterns_of) {
         // Each pair of conflicting routes is reported, so many equal routes would have too many pairs.
         let count = policies_per_path.entry(host_and_path(&value)).or_default();
@@ -463,21 +467,6 @@ fn check_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
         };
         cx.error(second.location, message, Some(help.into()));
     }
-}
-
-/// What a policy matches, up to [`MAX_PATTERNS_PER_POLICY`].
-fn patterns_of(policy: &PolicyConfig) -> impl Iterator<Item = Located<Pattern>> {
-    let mut patterns: Vec<Located<Pattern>> = Vec::new();
-    for pattern in policy.patterns_with_hosts() {
-        // A host that is there twice is reported elsewhere.
-        let is_same = |other: &Located<Pattern>| {
-            other.location == pattern.location && other.value == pattern.value
-        };
-        if patterns.len() < MAX_PATTERNS_PER_POLICY && !patterns.iter().any(is_same) {
-            patterns.push(pattern);
-        }
-    }
-    patterns.into_iter()
 }
 
 /// The host and the path of a pattern, without the names of its segments.

@@ -17,7 +17,7 @@ mod trusted_header;
 mod user;
 
 pub use custom::{CustomConfig, NetworksItem};
-use custom::{CustomField, define, is_custom_name};
+use custom::{define, is_custom_name};
 use request::{EmailField, TokenField};
 use trusted_header::check_trusted_peers;
 pub use user::{KeySet, UserConfig, UserField};
@@ -25,7 +25,7 @@ pub use user::{KeySet, UserConfig, UserField};
 section! {
     /// How the gateway identifies clients.
     pub struct IdentityConfig, table IDENTITY_TABLE = "`identity`", "How the gateway knows who asks.",
-        check check_sources, others custom: CustomField where is_custom_name, suggest Vec::new,
+        check check_sources, others custom: SectionField<CustomConfig> where is_custom_name, suggest Vec::new,
         "An identity of your own, by any other name. Keys of limits, `for`, `require`, `explain` and the record know it by that.", "{ jwt: org.id }";
     ip: SectionField<IpConfig> = IpConfig::default(), "The client's address.", "{ trusted_proxies: [10.0.0.0/8] }";
     users("user"): ListField<LocatedField<UserField>> = Vec::new(),

@@ -72,7 +72,13 @@ impl PolicyFields {
     /// The requests that the route matches: every match on every host. The locations are those of the matches.
     pub fn patterns_with_hosts(&self) -> Vec<Located<Pattern>> {
         let any = [HostPattern::Any];
-        let mut hosts: Vec<&HostPattern> = self.hosts.iter().map(|host| &host.value).collect();
+        let mut hosts: Vec<&HostPattern> = Vec::new();
+        for host in &self.hosts {
+            // `check` reports a host that is there twice.
+            if !hosts.contains(&&host.value) {
+                hosts.push(&host.value);
+            }
+        }
         if hosts.is_empty() {
             hosts.extend(&any);
         }

@@ -38,12 +38,11 @@ pub fn compile_custom(
         ) else {
             continue;
         };
-        let is_forwarded = custom.forward.as_ref().is_some_and(|forward| forward.value);
         let field = HeaderName::try_from(format!("tollgate-{}", identity.as_str()));
         compiled.push(Settings {
             identity,
             source,
-            forwarded_as: field.ok().filter(|_| is_forwarded),
+            forwarded_as: field.ok().filter(|_| custom.forward),
         });
     }
     compiled

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::super::super::context::LoadContext;
-use super::super::super::section::{FieldReader, LocatedField, Named, Section, section};
+use super::super::super::section::{FieldReader, LocatedField, Named, section};
 use super::super::super::table::{MapFields, ValueShape};
 use super::super::super::tree::{Located, Node};
 use super::super::ValueError;
@@ -59,20 +59,8 @@ section! {
         "The verified certificate that the client shows, at listeners with `client_roots`; `subject` and `san` as for `client_cert`.", "subject";
     networks: NetworksField,
         "The name of the network that the client's address is in, of several the most specific. A name has networks, or files with one network a line.", "{ office: [192.0.2.0/24], partner: partner.txt }";
-    forward: LocatedField<BoolField>,
+    forward: BoolField = false,
         "With jwt, api_keys, tls or networks: whether the upstream gets it in the header `tollgate-NAME`.", "true";
-}
-
-/// A field with an identity that the gateway file defines.
-pub struct CustomField;
-
-impl FieldReader for CustomField {
-    type Value = CustomConfig;
-    const SHAPE: ValueShape = ValueShape::Table(&CUSTOM_TABLE);
-
-    fn read(cx: &mut LoadContext, node: &Node) -> Option<CustomConfig> {
-        CustomConfig::read(cx, node)
-    }
 }
 
 scalar_fields! {

@@ -2,7 +2,7 @@
 //! for names of fields and of values.
 
 /// Longest word that is compared, in bytes. A longer one is no misspelled name of a field.
-const MAX_WORD_BYTES: usize = 48;
+const MAX_WORD_LENGTH: usize = 48;
 
 /// Returns the word of `known` that is nearest to `written`, or `None` if more than a third of the letters differ. Case
 /// does not matter, nor whether `_` or `-` joins the parts of a word.
@@ -13,13 +13,13 @@ pub fn nearest_word<'w>(
     let fold = |word: &str| word.to_lowercase().replace('_', "-");
     let written = fold(written);
     let letter_count = written.chars().count();
-    if letter_count == 0 || letter_count > MAX_WORD_BYTES {
+    if letter_count == 0 || letter_count > MAX_WORD_LENGTH {
         return None;
     }
     let max_distance = (letter_count / 3).max(1);
     known
         .into_iter()
-        .filter(|word| word.len() <= MAX_WORD_BYTES)
+        .filter(|word| word.len() <= MAX_WORD_LENGTH)
         // Swapped neighbours count as one difference: Damerau's distance in its restricted form.
         .map(|word| (strsim::osa_distance(&written, &fold(word)), word))
         .filter(|(distance, word)| *distance <= max_distance && *distance < word.chars().count())

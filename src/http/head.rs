@@ -418,25 +418,25 @@ impl Fields {
         }
         let text = own.text();
         // The range of consecutive lines that are not copied yet.
-        let mut uncopied = 0..0;
+        let mut uncopied_range = 0..0;
         for span in &own.spans {
             let Some(end) = text.line_end(span) else {
-                out.extend_from_slice(text.bytes(&uncopied));
-                uncopied = 0..0;
+                out.extend_from_slice(text.bytes(&uncopied_range));
+                uncopied_range = 0..0;
                 for part in [text.name(span), b": ", text.value(span), b"\r\n"] {
                     out.extend_from_slice(part);
                 }
                 continue;
             };
             let start = span.name_start as usize;
-            if start == uncopied.end && start != own.received.len() {
-                uncopied.end = end;
+            if start == uncopied_range.end && start != own.received.len() {
+                uncopied_range.end = end;
             } else {
-                out.extend_from_slice(text.bytes(&uncopied));
-                uncopied = start..end;
+                out.extend_from_slice(text.bytes(&uncopied_range));
+                uncopied_range = start..end;
             }
         }
-        out.extend_from_slice(text.bytes(&uncopied));
+        out.extend_from_slice(text.bytes(&uncopied_range));
     }
 }
 

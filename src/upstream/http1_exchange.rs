@@ -151,7 +151,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             let Http1Connection {
                 inbox, last_head, ..
             } = connection;
-            if inbox.may_hold_whole_head() {
+            if inbox.is_head_worth_parsing() {
                 match self.head_reader.next_head(&mut inbox.bytes, last_head)? {
                     Some(ParsedHead::Interim(head)) if head.status == StatusCode::CONTINUE => {
                         inbox.begin_message();

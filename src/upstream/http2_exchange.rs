@@ -19,7 +19,7 @@ use super::received::{NextFrame, ReceivedHead};
 use super::upstream_pool::Lease;
 use super::websocket;
 use crate::http::head::{Fields, Head, ResponseHead, hop_by_hop};
-use crate::http::http1::{MAX_FIELDS, Malformed, MessageError, without_zeros};
+use crate::http::http1::{MAX_FIELDS, Malformed, MessageError, without_leading_zeros};
 
 /// Maximum number of interim responses before the final one.
 const MAX_INTERIM_RESPONSES: u32 = 16;
@@ -247,7 +247,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         let mut status = parts.status;
         if let Some(length) = parts.headers.get(LENGTH_FIELD) {
             // The field may be repeated. `h2` has refused values that differ.
-            fields.set(LENGTH_FIELD, without_zeros(length.as_bytes()));
+            fields.set(LENGTH_FIELD, without_leading_zeros(length.as_bytes()));
         }
         self.remaining_length = fields.text(LENGTH_FIELD).and_then(|text| text.parse().ok());
         match &self.protocol {

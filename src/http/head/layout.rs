@@ -83,14 +83,15 @@ impl<'a> Text<'a> {
             None => (received, 0),
             Some(_) => (added, received.len()),
         };
-        let has_at = |position: usize, expected: &[u8]| {
+        let has_bytes_at = |position: usize, expected: &[u8]| {
             position
                 .checked_sub(part_start)
                 .and_then(|start| part.get(start..start + 2))
                 .is_some_and(|bytes| bytes == expected)
         };
-        let is_line =
-            value_start == name_end + 2 && has_at(name_end, b": ") && has_at(value_end, b"\r\n");
+        let is_line = value_start == name_end + 2
+            && has_bytes_at(name_end, b": ")
+            && has_bytes_at(value_end, b"\r\n");
         is_line.then_some(value_end + 2)
     }
 

@@ -36,7 +36,7 @@ impl Fields {
         // candidate is compared, to bound the work.
         let mut search_start = 0;
         for span in &own.spans {
-            let is_candidate = |index: &usize| {
+            let has_same_shape = |index: &usize| {
                 let other = &their_spans[*index];
                 other.tag == span.tag && other.value_length == span.value_length
             };
@@ -47,7 +47,7 @@ impl Fields {
             };
             let candidate = (search_start..their_spans.len())
                 .chain(0..search_start)
-                .find(is_candidate);
+                .find(has_same_shape);
             match candidate.filter(is_equal) {
                 Some(index) => {
                     search_start = index + 1;

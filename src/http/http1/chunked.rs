@@ -131,8 +131,8 @@ impl ChunkedDecoder {
         let (mut content_end, mut read_end) = (first_length, first_length);
         while content_end < MAX_JOINED_BYTES && input[read_end..].starts_with(b"\r\n") {
             let line_start = read_end + 2;
-            let mut extra_with_next = extra;
-            let line = parse_size_line(&input[line_start..], &mut extra_with_next);
+            let mut extensions_with_next = extra;
+            let line = parse_size_line(&input[line_start..], &mut extensions_with_next);
             let Ok(Some((line_length, size @ 1..))) = line else {
                 break;
             };
@@ -144,7 +144,7 @@ impl ChunkedDecoder {
             input.copy_within(data_start..data_start + size, content_end);
             content_end += size;
             read_end = data_start + size;
-            extra = extra_with_next;
+            extra = extensions_with_next;
         }
         *self = ChunkedDecoder::DataEnd(extra);
         let data = input.split_to(content_end).freeze();

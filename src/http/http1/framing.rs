@@ -97,7 +97,7 @@ impl FramingFields {
                 return Err(Malformed("it says its length twice"));
             }
             self.content_length = Some(length);
-            return Ok(without_zeros(value));
+            return Ok(without_leading_zeros(value));
         } else if is(b"transfer-encoding") {
             if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Malformed("its transfer coding is not `chunked`"));
@@ -142,7 +142,7 @@ impl FramingFields {
 }
 
 /// A length without leading zeros. Some readers take `010` for eight.
-pub fn without_zeros(digits: &[u8]) -> &[u8] {
+pub fn without_leading_zeros(digits: &[u8]) -> &[u8] {
     let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
     &digits[zeros.min(digits.len().saturating_sub(1))..]
 }

@@ -58,7 +58,7 @@ impl Inbox {
 
     /// Whether parsing a head may succeed: at the first bytes, which may be no HTTP at all, and when its end has arrived.
     /// Otherwise a head that arrives byte by byte would be parsed again for each byte.
-    pub fn may_hold_whole_head(&mut self) -> bool {
+    pub fn is_head_worth_parsing(&mut self) -> bool {
         let searched_length = std::mem::replace(&mut self.searched_length, self.bytes.len());
         if searched_length == 0 || self.searched_length > MAX_HEAD_BYTES {
             return true;

@@ -23,6 +23,6 @@ pub mod outbox;
 mod syntax;
 
 pub use error::{Malformed, MessageError};
-pub use framing::{Framing, FramingFields, without_zeros};
+pub use framing::{Framing, FramingFields, without_leading_zeros};
 pub use outbox::Outbox;
 pub use syntax::{MAX_FIELDS, MAX_HEAD_BYTES, MAX_TARGET_BYTES, ends_in_crlf, version_from_minor};

@@ -79,13 +79,13 @@ pub fn write_headers(
     out.extend_from_slice(&[0; FRAME_HEAD_BYTES]);
     // The block is compressed in place, behind a head that is filled in afterwards.
     compress(out);
-    let end_stream = if ends_stream { flag::END_STREAM } else { 0 };
+    let end_stream_flag = if ends_stream { flag::END_STREAM } else { 0 };
     let length = out.len() - start - FRAME_HEAD_BYTES;
     if length <= super::MAX_FRAME_PAYLOAD {
         let head = frame_head(
             length,
             kind::HEADERS,
-            end_stream | flag::END_HEADERS,
+            end_stream_flag | flag::END_HEADERS,
             stream_id,
         );
         out[start..start + FRAME_HEAD_BYTES].copy_from_slice(&head);
@@ -94,7 +94,7 @@ pub fn write_headers(
     let block = out.split_off(start + FRAME_HEAD_BYTES);
     out.truncate(start);
     let mut pieces = block.chunks(super::MAX_FRAME_PAYLOAD).peekable();
-    let (mut kind, mut flags) = (kind::HEADERS, end_stream);
+    let (mut kind, mut flags) = (kind::HEADERS, end_stream_flag);
     while let Some(piece) = pieces.next() {
         if pieces.peek().is_none() {
             flags |= flag::END_HEADERS;

@@ -109,7 +109,7 @@ impl Wire {
             if !inner.inbox.bytes.is_empty() {
                 self.deadlines.report_bytes_received();
                 let inbox = &mut inner.inbox;
-                if inbox.may_hold_whole_head()
+                if inbox.is_head_worth_parsing()
                     && let Some(request) =
                         request::parse_request(&mut inbox.bytes, &mut inner.repeat_cache)?
                 {

@@ -13,7 +13,7 @@ use http::{Method, Uri, Version};
 use super::head_memory::{HeadCharge, HeadMemory};
 use crate::http::head::hop_by_hop::accepts_trailers;
 use crate::http::head::{Fields, Head};
-use crate::http::http1::{MAX_FIELDS, MAX_HEAD_BYTES, MAX_TARGET_BYTES, without_zeros};
+use crate::http::http1::{MAX_FIELDS, MAX_HEAD_BYTES, MAX_TARGET_BYTES, without_leading_zeros};
 use crate::http::http2::hpack::{DecodedField, FieldKind};
 use crate::route::canonical_host;
 use crate::serve::http1::request::is_upgrade_allowed;
@@ -219,7 +219,7 @@ impl HeadDraft {
                 let length = parse_length(value)
                     .ok_or(HeadFault::Malformed("its length is not a number"))?;
                 self.content_length = Some(length);
-                self.write_line(name, without_zeros(value));
+                self.write_line(name, without_leading_zeros(value));
             }
             FieldKind::Te if !value.eq_ignore_ascii_case(b"trailers") => {
                 return Err(HeadFault::Malformed(

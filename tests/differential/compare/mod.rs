@@ -59,7 +59,7 @@ pub fn lines<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Lines {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         // The gateway writes a length anew: `010` is ten.
         let value = match &*name {
-            "content-length" => tollgate::http::http1::without_zeros(value),
+            "content-length" => tollgate::http::http1::without_leading_zeros(value),
             _ => value,
         };
         (name, value.escape_ascii().to_string())

@@ -66,7 +66,7 @@ struct ShortCode {
     length: u8,
 }
 
-static TABLES: DecodeTables = build_tables();
+static DECODE_TABLES: DecodeTables = build_tables();
 
 const fn build_tables() -> DecodeTables {
     let mut tables = DecodeTables {
@@ -92,7 +92,7 @@ const fn build_tables() -> DecodeTables {
                 tables.symbols[symbol_index] = symbol as u16;
                 symbol_index += 1;
                 if length <= LOOKUP_BITS {
-                    fill_lookups(&mut tables.short_codes, next_code, symbol as u8, length);
+                    enter_short_code(&mut tables.short_codes, next_code, symbol as u8, length);
                 }
                 next_code += 1 << (32 - length);
             }
@@ -104,7 +104,7 @@ const fn build_tables() -> DecodeTables {
 }
 
 /// Enters a short code at all lookups that begin with it.
-const fn fill_lookups(short_codes: &mut ShortCodes, code: u64, symbol: u8, length: usize) {
+const fn enter_short_code(short_codes: &mut ShortCodes, code: u64, symbol: u8, length: usize) {
     let start = (code >> (32 - LOOKUP_BITS)) as usize;
     let mut lookup = start;
     while lookup < start + (1 << (LOOKUP_BITS - length)) {
@@ -133,7 +133,7 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
             return Some(());
         }
         let ShortCode { symbol, length } =
-            TABLES.short_codes[(bits >> (64 - LOOKUP_BITS)) as usize];
+            DECODE_TABLES.short_codes[(bits >> (64 - LOOKUP_BITS)) as usize];
         let length = match usize::from(length) {
             0 => {
                 let (symbol, length) = find_long_code(bits >> 32);
@@ -165,12 +165,12 @@ fn check_padding(bits: u64, bit_count: usize) -> Option<()> {
 /// The symbol and the length of the code that these 32 bits begin with, if it is longer than [`LOOKUP_BITS`].
 fn find_long_code(bits: u64) -> (u16, usize) {
     let mut length = LOOKUP_BITS + 1;
-    while length < MAX_CODE_LENGTH && bits >= TABLES.first_codes[length + 1].code {
+    while length < MAX_CODE_LENGTH && bits >= DECODE_TABLES.first_codes[length + 1].code {
         length += 1;
     }
-    let first = TABLES.first_codes[length];
+    let first = DECODE_TABLES.first_codes[length];
     let offset = bits.saturating_sub(first.code) >> (32 - length);
-    let symbol = TABLES
+    let symbol = DECODE_TABLES
         .symbols
         .get(usize::from(first.symbol_index) + offset as usize);
     (symbol.copied().unwrap_or(END_OF_TEXT), length)

@@ -5,12 +5,12 @@
 
 /// Appends a number with a prefix of `prefix_bits`. The other bits of the first byte are those of `flags`.
 pub fn write_number(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, number: usize) {
-    let max_prefix = (1 << prefix_bits) - 1;
-    if number < max_prefix {
+    let full_prefix = (1 << prefix_bits) - 1;
+    if number < full_prefix {
         return out.push(flags | number as u8);
     }
-    out.push(flags | max_prefix as u8);
-    let mut remaining = number - max_prefix;
+    out.push(flags | full_prefix as u8);
+    let mut remaining = number - full_prefix;
     while remaining >= 0x80 {
         out.push((remaining % 0x80) as u8 | 0x80);
         remaining /= 0x80;
@@ -22,9 +22,9 @@ pub fn write_number(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, number: usiz
 /// bytes after the first.
 pub fn read_number(block: &mut &[u8], prefix_bits: u32) -> Option<usize> {
     let (first, mut rest) = block.split_first()?;
-    let max_prefix = (1 << prefix_bits) - 1;
-    let mut number = usize::from(*first) & max_prefix;
-    if number == max_prefix {
+    let full_prefix = (1 << prefix_bits) - 1;
+    let mut number = usize::from(*first) & full_prefix;
+    if number == full_prefix {
         // No valid index, length or size needs more than four bytes.
         for shift in [0, 7, 14, 21] {
             let (byte, others) = rest.split_first()?;

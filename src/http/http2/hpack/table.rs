@@ -165,7 +165,7 @@ impl DynamicTable {
     /// Changes the maximum size, and evicts the oldest entries that no longer fit.
     pub fn resize(&mut self, max_bytes: usize) {
         self.max_bytes = max_bytes;
-        self.evict_for(0);
+        self.evict_until_fits(0);
     }
 
     /// The entry at `index`, counted from the newest, which has 0.
@@ -177,7 +177,7 @@ impl DynamicTable {
     /// empty.
     pub fn add(&mut self, entry: TableEntry) -> bool {
         let size = entry.text.len() + ENTRY_OVERHEAD_BYTES;
-        self.evict_for(size);
+        self.evict_until_fits(size);
         let fits = size <= self.max_bytes;
         if fits {
             self.size_bytes += size;
@@ -187,7 +187,7 @@ impl DynamicTable {
     }
 
     /// Evicts the oldest entries until `size` bytes more fit, or none is left.
-    fn evict_for(&mut self, size: usize) {
+    fn evict_until_fits(&mut self, size: usize) {
         while self.size_bytes + size > self.max_bytes
             && let Some(oldest) = self.entries.pop_back()
         {

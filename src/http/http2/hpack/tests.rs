@@ -50,7 +50,7 @@ fn requests_of_the_specification() {
 
 /// RFC 7541 section C.6: answers that drive each other out of a table of 256 bytes.
 #[test]
-fn answers_of_the_specification() {
+fn responses_of_the_specification() {
     let blocks = [
         "3fe1 01 4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d
          29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",

@@ -58,27 +58,27 @@ impl Error {
 /// The error of a PEM file of which the parser has skipped certificates. The mark of each must be alone on its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "of its {marked_count} certificates {read_count} can be read; `-----BEGIN CERTIFICATE-----` must be all of its line"
+    "of its {begin_line_count} certificates {read_count} can be read; `-----BEGIN CERTIFICATE-----` must be all of its line"
 )]
 pub(crate) struct UnreadCertificates {
-    marked_count: usize,
+    begin_line_count: usize,
     read_count: usize,
 }
 
 /// Verifies that all certificates of a PEM file were read: `read_count` of them. The parser takes a line with a malformed
 /// mark for a comment, and would skip its certificate silently.
 pub(crate) fn check_all_read(pem: &[u8], read_count: usize) -> Result<(), UnreadCertificates> {
-    let is_mark = |line: &&[u8]| {
+    let is_begin_line = |line: &&[u8]| {
         let has = |text: &[u8]| memchr::memmem::find(line, text).is_some();
         has(b"BEGIN ") && has(b"CERTIFICATE-----")
     };
     let lines = pem.split(|byte| matches!(byte, b'\n' | b'\r'));
-    let marked_count = lines.filter(is_mark).count();
-    if marked_count == read_count {
+    let begin_line_count = lines.filter(is_begin_line).count();
+    if begin_line_count == read_count {
         Ok(())
     } else {
         Err(UnreadCertificates {
-            marked_count,
+            begin_line_count,
             read_count,
         })
     }

@@ -42,7 +42,7 @@ impl ListenerTls {
 
     /// Whether the certificate that clients get for `server_name` is for the host `other_host` too.
     pub fn covers(&self, server_name: &str, other_host: &str) -> bool {
-        let is_for = |name: &String| match name.strip_prefix("*.") {
+        let covers_other_host = |name: &String| match name.strip_prefix("*.") {
             Some(parent) => other_host
                 .split_once('.')
                 .is_some_and(|(_, rest)| rest == parent),
@@ -51,7 +51,7 @@ impl ListenerTls {
         let offered = self.certificates.find(Some(server_name));
         offered
             .iter()
-            .any(|certificate| certificate.names().iter().any(is_for))
+            .any(|certificate| certificate.names().iter().any(covers_other_host))
     }
 }
 
@@ -269,7 +269,7 @@ impl ResolvesServerCert for CertificatesByName {
             .filter_map(OfferedCertificate::certified_key);
         let keys: SmallVec<[_; 2]> = keys.collect();
         let schemes = hello.signature_schemes();
-        let is_supported = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
-        keys.iter().find(is_supported).or(keys.first()).cloned()
+        let can_be_verified = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
+        keys.iter().find(can_be_verified).or(keys.first()).cloned()
     }
 }

@@ -46,11 +46,11 @@ pub async fn order_certificate(
     match polled {
         Ok(OrderStatus::Ready) => {}
         Ok(status) => {
-            let reason = find_unproven(settings, &mut order).await;
+            let reason = find_unproven_name(settings, &mut order).await;
             return Err(reason.unwrap_or_else(|| Error::Order(format!("{status:?}"))));
         }
         Err(error @ instant_acme::Error::Api(_)) => {
-            let reason = find_unproven(settings, &mut order).await;
+            let reason = find_unproven_name(settings, &mut order).await;
             return Err(reason.unwrap_or(error.into()));
         }
         Err(error) => return Err(error.into()),
@@ -201,7 +201,7 @@ fn show_in_handshakes(
 }
 
 /// Finds the first name that was not proven, with the directory's reason. Returns `None` if the directory gives no reason.
-async fn find_unproven(settings: &Settings, order: &mut Order) -> Option<Error> {
+async fn find_unproven_name(settings: &Settings, order: &mut Order) -> Option<Error> {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
         if authorization.refresh().await.is_err() {

@@ -79,7 +79,7 @@ impl Renewals {
             return Err(Error::OtherNames);
         }
         // It would be due for renewal at once, and orders would follow each other without a pause.
-        if two_thirds(&certificate) <= self.clock.wall() {
+        if renewal_due_at(&certificate) <= self.clock.wall() {
             return Err(Error::Expired);
         }
         if let Err(why) = storage::save_certificate(&managed.settings, &text) {
@@ -97,7 +97,7 @@ impl Renewals {
             .valid_until
             .saturating_sub(certificate.valid_from);
         let early = self.jitter.up_to(life / 20);
-        two_thirds(certificate).saturating_sub(early)
+        renewal_due_at(certificate).saturating_sub(early)
     }
 
     /// Waits until a time since the Unix epoch.
@@ -121,7 +121,7 @@ impl Renewals {
 }
 
 /// The time at which two thirds of a certificate's life are over, since the Unix epoch.
-fn two_thirds(certificate: &Certificate) -> Duration {
+fn renewal_due_at(certificate: &Certificate) -> Duration {
     let life = certificate
         .valid_until
         .saturating_sub(certificate.valid_from);

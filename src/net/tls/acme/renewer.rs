@@ -103,7 +103,7 @@ impl CertificateRenewer {
     }
 
     fn spawn_thread(&self) -> io::Result<RenewalThread> {
-        let (sets, received_sets) = unbounded_channel();
+        let (sets, managed_receiver) = unbounded_channel();
         let (clock, registry) = (self.clock.clone(), self.registry.clone());
         let (tokens, seed) = (self.tokens.clone(), self.seed);
         let runtime = || {
@@ -120,7 +120,7 @@ impl CertificateRenewer {
                     jitter: Jitter::new(seed),
                     order_lock: tokio::sync::Mutex::new(()),
                 };
-                runtime.block_on(run_renewals(received_sets, Rc::new(renewals)));
+                runtime.block_on(run_renewals(managed_receiver, Rc::new(renewals)));
                 // A DNS lookup that still runs must not delay the end of the process.
                 runtime.shutdown_background();
             }

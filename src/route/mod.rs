@@ -128,10 +128,10 @@ impl RouteReads {
         let has_cost_by_length = |rule: &Arc<Rule>| matches!(&rule.count, CountMode::CostHeader(name) if *name == CONTENT_LENGTH);
         let reserves = rules.iter().filter_map(|rule| rule.reserve.as_ref());
         let mut sources = reserves.filter_map(|reserve| reserve.source.as_ref());
-        let by_rules = rules
+        let rule_identities = rules
             .iter()
             .flat_map(|rule| rule.key.identities().chain(rule.clients.identities()));
-        let identities = by_rules.chain(require.iter().copied());
+        let identities = rule_identities.chain(require.iter().copied());
         RouteReads {
             custom: identities
                 .filter(|identity| matches!(identity, Identity::Custom(_)))

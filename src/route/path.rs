@@ -167,16 +167,16 @@ struct AmbiguousParts {
 
 impl AmbiguousParts {
     fn find(path: &str) -> AmbiguousParts {
-        let has_triple =
+        let has_three_bytes =
             |is_match: &dyn Fn(&[u8]) -> bool| path.as_bytes().windows(3).any(is_match);
         let has_escape =
-            |escape: &str| has_triple(&|bytes| bytes.eq_ignore_ascii_case(escape.as_bytes()));
+            |escape: &str| has_three_bytes(&|bytes| bytes.eq_ignore_ascii_case(escape.as_bytes()));
         let has_encoded_slashes = has_escape("%2f");
         AmbiguousParts {
             has_encoded_slashes,
             has_dots: path.contains('.') || has_escape("%2e"),
             has_empty_segments: path.contains("//") || has_encoded_slashes,
-            has_plain_escapes: has_triple(&|bytes| match *bytes {
+            has_plain_escapes: has_three_bytes(&|bytes| match *bytes {
                 [b'%', high, low] => decode_escape(high, low).is_ok_and(is_plain),
                 _ => false,
             }),

@@ -47,7 +47,7 @@ struct OtherReadings {
     /// For each pattern by its index, whether another one has a literal segment where this one takes any.
     may_have_readings: Vec<bool>,
     /// Whether some literal is not plain, so that a plain path may be another spelling of it.
-    has_odd_literals: bool,
+    has_ambiguous_literals: bool,
 }
 
 /// Two patterns that match the same requests equally specifically.
@@ -155,7 +155,7 @@ impl RouteTable {
         let may_have_readings = self.other_readings.may_have_readings.get(exact_index);
         let may_have_readings = may_have_readings.is_some_and(|may_have| *may_have);
         let has_one_reading = || {
-            !self.other_readings.has_odd_literals
+            !self.other_readings.has_ambiguous_literals
                 && is_plain(normal_path)
                 && !may_have_action(normal_path)
         };
@@ -181,7 +181,8 @@ impl RouteTable {
     fn find_other_readings(&self, patterns: &[&Pattern]) -> OtherReadings {
         let tries = self.exact_hosts.values().chain(self.hosts_below.values());
         let mut tries = tries.chain([&self.any_host]);
-        let has_odd_literals = tries.any(|trie| trie.nodes.iter().any(TrieNode::has_odd_literals));
+        let has_ambiguous_literals =
+            tries.any(|trie| trie.nodes.iter().any(TrieNode::has_ambiguous_literals));
         let may_have_readings = |pattern: &&Pattern| {
             let trie = match pattern.host() {
                 HostPattern::Any => Some(&self.any_host),
@@ -196,7 +197,7 @@ impl RouteTable {
         };
         OtherReadings {
             may_have_readings: patterns.iter().map(may_have_readings).collect(),
-            has_odd_literals,
+            has_ambiguous_literals,
         }
     }
 

@@ -153,11 +153,10 @@ impl Trie {
             .index_documents
             .iter()
             .filter_map(|child| self.node(*child));
-        let mut routes_of_indexes =
-            indexes.filter_map(|child| search.choose_pattern(&child.end_leaf));
+        let mut index_routes = indexes.filter_map(|child| search.choose_pattern(&child.end_leaf));
         search
             .choose_pattern(&node.end_leaf)
-            .or_else(|| routes_of_indexes.next())
+            .or_else(|| index_routes.next())
             .or_else(|| search.choose_pattern(&node.rest_leaf))
     }
 
@@ -238,7 +237,7 @@ impl TrieNode {
     }
 
     /// Whether some literal may be meant by a plain path that is spelled in another way.
-    pub(super) fn has_odd_literals(&self) -> bool {
+    pub(super) fn has_ambiguous_literals(&self) -> bool {
         !self.index_documents.is_empty()
             || !self
                 .literal_children

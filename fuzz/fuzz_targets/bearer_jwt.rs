@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
             issuer: None,
             audiences: Vec::new(),
             remote: None,
-            leeway: jwt::LEEWAY,
+            leeway: jwt::DEFAULT_LEEWAY,
         })],
         tokens: vec![token::TokenSource::Bearer],
         ..Settings::default()

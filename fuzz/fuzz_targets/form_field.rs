@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use tollgate::identity::FieldValue;
 use tollgate::identity::body::FieldName;
 use tollgate::identity::form::find_field;
-use tollgate::identity::mailbox::{Fold, MAX_EMAIL, Mailbox, parse};
+use tollgate::identity::mailbox::{Fold, MAX_ADDRESS_BYTES, Mailbox, parse};
 
 fuzz_target!(|body: &[u8]| {
     let name = FieldName::new("email");
@@ -15,7 +15,7 @@ fuzz_target!(|body: &[u8]| {
     if let FieldValue::One(value) = &found {
         let text = std::str::from_utf8(value).expect("a value is text");
         let folded = parse(text, Fold::default());
-        assert!(!matches!(folded, Mailbox::Address(whole) if whole.len() > MAX_EMAIL));
+        assert!(!matches!(folded, Mailbox::Address(whole) if whole.len() > MAX_ADDRESS_BYTES));
     }
     let more = [body, b"&e%6Dail=Ann%40example.com"].concat();
     let expected = match found {

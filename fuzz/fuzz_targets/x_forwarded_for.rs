@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use tollgate::http::head::Fields;
-use tollgate::identity::embedded_ipv4::Nat64;
+use tollgate::identity::embedded_ipv4::Nat64Prefix;
 use tollgate::identity::ip::{TrustedPeers, X_FORWARDED_FOR, client_address};
 use tollgate::net::PeerNetwork;
 
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let proxy: IpAddr = "10.0.0.1".parse().expect("an address");
     let seen: IpAddr = "203.0.113.9".parse().expect("an address");
     let networks = [PeerNetwork::Ip("10.0.0.0/8".parse().expect("a network"))];
-    let trusted = TrustedPeers::new(&networks, &[Nat64::well_known()]);
+    let trusted = TrustedPeers::new(&networks, &[Nat64Prefix::well_known()]);
     let mut headers = Fields::default();
     let lines = data.split(|byte| *byte == b'\n');
     for line in lines {

@@ -10,7 +10,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 use super::custom_value::CustomValue;
 use super::key::{Domain, Keyer};
-use super::token::MAX_TOKEN;
+use super::token::MAX_CREDENTIAL_BYTES;
 use super::user_name;
 use crate::limit::Fingerprint;
 
@@ -63,11 +63,13 @@ impl<'k> WrittenKey<'k> {
     /// Parses `sha256:` and 64 hexadecimal digits, or takes another text as it is. `None` for other digits, and for what
     /// looks like a hash of another kind.
     pub fn parse(text: &'k str) -> Option<WrittenKey<'k>> {
-        const HASHES: [&str; 6] = ["sha256", "sha-256", "sha384", "sha512", "sha1", "md5"];
+        const HASH_NAMES: [&str; 6] = ["sha256", "sha-256", "sha384", "sha512", "sha1", "md5"];
         let Some(digits) = text.strip_prefix("sha256:") else {
             let prefix = text.split([':', '=']).next().unwrap_or_default();
             let is_hash = prefix.len() < text.len()
-                && HASHES.iter().any(|hash| prefix.eq_ignore_ascii_case(hash));
+                && HASH_NAMES
+                    .iter()
+                    .any(|hash| prefix.eq_ignore_ascii_case(hash));
             return (!is_hash).then(|| WrittenKey::Text(text.into()));
         };
         let mut hash = [0; 32];
@@ -85,12 +87,14 @@ impl<'k> WrittenKey<'k> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiKeysError {
     /// A key that no request could carry.
-    #[error("a key is 1 to {MAX_TOKEN} bytes without spaces at its ends and control characters")]
+    #[error(
+        "a key is 1 to {MAX_CREDENTIAL_BYTES} bytes without spaces at its ends and control characters"
+    )]
     Key(usize),
     /// A user that no header field can carry unchanged.
     #[error(
         "a user is 1 to {} bytes without control characters and blanks at its ends",
-        user_name::MAX_USER
+        user_name::MAX_USER_NAME_BYTES
     )]
     User(usize),
     /// A key that an earlier entry has; the index is that of the second entry.
@@ -124,7 +128,7 @@ impl ApiKeys {
             hashed: HashMap::new(),
             may_expire: false,
         };
-        let mut text_hashes: HashSet<[u8; 32]> = HashSet::new();
+        let mut sha256_of_texts: HashSet<[u8; 32]> = HashSet::new();
         for (index, (key, owner)) in entries.into_iter().enumerate() {
             if user_name::parse(&owner.user).is_none() {
                 return Err(ApiKeysError::User(index));
@@ -133,7 +137,7 @@ impl ApiKeys {
             let is_known = match &key {
                 WrittenKey::Text(key) => keys.owner_of(key.as_bytes()).is_some(),
                 WrittenKey::Sha256(hash) => {
-                    keys.hashed.contains_key(hash) || text_hashes.contains(hash)
+                    keys.hashed.contains_key(hash) || sha256_of_texts.contains(hash)
                 }
             };
             if is_known {
@@ -145,7 +149,7 @@ impl ApiKeys {
                 }
                 WrittenKey::Text(key) => {
                     let hash = keys.keyer.fingerprint(Domain::ApiKey, key.as_bytes());
-                    text_hashes.extend(sha256(key.as_bytes()));
+                    sha256_of_texts.extend(sha256(key.as_bytes()));
                     keys.owners.insert(hash, owner);
                 }
                 WrittenKey::Sha256(hash) => {
@@ -189,8 +193,11 @@ fn sha256(text: &[u8]) -> Option<[u8; 32]> {
 
 /// Whether a request can carry the key.
 fn is_key(key: &[u8]) -> bool {
-    let has_control = key.iter().any(u8::is_ascii_control);
-    !key.is_empty() && key.len() <= MAX_TOKEN && key.trim_ascii() == key && !has_control
+    let has_control_bytes = key.iter().any(u8::is_ascii_control);
+    !key.is_empty()
+        && key.len() <= MAX_CREDENTIAL_BYTES
+        && key.trim_ascii() == key
+        && !has_control_bytes
 }
 
 /// Shows the number of keys and nothing of them.

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use lenient_base64::Base64Reader;
 
 /// Shortest text whose two base64 alphabets are folded into one, in bytes. Keys that people write are shorter.
-const MIN_BASE64: usize = 40;
+const MIN_BASE64_BYTES: usize = 40;
 
 /// The one spelling of a credential that can be written in several ways:
 ///
@@ -31,16 +31,16 @@ pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
     // A JWT has two dots, an encrypted one has four.
     let dots: SmallVec<[usize; 4]> = memchr::memchr_iter(b'.', text).take(5).collect();
     match dots[..] {
-        [_, last] if is_json_object(text) => text[..last].into(),
+        [_, last] if begins_with_json_object(text) => text[..last].into(),
         [0, _, last] if text.starts_with(b".eJ") => text[..last].into(),
-        [_, _, _, _] if is_json_object(text) => {
+        [_, _, _, _] if begins_with_json_object(text) => {
             let parts = text.split(|byte| *byte == b'.');
             let parts: Vec<_> = parts
                 .map(|part| Base64Reader::Both.canonical(part))
                 .collect();
             parts.join(&b'.').into()
         }
-        [] if text.len() >= MIN_BASE64 => in_one_alphabet(text),
+        [] if text.len() >= MIN_BASE64_BYTES => in_one_alphabet(text),
         _ => text.into(),
     }
 }
@@ -66,7 +66,7 @@ fn in_one_alphabet(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Whether the text begins as a JSON object in base64url does. Issuers may write white space around the brace.
-fn is_json_object(text: &[u8]) -> bool {
+fn begins_with_json_object(text: &[u8]) -> bool {
     let mut decoded = [0; 3];
     let first_letters = text.get(..4).unwrap_or_default();
     let result = URL_SAFE_NO_PAD.decode_slice(first_letters, &mut decoded);

@@ -15,20 +15,20 @@ pub struct ClientIdentity {
     pub ip: IpAddr,
     /// The address is not the client's own: a trusted proxy named no client, or the client came over a Unix socket.
     /// Exemptions by address never apply then.
-    pub ip_unclear: bool,
+    pub is_ip_unclear: bool,
     /// The verified user, spelled as the upstream and the log get it.
     pub user: Option<Arc<str>>,
     /// Why the request's credential proves no user.
     pub unverified: Option<Unverified>,
     /// The credential that [`Settings::tokens`](super::Settings::tokens) name occurs twice or has several readings, so
     /// the upstream may use another one. A route that counts by token must refuse the request.
-    pub ambiguous_token: bool,
+    pub is_token_ambiguous: bool,
     /// Keyed hash of the credential.
     pub token: Option<Fingerprint>,
     /// Keyed hash of the folded email address, or of the name that came in its field.
     pub email: Option<Fingerprint>,
     /// Why the email address in the body is uncertain. A route that counts by email must refuse the request.
-    pub unclear_email: Option<&'static str>,
+    pub unclear_email_reason: Option<&'static str>,
     /// Index into [`Settings::plans`](super::plan::Settings::plans). None if the request has no plan and there is no
     /// default one.
     pub plan: Option<usize>,
@@ -41,13 +41,13 @@ impl ClientIdentity {
     pub fn new(ip: IpAddr) -> ClientIdentity {
         ClientIdentity {
             ip,
-            ip_unclear: false,
+            is_ip_unclear: false,
             user: None,
             unverified: None,
-            ambiguous_token: false,
+            is_token_ambiguous: false,
             token: None,
             email: None,
-            unclear_email: None,
+            unclear_email_reason: None,
             plan: None,
             custom: Vec::new(),
         }
@@ -55,7 +55,7 @@ impl ClientIdentity {
 
     /// Why the request's credential proves no user, for operators; also for an ambiguous credential.
     pub fn credential_fault(&self) -> Option<Unverified> {
-        let is_ambiguous = self.ambiguous_token && self.user.is_none();
+        let is_ambiguous = self.is_token_ambiguous && self.user.is_none();
         self.unverified
             .or(is_ambiguous.then_some(Unverified::Ambiguous))
     }

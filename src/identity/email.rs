@@ -12,20 +12,20 @@ pub struct Settings {
     /// The field; a dotted path in JSON.
     pub field: BodyField,
     /// Most bytes of a body that are buffered for the search.
-    pub max_body: usize,
+    pub max_body_bytes: usize,
     /// Which differences between addresses do not count.
     pub fold: Fold,
 }
 
 /// Message for a client whose body is compressed.
-const COMPRESSED: &str = "this route counts by a field of the body, which is not looked for in a compressed one: send it without Content-Encoding";
+const COMPRESSED_BODY: &str = "this route counts by a field of the body, which is not looked for in a compressed one: send it without Content-Encoding";
 
-/// Message for a client whose body is longer than [`Settings::max_body`].
-pub(super) const TOO_LONG: &str =
+/// Message for a client whose body is longer than [`Settings::max_body_bytes`].
+pub(super) const TOO_LONG_BODY: &str =
     "this route counts by a field of the body, and the body is longer than what is searched for it";
 
 /// Message for a client whose body has the address twice, or a text that is no single address.
-pub(super) const UNCLEAR: &str = "the email address can be read in more than one way: send it once, as one address, in a plain form or JSON body";
+pub(super) const UNCLEAR_ADDRESS: &str = "the email address can be read in more than one way: send it once, as one address, in a plain form or JSON body";
 
 /// The folded address in a complete `body`, in the query or in a cookie. PHP's `$_REQUEST`, Go's `FormValue`, Rails'
 /// `params` and Java's `getParameter` read them as one.
@@ -36,11 +36,11 @@ pub fn find_mailbox(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
     // Values are compared after folding: two spellings of one mailbox are the same address.
     [in_body, in_query, in_cookie]
         .into_iter()
-        .map(|value| parse_field(value, settings.fold))
+        .map(|value| mailbox_of(value, settings.fold))
         .fold(Mailbox::Absent, Mailbox::or)
 }
 
-fn parse_field(value: FieldValue<'_>, fold: Fold) -> Mailbox {
+fn mailbox_of(value: FieldValue<'_>, fold: Fold) -> Mailbox {
     match value {
         FieldValue::Absent => Mailbox::Absent,
         FieldValue::Ambiguous => Mailbox::Ambiguous,
@@ -53,8 +53,8 @@ fn parse_field(value: FieldValue<'_>, fold: Fold) -> Mailbox {
 
 /// Why the body of this request cannot be searched for an address; none if it can.
 pub(super) fn unsearchable_reason(settings: &Settings, fields: &Fields) -> Option<&'static str> {
-    if body::is_coded(fields) {
-        return Some(COMPRESSED);
+    if body::has_content_coding(fields) {
+        return Some(COMPRESSED_BODY);
     }
-    body::is_longer(fields, settings.max_body).then_some(TOO_LONG)
+    body::exceeds_length(fields, settings.max_body_bytes).then_some(TOO_LONG_BODY)
 }

@@ -16,9 +16,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// The prefix of a translator, behind which it embeds IPv4 addresses: RFC 6052 section 2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nat64(Ipv6Net);
+pub struct Nat64Prefix(Ipv6Net);
 
-impl fmt::Display for Nat64 {
+impl fmt::Display for Nat64Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -29,20 +29,20 @@ impl fmt::Display for Nat64 {
 pub enum PrefixError {
     /// The network is one of IPv4.
     #[error("it is a network of IPv4")]
-    Family,
+    NotIpv6,
     /// The prefix length is none of those in RFC 6052 section 2.2.
     #[error("its length is none of 32, 40, 48, 56, 64 and 96")]
     Length,
     /// Bits 64 to 71 are not zero: RFC 6052 section 2.2.
     #[error("its ninth byte is not zero")]
-    NinthByte,
+    NonzeroNinthByte,
 }
 
-impl Nat64 {
+impl Nat64Prefix {
     /// `64:ff9b::/96`, which every translator may use.
-    pub fn well_known() -> Nat64 {
+    pub fn well_known() -> Nat64Prefix {
         let prefix = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
-        Nat64(Ipv6Net::new_assert(prefix, 96))
+        Nat64Prefix(Ipv6Net::new_assert(prefix, 96))
     }
 
     /// Accepts a network that may be the prefix of a translator.
@@ -50,17 +50,17 @@ impl Nat64 {
     /// # Errors
     ///
     /// [`PrefixError`] for any other network.
-    pub fn new(network: IpNet) -> Result<Nat64, PrefixError> {
+    pub fn new(network: IpNet) -> Result<Nat64Prefix, PrefixError> {
         let IpNet::V6(network) = network else {
-            return Err(PrefixError::Family);
+            return Err(PrefixError::NotIpv6);
         };
         if !matches!(network.prefix_len(), 32 | 40 | 48 | 56 | 64 | 96) {
             return Err(PrefixError::Length);
         }
         if network.network().octets()[8] != 0 {
-            return Err(PrefixError::NinthByte);
+            return Err(PrefixError::NonzeroNinthByte);
         }
-        Ok(Nat64(network.trunc()))
+        Ok(Nat64Prefix(network.trunc()))
     }
 
     /// The embedded address; none if `ip` does not begin with this prefix. The bytes behind it may be anything.
@@ -83,13 +83,13 @@ impl Nat64 {
     fn embedded_network(self, network: Ipv6Net) -> Option<IpNet> {
         let (start, end) = (self.0.prefix_len(), network.prefix_len());
         // Bits 64 to 71 are no part of the address.
-        let skipped_bits = if start < 72 {
+        let reserved_bits = if start < 72 {
             end.clamp(64, 72) - 64
         } else {
             0
         };
         let length = end
-            .checked_sub(start + skipped_bits)
+            .checked_sub(start + reserved_bits)
             .filter(|length| *length > 0)?;
         let address = self.embedded_address(network.network())?;
         let embedded = Ipv4Net::new(address, length.min(32));
@@ -98,7 +98,7 @@ impl Nat64 {
 }
 
 /// The IPv4 address of a mapped or translated address; any other address as it is.
-pub fn untranslated_address(ip: IpAddr, prefixes: &[Nat64]) -> IpAddr {
+pub fn untranslated_address(ip: IpAddr, prefixes: &[Nat64Prefix]) -> IpAddr {
     let IpAddr::V6(ipv6) = ip.to_canonical() else {
         return ip.to_canonical();
     };
@@ -109,7 +109,7 @@ pub fn untranslated_address(ip: IpAddr, prefixes: &[Nat64]) -> IpAddr {
 }
 
 /// The IPv4 network of a network of mapped or translated addresses; any other network as it is.
-pub fn untranslated_network(network: IpNet, prefixes: &[Nat64]) -> IpNet {
+pub fn untranslated_network(network: IpNet, prefixes: &[Nat64Prefix]) -> IpNet {
     let IpNet::V6(ipv6) = network else {
         return network;
     };
@@ -125,7 +125,7 @@ pub fn untranslated_network(network: IpNet, prefixes: &[Nat64]) -> IpNet {
 }
 
 /// The address by which a client is counted: the embedded IPv4 address if there is one, also of 6to4 and Teredo.
-pub fn counted_address(ip: IpAddr, prefixes: &[Nat64]) -> IpAddr {
+pub fn counted_address(ip: IpAddr, prefixes: &[Nat64Prefix]) -> IpAddr {
     let ip = untranslated_address(ip, prefixes);
     let IpAddr::V6(ipv6) = ip else {
         return ip;
@@ -146,8 +146,8 @@ fn join_halves(high: u16, low: u16) -> Ipv4Addr {
 mod tests {
     use super::*;
 
-    fn prefixes(texts: &[&str]) -> Vec<Nat64> {
-        let prefix = |text: &&str| Nat64::new(text.parse().unwrap()).unwrap();
+    fn prefixes(texts: &[&str]) -> Vec<Nat64Prefix> {
+        let prefix = |text: &&str| Nat64Prefix::new(text.parse().unwrap()).unwrap();
         texts.iter().map(prefix).collect()
     }
 
@@ -178,16 +178,16 @@ mod tests {
 
     #[test]
     fn what_is_no_prefix() {
-        let check = |text: &str, why| assert_eq!(Nat64::new(text.parse().unwrap()), Err(why));
-        check("10.0.0.0/8", PrefixError::Family);
+        let check = |text: &str, why| assert_eq!(Nat64Prefix::new(text.parse().unwrap()), Err(why));
+        check("10.0.0.0/8", PrefixError::NotIpv6);
         check("64:ff9b::/95", PrefixError::Length);
         check("64:ff9b::/128", PrefixError::Length);
-        check("64:ff9b:0:0:100::/96", PrefixError::NinthByte);
+        check("64:ff9b:0:0:100::/96", PrefixError::NonzeroNinthByte);
     }
 
     #[test]
     fn who_is_counted() {
-        let prefixes = [Nat64::well_known()];
+        let prefixes = [Nat64Prefix::well_known()];
         let check = |ip: &str, expected: &str| {
             let got = counted_address(ip.parse().unwrap(), &prefixes);
             assert_eq!(got.to_string(), expected, "{ip}");

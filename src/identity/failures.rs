@@ -32,15 +32,15 @@ impl Default for SignatureFailures {
 impl SignatureFailures {
     /// Whether another signature of this address may be checked.
     pub(super) fn has_room(&self, address: Fingerprint, now: Nanos) -> bool {
-        let forgotten_at = self.0.lock().get(address).copied().unwrap_or_default();
-        forgotten_at.since(now).0 + RECOVERY_INTERVAL.0 <= MAX_FAILURES * RECOVERY_INTERVAL.0
+        let all_forgotten_at = self.0.lock().get(address).copied().unwrap_or_default();
+        all_forgotten_at.since(now).0 + RECOVERY_INTERVAL.0 <= MAX_FAILURES * RECOVERY_INTERVAL.0
     }
 
     /// Counts a signature of this address that did not verify.
     pub(super) fn add(&self, address: Fingerprint, now: Nanos) {
         let mut cache = self.0.lock();
-        let forgotten_at = cache.get(address).copied().unwrap_or_default();
-        cache.put(address, forgotten_at.max(now).after(RECOVERY_INTERVAL));
+        let all_forgotten_at = cache.get(address).copied().unwrap_or_default();
+        cache.put(address, all_forgotten_at.max(now).after(RECOVERY_INTERVAL));
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_address_has_its_own_room_which_comes_back() {
+    fn each_address_may_fail_so_often_and_recovers() {
         let (failures, mut now) = (SignatureFailures::default(), Nanos::from_secs(1_000));
         let (one, other) = (Fingerprint(1), Fingerprint(2));
         let fails = |address, now| {

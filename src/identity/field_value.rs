@@ -6,7 +6,7 @@ use super::body::is_blank;
 
 /// Longest credential that is read, in bytes: what nginx and Apache take in one header field. A longer one is
 /// ambiguous.
-pub const MAX_TOKEN: usize = 8 * 1024;
+pub const MAX_CREDENTIAL_BYTES: usize = 8 * 1024;
 
 /// What all readers agree on about a field.
 #[derive(Clone, Debug, PartialEq, Eq)]

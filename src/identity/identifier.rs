@@ -105,7 +105,7 @@ impl Identifier {
         let peers = |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
         let user_peers = settings.user_field().map(|(_, from)| peers(from));
         let plan_peers = match &settings.plan.source {
-            Some(plan::PlanOrigin::Header { from, .. }) => peers(from),
+            Some(plan::PlanSource::Header { from, .. }) => peers(from),
             _ => TrustedPeers::default(),
         };
         Identifier {
@@ -133,7 +133,7 @@ impl Identifier {
 
     /// Whether the user and the credential depend only on the connection and the header fields: not on the query or on
     /// time.
-    pub fn needs_only_fields(&self) -> bool {
+    pub fn identifies_by_fields_alone(&self) -> bool {
         let needs_time = |user: &user::Settings| match user {
             user::Settings::Jwt(_) => true,
             user::Settings::ApiKeys(keys) => keys.may_expire(),
@@ -181,9 +181,9 @@ impl Identifier {
         let check = check.map(|check| (&client, check));
         let proof = self.prove((peer, subject), &credential, (&head.fields, wall), check);
         client.unverified = proof.unverified;
-        client.ambiguous_token = credential == FieldValue::Ambiguous;
+        client.is_token_ambiguous = credential == FieldValue::Ambiguous;
         // The token and the user's credential are the same text, and the token is read more strictly.
-        if client.ambiguous_token && proof.token.is_some() {
+        if client.is_token_ambiguous && proof.token.is_some() {
             client.unverified = Some(Unverified::Ambiguous);
         }
         client.token = match (proof.token, credential) {
@@ -192,10 +192,10 @@ impl Identifier {
             (None, FieldValue::Absent | FieldValue::Ambiguous) => None,
         };
         let plan = match &self.settings.plan.source {
-            Some(plan::PlanOrigin::Header { name, .. }) if self.plan_peers.contains(peer) => {
+            Some(plan::PlanSource::Header { name, .. }) if self.plan_peers.contains(peer) => {
                 self.plan_in_field(token::single_value(&head.fields, name.as_str()))
             }
-            Some(plan::PlanOrigin::Claim(_) | plan::PlanOrigin::ApiKeys) => proof.plan,
+            Some(plan::PlanSource::Claim(_) | plan::PlanSource::ApiKeys) => proof.plan,
             _ => None,
         };
         client.user = proof.user;
@@ -240,7 +240,11 @@ impl Identifier {
     }
 
     /// The key of a limit that counts by one identity; none if the client does not have it.
-    pub fn key_by(&self, client: &ClientIdentity, identity: Identity) -> Option<Fingerprint> {
+    pub fn single_identity_key(
+        &self,
+        client: &ClientIdentity,
+        identity: Identity,
+    ) -> Option<Fingerprint> {
         let selected = IdentitySet::from_iter([identity]);
         self.hash_identities(&self.keyer, client, selected)
     }
@@ -301,7 +305,7 @@ impl Identifier {
     }
 
     /// The networks around an IPv6 client that have budgets of their own for limits by ip, the nearest first; see
-    /// [`ip::PARENT_NETWORKS`]. Only networks wider than the client's own are listed.
+    /// [`ip::PARENT_PREFIXES`]. Only networks wider than the client's own are listed.
     pub fn parents(&self, client: &ClientIdentity) -> SmallVec<[ParentNetwork; 3]> {
         let settings = &self.settings.ip;
         if !settings.parents || client.ip.is_ipv4() {
@@ -311,7 +315,7 @@ impl Identifier {
         if ip.is_ipv4() {
             return SmallVec::new();
         }
-        ip::PARENT_NETWORKS
+        ip::PARENT_PREFIXES
             .into_iter()
             .filter(|(length, _)| *length < settings.ipv6)
             .map(|(length, factor)| {

@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::embedded_ipv4::{self, Nat64};
+use super::embedded_ipv4::{self, Nat64Prefix};
 use crate::http::head::Fields;
 use crate::net::{PeerAddress, PeerNetwork};
 
@@ -31,7 +31,7 @@ const MAX_HOPS: usize = 64;
 
 /// The networks around an IPv6 client that have budgets of their own: prefix length, and the factor on the client's
 /// quota. A client may own a whole /48 or, as a provider, a /32.
-pub const PARENT_NETWORKS: [(u8, u32); 3] = [(56, 4), (48, 16), (32, 256)];
+pub const PARENT_PREFIXES: [(u8, u32); 3] = [(56, 4), (48, 16), (32, 256)];
 
 /// How a client's address is found and grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Settings {
     /// Whether the /56, /48 and /32 around an IPv6 client have budgets too.
     pub parents: bool,
     /// Prefixes behind which translators embed IPv4 addresses.
-    pub nat64: Vec<Nat64>,
+    pub nat64: Vec<Nat64Prefix>,
 }
 
 impl Default for Settings {
@@ -55,7 +55,7 @@ impl Default for Settings {
             ipv4: 32,
             ipv6: 64,
             parents: true,
-            nat64: vec![Nat64::well_known()],
+            nat64: vec![Nat64Prefix::well_known()],
         }
     }
 }
@@ -95,12 +95,12 @@ pub fn network(ip: IpAddr, length: u8) -> IpNet {
 #[derive(Clone, Debug, Default)]
 pub struct TrustedPeers {
     networks: Box<[PeerNetwork]>,
-    nat64: Box<[Nat64]>,
+    nat64: Box<[Nat64Prefix]>,
 }
 
 impl TrustedPeers {
     /// Trusts the addresses in these networks, also where they are embedded in IPv6 addresses.
-    pub fn new(networks: &[PeerNetwork], nat64: &[Nat64]) -> TrustedPeers {
+    pub fn new(networks: &[PeerNetwork], nat64: &[Nat64Prefix]) -> TrustedPeers {
         let untranslated = |network: &PeerNetwork| match network {
             PeerNetwork::Ip(network) => embedded_ipv4::untranslated_network(*network, nat64).into(),
             PeerNetwork::Unix => PeerNetwork::Unix,

@@ -23,7 +23,7 @@ pub use remote_key_set::{RemoteKeySet, has_valid_authority, is_trusted_url};
 
 /// Default leeway for clocks that differ: a token is valid this long before its `nbf` and after its `exp`. Most
 /// upstreams allow as much, so none of them accepts a token that has expired here.
-pub const LEEWAY: Duration = Duration::from_secs(60);
+pub const DEFAULT_LEEWAY: Duration = Duration::from_secs(60);
 
 /// Fewest bytes of a shared secret for HS256: RFC 7518 section 3.2.
 pub const MIN_SECRET: usize = 32;

@@ -15,11 +15,11 @@ use crate::limit::{CustomIdentity, Fingerprint};
 // the tags must not change.
 
 /// Tag of the identity's name.
-const NAME_TAG: u8 = 6;
+const CUSTOM_NAME_TAG: u8 = 6;
 /// Tag of each name that is its value.
-const VALUE_TAG: u8 = 7;
+const CUSTOM_VALUE_TAG: u8 = 7;
 /// Tag of the hash of its value.
-const HASH_TAG: u8 = 8;
+const CUSTOM_HASH_TAG: u8 = 8;
 
 /// Hashes identities under one secret. Two keyers with the same secret give the same fingerprints,
 /// on every machine and in every version.
@@ -133,14 +133,14 @@ impl KeyHasher<'_> {
         if *reading == Reading::Ambiguous {
             return;
         }
-        self.add_part(NAME_TAG, identity.as_str().as_bytes());
+        self.add_part(CUSTOM_NAME_TAG, identity.as_str().as_bytes());
         match reading {
             Reading::Names(names) => {
                 for name in names {
-                    self.add_part(VALUE_TAG, name.as_bytes());
+                    self.add_part(CUSTOM_VALUE_TAG, name.as_bytes());
                 }
             }
-            Reading::Hash(Fingerprint(hash)) => self.add_part(HASH_TAG, &hash.to_le_bytes()),
+            Reading::Hash(Fingerprint(hash)) => self.add_part(CUSTOM_HASH_TAG, &hash.to_le_bytes()),
             Reading::Ambiguous => {}
         }
     }

@@ -160,10 +160,10 @@ impl Identifier {
         if selected.contains(Identity::Ip) && !written.contains(&Identity::Ip) {
             return Err(KeyError::NoAddress);
         }
-        let names_client = spec
+        let has_counted_identity = spec
             .identities()
             .any(|identity| written.contains(&identity));
-        if !names_client && !is_everyone {
+        if !has_counted_identity && !is_everyone {
             return Err(KeyError::Nobody);
         }
         Ok(client)
@@ -205,7 +205,7 @@ impl Identifier {
                 client.plan = Some(plan.ok_or(KeyError::Plan(value))?);
             }
             Identity::Custom(custom) => {
-                let reading = self.parse_custom_key(custom, text)?;
+                let reading = self.parse_custom_value(custom, text)?;
                 client.custom.push(CustomValue {
                     identity: custom,
                     reading,
@@ -215,7 +215,11 @@ impl Identifier {
         Ok(())
     }
 
-    fn parse_custom_key(&self, identity: CustomIdentity, text: &str) -> Result<Reading, KeyError> {
+    fn parse_custom_value(
+        &self,
+        identity: CustomIdentity,
+        text: &str,
+    ) -> Result<Reading, KeyError> {
         if let Some(hash) = parse_hash(text) {
             return Ok(Reading::Hash(hash));
         }

@@ -16,7 +16,7 @@ use super::body::is_blank;
 use super::form;
 
 /// Longest address, in bytes: 64 before the `@` and 255 after it (RFC 5321, section 4.5.3.1).
-pub const MAX_EMAIL: usize = 320;
+pub const MAX_ADDRESS_BYTES: usize = 320;
 
 /// Domains of providers that deliver to the same mailboxes under several domains, and the domain that stands for all.
 const DOMAIN_ALIASES: [(&str, &str); 11] = [
@@ -70,7 +70,7 @@ impl Mailbox {
 
 /// Parses `text`, which may be an address, a `mailto:` link or a display name with an address in angle brackets.
 pub fn parse(text: &str, fold: Fold) -> Mailbox {
-    if text.len() > MAX_EMAIL {
+    if text.len() > MAX_ADDRESS_BYTES {
         return Mailbox::Ambiguous;
     }
     let unlinked = without_link(text);
@@ -176,7 +176,7 @@ fn parse_address(text: &str, fold: Fold) -> Option<String> {
         local.retain(|c| c != '.' && !(c == '-' && domain == "yandex.ru"));
     }
     let address = format!("{local}@{domain}");
-    (!local.is_empty() && address.len() <= MAX_EMAIL).then_some(address)
+    (!local.is_empty() && address.len() <= MAX_ADDRESS_BYTES).then_some(address)
 }
 
 /// The address in angle brackets, if there are any; none if the name before them could hold another address.
@@ -483,7 +483,7 @@ mod tests {
         };
         name(" Anna ", "anna");
         name("Ａnna \u{a0} B", "anna b");
-        let fits = format!("{}@b", "a".repeat(MAX_EMAIL - 2));
+        let fits = format!("{}@b", "a".repeat(MAX_ADDRESS_BYTES - 2));
         assert_eq!(parse(&fits, PLAIN), Mailbox::Address(fits.clone()));
         assert_eq!(parse(&format!("a{fits}"), PLAIN), Mailbox::Ambiguous);
     }

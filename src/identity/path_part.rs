@@ -6,7 +6,7 @@ use super::form;
 use crate::route::{Pattern, Segment};
 
 /// Extensions of scripts, which servers run with the segments behind them as their path.
-const SCRIPTS: [&str; 11] = [
+const SCRIPT_EXTENSIONS: [&str; 11] = [
     "php", "phtml", "php5", "cgi", "fcgi", "pl", "py", "rb", "asp", "aspx", "jsp",
 ];
 
@@ -19,7 +19,7 @@ pub(super) fn find<'p>(
     path: &'p str,
 ) -> Option<Option<Cow<'p, [u8]>>> {
     let index = pattern.segment_index(name)?;
-    if !is_plain(path) || !begins_as(pattern, path) {
+    if !is_plain(path) || !has_literal_segments(pattern, path) {
         return Some(None);
     }
     let mut segments = path.split('/').skip(1);
@@ -37,7 +37,7 @@ pub(super) fn find<'p>(
 fn is_script(segment: &str) -> bool {
     let extension = segment.rsplit_once('.').map(|(_, extension)| extension);
     extension.is_some_and(|extension| {
-        SCRIPTS
+        SCRIPT_EXTENSIONS
             .iter()
             .any(|script| script.eq_ignore_ascii_case(extension))
     })
@@ -45,7 +45,7 @@ fn is_script(segment: &str) -> bool {
 
 /// Whether the path has the literal segments of the pattern in their places. A path that only frameworks match with the
 /// pattern may have more segments before them.
-fn begins_as(pattern: &Pattern, path: &str) -> bool {
+fn has_literal_segments(pattern: &Pattern, path: &str) -> bool {
     let segments = path.split('/').skip(1);
     pattern
         .segments()
@@ -84,7 +84,7 @@ fn without_format(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
 /// are read in several ways.
 fn is_plain(path: &str) -> bool {
     let bytes = path.as_bytes();
-    let has_escaped_slash = || {
+    let has_ambiguous_escape = || {
         let escapes = memchr::memchr_iter(b'%', bytes).filter_map(|at| bytes.get(at + 1..at + 3));
         let mut folded = escapes.map(<[u8]>::to_ascii_lowercase);
         folded.any(|digits| matches!(digits.as_slice(), b"2f" | b"5c" | b"3b" | b"2e" | b"25"))
@@ -92,7 +92,7 @@ fn is_plain(path: &str) -> bool {
     let is_ambiguous = |segment: &str| segment.is_empty() || segment == "." || segment == "..";
     let inner = path.strip_prefix('/').unwrap_or(path);
     let inner = inner.strip_suffix('/').unwrap_or(inner);
-    !path.contains([';', '\\']) && !has_escaped_slash() && !inner.split('/').any(is_ambiguous)
+    !path.contains([';', '\\']) && !has_ambiguous_escape() && !inner.split('/').any(is_ambiguous)
 }
 
 #[cfg(test)]

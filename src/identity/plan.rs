@@ -11,7 +11,7 @@ pub struct Settings {
     /// All plans, in the order of the policy file.
     pub plans: Vec<Plan>,
     /// The part of a request that names its plan; without one every request has the default plan.
-    pub source: Option<PlanOrigin>,
+    pub source: Option<PlanSource>,
     /// Index of the plan of requests without one.
     pub default: Option<usize>,
 }
@@ -29,7 +29,7 @@ pub struct Plan {
 
 /// The part of a request that names its plan.
 #[derive(Clone, Debug)]
-pub enum PlanOrigin {
+pub enum PlanSource {
     /// A claim of the verified token.
     Claim(String),
     /// A header field that only some peers may set.

@@ -33,12 +33,12 @@ impl Settings {
             Identity::User => !self.users.is_empty(),
             Identity::Plan => matches!(
                 self.plan.source,
-                Some(plan::PlanOrigin::Claim(_) | plan::PlanOrigin::ApiKeys)
+                Some(plan::PlanSource::Claim(_) | plan::PlanSource::ApiKeys)
             ),
             Identity::Token => {
                 let has_keys =
                     (self.users.iter()).any(|user| matches!(user, user::Settings::ApiKeys(_)));
-                (has_keys && !self.tokens.is_empty()) || self.is_jwt_token()
+                (has_keys && !self.tokens.is_empty()) || self.counts_jwt_as_token()
             }
             Identity::Custom(custom) => matches!(
                 self.custom_source(custom),
@@ -49,7 +49,7 @@ impl Settings {
     }
 
     /// Whether a client cannot choose the value of this identity.
-    pub fn is_verified(&self, identity: Identity) -> bool {
+    pub fn is_unforgeable(&self, identity: Identity) -> bool {
         match identity {
             Identity::Ip | Identity::User | Identity::Plan => true,
             Identity::Token => self.needs_proof(identity),
@@ -88,13 +88,13 @@ impl Settings {
                 })
             }
             Identity::Plan => match &self.plan.source {
-                Some(plan::PlanOrigin::Claim(claim)) => {
+                Some(plan::PlanSource::Claim(claim)) => {
                     format!("claim {claim} of the token, or the default")
                 }
-                Some(plan::PlanOrigin::Header { name, .. }) => {
+                Some(plan::PlanSource::Header { name, .. }) => {
                     format!("header {name} of a trusted peer, or the default")
                 }
-                Some(plan::PlanOrigin::ApiKeys) => "file of API keys, or the default".into(),
+                Some(plan::PlanSource::ApiKeys) => "file of API keys, or the default".into(),
                 None => "the default".into(),
             },
             Identity::Custom(custom) => self
@@ -129,7 +129,7 @@ impl Settings {
     }
 
     /// Whether the signed token that proves the user is also the credential that counts as token.
-    pub fn is_jwt_token(&self) -> bool {
+    pub fn counts_jwt_as_token(&self) -> bool {
         let is_jwt = |user: &user::Settings| matches!(user, user::Settings::Jwt(_));
         self.users.iter().any(is_jwt)
             && match self.tokens.as_slice() {

@@ -47,7 +47,7 @@ pub(super) enum AllowedSetter {
     TrustedProxies,
     /// The peers of [`super::user::Settings::Header`].
     UserPeers,
-    /// The peers of [`plan::PlanOrigin::Header`].
+    /// The peers of [`plan::PlanSource::Header`].
     PlanPeers,
 }
 
@@ -64,7 +64,7 @@ impl Stripper {
     pub(super) fn new(settings: &Settings) -> Stripper {
         let user = settings.user_field().map(|(name, _)| name.clone());
         let plan = match &settings.plan.source {
-            Some(plan::PlanOrigin::Header { name, .. }) => Some(name.clone()),
+            Some(plan::PlanSource::Header { name, .. }) => Some(name.clone()),
             _ => None,
         };
         let custom = settings
@@ -83,21 +83,21 @@ impl Stripper {
         }
     }
 
-    /// Removes every protected field of which no allowed setter satisfies `is_peer`.
-    pub(super) fn strip(&self, fields: &mut Fields, is_peer: impl Fn(AllowedSetter) -> bool) {
+    /// Removes every protected field of which no allowed setter satisfies `is_peer_among`.
+    pub(super) fn strip(&self, fields: &mut Fields, is_peer_among: impl Fn(AllowedSetter) -> bool) {
         fields.retain(|name| {
             let setters = self.allowed_setters(name);
-            setters.is_empty() || setters.iter().any(|setter| is_peer(*setter))
+            setters.is_empty() || setters.iter().any(|setter| is_peer_among(*setter))
         });
     }
 
     /// Whether a field of this name is protected, so that it is dropped from trailers too.
     pub(super) fn is_protected(&self, name: &[u8]) -> bool {
-        let is_alike_chosen = |field: &HeaderName| is_alike(name, field.as_str());
+        let is_alike_field = |field: &HeaderName| is_alike(name, field.as_str());
         let is_method_field = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
         !self.allowed_setters(name).is_empty()
             || is_method_field
-            || self.chosen.iter().any(is_alike_chosen)
+            || self.chosen.iter().any(is_alike_field)
     }
 
     /// Whether the settings name this field as the source of an identity.
@@ -114,24 +114,24 @@ impl Stripper {
         if !is_configured && !matches!(first, Some(b'f' | b's' | b't' | b'x')) {
             return SmallVec::new();
         }
-        let setters = self.setters_of_configured(name);
+        let setters = self.setters_of_configured_field(name);
         // A configured field has only its own setters, even if it is called X-Forwarded-User.
         match setters.is_empty() {
-            true => setter_of_forwarding(name).into_iter().collect(),
+            true => setter_of_forwarding_field(name).into_iter().collect(),
             false => setters,
         }
     }
 
     /// The peers that may set a field that the settings name. Nobody may set another spelling of its name.
-    fn setters_of_configured(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
+    fn setters_of_configured_field(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
         let mut setters = SmallVec::new();
         let is_exactly = |field: &HeaderName| name.eq_ignore_ascii_case(field.as_str().as_bytes());
         let is_named = |field: &&HeaderName| is_alike(name, field.as_str());
-        let peers_of = [
+        let setter_by_field = [
             (&self.user, AllowedSetter::UserPeers),
             (&self.plan, AllowedSetter::PlanPeers),
         ];
-        for (field, peers) in peers_of {
+        for (field, peers) in setter_by_field {
             if let Some(field) = field.as_ref().filter(is_named) {
                 setters.push(match is_exactly(field) {
                     true => peers,
@@ -164,24 +164,24 @@ pub fn is_unfit_for_identity(name: &HeaderName) -> bool {
     let name = name.as_str();
     unfit.contains(&name)
         || is_connection_field(name.as_bytes())
-        || setter_of_forwarding(name.as_bytes()).is_some()
+        || setter_of_forwarding_field(name.as_bytes()).is_some()
 }
 
 /// The peers that may set a field by which a proxy describes the client's request; none for any other field.
-fn setter_of_forwarding(name: &[u8]) -> Option<AllowedSetter> {
+fn setter_of_forwarding_field(name: &[u8]) -> Option<AllowedSetter> {
     let is_own = begins_alike(name, "tollgate-");
-    let is_forwarding = begins_alike(name, "x-forwarded-")
+    let is_forwarding_field = begins_alike(name, "x-forwarded-")
         || is_alike(name, "forwarded")
         || is_alike(name, "x-real-ip")
         || ROUTING_FIELDS.iter().any(|field| is_alike(name, field));
     let is_method = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
     // gunicorn reads SCRIPT_NAME by this spelling only.
-    let is_misspelled = !name.iter().all(is_plain) && !is_alike(name, "script-name");
-    if is_own || (is_misspelled && (is_forwarding || is_method)) {
+    let has_other_separators = !name.iter().all(is_plain) && !is_alike(name, "script-name");
+    if is_own || (has_other_separators && (is_forwarding_field || is_method)) {
         Some(AllowedSetter::Nobody)
     } else {
-        is_forwarding.then_some(AllowedSetter::TrustedProxies)
+        is_forwarding_field.then_some(AllowedSetter::TrustedProxies)
     }
 }
 

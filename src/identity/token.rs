@@ -1,8 +1,8 @@
 //! Finds the credential of a request, in the first source of the settings that has one.
 //!
-//! A credential is ambiguous if it occurs twice, is longer than [`MAX_TOKEN`] or has two readings: the gateway and the
+//! A credential is ambiguous if it occurs twice, is longer than [`MAX_CREDENTIAL_BYTES`] or has two readings: the gateway and the
 //! upstream might use different ones. An ambiguous credential does not verify, and a route that counts by the
-//! credential refuses it: see [`super::ClientIdentity::ambiguous_token`].
+//! credential refuses it: see [`super::ClientIdentity::is_token_ambiguous`].
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 
-pub use super::field_value::MAX_TOKEN;
+pub use super::field_value::MAX_CREDENTIAL_BYTES;
 
 use super::body::{self, FieldName, is_blank};
 use super::field_value::FieldValue;
@@ -96,7 +96,7 @@ pub fn find_credential<'r>(source: &TokenSource, head: &'r Head) -> FieldValue<'
         TokenSource::Query(name) => query::find_field(head, name).trimmed(),
         TokenSource::Cookie(name) => cookie::find_value(fields, name),
     }
-    .within(MAX_TOKEN)
+    .within(MAX_CREDENTIAL_BYTES)
     .unless_ambiguous()
 }
 
@@ -153,7 +153,7 @@ pub(super) fn single_value<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r>
     for value in fields.all(name) {
         field.add(value.trim_ascii());
     }
-    field.within(MAX_TOKEN)
+    field.within(MAX_CREDENTIAL_BYTES)
 }
 
 /// The text after `Authorization: Bearer`, whatever it is; other schemes count as absent.
@@ -161,7 +161,7 @@ pub(super) fn text_after_bearer(fields: &Fields) -> FieldValue<'_> {
     match single_value(fields, "authorization") {
         FieldValue::One(Cow::Borrowed(value)) => match split_scheme(value) {
             (scheme, Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
-                FieldValue::One(token.into()).within(MAX_TOKEN)
+                FieldValue::One(token.into()).within(MAX_CREDENTIAL_BYTES)
             }
             _ => FieldValue::Absent,
         },
@@ -248,7 +248,9 @@ fn is_basic_credential(text: &[u8]) -> bool {
 impl<'t> FieldValue<'t> {
     /// Reads a value as strictly as a credential.
     pub(super) fn into_credential(self) -> FieldValue<'t> {
-        self.trimmed().within(MAX_TOKEN).unless_ambiguous()
+        self.trimmed()
+            .within(MAX_CREDENTIAL_BYTES)
+            .unless_ambiguous()
     }
 
     /// Makes a value ambiguous if readers take it for different credentials.

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 /// Longest user name, in bytes.
-pub const MAX_USER: usize = 256;
+pub const MAX_USER_NAME_BYTES: usize = 256;
 
-/// Accepts a name of 1 to [`MAX_USER`] bytes without control characters and without a blank at either end. A reader
+/// Accepts a name of 1 to [`MAX_USER_NAME_BYTES`] bytes without control characters and without a blank at either end. A reader
 /// could trim such a blank, and take the name for another user's.
 pub fn parse(text: &str) -> Option<Arc<str>> {
     let is_valid = !text.is_empty()
-        && text.len() <= MAX_USER
+        && text.len() <= MAX_USER_NAME_BYTES
         && !text.starts_with(is_blank)
         && !text.ends_with(is_blank)
         && !text.chars().any(char::is_control);

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::field::BodyField;
 use super::first_bytes::{BYTE_ORDER_MARK, is_json, is_multipart, is_wide, trim_start};
-use super::hidden::is_coded;
+use super::hidden::has_content_coding;
 use super::media::Media;
 use super::name::FieldName;
 use super::{json, multipart};
@@ -77,7 +77,7 @@ pub fn visit_json_values(
         Media::Form | Media::Multipart(_) | Media::Unclear => true,
     };
     let is_plain_utf8 = bare.len() == body.len() && std::str::from_utf8(body).is_ok();
-    is_one_document && is_plain_utf8 && !may_be_form && !is_coded(fields)
+    is_one_document && is_plain_utf8 && !may_be_form && !has_content_coding(fields)
 }
 
 #[cfg(test)]

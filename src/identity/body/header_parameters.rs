@@ -81,20 +81,20 @@ impl<'v> HeaderParameters<'v> {
     /// The value of the parameter itself may have the word, as browsers write it.
     pub(super) fn has_hidden_boundary(&self) -> bool {
         let has_word = |text: &str| text.to_ascii_lowercase().contains("boundary");
-        let is_elsewhere =
+        let has_other_boundary =
             |(name, value): &(&str, &str)| match name.eq_ignore_ascii_case("boundary") {
                 true => may_set_parameter(value, "boundary"),
                 false => has_word(name) || has_word(value),
             };
-        has_word(self.value) || self.parameters.iter().any(is_elsewhere)
+        has_word(self.value) || self.parameters.iter().any(has_other_boundary)
     }
 
     /// Whether `text` reads as in UTF-8 under the `charset`, if there is one.
     pub(super) fn is_read_as_utf8(&self, text: &[u8]) -> bool {
-        let is_charset = |(name, value): &&(&str, &str)| {
+        let names_charset = |(name, value): &&(&str, &str)| {
             name.to_ascii_lowercase().contains("charset") || may_set_parameter(value, "charset")
         };
-        let charset_count = self.parameters.iter().filter(is_charset).count();
+        let charset_count = self.parameters.iter().filter(names_charset).count();
         if charset_count == 0 && !may_set_parameter(self.value, "charset") {
             return true;
         }
@@ -145,10 +145,10 @@ fn split_at_closing_quote(text: &str) -> Option<(&str, &str)> {
 /// Whether readers that search a text for a parameter of this name find one in it.
 fn may_set_parameter(text: &str, name: &str) -> bool {
     let text = text.to_ascii_lowercase();
-    let mut remainders = text
+    let mut texts_after_name = text
         .match_indices(name)
         .map(|(at, name)| &text[at + name.len()..]);
-    remainders.any(|after| after.trim_start_matches([' ', '\t', '*']).starts_with('='))
+    texts_after_name.any(|after| after.trim_start_matches([' ', '\t', '*']).starts_with('='))
 }
 
 fn is_parameter_name(name: &str) -> bool {

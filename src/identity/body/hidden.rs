@@ -4,17 +4,17 @@ use crate::http::head::Fields;
 
 /// Whether the body cannot be searched: it is compressed, or its `Content-Length` is above `max_bytes`.
 pub fn hides_fields(fields: &Fields, max_bytes: usize) -> bool {
-    is_coded(fields) || is_longer(fields, max_bytes)
+    has_content_coding(fields) || exceeds_length(fields, max_bytes)
 }
 
 /// Whether the body has a `Content-Encoding` other than `identity`. Some frameworks decompress it.
-pub(in crate::identity) fn is_coded(fields: &Fields) -> bool {
+pub(in crate::identity) fn has_content_coding(fields: &Fields) -> bool {
     let is_identity = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
     !fields.all("content-encoding").all(is_identity)
 }
 
 /// Whether `Content-Length` is above `max_bytes`. A body without a length is not longer.
-pub(in crate::identity) fn is_longer(fields: &Fields, max_bytes: usize) -> bool {
+pub(in crate::identity) fn exceeds_length(fields: &Fields, max_bytes: usize) -> bool {
     let length = fields.text("content-length");
     let length = length.and_then(|text| text.parse::<usize>().ok());
     length.is_some_and(|length| length > max_bytes)

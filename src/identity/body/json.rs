@@ -125,7 +125,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut has_member = false;
+        let mut has_member_on_path = false;
         if self.path.is_empty() {
             (self.on_value)(None);
         }
@@ -134,10 +134,11 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
-            if has_member && self.duplicates == Duplicates::Refused && !self.path.is_empty() {
+            if has_member_on_path && self.duplicates == Duplicates::Refused && !self.path.is_empty()
+            {
                 return Err(A::Error::custom("a member on the path occurs twice"));
             }
-            has_member = true;
+            has_member_on_path = true;
             map.next_value_seed(PathVisitor {
                 path,
                 dotted_name: None,
@@ -145,7 +146,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
                 on_value: &mut *self.on_value,
             })?;
         }
-        if !has_member {
+        if !has_member_on_path {
             (self.on_value)(None);
         }
         Ok(())

@@ -56,11 +56,11 @@ impl Media {
             return Media::Unclear;
         };
         let essence = parameters.value.to_ascii_lowercase();
-        let may_have_fields = ["form", "json", "multipart"]
+        let is_searched_type = ["form", "json", "multipart"]
             .into_iter()
             .any(|format| essence.contains(format));
         // PHP and Rack end the type at a blank or a comma.
-        if may_have_fields && essence.contains([' ', '\t', ',']) {
+        if is_searched_type && essence.contains([' ', '\t', ',']) {
             return Media::Unclear;
         }
         if !parameters.is_read_as_utf8(body) {
@@ -99,8 +99,8 @@ pub(in crate::identity) fn is_read_as_utf8<'v>(
 ) -> bool {
     content_types.all(|value| {
         let value = String::from_utf8_lossy(value);
-        let has_charset = value.to_ascii_lowercase().contains("charset");
-        !has_charset
+        let may_name_charset = value.to_ascii_lowercase().contains("charset");
+        !may_name_charset
             || HeaderParameters::parse(&value)
                 .is_some_and(|parameters| parameters.is_read_as_utf8(text))
     })

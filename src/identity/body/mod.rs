@@ -10,16 +10,16 @@ mod first_bytes;
 mod header_parameters;
 mod hidden;
 mod json;
+mod json_prefix;
 mod media;
 mod multipart;
 mod name;
 mod presence;
-mod sniff;
 
 pub use field::BodyField;
 pub use find::{find_field, visit_json_values};
 pub use hidden::hides_fields;
-pub(super) use hidden::{is_coded, is_longer};
+pub(super) use hidden::{exceeds_length, has_content_coding};
 pub(super) use media::is_read_as_utf8;
 pub use name::FieldName;
 pub(super) use name::is_blank;

@@ -61,7 +61,7 @@ impl<'b> PartHead<'b> {
         let head = std::str::from_utf8(head).ok()?;
         let (mut disposition, mut content_type, mut is_encoded) = (None, None, false);
         for line in head.split("\r\n") {
-            let (name, value) = parse_line(line)?;
+            let (name, value) = parse_header_line(line)?;
             match &*name.to_ascii_lowercase() {
                 "content-disposition" => set_once(&mut disposition, value)?,
                 "content-type" => set_once(&mut content_type, value)?,
@@ -81,7 +81,7 @@ impl<'b> PartHead<'b> {
 
     /// Whether this part is the field; none if readers disagree on that, or on its value.
     fn is_field(&self, wanted: &FieldName, value: &[u8]) -> Option<bool> {
-        let name = self.certain_name()?;
+        let name = self.unambiguous_name()?;
         let is_file = self.disposition.count("filename") > 0;
         let content_type = self.content_type.as_ref();
         let is_utf8 = |text: &[u8]| content_type.is_none_or(|head| head.is_read_as_utf8(text));
@@ -106,7 +106,7 @@ impl<'b> PartHead<'b> {
     }
 
     /// The name in the disposition; none if readers could see another one.
-    fn certain_name(&self) -> Option<&'b str> {
+    fn unambiguous_name(&self) -> Option<&'b str> {
         let disposition = &self.disposition;
         let name = disposition.unique("name")?;
         let is_form_data = disposition.value.eq_ignore_ascii_case("form-data");
@@ -117,14 +117,14 @@ impl<'b> PartHead<'b> {
 }
 
 /// Splits one line into name and value; none if readers could end it elsewhere, or find another field in it.
-fn parse_line(line: &str) -> Option<(&str, &str)> {
+fn parse_header_line(line: &str) -> Option<(&str, &str)> {
     let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     let (name, value) = line.split_once(':')?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if name.is_empty() || !name.chars().all(is_plain) || value.contains(ends_line) {
         return None;
     }
-    (!has_hidden_field(name, value)).then_some((name, value.trim_matches(' ')))
+    (!has_hidden_part_field(name, value)).then_some((name, value.trim_matches(' ')))
 }
 
 /// Parses `value` into `field`; none if it was set before, or does not parse.
@@ -134,7 +134,7 @@ fn set_once<'b>(field: &mut Option<HeaderParameters<'b>>, value: &'b str) -> Opt
 }
 
 /// Whether readers that search a head for one of [`PART_FIELDS`], as Rack does, find one elsewhere in this line.
-fn has_hidden_field(name: &str, value: &str) -> bool {
+fn has_hidden_part_field(name: &str, value: &str) -> bool {
     let (name, value) = (name.to_ascii_lowercase(), value.to_ascii_lowercase());
     let is_in_value = |field: &str| match &*name {
         // A file's name may have the word, but not with a colon behind it.

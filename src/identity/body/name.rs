@@ -22,7 +22,7 @@ pub struct FieldName {
 enum NameSymbol {
     Letter(char),
     /// A run of blanks and underscores.
-    Join,
+    WordSeparator,
     /// A run with a dot or a bracket, behind which some readers see the part of a field.
     Part,
 }
@@ -49,17 +49,18 @@ impl FieldName {
     /// Whether some upstream takes the member `other` of a JSON object for this name or a part of it. Members may lack
     /// underscores and hyphens, as `userId` for `user_id`. Only a leading one counts: `method` is not `_method`.
     pub fn resembles_member(&self, other: &str) -> bool {
-        let begins_with_join =
+        let has_leading_separator =
             |name: &str| name.trim_start_matches(is_blank).starts_with(['_', '-']);
-        let begin_alike = || begins_with_join(other) == begins_with_join(&self.text);
+        let begin_alike = || has_leading_separator(other) == has_leading_separator(&self.text);
         self.resembles(other.as_bytes())
             || (begin_alike() && letters_of(other).eq(letters_of(&self.text)))
     }
 
     fn folds_like(&self, other: &str) -> bool {
-        let begins_with_join = self.symbols.first() == Some(&NameSymbol::Join);
+        let has_leading_separator = self.symbols.first() == Some(&NameSymbol::WordSeparator);
         self.is_prefix_of(NameSymbols::new(other))
-            || (begins_with_join && self.is_prefix_of(NameSymbols::with_brackets(other)))
+            || (has_leading_separator
+                && self.is_prefix_of(NameSymbols::with_leading_brackets(other)))
     }
 
     /// Whether `other` is this name, or this name and a part.
@@ -103,14 +104,14 @@ struct NameSymbols<'t> {
 impl<'t> NameSymbols<'t> {
     /// Skips leading brackets and `?`, as Rack does.
     fn new(name: &'t str) -> NameSymbols<'t> {
-        let mut symbols = NameSymbols::with_brackets(name);
+        let mut symbols = NameSymbols::with_leading_brackets(name);
         let is_skipped = |c| is_blank(c) || matches!(c, '[' | ']' | '?');
         symbols.remaining = symbols.remaining.trim_start_matches(is_skipped);
         symbols
     }
 
     /// Keeps leading brackets: PHP reads `[method` as `_method`.
-    fn with_brackets(name: &'t str) -> NameSymbols<'t> {
+    fn with_leading_brackets(name: &'t str) -> NameSymbols<'t> {
         let name = name.split('\0').next().unwrap_or_default();
         NameSymbols {
             remaining: name.trim_matches(is_blank),
@@ -119,8 +120,8 @@ impl<'t> NameSymbols<'t> {
     }
 
     /// Takes a run of separators.
-    fn next_separator(&mut self) -> NameSymbol {
-        let mut symbol = NameSymbol::Join;
+    fn take_separators(&mut self) -> NameSymbol {
+        let mut symbol = NameSymbol::WordSeparator;
         while let Some(c) = self.remaining.chars().next() {
             match c {
                 ' ' | '_' => {}
@@ -155,7 +156,7 @@ impl Iterator for NameSymbols<'_> {
             }
             let c = self.remaining.chars().next()?;
             if matches!(c, ' ' | '_' | '.' | '[' | ']') {
-                return Some(self.next_separator());
+                return Some(self.take_separators());
             }
             self.remaining = &self.remaining[c.len_utf8()..];
             self.pending_letters.extend(fold_case(c));

@@ -2,13 +2,13 @@
 //! It errs on the side of "may": a body passes only if no known framework finds the field in it.
 
 use super::field::BodyField;
-use super::hidden::is_coded;
+use super::hidden::has_content_coding;
+use super::json_prefix;
 use super::media::Media;
-use super::sniff;
 use crate::http::head::Fields;
 
 /// Prefixes of the media types whose messages have a binary head of their own.
-const ENVELOPE_PREFIXES: [&str; 2] = ["application/grpc", "application/connect+"];
+const ENVELOPED_TYPE_PREFIXES: [&str; 2] = ["application/grpc", "application/connect+"];
 
 /// Parts of the names of media types that hold one JSON document per line.
 const JSON_LINES_NAMES: [&str; 5] = ["ndjson", "jsonl", "json-l", "json-seq", "ldjson"];
@@ -25,10 +25,10 @@ pub fn may_have_field(
     is_whole: bool,
 ) -> Option<bool> {
     // A compressed body cannot be searched.
-    if may_have_fields(fields) || is_coded(fields) {
+    if is_searched_type(fields) || has_content_coding(fields) {
         return Some(true);
     }
-    sniff::may_have_field(field, prefix).or(is_whole.then_some(true))
+    json_prefix::may_have_field(field, prefix).or(is_whole.then_some(true))
 }
 
 /// Whether the body is a stream of gRPC or Connect messages, whose client may await the response before it sends the
@@ -37,14 +37,14 @@ pub fn is_stream(fields: &Fields) -> bool {
     let mut content_types = fields.all("content-type");
     let (first, is_only) = (content_types.next(), content_types.next().is_none());
     let content_type = first.unwrap_or_default().to_ascii_lowercase();
-    let is_envelope = |prefix: &&str| content_type.starts_with(prefix.as_bytes());
+    let has_prefix = |prefix: &&str| content_type.starts_with(prefix.as_bytes());
     is_only
-        && ENVELOPE_PREFIXES.iter().any(is_envelope)
+        && ENVELOPED_TYPE_PREFIXES.iter().any(has_prefix)
         && memchr::memmem::find(&content_type, b"json").is_none()
 }
 
 /// Whether the body's type alone says that it may have fields. For any other type the first bytes decide.
-fn may_have_fields(fields: &Fields) -> bool {
+fn is_searched_type(fields: &Fields) -> bool {
     let content_type = fields.text("content-type").filter(|text| !text.is_empty());
     let Some(content_type) = content_type.map(str::to_ascii_lowercase) else {
         return true;
@@ -55,7 +55,7 @@ fn may_have_fields(fields: &Fields) -> bool {
         _ if essence.trim_start().starts_with("text/") => true,
         Media::Json => !JSON_LINES_NAMES
             .iter()
-            .chain(&ENVELOPE_PREFIXES)
+            .chain(&ENVELOPED_TYPE_PREFIXES)
             .any(is_in_essence),
         Media::Plain | Media::Other => false,
         Media::Form | Media::Multipart(_) | Media::Unclear => true,

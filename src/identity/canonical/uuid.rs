@@ -38,7 +38,7 @@ pub(super) fn is_ambiguous(text: &[u8]) -> bool {
     if text.is_ascii() {
         return text.contains(&b'-') && readings(text).len() > 1;
     }
-    let is_digit = |c: char| c.is_ascii_hexdigit() || c.is_numeric() || is_wide_letter(c);
+    let is_digit = |c: char| c.is_ascii_hexdigit() || c.is_numeric() || is_full_width_letter(c);
     let may_be_in_uuid = |c: char| {
         is_digit(c) || c.is_whitespace() || u8::try_from(c).is_ok_and(|byte| is_uuid_byte(&byte))
     };
@@ -56,7 +56,7 @@ fn is_python_space(byte: u8) -> bool {
 }
 
 /// Whether the character is a full-width letter from A to F.
-fn is_wide_letter(c: char) -> bool {
+fn is_full_width_letter(c: char) -> bool {
     matches!(c, '\u{ff21}'..='\u{ff26}' | '\u{ff41}'..='\u{ff46}')
 }
 

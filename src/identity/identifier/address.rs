@@ -13,7 +13,7 @@ impl Identifier {
     ) -> ClientIdentity {
         let address = ip::client_address(&self.trusted_proxies, connection.into().peer, fields);
         let mut client = ClientIdentity::new(self.settings.ip.counted_address(address.ip));
-        client.ip_unclear = address.is_unclear;
+        client.is_ip_unclear = address.is_unclear;
         client.plan = self.settings.plan.default;
         client
     }

@@ -1,6 +1,6 @@
 //! Finds the identities that a request's body may hold: an email address and a credential.
 
-use super::custom::MAX_SEARCHED_BODY;
+use super::custom::MAX_SEARCHED_BODY_BYTES;
 use super::{ClientIdentity, Domain, Fingerprint, Head, Identifier};
 use crate::http::head::Fields;
 use crate::identity::FieldValue;
@@ -11,17 +11,17 @@ use crate::limit::IdentitySet;
 
 impl Identifier {
     /// Most bytes of a body that are buffered for an email address and for custom identities, if they are looked for.
-    pub fn max_body(&self, for_email: bool, for_custom: bool) -> usize {
-        let email = self.settings.email.as_ref().filter(|_| for_email);
-        let email_bytes = email.map_or(0, |email| email.max_body);
-        email_bytes.max(MAX_SEARCHED_BODY * usize::from(for_custom))
+    pub fn max_body_bytes(&self, needs_email: bool, needs_custom: bool) -> usize {
+        let email = self.settings.email.as_ref().filter(|_| needs_email);
+        let email_bytes = email.map_or(0, |email| email.max_body_bytes);
+        email_bytes.max(MAX_SEARCHED_BODY_BYTES * usize::from(needs_custom))
     }
 
     /// Marks the client's email as unclear if the head says that the body cannot be searched. Returns whether it did.
-    pub fn mark_hidden_email(&self, client: &mut ClientIdentity, head: &Head) -> bool {
+    pub fn mark_email_if_unsearchable(&self, client: &mut ClientIdentity, head: &Head) -> bool {
         let email = self.settings.email.as_ref();
         let reason = email.and_then(|email| email::unsearchable_reason(email, &head.fields));
-        client.unclear_email = reason.or(client.unclear_email);
+        client.unclear_email_reason = reason.or(client.unclear_email_reason);
         reason.is_some()
     }
 
@@ -43,16 +43,16 @@ impl Identifier {
 
     fn set_email(&self, client: &mut ClientIdentity, head: &Head, body: &[u8], is_whole: bool) {
         let email = self.settings.email.as_ref();
-        let Some(settings) = email.filter(|_| client.unclear_email.is_none()) else {
+        let Some(settings) = email.filter(|_| client.unclear_email_reason.is_none()) else {
             return;
         };
-        if !is_whole || body.len() > settings.max_body {
-            client.unclear_email = Some(email::TOO_LONG);
+        if !is_whole || body.len() > settings.max_body_bytes {
+            client.unclear_email_reason = Some(email::TOO_LONG_BODY);
             return;
         }
         match email::find_mailbox(settings, head, body) {
             Mailbox::Absent => {}
-            Mailbox::Ambiguous => client.unclear_email = Some(email::UNCLEAR),
+            Mailbox::Ambiguous => client.unclear_email_reason = Some(email::UNCLEAR_ADDRESS),
             Mailbox::Address(text) | Mailbox::Name(text) => {
                 client.email = Some(self.email_fingerprint(&text));
             }

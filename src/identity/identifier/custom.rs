@@ -16,7 +16,7 @@ use crate::limit::{CustomIdentity, Identity, IdentitySet};
 use crate::route::Route;
 
 /// Maximum bytes of a body that is searched.
-pub(super) const MAX_SEARCHED_BODY: usize = 64 * 1024;
+pub(super) const MAX_SEARCHED_BODY_BYTES: usize = 64 * 1024;
 
 impl Identifier {
     /// Finds the custom identities of a request. `with_credential` are those that its verified credential has.
@@ -63,7 +63,7 @@ impl Identifier {
                 .and_then(|subject| name.user(subject))
                 .map(reading_of),
             // A client that makes its address unclear must not evade a limit.
-            Source::Networks(_) if client.ip_unclear => Some(Reading::Ambiguous),
+            Source::Networks(_) if client.is_ip_unclear => Some(Reading::Ambiguous),
             Source::Networks(table) => table.find(client.ip).cloned().map(reading_of),
             // `set_custom_in_fields` finds fields when the body is there; the others come with the credential.
             Source::Claim(_) | Source::ApiKeys | Source::Query(_) | Source::Body(_) => None,
@@ -169,7 +169,7 @@ impl Identifier {
     }
 }
 
-/// The field in a body of at most [`MAX_SEARCHED_BODY`] bytes. In a longer one it is ambiguous, unless no framework finds
+/// The field in a body of at most [`MAX_SEARCHED_BODY_BYTES`] bytes. In a longer one it is ambiguous, unless no framework finds
 /// it there.
 fn find_in_body<'b>(
     field: &BodyField,
@@ -180,7 +180,8 @@ fn find_in_body<'b>(
     if body.is_empty() {
         return FieldValue::Absent;
     }
-    let is_searchable = is_whole && body.len() <= MAX_SEARCHED_BODY && !body::is_coded(fields);
+    let is_searchable =
+        is_whole && body.len() <= MAX_SEARCHED_BODY_BYTES && !body::has_content_coding(fields);
     if is_searchable {
         return body::find_field(field, fields.all("content-type"), body);
     }

@@ -21,7 +21,7 @@ impl Identifier {
             IdentityTest::NoneOf(values) => !self.is_one_of(client, identity, values),
             IdentityTest::InNetwork(networks) => {
                 // An unclear address must not evade the limit.
-                client.ip_unclear || networks.iter().any(|network| network.contains(&client.ip))
+                client.is_ip_unclear || networks.iter().any(|network| network.contains(&client.ip))
             }
         }
     }

@@ -48,7 +48,7 @@ impl Identifier {
     ) -> CredentialProof {
         let mut failed = CredentialProof::default();
         for source in &self.settings.users {
-            let mut proof = self.prove_by(source, peer, credential, (fields, &wall), check);
+            let mut proof = self.prove_by_source(source, peer, credential, (fields, &wall), check);
             if proof.user.is_some() {
                 // A token that another source would have to prove is unproven.
                 proof.token = proof.token.or(failed.token).or(self.unproven_token());
@@ -66,7 +66,7 @@ impl Identifier {
         self.settings.needs_proof(Identity::Token).then_some(None)
     }
 
-    fn prove_by(
+    fn prove_by_source(
         &self,
         source: &user::Settings,
         (peer, subject): (PeerAddress, Option<&Subject>),
@@ -99,7 +99,7 @@ impl Identifier {
         wall: &impl Fn() -> Duration,
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> CredentialProof {
-        let is_token = self.settings.is_jwt_token();
+        let is_token = self.settings.counts_jwt_as_token();
         let unproven = |unverified| CredentialProof {
             unverified,
             token: is_token.then_some(None),
@@ -141,8 +141,8 @@ impl Identifier {
         if let Some(reason) = self.refused_tokens.lock().get(key) {
             return Err(*reason);
         }
-        let address_of = |client| self.key_by(client, Identity::Ip);
-        let attempt = check.and_then(|(client, check)| Some((address_of(client)?, check.now)));
+        let address_key = |client| self.single_identity_key(client, Identity::Ip);
+        let attempt = check.and_then(|(client, check)| Some((address_key(client)?, check.now)));
         let has_room = || attempt.is_none_or(|(address, now)| self.failures.has_room(address, now));
         if !may_check(check) || !has_room() {
             return Err(Unverified::Unchecked);
@@ -176,7 +176,7 @@ impl Identifier {
             });
         jwt::OtherClaims {
             plan: match &self.settings.plan.source {
-                Some(plan::PlanOrigin::Claim(claim)) => Some(claim),
+                Some(plan::PlanSource::Claim(claim)) => Some(claim),
                 _ => None,
             },
             custom: custom.collect(),

@@ -40,7 +40,7 @@ fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> 
         tokens: token.into_iter().collect(),
         email: Some(email::Settings {
             field: "email".into(),
-            max_body: 1_024,
+            max_body_bytes: 1_024,
             fold: crate::identity::mailbox::Fold::default(),
         }),
         plan: plan::Settings {
@@ -64,7 +64,7 @@ fn jwt_settings() -> Option<user::Settings> {
         issuer: None,
         audiences: Vec::new(),
         remote: None,
-        leeway: jwt::LEEWAY,
+        leeway: jwt::DEFAULT_LEEWAY,
     }))
 }
 
@@ -132,7 +132,7 @@ fn by_ip_only() {
 #[test]
 fn by_jwt_and_bearer() {
     let mut settings = settings(jwt_settings(), Some(token::TokenSource::Bearer));
-    settings.plan.source = Some(plan::PlanOrigin::Claim("plan".into()));
+    settings.plan.source = Some(plan::PlanSource::Claim("plan".into()));
     let by_jwt = identifier(settings);
     let (right, expired) = (jwt("ann", 2_000), jwt("ann", 940));
     let bearer = |text: &str| format!("Authorization: Bearer {text}");
@@ -195,7 +195,7 @@ fn by_jwt_and_bearer() {
 }
 
 #[test]
-fn what_is_remembered_still_expires() {
+fn cached_tokens_still_expire() {
     let by_jwt = identifier(settings(jwt_settings(), None));
     let parts = head(&[&format!("Authorization: Bearer {}", jwt("ann", 2_000))]);
     let at = |seconds| {
@@ -224,7 +224,7 @@ fn by_api_key() {
     let user = Some(user::Settings::ApiKeys(Arc::new(keys)));
     let source = token::TokenSource::Header("x-api-key".parse().unwrap());
     let mut with_header = settings(user.clone(), Some(source));
-    with_header.plan.source = Some(plan::PlanOrigin::ApiKeys);
+    with_header.plan.source = Some(plan::PlanSource::ApiKeys);
     let by_key = identifier(with_header);
     check(&by_key, CLIENT, &[], (None, None, false, 0));
     check(
@@ -275,7 +275,7 @@ fn by_trusted_header() {
     });
     let mut with_plan = settings(user, Some(token::TokenSource::Query("key".into())));
     let name = "x-plan".parse().unwrap();
-    with_plan.plan.source = Some(plan::PlanOrigin::Header {
+    with_plan.plan.source = Some(plan::PlanSource::Header {
         name,
         from: networks(),
     });
@@ -345,7 +345,7 @@ fn addresses_beside_the_body() {
             (true, IdentitySet::default()),
             (body.as_bytes(), true),
         );
-        (one.email, one.unclear_email.is_some())
+        (one.email, one.unclear_email_reason.is_some())
     };
     let ann = of("/", &[], "email=ann@example.com");
     let (cookie, unclear) = ("Cookie: a=b; email=ann@example.com", (None, true));
@@ -371,14 +371,14 @@ fn addresses_beside_the_body() {
 /// A body in which an address may stand is looked at, or the request is refused: upstreams unpack what is
 /// compressed, and read bodies of any method.
 #[test]
-fn bodies_that_cannot_be_looked_at() {
+fn bodies_that_cannot_be_searched() {
     let all = identifier(settings(None, None));
     // What is said of the body unseen and of a whole one: hidden, unclear.
     let check = |method: &str, lines: &[&str], body: &str, expected: (bool, bool)| {
         let mut parts = head(lines);
         parts.method = method.parse().unwrap();
         let mut one = who(&all, CLIENT, &[]);
-        let hidden = all.mark_hidden_email(&mut one, &parts);
+        let hidden = all.mark_email_if_unsearchable(&mut one, &parts);
         if !hidden {
             all.set_identities_in_fields(
                 &mut one,
@@ -387,7 +387,7 @@ fn bodies_that_cannot_be_looked_at() {
                 (body.as_bytes(), true),
             );
         }
-        let got = (hidden, one.unclear_email.is_some());
+        let got = (hidden, one.unclear_email_reason.is_some());
         assert_eq!(got, expected, "{method} {lines:?}");
     };
     let body = r#"{"email":"ann@example.com"}"#;

@@ -5,7 +5,7 @@ use super::*;
 fn trusted() -> TrustedPeers {
     let networks = ["10.0.0.0/8", "::ffff:192.168.0.0/112", "fd00::/8"];
     let networks = networks.map(|text| PeerNetwork::Ip(text.parse().unwrap()));
-    TrustedPeers::new(&networks, &[Nat64::well_known()])
+    TrustedPeers::new(&networks, &[Nat64Prefix::well_known()])
 }
 
 /// `lines` are header lines as they are written; the expected address is the client's.

@@ -21,7 +21,7 @@ fn settings(keys: VerificationKeys) -> Settings {
         issuer: None,
         audiences: Vec::new(),
         remote: None,
-        leeway: LEEWAY,
+        leeway: DEFAULT_LEEWAY,
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 /// Escapes a value for a key.
 pub(super) fn escape(value: &str) -> String {
-    let leading_blanks = value.len() - value.trim_start().len();
-    let inner = leading_blanks..value.trim_end().len();
+    let leading_blank_bytes = value.len() - value.trim_start().len();
+    let inner = leading_blank_bytes..value.trim_end().len();
     let mut out = String::with_capacity(value.len());
     for (offset, c) in value.char_indices() {
         if is_plain(c) && (inner.contains(&offset) || !c.is_whitespace()) {
@@ -21,9 +21,9 @@ pub(super) fn escape(value: &str) -> String {
 
 /// Whether a character inside a value needs no escape.
 fn is_plain(c: char) -> bool {
-    let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+    let is_formatting = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-    !c.is_control() && !is_format && !"~,%?#&+\\".contains(c)
+    !c.is_control() && !is_formatting && !"~,%?#&+\\".contains(c)
 }
 
 /// Undoes [`escape`]. A `~` without two digits stands for itself.

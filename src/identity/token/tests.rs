@@ -29,7 +29,7 @@ fn check(source: &TokenSource, uri: &str, headers: &[(&str, &str)], expected: Op
 #[test]
 fn headers() {
     let source = TokenSource::Header(HeaderName::from_static("x-api-key"));
-    let long = "k".repeat(MAX_TOKEN);
+    let long = "k".repeat(MAX_CREDENTIAL_BYTES);
     let check = |values: &[&str], expected| {
         let headers: Vec<_> = values.iter().map(|value| ("x-api-key", *value)).collect();
         check(&source, "/", &headers, expected);

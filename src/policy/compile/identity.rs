@@ -99,22 +99,22 @@ fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
     let source = written.and_then(compile_plan_origin);
     plan::Settings {
         plans,
-        source: source.or(has_keys.then_some(plan::PlanOrigin::ApiKeys)),
+        source: source.or(has_keys.then_some(plan::PlanSource::ApiKeys)),
         default,
     }
 }
 
-fn compile_plan_origin(written: &PlanSourceConfig) -> Option<plan::PlanOrigin> {
+fn compile_plan_origin(written: &PlanSourceConfig) -> Option<plan::PlanSource> {
     if let Some(claim) = &written.jwt {
-        return Some(plan::PlanOrigin::Claim(claim.value.clone()));
+        return Some(plan::PlanSource::Claim(claim.value.clone()));
     }
     if let Some(name) = &written.header {
-        return Some(plan::PlanOrigin::Header {
+        return Some(plan::PlanSource::Header {
             name: name.clone(),
             from: written.from.clone(),
         });
     }
-    written.api_keys.map(|_| plan::PlanOrigin::ApiKeys)
+    written.api_keys.map(|_| plan::PlanSource::ApiKeys)
 }
 
 /// Reads the keys that verify signed tokens, or makes the settings of the key set that is fetched.

@@ -8,7 +8,7 @@ use super::super::tree::Node;
 use super::ValueError;
 use super::field::{BoolField, ListField, WholeNumberField, scalar_fields};
 use super::scalar::{ClaimField, HeaderNameField, NETWORK_FORMAT, NetworkField, PeersField};
-use crate::identity::embedded_ipv4::Nat64;
+use crate::identity::embedded_ipv4::Nat64Prefix;
 use crate::identity::user::OnUnverified;
 
 mod custom;
@@ -45,7 +45,7 @@ section! {
     group: SectionField<AddressGroup> = AddressGroup::default(),
         "How many leading bits make one client.", "{ ipv4: 32, ipv6: 64 }";
     parents: BoolField = true, "Whether the /56, /48 and /32 around an IPv6 client have budgets too.", "true";
-    nat64: ListField<Nat64Field> = vec![Nat64::well_known()],
+    nat64: ListField<Nat64Field> = vec![Nat64Prefix::well_known()],
         "Prefixes behind which translators write IPv4 addresses, which are counted as those: networks of 32, 40, 48, 56, 64 or 96 bits.", "[64:ff9b::/96, 2001:db8:64::/96]";
 }
 
@@ -76,12 +76,12 @@ scalar_fields! {
 pub struct Nat64Field;
 
 impl FieldReader for Nat64Field {
-    type Value = Nat64;
+    type Value = Nat64Prefix;
     const SHAPE: ValueShape = ValueShape::Format(&NETWORK_FORMAT);
 
-    fn read(cx: &mut LoadContext, node: &Node) -> Option<Nat64> {
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Nat64Prefix> {
         let network = NetworkField::read(cx, node)?;
-        let prefix = Nat64::new(network);
+        let prefix = Nat64Prefix::new(network);
         if let Err(cause) = prefix {
             let message = format!("`{network}` is not the prefix of a translator: {cause}");
             let help = "write one such as 64:ff9b::/96: RFC 6052 section 2.2";
@@ -90,7 +90,7 @@ impl FieldReader for Nat64Field {
         prefix.ok()
     }
 
-    fn format_value(prefix: &Nat64) -> String {
+    fn format_value(prefix: &Nat64Prefix) -> String {
         prefix.to_string()
     }
 }

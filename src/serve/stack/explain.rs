@@ -243,7 +243,7 @@ impl Examiner<'_> {
         };
         let mut client = identifier.identify_with_check(connection, request, wall, Some(&check));
         if !body.is_empty() {
-            identifier.mark_hidden_email(&mut client, head);
+            identifier.mark_email_if_unsearchable(&mut client, head);
         }
         let fields = (true, route.reads.custom);
         identifier.set_identities_in_fields(&mut client, head, fields, (body, true));

@@ -82,7 +82,7 @@ pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) 
             "name": identity.as_str(),
             "key": identifier.format_key(client, &KeySpec::from(&[identity])),
             "source": settings.describe_source(identity),
-            "verified": settings.is_verified(identity),
+            "verified": settings.is_unforgeable(identity),
         })
     });
     json!({

@@ -191,7 +191,7 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
     }
     let client = Rc::make_mut(client);
     let needs_email_in_body =
-        may_be_in_body && route.reads.email && !identifier.mark_hidden_email(client, head);
+        may_be_in_body && route.reads.email && !identifier.mark_email_if_unsearchable(client, head);
     let needs_parameter_in_body = may_be_in_body
         && route.reads.parameter
         && (route.reads.body_field || !is_stream(&head.fields));
@@ -202,7 +202,7 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         }
         return Ok(());
     }
-    let field_bytes = identifier.max_body(needs_email_in_body, needs_parameter_in_body);
+    let field_bytes = identifier.max_body_bytes(needs_email_in_body, needs_parameter_in_body);
     let other_bytes = MAX_READ_AHEAD_BYTES * usize::from(needs_reserve || needs_token);
     let peeked = body.peek(field_bytes.max(other_bytes)).await?;
     routed.now = generation.clock.now();
@@ -215,9 +215,9 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
             peeked.is_whole,
         )?;
         if credential != FieldValue::Absent {
-            let unclear_email = client.unclear_email;
+            let unclear_email_reason = client.unclear_email_reason;
             *client = identify_with_credential(context, head, route, routed.now, credential);
-            client.unclear_email = unclear_email;
+            client.unclear_email_reason = unclear_email_reason;
         }
     }
     if needs_reserve {
@@ -291,7 +291,7 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
     // A credential that was not checked now may be checked with the next request.
     let is_checked = client.unverified != Some(Unverified::Unchecked);
     let is_repeatable = is_checked
-        && identifier.needs_only_fields()
+        && identifier.identifies_by_fields_alone()
         && !route.reads.parameter
         && !route.needs(Identity::Email);
     let repeated = arrival.repeated.as_ref().filter(|_| is_repeatable);
@@ -358,13 +358,13 @@ pub fn find_route_objection(
     client: &ClientIdentity,
     identifier: &Identifier,
 ) -> Option<RefusalCause> {
-    if (client.unverified.is_some() || client.ambiguous_token)
+    if (client.unverified.is_some() || client.is_token_ambiguous)
         && let Some(cause) = credential_objection(route, client, identifier)
     {
         return Some(cause);
     }
     if let Some(detail) = client
-        .unclear_email
+        .unclear_email_reason
         .filter(|_| route.needs(Identity::Email))
     {
         return Some(RefusalCause::Bad(detail));
@@ -409,7 +409,7 @@ fn credential_objection(
     client: &ClientIdentity,
     identifier: &Identifier,
 ) -> Option<RefusalCause> {
-    if client.ambiguous_token && route.needs(Identity::Token) {
+    if client.is_token_ambiguous && route.needs(Identity::Token) {
         return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
     }
     let unverified = client.unverified?;

@@ -55,7 +55,7 @@ impl Admission {
     /// copied.
     pub(crate) fn find_keys(&self, request: &AdmissionRequest<'_>, keys: &mut RequestKeys) {
         for (rule_index, rule) in request.rules.iter().enumerate() {
-            if !request.client.ip_unclear && is_exempt(rule, request.client.ip) {
+            if !request.client.is_ip_unclear && is_exempt(rule, request.client.ip) {
                 continue;
             }
             if !request.identifier.selects(&rule.clients, request.client) {

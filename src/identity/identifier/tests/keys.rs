@@ -35,17 +35,17 @@ fn keys_of_limits() {
     let email_or_ip = KeySpec::new(vec![email_or_ip]);
     assert_eq!(all.key(&one, &email_or_ip), key(&one, &[Identity::Email]));
     assert_eq!(all.key(&other, &email_or_ip), key(&other, &[Identity::Ip]));
-    let singles = Identity::BUILT_IN.map(|identity| all.key_by(&one, identity));
-    let known = singles
+    let single_keys = Identity::BUILT_IN.map(|identity| all.single_identity_key(&one, identity));
+    let known = single_keys
         .iter()
         .flatten()
         .collect::<std::collections::HashSet<_>>();
-    assert_eq!((singles.iter().flatten().count(), known.len()), (4, 4));
+    assert_eq!((single_keys.iter().flatten().count(), known.len()), (4, 4));
     let mut neighbour = one.clone();
     neighbour.ip = "203.0.113.10".parse().unwrap();
     assert_ne!(
-        all.key_by(&one, Identity::Ip),
-        all.key_by(&neighbour, Identity::Ip)
+        all.single_identity_key(&one, Identity::Ip),
+        all.single_identity_key(&neighbour, Identity::Ip)
     );
 }
 

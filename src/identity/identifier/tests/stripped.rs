@@ -9,7 +9,7 @@ fn stripped() {
         from: networks(),
     };
     let mut with_plan = settings(Some(user), None);
-    let source = plan::PlanOrigin::Header {
+    let source = plan::PlanSource::Header {
         name: "x-forwarded-plan".parse().unwrap(),
         from: vec![],
     };
@@ -46,7 +46,7 @@ fn stripped() {
         names.join(" ")
     };
     assert_eq!(left(CLIENT), "host tollgate x-forward x-http-method");
-    let by_proxy = "forwarded host script-name script_name tollgate x-forward x-forwarded-for x-http-method x-original-url x-real-ip x-user";
-    assert_eq!(left(PROXY), by_proxy);
-    assert_eq!(left("::ffff:10.0.0.1"), by_proxy);
+    let names_from_proxy = "forwarded host script-name script_name tollgate x-forward x-forwarded-for x-http-method x-original-url x-real-ip x-user";
+    assert_eq!(left(PROXY), names_from_proxy);
+    assert_eq!(left("::ffff:10.0.0.1"), names_from_proxy);
 }

@@ -15,7 +15,7 @@ use super::super::super::tree::{Located, SourceLocation};
 use super::super::files::read_list_file;
 use crate::identity::body::FieldName;
 use crate::identity::custom::{NetworkTable, Settings, Source};
-use crate::identity::embedded_ipv4::{Nat64, untranslated_network};
+use crate::identity::embedded_ipv4::{Nat64Prefix, untranslated_network};
 use crate::identity::token::TokenSource;
 use crate::limit::CustomIdentity;
 
@@ -28,7 +28,7 @@ pub fn compile_custom(
     files: &dyn Files,
     base: &Path,
     written: &[Named<CustomConfig>],
-    nat64: &[Nat64],
+    nat64: &[Nat64Prefix],
 ) -> Vec<Settings> {
     let mut compiled = Vec::new();
     for custom in written {
@@ -53,7 +53,7 @@ fn compile_source(
     files: &dyn Files,
     base: &Path,
     written: &CustomConfig,
-    nat64: &[Nat64],
+    nat64: &[Nat64Prefix],
 ) -> Option<Source> {
     if let Some(claim) = &written.jwt {
         return Some(Source::Claim(claim.value.clone()));

@@ -114,7 +114,7 @@ impl FieldReader for EmailField {
         let written = EmailFields::read(cx, node)?;
         Some(email::Settings {
             field: written.body?.as_str().into(),
-            max_body: written.max,
+            max_body_bytes: written.max,
             fold: Fold {
                 accents: written.accents,
                 tags: written.tags,

@@ -43,7 +43,7 @@ section! {
     issuer: IssuerField, "With jwt: who must have issued the token.", "https://idp.example";
     audience: ListField<AudienceField> = Vec::new(),
         "With jwt: for whom it must be issued; of several, for one of them.", "[shop, admin]";
-    leeway: DurationField<0, MAX_LEEWAY_MILLIS> = jwt::LEEWAY,
+    leeway: DurationField<0, MAX_LEEWAY_MILLIS> = jwt::DEFAULT_LEEWAY,
         "With jwt: how long before its `nbf` and after its `exp` a token is believed, in whole seconds up to 1h.", "60s";
     header: HeaderNameField, "The header in which a trusted proxy names the user.", "x-user";
     from: ListField<PeersField> = Vec::new(), "With header: the peers that may set it.", "[10.0.0.0/8]";

@@ -57,7 +57,7 @@ impl BucketRing {
     /// The number of the oldest bucket that a window of `window_buckets` buckets covers, the leaving one included. Also the
     /// distance from it to the newest bucket. None if all counts have left the window.
     #[inline]
-    fn oldest_covered(
+    fn oldest_covered_bucket(
         self,
         words: &[u32],
         now: Nanos,
@@ -88,13 +88,13 @@ impl BucketRing {
 
     /// [`BucketRing::used`] where some counts have left the window.
     fn used_after_leaving(self, words: &[u32], now: Nanos, window_buckets: u32) -> u32 {
-        let Some((_, distance)) = self.oldest_covered(words, now, window_buckets) else {
+        let Some((_, distance)) = self.oldest_covered_bucket(words, now, window_buckets) else {
             return 0;
         };
         // The few counts that have left stand behind the newest one, and are subtracted from the sum of all.
-        let departed = self.slot_count() - 1 - distance;
+        let departed_count = self.slot_count() - 1 - distance;
         let newest = self.word_index(BucketRing::current_bucket(words));
-        let [before, after] = self.counts_from(words, newest + 1, departed);
+        let [before, after] = self.counts_from(words, newest + 1, departed_count);
         let units = self.sum_of_counts(words) - sum(before) - sum(after);
         u32::try_from(units).unwrap_or(u32::MAX)
     }
@@ -120,7 +120,8 @@ impl BucketRing {
     /// The time until `units` of those in the last `window_buckets` buckets no longer count.
     #[inline(never)]
     pub fn wait(self, words: &[u32], now: Nanos, window_buckets: u32, units: u32) -> Nanos {
-        let Some((oldest, distance)) = self.oldest_covered(words, now, window_buckets) else {
+        let Some((oldest, distance)) = self.oldest_covered_bucket(words, now, window_buckets)
+        else {
             return Nanos::ZERO;
         };
         let (mut remaining, mut number) = (units, oldest);
@@ -155,8 +156,8 @@ impl BucketRing {
         units: u32,
     ) -> Nanos {
         let newest = BucketRing::current_bucket(words);
-        let all_in_newest = used > 0 && used < u32::MAX && words[self.word_index(newest)] == used;
-        if all_in_newest && units <= used {
+        let newest_has_all = used > 0 && used < u32::MAX && words[self.word_index(newest)] == used;
+        if newest_has_all && units <= used {
             return self.time_until_bucket_leaves(newest, now, window_buckets);
         }
         self.wait(words, now, window_buckets, units)
@@ -165,8 +166,8 @@ impl BucketRing {
     /// The time until the bucket with this number no longer counts.
     #[inline(always)]
     fn time_until_bucket_leaves(self, number: u64, now: Nanos, window_buckets: u32) -> Nanos {
-        let leaves_before = number + u64::from(window_buckets) + 1;
-        Nanos(leaves_before.saturating_mul(self.bucket_length.nanos())).since(now)
+        let end_bucket = number + u64::from(window_buckets) + 1;
+        Nanos(end_bucket.saturating_mul(self.bucket_length.nanos())).since(now)
     }
 
     /// Counts `cost` units at `now`. Returns whether [`BucketRing::fresh_at`] may have changed.
@@ -225,8 +226,8 @@ impl BucketRing {
         if words[SUM_WORD] == 0 {
             return Nanos::ZERO;
         }
-        let leaves_before = BucketRing::current_bucket(words) + self.slot_count() as u64;
-        Nanos(leaves_before.saturating_mul(self.bucket_length.nanos()))
+        let end_bucket = BucketRing::current_bucket(words) + self.slot_count() as u64;
+        Nanos(end_bucket.saturating_mul(self.bucket_length.nanos()))
     }
 }
 

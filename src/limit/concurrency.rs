@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_are_left_until_all_are_out() {
+    fn permits_are_free_until_all_are_taken() {
         use LimitStanding::{Over, Refused, Within};
         let hard = Concurrency::hard(2);
         check(hard, 1, &[(0, Within, 2), (1, Within, 1), (2, Refused, 0)]);

@@ -130,14 +130,14 @@ impl FastPath {
             }
         };
         let used = assessment.used.saturating_add(cost);
-        let reading = self.build_reading(words, now, Assessment { used, ..assessment }, None);
+        let reading = self.build_finding(words, now, Assessment { used, ..assessment }, None);
         (reading, fresh_at)
     }
 
     /// The reading of a request that takes nothing: this limit refuses it, or another one does. `words` are as in
     /// [`FastPath::assess`].
     #[inline(always)]
-    pub fn untaken_reading(
+    pub fn untaken_finding(
         &self,
         words: &[u32],
         now: Nanos,
@@ -148,12 +148,12 @@ impl FastPath {
             let units = self.ceiling - cost;
             (units, self.time_until(words, now, assessment.used, units))
         });
-        self.build_reading(words, now, assessment, refused)
+        self.build_finding(words, now, assessment, refused)
     }
 
     /// `refused` has the units that may still count when a refused request passes, and the time until then.
     #[inline(always)]
-    fn build_reading(
+    fn build_finding(
         &self,
         words: &[u32],
         now: Nanos,

@@ -127,13 +127,13 @@ impl RateLimit {
     #[inline]
     pub(crate) fn unit_bounds(&self, rate: &Rate, plan_factor: u32) -> (u32, u32) {
         let quota = rate.quota_times(plan_factor);
-        let is_quota = match self.algorithm {
+        let base_is_quota = match self.algorithm {
             // Without a burst of its own, the burst takes one window to come back: no need to bound it.
             Algorithm::Gcra { burst } => burst.is_none(),
             Algorithm::SlidingLog | Algorithm::LeakyBucket { .. } => false,
             Algorithm::SlidingWindow | Algorithm::MultiLevel | Algorithm::FixedWindow => true,
         };
-        if is_quota && self.throttle == ThrottleMode::Hard {
+        if base_is_quota && self.throttle == ThrottleMode::Hard {
             return (quota, quota);
         }
         self.compute_unit_bounds(rate, plan_factor)
@@ -207,8 +207,8 @@ impl KeyState<'_> {
         let mut is_over = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
-            let (window, is_over_window) = self.assess_window(index, now, cost, scale.plan_factor);
-            is_over |= is_over_window;
+            let (window, is_over_rate) = self.assess_window(index, now, cost, scale.plan_factor);
+            is_over |= is_over_rate;
             delay = delay.max(window.delay);
             if index == 0 || is_reported_before(&window, &reading) {
                 reading = window;

@@ -98,7 +98,7 @@ impl Lending {
 
     /// The level at `now`, after what has leaked since the last unit.
     fn level_at(self, words: &[u32], now: Nanos) -> u64 {
-        let since = now.since(last_unit(words));
+        let since = now.since(last_unit_time(words));
         if since >= self.forget_after {
             return 0;
         }
@@ -118,7 +118,7 @@ impl Lending {
 
     /// Counts `cost` units as lent at `now`.
     pub(super) fn add_units(self, words: &mut [u32], now: Nanos, cost: u32) {
-        let now = now.max(last_unit(words));
+        let now = now.max(last_unit_time(words));
         let level = self.level_at(words, now);
         let level = level.saturating_add(u64::from(cost) * LEVEL_PER_UNIT);
         write_u64(now.0, words);
@@ -128,7 +128,7 @@ impl Lending {
 
 /// The time from which on a state is equal to a fresh one.
 pub(super) fn fresh_at(limit: &RateLimit, words: &[u32]) -> Nanos {
-    match last_unit(words) {
+    match last_unit_time(words) {
         Nanos::ZERO => Nanos::ZERO,
         last => last.after(forget_after(limit)),
     }
@@ -140,7 +140,7 @@ fn forget_after(limit: &RateLimit) -> Nanos {
 }
 
 /// The time of the last lent unit; zero in a fresh state.
-fn last_unit(words: &[u32]) -> Nanos {
+fn last_unit_time(words: &[u32]) -> Nanos {
     Nanos(read_u64(words))
 }
 

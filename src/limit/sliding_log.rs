@@ -220,11 +220,11 @@ pub(super) fn add_units(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32
     let expired = log.first_inside(ticks(longest, log.shift));
     let mut head = wrap_index((words[0] >> 16) as usize + expired, capacity);
     let mut len = (words[0] & 0xffff) as usize - expired;
-    let rounded_up = ticks(now, log.shift);
+    let now_rounded_up = ticks(now, log.shift);
     let stamp = if len == 0 {
-        rounded_up
+        now_rounded_up
     } else {
-        log.newest().map_or(0, |newest| newest.max(rounded_up))
+        log.newest().map_or(0, |newest| newest.max(now_rounded_up))
     };
     for _ in 0..(cost as usize).min(capacity) {
         if len == capacity {

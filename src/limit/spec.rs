@@ -61,9 +61,9 @@ pub struct WindowSpec {
     /// For leaky buckets: the time by which a unit may come earlier than a whole number of intervals, in microseconds.
     pub early_slack: u64,
     /// The interval between two units without a plan's multiplier, in microseconds; zero without arrival times.
-    pub plain_interval: u64,
+    pub plain_interval_micros: u64,
     /// The time by which an arrival time may be ahead of now at that interval, in microseconds; zero without arrival times.
-    pub max_lead: u64,
+    pub max_lead_micros: u64,
 }
 
 /// A ring of buckets.
@@ -104,7 +104,7 @@ impl RateLimit {
             rings,
             lends: self.throttle.is_elastic(),
             pace: Lending::new(self, scale).map_or_else(Pace::default, Lending::pace),
-            lifetime: self.state_lifetime(),
+            lifetime: self.lifetime_micros(),
         }
     }
 
@@ -146,19 +146,19 @@ impl RateLimit {
             Algorithm::Gcra { .. } => (interval(), 0),
             Algorithm::LeakyBucket { max_delay } => (interval(), micros(max_delay) % interval()),
         };
-        let (plain_interval, max_lead) = self.plain_interval_and_lead(rate);
+        let (plain_interval_micros, max_lead_micros) = self.plain_interval_and_lead(rate);
         WindowSpec {
             window: micros(window),
             base,
             ceiling,
             parameter,
             early_slack,
-            plain_interval,
-            max_lead,
+            plain_interval_micros,
+            max_lead_micros,
         }
     }
 
-    /// [`WindowSpec::plain_interval`] and [`WindowSpec::max_lead`].
+    /// [`WindowSpec::plain_interval_micros`] and [`WindowSpec::max_lead_micros`].
     fn plain_interval_and_lead(&self, rate: &Rate) -> (u64, u64) {
         if !self.algorithm.is_gcra() {
             return (0, 0);
@@ -170,8 +170,8 @@ impl RateLimit {
             Algorithm::LeakyBucket { max_delay } => micros(max_delay) % interval,
             _ => 0,
         };
-        let max_lead = interval.saturating_mul(units).saturating_add(early_slack);
-        (interval, max_lead)
+        let max_lead_micros = interval.saturating_mul(units).saturating_add(early_slack);
+        (interval, max_lead_micros)
     }
 
     fn state_kind(&self, capacity: u32) -> StateKind {
@@ -189,7 +189,7 @@ impl RateLimit {
 
     /// The time for which a state must be kept, in microseconds. It is at least two windows, because a bucket may outlive its
     /// window and a burst may take longer to come back. It is longer for limits that lend.
-    fn state_lifetime(&self) -> u64 {
+    fn lifetime_micros(&self) -> u64 {
         let longest = micros(self.longest_window());
         let bucket = match self.algorithm {
             Algorithm::MultiLevel => micros(multi_level::bucket_length(self.longest_window())),

@@ -131,7 +131,7 @@ impl Subject {
             }
             reading
         } else {
-            fast_path.untaken_reading(&words, now, cost, found)
+            fast_path.untaken_finding(&words, now, cost, found)
         };
         assert_eq!(reading, expected);
         assert_eq!(words, if consume { &self.words[..] } else { before });

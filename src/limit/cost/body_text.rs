@@ -90,7 +90,7 @@ pub struct BodyText {
     /// Whether the content type is one with a document in each line.
     has_lines: bool,
     /// Whether the last line ended with a carriage return, which a line feed may follow.
-    after_return: bool,
+    is_after_return: bool,
 }
 
 /// A part of a text.
@@ -136,7 +136,7 @@ impl BodyText {
             is_event_stream: media_type.starts_with(b"text/event-stream"),
             is_stated: content_type.is_empty() || has_any(&STATED_TYPES),
             has_lines: has_any(&LINE_TYPES),
-            after_return: false,
+            is_after_return: false,
         }
     }
 
@@ -195,7 +195,7 @@ impl BodyText {
             .iter()
             .find_map(|(end, length)| Some(memmem::rfind(skippable, end)? + length));
         if end.is_some() {
-            self.after_return = false;
+            self.is_after_return = false;
             self.end_event();
         }
         end.unwrap_or(0)
@@ -209,7 +209,7 @@ impl BodyText {
 
     /// Reads one byte outside of JSON and data. Returns how many were read: 0 if only the state has changed.
     fn read_byte(&mut self, byte: u8) -> usize {
-        let after_return = std::mem::take(&mut self.after_return);
+        let is_after_return = std::mem::take(&mut self.is_after_return);
         match (self.state, byte) {
             (TextState::Prefix(end), _) if byte == end => self.state = TextState::BodyStart,
             (TextState::Prefix(_), _) => {}
@@ -236,9 +236,9 @@ impl BodyText {
                 };
                 return 0;
             }
-            (TextState::LineStart, b'\n') if after_return => {}
+            (TextState::LineStart, b'\n') if is_after_return => {}
             (TextState::LineStart, b'\n' | b'\r') => {
-                self.after_return = byte == b'\r';
+                self.is_after_return = byte == b'\r';
                 self.end_event();
             }
             (TextState::LineStart, _) => {
@@ -266,7 +266,7 @@ impl BodyText {
     }
 
     fn end_line(&mut self, byte: u8) {
-        self.after_return = byte == b'\r';
+        self.is_after_return = byte == b'\r';
         self.state = TextState::LineStart;
     }
 

@@ -184,10 +184,10 @@ impl ContainerSkip {
     fn skip_block(&mut self, masks: &BlockMasks, prefix_xor: impl Fn(u64) -> u64) -> Option<usize> {
         // In a row of backslashes every second one is escaped; if their number is odd, so is the byte behind the row.
         // The subtraction borrows through a row, so that the bits of a row that begins at an odd position differ.
-        const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+        const ODD_POSITIONS: u64 = 0xaaaa_aaaa_aaaa_aaaa;
         let escaped_before = u64::from(self.is_escaped);
         let backslashes = masks.backslashes & !escaped_before;
-        let changed = (backslashes << 1 | ODD).wrapping_sub(backslashes) ^ ODD;
+        let changed = (backslashes << 1 | ODD_POSITIONS).wrapping_sub(backslashes) ^ ODD_POSITIONS;
         let escaped = changed ^ (backslashes | escaped_before);
         let ends_escaped = (changed & backslashes) >> (BLOCK_BYTES - 1) != 0;
         let strings = prefix_xor(masks.quotes & !escaped) ^ if self.is_in_string { !0 } else { 0 };

@@ -49,7 +49,7 @@ impl KeyState<'_> {
 
     /// The units that [`KeyState::used`] returns with the largest plan, where an arrival time stands for the most
     /// units.
-    pub fn used_at_most(&self, now: Nanos, index: usize) -> u32 {
+    pub fn max_used_units(&self, now: Nanos, index: usize) -> u32 {
         let window = self.window(index, self.limit.max_plan_factor.max(1));
         window.used(now).saturating_add(self.pending())
     }

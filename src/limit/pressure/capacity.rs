@@ -25,7 +25,7 @@ const HEADROOM_FACTOR: f64 = 2.1;
 /// The headroom as a share of L before the first queue.
 const START_HEADROOM_SHARE: f64 = 0.5;
 /// The first L of all gateways together, in requests.
-const INITIAL_LIMIT: f64 = 32.0;
+const INITIAL_CAPACITY: f64 = 32.0;
 
 /// L of one gateway, in requests.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Capacity {
     /// L before the first step, as the share of one of `gateways` gateways.
     pub(crate) fn new(gateways: f64, max_limit: f64) -> Capacity {
         Capacity {
-            limit: (INITIAL_LIMIT / gateways).max(2.0).min(max_limit),
+            limit: (INITIAL_CAPACITY / gateways).max(2.0).min(max_limit),
             is_starting: true,
         }
     }

@@ -301,7 +301,7 @@ impl Controller {
             let bound = shed_level::class_bound(class, limit, level);
             let bound = if is_probing && self.level.may_yield_to_probe(class) {
                 SQUEEZED_SHARE * bound
-            } else if self.level.may_refuse(class) {
+            } else if self.level.enforces_bound(class) {
                 bound
             } else {
                 max_open

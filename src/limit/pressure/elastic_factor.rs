@@ -7,13 +7,13 @@
 /// The rise of m in a step in which all latencies are new.
 const RISE_PER_STEP: f64 = 0.12;
 /// The share of m - 1 that is left after a step in which the upstream was full.
-const FULL_FALL: f64 = 0.92;
+const FULL_KEPT_SHARE: f64 = 0.92;
 /// The share of m - 1 that is left after a step with a queue, with failures or without a signal.
-const QUEUE_FALL: f64 = 0.5;
+const QUEUE_KEPT_SHARE: f64 = 0.5;
 /// The least m - 1 while the upstream is nearly idle.
-const IDLE_LENT: f64 = 1.0;
+const IDLE_LENT_SHARE: f64 = 1.0;
 /// An m - 1 below this becomes 0.
-const MIN_LENT: f64 = 0.01;
+const MIN_LENT_SHARE: f64 = 0.01;
 
 /// The share of failed requests above which m falls.
 const MAX_FAILED_SHARE: f64 = 0.05;
@@ -78,27 +78,31 @@ impl ElasticFactor {
     pub(crate) fn step(&mut self, observation: Option<Observation>, max_factor: f64) {
         let Some(observation) = observation else {
             self.lent -= (max_factor - 1.0) / 10.0;
-            return self.scale_lent(QUEUE_FALL);
+            return self.scale_lent_share(QUEUE_KEPT_SHARE);
         };
         if observation.slowness > MAX_SLOWNESS || observation.failed_share > MAX_FAILED_SHARE {
-            self.scale_lent(QUEUE_FALL);
+            self.scale_lent_share(QUEUE_KEPT_SHARE);
         } else if observation.load > MIN_FALL_LOAD {
-            self.scale_lent(FULL_FALL);
+            self.scale_lent_share(FULL_KEPT_SHARE);
         } else if observation.load < MAX_RISE_LOAD && observation.is_calm {
             self.lent += RISE_PER_STEP * observation.fresh_share;
         }
         self.lent = self.lent.min(max_factor - 1.0).max(0.0);
     }
 
-    /// Raises m to at least 1 + [`IDLE_LENT`]. An upstream that is nearly idle and could not serve as much again would
+    /// Raises m to at least 1 + [`IDLE_LENT_SHARE`]. An upstream that is nearly idle and could not serve as much again would
     /// show it.
     pub(crate) fn raise_while_idle(&mut self, max_factor: f64) {
-        self.lent = self.lent.max(IDLE_LENT).min(max_factor - 1.0).max(0.0);
+        self.lent = self
+            .lent
+            .max(IDLE_LENT_SHARE)
+            .min(max_factor - 1.0)
+            .max(0.0);
     }
 
-    fn scale_lent(&mut self, share: f64) {
+    fn scale_lent_share(&mut self, share: f64) {
         self.lent *= share;
-        if self.lent < MIN_LENT {
+        if self.lent < MIN_LENT_SHARE {
             self.lent = 0.0;
         }
     }
@@ -116,7 +120,7 @@ mod tests {
         fresh_share: 1.0,
     };
 
-    fn risen() -> ElasticFactor {
+    fn highest_factor() -> ElasticFactor {
         let mut elastic = ElasticFactor::new();
         (0..200).for_each(|_| elastic.step(Some(IDLE), 10.0));
         assert_eq!(elastic.factor(), 10.0);
@@ -125,7 +129,7 @@ mod tests {
 
     #[track_caller]
     fn check(observation: Observation, expected: f64) {
-        let mut elastic = risen();
+        let mut elastic = highest_factor();
         elastic.step(Some(observation), 10.0);
         assert!((elastic.factor() - expected).abs() < 1e-9, "{elastic:?}");
     }
@@ -160,7 +164,7 @@ mod tests {
 
     #[test]
     fn no_signal_ends_it_in_a_second() {
-        let mut elastic = risen();
+        let mut elastic = highest_factor();
         (0..10).for_each(|_| elastic.step(None, 10.0));
         assert_eq!(elastic.factor(), 1.0);
     }

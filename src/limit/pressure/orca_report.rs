@@ -10,7 +10,7 @@ mod json;
 
 use std::str;
 
-use entry::{APPLICATION_METRIC, CPU_METRIC, NAMED_METRICS, PutEntry};
+use entry::{APPLICATION_METRIC, CPU_METRIC, NAMED_METRICS, OnEntry};
 
 pub use entry::{MAX_REPORT_BYTES, MAX_REPORT_ENTRIES, ReportError};
 
@@ -97,7 +97,7 @@ impl OrcaReport {
 }
 
 /// Passes each entry of the text form to `put`.
-fn parse_text_entries(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
+fn parse_text_entries(text: &str, put: &mut OnEntry<'_>) -> Result<(), ReportError> {
     for (index, entry) in text.split(',').enumerate() {
         if index >= MAX_REPORT_ENTRIES {
             return Err(ReportError::TooLong);

@@ -112,7 +112,7 @@ impl ShedLevel {
 
     /// Whether requests of the class may be refused at all. As long as responses come in time there is no queue,
     /// however many requests are open.
-    pub(crate) fn may_refuse(&self, class: RequestClass) -> bool {
+    pub(crate) fn enforces_bound(&self, class: RequestClass) -> bool {
         match class {
             RequestClass::Critical => self.last_long_queue.is_some(),
             RequestClass::Normal | RequestClass::Low => self.last_queue.is_some(),
@@ -258,20 +258,20 @@ mod tests {
         let at = Nanos::from_secs;
         level.step(9.0, true, 1.4, at(1));
         assert_eq!(level.get(), MAX_LEVEL);
-        assert!(!classes.iter().any(|class| level.may_refuse(*class)));
+        assert!(!classes.iter().any(|class| level.enforces_bound(*class)));
         level.step(9.0, true, 1.6, at(2));
         assert!(level.get() < MAX_LEVEL);
         assert_eq!(
-            classes.map(|class| level.may_refuse(class)),
+            classes.map(|class| level.enforces_bound(class)),
             [true, true, false]
         );
         level.step(9.0, true, 2.1, at(3));
-        assert!(classes.iter().all(|class| level.may_refuse(*class)));
+        assert!(classes.iter().all(|class| level.enforces_bound(*class)));
         // It is remembered for a while.
         level.step(9.0, true, 1.0, at(7));
-        assert!(level.may_refuse(RequestClass::Critical));
+        assert!(level.enforces_bound(RequestClass::Critical));
         level.step(9.0, true, 1.0, at(8));
-        assert!(!classes.iter().any(|class| level.may_refuse(*class)));
+        assert!(!classes.iter().any(|class| level.enforces_bound(*class)));
     }
 
     #[test]

@@ -67,8 +67,8 @@ impl NetworkBudget {
                 parameter: interval_micros,
                 early_slack: 0,
                 // One network has keys of several plans.
-                plain_interval: 0,
-                max_lead: interval_micros
+                plain_interval_micros: 0,
+                max_lead_micros: interval_micros
                     .saturating_mul(u64::from(burst_units))
                     .saturating_add(rate.interval(1).nanos().div_ceil(1_000)),
             }],

@@ -98,8 +98,8 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
             ceiling,
             window.parameter as f64,
             window.early_slack as f64,
-            window.plain_interval as f64,
-            window.max_lead as f64,
+            window.plain_interval_micros as f64,
+            window.max_lead_micros as f64,
         ];
         numbers.into_iter().for_each(|number| put(text, number));
     }

@@ -14,7 +14,7 @@ pub(super) const CPU_METRIC: &str = "cpu_utilization";
 pub(super) const NAMED_METRICS: &str = "named_metrics";
 
 /// Receives the name and the number of each entry. An error ends the parsing.
-pub(super) type PutEntry<'p> = dyn FnMut(&str, f64) -> Result<(), ReportError> + 'p;
+pub(super) type OnEntry<'p> = dyn FnMut(&str, f64) -> Result<(), ReportError> + 'p;
 
 /// Why a report is ignored. One wrong part makes all of it untrustworthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,11 +7,11 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use super::entry::{
-    APPLICATION_METRIC, CPU_METRIC, MAX_REPORT_ENTRIES, NAMED_METRICS, PutEntry, ReportError,
+    APPLICATION_METRIC, CPU_METRIC, MAX_REPORT_ENTRIES, NAMED_METRICS, OnEntry, ReportError,
 };
 
 /// Passes each number that may be a load to `put`. Named metrics get the name of their object as a prefix.
-pub(crate) fn parse_entries(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
+pub(crate) fn parse_entries(text: &str, put: &mut OnEntry<'_>) -> Result<(), ReportError> {
     let mut cause = ReportError::BadEntry;
     let mut remaining_entries = MAX_REPORT_ENTRIES;
     let mut reader = serde_json::Deserializer::from_str(text);
@@ -30,7 +30,7 @@ struct Entries<'a, 'p> {
     /// The name of the enclosing object; empty at the top.
     parent: &'a str,
     remaining_entries: &'a mut usize,
-    put: &'a mut PutEntry<'p>,
+    put: &'a mut OnEntry<'p>,
     cause: &'a mut ReportError,
 }
 
@@ -50,11 +50,11 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        let is_top = self.parent.is_empty();
+        let is_outermost = self.parent.is_empty();
         while let Some(name) = map.next_key::<String>()? {
             let result = if *self.remaining_entries == 0 {
                 Err(ReportError::TooLong)
-            } else if is_top && matches!(name.as_str(), NAMED_METRICS | "namedMetrics") {
+            } else if is_outermost && matches!(name.as_str(), NAMED_METRICS | "namedMetrics") {
                 map.next_value_seed(Entries {
                     parent: NAMED_METRICS,
                     remaining_entries: &mut *self.remaining_entries,
@@ -62,7 +62,7 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
                     cause: &mut *self.cause,
                 })?;
                 Ok(())
-            } else if is_top && !is_load_name(&name) {
+            } else if is_outermost && !is_load_name(&name) {
                 map.next_value::<IgnoredAny>()?;
                 Ok(())
             } else {

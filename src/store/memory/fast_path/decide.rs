@@ -176,7 +176,7 @@ impl CountedItem<'_> {
         let (cost, mut copy) = (self.item.cost, self.copy_state());
         let words = self.words(cells, &mut copy);
         if !takes_units {
-            return fast_path.untaken_reading(words, now, cost, assessment);
+            return fast_path.untaken_finding(words, now, cost, assessment);
         }
         let (reading, fresh_at) = fast_path.take_units(words, now, cost, assessment);
         self.write_state(copy, fresh_at);

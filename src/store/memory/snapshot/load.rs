@@ -207,7 +207,7 @@ impl Loader<'_> {
 fn max_used(cell: &KeyState<'_>, now: Nanos) -> u32 {
     let windows = 0..cell.limit.windows.len();
     windows
-        .map(|index| cell.used_at_most(now, index))
+        .map(|index| cell.max_used_units(now, index))
         .max()
         .unwrap_or(0)
 }

@@ -124,7 +124,7 @@ impl Admission {
         let mut demand = Demand::empty(&keys);
         demand.fill(request, &parents);
         if let Some(shared) = &self.shared {
-            return self.peek_known(&shared.store, request, &demand);
+            return self.peek_own_counts(&shared.store, request, &demand);
         }
         let (mut readings, mut open_readings) = (SmallVec::new(), SmallVec::new());
         let items = &demand.items;

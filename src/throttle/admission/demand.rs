@@ -181,8 +181,8 @@ impl<'a> Demand<'a> {
         &'r self,
         readings: &'r [LimitReading],
     ) -> impl Iterator<Item = Finding> + 'r {
-        let keyed_readings = self.keys.open_rules.iter().zip(readings);
-        keyed_readings.map(|(keyed_rule, reading)| Finding {
+        let keyed_findings = self.keys.open_rules.iter().zip(readings);
+        keyed_findings.map(|(keyed_rule, reading)| Finding {
             rule_index: usize::from(keyed_rule.rule_index),
             key: keyed_rule.key,
             reading: *reading,

@@ -105,7 +105,7 @@ impl Admission {
     }
 
     /// The verdict by what this gateway knows of shared limits. Takes nothing, and does not ask the store.
-    pub(crate) fn peek_known(
+    pub(crate) fn peek_own_counts(
         &self,
         shared: &SharedStore,
         request: &AdmissionRequest<'_>,

@@ -1,7 +1,7 @@
 //! A limit on how many requests of one key are open at once. It counts the requests that are open now, so it needs no
 //! window and no clock. The permits themselves are kept by `store/permits/`.
 
-use super::{LimitReading, LimitStanding, ThrottleMode};
+use super::{LimitFinding, LimitStanding, ThrottleMode};
 use crate::base::clock::Nanos;
 
 /// The wait of a refused client, a guess: nobody knows when an open request will end. A second is the shortest time
@@ -54,7 +54,7 @@ impl Concurrency {
     }
 
     /// The reading of one more request while `open` are out.
-    pub fn assess(&self, open: u32, plan_factor: u32) -> LimitReading {
+    pub fn assess(&self, open: u32, plan_factor: u32) -> LimitFinding {
         let quota = self.quota(plan_factor);
         let standing = if open < quota {
             LimitStanding::Within
@@ -63,7 +63,7 @@ impl Concurrency {
         } else {
             LimitStanding::Refused
         };
-        LimitReading {
+        LimitFinding {
             standing,
             window: 0,
             quota,

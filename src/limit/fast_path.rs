@@ -3,11 +3,11 @@
 //!
 //! Readings and states are always equal to those of [`KeyState::assess`](super::KeyState::assess),
 //! [`KeyState::take_units`](super::KeyState::take_units) and
-//! [`KeyState::complete_reading`](super::KeyState::complete_reading).
+//! [`KeyState::complete_finding`](super::KeyState::complete_finding).
 
 use super::interval::Interval;
 use super::sliding_window::{BUCKETS, ring};
-use super::{Algorithm, LimitReading, LimitStanding, RateLimit, gcra, sliding_log};
+use super::{Algorithm, LimitFinding, LimitStanding, RateLimit, gcra, sliding_log};
 use crate::base::clock::Nanos;
 
 /// What a limit with one window admits for one plan multiplier.
@@ -112,7 +112,7 @@ impl FastPath {
         now: Nanos,
         cost: u32,
         assessment: Assessment,
-    ) -> (LimitReading, Option<Nanos>) {
+    ) -> (LimitFinding, Option<Nanos>) {
         let fresh_at = match self.layout {
             _ if cost == 0 => None,
             StateLayout::Arrival(interval) => {
@@ -143,7 +143,7 @@ impl FastPath {
         now: Nanos,
         cost: u32,
         assessment: Assessment,
-    ) -> LimitReading {
+    ) -> LimitFinding {
         let refused = (assessment.standing == LimitStanding::Refused).then(|| {
             let units = self.ceiling - cost;
             (units, self.time_until(words, now, assessment.used, units))
@@ -159,7 +159,7 @@ impl FastPath {
         now: Nanos,
         assessment: Assessment,
         refused: Option<(u32, Nanos)>,
-    ) -> LimitReading {
+    ) -> LimitFinding {
         let Assessment { standing, used } = assessment;
         let units = self.base.min(used).saturating_sub(1);
         let reset = match refused {
@@ -167,7 +167,7 @@ impl FastPath {
             Some((refused_units, wait)) if refused_units == units => wait,
             _ => self.time_until(words, now, used, units),
         };
-        LimitReading {
+        LimitFinding {
             standing,
             window: 0,
             quota: self.quota,

@@ -13,7 +13,7 @@ mod saved;
 use super::lending::{self, Lending};
 use super::state_window::StateWindow;
 use super::{
-    Algorithm, Fingerprint, LimitReading, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
+    Algorithm, Fingerprint, LimitFinding, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
 };
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
@@ -200,10 +200,10 @@ impl KeyState<'_> {
         }
     }
 
-    /// Decides about `cost` units at `now` without changing the state. [`KeyState::complete_reading`] completes the
+    /// Decides about `cost` units at `now` without changing the state. [`KeyState::complete_finding`] completes the
     /// reading.
-    pub fn assess(&self, now: Nanos, cost: u32, scale: Scale) -> LimitReading {
-        let mut reading = LimitReading::INITIAL;
+    pub fn assess(&self, now: Nanos, cost: u32, scale: Scale) -> LimitFinding {
+        let mut reading = LimitFinding::INITIAL;
         let mut is_over = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
@@ -240,13 +240,13 @@ impl KeyState<'_> {
         now: Nanos,
         cost: u32,
         plan_factor: u32,
-    ) -> (LimitReading, bool) {
+    ) -> (LimitFinding, bool) {
         let window = self.window(index, plan_factor);
         let (base, ceiling) = self.limit.unit_bounds(window.rate, plan_factor);
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());
         let mut is_over = false;
-        let mut reading = LimitReading {
+        let mut reading = LimitFinding {
             standing: LimitStanding::Within,
             window: index as u8,
             quota: window.rate.quota_times(plan_factor),
@@ -273,9 +273,9 @@ impl KeyState<'_> {
 
     /// Completes a reading after the decision. `cost` is the number of units that were taken and counted already, or
     /// zero.
-    pub fn complete_reading(
+    pub fn complete_finding(
         &self,
-        reading: &mut LimitReading,
+        reading: &mut LimitFinding,
         now: Nanos,
         cost: u32,
         plan_factor: u32,
@@ -289,7 +289,7 @@ impl KeyState<'_> {
     }
 
     /// The time until the reported window has one more unit than remains now.
-    fn time_until_reset(&self, reading: &LimitReading, now: Nanos, plan_factor: u32) -> Nanos {
+    fn time_until_reset(&self, reading: &LimitFinding, now: Nanos, plan_factor: u32) -> Nanos {
         let window = self.window(usize::from(reading.window), plan_factor);
         let slides = self.limit.algorithm.has_moving_windows();
         let (base, _) = self.limit.unit_bounds(window.rate, plan_factor);
@@ -358,7 +358,7 @@ impl KeyState<'_> {
 
     /// Counts `cost` units at `now`, as pending if the limit reserves. [`KeyState::assess`] must have admitted them
     /// with this reading, and [`KeyState::has_room`] must be true.
-    pub fn take_units(&mut self, reading: &LimitReading, now: Nanos, cost: u32, scale: Scale) {
+    pub fn take_units(&mut self, reading: &LimitFinding, now: Nanos, cost: u32, scale: Scale) {
         if self.limit.is_lent(reading) {
             if let Some(lending) = Lending::new(self.limit, scale) {
                 let at = self.limit.pending_words();
@@ -482,9 +482,9 @@ fn excess_over(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
     Some(u32::try_from(excess).unwrap_or(u32::MAX))
 }
 
-/// Whether window `first` of a limit is reported rather than `second`; see [`LimitReading::window`].
-fn is_reported_before(first: &LimitReading, second: &LimitReading) -> bool {
-    let rank = |reading: &LimitReading| match reading.standing {
+/// Whether window `first` of a limit is reported rather than `second`; see [`LimitFinding::window`].
+fn is_reported_before(first: &LimitFinding, second: &LimitFinding) -> bool {
+    let rank = |reading: &LimitFinding| match reading.standing {
         LimitStanding::Unsatisfiable => (3, u64::MAX),
         LimitStanding::Refused => (2, reading.wait.0),
         LimitStanding::Over => (1, u64::MAX),

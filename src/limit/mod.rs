@@ -58,7 +58,7 @@ pub use key_state::{KeyState, StateShape};
 pub use lending::Pace;
 pub use rate::Rate;
 pub use rate_limit::{MAX_WINDOWS, RateLimit};
-pub use reading::{LimitReading, LimitStanding};
+pub use reading::{LimitFinding, LimitStanding};
 pub use reserve::{Reserve, ReserveSource};
 pub use rule::{CountMode, Disclose, LimitName, Rule};
 pub use rule_limit::RuleLimit;

@@ -2,7 +2,7 @@
 
 use super::algorithm::Algorithm;
 use super::rate::Rate;
-use super::reading::{LimitReading, LimitStanding};
+use super::reading::{LimitFinding, LimitStanding};
 use super::throttle::ThrottleMode;
 
 /// The largest number of windows that one limit may have.
@@ -37,7 +37,7 @@ impl RateLimit {
     }
 
     /// Whether the units that this reading admits are lent.
-    pub fn is_lent(&self, reading: &LimitReading) -> bool {
+    pub fn is_lent(&self, reading: &LimitFinding) -> bool {
         self.throttle.is_elastic() && reading.standing == LimitStanding::Over
     }
 }

@@ -34,7 +34,7 @@ impl LimitStanding {
 
 /// What one limit says about one request. All units that the request has taken are counted already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitReading {
+pub struct LimitFinding {
     /// Whether the request is admitted, and why not.
     pub standing: LimitStanding,
     /// The index of the window that the other figures are about. It is the window with the longest wait among those
@@ -55,9 +55,9 @@ pub struct LimitReading {
     pub sketched: bool,
 }
 
-impl LimitReading {
+impl LimitFinding {
     /// The reading before the first window was read.
-    pub(super) const INITIAL: LimitReading = LimitReading {
+    pub(super) const INITIAL: LimitFinding = LimitFinding {
         standing: LimitStanding::Within,
         window: 0,
         quota: u32::MAX,

@@ -1,6 +1,6 @@
 //! The limit of a rule: on a rate, or on the number of open requests.
 
-use super::{Algorithm, Concurrency, LimitReading, Rate, RateLimit, ThrottleMode, sliding_log};
+use super::{Algorithm, Concurrency, LimitFinding, Rate, RateLimit, ThrottleMode, sliding_log};
 use crate::base::clock::Nanos;
 
 /// A limit of either kind.
@@ -42,7 +42,7 @@ impl RuleLimit {
         }
     }
 
-    /// The window with this index; see [`LimitReading::window`]. `None` for limits on open requests.
+    /// The window with this index; see [`LimitFinding::window`]. `None` for limits on open requests.
     #[inline]
     pub fn window(&self, index: u8) -> Option<&Rate> {
         self.rate()?.windows.get(usize::from(index))
@@ -97,7 +97,7 @@ impl RuleLimit {
     /// Both are cut to the quota and the window that stand beside them. A burst or a delay admits more than the quota
     /// at once, and a bucket outlives its window.
     #[inline]
-    pub fn client_figures(&self, reading: &LimitReading) -> (u32, Option<Nanos>) {
+    pub fn client_figures(&self, reading: &LimitFinding) -> (u32, Option<Nanos>) {
         let window = self.window(reading.window);
         let reset = window.map(|rate| reading.reset.min(rate.window()));
         (reading.remaining.min(reading.quota), reset)

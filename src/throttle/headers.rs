@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::admission::{Finding, Verdict};
 use crate::http::head::Fields;
 use crate::limit::header_texts::HeaderTexts;
-use crate::limit::{Disclose, LimitReading, Rule, RuleLimit, Rules};
+use crate::limit::{Disclose, LimitFinding, Rule, RuleLimit, Rules};
 use crate::route::HeaderStyle;
 
 /// The rate-limit headers of a response. They are computed while the verdict is at hand, and written once the response
@@ -129,7 +129,7 @@ impl RemainingQuota {
 
 impl QuotaPolicy {
     fn new(finding: &Finding) -> QuotaPolicy {
-        let LimitReading { quota, window, .. } = finding.reading;
+        let LimitFinding { quota, window, .. } = finding.reading;
         QuotaPolicy {
             rule_index: finding.rule_index as u16,
             window_index: window,

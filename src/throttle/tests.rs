@@ -14,7 +14,7 @@ use crate::base::random::Dice;
 use crate::http::head::Fields;
 use crate::identity::{self, ClientIdentity, Identifier, Keyer};
 use crate::limit::{
-    Algorithm, Disclose, Identity, LimitName, LimitReading, RateLimit, Rule, Rules, ThrottleMode,
+    Algorithm, Disclose, Identity, LimitFinding, LimitName, RateLimit, Rule, Rules, ThrottleMode,
 };
 use crate::route::HeaderStyle;
 use crate::store::{MemoryStore, Settings};
@@ -153,7 +153,7 @@ impl GatewayPair {
             let mut later = verdict.clone();
             let elapsed = Nanos(verdict.seconds_unchanged_for(&self.rules).0 - 1);
             for finding in &mut later.findings {
-                let LimitReading { wait, reset, .. } = &mut finding.reading;
+                let LimitFinding { wait, reset, .. } = &mut finding.reading;
                 (*wait, *reset) = (wait.since(elapsed), reset.since(elapsed));
             }
             assert_eq!(

@@ -1,6 +1,6 @@
 //! Random and adversarial histories of each algorithm against the oracle.
 
-use tollgate::limit::{Algorithm, LimitReading, LimitStanding};
+use tollgate::limit::{Algorithm, LimitFinding, LimitStanding};
 
 use crate::draw::{BUCKETS, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, SECOND, histories};
 use crate::subject::{Subject, check_fresh, check_reading, check_reset};
@@ -68,7 +68,7 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
 /// One request, what the cell said, and what logs of all units say.
 struct Asked {
     plan_factor: u32,
-    before: LimitReading,
+    before: LimitFinding,
     /// By stamps as coarse as those of the sliding log.
     rounded: LimitStanding,
     /// By the nanosecond.

@@ -2,7 +2,7 @@
 
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{
-    Algorithm, Fingerprint, KeyState, LimitReading, LimitStanding, Rate, RateLimit, Scale,
+    Algorithm, Fingerprint, KeyState, LimitFinding, LimitStanding, Rate, RateLimit, Scale,
 };
 
 use crate::draw::{Draw, SECOND};
@@ -54,7 +54,7 @@ impl Subject {
         }
     }
 
-    pub fn eval(&mut self, now: u64, cost: u32, plan_factor: u32) -> LimitReading {
+    pub fn eval(&mut self, now: u64, cost: u32, plan_factor: u32) -> LimitFinding {
         self.cell()
             .assess(Nanos(now), cost, Scale::plan(plan_factor))
     }
@@ -86,7 +86,7 @@ impl Subject {
     }
 
     /// Asks and takes as a store does.
-    pub fn ask(&mut self, cost: u32, plan_factor: u32) -> LimitReading {
+    pub fn ask(&mut self, cost: u32, plan_factor: u32) -> LimitFinding {
         let now = self.now;
         let mut reading = self.eval(now, cost, plan_factor);
         let admits = reading.standing.admits();
@@ -99,13 +99,13 @@ impl Subject {
         let before = self.words.clone();
         let mut cell = self.cell();
         let mut looked = reading;
-        cell.complete_reading(&mut looked, Nanos(now), 0, plan_factor);
+        cell.complete_finding(&mut looked, Nanos(now), 0, plan_factor);
         if !admits {
             self.in_one_step(&before, (cost, plan_factor), true, looked);
             return reading;
         }
         cell.take_units(&reading, Nanos(now), cost, Scale::plan(plan_factor));
-        cell.complete_reading(&mut reading, Nanos(now), cost, plan_factor);
+        cell.complete_finding(&mut reading, Nanos(now), cost, plan_factor);
         self.in_one_step(&before, (cost, plan_factor), false, looked);
         self.in_one_step(&before, (cost, plan_factor), true, reading);
         if cost > 0 {
@@ -115,7 +115,7 @@ impl Subject {
     }
 
     /// Where a limit decides in one step, it says and leaves what the three steps did.
-    fn in_one_step(&self, before: &[u32], ask: (u32, u32), consume: bool, expected: LimitReading) {
+    fn in_one_step(&self, before: &[u32], ask: (u32, u32), consume: bool, expected: LimitFinding) {
         let (cost, plan_factor) = ask;
         let Some(fast_path) = self.limit.fast_path(plan_factor) else {
             return;
@@ -240,7 +240,7 @@ impl Subject {
 }
 
 /// What must hold of every reading, whatever the algorithm.
-pub fn check_reading(subject: &mut Subject, cost: u32, plan_factor: u32, reading: LimitReading) {
+pub fn check_reading(subject: &mut Subject, cost: u32, plan_factor: u32, reading: LimitFinding) {
     let now = subject.now;
     let rate = subject.limit.windows[usize::from(reading.window)];
     assert_eq!(reading.quota, subject.quota(&rate, plan_factor));
@@ -290,7 +290,7 @@ pub fn check_fresh(subject: &mut Subject) {
 }
 
 /// While the speaking window is the only one: `reset` is when one more unit is free.
-pub fn check_reset(subject: &mut Subject, plan_factor: u32, taken: LimitReading) {
+pub fn check_reset(subject: &mut Subject, plan_factor: u32, taken: LimitFinding) {
     if subject.limit.windows.len() > 1 || !taken.standing.admits() || subject.limit.reserves {
         return;
     }

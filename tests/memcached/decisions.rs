@@ -93,7 +93,7 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
         if takes {
             cell.take_units(&expected, now, cost, scale);
         }
-        cell.complete_reading(&mut expected, now, took, 1);
+        cell.complete_finding(&mut expected, now, took, 1);
         let said = gateway
             .ask(taking, std::slice::from_ref(&asked))
             .await

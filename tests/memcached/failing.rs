@@ -41,7 +41,7 @@ fn a_server_that_is_killed_is_away_and_comes_back() {
         gateway.ready(1).await;
         assert_eq!(
             within(&gateway, BUDGET, &asked).await,
-            Err(StoreError::Renewed)
+            Err(StoreError::MarkMismatch)
         );
         gateway.client.identify(0, None, true).await.unwrap();
         assert_eq!(within(&gateway, BUDGET, &asked).await, Ok(true));
@@ -59,7 +59,7 @@ fn what_is_flushed_is_noticed() {
         server.flush();
         assert_eq!(
             within(&gateway, BUDGET, &asked).await,
-            Err(StoreError::Renewed)
+            Err(StoreError::MarkMismatch)
         );
         let met = gateway.client.identify(0, None, true).await.unwrap();
         assert_eq!(
@@ -211,7 +211,7 @@ fn a_dead_server_fails_its_share_only() {
                 .send_beat(0, Some(1))
                 .await
                 .unwrap()
-                .beats
+                .heartbeats
                 .len(),
             1
         );
@@ -224,7 +224,7 @@ fn a_dead_server_fails_its_share_only() {
         gateway.ready(3).await;
         assert_eq!(
             within(&gateway, BUDGET, lost[0]).await,
-            Err(StoreError::Renewed)
+            Err(StoreError::MarkMismatch)
         );
         let after = gateway.client.identify(0, None, true).await.unwrap();
         assert!(after.mark != before.mark && after.secret == before.secret);

@@ -54,11 +54,11 @@ fn gateways_are_listed_while_they_say_that_they_are_there() {
         let one = Gateway::start(&addresses, &clock, 1).await;
         let two = Gateway::start(&addresses, &clock, 2).await;
         let numbers = async |gateway: &Gateway, says: Option<u32>| {
-            let beats = gateway.client.send_beat(0, says).await.unwrap();
-            beats
-                .beats
+            let heartbeats = gateway.client.send_beat(0, says).await.unwrap();
+            heartbeats
+                .heartbeats
                 .into_iter()
-                .map(|beat| beat.gateway)
+                .map(|heartbeat| heartbeat.gateway)
                 .collect::<Vec<_>>()
         };
         assert!(numbers(&one, None).await.is_empty());
@@ -89,7 +89,7 @@ fn a_clock_that_goes_back_keeps_nobody_listed() {
                 .send_beat(0, Some(2))
                 .await
                 .unwrap()
-                .beats
+                .heartbeats
                 .len()
         };
         assert_eq!(count().await, 2);
@@ -110,13 +110,13 @@ fn two_hundred_gateways_are_listed() {
         }
         for many in gateways.chunks(40) {
             let each = many.iter();
-            let beats = each.map(|gateway| gateway.client.send_beat(0, Some(gateway.number)));
-            for said in futures_util::future::join_all(beats).await {
+            let heartbeats = each.map(|gateway| gateway.client.send_beat(0, Some(gateway.number)));
+            for said in futures_util::future::join_all(heartbeats).await {
                 said.unwrap();
             }
         }
         let said = gateways[0].client.send_beat(0, None).await.unwrap();
-        assert_eq!(said.beats.len(), 200);
+        assert_eq!(said.heartbeats.len(), 200);
         let asked = minute(1_000, 1);
         let mut admitted = 0;
         for turn in 0..1_100 {
@@ -145,8 +145,8 @@ fn sixteen_gateways_say_so_at_once() {
     });
     block_on(async {
         let gateway = Gateway::start(&[address], &clock, 99).await;
-        let beats = gateway.client.send_beat(0, None).await.unwrap();
-        assert_eq!(beats.beats.len(), 16);
+        let heartbeats = gateway.client.send_beat(0, None).await.unwrap();
+        assert_eq!(heartbeats.heartbeats.len(), 16);
     });
 }
 
@@ -176,11 +176,11 @@ fn a_new_life_learns_what_gateways_know() {
         server.again();
         one.ready(1).await;
         two.ready(1).await;
-        let renewed = Err(StoreError::Renewed);
+        let renewed = Err(StoreError::MarkMismatch);
         assert_eq!(one.decide(std::slice::from_ref(&asked)).await, renewed);
         assert_eq!(
             one.client.send_beat(0, Some(1)).await,
-            Err(StoreError::Renewed)
+            Err(StoreError::MarkMismatch)
         );
         let after = one.client.identify(0, None, true).await.unwrap();
         assert_ne!(before.mark, after.mark);

@@ -2,7 +2,7 @@
 
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, LimitStanding, RateLimit, Scale, ThrottleMode};
-use tollgate::store::shared::call::ALONE_BIT;
+use tollgate::store::shared::call::UNGRANTED_UNITS_BIT;
 
 use crate::scripted::{Scripted, call, part};
 
@@ -81,11 +81,11 @@ fn a_killed_gateway_is_not_listed_for_long() {
         for step in [-5, -3_600, -90 * 86_400, 0, 5, 3_600] {
             store.now = START;
             store.run(redis::cmd("DEL").arg("list"));
-            assert_eq!(store.beat(1), [1]);
-            assert_eq!(store.beat(2), [1, 2]);
+            assert_eq!(store.heartbeat(1), [1]);
+            assert_eq!(store.heartbeat(2), [1, 2]);
             store.now = store.now.checked_add_signed(step * SECOND as i64).unwrap();
             for second in 0..=12 {
-                let listed = store.beat(2);
+                let listed = store.heartbeat(2);
                 assert!(listed.contains(&2), "{step} s, {second} s later");
                 let gone = second > 10;
                 assert!(
@@ -182,7 +182,7 @@ fn what_was_admitted_without_the_store_counts_once() {
                     (turn * 3, turn * 3 - 3, turn as u32 * 3);
                 used += 3;
                 for _ in 0..2 {
-                    let said = store.ask(&call(gateway | ALONE_BIT, [tell.clone()]));
+                    let said = store.ask(&call(gateway | UNGRANTED_UNITS_BIT, [tell.clone()]));
                     assert_eq!(
                         said.counters[0].used_units[0], used,
                         "{gateway}, turn {turn}"
@@ -204,7 +204,7 @@ fn what_many_admitted_alone_is_over_soon() {
             for gateway in 1..=10 {
                 let mut tell = part(&limit, number, 7, 0, Scale::plan(1));
                 (tell.total, tell.units_in_window) = (20, 20);
-                store.ask(&call(gateway | ALONE_BIT, [tell]));
+                store.ask(&call(gateway | UNGRANTED_UNITS_BIT, [tell]));
             }
             let one = part(&limit, number, 7, 1, Scale::plan(1));
             assert!(
@@ -240,7 +240,7 @@ fn what_counts_beyond_the_limit_for_a_moment_is_not_forgotten() {
             }
             let mut tell = part(&limit, number, 7, 0, Scale::plan(1));
             (tell.total, tell.units_in_window) = (10, 10);
-            store.ask(&call(1 | ALONE_BIT, [tell]));
+            store.ask(&call(1 | UNGRANTED_UNITS_BIT, [tell]));
             for granted_at_micros in stamps.drain(2..) {
                 store.now += 1_000;
                 store.ask(&one.give_back_call(1, 1, granted_at_micros));

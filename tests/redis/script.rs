@@ -102,7 +102,7 @@ fn says_what_a_cell_says(mut store: Scripted) {
             } else {
                 0
             };
-            cell.complete_reading(&mut expected, moment, took, scale.plan_factor);
+            cell.complete_finding(&mut expected, moment, took, scale.plan_factor);
             store.now = now * TICK;
             let said = store.ask(&call(1, [part(&limit, history, key.0, cost, scale)]));
             let answer = &said.counters[0];

@@ -16,7 +16,7 @@ pub struct Scripted {
     runtime: tokio::runtime::Runtime,
     connection: MultiplexedConnection,
     script: String,
-    beat: String,
+    heartbeat: String,
     pub now: u64,
     /// That there are, as the one that asks knows.
     pub gateways: u32,
@@ -47,7 +47,7 @@ impl Scripted {
             runtime,
             connection,
             script: timed(text),
-            beat: timed(include_str!("../../src/store/redis/beat.lua")),
+            heartbeat: timed(include_str!("../../src/store/redis/beat.lua")),
             now: 0,
             gateways: 1,
         };
@@ -81,10 +81,10 @@ impl Scripted {
     }
 
     /// A gateway says that it is there; who is, in order.
-    pub fn beat(&mut self, gateway: u32) -> Vec<u32> {
+    pub fn heartbeat(&mut self, gateway: u32) -> Vec<u32> {
         self.set_clock();
         let mut command = redis::cmd("EVAL");
-        let keys = command.arg(&self.beat).arg(2).arg("mark").arg("list");
+        let keys = command.arg(&self.heartbeat).arg(2).arg("mark").arg("list");
         keys.arg(MARK).arg(gateway);
         let said: Vec<u64> = redis::from_redis_value(self.run(&command)).unwrap();
         let numbers = said[1..].iter().step_by(2);

@@ -58,8 +58,8 @@ impl World {
                 one.recovery.on_identified(&one.decider, lost, local);
                 return self.come_back(gateway);
             }
-            (Waits::Look, Ok(Reply::LiveGateways(Ok(beats)))) => {
-                one.recovery.on_listed(&one.decider, beats);
+            (Waits::Look, Ok(Reply::LiveGateways(Ok(heartbeats)))) => {
+                one.recovery.on_listed(&one.decider, heartbeats);
                 return self.come_back(gateway);
             }
             (Waits::Compares(asking), Ok(Reply::Decision(Ok(said)))) => {
@@ -70,7 +70,9 @@ impl World {
                 one.decider.record_report(&asking);
                 return self.come_back(gateway);
             }
-            (Waits::Beat, Ok(Reply::LiveGateways(Ok(beats)))) => self.beaten(gateway, &beats),
+            (Waits::Beat, Ok(Reply::LiveGateways(Ok(heartbeats)))) => {
+                self.beaten(gateway, &heartbeats)
+            }
             (Waits::Beat, _) if one.shared() => {
                 if said == Err(StoreError::Late) && one.late == 0 {
                     one.late = 1;
@@ -87,14 +89,18 @@ impl World {
         self.next_tick(gateway);
     }
 
-    fn beaten(&mut self, gateway: usize, beats: &LiveGateways) {
+    fn beaten(&mut self, gateway: usize, heartbeats: &LiveGateways) {
         let one = &mut self.gateways[gateway];
         let local = one.local(self.now);
         if one.shared() {
             one.late = 0;
-            one.decider.breaker.set_gateway_count(beats.beats.len());
+            one.decider
+                .breaker
+                .set_gateway_count(heartbeats.heartbeats.len());
         } else {
-            let _ = one.recovery.on_beat(&one.decider, beats, true, local);
+            let _ = one
+                .recovery
+                .on_heartbeat(&one.decider, heartbeats, true, local);
         }
     }
 

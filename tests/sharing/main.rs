@@ -25,7 +25,9 @@ use gateway::{Gateway, Rule};
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, LimitStanding, Sharing};
 use tollgate::store::Taking;
-use tollgate::store::shared::call::{ALONE_BIT, CounterReply, LiveGateways, StoreLoss, StoreReply};
+use tollgate::store::shared::call::{
+    CounterReply, LiveGateways, StoreLoss, StoreReply, UNGRANTED_UNITS_BIT,
+};
 use tollgate::store::shared::pending_call::FirstStep;
 use tollgate::store::shared::recovery::{Recovery, RecoveryStep};
 
@@ -95,7 +97,7 @@ fn what_cannot_be_told_is_waited_for() {
             decider,
             LiveGateways {
                 now_micros: 0,
-                beats: Vec::new(),
+                heartbeats: Vec::new(),
             },
         );
         match back.next_step(decider, met.after(Nanos::from_secs(after))) {
@@ -168,7 +170,7 @@ fn arrivals_without_the_store_are_told_once() {
     });
     assert_eq!(
         told.collect::<Vec<_>>(),
-        [(1, 10, 10), (1 | ALONE_BIT, 20, 20)]
+        [(1, 10, 10), (1 | UNGRANTED_UNITS_BIT, 20, 20)]
     );
 }
 

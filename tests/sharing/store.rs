@@ -1,4 +1,4 @@
-//! A shared store as one process: what `decide.lua` and `beat.lua` do, for logs of stamps.
+//! A shared store as one process: what `decide.lua` and `heartbeat.lua` do, for logs of stamps.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,7 +8,8 @@ use tollgate::limit::LimitStanding;
 use tollgate::limit::spec::{StateKind, WindowSpec};
 use tollgate::store::Taking;
 use tollgate::store::shared::call::{
-    Call, CallPart, CounterName, CounterReply, GatewayBeat, LiveGateways, StoreError, StoreReply,
+    Call, CallPart, CounterName, CounterReply, GatewayHeartbeat, LiveGateways, StoreError,
+    StoreReply,
 };
 
 /// How long a gateway counts as there, in microseconds.
@@ -27,7 +28,7 @@ struct Cell {
 #[derive(Clone, Default)]
 pub struct Data {
     cells: BTreeMap<CounterName, Cell>,
-    beats: BTreeMap<u32, u64>,
+    heartbeats: BTreeMap<u32, u64>,
     mark: Option<u64>,
 }
 
@@ -162,7 +163,7 @@ impl Data {
         call: &Call,
     ) -> Result<StoreReply, StoreError> {
         if known != self.mark {
-            return Err(StoreError::Renewed);
+            return Err(StoreError::MarkMismatch);
         }
         let mut parts = call.parts.clone();
         let mut evaluated = Vec::new();
@@ -216,27 +217,30 @@ impl Data {
     }
 
     /// Lists a gateway, if there is one, and says who else is.
-    pub fn beat(
+    pub fn heartbeat(
         &mut self,
         now: u64,
         known: Option<u64>,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
         if known != self.mark {
-            return Err(StoreError::Renewed);
+            return Err(StoreError::MarkMismatch);
         }
-        self.beats
+        self.heartbeats
             .extend(gateway.into_iter().map(|gateway| (gateway, now)));
-        self.beats.values_mut().for_each(|at| *at = now.min(*at));
-        self.beats.retain(|_, at| *at > now.saturating_sub(LISTED));
+        self.heartbeats
+            .values_mut()
+            .for_each(|at| *at = now.min(*at));
+        self.heartbeats
+            .retain(|_, at| *at > now.saturating_sub(LISTED));
         Ok(LiveGateways {
             now_micros: now,
-            beats: self
-                .beats
+            heartbeats: self
+                .heartbeats
                 .iter()
-                .map(|(gateway, at)| GatewayBeat {
+                .map(|(gateway, at)| GatewayHeartbeat {
                     gateway: *gateway,
-                    beat_at_micros: *at,
+                    sent_at_micros: *at,
                 })
                 .collect(),
         })

@@ -408,9 +408,9 @@ impl World {
         let reply = match &message.question {
             Question::Decide(call) => Reply::Decision(data.decide(time, message.mark, call)),
             Question::Meet => Reply::Met(data.meet(fresh), message.master),
-            Question::Beat(0) => Reply::LiveGateways(data.beat(time, message.mark, None)),
+            Question::Beat(0) => Reply::LiveGateways(data.heartbeat(time, message.mark, None)),
             Question::Beat(number) => {
-                Reply::LiveGateways(data.beat(time, message.mark, Some(*number)))
+                Reply::LiveGateways(data.heartbeat(time, message.mark, Some(*number)))
             }
         };
         self.answer(&message, reply);

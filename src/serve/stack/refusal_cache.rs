@@ -10,7 +10,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::http::head::Response;
-use crate::limit::{LimitReading, Rules};
+use crate::limit::{LimitFinding, Rules};
 use crate::route::HeaderStyle;
 use crate::throttle::admission::{Finding, Verdict};
 use crate::throttle::reject;
@@ -168,7 +168,7 @@ fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
     let is_single = findings.iter().filter(refuses).count() == 1;
     let mut packed = [0; MAX_LIMITS];
     for (index, (finding, packed)) in findings.iter().zip(&mut packed).enumerate() {
-        let LimitReading {
+        let LimitFinding {
             window,
             quota,
             wait,

@@ -17,7 +17,7 @@ pub(super) const NEEDS_ARRIVAL_TIMES: StoreError = StoreError::Other(Cow::Borrow
 ));
 
 /// The number of buckets of a window, for limits of which other stores keep a log.
-const LOG_BUCKETS: u64 = 60;
+const BUCKETS_PER_LOG_WINDOW: u64 = 60;
 /// The largest difference of clocks and delays at which no request overlooks another, in microseconds.
 const MAX_CLOCK_SKEW_MICROS: u64 = 50_000;
 
@@ -52,7 +52,7 @@ impl Track {
     }
 
     /// When a bucket leaves a window that covers `past_buckets` buckets before the current one.
-    fn leaving_time(&self, bucket_number: u64, past_buckets: u64) -> u64 {
+    fn leaves_at_micros(&self, bucket_number: u64, past_buckets: u64) -> u64 {
         let end = bucket_number.saturating_add(past_buckets).saturating_add(1);
         end.saturating_mul(self.bucket_micros)
             .saturating_sub(self.phase_micros)
@@ -60,7 +60,7 @@ impl Track {
 
     /// When a bucket is no longer needed.
     pub(super) fn expiry(&self, bucket_number: u64) -> u64 {
-        self.leaving_time(bucket_number, self.past_buckets)
+        self.leaves_at_micros(bucket_number, self.past_buckets)
     }
 
     /// The numbers of all buckets that may count.
@@ -108,7 +108,7 @@ impl BucketPlan {
         for window in &spec.windows {
             match spec.kind {
                 StateKind::Log { .. } => {
-                    let bucket_micros = window.window.div_ceil(LOG_BUCKETS).max(1);
+                    let bucket_micros = window.window.div_ceil(BUCKETS_PER_LOG_WINDOW).max(1);
                     let past_buckets = window.window.div_ceil(bucket_micros);
                     windows.push(WindowBuckets {
                         track_index: tracks.len(),
@@ -197,7 +197,7 @@ impl BucketView<'_> {
         for (bucket_number, count) in (oldest..).zip(counts) {
             if *count >= remaining_units {
                 let leaves_at =
-                    self.plan.tracks[track_index].leaving_time(bucket_number, past_buckets);
+                    self.plan.tracks[track_index].leaves_at_micros(bucket_number, past_buckets);
                 return Nanos(
                     leaves_at
                         .saturating_sub(self.now_micros)

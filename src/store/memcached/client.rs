@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher13;
 
 use super::bucket_plan::{BucketPlan, NEEDS_ARRIVAL_TIMES};
 use super::keys::bucket_key;
-use super::life::ServerLife;
+use super::life::ServerIncarnation;
 use super::link::{MemcachedLink, Replies, unexpected_reply};
 use super::settings::{Error, Settings};
 use super::wire::{CommandBatch, MetaReply};
@@ -38,7 +38,7 @@ pub(super) struct MemcachedServer {
     /// One link for each connection index.
     links: Vec<MemcachedLink>,
     /// The server's life when it was last identified. Calls fail where the server has another life.
-    pub(super) life: RwLock<Option<ServerLife>>,
+    pub(super) life: RwLock<Option<ServerIncarnation>>,
 }
 
 impl MemcachedServer {

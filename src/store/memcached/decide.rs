@@ -9,13 +9,15 @@ use super::bucket_plan::{
     BucketCounts, BucketPlan, BucketView, NEEDS_ARRIVAL_TIMES, PartVerdict, neutral_reply,
 };
 use super::client::MemcachedClient;
-use super::keys::{bucket_key, bucket_ttl, ttl_until};
-use super::life::ServerLife;
+use super::keys::{bucket_exptime, bucket_key, exptime_until};
+use super::life::ServerIncarnation;
 use super::link::{PendingReplies, Replies, unexpected_reply};
 use super::taking::{PartVerdicts, effective_taking, is_admitted, may_fit_with_less};
 use super::wire::{CommandBatch, MetaReply, Replaces};
 use crate::store::Taking;
-use crate::store::shared::call::{ALONE_BIT, Call, CallPart, CounterReply, StoreError, StoreReply};
+use crate::store::shared::call::{
+    Call, CallPart, CounterReply, StoreError, StoreReply, UNGRANTED_UNITS_BIT,
+};
 
 /// How long a server is young after its data began, in microseconds. Gateways then report what they were granted before.
 const YOUNG_SERVER_MICROS: u64 = 10_000_000;
@@ -27,7 +29,7 @@ struct UnitReport {
     /// The item's key.
     key: String,
     /// The item's time to live, in memcached's form.
-    ttl: u64,
+    exptime: u64,
     /// Whether the units were admitted without the store.
     is_alone: bool,
 }
@@ -90,7 +92,7 @@ impl MemcachedClient {
     ///
     /// # Errors
     ///
-    /// When there is no connection or no usable reply; [`StoreError::Renewed`] when a server has lost its data.
+    /// When there is no connection or no usable reply; [`StoreError::MarkMismatch`] when a server has lost its data.
     pub async fn decide(
         &self,
         connection_index: usize,
@@ -119,7 +121,7 @@ impl MemcachedClient {
         let now_micros = self.now_micros();
         let (parts, batches) = self.prepare(connection_index, call, now_micros)?;
         let mut replies = self.send_batches(connection_index, batches).await?;
-        if let Err(error) = self.check_lives(&replies) {
+        if let Err(error) = self.check_incarnations(&replies) {
             self.undo_give_backs(connection_index, &parts, &replies);
             return Err(error);
         }
@@ -188,7 +190,7 @@ impl MemcachedClient {
                         return Err(StoreError::NotConnected);
                     }
                     let batch = empty.insert(link.new_batch());
-                    batch.get(&self.life_key());
+                    batch.get(&self.incarnation_key());
                     batch
                 }
             };
@@ -255,8 +257,8 @@ impl MemcachedClient {
             for (index, track) in tracks {
                 let bucket_number = track.bucket_at(now_micros);
                 let key = bucket_key(&pending.key_prefix, index, bucket_number);
-                let ttl = bucket_ttl(track, bucket_number, now_micros);
-                let reply_index = batch.increment(key, pending.counted_units, ttl);
+                let exptime = bucket_exptime(track, bucket_number, now_micros);
+                let reply_index = batch.increment(key, pending.counted_units, exptime);
                 pending.increments.push(reply_index);
             }
         }
@@ -285,10 +287,10 @@ impl MemcachedClient {
     }
 
     /// Checks that all servers that replied have the lives by which they were identified.
-    fn check_lives(&self, replies: &[Option<Replies>]) -> Result<(), StoreError> {
+    fn check_incarnations(&self, replies: &[Option<Replies>]) -> Result<(), StoreError> {
         for (server, replies) in self.servers.iter().zip(replies) {
             if let Some(replies) = replies {
-                server.check_life(replies, 0)?;
+                server.check_incarnation(replies, 0)?;
             }
         }
         Ok(())
@@ -334,10 +336,10 @@ impl MemcachedClient {
             };
             let replies = replies_of(replies, pending.server_index)?;
             let (reported_total, replaces) = parse_report(replies.get(report.reply_index))?;
-            let life = self.servers[pending.server_index].check_life(replies, 0)?;
+            let life = self.servers[pending.server_index].check_incarnation(replies, 0)?;
             let units = unknown_units(pending, report, view, reported_total, life);
             if units > 0 {
-                self.count_one_report(connection_index, pending, report, view, units, replaces)
+                self.count_report(connection_index, pending, report, view, units, replaces)
                     .await?;
             }
         }
@@ -345,7 +347,7 @@ impl MemcachedClient {
     }
 
     /// Counts the units of one report, and stores the report. Both are in one batch, so that either happens or neither.
-    async fn count_one_report(
+    async fn count_report(
         &self,
         connection_index: usize,
         pending: &PendingPart<'_>,
@@ -363,10 +365,10 @@ impl MemcachedClient {
                 batch.increment(
                     key,
                     units,
-                    bucket_ttl(track, bucket_number, view.now_micros),
+                    bucket_exptime(track, bucket_number, view.now_micros),
                 );
             }
-            report_index = batch.set(&report.key, total.as_bytes(), report.ttl, replaces);
+            report_index = batch.set(&report.key, total.as_bytes(), report.exptime, replaces);
             batch.report_index = Some(report_index);
         });
         let counted = counted.await?;
@@ -408,8 +410,8 @@ fn add_reading(
         pending.report = Some(UnitReport {
             reply_index: batch.get_with_version(&key),
             key,
-            ttl: ttl_until(now_micros.saturating_add(part.spec.lifetime), now_micros),
-            is_alone: gateway & ALONE_BIT != 0,
+            exptime: exptime_until(now_micros.saturating_add(part.spec.lifetime), now_micros),
+            is_alone: gateway & UNGRANTED_UNITS_BIT != 0,
         });
     }
 }
@@ -434,7 +436,7 @@ fn unknown_units(
     report: &UnitReport,
     view: &BucketView<'_>,
     reported_total: u64,
-    life: ServerLife,
+    life: ServerIncarnation,
 ) -> u32 {
     let part = pending.part;
     if report.is_alone {

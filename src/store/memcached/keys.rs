@@ -3,13 +3,13 @@
 use super::bucket_plan::Track;
 
 /// The longest relative time to live, 30 days. memcached takes larger numbers for dates.
-const MAX_RELATIVE_TTL_SECS: u64 = 30 * 86_400;
+const MAX_RELATIVE_EXPTIME_SECS: u64 = 30 * 86_400;
 /// The last date that memcached accepts, in seconds since the Unix epoch.
 const MAX_EXPIRY_DATE_SECS: u64 = i32::MAX as u64;
 /// The time to live of an item that never expires.
 const NO_EXPIRY: u64 = 0;
 /// Seconds that an item lives longer than it counts, because memcached's clock has whole seconds and may be slow.
-const TTL_SLACK_SECS: u64 = 2;
+const EXPTIME_SLACK_SECS: u64 = 2;
 
 /// The key of a bucket. `prefix` is the counter's prefix, and `track_index` the index of the bucket's track.
 pub(super) fn bucket_key(prefix: &str, track_index: usize, bucket_number: u64) -> String {
@@ -17,17 +17,17 @@ pub(super) fn bucket_key(prefix: &str, track_index: usize, bucket_number: u64) -
 }
 
 /// The time to live of a bucket, in memcached's form.
-pub(super) fn bucket_ttl(track: &Track, bucket_number: u64, now_micros: u64) -> u64 {
-    ttl_until(track.expiry(bucket_number), now_micros)
+pub(super) fn bucket_exptime(track: &Track, bucket_number: u64, now_micros: u64) -> u64 {
+    exptime_until(track.expiry(bucket_number), now_micros)
 }
 
 /// The time to live, in memcached's form, of an item that counts until `end_micros`.
-pub(super) fn ttl_until(end_micros: u64, now_micros: u64) -> u64 {
+pub(super) fn exptime_until(end_micros: u64, now_micros: u64) -> u64 {
     let seconds = end_micros
         .saturating_sub(now_micros)
         .div_ceil(1_000_000)
-        .saturating_add(TTL_SLACK_SECS);
-    if seconds <= MAX_RELATIVE_TTL_SECS {
+        .saturating_add(EXPTIME_SLACK_SECS);
+    if seconds <= MAX_RELATIVE_EXPTIME_SECS {
         return seconds;
     }
     let date = seconds.saturating_add(now_micros / 1_000_000);
@@ -45,7 +45,7 @@ mod tests {
     const DAY: u64 = 86_400 * 1_000_000;
 
     #[test]
-    fn long_lives_are_dates() {
+    fn distant_expiries_are_dates() {
         let now = 1_700_000_000 * 1_000_000;
         for (end, life) in [
             (now, 2),
@@ -54,7 +54,7 @@ mod tests {
             (now + 30 * DAY, 1_700_000_000 + 30 * 86_400 + 2),
             (now + 20 * 365 * DAY, NO_EXPIRY),
         ] {
-            assert_eq!(ttl_until(end, now), life, "{}", end - now);
+            assert_eq!(exptime_until(end, now), life, "{}", end - now);
         }
     }
 }

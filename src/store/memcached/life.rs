@@ -1,4 +1,4 @@
-//! [`ServerLife`]: an item on each server that names the server's data, and that is lost with the data. A gateway that
+//! [`ServerIncarnation`]: an item on each server that names the server's data, and that is lost with the data. A gateway that
 //! finds another life than before knows that the server has lost its counts. The item never changes while the data lives.
 
 use std::borrow::Cow;
@@ -7,7 +7,7 @@ use crate::store::shared::call::StoreError;
 
 /// The contents of the item that names a server's data, 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ServerLife {
+pub(super) struct ServerIncarnation {
     /// A random number that names the server's data.
     pub(super) id: [u8; 16],
     /// When a gateway created the item, by that gateway's clock, in microseconds since the Unix epoch.
@@ -16,14 +16,14 @@ pub(super) struct ServerLife {
     pub(super) secret: [u8; 16],
 }
 
-impl ServerLife {
+impl ServerIncarnation {
     /// A life with a new random id.
     ///
     /// # Errors
     ///
     /// When the system gives no random bytes.
-    pub(super) fn new(now_micros: u64, secret: [u8; 16]) -> Result<ServerLife, StoreError> {
-        Ok(ServerLife {
+    pub(super) fn new(now_micros: u64, secret: [u8; 16]) -> Result<ServerIncarnation, StoreError> {
+        Ok(ServerIncarnation {
             id: random_bytes()?,
             created_at_micros: now_micros,
             secret,
@@ -39,10 +39,10 @@ impl ServerLife {
     }
 
     /// Decodes the item; `None` where it has another length.
-    pub(super) fn decode(bytes: &[u8]) -> Option<ServerLife> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<ServerIncarnation> {
         let (id, bytes) = bytes.split_first_chunk()?;
         let (created_at_micros, secret) = bytes.split_first_chunk()?;
-        Some(ServerLife {
+        Some(ServerIncarnation {
             id: *id,
             created_at_micros: u64::from_be_bytes(*created_at_micros),
             secret: secret.try_into().ok()?,

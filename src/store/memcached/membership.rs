@@ -9,15 +9,17 @@ use futures_util::future::join_all;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::client::{MemcachedClient, MemcachedServer};
-use super::life::{ServerLife, random_bytes};
+use super::life::{ServerIncarnation, random_bytes};
 use super::link::{Replies, unexpected_reply};
 use super::wire::{MetaReply, Replaces};
-use crate::store::shared::call::{GatewayBeat, LiveGateways, StoreError, StoreIdentity, StoreMark};
+use crate::store::shared::call::{
+    GatewayHeartbeat, LiveGateways, StoreError, StoreIdentity, StoreMark,
+};
 
 /// How long a gateway counts as alive after its last beat, in microseconds.
-const ALIVE_AFTER_BEAT_MICROS: u64 = 10_000_000;
+const ALIVE_AFTER_HEARTBEAT_MICROS: u64 = 10_000_000;
 /// Bytes of one gateway in the list.
-const BEAT_BYTES: usize = 12;
+const HEARTBEAT_BYTES: usize = 12;
 /// The most gateways in the list. Of more gateways, the longest silent ones are dropped.
 const MAX_GATEWAYS: usize = 1_000;
 /// Most attempts to give all servers one secret, while other gateways do the same.
@@ -26,45 +28,45 @@ const MAX_IDENTIFY_ATTEMPTS: usize = 8;
 const MAX_LIST_ATTEMPTS: usize = 64;
 
 /// A server's life, as the server stores it.
-struct StoredLife {
-    life: ServerLife,
+struct StoredIncarnation {
+    life: ServerIncarnation,
     /// The version of the item, for compare-and-swap.
     version: u64,
 }
 
 /// The life of a server, if it has one; or why it could not be read.
-type LifeResult = Result<Option<StoredLife>, StoreError>;
+type IncarnationResult = Result<Option<StoredIncarnation>, StoreError>;
 /// The last beat of each gateway, with times in microseconds since the Unix epoch.
-type BeatList = Vec<GatewayBeat>;
+type HeartbeatList = Vec<GatewayHeartbeat>;
 
 impl MemcachedServer {
     /// Checks that the server still has the life by which it was identified. The reply with this index holds its item.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Renewed`] where the server has another life, or was never identified.
-    pub(super) fn check_life(
+    /// [`StoreError::MarkMismatch`] where the server has another life, or was never identified.
+    pub(super) fn check_incarnation(
         &self,
         replies: &Replies,
         index: usize,
-    ) -> Result<ServerLife, StoreError> {
-        let life = self.life.read().ok_or(StoreError::Renewed)?;
+    ) -> Result<ServerIncarnation, StoreError> {
+        let life = self.life.read().ok_or(StoreError::MarkMismatch)?;
         match replies.get(index) {
             Some(MetaReply::Value { bytes, .. }) if bytes[..] == life.encode() => Ok(life),
-            Some(MetaReply::Value { .. } | MetaReply::Missing) => Err(StoreError::Renewed),
+            Some(MetaReply::Value { .. } | MetaReply::Missing) => Err(StoreError::MarkMismatch),
             other => Err(unexpected_reply(other)),
         }
     }
 
     /// Reads the item and its version.
-    async fn read_life(&self, connection_index: usize, key: &str) -> LifeResult {
+    async fn read_incarnation(&self, connection_index: usize, key: &str) -> IncarnationResult {
         let replies = self.call(connection_index, |batch| {
             batch.get_with_version(key);
         });
         match replies.await?.get(0) {
             Some(MetaReply::Missing) => Ok(None),
-            Some(MetaReply::Value { bytes, version }) => match ServerLife::decode(bytes) {
-                Some(life) => Ok(Some(StoredLife {
+            Some(MetaReply::Value { bytes, version }) => match ServerIncarnation::decode(bytes) {
+                Some(life) => Ok(Some(StoredIncarnation {
                     life,
                     version: *version,
                 })),
@@ -79,7 +81,7 @@ impl MemcachedServer {
 
 impl MemcachedClient {
     /// The key of the item that holds a server's life.
-    pub(super) fn life_key(&self) -> String {
+    pub(super) fn incarnation_key(&self) -> String {
         format!("{}:mark", self.prefix)
     }
 
@@ -101,12 +103,13 @@ impl MemcachedClient {
         known_secret: Option<[u8; 16]>,
         may_initialize: bool,
     ) -> Result<StoreIdentity, StoreError> {
-        let (now_micros, key) = (self.now_micros(), self.life_key());
+        let (now_micros, key) = (self.now_micros(), self.incarnation_key());
         let mut own_secret = known_secret;
         for _ in 0..MAX_IDENTIFY_ATTEMPTS {
             let servers = self.servers.iter();
             let lives =
-                join_all(servers.map(|server| server.read_life(connection_index, &key))).await;
+                join_all(servers.map(|server| server.read_incarnation(connection_index, &key)))
+                    .await;
             if let Some(error) = unusable_store(&lives) {
                 return Err(error);
             }
@@ -121,10 +124,10 @@ impl MemcachedClient {
             };
             let is_empty = stored.is_none();
             if !self
-                .write_lives(connection_index, &lives, secret, now_micros, is_empty)
+                .write_incarnations(connection_index, &lives, secret, now_micros, is_empty)
                 .await?
             {
-                return Ok(self.record_lives(&lives, secret, now_micros));
+                return Ok(self.record_incarnations(&lives, secret, now_micros));
             }
         }
         Err(StoreError::Other(Cow::Borrowed(
@@ -134,16 +137,16 @@ impl MemcachedClient {
 
     /// Writes new lives to servers without one or with another secret. Returns whether there was such a server. In a store
     /// that `is_empty` it stops after the first one.
-    async fn write_lives(
+    async fn write_incarnations(
         &self,
         connection_index: usize,
-        lives: &[LifeResult],
+        lives: &[IncarnationResult],
         secret: [u8; 16],
         now_micros: u64,
         is_empty: bool,
     ) -> Result<bool, StoreError> {
-        let key = self.life_key();
-        let mut has_written = false;
+        let key = self.incarnation_key();
+        let mut has_tried = false;
         for (server, life) in self.servers.iter().zip(lives) {
             let replaces = match life {
                 Ok(None) => Replaces::Nothing,
@@ -152,8 +155,8 @@ impl MemcachedClient {
                 }
                 Ok(Some(_)) | Err(_) => continue,
             };
-            has_written = true;
-            let life = ServerLife::new(now_micros, secret)?.encode();
+            has_tried = true;
+            let life = ServerIncarnation::new(now_micros, secret)?.encode();
             let written = server.call(connection_index, |batch| {
                 batch.set(&key, &life, 0, replaces);
             });
@@ -164,13 +167,13 @@ impl MemcachedClient {
                 break;
             }
         }
-        Ok(has_written)
+        Ok(has_tried)
     }
 
     /// Records the lives for later checks, and makes the store's mark of them.
-    fn record_lives(
+    fn record_incarnations(
         &self,
-        lives: &[LifeResult],
+        lives: &[IncarnationResult],
         secret: [u8; 16],
         now_micros: u64,
     ) -> StoreIdentity {
@@ -199,7 +202,7 @@ impl MemcachedClient {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Renewed`] where a server has lost its data; another error where no server replies.
+    /// [`StoreError::MarkMismatch`] where a server has lost its data; another error where no server replies.
     pub async fn send_beat(
         &self,
         connection_index: usize,
@@ -207,12 +210,12 @@ impl MemcachedClient {
     ) -> Result<LiveGateways, StoreError> {
         let now_micros = self.now_micros();
         let lists = self.servers.iter().map(|server| async move {
-            let record_beat = |list: &mut BeatList| {
+            let record_heartbeat = |list: &mut HeartbeatList| {
                 if let Some(gateway) = gateway {
-                    list.retain(|beat| beat.gateway != gateway);
-                    list.push(GatewayBeat {
+                    list.retain(|heartbeat| heartbeat.gateway != gateway);
+                    list.push(GatewayHeartbeat {
                         gateway,
-                        beat_at_micros: now_micros,
+                        sent_at_micros: now_micros,
                     });
                 }
             };
@@ -222,27 +225,32 @@ impl MemcachedClient {
                 connection_index,
                 now_micros,
                 stores_list,
-                record_beat,
+                record_heartbeat,
             )
             .await
         });
-        let mut beats = BeatList::new();
+        let mut heartbeats = HeartbeatList::new();
         let (mut has_replied, mut error) = (false, StoreError::NotConnected);
         for list in join_all(lists).await {
             match list {
                 Ok(list) => {
                     has_replied = true;
-                    beats.extend(list);
+                    heartbeats.extend(list);
                 }
-                Err(StoreError::Renewed) => return Err(StoreError::Renewed),
+                Err(StoreError::MarkMismatch) => return Err(StoreError::MarkMismatch),
                 Err(other) => error = other,
             }
         }
         // The latest beat of each gateway.
-        beats.sort_unstable_by_key(|beat| (beat.gateway, u64::MAX - beat.beat_at_micros));
-        beats.dedup_by_key(|beat| beat.gateway);
+        heartbeats.sort_unstable_by_key(|heartbeat| {
+            (heartbeat.gateway, u64::MAX - heartbeat.sent_at_micros)
+        });
+        heartbeats.dedup_by_key(|heartbeat| heartbeat.gateway);
         match has_replied {
-            true => Ok(LiveGateways { now_micros, beats }),
+            true => Ok(LiveGateways {
+                now_micros,
+                heartbeats,
+            }),
             false => Err(error),
         }
     }
@@ -259,7 +267,9 @@ impl MemcachedClient {
     ) -> Result<(), StoreError> {
         let now_micros = self.now_micros();
         let lists = self.servers.iter().map(|server| {
-            let remove = move |list: &mut BeatList| list.retain(|beat| beat.gateway != gateway);
+            let remove = move |list: &mut HeartbeatList| {
+                list.retain(|heartbeat| heartbeat.gateway != gateway)
+            };
             self.update_list(server, connection_index, now_micros, true, remove)
         });
         let lists = join_all(lists).await;
@@ -278,16 +288,16 @@ impl MemcachedClient {
         connection_index: usize,
         now_micros: u64,
         stores_list: bool,
-        change: impl Fn(&mut BeatList),
-    ) -> Result<BeatList, StoreError> {
-        let (life_key, list_key) = (self.life_key(), self.list_key());
+        change: impl Fn(&mut HeartbeatList),
+    ) -> Result<HeartbeatList, StoreError> {
+        let (incarnation_key, list_key) = (self.incarnation_key(), self.list_key());
         for _ in 0..MAX_LIST_ATTEMPTS {
             let replies = server.call(connection_index, |batch| {
-                batch.get(&life_key);
+                batch.get(&incarnation_key);
                 batch.get_with_version(&list_key);
             });
             let replies = replies.await?;
-            server.check_life(&replies, 0)?;
+            server.check_incarnation(&replies, 0)?;
             let (mut list, replaces) = match replies.get(1) {
                 Some(MetaReply::Missing) => (Vec::new(), Replaces::Nothing),
                 Some(MetaReply::Value { bytes, version }) => {
@@ -296,15 +306,15 @@ impl MemcachedClient {
                 other => return Err(unexpected_reply(other)),
             };
             // A clock that went back leaves beats ahead of now. A beat that would live too long counts as a beat of now.
-            let ahead = list
-                .iter_mut()
-                .filter(|beat| beat.beat_at_micros > now_micros + ALIVE_AFTER_BEAT_MICROS);
-            ahead.for_each(|beat| beat.beat_at_micros = now_micros);
-            list.retain(|beat| {
-                now_micros.saturating_sub(beat.beat_at_micros) <= ALIVE_AFTER_BEAT_MICROS
+            let ahead = list.iter_mut().filter(|heartbeat| {
+                heartbeat.sent_at_micros > now_micros + ALIVE_AFTER_HEARTBEAT_MICROS
+            });
+            ahead.for_each(|heartbeat| heartbeat.sent_at_micros = now_micros);
+            list.retain(|heartbeat| {
+                now_micros.saturating_sub(heartbeat.sent_at_micros) <= ALIVE_AFTER_HEARTBEAT_MICROS
             });
             change(&mut list);
-            list.sort_unstable_by_key(|beat| u64::MAX - beat.beat_at_micros);
+            list.sort_unstable_by_key(|heartbeat| u64::MAX - heartbeat.sent_at_micros);
             list.truncate(MAX_GATEWAYS);
             if !stores_list {
                 return Ok(list);
@@ -325,7 +335,7 @@ impl MemcachedClient {
 }
 
 /// The error that makes the whole store unusable: that of any server, if none replies, or a malformed reply.
-fn unusable_store(lives: &[LifeResult]) -> Option<StoreError> {
+fn unusable_store(lives: &[IncarnationResult]) -> Option<StoreError> {
     let mut errors = lives.iter().filter_map(|life| life.as_ref().err());
     if lives.iter().all(Result::is_err) {
         return Some(errors.next().cloned().unwrap_or(StoreError::NotConnected));
@@ -336,27 +346,27 @@ fn unusable_store(lives: &[LifeResult]) -> Option<StoreError> {
 }
 
 /// Encodes a list: 12 bytes for each gateway, its number and the time of its beat in big-endian order.
-fn encode_list(list: &[GatewayBeat]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(list.len() * BEAT_BYTES);
-    for beat in list {
-        bytes.extend_from_slice(&beat.gateway.to_be_bytes());
-        bytes.extend_from_slice(&beat.beat_at_micros.to_be_bytes());
+fn encode_list(list: &[GatewayHeartbeat]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(list.len() * HEARTBEAT_BYTES);
+    for heartbeat in list {
+        bytes.extend_from_slice(&heartbeat.gateway.to_be_bytes());
+        bytes.extend_from_slice(&heartbeat.sent_at_micros.to_be_bytes());
     }
     bytes
 }
 
-fn decode_list(bytes: &[u8]) -> Result<BeatList, StoreError> {
-    let (entries, remainder) = bytes.as_chunks::<BEAT_BYTES>();
+fn decode_list(bytes: &[u8]) -> Result<HeartbeatList, StoreError> {
+    let (entries, remainder) = bytes.as_chunks::<HEARTBEAT_BYTES>();
     if !remainder.is_empty() {
         return Err(StoreError::Other(Cow::Borrowed(
             "the list of gateways is malformed",
         )));
     }
     let each = entries.iter().filter_map(|entry| {
-        let (gateway, beat_at) = entry.split_first_chunk()?;
-        Some(GatewayBeat {
+        let (gateway, heartbeat_at) = entry.split_first_chunk()?;
+        Some(GatewayHeartbeat {
             gateway: u32::from_be_bytes(*gateway),
-            beat_at_micros: u64::from_be_bytes(beat_at.try_into().ok()?),
+            sent_at_micros: u64::from_be_bytes(heartbeat_at.try_into().ok()?),
         })
     });
     Ok(each.collect())

@@ -81,7 +81,7 @@ pub(super) fn deliver_replies(
         }
     }
     match input.has_remaining() {
-        true => Err(ReplyError::Unasked),
+        true => Err(ReplyError::UnexpectedReply),
         false => Ok(()),
     }
 }

@@ -84,7 +84,7 @@ pub enum ReplyError {
     OtherBatch,
     /// No command awaits a reply.
     #[error("an unexpected reply")]
-    Unasked,
+    UnexpectedReply,
 }
 
 /// Commands that are sent at once; each gets one reply, in order. Methods that add a command return the index of its
@@ -149,8 +149,8 @@ impl CommandBatch {
     }
 
     /// Adds units to a bucket, which is created with this time to live if it is missing, and reads the sum.
-    pub(super) fn increment(&mut self, key: String, units: u32, ttl: u64) -> usize {
-        let _ = write!(self.text, "ma {key} N{ttl} J{units} D{units} v");
+    pub(super) fn increment(&mut self, key: String, units: u32, exptime: u64) -> usize {
+        let _ = write!(self.text, "ma {key} N{exptime} J{units} D{units} v");
         let reply_index = self.end_command();
         self.increments.push(Increment {
             reply_index,
@@ -173,8 +173,14 @@ impl CommandBatch {
     }
 
     /// Stores a value.
-    pub(super) fn set(&mut self, key: &str, value: &[u8], ttl: u64, replaces: Replaces) -> usize {
-        let _ = write!(self.text, "ms {key} {} T{ttl}", value.len());
+    pub(super) fn set(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        exptime: u64,
+        replaces: Replaces,
+    ) -> usize {
+        let _ = write!(self.text, "ms {key} {} T{exptime}", value.len());
         let _ = match replaces {
             Replaces::Nothing => write!(self.text, " ME"),
             Replaces::Version(version) => write!(self.text, " C{version}"),

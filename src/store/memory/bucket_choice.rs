@@ -3,25 +3,25 @@
 
 /// Mixes two numbers by the two halves of their product, as wyhash does. The constants below are wyhash's, too.
 #[inline]
-pub(super) fn folded_plan_factor(a: u64, b: u64) -> u64 {
+pub(super) fn folded_multiply(a: u64, b: u64) -> u64 {
     let wide = u128::from(a) * u128::from(b);
     (wide >> 64) as u64 ^ wide as u64
 }
 
 /// The hash of a key for the sketch. It is made of the tag, because an entry keeps no more of its key.
 pub(super) fn sketch_hash(tag: u64) -> u64 {
-    folded_plan_factor(tag ^ 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3)
+    folded_multiply(tag ^ 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3)
 }
 
 /// The index of a hash's bucket: hashes are divided into equal ranges, one for each bucket.
-pub(super) fn bucket_of(hash: u64, bucket_count: u32) -> u32 {
+pub(super) fn bucket_of_hash(hash: u64, bucket_count: u32) -> u32 {
     ((u128::from(hash) * u128::from(bucket_count)) >> 64) as u32
 }
 
 /// The other of the two buckets of a tag. The function is its own inverse, so either bucket can be computed from the other.
 pub(super) fn other_bucket(tag: u64, bucket_index: u32, bucket_count: u32) -> u32 {
-    let sum = u64::from(bucket_of(
-        folded_plan_factor(tag, 0xa076_1d64_78bd_642f),
+    let sum = u64::from(bucket_of_hash(
+        folded_multiply(tag, 0xa076_1d64_78bd_642f),
         bucket_count,
     ));
     let other = sum + u64::from(bucket_count) - u64::from(bucket_index);
@@ -32,7 +32,7 @@ pub(super) fn other_bucket(tag: u64, bucket_index: u32, bucket_count: u32) -> u3
 
 /// The first buckets that a key may have in a table of `new_count` buckets, if its first bucket was `home` in a table of
 /// `old_count`. There may be several, because the bucket's range of hashes is divided differently.
-pub(super) fn possible_buckets(
+pub(super) fn possible_homes(
     home: u32,
     old_count: u32,
     new_count: u32,
@@ -59,9 +59,9 @@ mod tests {
         ] {
             for _ in 0..2_000 {
                 hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let range = possible_buckets(bucket_of(hash, before), before, now);
+                let range = possible_homes(bucket_of_hash(hash, before), before, now);
                 assert!(
-                    range.contains(&bucket_of(hash, now)),
+                    range.contains(&bucket_of_hash(hash, now)),
                     "{hash} of {before} in {now}"
                 );
                 assert!(*range.end() < now && range.count() as u32 <= now.div_ceil(before) + 1);

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use super::bucket_choice::{bucket_of, folded_plan_factor, other_bucket, sketch_hash};
+use super::bucket_choice::{bucket_of_hash, folded_multiply, other_bucket, sketch_hash};
 use super::bucket_lock::{self, count_change, lock, unlock};
 use super::entry_mark::{
-    AWAY_BIT, EntryMark, NETWORK_BIT, SLOT_MASK, TAG_MASK, key_bits, key_from_mark,
+    DISPLACED_BIT, EntryMark, NETWORK_BIT, SLOT_MASK, TAG_MASK, key_bits, key_from_mark,
 };
 use super::snapshot::copy_progress::CopyProgress;
 use super::zeroed_map::ZeroedMap;
@@ -37,7 +37,7 @@ pub(super) struct KeyBuckets {
     /// The index of the bucket that the key prefers.
     pub(super) first_bucket: u32,
     /// The index of the key's other bucket, which may be the same.
-    pub(super) second_bucket: u32,
+    pub(super) alternate_bucket: u32,
     /// The tag and the network bit of the entry's mark.
     mark: u64,
     /// The key's hash for the sketch. It is made of the tag alone, because an entry keeps no more of its key.
@@ -101,7 +101,7 @@ impl BucketTable {
         let (tag, first_bucket, sketch_hash) = self.hash_key(seed, key);
         KeyBuckets {
             first_bucket,
-            second_bucket: self.other_bucket(tag, first_bucket),
+            alternate_bucket: self.other_bucket(tag, first_bucket),
             mark: tag | if is_network { NETWORK_BIT } else { 0 },
             sketch_hash,
         }
@@ -111,14 +111,14 @@ impl BucketTable {
     #[inline]
     fn hash_key(&self, seed: u64, key: Fingerprint) -> (u64, u32, u64) {
         let (low, high) = (key.0 as u64, (key.0 >> 64) as u64);
-        let a = folded_plan_factor(low ^ seed, high ^ 0x9e37_79b9_7f4a_7c15);
-        let b = folded_plan_factor(high ^ seed.rotate_left(32), low ^ 0xd6e8_feb8_6659_fd93);
+        let a = folded_multiply(low ^ seed, high ^ 0x9e37_79b9_7f4a_7c15);
+        let b = folded_multiply(high ^ seed.rotate_left(32), low ^ 0xd6e8_feb8_6659_fd93);
         let tag = if a & TAG_MASK == 0 {
             1 << 18
         } else {
             a & TAG_MASK
         };
-        (tag, bucket_of(b, self.bucket_count), sketch_hash(tag))
+        (tag, bucket_of_hash(b, self.bucket_count), sketch_hash(tag))
     }
 
     /// The part of [`BucketTable::key_buckets`] that needs no second bucket: the first bucket, and the mark of an entry
@@ -152,11 +152,11 @@ impl BucketTable {
     }
 
     /// The buckets of the key with this mark and first bucket.
-    pub(super) fn key_buckets_of(&self, mark: EntryMark, first_bucket: u32) -> KeyBuckets {
+    pub(super) fn key_buckets_from_mark(&self, mark: EntryMark, first_bucket: u32) -> KeyBuckets {
         let tag = mark.0 & TAG_MASK;
         KeyBuckets {
             first_bucket,
-            second_bucket: self.other_bucket(tag, first_bucket),
+            alternate_bucket: self.other_bucket(tag, first_bucket),
             mark: key_bits(mark.0),
             sketch_hash: sketch_hash(tag),
         }
@@ -184,7 +184,7 @@ impl BucketTable {
     }
 
     /// Whether keys of this first bucket may be in their second bucket.
-    pub(super) fn has_moved_keys(&self, bucket_index: u32) -> bool {
+    pub(super) fn has_displaced_keys(&self, bucket_index: u32) -> bool {
         self.words(bucket_index)[1].load(Ordering::Relaxed) != 0
     }
 
@@ -252,8 +252,8 @@ impl Drop for LockedBuckets<'_> {
     }
 }
 
-/// How often [`LockedBuckets::try_extend`] tries to lock a bucket.
-const MAX_EXTEND_ATTEMPTS: u32 = 1_000;
+/// How often [`LockedBuckets::try_add_bucket`] tries to lock a bucket.
+const MAX_LOCK_ATTEMPTS: u32 = 1_000;
 
 impl LockedBuckets<'_> {
     pub(super) fn is_locked(&self, bucket_index: u32) -> bool {
@@ -271,8 +271,8 @@ impl LockedBuckets<'_> {
 
     /// Locks one more bucket, out of order. Gives up after a while, because waiting could be a deadlock. Returns whether
     /// the bucket is locked.
-    pub(super) fn try_extend(&mut self, bucket_index: u32) -> bool {
-        for _ in 0..MAX_EXTEND_ATTEMPTS {
+    pub(super) fn try_add_bucket(&mut self, bucket_index: u32) -> bool {
+        for _ in 0..MAX_LOCK_ATTEMPTS {
             if self.is_locked(bucket_index) {
                 return true;
             }
@@ -313,14 +313,14 @@ impl LockedBuckets<'_> {
         key_buckets: &KeyBuckets,
         is_own_slot: impl Fn(u16) -> bool,
     ) -> Option<EntryPosition> {
-        let has_second = key_buckets.second_bucket != key_buckets.first_bucket
-            && self.is_locked(key_buckets.second_bucket);
-        let buckets = [key_buckets.first_bucket, key_buckets.second_bucket];
-        for bucket_index in &buckets[..1 + usize::from(has_second)] {
+        let searches_alternate = key_buckets.alternate_bucket != key_buckets.first_bucket
+            && self.is_locked(key_buckets.alternate_bucket);
+        let buckets = [key_buckets.first_bucket, key_buckets.alternate_bucket];
+        for bucket_index in &buckets[..1 + usize::from(searches_alternate)] {
             let words = self.words(*bucket_index);
             for entry_index in 0..BUCKET_ENTRIES {
                 let mark = words[2 + 2 * entry_index].load(Ordering::Relaxed);
-                let is_away = mark & AWAY_BIT != 0;
+                let is_away = mark & DISPLACED_BIT != 0;
                 if key_bits(mark) == key_buckets.mark
                     && is_away == (*bucket_index != key_buckets.first_bucket)
                     && is_own_slot((mark & SLOT_MASK) as u16)
@@ -357,7 +357,7 @@ impl LockedBuckets<'_> {
         slot: u16,
     ) {
         let is_away = position.bucket_index != key_buckets.first_bucket;
-        let mark = key_buckets.mark | u64::from(slot) | if is_away { AWAY_BIT } else { 0 };
+        let mark = key_buckets.mark | u64::from(slot) | if is_away { DISPLACED_BIT } else { 0 };
         self.set_state(position, 0);
         self.words(position.bucket_index)[2 + 2 * position.entry_index as usize]
             .store(mark, Ordering::Relaxed);
@@ -369,7 +369,10 @@ impl LockedBuckets<'_> {
     /// Moves an entry of `bucket_index` that is not pinned to the other bucket of its key. Returns the position that is
     /// empty now;
     /// `None` where no other bucket has room.
-    pub(super) fn move_entry_away(&mut self, bucket_index: u32) -> Option<EntryPosition> {
+    pub(super) fn move_entry_to_other_bucket(
+        &mut self,
+        bucket_index: u32,
+    ) -> Option<EntryPosition> {
         (0..BUCKET_ENTRIES as u32).find_map(|entry_index| {
             let from = EntryPosition {
                 bucket_index,
@@ -381,7 +384,7 @@ impl LockedBuckets<'_> {
             if word == 0
                 || other_bucket == bucket_index
                 || self.is_pinned(from)
-                || !self.try_extend(other_bucket)
+                || !self.try_add_bucket(other_bucket)
             {
                 return None;
             }
@@ -389,10 +392,10 @@ impl LockedBuckets<'_> {
             let state = self.state(from);
             self.clear_entry(from);
             self.set_state(to, state);
-            let mark = word ^ AWAY_BIT;
+            let mark = word ^ DISPLACED_BIT;
             self.words(other_bucket)[2 + 2 * to.entry_index as usize]
                 .store(mark, Ordering::Relaxed);
-            if mark & AWAY_BIT != 0 {
+            if mark & DISPLACED_BIT != 0 {
                 self.table.words(bucket_index)[1].fetch_add(1, Ordering::Relaxed);
             }
             self.table
@@ -417,7 +420,7 @@ impl LockedBuckets<'_> {
         let word = &self.words(position.bucket_index)[2 + 2 * position.entry_index as usize];
         let mark = word.load(Ordering::Relaxed);
         word.store(0, Ordering::Relaxed);
-        if mark & AWAY_BIT != 0 {
+        if mark & DISPLACED_BIT != 0 {
             let home = self
                 .table
                 .other_bucket(mark & TAG_MASK, position.bucket_index);
@@ -431,31 +434,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partners_are_mutual_and_strays_are_counted() {
+    fn both_buckets_lead_to_each_other_and_displaced_entries_are_counted() {
         let table = BucketTable::new(1_000 * BUCKET_BYTES).unwrap();
         for n in 0..2_000u128 {
             let key_buckets = table.key_buckets(42, Fingerprint(n), n % 2 == 0);
             assert_eq!(
-                table.other_bucket(key_buckets.mark & TAG_MASK, key_buckets.second_bucket),
+                table.other_bucket(key_buckets.mark & TAG_MASK, key_buckets.alternate_bucket),
                 key_buckets.first_bucket
             );
-            if key_buckets.first_bucket == key_buckets.second_bucket {
+            if key_buckets.first_bucket == key_buckets.alternate_bucket {
                 continue;
             }
             let mut locked = table.lock_all(SmallVec::from_slice(&[
-                key_buckets.second_bucket,
+                key_buckets.alternate_bucket,
                 key_buckets.first_bucket,
             ]));
-            let position = locked.empty_entry(key_buckets.second_bucket).unwrap();
+            let position = locked.empty_entry(key_buckets.alternate_bucket).unwrap();
             locked.fill_entry(position, &key_buckets, 9);
-            assert!(table.has_moved_keys(key_buckets.first_bucket));
+            assert!(table.has_displaced_keys(key_buckets.first_bucket));
             assert_eq!(
                 locked.find_entry(&key_buckets, |slot| slot == 9),
                 Some(position)
             );
             assert_eq!(locked.find_entry(&key_buckets, |slot| slot == 8), None);
             locked.clear_entry(position);
-            assert!(!table.has_moved_keys(key_buckets.first_bucket));
+            assert!(!table.has_displaced_keys(key_buckets.first_bucket));
             assert_eq!(locked.find_entry(&key_buckets, |_| true), None);
         }
     }

@@ -293,7 +293,8 @@ impl Cells {
         now: Nanos,
     ) -> bool {
         let key_buckets = &owner.key_buckets;
-        let buckets = SmallVec::from_slice(&[key_buckets.first_bucket, key_buckets.second_bucket]);
+        let buckets =
+            SmallVec::from_slice(&[key_buckets.first_bucket, key_buckets.alternate_bucket]);
         let mut locked = self.table.lock_all(buckets);
         if let Some(replaced) = self.find_entry(&mut locked, owner) {
             self.remove_entry(&mut locked, replaced);
@@ -367,18 +368,18 @@ impl Cells {
         {
             return Some(position);
         }
-        if !locked.try_extend(key_buckets.second_bucket) {
+        if !locked.try_add_bucket(key_buckets.alternate_bucket) {
             return None;
         }
         locked
-            .empty_entry(key_buckets.second_bucket)
-            .or_else(|| self.evict_fresh_entry(locked, key_buckets.second_bucket, now))
-            .or_else(|| self.move_entry_away(locked, key_buckets))
+            .empty_entry(key_buckets.alternate_bucket)
+            .or_else(|| self.evict_fresh_entry(locked, key_buckets.alternate_bucket, now))
+            .or_else(|| self.move_entry_to_other_bucket(locked, key_buckets))
     }
 
     /// Moves an entry of the key's buckets to the entry's other bucket, and returns its former position. In a table that
     /// is nearly full the search would cost more than it finds.
-    fn move_entry_away(
+    fn move_entry_to_other_bucket(
         &self,
         locked: &mut LockedBuckets<'_>,
         key_buckets: &KeyBuckets,
@@ -388,8 +389,8 @@ impl Cells {
             return None;
         }
         locked
-            .move_entry_away(key_buckets.first_bucket)
-            .or_else(|| locked.move_entry_away(key_buckets.second_bucket))
+            .move_entry_to_other_bucket(key_buckets.first_bucket)
+            .or_else(|| locked.move_entry_to_other_bucket(key_buckets.alternate_bucket))
     }
 
     /// Evicts a fresh cell of a bucket, and returns its former position.

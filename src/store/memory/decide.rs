@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 
 use super::bucket_table::{KeyBuckets, LockedBuckets};
 use super::cells::{CellLookup, CellOwner, Cells};
-use super::hedge;
 use super::item_cell::{ItemCell, NetworkCell};
 use super::networks::{NetworkBudget, NetworkRoom};
 use super::sketch::Sketch;
+use super::sketched_units;
 use crate::base::clock::Nanos;
-use crate::limit::{KeyState, LimitReading, LimitStanding};
+use crate::limit::{KeyState, LimitFinding, LimitStanding};
 use crate::store::{LimitItem, Taking};
 
 /// The wait in a refusal by a limit whose counts cannot be read.
@@ -79,8 +79,8 @@ impl<'a> FullDecision<'a> {
         let keys = item_cells
             .iter()
             .map(|item_cell| item_cell.owner.key_buckets);
-        let network_keys = networks.iter().map(|network| network.key_buckets);
-        let locked = lock_buckets(cells, keys.chain(network_keys));
+        let network_buckets = networks.iter().map(|network| network.key_buckets);
+        let locked = lock_buckets(cells, keys.chain(network_buckets));
         Some(FullDecision {
             cells,
             sketch,
@@ -94,8 +94,8 @@ impl<'a> FullDecision<'a> {
     }
 
     /// Decides, and leaves one reading for each item. Returns whether all items but shadows admit.
-    pub(super) fn decide(mut self, readings: &mut SmallVec<[LimitReading; 4]>) -> bool {
-        readings.resize(self.item_cells.len(), unknown_reading());
+    pub(super) fn decide(mut self, readings: &mut SmallVec<[LimitFinding; 4]>) -> bool {
+        readings.resize(self.item_cells.len(), unknown_finding());
         for index in 0..self.item_cells.len() {
             self.find_cells(index);
         }
@@ -138,12 +138,12 @@ impl<'a> FullDecision<'a> {
 
     /// Decides about the items with these indices together: takes units of all of them, or of none. Leaves their readings,
     /// and returns whether all admit.
-    fn decide_round(&mut self, indices: &[usize], readings: &mut [LimitReading]) -> bool {
+    fn decide_round(&mut self, indices: &[usize], readings: &mut [LimitFinding]) -> bool {
         for (position, index) in indices.iter().enumerate() {
             self.count_earlier_units(&indices[..position], *index);
             readings[*index] = self.evaluate(*index);
         }
-        let all_admit = |readings: &[LimitReading]| {
+        let all_admit = |readings: &[LimitFinding]| {
             indices
                 .iter()
                 .all(|index| readings[*index].standing.admits())
@@ -175,10 +175,10 @@ impl<'a> FullDecision<'a> {
             match (self.takes_units, admitted) {
                 (true, true) => self.take_units(*index, reading),
                 (true, false) => {
-                    self.remove_created(*index);
-                    self.complete_reading(*index, reading);
+                    self.remove_created_cells(*index);
+                    self.complete_finding(*index, reading);
                 }
-                (false, _) => self.complete_reading(*index, reading),
+                (false, _) => self.complete_finding(*index, reading),
             }
         }
         admitted
@@ -189,16 +189,16 @@ impl<'a> FullDecision<'a> {
             .iter()
             .map(|index| self.item_cells[*index].item.limit);
         self.sketch
-            .is_active(self.now, limits.flat_map(hedge::sketch_windows))
+            .is_active(self.now, limits.flat_map(sketched_units::sketch_windows))
     }
 
     /// Adds up the units that earlier items of the round ask for in the same cells.
     fn count_earlier_units(&mut self, earlier: &[usize], index: usize) {
         let key_buckets = self.item_cells[index].owner.key_buckets;
         let earlier_cells = earlier.iter().map(|index| &self.item_cells[*index]);
-        let same_cell =
+        let same_key_cells =
             earlier_cells.filter(|item_cell| item_cell.owner.key_buckets.is_same_key(&key_buckets));
-        self.item_cells[index].earlier_units = same_cell.fold(0, |sum: u32, item_cell| {
+        self.item_cells[index].earlier_units = same_key_cells.fold(0, |sum: u32, item_cell| {
             sum.saturating_add(item_cell.item.cost)
         });
         for network in self.item_cells[index].networks.clone() {
@@ -215,10 +215,10 @@ impl<'a> FullDecision<'a> {
     }
 
     /// The reading of an item's cell and networks, without the sketch's units.
-    fn evaluate(&mut self, index: usize) -> LimitReading {
+    fn evaluate(&mut self, index: usize) -> LimitFinding {
         let item_cell = &self.item_cells[index];
         if item_cell.is_stuck {
-            return unknown_reading();
+            return unknown_finding();
         }
         let (limit, scale) = (item_cell.item.limit, item_cell.item.scale);
         let cost = item_cell.earlier_units.saturating_add(item_cell.item.cost);
@@ -249,7 +249,7 @@ impl<'a> FullDecision<'a> {
             match network.budget.evaluate(arrival, self.now, cost) {
                 NetworkRoom::Passes(_) => reading.remaining = reading.remaining.min(remaining),
                 NetworkRoom::Full(wait) => {
-                    hedge::refuse(&mut reading, item_cell.item, remaining, wait)
+                    sketched_units::refuse(&mut reading, item_cell.item, remaining, wait)
                 }
                 NetworkRoom::Never => reading.standing = LimitStanding::Unsatisfiable,
             }
@@ -262,9 +262,9 @@ impl<'a> FullDecision<'a> {
         let key_buckets = self.item_cells[index].owner.key_buckets;
         let mut earlier_cells = earlier.iter().map(|index| &self.item_cells[*index]);
         // An earlier item of the same key may have created the cell.
-        let same_cell =
+        let same_key_cells =
             earlier_cells.find(|item_cell| item_cell.owner.key_buckets.is_same_key(&key_buckets));
-        let created = same_cell.and_then(|item_cell| item_cell.position);
+        let created = same_key_cells.and_then(|item_cell| item_cell.position);
         let item_cell = &mut self.item_cells[index];
         item_cell.position = item_cell.position.or(created);
         let cost = item_cell.earlier_units.saturating_add(item_cell.item.cost);
@@ -314,9 +314,9 @@ impl<'a> FullDecision<'a> {
     }
 
     /// Adds the sketch's units to a reading.
-    fn add_sketch_units(&mut self, index: usize, reading: &mut LimitReading) {
+    fn add_sketch_units(&mut self, index: usize, reading: &mut LimitFinding) {
         let (sketch, now, item_cell) = (self.sketch, self.now, &self.item_cells[index]);
-        hedge::add_cell_units(
+        sketched_units::add_cell_units(
             sketch,
             self.cells,
             &mut self.locked,
@@ -328,7 +328,14 @@ impl<'a> FullDecision<'a> {
             let arrival = network
                 .position
                 .map_or(0, |position| self.locked.state(position));
-            hedge::add_network_units(sketch, network, arrival, item_cell.item, now, reading);
+            sketched_units::add_network_units(
+                sketch,
+                network,
+                arrival,
+                item_cell.item,
+                now,
+                reading,
+            );
         }
     }
 
@@ -337,7 +344,7 @@ impl<'a> FullDecision<'a> {
         let (sketch, now, item_cell) = (self.sketch, self.now, &self.item_cells[index]);
         let LimitItem { limit, cost, .. } = *item_cell.item;
         if !item_cell.has_room {
-            hedge::charge_windows(
+            sketched_units::charge_windows(
                 sketch,
                 limit,
                 now,
@@ -346,7 +353,7 @@ impl<'a> FullDecision<'a> {
             );
             sketch.count_decision();
         }
-        let window = hedge::longest_sketch_window(limit);
+        let window = sketched_units::longest_sketch_window(limit);
         for network in &self.networks[item_cell.charged_networks()] {
             if !network.has_entry {
                 sketch.charge(now, network.key_buckets.sketch_hash, window, cost);
@@ -355,7 +362,7 @@ impl<'a> FullDecision<'a> {
     }
 
     /// Takes an item's units from its cells, and completes the reading.
-    fn take_units(&mut self, index: usize, reading: &mut LimitReading) {
+    fn take_units(&mut self, index: usize, reading: &mut LimitFinding) {
         let item_cell = &self.item_cells[index];
         let (cost, scale) = (item_cell.item.cost, item_cell.item.scale);
         let total = item_cell.earlier_units.saturating_add(cost);
@@ -364,7 +371,7 @@ impl<'a> FullDecision<'a> {
                 self.cells
                     .change_cell(&mut self.locked, position, &item_cell.owner, |cell| {
                         cell.take_units(reading, self.now, cost, scale);
-                        cell.complete_reading(reading, self.now, total, scale.plan_factor);
+                        cell.complete_finding(reading, self.now, total, scale.plan_factor);
                     })
             }
             None => reading.remaining = reading.remaining.saturating_sub(total),
@@ -374,13 +381,13 @@ impl<'a> FullDecision<'a> {
                 continue;
             };
             let arrival = self.locked.state(position);
-            let charged = network.budget.charged_arrival(arrival, self.now, cost);
+            let charged = network.budget.charged_tat(arrival, self.now, cost);
             self.locked.set_state(position, charged);
         }
     }
 
     /// Completes the reading of a cell from which no units were taken.
-    fn complete_reading(&mut self, index: usize, reading: &mut LimitReading) {
+    fn complete_finding(&mut self, index: usize, reading: &mut LimitFinding) {
         let item_cell = &self.item_cells[index];
         // A refusal by the sketch has set the reset.
         if item_cell.is_stuck || reading.reset != Nanos::ZERO {
@@ -390,13 +397,13 @@ impl<'a> FullDecision<'a> {
             let plan_factor = item_cell.item.scale.plan_factor;
             self.cells
                 .read_cell(&mut self.locked, position, &item_cell.owner, |cell| {
-                    cell.complete_reading(reading, self.now, 0, plan_factor);
+                    cell.complete_finding(reading, self.now, 0, plan_factor);
                 });
         }
     }
 
     /// Removes the cells that were created for a request that is refused after all.
-    fn remove_created(&mut self, index: usize) {
+    fn remove_created_cells(&mut self, index: usize) {
         let item_cell = &mut self.item_cells[index];
         if std::mem::take(&mut item_cell.is_created)
             && let Some(position) = item_cell.position.take()
@@ -422,15 +429,15 @@ pub(super) fn lock_buckets<'a>(
         let mut buckets: SmallVec<[u32; 8]> = SmallVec::new();
         for key_buckets in keys.clone() {
             buckets.push(key_buckets.first_bucket);
-            if cells.table.has_moved_keys(key_buckets.first_bucket) {
-                buckets.push(key_buckets.second_bucket);
+            if cells.table.has_displaced_keys(key_buckets.first_bucket) {
+                buckets.push(key_buckets.alternate_bucket);
             }
         }
         let locked = cells.table.lock_all(buckets);
         // A key may have moved before the buckets were locked.
         let is_covered = |key_buckets: KeyBuckets| {
-            !cells.table.has_moved_keys(key_buckets.first_bucket)
-                || locked.is_locked(key_buckets.second_bucket)
+            !cells.table.has_displaced_keys(key_buckets.first_bucket)
+                || locked.is_locked(key_buckets.alternate_bucket)
         };
         if keys.clone().all(is_covered) {
             return locked;
@@ -439,8 +446,8 @@ pub(super) fn lock_buckets<'a>(
 }
 
 /// The refusal by a limit whose counts cannot be read: its slot is unknown, or its cell cannot be converted.
-pub(super) fn unknown_reading() -> LimitReading {
-    LimitReading {
+pub(super) fn unknown_finding() -> LimitFinding {
+    LimitFinding {
         standing: LimitStanding::Refused,
         window: 0,
         quota: 0,

@@ -7,11 +7,11 @@ use crate::limit::Fingerprint;
 /// The slot in a mark.
 pub(super) const SLOT_MASK: u64 = 0xffff;
 /// Set in the mark of an entry that is in the second bucket of its key.
-pub(super) const AWAY_BIT: u64 = 1 << 16;
+pub(super) const DISPLACED_BIT: u64 = 1 << 16;
 /// Set in the mark of a network's entry.
 pub(super) const NETWORK_BIT: u64 = 1 << 17;
 /// The tag in a mark: the part of a key that an entry keeps.
-pub(super) const TAG_MASK: u64 = !(SLOT_MASK | AWAY_BIT | NETWORK_BIT);
+pub(super) const TAG_MASK: u64 = !(SLOT_MASK | DISPLACED_BIT | NETWORK_BIT);
 
 /// An entry's mark: the entry's key, its slot, and which of the key's buckets the entry is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl EntryMark {
 
     /// The first bucket of the entry's key, in a table of `bucket_count` buckets, if the entry is in `bucket_index`.
     pub(super) fn home_bucket(self, bucket_index: u32, bucket_count: u32) -> u32 {
-        match self.0 & AWAY_BIT {
+        match self.0 & DISPLACED_BIT {
             0 => bucket_index,
             _ => other_bucket(self.0 & TAG_MASK, bucket_index, bucket_count),
         }

@@ -15,7 +15,7 @@
 //! | `bucket_lock` | the spin lock of a bucket |
 //! | `arena` | blocks for states that outgrow an entry |
 //! | `sketch` | the overflow sketch |
-//! | `hedge` | how the sketch changes a decision |
+//! | `sketched_units` | how the sketch changes a decision |
 //! | `networks` | budgets of the networks around an address |
 //! | `settle` | settles reservations |
 //! | `slots` | the registered limits |
@@ -30,12 +30,12 @@ mod cells;
 mod decide;
 mod entry_mark;
 mod fast_path;
-mod hedge;
 mod item_cell;
 pub(super) mod networks;
 mod settings;
 mod settle;
 mod sketch;
+mod sketched_units;
 mod slots;
 pub mod snapshot;
 mod store;

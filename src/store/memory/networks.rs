@@ -119,7 +119,7 @@ impl NetworkBudget {
         if u64::from(cost) > self.burst_units {
             return NetworkRoom::Never;
         }
-        let next = self.charged_arrival(arrival, now, cost);
+        let next = self.charged_tat(arrival, now, cost);
         let latest = now.0.saturating_add(self.burst_nanos());
         if next <= latest {
             NetworkRoom::Passes(next)
@@ -129,7 +129,7 @@ impl NetworkBudget {
     }
 
     /// The arrival time after `cost` units.
-    pub(super) fn charged_arrival(self, arrival: u64, now: Nanos, cost: u32) -> u64 {
+    pub(super) fn charged_tat(self, arrival: u64, now: Nanos, cost: u32) -> u64 {
         arrival
             .max(now.0)
             .saturating_add(self.interval_nanos.saturating_mul(u64::from(cost)))

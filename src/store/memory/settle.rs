@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 use super::bucket_table::LockedBuckets;
 use super::cells::{CellOwner, Cells};
 use super::decide;
-use super::hedge::{self, MAX_RESERVATION_TIME};
 use super::networks::NetworkBudget;
 use super::sketch::Sketch;
+use super::sketched_units::{self, MAX_RESERVATION_TIME};
 use crate::base::clock::Nanos;
 use crate::limit::RateLimit;
 use crate::store::{LimitItem, LimitSlot};
@@ -45,7 +45,7 @@ pub(super) fn settle_reservation(
     } else {
         settle_in_cell(cells, &mut locked, &owner, item, used_units, now)
     };
-    hedge::charge_windows(
+    sketched_units::charge_windows(
         sketch,
         limit,
         now,
@@ -60,11 +60,11 @@ pub(super) fn settle_reservation(
         match cells.make_network_room(&mut locked, entry, &network.key_buckets, slot, now) {
             Some(position) => {
                 let budget = NetworkBudget::new(limit, rate, item.scale.plan_factor, parent.factor);
-                let arrival = budget.charged_arrival(locked.state(position), now, used_units);
+                let arrival = budget.charged_tat(locked.state(position), now, used_units);
                 locked.set_state(position, arrival);
             }
             None => {
-                let window = hedge::longest_sketch_window(limit);
+                let window = sketched_units::longest_sketch_window(limit);
                 sketch.charge(now, network.key_buckets.sketch_hash, window, used_units);
             }
         }
@@ -127,8 +127,8 @@ fn units_to_recount(
     used_units: u32,
     now: Nanos,
 ) -> u32 {
-    let may_be_previous = |window| sketch.has_young_epoch(now, window, MAX_RESERVATION_TIME);
-    if hedge::sketch_windows(owner.limit).any(may_be_previous) {
+    let may_be_previous_epoch = |window| sketch.has_young_epoch(now, window, MAX_RESERVATION_TIME);
+    if sketched_units::sketch_windows(owner.limit).any(may_be_previous_epoch) {
         used_units
     } else {
         used_units.saturating_sub(reserved_units)

@@ -84,7 +84,7 @@ pub(super) struct Sketch {
     /// The time at which the last unit of each rung no longer counts, in nanoseconds.
     rung_ends: [AtomicU64; RUNG_SECONDS.len()],
     /// The latest of `rung_ends`.
-    last_end: AtomicU64,
+    latest_end: AtomicU64,
     /// Decisions by the sketch so far.
     decision_count: AtomicU64,
 }
@@ -96,7 +96,7 @@ impl Sketch {
             rungs: [const { Mutex::new(None) }; RUNG_SECONDS.len()],
             budget_bytes,
             rung_ends: [const { AtomicU64::new(0) }; RUNG_SECONDS.len()],
-            last_end: AtomicU64::new(0),
+            latest_end: AtomicU64::new(0),
             decision_count: AtomicU64::new(0),
         }
     }
@@ -134,9 +134,9 @@ impl Sketch {
     /// Whether any key may have units in one of these windows. This is the only check on the usual path.
     #[inline]
     pub(super) fn is_active(&self, now: Nanos, mut windows: impl Iterator<Item = Nanos>) -> bool {
-        let is_ahead = |end: &AtomicU64| now.0 < end.load(Relaxed);
-        is_ahead(&self.last_end)
-            && windows.any(|window| is_ahead(&self.rung_ends[rung_index(window)]))
+        let is_in_future = |end: &AtomicU64| now.0 < end.load(Relaxed);
+        is_in_future(&self.latest_end)
+            && windows.any(|window| is_in_future(&self.rung_ends[rung_index(window)]))
     }
 
     /// Decisions by the sketch so far.
@@ -215,7 +215,7 @@ impl Sketch {
     /// Records that units of a rung count until `end`.
     fn extend_end(&self, rung_index: usize, end: u64) {
         self.rung_ends[rung_index].fetch_max(end, Relaxed);
-        self.last_end.fetch_max(end, Relaxed);
+        self.latest_end.fetch_max(end, Relaxed);
     }
 
     /// Calls `write` with every row of each rung and epoch that has units. A rung is locked while one of its rows is

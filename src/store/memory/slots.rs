@@ -223,8 +223,8 @@ impl ScopeTable {
     fn reclaim_slots(&mut self, used_slots: impl FnOnce() -> Vec<bool>) {
         let is_unheld = |shape: &&RegisteredShape| Arc::strong_count(&shape.registered._held) == 1;
         let shapes = self.scopes.values().flat_map(|scope| &scope.shapes);
-        let unheld = shapes.filter(is_unheld).map(|shape| shape.registered.slot);
-        let mut unused: HashSet<LimitSlot> = unheld.collect();
+        let unheld_slots = shapes.filter(is_unheld).map(|shape| shape.registered.slot);
+        let mut unused: HashSet<LimitSlot> = unheld_slots.collect();
         fence(Acquire);
         let used_slots = used_slots();
         unused.retain(|slot| !used_slots[usize::from(slot.0)]);

@@ -12,9 +12,9 @@ use super::decide::{self, FullDecision};
 use super::fast_path::{self, CellPlace, CellPlaces};
 use super::settings::{Error, Settings};
 use super::sketch::Sketch;
-use super::{hedge, settle};
+use super::{settle, sketched_units};
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, LimitReading, RateLimit};
+use crate::limit::{Fingerprint, LimitFinding, RateLimit};
 use crate::store::{LimitItem, LimitSlot, RegisteredLimit, Taking};
 
 /// How full an in-memory store is.
@@ -69,7 +69,7 @@ impl MemoryStore {
     ///
     /// When all 65,536 slots are in use.
     pub fn register(&self, scope: &str, limit: &RateLimit) -> Result<RegisteredLimit, Error> {
-        for window in hedge::sketch_windows(limit) {
+        for window in sketched_units::sketch_windows(limit) {
             self.sketch.add_rung(window);
         }
         let Cells { slots, table, .. } = &self.cells;
@@ -110,7 +110,8 @@ impl MemoryStore {
 
     /// Whether the overflow sketch may affect decisions about this limit.
     pub fn is_hedged(&self, limit: &RateLimit, now: Nanos) -> bool {
-        self.sketch.is_active(now, hedge::sketch_windows(limit))
+        self.sketch
+            .is_active(now, sketched_units::sketch_windows(limit))
     }
 
     /// Takes units for all items that are not shadows, or for none of them; a shadow takes units when it alone admits.
@@ -119,7 +120,7 @@ impl MemoryStore {
         &self,
         items: &[LimitItem<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
         self.take_at(items, &self.cell_places(items), now, readings)
     }
@@ -130,7 +131,7 @@ impl MemoryStore {
         items: &[LimitItem<'_>],
         places: &CellPlaces,
         now: Nanos,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
         self.decide(items, places, now, Taking::All, readings)
     }
@@ -141,7 +142,7 @@ impl MemoryStore {
         &self,
         items: &[LimitItem<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[LimitFinding; 4]>,
     ) {
         self.decide(
             items,
@@ -157,7 +158,7 @@ impl MemoryStore {
         &self,
         items: &[LimitItem<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
         self.decide(
             items,
@@ -182,7 +183,7 @@ impl MemoryStore {
         places: &CellPlaces,
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
         debug_assert_eq!(self.cell_places(items)[..], places[..]);
         readings.clear();
@@ -205,19 +206,19 @@ impl MemoryStore {
         items: &[LimitItem<'_>],
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
         match FullDecision::new(&self.cells, &self.sketch, items, now, taking) {
             Some(decision) => decision.decide(readings),
             None => {
-                readings.resize(items.len(), decide::unknown_reading());
+                readings.resize(items.len(), decide::unknown_finding());
                 false
             }
         }
     }
 
     /// Ends a reservation that [`MemoryStore::take`] made for `item`: `used_units` count from `now`, in the item's
-    /// networks, too. `is_sketched` is [`LimitReading::sketched`] of the reservation's reading.
+    /// networks, too. `is_sketched` is [`LimitFinding::sketched`] of the reservation's reading.
     pub fn settle(&self, item: &LimitItem<'_>, is_sketched: bool, used_units: u32, now: Nanos) {
         settle::settle_reservation(
             &self.cells,
@@ -263,7 +264,7 @@ impl MemoryStore {
     }
 
     /// Removes the cell of a key under a limit; `false` when it has none. Its units in the overflow sketch and in its
-    /// networks stay, because other keys share both. So a key with a [sketched](LimitReading::sketched) reading is free
+    /// networks stay, because other keys share both. So a key with a [sketched](LimitFinding::sketched) reading is free
     /// only when the sketch has forgotten it.
     pub fn forget_key(&self, slot: LimitSlot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {

@@ -10,7 +10,7 @@ use super::cells::Cells;
 use super::{Error, MemoryStore, Settings, bucket_table};
 use crate::base::clock::Nanos;
 use crate::limit::{
-    Algorithm, Fingerprint, LimitReading, LimitStanding, RateLimit, Scale, ThrottleMode,
+    Algorithm, Fingerprint, LimitFinding, LimitStanding, RateLimit, Scale, ThrottleMode,
 };
 use crate::store::{LimitItem, LimitSlot, ParentNetwork, Taking};
 
@@ -78,7 +78,7 @@ fn take(
     memory: &MemoryStore,
     items: &[LimitItem<'_>],
     now: Nanos,
-) -> (bool, SmallVec<[LimitReading; 4]>) {
+) -> (bool, SmallVec<[LimitFinding; 4]>) {
     let mut readings = SmallVec::new();
     let admitted = memory.take(items, now, &mut readings);
     assert_eq!(readings.len(), items.len());

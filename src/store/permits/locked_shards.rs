@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::permit_request::{PermitKey, PermitRequest};
 use crate::limit::concurrency::REFUSAL_WAIT;
-use crate::limit::{LimitReading, LimitStanding};
+use crate::limit::{LimitFinding, LimitStanding};
 
 /// The number of shards, each with a lock of its own.
 pub(super) const SHARD_COUNT: usize = 64;
@@ -52,7 +52,7 @@ impl<'a> LockedShards<'a> {
     }
 
     /// The counts of a key's shard; `None` where that is not locked.
-    fn counts_of(&mut self, key: &PermitKey) -> Option<&mut OpenCounts> {
+    fn counts_for(&mut self, key: &PermitKey) -> Option<&mut OpenCounts> {
         let key_shard = shard_index(key);
         let mut guards = self.guards.iter_mut();
         let (_, guard) = guards.find(|(index, _)| *index == key_shard)?;
@@ -61,7 +61,7 @@ impl<'a> LockedShards<'a> {
 
     /// The number of permits that a key holds.
     fn open_count(&mut self, key: &PermitKey) -> u32 {
-        let counts = self.counts_of(key);
+        let counts = self.counts_for(key);
         counts
             .and_then(|counts| counts.get(key).copied())
             .unwrap_or(0)
@@ -71,23 +71,23 @@ impl<'a> LockedShards<'a> {
     pub(super) fn evaluate(
         &mut self,
         requests: &[PermitRequest<'_>],
-        readings: &mut SmallVec<[LimitReading; 2]>,
+        readings: &mut SmallVec<[LimitFinding; 2]>,
     ) -> bool {
         readings.clear();
         let mut has_room = true;
         for (index, request) in requests.iter().enumerate() {
             // Permits that earlier requests of this round take of the same key.
-            let count_earlier = |key: &PermitKey| {
+            let earlier_count = |key: &PermitKey| {
                 let earlier = requests[..index].iter();
                 let keys = earlier.flat_map(PermitRequest::permit_keys);
                 keys.filter(|other| other == key).count() as u32
             };
             let key = request.permit_key();
-            let open = self.open_count(&key) + count_earlier(&key);
+            let open = self.open_count(&key) + earlier_count(&key);
             let mut reading = request.limit.assess(open, request.plan_factor);
             for parent in request.parents {
                 let key = request.network_key(parent);
-                let open = self.open_count(&key) + count_earlier(&key);
+                let open = self.open_count(&key) + earlier_count(&key);
                 let remaining =
                     request
                         .limit
@@ -109,7 +109,7 @@ impl<'a> LockedShards<'a> {
     pub(super) fn take_permits(
         &mut self,
         requests: &[PermitRequest<'_>],
-        readings: &mut [LimitReading],
+        readings: &mut [LimitFinding],
         taken_keys: &mut SmallVec<[PermitKey; 1]>,
     ) {
         for (request, reading) in requests.iter().zip(&*readings) {
@@ -117,7 +117,7 @@ impl<'a> LockedShards<'a> {
                 continue;
             }
             for key in request.permit_keys() {
-                if let Some(counts) = self.counts_of(&key) {
+                if let Some(counts) = self.counts_for(&key) {
                     *counts.entry(key).or_insert(0) += 1;
                     taken_keys.push(key);
                 }

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use self::locked_shards::{LockedShards, PermitShard, SHARD_COUNT, shard_index};
 use self::permit_request::PermitKey;
-use crate::limit::LimitReading;
+use crate::limit::LimitFinding;
 
 pub use permit_request::{PermitRequest, PermitScope};
 
@@ -46,7 +46,7 @@ impl Permits {
     pub fn take(
         self: &Arc<Self>,
         requests: &[PermitRequest<'_>],
-        readings: &mut SmallVec<[LimitReading; 2]>,
+        readings: &mut SmallVec<[LimitFinding; 2]>,
         decide_others: impl FnOnce(bool) -> bool,
     ) -> (bool, PermitGuard) {
         // Made before the locks, so that they are released before it is dropped, whatever happens.
@@ -67,7 +67,7 @@ impl Permits {
     pub fn peek(
         &self,
         requests: &[PermitRequest<'_>],
-        readings: &mut SmallVec<[LimitReading; 2]>,
+        readings: &mut SmallVec<[LimitFinding; 2]>,
     ) -> bool {
         LockedShards::new(&self.shards, requests).evaluate(requests, readings)
     }

@@ -27,21 +27,21 @@ const MAX_LENGTH_LINE_BYTES: usize = 32;
 /// A socket whose reads fail when a reply exceeds a bound.
 pub(super) struct BoundedSocket<S> {
     stream: S,
-    reply: ReplySize,
+    reply: ReplyMeter,
 }
 
 impl<S> BoundedSocket<S> {
     pub(super) fn new(stream: S) -> BoundedSocket<S> {
         BoundedSocket {
             stream,
-            reply: ReplySize::default(),
+            reply: ReplyMeter::default(),
         }
     }
 }
 
 /// The progress of the reply that is being read, in RESP2 or RESP3.
 #[derive(Default)]
-struct ReplySize {
+struct ReplyMeter {
     /// The size so far in bytes, with the announced parts.
     byte_count: usize,
     /// The number of missing elements of each array that has begun, the innermost array last.
@@ -61,7 +61,7 @@ enum ReplyPosition {
     InString(usize),
 }
 
-impl ReplySize {
+impl ReplyMeter {
     /// Measures the next bytes.
     ///
     /// # Errors
@@ -201,13 +201,13 @@ mod tests {
     /// Reads it whole and byte by byte; says why it fails, or whether a reply is whole at the end.
     #[track_caller]
     fn check(input: &[u8], expected: Result<bool, &'static str>) {
-        let whole = |reply: &ReplySize| {
+        let whole = |reply: &ReplyMeter| {
             reply.open_arrays.is_empty() && matches!(reply.position, ReplyPosition::BeforeValue)
         };
-        let mut at_once = ReplySize::default();
+        let mut at_once = ReplyMeter::default();
         let read = at_once.measure(input);
         assert_eq!(read.map(|()| whole(&at_once)), expected);
-        let mut slow = ReplySize::default();
+        let mut slow = ReplyMeter::default();
         let read = input.chunks(1).try_for_each(|byte| slow.measure(byte));
         assert_eq!(read.map(|()| whole(&slow)), expected, "byte by byte");
     }

@@ -22,7 +22,7 @@ use super::worker_connections::WorkerConnections;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::Taking;
 use crate::store::shared::call::{
-    Call, CallPart, CounterName, CounterReply, GatewayBeat, LiveGateways, StoreError,
+    Call, CallPart, CounterName, CounterReply, GatewayHeartbeat, LiveGateways, StoreError,
     StoreIdentity, StoreMark, StoreReply,
 };
 
@@ -43,7 +43,7 @@ pub struct RedisClient {
     /// The number of gateways, from the last beat.
     gateway_count: AtomicU32,
     decide_script: Script,
-    beat_script: Script,
+    heartbeat_script: Script,
     clock: Clock,
 }
 
@@ -62,7 +62,7 @@ impl RedisClient {
             master: RwLock::default(),
             gateway_count: AtomicU32::new(1),
             decide_script: Script::decide(),
-            beat_script: Script::beat(),
+            heartbeat_script: Script::heartbeat(),
             clock,
         }
     }
@@ -171,7 +171,7 @@ impl RedisClient {
     ///
     /// # Errors
     ///
-    /// When there is no connection or no usable reply; [`StoreError::Renewed`] when the store has lost its data.
+    /// When there is no connection or no usable reply; [`StoreError::MarkMismatch`] when the store has lost its data.
     pub async fn decide(
         &self,
         connection_index: usize,
@@ -341,16 +341,16 @@ impl RedisClient {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Renewed`] where it never was, or this connection leads to another master.
+    /// [`StoreError::MarkMismatch`] where it never was, or this connection leads to another master.
     fn mark(&self, connection_index: usize, partition: usize) -> Result<StoreMark, StoreError> {
         if !self.worker_connections[connection_index].leads_to(&self.master.read()) {
-            return Err(StoreError::Renewed);
+            return Err(StoreError::MarkMismatch);
         }
         self.marks
             .read()
             .get(partition)
             .copied()
-            .ok_or(StoreError::Renewed)
+            .ok_or(StoreError::MarkMismatch)
     }
 
     /// Identifies the store: reads its secret, and its marks, against which later calls are checked. An empty store gets
@@ -435,7 +435,7 @@ impl RedisClient {
     ) -> Result<LiveGateways, StoreError> {
         let (mark, prefix) = (self.mark(connection_index, 0)?, self.key_prefix(0));
         let id = gateway.map_or_else(String::new, |gateway| gateway.to_string());
-        let reply = self.run_script(connection_index, 0, &self.beat_script, |command| {
+        let reply = self.run_script(connection_index, 0, &self.heartbeat_script, |command| {
             command
                 .arg(2)
                 .arg(format!("{prefix}mark"))
@@ -445,15 +445,18 @@ impl RedisClient {
         let reply = reply.await?;
         let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
         let numbers: Vec<i64> = redis::from_redis_value(reply).map_err(|_| malformed())?;
-        let (now, beats) = numbers.split_first().ok_or_else(malformed)?;
-        let now_micros = u64::try_from(*now).map_err(|_| StoreError::Renewed)?;
-        let beats = beats.chunks_exact(2).map(|pair| GatewayBeat {
+        let (now, heartbeats) = numbers.split_first().ok_or_else(malformed)?;
+        let now_micros = u64::try_from(*now).map_err(|_| StoreError::MarkMismatch)?;
+        let heartbeats = heartbeats.chunks_exact(2).map(|pair| GatewayHeartbeat {
             gateway: pair[0] as u32,
-            beat_at_micros: pair[1] as u64,
+            sent_at_micros: pair[1] as u64,
         });
-        let beats: Vec<GatewayBeat> = beats.collect();
-        self.gateway_count.store(beats.len() as u32, Relaxed);
-        Ok(LiveGateways { now_micros, beats })
+        let heartbeats: Vec<GatewayHeartbeat> = heartbeats.collect();
+        self.gateway_count.store(heartbeats.len() as u32, Relaxed);
+        Ok(LiveGateways {
+            now_micros,
+            heartbeats,
+        })
     }
 
     /// Checks that all servers reply and have their marks, also servers that no request needs.
@@ -470,7 +473,7 @@ impl RedisClient {
             command.arg(format!("{prefix}mark"));
             match self.send(connection_index, partition, &command).await? {
                 Value::BulkString(stored) if stored == mark => Ok(()),
-                _ => Err(StoreError::Renewed),
+                _ => Err(StoreError::MarkMismatch),
             }
         });
         try_join_all(checks).await.map(|_| ())

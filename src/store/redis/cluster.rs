@@ -166,10 +166,10 @@ impl Cluster {
         clock: &Clock,
     ) -> Result<Value, RedisFault> {
         // The server to which the partition is moving, after an ASK redirection.
-        let mut importing: Option<RedisLink> = None;
+        let mut importing_link: Option<RedisLink> = None;
         let mut redirections = 0;
         loop {
-            let reply = match importing.take() {
+            let reply = match importing_link.take() {
                 Some(link) => {
                     let asking = redis::cmd("ASKING");
                     link.send(Some(&asking), command, clock).await
@@ -194,7 +194,7 @@ impl Cluster {
                 (Some("ASK"), Some(node)) => {
                     let link = self.link_at(partition, &node);
                     wait_until_up(link.clone(), settings, clock).await;
-                    importing = link;
+                    importing_link = link;
                 }
                 (Some("TRYAGAIN"), _) => sleep(RETRY_DELAY).await,
                 (Some("NOSCRIPT"), _) => return Err(fault),

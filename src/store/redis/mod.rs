@@ -18,7 +18,7 @@
 //! | `wire` | calls and replies as bytes |
 //! | `script` | the scripts, and the commands that run them |
 //! | `cell.lua`, `decide.lua` | the script that decides: the arithmetic, then storage and decision |
-//! | `beat.lua` | the script that keeps the list of live gateways |
+//! | `heartbeat.lua` | the script that keeps the list of live gateways |
 
 mod address;
 mod bounded_socket;

@@ -28,7 +28,7 @@ impl Script {
     }
 
     /// The script that keeps the list of live gateways.
-    pub(super) fn beat() -> Script {
+    pub(super) fn heartbeat() -> Script {
         Script::new(include_str!("beat.lua"))
     }
 

@@ -115,13 +115,13 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
 ///
 /// # Errors
 ///
-/// [`StoreError::Renewed`] where the store has another mark, [`StoreError::Other`] where the reply has another shape.
+/// [`StoreError::MarkMismatch`] where the store has another mark, [`StoreError::Other`] where the reply has another shape.
 pub fn decode_reply(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     let (numbers, remainder) = text.as_chunks::<8>();
     let mut numbers = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes));
     let malformed = || StoreError::Other(Cow::Borrowed("the script's reply is malformed"));
     match numbers.next() {
-        Some(-1.0) => return Err(StoreError::Renewed),
+        Some(-1.0) => return Err(StoreError::MarkMismatch),
         Some(_) if remainder.is_empty() => {}
         _ => return Err(malformed()),
     }

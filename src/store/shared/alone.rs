@@ -14,7 +14,7 @@ use super::pending_call::{CallPurpose, CountedIn, FirstStep, SharedDecision};
 use super::shared_item::{SharedItem, SharedItems, window_quota};
 use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
-use crate::limit::{LimitReading, LimitStanding, OnStoreError, RateLimit, Scale};
+use crate::limit::{LimitFinding, LimitStanding, OnStoreError, RateLimit, Scale};
 use crate::store::{LimitItem, Taking};
 
 /// The wait in a refusal by a limit that is `closed` without the store.
@@ -28,7 +28,8 @@ impl Decider {
         taking: Taking,
         now: Nanos,
     ) -> SharedDecision {
-        let local: SmallVec<[LimitItem<'_>; 4]> = items.iter().map(SharedItem::as_item).collect();
+        let local: SmallVec<[LimitItem<'_>; 4]> =
+            items.iter().map(SharedItem::as_limit_item).collect();
         let mut decision = SharedDecision::default();
         match taking {
             Taking::All => {
@@ -52,7 +53,7 @@ impl Decider {
         taking: Taking,
         now: Nanos,
     ) -> SharedDecision {
-        let shares = self.share_limits(items, now);
+        let shares = self.local_limits(items, now);
         let has_closed = items
             .iter()
             .zip(&shares)
@@ -61,7 +62,7 @@ impl Decider {
             Taking::All if has_closed => Taking::Shadows,
             _ => taking,
         };
-        let local = items_by_share(items, &shares);
+        let local = with_local_limits(items, &shares);
         let mut readings = SmallVec::new();
         let admitted = match taking {
             Taking::All => local.is_empty() || self.memory.take(&local, now, &mut readings),
@@ -81,16 +82,17 @@ impl Decider {
             let mut reading = match share {
                 Some(_) => readings
                     .next()
-                    .unwrap_or_else(|| self.last_reading(item, now)),
-                None => self.reading_without_share(item, now),
+                    .unwrap_or_else(|| self.last_finding(item, now)),
+                None => self.finding_without_limit(item, now),
             };
             reading.quota = window_quota(&item.limit, reading.window, item.scale.plan_factor);
             let takes_units = reading.standing.admits() && (admitted || item.is_shadow);
             if takes_units && taking != Taking::Nothing && !item.limit.reserves {
-                self.record_admitted_alone(item, item.cost, now);
+                self.record_ungranted(item, item.cost, now);
                 if share.is_none() {
                     // The memory has not counted these units yet.
-                    self.memory.count_units(&item.as_item(), item.cost, now);
+                    self.memory
+                        .count_units(&item.as_limit_item(), item.cost, now);
                 }
             }
             decision.readings.push(reading);
@@ -103,21 +105,23 @@ impl Decider {
             let names = items.iter();
             let names = names.filter_map(|item| Some(item.plan.as_ref()?.counter_name(item.key)));
             let names: SmallVec<[CounterName; 4]> = names.collect();
-            decision.followups.extend(self.report_alone(&names, now));
+            decision
+                .followups
+                .extend(self.report_ungranted(&names, now));
         }
         decision
     }
 
     /// The reading of a limit without a share: it admits where it is open without the store, and refuses otherwise.
-    fn reading_without_share(&self, item: &SharedItem, now: Nanos) -> LimitReading {
+    fn finding_without_limit(&self, item: &SharedItem, now: Nanos) -> LimitFinding {
         let (standing, wait) = match is_open(item) {
             true => (LimitStanding::Within, Nanos::ZERO),
             false => (LimitStanding::Refused, CLOSED_LIMIT_WAIT),
         };
-        LimitReading {
+        LimitFinding {
             standing,
             wait,
-            ..self.last_reading(item, now)
+            ..self.last_finding(item, now)
         }
     }
 
@@ -136,24 +140,25 @@ impl Decider {
     pub(super) fn decide_with_both(&self, items: SharedItems, now: Nanos) -> FirstStep {
         let learning = items.iter().filter(|item| self.is_learning(item, now));
         let learning: SharedItems = learning.cloned().collect();
-        let shares = self.share_limits(&learning, now);
+        let shares = self.local_limits(&learning, now);
         if shares.iter().any(Option::is_none) {
             return FirstStep::Decided(self.decide_alone(&items, Taking::All, now));
         }
-        let mut share_items = items_by_share(&learning, &shares);
-        for (item, share_item) in learning.iter().zip(&mut share_items) {
-            share_item.cost = self.change_pending(item, now, |pending| *pending += item.cost);
+        let mut limited_items = with_local_limits(&learning, &shares);
+        for (item, limited_item) in learning.iter().zip(&mut limited_items) {
+            limited_item.cost =
+                self.change_units_to_confirm(item, now, |pending| *pending += item.cost);
         }
-        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
-        if !self.memory.peek(&share_items, now, &mut readings) {
-            self.remove_pending(&learning, now);
+        let mut readings: SmallVec<[LimitFinding; 4]> = SmallVec::new();
+        if !self.memory.peek(&limited_items, now, &mut readings) {
+            self.remove_units_to_confirm(&learning, now);
             let mut share_readings = readings.into_iter();
             let readings = items.iter().map(|item| {
-                let share_reading = match self.is_learning(item, now) {
+                let local_finding = match self.is_learning(item, now) {
                     true => share_readings.next(),
                     false => None,
                 };
-                let mut reading = share_reading.unwrap_or_else(|| self.last_reading(item, now));
+                let mut reading = local_finding.unwrap_or_else(|| self.last_finding(item, now));
                 reading.quota = window_quota(&item.limit, reading.window, item.scale.plan_factor);
                 reading
             });
@@ -164,7 +169,7 @@ impl Decider {
                 ..SharedDecision::default()
             });
         }
-        drop(share_items);
+        drop(limited_items);
         let mut pending_call = self.make_call(items, Taking::All, now);
         self.end_refill(&pending_call.call);
         for part in &mut pending_call.call.parts {
@@ -175,21 +180,26 @@ impl Decider {
     }
 
     /// Removes the pending units of a call to a learning store that has a reply, or is abandoned.
-    pub(super) fn remove_pending(&self, items: &SharedItems, now: Nanos) {
+    pub(super) fn remove_units_to_confirm(&self, items: &SharedItems, now: Nanos) {
         for item in items {
-            self.change_pending(item, now, |pending| {
+            self.change_units_to_confirm(item, now, |pending| {
                 *pending = pending.saturating_sub(item.cost);
             });
         }
     }
 
     /// Changes the units of an item's counter that wait for a learning store, and returns them.
-    fn change_pending(&self, item: &SharedItem, now: Nanos, change: impl FnOnce(&mut u32)) -> u32 {
+    fn change_units_to_confirm(
+        &self,
+        item: &SharedItem,
+        now: Nanos,
+        change: impl FnOnce(&mut u32),
+    ) -> u32 {
         let pending = item.plan.as_ref().and_then(|plan| {
             self.ledger
                 .with_entry_or_new(&plan.counter_name(item.key), plan, now, |entry| {
-                    change(&mut entry.pending_units);
-                    entry.pending_units
+                    change(&mut entry.units_to_confirm);
+                    entry.units_to_confirm
                 })
         });
         pending.unwrap_or(item.cost)
@@ -197,11 +207,11 @@ impl Decider {
 
     /// The limit by which each item is decided here; `None` where the limit is open or closed without the store, or admits
     /// nothing.
-    fn share_limits(&self, items: &SharedItems, now: Nanos) -> SmallVec<[Option<RateLimit>; 4]> {
+    fn local_limits(&self, items: &SharedItems, now: Nanos) -> SmallVec<[Option<RateLimit>; 4]> {
         let limits = items.iter().map(|item| match &item.plan {
             None => Some((*item.limit).clone()),
             Some(plan) if plan.on_store_error == OnStoreError::Local => {
-                self.share_limit(plan, item, now)
+                self.limit_of_share(plan, item, now)
             }
             Some(_) => None,
         });
@@ -209,13 +219,13 @@ impl Decider {
     }
 
     /// Records units of a shared limit that were admitted without the store, so that they can be reported.
-    fn record_admitted_alone(&self, item: &SharedItem, units: u32, now: Nanos) {
+    fn record_ungranted(&self, item: &SharedItem, units: u32, now: Nanos) {
         let Some(plan) = &item.plan else { return };
         let recorded =
             self.ledger
                 .with_entry_or_new(&plan.counter_name(item.key), plan, now, |entry| {
                     entry.plan_factor = item.scale.plan_factor;
-                    self.ledger.record_admitted_alone(entry, units, now);
+                    self.ledger.record_ungranted(entry, units, now);
                 });
         if recorded.is_none() {
             self.ledger.record_untracked_alone(now);
@@ -223,7 +233,7 @@ impl Decider {
     }
 
     /// The limit to which this gateway holds a key while it decides alone; `None` where nothing may pass.
-    fn share_limit(
+    fn limit_of_share(
         &self,
         plan: &Arc<SharingPlan>,
         item: &SharedItem,
@@ -235,7 +245,7 @@ impl Decider {
             outage_number,
             alone_since,
             gateway_count: self.breaker.gateway_count(),
-            own_units: self.own_usage(item, now),
+            own_units: self.locally_counted_units(item, now),
         };
         let name = plan.counter_name(item.key);
         let share = self.ledger.with_entry_or_new(&name, plan, now, |entry| {
@@ -328,7 +338,7 @@ fn is_open(item: &SharedItem) -> bool {
 }
 
 /// The items as this gateway counts them, each with the limit of its share. Items without a share are left out.
-fn items_by_share<'a>(
+fn with_local_limits<'a>(
     items: &'a SharedItems,
     shares: &'a [Option<RateLimit>],
 ) -> SmallVec<[LimitItem<'a>; 4]> {
@@ -341,7 +351,7 @@ fn items_by_share<'a>(
         Some(LimitItem {
             limit,
             scale,
-            ..item.as_item()
+            ..item.as_limit_item()
         })
     });
     items.collect()

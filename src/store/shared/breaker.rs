@@ -200,11 +200,11 @@ impl Breaker {
         } = state.recent_calls;
         let many_failed = call_count >= MIN_CALLS_IN_WINDOW && failure_count * 2 >= call_count;
         let is_broken = many_failed || state.consecutive_failures >= MAX_CONSECUTIVE_FAILURES;
-        let goes_away = state.status == StoreStatus::Shared && is_broken;
-        if goes_away {
-            state.go_away(now);
+        let begins_outage = state.status == StoreStatus::Shared && is_broken;
+        if begins_outage {
+            state.begin_outage(now);
         }
-        goes_away
+        begins_outage
     }
 
     /// Records that the store lacks data, or is out of reach for the keeper. Returns whether it was shared until now.
@@ -212,7 +212,7 @@ impl Breaker {
         let mut state = self.0.lock();
         let was_shared = state.status == StoreStatus::Shared;
         if was_shared {
-            state.go_away(now);
+            state.begin_outage(now);
         }
         was_shared
     }
@@ -226,7 +226,7 @@ impl Breaker {
     pub fn stop_learning(&self, now: Nanos) {
         let mut state = self.0.lock();
         if matches!(state.status, StoreStatus::Learning(_)) {
-            state.go_away(now);
+            state.begin_outage(now);
         }
     }
 
@@ -241,7 +241,7 @@ impl Breaker {
 }
 
 impl BreakerState {
-    fn go_away(&mut self, now: Nanos) {
+    fn begin_outage(&mut self, now: Nanos) {
         let decided_below = match self.status {
             StoreStatus::Shared => Nanos(u64::MAX),
             StoreStatus::Learning(since) => now.since(since),

@@ -35,7 +35,7 @@ pub struct CallPart {
     pub wanted_units: u32,
     /// Beyond `cost`, the free units are divided by this number before they are granted, so that other gateways get some.
     pub free_units_divisor: u32,
-    /// All units that this gateway was ever granted; in a call with [`ALONE_BIT`], all that it admitted without the
+    /// All units that this gateway was ever granted; in a call with [`UNGRANTED_UNITS_BIT`], all that it admitted without the
     /// store. Units that the store does not know yet count from now on.
     pub total: u64,
     /// How many units of `total` the store has acknowledged. A store that has dropped this gateway from its list, because
@@ -111,12 +111,12 @@ impl CallPart {
 }
 
 /// The bit that is set in [`Call::gateway`] where the call reports units that the gateway admitted without the store.
-pub const ALONE_BIT: u32 = 1 << 31;
+pub const UNGRANTED_UNITS_BIT: u32 = 1 << 31;
 
 /// One call to the store: usually all shared limits of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// The gateway's number, below [`ALONE_BIT`], or with that bit set.
+    /// The gateway's number, below [`UNGRANTED_UNITS_BIT`], or with that bit set.
     pub gateway: u32,
     /// Which parts take units.
     pub taking: Taking,
@@ -184,7 +184,7 @@ pub enum StoreError {
     /// The store has another mark than this gateway knows: it was emptied or restarted, another server took over, or the
     /// gateway has not identified it yet.
     #[error("the store has another mark: it was emptied, or another server took over")]
-    Renewed,
+    MarkMismatch,
     /// The store reports an error, or its reply is malformed.
     #[error("{0}")]
     Other(Cow<'static, str>),
@@ -212,16 +212,16 @@ pub struct LiveGateways {
     /// The store's time in microseconds.
     pub now_micros: u64,
     /// The last beat of each gateway.
-    pub beats: Vec<GatewayBeat>,
+    pub heartbeats: Vec<GatewayHeartbeat>,
 }
 
 /// The last beat of one gateway. With a beat a gateway states that the store knows all its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GatewayBeat {
+pub struct GatewayHeartbeat {
     /// The gateway's number.
     pub gateway: u32,
     /// The time of the beat by the store's clock, in microseconds.
-    pub beat_at_micros: u64,
+    pub sent_at_micros: u64,
 }
 
 /// The data that a store may have lost while it was away.

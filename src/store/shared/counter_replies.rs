@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::call::{CallPart, CounterReply, StoreReply};
 use super::pending_call::PendingCall;
 use super::shared_item::{SharedItem, window_quota};
-use crate::limit::LimitReading;
+use crate::limit::LimitFinding;
 
 /// The networks around the key of the part with this index, and their replies.
 pub(super) fn networks_around<'a>(
@@ -40,8 +40,8 @@ pub(super) fn within_networks<'a>(
 }
 
 /// The reading that a counter's reply means for an item.
-pub(super) fn to_reading(item: &SharedItem, counter: &CounterReply) -> LimitReading {
-    LimitReading {
+pub(super) fn to_reading(item: &SharedItem, counter: &CounterReply) -> LimitFinding {
+    LimitFinding {
         standing: counter.standing,
         window: counter.window_index,
         quota: window_quota(&item.limit, counter.window_index, item.scale.plan_factor),

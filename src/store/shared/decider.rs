@@ -13,7 +13,7 @@ use super::ledger_entry::{Grant, LedgerEntry};
 use super::pending_call::{CallPurpose, CountedIn, FirstStep, PendingCall, SharedDecision};
 use super::shared_item::{SharedItem, SharedItems, window_quota};
 use crate::base::clock::Nanos;
-use crate::limit::{LimitReading, LimitStanding, RateLimit, Scale};
+use crate::limit::{LimitFinding, LimitStanding, RateLimit, Scale};
 use crate::store::memory::MemoryStore;
 use crate::store::{LimitItem, Taking};
 
@@ -37,7 +37,7 @@ pub struct Decider {
     pub breaker: Breaker,
     /// Units to give back once the store is shared.
     pub give_backs: GiveBacks,
-    /// The gateway's number, at least 1 and below [`ALONE_BIT`](super::call::ALONE_BIT).
+    /// The gateway's number, at least 1 and below [`UNGRANTED_UNITS_BIT`](super::call::UNGRANTED_UNITS_BIT).
     pub gateway: u32,
 }
 
@@ -85,7 +85,7 @@ impl Decider {
     ) -> SharedDecision {
         self.end_refill(&pending_call.call);
         if pending_call.purpose == CallPurpose::Confirm {
-            self.remove_pending(&pending_call.items, now);
+            self.remove_units_to_confirm(&pending_call.items, now);
         }
         match reply {
             Ok(reply) => {
@@ -105,7 +105,7 @@ impl Decider {
                 }
             }
             Err(failure) => {
-                if failure == StoreError::Renewed {
+                if failure == StoreError::MarkMismatch {
                     self.breaker.record_outage(now);
                 } else {
                     self.breaker.record_failure(now);
@@ -125,7 +125,7 @@ impl Decider {
     pub fn abandon_call(&self, pending_call: &PendingCall, now: Nanos) {
         self.end_refill(&pending_call.call);
         if pending_call.purpose == CallPurpose::Confirm {
-            self.remove_pending(&pending_call.items, now);
+            self.remove_units_to_confirm(&pending_call.items, now);
         }
         self.unspend(pending_call, now, |_| true);
     }
@@ -176,7 +176,7 @@ impl Decider {
     ) {
         if grant.units > 0 {
             let call = self.give_grant_back(name, entry, grant, now);
-            self.give_backs.push(call, self.give_backs.store_life());
+            self.give_backs.push(call, self.give_backs.store_epoch());
         }
     }
 
@@ -195,7 +195,7 @@ impl Decider {
                     is_admitted: true,
                     readings: items
                         .iter()
-                        .map(|item| self.last_reading(item, now))
+                        .map(|item| self.last_finding(item, now))
                         .collect(),
                     counted_in: items.iter().map(|_| CountedIn::Gateway).collect(),
                     ..SharedDecision::default()
@@ -241,7 +241,7 @@ impl Decider {
                 None => local_readings.next(),
                 Some(_) => None,
             };
-            local.unwrap_or_else(|| self.last_reading(item, now))
+            local.unwrap_or_else(|| self.last_finding(item, now))
         });
         Some(SharedDecision {
             readings: readings.collect(),
@@ -251,8 +251,8 @@ impl Decider {
     }
 
     /// The reading of an item by the store's last reply; that of an unused limit where there is none.
-    pub(super) fn last_reading(&self, item: &SharedItem, now: Nanos) -> LimitReading {
-        let mut reading = LimitReading {
+    pub(super) fn last_finding(&self, item: &SharedItem, now: Nanos) -> LimitFinding {
+        let mut reading = LimitFinding {
             standing: LimitStanding::Within,
             window: 0,
             quota: 0,

@@ -16,21 +16,21 @@ const MAX_WAITING_CALLS: usize = 8_192;
 #[derive(Debug, Default)]
 pub struct GiveBacks {
     waiting: Mutex<Vec<PendingCall>>,
-    /// See [`GiveBacks::store_life`]. It changes under the lock of `waiting`.
-    store_life: AtomicU32,
+    /// See [`GiveBacks::store_epoch`]. It changes under the lock of `waiting`.
+    store_epoch: AtomicU32,
 }
 
 impl GiveBacks {
     /// A number that changes when the store loses its data or its master. Units that were granted before must not be given
     /// back after the change.
-    pub(super) fn store_life(&self) -> u32 {
-        self.store_life.load(Relaxed)
+    pub(super) fn store_epoch(&self) -> u32 {
+        self.store_epoch.load(Relaxed)
     }
 
-    /// Adds a give-back of units that were granted in `store_life`. Drops it if that is an earlier life.
-    pub(super) fn push(&self, give_back: PendingCall, store_life: u32) {
+    /// Adds a give-back of units that were granted in `store_epoch`. Drops it if that is an earlier life.
+    pub(super) fn push(&self, give_back: PendingCall, store_epoch: u32) {
         let mut waiting = self.waiting.lock();
-        if store_life == self.store_life() && waiting.len() < MAX_WAITING_CALLS {
+        if store_epoch == self.store_epoch() && waiting.len() < MAX_WAITING_CALLS {
             waiting.push(give_back);
         }
     }
@@ -44,10 +44,10 @@ impl GiveBacks {
             let part = give_back.call.parts.first();
             part.is_none_or(|part| is_ready(&part.name))
         };
-        let store_life = self.store_life();
+        let store_epoch = self.store_epoch();
         let (mut ready, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
         for give_back in later {
-            self.push(give_back, store_life);
+            self.push(give_back, store_epoch);
         }
         for part in ready.iter_mut().flat_map(|ready| &mut ready.call.parts) {
             if let Some(give_back) = &mut part.give_back {
@@ -61,14 +61,14 @@ impl GiveBacks {
     /// master had copied, because it lacks the former master's later grants.
     pub(super) fn take_for_new_master(&self) -> Vec<PendingCall> {
         let mut waiting = self.waiting.lock();
-        self.store_life.fetch_add(1, Relaxed);
+        self.store_epoch.fetch_add(1, Relaxed);
         std::mem::take(&mut *waiting)
     }
 
     /// Drops all give-backs, because the store has lost its data.
     pub(super) fn clear(&self) {
         let mut waiting = self.waiting.lock();
-        self.store_life.fetch_add(1, Relaxed);
+        self.store_epoch.fetch_add(1, Relaxed);
         waiting.clear();
     }
 }

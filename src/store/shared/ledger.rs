@@ -62,17 +62,17 @@ pub struct Ledger {
     shards: Box<[Mutex<LedgerShard>]>,
     /// The most entries of a shard.
     max_shard_entries: usize,
-    /// The highest [`AloneUnits::total`](super::ledger_entry::AloneUnits::total) of removed entries. New
+    /// The highest [`UngrantedUnits::total`](super::ledger_entry::UngrantedUnits::total) of removed entries. New
     /// entries start there, because the store ignores reports of lower totals.
-    alone_total_floor: AtomicU64,
+    ungranted_total_floor: AtomicU64,
     /// The longest window of any entry, in nanoseconds.
     longest_window_nanos: AtomicU64,
     /// Whether units admitted without the store may be unreported.
     may_be_unreported: AtomicBool,
     /// When a counter without an entry was last used, in nanoseconds; 0 for never.
-    untracked_at: AtomicU64,
+    untracked_use_at: AtomicU64,
     /// When such a counter last admitted units without the store, in nanoseconds; 0 for never.
-    untracked_alone_at: AtomicU64,
+    untracked_ungranted_at: AtomicU64,
 }
 
 impl Ledger {
@@ -84,11 +84,11 @@ impl Ledger {
         Ledger {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             max_shard_entries: buckets / 8 * 7,
-            alone_total_floor: AtomicU64::new(0),
+            ungranted_total_floor: AtomicU64::new(0),
             longest_window_nanos: AtomicU64::new(0),
             may_be_unreported: AtomicBool::new(false),
-            untracked_at: AtomicU64::new(0),
-            untracked_alone_at: AtomicU64::new(0),
+            untracked_use_at: AtomicU64::new(0),
+            untracked_ungranted_at: AtomicU64::new(0),
         }
     }
 
@@ -106,7 +106,7 @@ impl Ledger {
     ) -> Option<R> {
         let mut shard = self.shard(name);
         if shard.entries.len() >= self.max_shard_entries && !shard.entries.contains_key(name) {
-            self.untracked_at.fetch_max(now.0, Relaxed);
+            self.untracked_use_at.fetch_max(now.0, Relaxed);
             let longest = plan.store_limit().longest_window();
             self.longest_window_nanos.fetch_max(longest.0, Relaxed);
             return None;
@@ -114,7 +114,7 @@ impl Ledger {
         let entry = shard.entries.entry(*name).or_insert_with(|| {
             let longest = plan.store_limit().longest_window();
             self.longest_window_nanos.fetch_max(longest.0, Relaxed);
-            LedgerEntry::new(plan.clone(), self.alone_total_floor.load(Relaxed), now)
+            LedgerEntry::new(plan.clone(), self.ungranted_total_floor.load(Relaxed), now)
         });
         entry.last_used_at = now;
         if !Arc::ptr_eq(&entry.plan, plan) {
@@ -140,12 +140,13 @@ impl Ledger {
     /// Removes the entry of a counter.
     pub fn remove(&self, name: &CounterName) {
         if let Some(entry) = self.shard(name).entries.remove(name) {
-            self.alone_total_floor.fetch_max(entry.alone.total, Relaxed);
+            self.ungranted_total_floor
+                .fetch_max(entry.alone.total, Relaxed);
         }
     }
 
     /// Records units that an entry admitted without the store.
-    pub fn record_admitted_alone(&self, entry: &mut LedgerEntry, units: u32, now: Nanos) {
+    pub fn record_ungranted(&self, entry: &mut LedgerEntry, units: u32, now: Nanos) {
         entry.alone.total += u64::from(units);
         entry.alone.admitted_at = now;
         self.may_be_unreported.store(true, Relaxed);
@@ -158,15 +159,15 @@ impl Ledger {
 
     /// Records that a counter without an entry admitted units without the store.
     pub fn record_untracked_alone(&self, now: Nanos) {
-        self.untracked_alone_at.fetch_max(now.0, Relaxed);
+        self.untracked_ungranted_at.fetch_max(now.0, Relaxed);
     }
 
     /// When units were last counted that this gateway cannot report; `None` for never. For a store that `has_data`, only
     /// units that were admitted without the store.
     pub fn last_unreportable_use(&self, has_data: bool) -> Option<Nanos> {
         let last_at = match has_data {
-            true => &self.untracked_alone_at,
-            false => &self.untracked_at,
+            true => &self.untracked_ungranted_at,
+            false => &self.untracked_use_at,
         };
         Some(Nanos(last_at.load(Relaxed))).filter(|last_at| *last_at > Nanos::ZERO)
     }
@@ -281,10 +282,11 @@ impl Ledger {
                 let must_yield = is_crowded && idle_time > MAX_IDLE_TIME_WHEN_CROWDED;
                 let stays = !entry.grants.is_empty() || (may_count && !must_yield);
                 if !stays {
-                    self.alone_total_floor.fetch_max(entry.alone.total, Relaxed);
+                    self.ungranted_total_floor
+                        .fetch_max(entry.alone.total, Relaxed);
                 }
                 if !stays && may_count {
-                    self.untracked_at.fetch_max(now.0, Relaxed);
+                    self.untracked_use_at.fetch_max(now.0, Relaxed);
                 }
                 stays
             });

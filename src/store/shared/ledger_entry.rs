@@ -63,9 +63,9 @@ pub struct LedgerEntry {
     /// How many units of `total` the current master had when it took over.
     pub copied_total: u64,
     /// Units that were admitted without the store.
-    pub alone: AloneUnits,
+    pub alone: UngrantedUnits,
     /// Units of requests that wait for the store while it learns.
-    pub pending_units: u32,
+    pub units_to_confirm: u32,
     /// The share that may be used while the store is away.
     pub share: Option<OutageShare>,
     /// When a request last used this counter.
@@ -111,7 +111,7 @@ pub struct LastReply {
 
 /// Units of a counter that were admitted without the store. The counts only grow.
 #[derive(Clone, Debug)]
-pub struct AloneUnits {
+pub struct UngrantedUnits {
     /// All units so far, counted from `initial_total` on.
     pub total: u64,
     /// The total when the entry was made.
@@ -125,8 +125,8 @@ pub struct AloneUnits {
 }
 
 impl LedgerEntry {
-    /// The entry of a counter without units. Units admitted without the store are counted from `initial_alone` on.
-    pub fn new(plan: Arc<SharingPlan>, initial_alone: u64, now: Nanos) -> LedgerEntry {
+    /// The entry of a counter without units. Units admitted without the store are counted from `initial_ungranted` on.
+    pub fn new(plan: Arc<SharingPlan>, initial_ungranted: u64, now: Nanos) -> LedgerEntry {
         LedgerEntry {
             plan,
             plan_factor: 1,
@@ -141,14 +141,14 @@ impl LedgerEntry {
             total: 0,
             granted_on_request: 0,
             copied_total: 0,
-            alone: AloneUnits {
-                total: initial_alone,
-                initial_total: initial_alone,
-                reported_total: initial_alone,
+            alone: UngrantedUnits {
+                total: initial_ungranted,
+                initial_total: initial_ungranted,
+                reported_total: initial_ungranted,
                 admitted_at: Nanos::ZERO,
                 reported_at: Nanos::ZERO,
             },
-            pending_units: 0,
+            units_to_confirm: 0,
             share: None,
             last_used_at: now,
         }
@@ -203,7 +203,7 @@ impl LedgerEntry {
 
     /// Units that this gateway has used, of the `counted` units in its memory. With GCRA the memory counts too many,
     /// because an arrival without the store takes several units, at the pace of a share.
-    pub fn own_usage(&self, counted: u32) -> u32 {
+    pub fn locally_counted_units(&self, counted: u32) -> u32 {
         match self.plan.limit.algorithm.is_gcra() {
             true => counted.min(self.granted_on_request.saturating_add(self.units_alone())),
             false => counted,

@@ -7,7 +7,7 @@ use super::call::Call;
 use super::ledger_entry::SpentUnits;
 use super::shared_item::SharedItems;
 use crate::base::clock::Nanos;
-use crate::limit::LimitReading;
+use crate::limit::LimitFinding;
 
 /// Where the units that a limit took are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct SharedDecision {
     /// Whether all limits that can refuse admit.
     pub is_admitted: bool,
     /// One reading for each item.
-    pub readings: SmallVec<[LimitReading; 4]>,
+    pub readings: SmallVec<[LimitFinding; 4]>,
     /// Where the units of each item are counted.
     pub counted_in: SmallVec<[CountedIn; 4]>,
     /// Calls to send after the decision; no request waits for them.
@@ -43,8 +43,8 @@ pub struct PendingCall {
     pub sent_at: Nanos,
     /// The [`Breaker::outage_count`](super::breaker::Breaker::outage_count) at `sent_at`.
     pub(super) outage_count: u32,
-    /// The [`GiveBacks::store_life`](super::give_backs::GiveBacks::store_life) at `sent_at`.
-    pub(super) store_life: u32,
+    /// The [`GiveBacks::store_epoch`](super::give_backs::GiveBacks::store_epoch) at `sent_at`.
+    pub(super) store_epoch: u32,
     /// The items of the request that waits; empty where none waits.
     pub(super) items: SharedItems,
     /// What decides about each of `items`.
@@ -104,7 +104,7 @@ impl PendingCall {
             call,
             sent_at,
             outage_count: 0,
-            store_life: 0,
+            store_epoch: 0,
             items: SmallVec::new(),
             roles: SmallVec::new(),
             purpose: CallPurpose::Report,

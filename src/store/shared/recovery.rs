@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::call::{CounterName, GatewayBeat, LiveGateways, StoreError, StoreLoss};
+use super::call::{CounterName, GatewayHeartbeat, LiveGateways, StoreError, StoreLoss};
 use super::decider::Decider;
 use super::pending_call::PendingCall;
 use crate::base::clock::Nanos;
@@ -26,7 +26,7 @@ pub enum RecoveryStep {
     Compare(Box<PendingCall>),
     /// Send this call, then call [`Decider::record_report`].
     Report(Box<PendingCall>),
-    /// Send a beat, then call [`Recovery::on_beat`]. The beat names this gateway if `true`, which states that all of its
+    /// Send a beat, then call [`Recovery::on_heartbeat`]. The beat names this gateway if `true`, which states that all of its
     /// units are reported. Wait before the next step, because other gateways take their time.
     Beat(bool),
 }
@@ -51,21 +51,21 @@ struct RecoveryAttempt {
     started_at: Nanos,
     /// The last beats that the store had listed when it was identified; `None` until they are read. Only other beats count,
     /// whatever the store's clock did.
-    listed_before: Option<Vec<GatewayBeat>>,
+    former_heartbeats: Option<Vec<GatewayHeartbeat>>,
     /// Until this time a window may hold units that this gateway cannot report, or that others have not reported yet.
     unreported_until: Nanos,
     /// The number of gateways that must report.
     gateway_count: u32,
     /// Counters that are still to be compared; `None` where the master is the same, or all are compared.
-    to_compare: Option<Vec<CounterName>>,
+    counters_to_compare: Option<Vec<CounterName>>,
     /// Counters that are still to be reported.
-    to_report: Vec<CounterName>,
+    counters_to_report: Vec<CounterName>,
     /// Calls that are sent next, the last one first.
     calls: SmallVec<[PendingCall; 2]>,
     /// Whether new unreported units were reported since the last beat.
-    has_reported_new: bool,
+    has_reported_new_units: bool,
     /// Whether everything was reported and a beat was sent.
-    has_beaten: bool,
+    has_sent_heartbeat: bool,
     /// Late replies in a row after the first beat.
     late_reply_count: u32,
 }
@@ -81,21 +81,21 @@ impl Recovery {
         let Some(attempt) = &mut self.attempt else {
             return RecoveryStep::Identify;
         };
-        if let Some(names) = &mut attempt.to_compare {
+        if let Some(names) = &mut attempt.counters_to_compare {
             while !names.is_empty() {
                 let batch = take_batch(names);
                 if let Some(pending_call) = decider.make_comparison(&batch, now) {
                     return RecoveryStep::Compare(Box::new(pending_call));
                 }
             }
-            (attempt.to_compare, self.must_compare) = (None, false);
+            (attempt.counters_to_compare, self.must_compare) = (None, false);
             decider.keep_copied_give_backs();
             decider.breaker.start_learning(now);
         }
-        if attempt.listed_before.is_none() {
+        if attempt.former_heartbeats.is_none() {
             return RecoveryStep::ListGateways;
         }
-        attempt.next_report_or_beat(decider, now)
+        attempt.next_report_or_heartbeat(decider, now)
     }
 
     /// Whether a gateway without a secret may initialise an empty store: gateways that know its secret come first.
@@ -124,24 +124,24 @@ impl Recovery {
             decider.breaker.start_learning(now);
         }
         // Compared before the store grants anything, because new grants get the same totals as those that it lacks.
-        let to_compare = self
+        let counters_to_compare = self
             .must_compare
             .then(|| decider.ledger.counters_where(|_| true));
         // In a complete store without totals, its own grants would count twice.
-        let to_report = match loss {
+        let counters_to_report = match loss {
             StoreLoss::Nothing if self.is_complete => Vec::new(),
             _ => decider.ledger.counters_with_units(),
         };
         self.attempt = Some(RecoveryAttempt {
             started_at: now,
-            listed_before: None,
+            former_heartbeats: None,
             unreported_until,
             gateway_count: decider.breaker.gateway_count(),
-            to_compare,
-            to_report,
+            counters_to_compare,
+            counters_to_report,
             calls: SmallVec::new(),
-            has_reported_new: false,
-            has_beaten: false,
+            has_reported_new_units: false,
+            has_sent_heartbeat: false,
             late_reply_count: 0,
         });
     }
@@ -151,10 +151,10 @@ impl Recovery {
         if decider.breaker.is_new() {
             decider
                 .breaker
-                .set_gateway_count(live_gateways.beats.len() + 1);
+                .set_gateway_count(live_gateways.heartbeats.len() + 1);
         }
         if let Some(attempt) = &mut self.attempt {
-            attempt.listed_before = Some(live_gateways.beats);
+            attempt.former_heartbeats = Some(live_gateways.heartbeats);
         }
     }
 
@@ -163,7 +163,7 @@ impl Recovery {
     /// # Errors
     ///
     /// The number of gateways that have reported, and the number of gateways that must report.
-    pub fn on_beat(
+    pub fn on_heartbeat(
         &mut self,
         decider: &Decider,
         live_gateways: &LiveGateways,
@@ -173,18 +173,21 @@ impl Recovery {
         let Some(attempt) = &mut self.attempt else {
             return Err((0, decider.breaker.gateway_count()));
         };
-        (attempt.has_reported_new, attempt.late_reply_count) = (false, 0);
-        let listed_before = attempt.listed_before.as_deref().unwrap_or_default();
-        let new_beats = live_gateways.beats.iter();
-        let new_beats = new_beats.filter(|beat| !listed_before.contains(beat));
-        let reported_count = new_beats.count() as u32;
+        (attempt.has_reported_new_units, attempt.late_reply_count) = (false, 0);
+        let former_heartbeats = attempt.former_heartbeats.as_deref().unwrap_or_default();
+        let new_heartbeats = live_gateways.heartbeats.iter();
+        let new_heartbeats =
+            new_heartbeats.filter(|heartbeat| !former_heartbeats.contains(heartbeat));
+        let reported_count = new_heartbeats.count() as u32;
         // By then the units of gateways that are gone have left all windows.
         let is_over = now.since(attempt.started_at) > decider.ledger.longest_window();
         let all_reported = reported_count >= attempt.gateway_count || is_over;
         if !all_reported || now < attempt.unreported_until || !is_ready {
             return Err((reported_count, attempt.gateway_count));
         }
-        decider.breaker.set_gateway_count(live_gateways.beats.len());
+        decider
+            .breaker
+            .set_gateway_count(live_gateways.heartbeats.len());
         decider.breaker.finish_learning(now);
         self.attempt = None;
         self.is_complete = true;
@@ -198,10 +201,13 @@ impl Recovery {
             self.empty_since.get_or_insert(now);
         }
         if let Some(attempt) = &mut self.attempt
-            && (attempt.has_beaten, attempt.late_reply_count, failure)
-                == (true, 0, &StoreError::Late)
+            && (
+                attempt.has_sent_heartbeat,
+                attempt.late_reply_count,
+                failure,
+            ) == (true, 0, &StoreError::Late)
         {
-            (attempt.has_reported_new, attempt.late_reply_count) = (false, 1);
+            (attempt.has_reported_new_units, attempt.late_reply_count) = (false, 1);
             return;
         }
         decider.breaker.stop_learning(now);
@@ -210,7 +216,7 @@ impl Recovery {
             if call.call.gives_back() {
                 decider
                     .give_backs
-                    .push(call, decider.give_backs.store_life());
+                    .push(call, decider.give_backs.store_epoch());
             }
         }
     }
@@ -218,27 +224,27 @@ impl Recovery {
 
 impl RecoveryAttempt {
     /// The next call that reports units or gives them back; a beat where there is none.
-    fn next_report_or_beat(&mut self, decider: &Decider, now: Nanos) -> RecoveryStep {
+    fn next_report_or_heartbeat(&mut self, decider: &Decider, now: Nanos) -> RecoveryStep {
         loop {
             if let Some(pending_call) = self.calls.pop() {
                 return RecoveryStep::Report(Box::new(pending_call));
             }
-            if !self.to_report.is_empty() {
-                let batch = take_batch(&mut self.to_report);
+            if !self.counters_to_report.is_empty() {
+                let batch = take_batch(&mut self.counters_to_report);
                 self.calls = decider.report_all(&batch, now);
-            } else if !self.has_reported_new {
-                self.has_reported_new = true;
+            } else if !self.has_reported_new_units {
+                self.has_reported_new_units = true;
                 let unreported = decider.ledger.counters_with_unreported_units();
                 let batches = unreported.chunks(MAX_REPORTED_COUNTERS);
                 self.calls = batches
-                    .filter_map(|batch| decider.report_alone(batch, now))
+                    .filter_map(|batch| decider.report_ungranted(batch, now))
                     .collect();
             } else {
                 // Only now: units admitted without the store are reported, and must not count twice.
                 let give_backs = decider.give_backs.take_ready(|_| true);
                 self.calls = give_backs.into_iter().rev().collect();
                 if self.calls.is_empty() {
-                    self.has_beaten = true;
+                    self.has_sent_heartbeat = true;
                     return RecoveryStep::Beat(now >= self.unreported_until);
                 }
             }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::call::{ALONE_BIT, Call, CallPart, CounterName, StoreReply};
+use super::call::{Call, CallPart, CounterName, StoreReply, UNGRANTED_UNITS_BIT};
 use super::decider::Decider;
 use super::ledger_entry::LedgerEntry;
 use super::pending_call::PendingCall;
@@ -18,14 +18,14 @@ const REPORT_RETRY_DELAY: Nanos = Nanos::from_millis(50);
 impl Decider {
     /// The gateway number under which units admitted without the store are reported. Such units have a total of their
     /// own: a grant whose reply was lost would hide them in a common total.
-    fn alone_gateway(&self) -> u32 {
-        self.gateway | ALONE_BIT
+    fn gateway_for_ungranted(&self) -> u32 {
+        self.gateway | UNGRANTED_UNITS_BIT
     }
 
     /// The calls that report the units of these counters that the store may have lost, and their unreported units.
     pub fn report_all(&self, names: &[CounterName], now: Nanos) -> SmallVec<[PendingCall; 2]> {
         let granted = names.iter().filter_map(|name| {
-            let (mut part, alone_units) = self.alone_part(name, now)?;
+            let (mut part, alone_units) = self.report_part(name, now)?;
             let (total, units_in_hand) = self
                 .ledger
                 .with_entry(name, |entry| (entry.total, entry.units_in_hand(now)))?;
@@ -36,7 +36,7 @@ impl Decider {
         });
         let granted = self.make_report(self.gateway, granted, now);
         let mut reports: SmallVec<[PendingCall; 2]> = granted.into_iter().collect();
-        reports.extend(self.report_alone(names, now));
+        reports.extend(self.report_ungranted(names, now));
         // The store may have lost its data, and with it the totals that it has acknowledged.
         let parts = reports.iter_mut().flat_map(|report| &mut report.call.parts);
         parts.for_each(|part| part.acknowledged_total = 0);
@@ -44,15 +44,15 @@ impl Decider {
     }
 
     /// The call that reports units which were admitted without the store; `None` where there are none.
-    pub fn report_alone(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
+    pub fn report_ungranted(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
         let parts = names.iter().filter_map(|name| {
-            let (mut part, alone_units) = self.alone_part(name, now)?;
+            let (mut part, alone_units) = self.report_part(name, now)?;
             self.ledger
                 .with_entry(name, |entry| entry.alone.reported_at = now)?;
             part.units_in_window = alone_units;
             Some(part)
         });
-        self.make_report(self.alone_gateway(), parts, now)
+        self.make_report(self.gateway_for_ungranted(), parts, now)
     }
 
     /// The call that reports unreported units of these items, unless a report is under way.
@@ -69,7 +69,7 @@ impl Decider {
             (is_due == Some(true)).then_some(name)
         });
         let names: SmallVec<[CounterName; 4]> = names.collect();
-        self.report_alone(&names, now)
+        self.report_ungranted(&names, now)
     }
 
     /// The calls that report units of all keys whose report is due.
@@ -78,7 +78,7 @@ impl Decider {
         let names = self.ledger.counters_owing_report(since, now);
         let batches = names.chunks(MAX_REPORTED_COUNTERS);
         batches
-            .filter_map(|batch| self.report_alone(batch, now))
+            .filter_map(|batch| self.report_ungranted(batch, now))
             .collect()
     }
 
@@ -99,7 +99,7 @@ impl Decider {
 
     /// The part that reports all units of a counter that this gateway has used, and how many of these units were admitted
     /// without the store.
-    fn alone_part(&self, name: &CounterName, now: Nanos) -> Option<(CallPart, u32)> {
+    fn report_part(&self, name: &CounterName, now: Nanos) -> Option<(CallPart, u32)> {
         // Under one lock, or the total would include units that `units_in_window` lacks.
         let (plan, scale, alone, alone_units, max_used) =
             self.ledger.with_entry(name, |entry| {
@@ -108,7 +108,7 @@ impl Decider {
                     Scale::plan(entry.plan_factor),
                     entry.alone.clone(),
                     entry.units_alone(),
-                    entry.own_usage(u32::MAX),
+                    entry.locally_counted_units(u32::MAX),
                 )
             })?;
         let mut part = plan.call_part(name.key, scale, 0);
@@ -155,7 +155,7 @@ impl Decider {
     /// Records that the store knows the units of a report. Only units admitted without the store are marked as known. Other
     /// grants of the report were not used, and a store that never granted them would take them for counted.
     pub fn record_report(&self, pending_call: &PendingCall) {
-        if pending_call.call.gateway != self.alone_gateway() {
+        if pending_call.call.gateway != self.gateway_for_ungranted() {
             return;
         }
         for part in &pending_call.call.parts {

@@ -35,7 +35,7 @@ pub type SharedItems = SmallVec<[SharedItem; 4]>;
 
 impl SharedItem {
     /// The item as this gateway's own memory counts it.
-    pub(super) fn as_item(&self) -> LimitItem<'_> {
+    pub(super) fn as_limit_item(&self) -> LimitItem<'_> {
         LimitItem {
             limit: &self.limit,
             slot: self.slot,

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::backend::{Backend, BackendClient};
 use super::breaker::{Breaker, StoreStatus};
-use super::call::{ALONE_BIT, StoreError, StoreMark, StoreReply};
+use super::call::{StoreError, StoreMark, StoreReply, UNGRANTED_UNITS_BIT};
 use super::decider::Decider;
 use super::give_backs::GiveBacks;
 use super::ledger::Ledger;
@@ -203,7 +203,7 @@ impl SharedStore {
                 ledger: Ledger::new(settings.ledger_bytes),
                 breaker: Breaker::new(clock.now()),
                 give_backs: GiveBacks::default(),
-                gateway: (u32::from_le_bytes(number_bytes) & !ALONE_BIT).max(1),
+                gateway: (u32::from_le_bytes(number_bytes) & !UNGRANTED_UNITS_BIT).max(1),
             },
             tally: StoreTally::default(),
             // One more connection for threads that are not workers.
@@ -359,8 +359,8 @@ impl SharedStore {
         let is_shared = self.decider.breaker.status() == StoreStatus::Shared;
         let is_usable = is_shared && self.client.is_ready(worker_index);
         if pending_call.call.gives_back() && !is_usable {
-            let store_life = self.decider.give_backs.store_life();
-            return self.decider.give_backs.push(pending_call, store_life);
+            let store_epoch = self.decider.give_backs.store_epoch();
+            return self.decider.give_backs.push(pending_call, store_epoch);
         }
         let shared = self.clone();
         runtime.spawn(async move {

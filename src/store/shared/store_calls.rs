@@ -12,7 +12,7 @@ use super::pending_call::{CallPurpose, CountedIn, ItemRole, PendingCall, SharedD
 use super::shared_item::{SharedItem, SharedItems};
 use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
-use crate::limit::LimitReading;
+use crate::limit::LimitFinding;
 use crate::store::memory::networks;
 use crate::store::{LimitItem, Taking};
 
@@ -25,7 +25,7 @@ impl Decider {
         items
             .iter()
             .filter(|item| item.plan.is_none())
-            .map(SharedItem::as_item)
+            .map(SharedItem::as_limit_item)
     }
 
     /// Spends units in hand, and makes a call about the items for which there are too few.
@@ -67,7 +67,7 @@ impl Decider {
             call,
             sent_at: now,
             outage_count: self.breaker.outage_count(),
-            store_life: self.give_backs.store_life(),
+            store_epoch: self.give_backs.store_epoch(),
             items,
             roles,
             purpose: CallPurpose::Decide,
@@ -117,11 +117,15 @@ impl Decider {
         now: Nanos,
     ) {
         let gateway_count = self.breaker.gateway_count();
-        let counted = self.own_usage(item, now).last().copied().unwrap_or(0);
+        let counted = self
+            .locally_counted_units(item, now)
+            .last()
+            .copied()
+            .unwrap_or(0);
         self.ledger.with_entry(&part.name, |entry| {
             (part.total, part.acknowledged_total) = (entry.total, entry.total);
             part.units_in_window = entry
-                .own_usage(counted)
+                .locally_counted_units(counted)
                 .saturating_add(entry.units_in_hand(now));
             if item.cost > 0 && wants_units {
                 entry.update_demand(gateway_count, now);
@@ -137,8 +141,12 @@ impl Decider {
     }
 
     /// Units that this gateway has counted in each window.
-    pub(super) fn own_usage(&self, item: &SharedItem, now: Nanos) -> SmallVec<[u32; 2]> {
-        self.memory.used_units(&item.as_item(), now)
+    pub(super) fn locally_counted_units(
+        &self,
+        item: &SharedItem,
+        now: Nanos,
+    ) -> SmallVec<[u32; 2]> {
+        self.memory.used_units(&item.as_limit_item(), now)
     }
 
     /// Adds calls for more units where the units in hand run low.
@@ -165,7 +173,7 @@ impl Decider {
                 },
                 sent_at: now,
                 outage_count: self.breaker.outage_count(),
-                store_life: self.give_backs.store_life(),
+                store_epoch: self.give_backs.store_epoch(),
                 items: SmallVec::new(),
                 roles: SmallVec::new(),
                 purpose: CallPurpose::Refill,
@@ -187,21 +195,25 @@ impl Decider {
         let readings = self.decide_local_items(pending_call, reply, now, &mut decision.is_admitted);
         let mut local_readings = readings.into_iter();
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let (reading, counted, is_shared_use) = match role {
+            let (reading, counted, is_granted_by_store) = match role {
                 ItemRole::Local => {
                     let reading = local_readings.next();
-                    let reading = reading.unwrap_or_else(|| self.last_reading(item, now));
+                    let reading = reading.unwrap_or_else(|| self.last_finding(item, now));
                     (reading, CountedIn::Gateway, false)
                 }
-                ItemRole::InHand { .. } => (self.last_reading(item, now), CountedIn::Gateway, true),
+                ItemRole::InHand { .. } => (self.last_finding(item, now), CountedIn::Gateway, true),
                 ItemRole::InStore(index) => {
                     let (reading, counted) =
                         self.read_reply(pending_call, item, *index, reply, now);
                     (reading, counted, reply.counters[*index].granted_units > 0)
                 }
             };
-            if is_shared_use && (decision.is_admitted || item.is_shadow) && !item.limit.reserves {
-                self.memory.count_units(&item.as_item(), item.cost, now);
+            if is_granted_by_store
+                && (decision.is_admitted || item.is_shadow)
+                && !item.limit.reserves
+            {
+                self.memory
+                    .count_units(&item.as_limit_item(), item.cost, now);
             }
             decision.readings.push(reading);
             decision.counted_in.push(counted);
@@ -226,7 +238,7 @@ impl Decider {
         reply: &StoreReply,
         now: Nanos,
         admitted: &mut bool,
-    ) -> SmallVec<[LimitReading; 4]> {
+    ) -> SmallVec<[LimitFinding; 4]> {
         let taking = pending_call.call.taking;
         let local: SmallVec<[LimitItem<'_>; 4]> = self.local_items(&pending_call.items).collect();
         let mut readings = SmallVec::new();
@@ -250,7 +262,7 @@ impl Decider {
         part_index: usize,
         reply: &StoreReply,
         now: Nanos,
-    ) -> (LimitReading, CountedIn) {
+    ) -> (LimitFinding, CountedIn) {
         let counter = within_networks(pending_call, part_index, reply);
         let mut reading = to_reading(item, &counter);
         if pending_call.call.taking != Taking::Nothing {
@@ -390,7 +402,7 @@ impl Decider {
         units: u32,
     ) {
         let call = self.give_back_call(pending_call, part_index, reply, units);
-        self.give_backs.push(call, pending_call.store_life);
+        self.give_backs.push(call, pending_call.store_epoch);
     }
 
     /// Keeps give-backs for a new master, after its counters were compared with those of the former master.
@@ -398,7 +410,7 @@ impl Decider {
         for give_back in self.give_backs.take_for_new_master() {
             if let Some(give_back) = self.reduce_to_copied(give_back) {
                 self.give_backs
-                    .push(give_back, self.give_backs.store_life());
+                    .push(give_back, self.give_backs.store_epoch());
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::base::clock::Nanos;
 /// The time between two steps of the keeper.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of ticks from one beat to the next.
-const TICKS_PER_BEAT: u64 = 10;
+const TICKS_PER_HEARTBEAT: u64 = 10;
 /// The number of ticks from one check of all servers to the next: all gateways must notice
 /// at the same time that a server is away.
 const TICKS_PER_CHECK: u64 = 2;
@@ -137,9 +137,9 @@ impl Keeper<'_> {
         for pending_call in shared.decider.take_unused(GrantsToReturn::Ended, now) {
             shared.send_in_background(self.connection_index, pending_call);
         }
-        if tick.is_multiple_of(TICKS_PER_BEAT) {
+        if tick.is_multiple_of(TICKS_PER_HEARTBEAT) {
             shared.decider.ledger.remove_idle_entries(now);
-            self.beat().await;
+            self.heartbeat().await;
         } else if tick.is_multiple_of(TICKS_PER_CHECK) {
             self.check_marks().await;
         }
@@ -162,7 +162,7 @@ impl Keeper<'_> {
         }
         // Earlier reports went over the former connection, perhaps to another server.
         let recovered = match self.has_reconnected() {
-            true => Err(StoreError::Renewed),
+            true => Err(StoreError::MarkMismatch),
             false => self.take_recovery_steps().await,
         };
         match recovered {
@@ -194,14 +194,16 @@ impl Keeper<'_> {
     }
 
     /// Records that this gateway is alive, and counts the gateways.
-    async fn beat(&mut self) {
+    async fn heartbeat(&mut self) {
         let shared = self.shared;
         let gateway = Some(shared.decider.gateway);
-        let beats = shared.client.send_beat(self.connection_index, gateway);
-        let beats = timeout(BACKGROUND_TIMEOUT, beats).await;
-        let beats = beats.unwrap_or(Err(StoreError::Late));
+        let heartbeats = shared.client.send_beat(self.connection_index, gateway);
+        let heartbeats = timeout(BACKGROUND_TIMEOUT, heartbeats).await;
+        let heartbeats = heartbeats.unwrap_or(Err(StoreError::Late));
         let breaker = &shared.decider.breaker;
-        self.record_check(beats.map(|beats| breaker.set_gateway_count(beats.beats.len())));
+        self.record_check(
+            heartbeats.map(|heartbeats| breaker.set_gateway_count(heartbeats.heartbeats.len())),
+        );
     }
 
     /// Checks that all servers reply and have their data.
@@ -239,10 +241,10 @@ impl Keeper<'_> {
                         .on_identified(decider, loss, shared.clock.now());
                 }
                 RecoveryStep::ListGateways => {
-                    let beats = shared.client.send_beat(connection_index, None);
-                    let beats = timeout(BACKGROUND_TIMEOUT, beats).await;
-                    let beats = beats.unwrap_or(Err(StoreError::Late))?;
-                    self.recovery.on_listed(decider, beats);
+                    let heartbeats = shared.client.send_beat(connection_index, None);
+                    let heartbeats = timeout(BACKGROUND_TIMEOUT, heartbeats).await;
+                    let heartbeats = heartbeats.unwrap_or(Err(StoreError::Late))?;
+                    self.recovery.on_listed(decider, heartbeats);
                 }
                 RecoveryStep::Compare(pending_call) => {
                     let reply = shared
@@ -293,16 +295,16 @@ impl Keeper<'_> {
         let shared = self.shared;
         (0..shared.worker_count).for_each(|worker_index| shared.client.skip_delay(worker_index));
         let gateway = all_reported.then_some(shared.decider.gateway);
-        let beats = shared.client.send_beat(self.connection_index, gateway);
-        let beats = timeout(BACKGROUND_TIMEOUT, beats).await;
-        let beats = beats.unwrap_or(Err(StoreError::Late))?;
+        let heartbeats = shared.client.send_beat(self.connection_index, gateway);
+        let heartbeats = timeout(BACKGROUND_TIMEOUT, heartbeats).await;
+        let heartbeats = heartbeats.unwrap_or(Err(StoreError::Late))?;
         probe_speed(shared).await?;
         let is_ready =
             (0..shared.worker_count).all(|worker_index| shared.client.is_ready(worker_index));
         let now = shared.clock.now();
         let outcome = self
             .recovery
-            .on_beat(&shared.decider, &beats, is_ready, now);
+            .on_heartbeat(&shared.decider, &heartbeats, is_ready, now);
         if let Err((reported, gateways)) = outcome {
             *shared.last_error.lock() = format!(
                 "{reported} of {gateways} gateways have reported what they counted meanwhile"

@@ -10,7 +10,7 @@ use super::prepared::PreparedDecision;
 use super::request::AdmissionRequest;
 use super::ticket::Ticket;
 use super::verdict::Verdict;
-use crate::limit::LimitReading;
+use crate::limit::LimitFinding;
 use crate::store::shared::pending_call::CountedIn;
 
 impl Admission {
@@ -145,7 +145,7 @@ impl Admission {
         &self,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
-        readings: &[LimitReading],
+        readings: &[LimitFinding],
         admitted: bool,
         ticket: &mut Ticket,
     ) {

@@ -10,7 +10,7 @@ use super::request::AdmissionRequest;
 use super::verdict::{Finding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
-use crate::limit::{Fingerprint, Identity, IdentitySet, LimitReading, Rule, RuleLimit, Scale};
+use crate::limit::{Fingerprint, Identity, IdentitySet, LimitFinding, Rule, RuleLimit, Scale};
 use crate::store::permits::{PermitRequest, PermitScope};
 use crate::store::{CellPlaces, LimitItem, LimitSlot, ParentNetwork};
 
@@ -162,7 +162,7 @@ impl<'a> Demand<'a> {
     #[inline]
     pub(crate) fn add_findings(
         &self,
-        readings: &[LimitReading],
+        readings: &[LimitFinding],
         admitted: bool,
         verdict: &mut Verdict,
     ) {
@@ -179,7 +179,7 @@ impl<'a> Demand<'a> {
     /// The findings of the limits on open requests.
     pub(crate) fn open_findings<'r>(
         &'r self,
-        readings: &'r [LimitReading],
+        readings: &'r [LimitFinding],
     ) -> impl Iterator<Item = Finding> + 'r {
         let keyed_findings = self.keys.open_rules.iter().zip(readings);
         keyed_findings.map(|(keyed_rule, reading)| Finding {
@@ -190,7 +190,7 @@ impl<'a> Demand<'a> {
     }
 
     /// Adds [`Demand::open_findings`] to a verdict, in the order of the rules.
-    pub(crate) fn add_open_findings(&self, verdict: &mut Verdict, readings: &[LimitReading]) {
+    pub(crate) fn add_open_findings(&self, verdict: &mut Verdict, readings: &[LimitFinding]) {
         verdict.findings.extend(self.open_findings(readings));
         verdict.findings.sort_by_key(|finding| finding.rule_index);
     }

@@ -11,7 +11,7 @@ use super::outcome::{AdmissionOutcome, PendingDecision};
 use super::request::AdmissionRequest;
 use super::ticket::Ticket;
 use super::verdict::{Finding, Verdict};
-use crate::limit::{Fingerprint, LimitReading, Rule, Scale};
+use crate::limit::{Fingerprint, LimitFinding, Rule, Scale};
 use crate::store::permits::PermitGuard;
 use crate::store::shared::SharedStore;
 use crate::store::shared::pending_call::{CountedIn, FirstStep, SharedDecision};
@@ -209,7 +209,7 @@ impl Admission {
 impl PermitOutcome {
     fn new(
         demand: &Demand<'_>,
-        open_readings: &[LimitReading],
+        open_readings: &[LimitFinding],
         permits: Option<PermitGuard>,
         is_admitted: bool,
     ) -> PermitOutcome {

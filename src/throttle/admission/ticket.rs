@@ -237,7 +237,7 @@ impl Reservation {
             if unreported_units > 0 {
                 decider
                     .ledger
-                    .record_admitted_alone(entry, unreported_units, now);
+                    .record_ungranted(entry, unreported_units, now);
             }
         });
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
-use crate::limit::{Disclose, Fingerprint, LimitReading, LimitStanding, Rule};
+use crate::limit::{Disclose, Fingerprint, LimitFinding, LimitStanding, Rule};
 
 /// What one limit says of a request.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub struct Finding {
     /// The key by which the limit counts the request.
     pub key: Fingerprint,
     /// The limit's reading for that key.
-    pub reading: LimitReading,
+    pub reading: LimitFinding,
 }
 
 /// What all limits of a request say of it.

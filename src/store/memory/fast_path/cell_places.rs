@@ -95,7 +95,7 @@ mod tests {
     use crate::base::random::Dice;
 
     #[test]
-    fn buckets_come_in_order_and_once_and_twins_are_seen() {
+    fn buckets_are_in_order_and_once_and_equal_keys_are_found() {
         let mut dice = Dice(7);
         let (mut shared, mut crowded) = (0, 0);
         for turn in 0..20_000 {
@@ -113,10 +113,10 @@ mod tests {
             let key = |place: &CellPlace| (place.bucket_index, place.mark.0 >> 18);
             let mut keys: Vec<_> = places.iter().map(key).collect();
             keys.sort_unstable();
-            let twins = keys.windows(2).any(|two| two[0] == two[1]);
+            let has_equal_keys = keys.windows(2).any(|two| two[0] == two[1]);
             assert_eq!(
                 places.needs_full_decision(),
-                twins || places.len() > MAX_PLACES,
+                has_equal_keys || places.len() > MAX_PLACES,
                 "{turn}"
             );
             let mut buckets: Vec<u32> =
@@ -125,8 +125,8 @@ mod tests {
             if places.len() <= MAX_PLACES {
                 assert_eq!(places.buckets().collect::<Vec<_>>(), buckets, "{turn}");
             }
-            shared += usize::from(!twins && buckets.len() < places.len());
-            crowded += usize::from(twins);
+            shared += usize::from(!has_equal_keys && buckets.len() < places.len());
+            crowded += usize::from(has_equal_keys);
         }
         assert!(shared > 1_000 && crowded > 1_000, "{shared}, {crowded}");
     }

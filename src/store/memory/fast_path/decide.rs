@@ -7,13 +7,13 @@ use std::num::NonZeroU8;
 use smallvec::SmallVec;
 
 use super::super::cells::{Cells, block_state, join_state, split_state};
-use super::super::decide::unknown_reading;
-use super::super::hedge;
+use super::super::decide::unknown_finding;
 use super::super::sketch::Sketch;
+use super::super::sketched_units;
 use super::cell_places::{CellPlace, CellPlaces, MAX_PLACES};
 use super::home_bucket::{HomeBucket, HomeEntry, HomeLocks};
 use crate::base::clock::Nanos;
-use crate::limit::{Assessment, FastPath, KeyState, LimitReading};
+use crate::limit::{Assessment, FastPath, KeyState, LimitFinding};
 use crate::store::{LimitItem, Taking};
 
 /// Decides about items at these places. Returns whether the request passes, and leaves one reading for each item. Returns
@@ -26,7 +26,7 @@ pub(in super::super) fn decide(
     places: &CellPlaces,
     now: Nanos,
     taking: Taking,
-    readings: &mut SmallVec<[LimitReading; 4]>,
+    readings: &mut SmallVec<[LimitFinding; 4]>,
 ) -> Option<bool> {
     let has_networks = |item: &LimitItem<'_>| !item.parents.is_empty();
     if places.needs_full_decision() || items.len() != places.len() || items.iter().any(has_networks)
@@ -36,13 +36,13 @@ pub(in super::super) fn decide(
     let locked = HomeLocks::new(&cells.table, places);
     let windows = items
         .iter()
-        .flat_map(|item| hedge::sketch_windows(item.limit));
+        .flat_map(|item| sketched_units::sketch_windows(item.limit));
     if sketch.is_active(now, windows) {
         return None;
     }
     let home = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket_index, place.mark);
     let mut first_reads = [FirstRead::default(); MAX_PLACES];
-    let mut evaluated: SmallVec<[LimitReading; 2]> = SmallVec::new();
+    let mut evaluated: SmallVec<[LimitFinding; 2]> = SmallVec::new();
     // Whether all items but shadows admit, and whether there is room for their units.
     let (mut admitted, mut all_have_room) = (true, true);
     for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&mut first_reads) {
@@ -88,7 +88,7 @@ pub(in super::super) fn decide(
             }
             _ => {
                 let reading = evaluated.next().copied();
-                let reading = reading.unwrap_or_else(unknown_reading);
+                let reading = reading.unwrap_or_else(unknown_finding);
                 let takes_units = item_takes_units(reading.standing.admits());
                 counted.finish_evaluated(cells, now, reading, takes_units)
             }
@@ -147,7 +147,7 @@ impl CountedItem<'_> {
         mut self,
         cells: &Cells,
         now: Nanos,
-        evaluated: &mut SmallVec<[LimitReading; 2]>,
+        evaluated: &mut SmallVec<[LimitFinding; 2]>,
     ) -> FirstVerdict {
         let LimitItem {
             limit, cost, scale, ..
@@ -172,7 +172,7 @@ impl CountedItem<'_> {
         fast_path: &FastPath,
         assessment: Assessment,
         takes_units: bool,
-    ) -> LimitReading {
+    ) -> LimitFinding {
         let (cost, mut copy) = (self.item.cost, self.copy_state());
         let words = self.words(cells, &mut copy);
         if !takes_units {
@@ -189,9 +189,9 @@ impl CountedItem<'_> {
         mut self,
         cells: &Cells,
         now: Nanos,
-        mut reading: LimitReading,
+        mut reading: LimitFinding,
         takes_units: bool,
-    ) -> LimitReading {
+    ) -> LimitFinding {
         let LimitItem {
             limit, cost, scale, ..
         } = *self.item;
@@ -200,12 +200,12 @@ impl CountedItem<'_> {
         let mut cell = KeyState { limit, key, words };
         if !takes_units {
             if reading.reset == Nanos::ZERO {
-                cell.complete_reading(&mut reading, now, 0, scale.plan_factor);
+                cell.complete_finding(&mut reading, now, 0, scale.plan_factor);
             }
             return reading;
         }
         cell.take_units(&reading, now, cost, scale);
-        cell.complete_reading(&mut reading, now, cost, scale.plan_factor);
+        cell.complete_finding(&mut reading, now, cost, scale.plan_factor);
         let fresh_at = cell.fresh_at();
         self.write_state(copy, Some(fresh_at));
         reading

@@ -61,15 +61,15 @@ impl<'a> HomeBucket<'a> {
         let mark = self.mark;
         // Without branches, because the entry's position is unpredictable. But the second half is another cache line, so
         // it is read only when it is needed.
-        let state_within = |words: Range<usize>| {
+        let find_state = |words: Range<usize>| {
             words.step_by(2).fold(0, |position, word| {
                 let is_same = self.words[word].load(Ordering::Relaxed) == mark;
                 position | if is_same { word + 1 } else { 0 }
             })
         };
-        let mut position = state_within(2..BUCKET_WORDS / 2);
+        let mut position = find_state(2..BUCKET_WORDS / 2);
         if position == 0 {
-            position = state_within(BUCKET_WORDS / 2..BUCKET_WORDS);
+            position = find_state(BUCKET_WORDS / 2..BUCKET_WORDS);
         }
         NonZeroU8::new(position as u8)
     }
@@ -93,10 +93,10 @@ impl<'a> HomeBucket<'a> {
     /// Whether the key has no entry at all, neither in its other bucket nor under another slot.
     #[inline]
     pub(in super::super) fn lacks_key(&self, _locked: &HomeLocks<'_>) -> bool {
-        let moved_keys = self.words[1].load(Ordering::Relaxed);
+        let displaced_count = self.words[1].load(Ordering::Relaxed);
         let mut marks = self.words[2..].iter().step_by(2);
         let key = key_bits(self.mark);
-        moved_keys == 0 && !marks.any(|mark| key_bits(mark.load(Ordering::Relaxed)) == key)
+        displaced_count == 0 && !marks.any(|mark| key_bits(mark.load(Ordering::Relaxed)) == key)
     }
 }
 

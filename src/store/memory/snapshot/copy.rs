@@ -130,9 +130,9 @@ impl<W: Write> TableCopy<'_, W> {
             for bucket_index in start..end {
                 self.copy_bucket(bucket_index, now, BucketPass::First)?;
             }
-            let recopied = table.copy_progress.take_recopied();
+            let buckets_to_recopy = table.copy_progress.take_recopied();
             for bucket_index in
-                recopied.ok_or_else(|| io::Error::other("too many entries moved"))?
+                buckets_to_recopy.ok_or_else(|| io::Error::other("too many entries moved"))?
             {
                 self.copy_bucket(bucket_index, now, BucketPass::Again)?;
             }

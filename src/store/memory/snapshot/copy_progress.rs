@@ -14,7 +14,7 @@ pub(in super::super) struct CopyProgress {
     /// Buckets below this index are copied. A bucket is copied and marked so under its lock. So the holder of the lock
     /// knows whether the bucket is copied.
     copied_count: AtomicU32,
-    recopy: Mutex<RecopyList>,
+    recopy_list: Mutex<RecopyList>,
 }
 
 /// Buckets that must be copied again.
@@ -32,18 +32,18 @@ impl CopyProgress {
         if to_bucket >= copied_count || from_bucket < copied_count {
             return;
         }
-        let mut recopy = self.recopy.lock();
-        if recopy.buckets.len() < MAX_RECOPIED_BUCKETS {
-            recopy.buckets.push(to_bucket);
+        let mut recopy_list = self.recopy_list.lock();
+        if recopy_list.buckets.len() < MAX_RECOPIED_BUCKETS {
+            recopy_list.buckets.push(to_bucket);
         } else {
-            recopy.has_overflowed = true;
+            recopy_list.has_overflowed = true;
         }
     }
 
     /// Begins a copy, or ends it: from now on no bucket counts as copied.
     pub(super) fn reset(&self) {
         self.copied_count.store(0, Relaxed);
-        *self.recopy.lock() = RecopyList::default();
+        *self.recopy_list.lock() = RecopyList::default();
     }
 
     /// Records that this bucket, which the caller has locked, is copied. All buckets before it must be copied already.
@@ -53,8 +53,8 @@ impl CopyProgress {
 
     /// Takes the buckets to copy again; `None` when there were too many to remember.
     pub(super) fn take_recopied(&self) -> Option<Vec<u32>> {
-        let recopy = std::mem::take(&mut *self.recopy.lock());
-        (!recopy.has_overflowed).then_some(recopy.buckets)
+        let recopy_list = std::mem::take(&mut *self.recopy_list.lock());
+        (!recopy_list.has_overflowed).then_some(recopy_list.buckets)
     }
 }
 

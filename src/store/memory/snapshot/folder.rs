@@ -185,11 +185,11 @@ impl SnapshotFolder {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600);
         let file = file.open(&unfinished)?;
-        let syncing = SyncingFile {
+        let syncing_file = SyncingFile {
             file,
             unsynced_bytes: 0,
         };
-        let written = write(number, syncing)?;
+        let written = write(number, syncing_file)?;
         written.file.sync_all()?;
         fs::rename(&unfinished, replaced)?;
         // The new name is on the disk only when the folder is.

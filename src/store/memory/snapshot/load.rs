@@ -10,7 +10,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use super::super::MemoryStore;
-use super::super::bucket_choice::possible_buckets;
+use super::super::bucket_choice::possible_homes;
 use super::super::cells::{CellOwner, SavedState, split_state};
 use super::super::networks::NetworkBudget;
 use super::super::sketch::SketchRow;
@@ -176,17 +176,17 @@ impl Loader<'_> {
         let bucket_count = cells.table.bucket_count();
         let is_same_size = bucket_count == self.saved_bucket_count;
         let former_bucket = is_same_size.then_some(place.bucket_index);
-        let buckets = possible_buckets(home, self.saved_bucket_count, bucket_count);
+        let buckets = possible_homes(home, self.saved_bucket_count, bucket_count);
         // The sketch's hash is the same for all buckets.
         let sketch_hash = cells
             .table
-            .key_buckets_of(place.mark, *buckets.start())
+            .key_buckets_from_mark(place.mark, *buckets.start())
             .sketch_hash;
         let mut has_room = buckets.end() - buckets.start() < MAX_COPIES;
         if has_room {
             for first in buckets {
                 let owner = CellOwner {
-                    key_buckets: cells.table.key_buckets_of(place.mark, first),
+                    key_buckets: cells.table.key_buckets_from_mark(place.mark, first),
                     slot,
                     info,
                     limit: &target.limit,

@@ -11,7 +11,7 @@ use super::records::{RecordWriter, SnapshotEnd, SnapshotHead};
 use super::saved_counts::check_snapshot;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
-use crate::limit::{Algorithm, Fingerprint, LimitReading, RateLimit, Scale, ThrottleMode};
+use crate::limit::{Algorithm, Fingerprint, LimitFinding, RateLimit, Scale, ThrottleMode};
 use crate::store::{self, LimitItem, LimitSlot, ParentNetwork};
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -94,7 +94,7 @@ impl TestStore {
         TestStore { memory, limits }
     }
 
-    fn peek(&self, which: usize, number: u64, scale: Scale, now: Nanos) -> (bool, LimitReading) {
+    fn peek(&self, which: usize, number: u64, scale: Scale, now: Nanos) -> (bool, LimitFinding) {
         let (limit, slot) = &self.limits[which];
         let mut readings = SmallVec::new();
         let item = LimitItem {
@@ -130,7 +130,7 @@ impl TestStore {
                 parents: if dice.below(3) == 0 { &parents } else { &[] },
             });
         }
-        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
+        let mut readings: SmallVec<[LimitFinding; 4]> = SmallVec::new();
         let admitted = self.memory.take(&items, now, &mut readings);
         for (item, reading) in items.iter().zip(&readings) {
             let taken = reading.standing.admits() && (admitted || item.is_shadow);
@@ -184,7 +184,7 @@ fn fill(subject: &TestStore, now: Nanos) -> u64 {
 
 /// Peeks at all keys in both stores, now and later. Fresh cells are evicted first, because the loaded store has none of
 /// them: where the sketch decides, `sketched` would differ.
-fn check_same_readings(
+fn check_same_findings(
     dice: &mut Dice,
     clock: &Clock,
     limits: &[RateLimit],
@@ -207,7 +207,7 @@ fn check_same_readings(
                     let sketched = reading.sketched && !fresh;
                     (
                         admits,
-                        LimitReading {
+                        LimitFinding {
                             sketched,
                             ..reading
                         },
@@ -243,7 +243,7 @@ proptest! {
         let _fill = after.memory.register("fill", &stay).unwrap();
         let loaded = load_snapshot(&file[..], &after.memory, clock.now()).unwrap();
         prop_assert_eq!((loaded.sketched_count, loaded.dropped_count), (0, 0));
-        check_same_readings(&mut dice, &clock, &limits, [&before, &after]);
+        check_same_findings(&mut dice, &clock, &limits, [&before, &after]);
     }
 
     #[test]
@@ -254,7 +254,7 @@ proptest! {
         let other = (1 << other) + if third { 333_333 } else { 0 };
         let after = TestStore::new(other, &limits);
         load_snapshot(&before.snapshot(&clock)[..], &after.memory, clock.now()).unwrap();
-        check_same_readings(&mut dice, &clock, &limits, [&before, &after]);
+        check_same_findings(&mut dice, &clock, &limits, [&before, &after]);
     }
 
     #[test]
@@ -272,7 +272,7 @@ proptest! {
         for _ in 0..50 {
             after.request(&mut dice, clock.now());
         }
-        check_same_readings(&mut dice, &clock, &limits, [&after, &after]);
+        check_same_findings(&mut dice, &clock, &limits, [&after, &after]);
     }
 }
 

@@ -57,7 +57,7 @@ impl SnapshotWriter {
             orders: received_orders,
             next_order: None,
             lock: None,
-            state: WriterState::Working,
+            state: WriterHealth::Working,
         };
         let thread = thread::Builder::new().name("snapshots".into());
         let thread = thread.spawn(move || writer.run());
@@ -94,7 +94,7 @@ impl SnapshotWriter {
 
 /// The result of the last attempt, so that only changes are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriterState {
+enum WriterHealth {
     /// Snapshots are written in time.
     Working,
     /// The last snapshot took too long.
@@ -125,7 +125,7 @@ struct WriterThread {
     next_order: Option<WriterOrder>,
     /// The lock file, once this process has locked it; `None` before.
     lock: Option<File>,
-    state: WriterState,
+    state: WriterHealth,
 }
 
 impl WriterThread {
@@ -140,19 +140,19 @@ impl WriterThread {
             let start = self.clock.now();
             self.write(Some(CopySchedule { start, duration }));
             let elapsed = self.clock.now().since(start);
-            if self.state == WriterState::Working && elapsed > period {
+            if self.state == WriterHealth::Working && elapsed > period {
                 let (took, every) = (Duration::from(elapsed), Duration::from(self.interval));
                 tracing::warn!(
                     ?took,
                     ?every,
                     "a snapshot of counts took too long; a crash forgives more than is counted in `every`"
                 );
-                self.state = WriterState::Slow;
+                self.state = WriterHealth::Slow;
             }
             if self.next_order.is_none() {
                 let pause = period.since(elapsed);
                 // The other process may end soon.
-                let is_locked = self.state == WriterState::Locked;
+                let is_locked = self.state == WriterHealth::Locked;
                 let pause = match is_locked {
                     true => pause.min(LOCK_RETRY_DELAY),
                     false => pause,
@@ -178,33 +178,33 @@ impl WriterThread {
         let written = match self.try_lock() {
             Ok(true) => self.copy(schedule),
             Ok(false) => {
-                if self.state != WriterState::Locked {
+                if self.state != WriterHealth::Locked {
                     tracing::warn!(
                         folder = %self.folder.path().display(),
                         "another process keeps its counts here; this one keeps none before that one ends. \
                          Two gateways need two folders"
                     );
                 }
-                self.state = WriterState::Locked;
+                self.state = WriterHealth::Locked;
                 return;
             }
             Err(error) => Err(CopyError::Io(error)),
         };
         match written {
-            Ok(()) if matches!(self.state, WriterState::Failing | WriterState::Locked) => {
+            Ok(()) if matches!(self.state, WriterHealth::Failing | WriterHealth::Locked) => {
                 tracing::info!("snapshots of counts are written again");
-                self.state = WriterState::Working;
+                self.state = WriterHealth::Working;
             }
             Ok(()) | Err(CopyError::Stopped) => {}
             Err(CopyError::Io(error)) => {
-                if self.state != WriterState::Failing {
+                if self.state != WriterHealth::Failing {
                     tracing::error!(
                         folder = %self.folder.path().display(), %error,
                         "a snapshot of counts cannot be written; a crash forgives what is counted from now on. \
                          See that the disk has room and the folder can be written to"
                     );
                 }
-                self.state = WriterState::Failing;
+                self.state = WriterHealth::Failing;
             }
         }
     }

@@ -83,7 +83,7 @@ impl StorePair {
     }
 
     fn decide(&mut self, items: &[LimitItem<'_>], now: Nanos, taking: Taking, seed: u64) -> bool {
-        let (mut readings, mut expected_readings) = (SmallVec::new(), SmallVec::new());
+        let (mut readings, mut expected_findings) = (SmallVec::new(), SmallVec::new());
         let is_vacant = items.iter().any(|item| !self.has_cell(item));
         let MemoryStore { cells, sketch, .. } = &self.fast;
         let places = &self.fast.cell_places(items);
@@ -102,10 +102,10 @@ impl StorePair {
             };
         let expected = self
             .full
-            .decide_fully(items, now, taking, &mut expected_readings);
+            .decide_fully(items, now, taking, &mut expected_findings);
         assert_eq!(
             (admits, &readings),
-            (expected, &expected_readings),
+            (expected, &expected_findings),
             "seed {seed}: {items:?}"
         );
         for item in items {

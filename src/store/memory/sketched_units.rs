@@ -6,7 +6,7 @@ use super::cells::Cells;
 use super::item_cell::{ItemCell, NetworkCell};
 use super::sketch::{Estimate, Sketch, share_rung};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, LimitReading, LimitStanding, RateLimit};
+use crate::limit::{Algorithm, LimitFinding, LimitStanding, RateLimit};
 use crate::store::LimitItem;
 
 /// Reservations in the sketch count as settled after this time.
@@ -14,7 +14,7 @@ pub(super) const MAX_RESERVATION_TIME: Nanos = Nanos::from_secs(60);
 
 /// Makes `reading` a refusal by the longest window, unless it is a refusal with a longer wait already.
 pub(super) fn refuse(
-    reading: &mut LimitReading,
+    reading: &mut LimitFinding,
     item: &LimitItem<'_>,
     remaining: u32,
     wait: Nanos,
@@ -39,8 +39,8 @@ pub(super) fn refuse(
 /// once.
 fn max_wait(estimate: &Estimate, others: u32, cost: u32, ceiling: u32) -> Nanos {
     let current_units = estimate.current_units;
-    let at_epoch_end = current_units.saturating_add(others).saturating_add(cost);
-    if at_epoch_end <= ceiling {
+    let units_at_epoch_end = current_units.saturating_add(others).saturating_add(cost);
+    if units_at_epoch_end <= ceiling {
         estimate.epoch_remaining
     } else {
         estimate.epoch_remaining.after(estimate.epoch_length)
@@ -54,7 +54,7 @@ pub(super) fn add_cell_units(
     locked: &mut LockedBuckets<'_>,
     item_cell: &ItemCell<'_>,
     now: Nanos,
-    reading: &mut LimitReading,
+    reading: &mut LimitFinding,
 ) {
     let (item, limit) = (item_cell.item, item_cell.item.limit);
     if item_cell.has_room && limit.is_lent(reading) {
@@ -119,7 +119,7 @@ pub(super) fn add_network_units(
     arrival: u64,
     item: &LimitItem<'_>,
     now: Nanos,
-    reading: &mut LimitReading,
+    reading: &mut LimitFinding,
 ) {
     let estimate = sketch.estimate(
         now,

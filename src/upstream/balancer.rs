@@ -13,15 +13,15 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 
 use super::endpoint::Endpoint;
-use super::server_health::FULL_SHARE;
+use super::server_health::FULL_FACTOR;
 use super::settings::{BalanceMethod, Settings};
 use crate::base::random::{SplitMix64, mix};
 
 /// The servers, as the choice for one request sees them. A server is given by its index among the endpoints.
 pub trait ServerView {
     /// Whether the server may get its full share of requests.
-    fn has_full_share(&self, index: usize) -> bool;
-    /// The server's share of its weight, of [`FULL_SHARE`]; 0 if it must get no request.
+    fn has_full_weight(&self, index: usize) -> bool;
+    /// The server's share of its weight, of [`FULL_FACTOR`]; 0 if it must get no request.
     fn share(&self, index: usize) -> u32;
     /// The number of open requests at the server.
     fn open_requests(&self, index: usize) -> u32;
@@ -50,9 +50,9 @@ impl Balancer {
         let weights: Vec<u32> = servers.iter().map(weight).collect();
         let start = usize::try_from(seed).unwrap_or_default();
         let by_name = servers.chunk_by(|one, other| one.server_index == other.server_index);
-        let hashes = by_name.flat_map(|of_name| {
-            let has_several = of_name.len() > 1;
-            of_name
+        let hashes = by_name.flat_map(|of_one_name| {
+            let has_several = of_one_name.len() > 1;
+            of_one_name
                 .iter()
                 .map(move |server| hash_endpoint(server, has_several))
         });
@@ -90,11 +90,11 @@ impl Balancer {
         let next_index = index + 1;
         let is_last = next_index >= self.weights.len();
         self.next_turn.set(if is_last { 0 } else { next_index });
-        if view.has_full_share(index) {
+        if view.has_full_weight(index) {
             return Some(index);
         }
         let share = view.share(index);
-        if share > self.random_below(FULL_SHARE) {
+        if share > self.random_below(FULL_FACTOR) {
             return Some(index);
         }
         // All other servers share the turn, so that the neighbour does not get all of it.
@@ -104,8 +104,8 @@ impl Balancer {
 
     /// The weight of a server for the next request: its own, reduced to its share.
     fn weight(&self, index: usize, view: &impl ServerView) -> u32 {
-        let share = if view.has_full_share(index) {
-            FULL_SHARE
+        let share = if view.has_full_weight(index) {
+            FULL_FACTOR
         } else {
             view.share(index)
         };

@@ -23,7 +23,8 @@ use super::server_health::Reachability;
 use super::servers::RequestBound;
 use super::transport::{Http1Connection, Transport};
 use super::upstream_pool::{
-    Caller, EndpointSet, IdleUse, Lease, LeasedConnection, TriedEndpoints, UpstreamPool,
+    Assignment, CheckedOutConnection, ClientContext, EndpointIndices, EndpointSet, IdleUse,
+    UpstreamPool,
 };
 use crate::net::proxy_protocol::{self, ConnectionAddresses};
 use crate::net::{Socket, Stream};
@@ -37,9 +38,9 @@ struct ConnectionSearch<'a> {
     set: Rc<EndpointSet>,
     idle_use: IdleUse,
     /// The endpoints that need no further attempt: they were tried, or wait in `unreachable`.
-    tried: TriedEndpoints,
+    tried: EndpointIndices,
     /// The endpoints that did not accept their last connection. They are tried after all others.
-    unreachable: TriedEndpoints,
+    unreachable: EndpointIndices,
     /// Whether the gate lets the request connect; `None` until the first attempt.
     may_connect: Option<bool>,
     /// Counts the request as waiting, from its first attempt on.
@@ -49,9 +50,9 @@ struct ConnectionSearch<'a> {
 /// The next step of a search.
 enum SearchStep {
     /// Try this server.
-    Attempt(Lease, Turn),
+    Attempt(Assignment, Turn),
     /// Use a connection that another request has made meanwhile.
-    Finish(LeasedConnection),
+    Finish(CheckedOutConnection),
     /// Wait for the attempts under way.
     Wait,
     /// Fail, because every attempt has failed.
@@ -75,10 +76,10 @@ impl UpstreamPool {
     /// Every server failed, the gate is shut, or too many requests wait for a connection.
     pub(super) async fn search(
         &self,
-        first: Lease,
-        caller: Caller,
+        first: Assignment,
+        caller: ClientContext,
         idle_use: IdleUse,
-    ) -> Result<LeasedConnection, Error> {
+    ) -> Result<CheckedOutConnection, Error> {
         let mut search = ConnectionSearch {
             set: first.set.clone(),
             race: ConnectRace {
@@ -89,8 +90,8 @@ impl UpstreamPool {
                 has_resolved: false,
             },
             idle_use,
-            tried: TriedEndpoints::new(),
-            unreachable: TriedEndpoints::new(),
+            tried: EndpointIndices::new(),
+            unreachable: EndpointIndices::new(),
             may_connect: None,
             pending: None,
         };
@@ -134,7 +135,7 @@ impl ConnectionSearch<'_> {
         self.race.pool.update_endpoints();
         self.set = self.race.pool.endpoint_set();
         for indices in [&mut self.tried, &mut self.unreachable] {
-            *indices = indices_among(indices, &before, &self.set.endpoints);
+            *indices = convert_indices(indices, &before, &self.set.endpoints);
         }
     }
 
@@ -143,15 +144,15 @@ impl ConnectionSearch<'_> {
         let set = &self.set;
         let key = self.race.caller.balance_key;
         if let Some(endpoint_index) = set.choose_endpoint(key, &self.tried) {
-            let lease = set.clone().lease_again(endpoint_index);
+            let lease = set.clone().assign_again(endpoint_index);
             return match set.take_existing(endpoint_index, self.idle_use) {
-                Some(transport) => SearchStep::Finish(LeasedConnection { lease, transport }),
+                Some(transport) => SearchStep::Finish(CheckedOutConnection { lease, transport }),
                 None => SearchStep::Attempt(lease, Turn::Regular),
             };
         }
         if !self.unreachable.is_empty() {
             let endpoint_index = self.unreachable.remove(0);
-            let lease = set.clone().lease_again(endpoint_index);
+            let lease = set.clone().assign_again(endpoint_index);
             return SearchStep::Attempt(lease, Turn::LastResort);
         }
         match self.race.attempts.is_empty() {
@@ -177,8 +178,8 @@ impl ConnectionSearch<'_> {
         let set = &self.set;
         let (now, gate) = (set.clock.now(), set.servers.gate());
         let connect_timeout = set.settings().connect_timeout;
-        let pass_gate = || gate.try_pass(now, connect_timeout);
-        if !*self.may_connect.get_or_insert_with(pass_gate) {
+        let try_pass_gate = || gate.try_pass(now, connect_timeout);
+        if !*self.may_connect.get_or_insert_with(try_pass_gate) {
             return Ok(None);
         }
         if self.pending.is_none() {
@@ -218,7 +219,7 @@ enum AttemptSuccess {
 
 /// An attempt to connect to one endpoint.
 struct ConnectAttempt {
-    lease: Lease,
+    lease: Assignment,
     stage: Rc<Cell<AttemptStage>>,
     future: Pin<Box<dyn Future<Output = Result<AttemptSuccess, Error>>>>,
 }
@@ -226,7 +227,7 @@ struct ConnectAttempt {
 /// The attempts under way for one request. The first one that connects wins.
 struct ConnectRace<'a> {
     pool: &'a UpstreamPool,
-    caller: Caller,
+    caller: ClientContext,
     attempts: Vec<ConnectAttempt>,
     /// The error of the last attempt that failed.
     error: Option<Error>,
@@ -237,7 +238,7 @@ struct ConnectRace<'a> {
 /// The end of a wait for attempts.
 enum RaceEvent {
     /// An attempt has won.
-    Connected(LeasedConnection),
+    Connected(CheckedOutConnection),
     /// An attempt has failed, or a name was looked up.
     Ended,
     /// The newest attempt is not connected after its delay.
@@ -248,9 +249,9 @@ impl ConnectRace<'_> {
     /// Starts an attempt and waits for a connection, until it is time to start another one.
     async fn attempt(
         &mut self,
-        lease: Lease,
+        lease: Assignment,
         reachability: Reachability,
-    ) -> Option<LeasedConnection> {
+    ) -> Option<CheckedOutConnection> {
         if self.error.is_some() || !self.attempts.is_empty() {
             self.pool.counters.retries.increment(1);
         }
@@ -326,7 +327,7 @@ impl ConnectRace<'_> {
         let lease = self.attempts.remove(index).lease;
         Poll::Ready(match result {
             Ok(AttemptSuccess::Connected(transport)) => {
-                RaceEvent::Connected(LeasedConnection { lease, transport })
+                RaceEvent::Connected(CheckedOutConnection { lease, transport })
             }
             Ok(AttemptSuccess::Resolved) => {
                 self.has_resolved = true;
@@ -341,7 +342,7 @@ impl ConnectRace<'_> {
 
     /// Returns the connection that has won. The other attempts run on: their results count for the health of their
     /// servers, and their connections serve other requests.
-    fn finish(self, connection: LeasedConnection) -> LeasedConnection {
+    fn finish(self, connection: CheckedOutConnection) -> CheckedOutConnection {
         for attempt in self.attempts {
             if attempt.stage.get() == AttemptStage::Queued {
                 continue;
@@ -361,11 +362,11 @@ impl ConnectRace<'_> {
 }
 
 /// Converts indices among the endpoints `before` to indices among `after`. Endpoints that are gone are left out.
-fn indices_among(
-    indices: &TriedEndpoints,
+fn convert_indices(
+    indices: &EndpointIndices,
     before: &[Endpoint],
     after: &[Endpoint],
-) -> TriedEndpoints {
+) -> EndpointIndices {
     let new_index = |index: &usize| after.iter().position(|one| one.is_same(&before[*index]));
     indices.iter().filter_map(new_index).collect()
 }
@@ -380,7 +381,8 @@ async fn run_attempt(
 ) -> Result<AttemptSuccess, Error> {
     let endpoint = &set.endpoints[endpoint_index];
     let connect_timeout = set.settings().connect_timeout;
-    let attempt = connect_or_look_up(&set, endpoint_index, addresses, &connections_made, &stage);
+    let attempt =
+        connect_or_look_up_name(&set, endpoint_index, addresses, &connections_made, &stage);
     let result = match timeout(connect_timeout, attempt).await {
         Ok(result) => result.map_err(|cause| Error::Connect {
             server: endpoint.to_string(),
@@ -401,7 +403,7 @@ async fn run_attempt(
 }
 
 /// Connects to a server, or looks up its name if the address is not known yet.
-async fn connect_or_look_up(
+async fn connect_or_look_up_name(
     set: &EndpointSet,
     endpoint_index: usize,
     addresses: ConnectionAddresses,
@@ -413,11 +415,13 @@ async fn connect_or_look_up(
     let http2_connections = &pool.http2_connections;
     let Some(address) = &endpoint.address else {
         stage.set(AttemptStage::Connecting);
-        let lookup = set.servers.look_up(endpoint.server_index, set.clock.now());
+        let lookup = set
+            .servers
+            .look_up_name(endpoint.server_index, set.clock.now());
         lookup.await?;
         return Ok(AttemptSuccess::Resolved);
     };
-    let _connecting = match settings.uses_http2 {
+    let _connect_lock = match settings.uses_http2 {
         true => Some(http2_connections.connecting.lock().await),
         false => None,
     };
@@ -443,11 +447,11 @@ async fn connect_or_look_up(
         if socket.is_tls() && !socket.is_http2() {
             return Err(io::Error::other("it does not speak HTTP/2"));
         }
-        let stream_of_http2 = http2_connections.connect(socket).await?;
+        let reserved_stream = http2_connections.connect(socket).await?;
         if pool.is_removed() {
             http2_connections.close();
         }
-        return Ok(AttemptSuccess::Connected(Transport::Http2(stream_of_http2)));
+        return Ok(AttemptSuccess::Connected(Transport::Http2(reserved_stream)));
     }
     let connection = Http1Connection::new(socket);
     let transport = Transport::Http1(Rc::new(RefCell::new(connection)));

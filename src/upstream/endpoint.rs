@@ -34,9 +34,11 @@ impl Endpoint {
 
     /// The address that the name resolves to; `None` if the server is configured as an address.
     pub fn resolved_ip(&self) -> Option<IpAddr> {
-        let is_resolved = |address: &SocketAddr| *address.to_string() != *self.name;
+        let differs_from_name = |address: &SocketAddr| *address.to_string() != *self.name;
         let address = self.address.as_ref().and_then(Address::tcp);
-        address.filter(is_resolved).map(|address| address.ip())
+        address
+            .filter(differs_from_name)
+            .map(|address| address.ip())
     }
 
     /// Whether both are the same endpoint, which may have been cloned before its index or address changed.

@@ -11,7 +11,7 @@ use http_body::{Body, SizeHint};
 use super::error::ExchangeError;
 use super::received::{NextFrame, ReceivedHead};
 use super::transport::Transport;
-use super::upstream_pool::LeasedConnection;
+use super::upstream_pool::CheckedOutConnection;
 use super::{http1_exchange, http2_exchange};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
@@ -27,8 +27,8 @@ enum VersionedExchange<B> {
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// An exchange of which nothing has been sent.
-    pub fn new(connection: LeasedConnection, head: &Head, body: B) -> Exchange<B> {
-        let LeasedConnection { lease, transport } = connection;
+    pub fn new(connection: CheckedOutConnection, head: &Head, body: B) -> Exchange<B> {
+        let CheckedOutConnection { lease, transport } = connection;
         match transport {
             Transport::Http1(connection) => Exchange(VersionedExchange::Http1(
                 http1_exchange::Http1Exchange::new(lease, connection, head, body),
@@ -84,8 +84,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// Sends the same request over another connection.
-    pub fn retry_over(&mut self, head: &Head, connection: LeasedConnection) {
-        let LeasedConnection { lease, transport } = connection;
+    pub fn retry_over(&mut self, head: &Head, connection: CheckedOutConnection) {
+        let CheckedOutConnection { lease, transport } = connection;
         match (&mut self.0, transport) {
             (VersionedExchange::Http1(exchange), Transport::Http1(connection)) => {
                 exchange.retry_over(head, lease, connection)

@@ -42,7 +42,7 @@ pub struct LastHead {
 
 impl LastHead {
     /// Takes the head off the input, if the input begins with the same bytes again.
-    fn take_repeated(&self, input: &mut BytesMut, has_no_body: bool) -> Option<FinalHead> {
+    fn take_if_repeated(&self, input: &mut BytesMut, has_no_body: bool) -> Option<FinalHead> {
         let head = self.head.as_ref()?;
         if has_no_body != self.has_no_body || !input.starts_with(&self.bytes) {
             return None;
@@ -76,7 +76,7 @@ pub struct HeadReader {
     /// Whether the request was a HEAD, whose response has no body whatever its fields say.
     pub has_no_body: bool,
     /// Whether the request asked for a switch to another protocol.
-    pub may_switch: bool,
+    pub may_switch_protocols: bool,
     /// The number of interim responses so far.
     pub interim_count: u32,
     /// Whether some of the response has come.
@@ -88,7 +88,7 @@ impl HeadReader {
     pub fn for_request(head: &Head) -> HeadReader {
         HeadReader {
             has_no_body: head.method == Method::HEAD,
-            may_switch: head.upgrade.is_some(),
+            may_switch_protocols: head.upgrade.is_some(),
             ..HeadReader::default()
         }
     }
@@ -104,14 +104,16 @@ impl HeadReader {
         last: &mut LastHead,
     ) -> Result<Option<ParsedHead>, Malformed> {
         self.has_received |= !input.is_empty();
-        if let Some(head) = last.take_repeated(input, self.has_no_body) {
+        if let Some(head) = last.take_if_repeated(input, self.has_no_body) {
             return Ok(Some(ParsedHead::Final(head)));
         }
         let Some(raw) = parse_head(input)? else {
             return Ok(None);
         };
         match raw.status.as_u16() {
-            101 if self.may_switch => raw.take_switched(input).map(ParsedHead::Final).map(Some),
+            101 if self.may_switch_protocols => {
+                raw.take_switch_head(input).map(ParsedHead::Final).map(Some)
+            }
             101 => Err(Malformed("it switches protocols unasked")),
             100..=199 => {
                 self.interim_count += 1;
@@ -185,7 +187,7 @@ fn parse_head(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
 
 impl RawHead {
     /// Takes off the input the head of a response that switches to another protocol.
-    fn take_switched(mut self, input: &mut BytesMut) -> Result<FinalHead, Malformed> {
+    fn take_switch_head(mut self, input: &mut BytesMut) -> Result<FinalHead, Malformed> {
         // Such a response has no body, so its framing fields mean nothing: RFC 9110 section 8.6.
         (
             self.framing_fields.content_length,

@@ -17,7 +17,7 @@ use super::head_reader::{HeadReader, ParsedHead};
 use super::received::{NextFrame, ReceivedHead};
 use super::transport::Http1Connection;
 use super::upload::{Upload, UploadError};
-use super::upstream_pool::Lease;
+use super::upstream_pool::Assignment;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::http::http1::chunked::BodyPiece;
@@ -25,7 +25,7 @@ use crate::http::http1::{Framing, MessageError, Outbox};
 
 /// An exchange over HTTP/1.1. [`super::exchange::Exchange`] documents its methods.
 pub struct Http1Exchange<B> {
-    pub(super) lease: Lease,
+    pub(super) lease: Assignment,
     connection: Rc<RefCell<Http1Connection>>,
     upload: Upload<B>,
     head_reader: HeadReader,
@@ -43,7 +43,7 @@ pub struct Http1Exchange<B> {
 
 impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     pub fn new(
-        lease: Lease,
+        lease: Assignment,
         connection: Rc<RefCell<Http1Connection>>,
         head: &Head,
         body: B,
@@ -80,7 +80,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     pub fn retry_over(
         &mut self,
         head: &Head,
-        lease: Lease,
+        lease: Assignment,
         connection: Rc<RefCell<Http1Connection>>,
     ) {
         // The old connection must not send what is queued. If nothing was sent yet, that is all of the request so far.

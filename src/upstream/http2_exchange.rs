@@ -16,7 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::error::ExchangeError;
 use super::muxed_connections::ReservedStream;
 use super::received::{NextFrame, ReceivedHead};
-use super::upstream_pool::Lease;
+use super::upstream_pool::Assignment;
 use super::websocket;
 use crate::http::head::{Fields, Head, ResponseHead, hop_by_hop};
 use crate::http::http1::{MAX_FIELDS, Malformed, MessageError, without_leading_zeros};
@@ -29,7 +29,7 @@ const LENGTH_FIELD: &str = "content-length";
 
 /// An exchange over HTTP/2. [`super::exchange::Exchange`] documents its methods.
 pub struct Http2Exchange<B> {
-    pub(super) lease: Lease,
+    pub(super) lease: Assignment,
     stream: ReservedStream,
     /// The head that is to be sent; `None` if it is sent or HTTP/2 cannot express it.
     unsent_head: Option<UnsentHead>,
@@ -62,7 +62,7 @@ pub struct Http2Exchange<B> {
     /// Whether the server certainly has not processed the request.
     is_unprocessed: bool,
     /// Whether the whole connection has ended.
-    is_lost: bool,
+    is_connection_lost: bool,
     /// Whether the stream was reset before all of the request was sent.
     pub(super) is_canceled: bool,
     /// Whether the request has no body and a safe method, so that it may be sent again.
@@ -83,7 +83,12 @@ struct UnsentHead {
 
 impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     /// An exchange of which nothing has been sent.
-    pub fn new(lease: Lease, stream: ReservedStream, head: &Head, body: B) -> Http2Exchange<B> {
+    pub fn new(
+        lease: Assignment,
+        stream: ReservedStream,
+        head: &Head,
+        body: B,
+    ) -> Http2Exchange<B> {
         let body = Some(body).filter(|body| !body.is_end_stream());
         let protocol = head.upgrade.clone();
         let protocol = protocol.filter(|_| stream.send.is_extended_connect_protocol_enabled());
@@ -102,7 +107,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             has_progress: false,
             has_received: false,
             is_unprocessed: false,
-            is_lost: false,
+            is_connection_lost: false,
             is_canceled: false,
             is_safe: has_safe_method && body.is_none(),
             response_body: None,
@@ -137,16 +142,16 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         if self.is_unprocessed {
             return !self.has_body_begun;
         }
-        self.is_lost
+        self.is_connection_lost
             && self.stream.is_reused
             && !self.has_received
             && (self.is_safe || !self.has_begun)
     }
 
-    pub fn retry_over(&mut self, head: &Head, lease: Lease, stream: ReservedStream) {
+    pub fn retry_over(&mut self, head: &Head, lease: Assignment, stream: ReservedStream) {
         (self.lease, self.stream) = (lease, stream);
         (self.has_begun, self.is_unprocessed, self.is_sent) = (false, false, false);
-        self.is_lost = false;
+        self.is_connection_lost = false;
         (self.response, self.body_sender) = (None, None);
         self.build_head(head);
     }
@@ -370,7 +375,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     /// Records what an error of the stream means for a retry, and converts it.
     fn convert_error(&mut self, error: h2::Error) -> ExchangeError<B::Error> {
         if error.is_go_away() || error.is_io() {
-            self.is_lost = true;
+            self.is_connection_lost = true;
             self.stream.retire();
         }
         // With REFUSED_STREAM, and with GOAWAY, the server says that it has not processed the request: RFC 9113 section

@@ -57,7 +57,7 @@ pub use received::ReceivedHead;
 pub use server_watch::ServerWatch;
 pub use servers::Servers;
 pub use settings::{BalanceMethod, Bounds, Ejection, HealthCheck, Location, Server, Settings};
-pub use upstream_pool::{Caller, LeasedConnection, UpstreamPool};
+pub use upstream_pool::{CheckedOutConnection, ClientContext, UpstreamPool};
 
 #[cfg(test)]
 mod tests {

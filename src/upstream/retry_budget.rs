@@ -21,7 +21,7 @@ pub struct RetryBudget {
     /// The budget that is left, in requests: [`REQUESTS_PER_RETRY`] of them are one retry.
     saved_requests: Cell<u32>,
     /// The time up to which retries were returned.
-    refilled_at: Cell<Nanos>,
+    refilled_until: Cell<Nanos>,
 }
 
 impl RetryBudget {
@@ -29,7 +29,7 @@ impl RetryBudget {
     pub fn new(now: Nanos) -> RetryBudget {
         RetryBudget {
             saved_requests: Cell::new(MIN_RETRIES * REQUESTS_PER_RETRY),
-            refilled_at: Cell::new(now),
+            refilled_until: Cell::new(now),
         }
     }
 
@@ -57,11 +57,11 @@ impl RetryBudget {
 
     /// Returns one retry for each second that passed, up to [`MIN_RETRIES`].
     fn refill(&self, now: Nanos) {
-        let seconds = now.since(self.refilled_at.get()).0 / Nanos::from_secs(1).0;
+        let seconds = now.since(self.refilled_until.get()).0 / Nanos::from_secs(1).0;
         if seconds == 0 {
             return;
         }
-        self.refilled_at.set(now);
+        self.refilled_until.set(now);
         let saved = self.saved_requests.get();
         let returned = u32::try_from(seconds)
             .unwrap_or(MIN_RETRIES)

@@ -15,10 +15,10 @@ use super::settings::Ejection;
 use crate::base::clock::Nanos;
 
 /// The share of a healthy server, which gets requests by its full weight.
-pub const FULL_SHARE: u32 = 1024;
+pub const FULL_FACTOR: u32 = 1024;
 
 /// The share of a server on trial, and the first share in a slow start: a tenth.
-pub const MIN_SHARE: u32 = FULL_SHARE / 10;
+pub const MIN_FACTOR: u32 = FULL_FACTOR / 10;
 
 /// The longest ejection, unless the first one is configured to be longer.
 const MAX_EJECTION: Duration = Duration::from_secs(300);
@@ -100,11 +100,11 @@ impl ServerHealth {
         if unreachable_until == 0 {
             return Reachability::Reachable;
         }
-        let next_until = now.after(UNREACHABLE_TIME).0;
+        let next_retry_at = now.after(UNREACHABLE_TIME).0;
         // The caller whose exchange succeeds is the only one that tries.
         let claim = || {
             self.unreachable_until
-                .compare_exchange(unreachable_until, next_until, Relaxed, Relaxed)
+                .compare_exchange(unreachable_until, next_retry_at, Relaxed, Relaxed)
                 .is_ok()
         };
         if unreachable_until <= now.0 && claim() {
@@ -168,19 +168,19 @@ impl ServerHealth {
     /// Envoy. The row ends when the server has been back for longer than its last ejection.
     pub fn eject(&self, ejection: Ejection, now: Nanos) -> Duration {
         let max_duration = MAX_EJECTION.max(ejection.first_duration);
-        let duration_of = |in_row: u32| {
+        let nth_duration = |in_row: u32| {
             ejection
                 .first_duration
                 .saturating_mul(in_row)
                 .min(max_duration)
         };
-        let in_row_before = self.ejections_in_row.load(Relaxed);
-        let back_for = now.since(Nanos(self.ejected_until.load(Relaxed)));
-        let in_row = match back_for > duration_of(in_row_before).into() {
+        let earlier_ejections = self.ejections_in_row.load(Relaxed);
+        let time_since_return = now.since(Nanos(self.ejected_until.load(Relaxed)));
+        let in_row = match time_since_return > nth_duration(earlier_ejections).into() {
             true => 1,
-            false => in_row_before.saturating_add(1),
+            false => earlier_ejections.saturating_add(1),
         };
-        let duration = duration_of(in_row);
+        let duration = nth_duration(in_row);
         self.ejections_in_row.store(in_row, Relaxed);
         let ejected_until = now.after(duration.into());
         self.ejected_until.store(ejected_until.0, Relaxed);
@@ -200,13 +200,13 @@ impl ServerHealth {
         self.failures_in_row
             .store(ejection.failures.saturating_sub(1), Relaxed);
         self.flags.fetch_or(TRIAL, Relaxed);
-        self.return_from(EJECTED, now);
+        self.clear_and_start_slowly(EJECTED, now);
     }
 
     /// Records a new verdict of the health checks.
     pub fn record_verdict(&self, is_healthy: bool, now: Nanos) {
         if is_healthy {
-            self.return_from(FAILING, now);
+            self.clear_and_start_slowly(FAILING, now);
         } else {
             self.flags.fetch_or(FAILING, Relaxed);
         }
@@ -219,27 +219,28 @@ impl ServerHealth {
 
     /// Begins a slow start.
     pub fn start_slowly(&self, now: Nanos) {
-        self.return_from(0, now);
+        self.clear_and_start_slowly(0, now);
     }
 
     /// Clears a flag, and begins a slow start.
-    fn return_from(&self, flag: u8, now: Nanos) {
+    fn clear_and_start_slowly(&self, flag: u8, now: Nanos) {
         self.returned_at.store(now.0, Relaxed);
         self.flags.fetch_or(STARTING, Relaxed);
         self.flags.fetch_and(!flag, Relaxed);
     }
 
-    /// The share in a slow start, of [`FULL_SHARE`]. It grows from a tenth to all in a straight line. Ends the slow start
+    /// The share in a slow start, of [`FULL_FACTOR`]. It grows from a tenth to all in a straight line. Ends the slow start
     /// after its duration.
-    pub fn slow_start_share(&self, slow_start: Duration, now: Nanos) -> u32 {
-        let back_for = now.since(Nanos(self.returned_at.load(Relaxed)));
+    pub fn slow_start_factor(&self, slow_start: Duration, now: Nanos) -> u32 {
+        let time_since_return = now.since(Nanos(self.returned_at.load(Relaxed)));
         let duration = Nanos::from(slow_start).0.max(1);
-        let share = u128::from(back_for.0) * u128::from(FULL_SHARE) / u128::from(duration);
-        let share = u32::try_from(share).map_or(FULL_SHARE, |share| share.min(FULL_SHARE));
-        if share == FULL_SHARE {
+        let share =
+            u128::from(time_since_return.0) * u128::from(FULL_FACTOR) / u128::from(duration);
+        let share = u32::try_from(share).map_or(FULL_FACTOR, |share| share.min(FULL_FACTOR));
+        if share == FULL_FACTOR {
             self.flags.fetch_and(!STARTING, Relaxed);
         }
-        share.max(MIN_SHARE)
+        share.max(MIN_FACTOR)
     }
 }
 
@@ -289,7 +290,7 @@ impl CheckJudge {
 mod tests {
     use super::*;
 
-    const EJECT: Ejection = Ejection {
+    const EJECTION: Ejection = Ejection {
         failures: 3,
         first_duration: Duration::from_secs(10),
     };
@@ -308,21 +309,21 @@ mod tests {
         let health = ServerHealth::default();
         let mut now = Nanos::from_secs(1_000);
         for expected in [10, 20, 30] {
-            let length = health.eject(EJECT, now);
+            let length = health.eject(EJECTION, now);
             assert_eq!(length, Duration::from_secs(expected));
             assert!(!health.is_ejection_over(now));
             now = now.after(length.into());
             assert!(health.is_ejection_over(now));
-            health.readmit(EJECT, now);
+            health.readmit(EJECTION, now);
             assert_eq!(health.flags(EJECTED), 0);
             assert!(health.record_failure(3), "one failure on trial is enough");
         }
         now = now.after(Nanos::from_secs(31));
-        assert_eq!(health.eject(EJECT, now), EJECT.first_duration);
+        assert_eq!(health.eject(EJECTION, now), EJECTION.first_duration);
         for _ in 0..100 {
-            health.eject(EJECT, now);
+            health.eject(EJECTION, now);
         }
-        assert_eq!(health.eject(EJECT, now), MAX_EJECTION);
+        assert_eq!(health.eject(EJECTION, now), MAX_EJECTION);
         assert_eq!(health.ejections(), 105);
     }
 
@@ -350,11 +351,12 @@ mod tests {
         let start = Nanos::from_secs(5);
         health.start_slowly(start);
         let span = Duration::from_secs(100);
-        let share = |seconds| health.slow_start_share(span, start.after(Nanos::from_secs(seconds)));
+        let share =
+            |seconds| health.slow_start_factor(span, start.after(Nanos::from_secs(seconds)));
         let shares = [0, 10, 25, 50, 75, 99].map(share);
         assert_eq!(shares, [102, 102, 256, 512, 768, 1013]);
         assert_eq!(health.flags(STARTING), STARTING);
-        assert_eq!((share(100), health.flags(STARTING)), (FULL_SHARE, 0));
+        assert_eq!((share(100), health.flags(STARTING)), (FULL_FACTOR, 0));
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn spawn_task(task: impl Future<Output = ()> + 'static) -> WatchTask {
 async fn keep_looking_up(servers: Arc<Servers>, server_index: usize, clock: Clock) {
     loop {
         // After an error the last addresses stay. The first request that needs the name reports the error.
-        let _ = servers.look_up(server_index, clock.now()).await;
+        let _ = servers.look_up_name(server_index, clock.now()).await;
         sleep(LOOKUP_INTERVAL).await;
     }
 }
@@ -142,7 +142,9 @@ async fn check_endpoint(
 ) -> io::Result<bool> {
     let Some(address) = &endpoint.address else {
         // Without an address, looking up the name is the check.
-        servers.look_up(endpoint.server_index, clock.now()).await?;
+        servers
+            .look_up_name(endpoint.server_index, clock.now())
+            .await?;
         return Ok(true);
     };
     let stream = Stream::connect(address).await?;

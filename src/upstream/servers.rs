@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::endpoint::Endpoint;
 use super::gate::Gate;
 use super::server_health::{
-    EJECTED, FAILING, FULL_SHARE, MIN_SHARE, STARTING, ServerHealth, TRIAL,
+    EJECTED, FAILING, FULL_FACTOR, MIN_FACTOR, STARTING, ServerHealth, TRIAL,
 };
 use super::server_state::ServerState;
 use super::{Location, Server, Settings};
@@ -66,7 +66,7 @@ struct Lookups {
 
 impl ConfiguredServer {
     /// Adds the counts of an endpoint that is removed.
-    fn add_removed(&self, health: &ServerHealth) {
+    fn add_removed_counts(&self, health: &ServerHealth) {
         let FailureCounts {
             ejections,
             failed_checks,
@@ -193,14 +193,14 @@ impl Servers {
         }
         let configured = configured_servers(&settings, before);
         let endpoints = initial_endpoints(&settings, &configured, before, now);
-        let flag_if = |flag, is_used| if is_used { flag } else { 0 };
+        let mask_of = |flag, is_used| if is_used { flag } else { 0 };
         Arc::new(Servers {
             configured,
             endpoints: RwLock::new(endpoints),
             endpoints_changed: Notify::new(),
-            flag_mask: flag_if(EJECTED | TRIAL, settings.ejection.is_some())
-                | flag_if(FAILING, settings.health_check.is_some())
-                | flag_if(STARTING, settings.slow_start.is_some()),
+            flag_mask: mask_of(EJECTED | TRIAL, settings.ejection.is_some())
+                | mask_of(FAILING, settings.health_check.is_some())
+                | mask_of(STARTING, settings.slow_start.is_some()),
             open_requests: AtomicU32::new(0),
             pending_requests: AtomicU32::new(0),
             pressure_control: pressure_control(&settings, before, now),
@@ -265,12 +265,12 @@ impl Servers {
     /// # Errors
     ///
     /// The name cannot be resolved. The endpoints stay as they are.
-    pub async fn look_up(self: &Arc<Self>, server_index: usize, now: Nanos) -> io::Result<()> {
+    pub async fn look_up_name(self: &Arc<Self>, server_index: usize, now: Nanos) -> io::Result<()> {
         let lookups = &self.configured[server_index].lookups;
-        let finished_before = lookups.finished_count.load(Relaxed);
+        let count_before_wait = lookups.finished_count.load(Relaxed);
         let mut result = lookups.last_result.clone().lock_owned().await;
         // Another caller has looked the name up while this one waited for the lock.
-        if lookups.finished_count.load(Relaxed) != finished_before {
+        if lookups.finished_count.load(Relaxed) != count_before_wait {
             return result.clone().map_err(io::Error::other);
         }
         let servers = self.clone();
@@ -321,17 +321,17 @@ impl Servers {
             address.is_none_or(|address| !addresses.contains(address))
         };
         for removed in existing().filter(is_removed) {
-            configured.add_removed(&removed.health);
+            configured.add_removed_counts(&removed.health);
         }
         // The first addresses of a name have a full share, unless the server itself starts slowly.
-        let has_full_share =
+        let has_full_weight =
             |one: &Endpoint| one.address.is_none() && one.health.flags(STARTING) == 0;
-        let has_full_share = existing().any(has_full_share);
+        let has_full_weight = existing().any(has_full_weight);
         let endpoint = |address: &Address| {
             let kept = existing().find(|one| one.address.as_ref() == Some(address));
             kept.cloned().unwrap_or_else(|| {
                 let endpoint = Endpoint::new(server_index, &configured.name, Some(address.clone()));
-                if !has_full_share {
+                if !has_full_weight {
                     endpoint.health.start_slowly(now);
                 }
                 endpoint
@@ -371,11 +371,11 @@ impl Servers {
     }
 
     /// Whether the endpoint gets requests by its full weight.
-    pub fn has_full_share(&self, endpoint: &Endpoint) -> bool {
+    pub fn has_full_weight(&self, endpoint: &Endpoint) -> bool {
         endpoint.health.flags(self.flag_mask) == 0
     }
 
-    /// The endpoint's share of its weight, of [`FULL_SHARE`]. Ends an ejection whose time is over.
+    /// The endpoint's share of its weight, of [`FULL_FACTOR`]. Ends an ejection whose time is over.
     pub fn share(&self, endpoint: &Endpoint, now: Nanos) -> u32 {
         let health = &endpoint.health;
         self.readmit_if_due(endpoint, now);
@@ -384,9 +384,9 @@ impl Servers {
             return 0;
         }
         match self.settings.slow_start {
-            _ if flags & TRIAL != 0 => MIN_SHARE,
-            Some(duration) if flags & STARTING != 0 => health.slow_start_share(duration, now),
-            _ => FULL_SHARE,
+            _ if flags & TRIAL != 0 => MIN_FACTOR,
+            Some(duration) if flags & STARTING != 0 => health.slow_start_factor(duration, now),
+            _ => FULL_FACTOR,
         }
     }
 
@@ -419,8 +419,9 @@ impl Servers {
         }
         let _ejection_lock = self.persistent.ejection_lock.lock();
         let all = self.endpoints();
-        let is_out = |one: &&Endpoint| one.health.flags(self.flag_mask) & (EJECTED | FAILING) != 0;
-        let out_count = all.iter().filter(is_out).count();
+        let gets_no_requests =
+            |one: &&Endpoint| one.health.flags(self.flag_mask) & (EJECTED | FAILING) != 0;
+        let out_count = all.iter().filter(gets_no_requests).count();
         if health.flags(EJECTED) != 0 || (out_count + 1) * 2 > all.len() {
             return;
         }
@@ -441,7 +442,7 @@ impl Servers {
 
     /// The state of an endpoint. Ends an ejection whose time is over.
     pub fn state(&self, endpoint: &Endpoint, now: Nanos) -> ServerState {
-        let is_starting = self.share(endpoint, now) < FULL_SHARE;
+        let is_starting = self.share(endpoint, now) < FULL_FACTOR;
         match endpoint.health.flags(self.flag_mask) {
             flags if flags & FAILING != 0 => ServerState::Failing,
             flags if flags & EJECTED != 0 => ServerState::Ejected,

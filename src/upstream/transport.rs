@@ -14,7 +14,7 @@ use crate::net::{DeferredFlush, Socket};
 
 /// The connection or stream that carries a request.
 pub(super) enum Transport {
-    /// A whole connection. It returns to the pool by `Lease::release` after the response; otherwise it closes.
+    /// A whole connection. It returns to the pool by `Assignment::release` after the response; otherwise it closes.
     Http1(Rc<RefCell<Http1Connection>>),
     /// A stream of an HTTP/2 connection.
     Http2(ReservedStream),

@@ -112,8 +112,9 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             // The TLS buffer is flushed even when more of the body comes later.
             let flushed = Pin::new(&mut connection.socket).poll_flush(cx);
             let flushed = flushed.map_err(UploadError::Server)?;
-            let was_pending = std::mem::replace(&mut self.is_flush_pending, flushed.is_pending());
-            self.has_progress |= was_pending && flushed.is_ready();
+            let was_flush_pending =
+                std::mem::replace(&mut self.is_flush_pending, flushed.is_pending());
+            self.has_progress |= was_flush_pending && flushed.is_ready();
             if !ready!(piece).map_err(UploadError::Body)? {
                 ready!(flushed);
                 if self.closes_at_end {

@@ -77,7 +77,7 @@ struct IdleConnection {
 
 /// The client for whom a request is sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller {
+pub struct ClientContext {
     /// The hash that chooses the server, if the upstream balances by one.
     pub balance_key: Option<u64>,
     /// The addresses of the client's connection, for the PROXY header.
@@ -99,13 +99,13 @@ enum Attempt {
 }
 
 /// A connection for one request, which counts as open.
-pub struct LeasedConnection {
-    pub(super) lease: Lease,
+pub struct CheckedOutConnection {
+    pub(super) lease: Assignment,
     pub(super) transport: Transport,
 }
 
 /// The count of a request as open at a server, until the lease is dropped.
-pub(super) struct Lease {
+pub(super) struct Assignment {
     pub(super) set: Rc<EndpointSet>,
     /// The index of the server's endpoint in `set`.
     pub(super) endpoint_index: usize,
@@ -114,7 +114,7 @@ pub(super) struct Lease {
 }
 
 /// The indices of endpoints that were tried for one request.
-pub(super) type TriedEndpoints = SmallVec<[usize; 8]>;
+pub(super) type EndpointIndices = SmallVec<[usize; 8]>;
 
 impl UpstreamPool {
     /// A pool without connections. Pools with different `seed` begin at different servers.
@@ -160,14 +160,14 @@ impl UpstreamPool {
     /// No server accepts a connection, or a bound is reached. Nothing of the request was sent.
     pub fn checkout(
         self: &Rc<Self>,
-        caller: Caller,
-    ) -> impl Future<Output = Result<LeasedConnection, Error>> {
+        caller: ClientContext,
+    ) -> impl Future<Output = Result<CheckedOutConnection, Error>> {
         self.budget.record_request();
         let idle_use = match self.budget.is_low() {
             true => IdleUse::Avoided,
             false => IdleUse::Allowed,
         };
-        self.lease_connection(caller, Attempt::First, idle_use)
+        self.checkout_with(caller, Attempt::First, idle_use)
     }
 
     /// Takes one retry from the budget; false if none is left, so that a failed request must not be sent again.
@@ -183,32 +183,32 @@ impl UpstreamPool {
     /// No server accepts a connection, or a bound is reached.
     pub fn checkout_for_retry(
         self: &Rc<Self>,
-        caller: Caller,
-    ) -> impl Future<Output = Result<LeasedConnection, Error>> {
+        caller: ClientContext,
+    ) -> impl Future<Output = Result<CheckedOutConnection, Error>> {
         self.counters.retries.increment(1);
-        self.lease_connection(caller, Attempt::Retry, IdleUse::Avoided)
+        self.checkout_with(caller, Attempt::Retry, IdleUse::Avoided)
     }
 
     // Not an `async fn`, whose future would keep the arguments twice.
-    fn lease_connection(
+    fn checkout_with(
         self: &Rc<Self>,
-        caller: Caller,
+        caller: ClientContext,
         attempt: Attempt,
         idle_use: IdleUse,
-    ) -> impl Future<Output = Result<LeasedConnection, Error>> {
+    ) -> impl Future<Output = Result<CheckedOutConnection, Error>> {
         let set = self.endpoint_set();
         async move {
             let Some(endpoint_index) =
-                set.choose_endpoint(caller.balance_key, &TriedEndpoints::new())
+                set.choose_endpoint(caller.balance_key, &EndpointIndices::new())
             else {
                 return Err(set.unavailable_error());
             };
             let lease = match attempt {
                 Attempt::First => set.lease(endpoint_index)?,
-                Attempt::Retry => set.lease_again(endpoint_index),
+                Attempt::Retry => set.assign_again(endpoint_index),
             };
             if let Some(transport) = lease.set.take_existing(endpoint_index, idle_use) {
-                return Ok(LeasedConnection { lease, transport });
+                return Ok(CheckedOutConnection { lease, transport });
             }
             // Boxed, because it is rare: each request's future is moved with the room for all that it may hold.
             Box::pin(self.search(lease, caller, idle_use)).await
@@ -292,7 +292,7 @@ impl EndpointSet {
     pub(super) fn choose_endpoint(
         &self,
         key: Option<u64>,
-        tried: &TriedEndpoints,
+        tried: &EndpointIndices,
     ) -> Option<usize> {
         let view = RequestView { set: self, tried };
         self.balancer.choose(key, tried.is_empty(), &view)
@@ -303,21 +303,21 @@ impl EndpointSet {
     /// # Errors
     ///
     /// The upstream has as many open requests as it may have.
-    pub(super) fn lease(self: Rc<Self>, endpoint_index: usize) -> Result<Lease, Error> {
+    pub(super) fn lease(self: Rc<Self>, endpoint_index: usize) -> Result<Assignment, Error> {
         let counted = self.servers.try_count_request(RequestBound::Open);
         counted.map_err(|max| self.full_error("open", max))?;
-        Ok(self.new_lease(endpoint_index))
+        Ok(self.new_assignment(endpoint_index))
     }
 
     /// Counts a request as open at one more server. Its first lease has passed the bound.
-    pub(super) fn lease_again(self: Rc<Self>, endpoint_index: usize) -> Lease {
+    pub(super) fn assign_again(self: Rc<Self>, endpoint_index: usize) -> Assignment {
         self.servers.count_request(RequestBound::Open);
-        self.new_lease(endpoint_index)
+        self.new_assignment(endpoint_index)
     }
 
-    fn new_lease(self: Rc<Self>, endpoint_index: usize) -> Lease {
+    fn new_assignment(self: Rc<Self>, endpoint_index: usize) -> Assignment {
         self.endpoints[endpoint_index].health.increment_open();
-        Lease {
+        Assignment {
             set: self,
             endpoint_index,
             has_failed: false,
@@ -414,13 +414,13 @@ impl EndpointPool {
 /// The servers as one request sees them: those that it has tried get no share.
 struct RequestView<'a> {
     set: &'a EndpointSet,
-    tried: &'a TriedEndpoints,
+    tried: &'a EndpointIndices,
 }
 
 impl ServerView for RequestView<'_> {
-    fn has_full_share(&self, endpoint_index: usize) -> bool {
+    fn has_full_weight(&self, endpoint_index: usize) -> bool {
         let set = self.set;
-        set.servers.has_full_share(&set.endpoints[endpoint_index])
+        set.servers.has_full_weight(&set.endpoints[endpoint_index])
             && !self.tried.contains(&endpoint_index)
     }
 
@@ -438,7 +438,7 @@ impl ServerView for RequestView<'_> {
     }
 }
 
-impl Lease {
+impl Assignment {
     fn endpoint(&self) -> &Endpoint {
         &self.set.endpoints[self.endpoint_index]
     }
@@ -489,7 +489,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for Assignment {
     fn drop(&mut self) {
         self.endpoint().health.decrement_open();
         self.set.servers.uncount_request(RequestBound::Open);

@@ -25,7 +25,7 @@ use crate::http::head::{Head, Response, ResponseHead, hop_by_hop};
 use crate::http::http1::Malformed;
 use crate::net::flush_queue::YieldToOthers;
 use crate::upstream::{
-    self, Caller, Exchange, ExchangeError, LeasedConnection, ReceivedHead, UpstreamPool,
+    self, CheckedOutConnection, ClientContext, Exchange, ExchangeError, ReceivedHead, UpstreamPool,
 };
 
 /// How long the gateway waits for a server's `100 Continue` before it sends the body anyway.
@@ -108,7 +108,7 @@ impl Forwarding<'_> {
     async fn checkout_again(
         &self,
         deadline: &mut RequestDeadline,
-    ) -> Result<LeasedConnection, upstream::Error> {
+    ) -> Result<CheckedOutConnection, upstream::Error> {
         if let Some(probe) = &self.load_probe {
             probe.restart();
         }
@@ -184,8 +184,8 @@ impl Forwarding<'_> {
     }
 
     /// The request's wishes for its connection to a server.
-    fn caller(&self) -> Caller {
-        Caller {
+    fn caller(&self) -> ClientContext {
+        ClientContext {
             balance_key: self.balance_key,
             addresses: self.context.peer.addresses,
         }

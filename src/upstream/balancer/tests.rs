@@ -24,8 +24,8 @@ impl FixedView {
 }
 
 impl ServerView for FixedView {
-    fn has_full_share(&self, index: usize) -> bool {
-        self.shares[index] == FULL_SHARE
+    fn has_full_weight(&self, index: usize) -> bool {
+        self.shares[index] == FULL_FACTOR
     }
     fn share(&self, index: usize) -> u32 {
         self.shares[index]
@@ -49,7 +49,7 @@ fn seeded(settings: Settings, seed: u64) -> Balancer {
     Balancer::new(&servers.settings, &servers.endpoints(), seed)
 }
 
-fn by_hash(weights: &[u32]) -> Balancer {
+fn hash_balancer(weights: &[u32]) -> Balancer {
     balancer(BalanceMethod::Hash(vec![Identity::User]), weights)
 }
 
@@ -62,7 +62,7 @@ fn spread(balancer: &Balancer, view: &FixedView, requests: usize) -> Vec<usize> 
 }
 
 #[test]
-fn round_robin_follows_weights_and_shares() {
+fn round_robin_follows_weights_and_factors() {
     let check = |weights: &[u32], shares: &[u32], requests, expected: &[usize]| {
         let balancer = balancer(BalanceMethod::RoundRobin, weights);
         let counts = spread(&balancer, &FixedView::of(shares), requests);
@@ -72,38 +72,38 @@ fn round_robin_follows_weights_and_shares() {
     };
     check(
         &[1, 1, 1],
-        &[FULL_SHARE, FULL_SHARE, FULL_SHARE],
+        &[FULL_FACTOR, FULL_FACTOR, FULL_FACTOR],
         300,
         &[100, 100, 100],
     );
     check(
         &[1, 1, 1],
-        &[FULL_SHARE, 0, FULL_SHARE],
+        &[FULL_FACTOR, 0, FULL_FACTOR],
         300,
         &[150, 0, 150],
     );
-    check(&[1, 1, 1], &[0, 0, FULL_SHARE], 300, &[0, 0, 300]);
+    check(&[1, 1, 1], &[0, 0, FULL_FACTOR], 300, &[0, 0, 300]);
     check(
         &[1, 2, 3],
-        &[FULL_SHARE, FULL_SHARE, FULL_SHARE],
+        &[FULL_FACTOR, FULL_FACTOR, FULL_FACTOR],
         600,
         &[100, 200, 300],
     );
     check(
         &[1, 2, 3],
-        &[FULL_SHARE, 0, FULL_SHARE],
+        &[FULL_FACTOR, 0, FULL_FACTOR],
         400,
         &[100, 0, 300],
     );
     check(
         &[1, 1],
-        &[FULL_SHARE, FULL_SHARE / 4],
+        &[FULL_FACTOR, FULL_FACTOR / 4],
         8_000,
         &[7_000, 1_000],
     );
     check(
         &[4, 4],
-        &[FULL_SHARE, FULL_SHARE / 2],
+        &[FULL_FACTOR, FULL_FACTOR / 2],
         8_000,
         &[6_000, 2_000],
     );
@@ -113,7 +113,7 @@ fn round_robin_follows_weights_and_shares() {
 #[test]
 fn heavy_servers_are_not_asked_in_a_row() {
     let balancer = balancer(BalanceMethod::RoundRobin, &[5, 1, 1]);
-    let view = FixedView::of(&[FULL_SHARE; 3]);
+    let view = FixedView::of(&[FULL_FACTOR; 3]);
     let order: Vec<_> = (0..7)
         .map(|_| balancer.choose(None, true, &view).unwrap())
         .collect();
@@ -124,7 +124,7 @@ fn heavy_servers_are_not_asked_in_a_row() {
 fn workers_begin_at_different_servers() {
     let first = |seed| {
         let balancer = seeded(settings(3), seed);
-        balancer.choose(None, true, &FixedView::of(&[FULL_SHARE; 3]))
+        balancer.choose(None, true, &FixedView::of(&[FULL_FACTOR; 3]))
     };
     assert_eq!([first(0), first(1), first(2)], [Some(0), Some(1), Some(2)]);
 }
@@ -146,12 +146,12 @@ fn nobody_is_asked_when_none_may_be() {
 #[test]
 fn the_busy_one_of_two_is_spared() {
     let least = balancer(BalanceMethod::LeastRequests, &[1, 1, 1]);
-    let view = FixedView::of(&[FULL_SHARE; 3]);
+    let view = FixedView::of(&[FULL_FACTOR; 3]);
     view.open_requests.borrow_mut()[1] = 1_000;
     assert_eq!(spread(&least, &view, 300)[1], 0);
     // Nobody ends, so that open requests follow the weights.
     let least = balancer(BalanceMethod::LeastRequests, &[1, 2, 1]);
-    let view = FixedView::of(&[FULL_SHARE, FULL_SHARE, 0]);
+    let view = FixedView::of(&[FULL_FACTOR, FULL_FACTOR, 0]);
     for _ in 0..3_000 {
         let server = least.choose(None, true, &view).unwrap();
         view.open_requests.borrow_mut()[server] += 1;
@@ -162,15 +162,19 @@ fn the_busy_one_of_two_is_spared() {
 
 #[test]
 fn a_key_stays_and_only_keys_of_a_lost_server_move() {
-    let balancer = by_hash(&[1; 5]);
+    let balancer = hash_balancer(&[1; 5]);
     let place =
         |key: u64, shares: &[u32]| balancer.choose(Some(mix(key)), true, &FixedView::of(shares));
     let (mut counts, mut moved) = ([0; 5], 0);
     for key in 0..10_000 {
-        let before = place(key, &[FULL_SHARE; 5]).unwrap();
+        let before = place(key, &[FULL_FACTOR; 5]).unwrap();
         counts[before] += 1;
-        assert_eq!(place(key, &[FULL_SHARE; 5]), Some(before));
-        let after = place(key, &[FULL_SHARE, FULL_SHARE, 0, FULL_SHARE, FULL_SHARE]).unwrap();
+        assert_eq!(place(key, &[FULL_FACTOR; 5]), Some(before));
+        let after = place(
+            key,
+            &[FULL_FACTOR, FULL_FACTOR, 0, FULL_FACTOR, FULL_FACTOR],
+        )
+        .unwrap();
         if before == 2 {
             moved += 1;
         } else {
@@ -186,10 +190,10 @@ fn a_key_stays_and_only_keys_of_a_lost_server_move() {
 
 #[test]
 fn keys_follow_weights() {
-    let balancer = by_hash(&[1, 3]);
+    let balancer = hash_balancer(&[1, 3]);
     let heavy = (0..10_000)
         .filter(|key| {
-            balancer.choose(Some(mix(*key)), true, &FixedView::of(&[FULL_SHARE; 2])) == Some(1)
+            balancer.choose(Some(mix(*key)), true, &FixedView::of(&[FULL_FACTOR; 2])) == Some(1)
         })
         .count();
     assert!((7_300..7_700).contains(&heavy), "{heavy}");

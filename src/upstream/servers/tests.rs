@@ -36,7 +36,7 @@ async fn a_lookup_goes_on_without_its_caller() {
     let mut settings = settings(1);
     settings.servers[0].location = Location::Host("localhost".into(), 80);
     let servers = Servers::new(settings, None, NOW);
-    let mut asking = Box::pin(servers.look_up(0, NOW));
+    let mut asking = Box::pin(servers.look_up_name(0, NOW));
     let cx = &mut Context::from_waker(Waker::noop());
     assert!(asking.as_mut().poll(cx).is_pending());
     drop(asking);
@@ -64,21 +64,21 @@ fn one_whose_time_is_over_is_asked_again_on_trial() {
     let servers = servers(3);
     let it = one(&servers, 1);
     fail(&servers, 1, 2);
-    assert!(servers.has_full_share(&it));
+    assert!(servers.has_full_weight(&it));
     fail(&servers, 1, 1);
     assert_eq!(
-        (servers.has_full_share(&it), servers.share(&it, NOW)),
+        (servers.has_full_weight(&it), servers.share(&it, NOW)),
         (false, 0)
     );
     let back = NOW.after(Nanos::from_secs(10));
-    assert_eq!(servers.share(&it, back), MIN_SHARE);
+    assert_eq!(servers.share(&it, back), MIN_FACTOR);
     assert_eq!(servers.state(&it, back), ServerState::Starting);
     servers.record_failure(&it, back);
     assert_eq!(servers.state(&it, back), ServerState::Ejected);
     let back = back.after(Nanos::from_secs(20));
-    assert_eq!(servers.share(&it, back), MIN_SHARE);
+    assert_eq!(servers.share(&it, back), MIN_FACTOR);
     it.health.record_response();
-    assert!(servers.has_full_share(&it));
+    assert!(servers.has_full_weight(&it));
     it.health.record_success();
     servers.record_failure(&it, back);
     assert_eq!(servers.state(&it, back), ServerState::Up);

@@ -28,10 +28,10 @@ fn runtime() -> LocalRuntime {
 
 /// A pool for a name that stands for these addresses, which nobody looks up.
 fn pool(addresses: &[SocketAddr]) -> Rc<UpstreamPool> {
-    pool_of(addresses, |_| {})
+    pool_with(addresses, |_| {})
 }
 
-fn pool_of(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<UpstreamPool> {
+fn pool_with(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<UpstreamPool> {
     let mut settings = settings(0);
     settings.servers = vec![server("shop.internal", 80)];
     more(&mut settings);
@@ -72,28 +72,28 @@ fn unreachable() -> (Vec<Raw>, SocketAddr) {
     }
 }
 
-fn nobody() -> Caller {
+fn nobody() -> ClientContext {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let ends = ConnectionAddresses {
         client: any,
         local: any,
     };
-    Caller {
+    ClientContext {
         balance_key: None,
         addresses: ends,
     }
 }
 
 /// A connection of HTTP/1.1 and what counts it.
-fn parts(connection: LeasedConnection) -> (Lease, Rc<RefCell<Http1Connection>>) {
-    let LeasedConnection { lease, transport } = connection;
+fn parts(connection: CheckedOutConnection) -> (Assignment, Rc<RefCell<Http1Connection>>) {
+    let CheckedOutConnection { lease, transport } = connection;
     match transport {
         Transport::Http1(connection) => (lease, connection),
         Transport::Http2(_) => panic!("it is of HTTP/2"),
     }
 }
 
-fn address(lease: &Lease) -> SocketAddr {
+fn address(lease: &Assignment) -> SocketAddr {
     lease.endpoint().address.as_ref().unwrap().tcp().unwrap()
 }
 
@@ -133,7 +133,7 @@ fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
 #[test]
 fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second() {
     let ((_one, first), (_held, second), (_three, third)) = (listen(), unreachable(), listen());
-    let pool = pool_of(&[first, second, third], |settings| {
+    let pool = pool_with(&[first, second, third], |settings| {
         settings.connect_timeout = Duration::from_millis(600);
         settings.ejection = Some(Ejection {
             failures: 2,
@@ -181,7 +181,7 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
 #[test]
 fn where_all_addresses_swallow_connections_none_is_left_out() {
     let ((mut held, first), (_held, second)) = (unreachable(), unreachable());
-    let pool = pool_of(&[first, second], |settings| {
+    let pool = pool_with(&[first, second], |settings| {
         settings.connect_timeout = Duration::from_millis(600);
         settings.ejection = None;
     });
@@ -214,7 +214,7 @@ fn a_connection_that_comes_late_serves_another_request() {
         assert_eq!(seen, [second; 2]);
         // It has room now, and the kernel asks it again after a second.
         let queue: TcpListener = _held.into_iter().next().unwrap().into();
-        let _all: Vec<_> = (0..2).map(|_| queue.accept().unwrap()).collect();
+        let _accepted: Vec<_> = (0..2).map(|_| queue.accept().unwrap()).collect();
         sleep(Duration::from_millis(1_500)).await;
         let links = (0..2).map(|_| pool.checkout(nobody()));
         let mut late = Vec::new();
@@ -257,7 +257,7 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
         for _ in 0..4 {
             let (lease, connection) = parts(pool.checkout(nobody()).await.unwrap());
             seen.push((address(&lease), connection.borrow().is_reused));
-            held_back(lease, connection);
+            keep_open(lease, connection);
         }
         seen.sort();
         let mut expected = [
@@ -272,7 +272,7 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
 }
 
 /// Neither unused nor closed.
-fn held_back(lease: Lease, connection: Rc<RefCell<Http1Connection>>) {
+fn keep_open(lease: Assignment, connection: Rc<RefCell<Http1Connection>>) {
     std::mem::forget((lease, connection));
 }
 

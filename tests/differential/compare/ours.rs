@@ -26,7 +26,7 @@ use tollgate::net::proxy_protocol::ConnectionAddresses;
 use tollgate::upstream::head_reader::{HeadReader, LastHead, ParsedHead};
 use tollgate::upstream::upstream_pool::PoolCounters;
 use tollgate::upstream::{
-    BalanceMethod, Bounds, Caller, Exchange, ExchangeError, LeasedConnection, Location,
+    BalanceMethod, Bounds, CheckedOutConnection, ClientContext, Exchange, ExchangeError, Location,
     ReceivedHead, Server, Servers, Settings, UpstreamBody, UpstreamPool,
 };
 
@@ -47,7 +47,7 @@ pub struct Ours {
     /// Connections made.
     connected: Arc<AtomicU64>,
     /// A new connection, from both ends.
-    spare: Option<(TcpStream, LeasedConnection)>,
+    spare: Option<(TcpStream, CheckedOutConnection)>,
 }
 
 impl Ours {
@@ -136,7 +136,7 @@ impl Ours {
             local: any,
         };
         let before = self.connected.load(Relaxed);
-        let caller = Caller {
+        let caller = ClientContext {
             balance_key: None,
             addresses: ends,
         };
@@ -183,7 +183,7 @@ fn settings(server: SocketAddr) -> Settings {
 fn says_keep(case: &Case) -> bool {
     let mut reader = HeadReader {
         has_no_body: case.asks == Asks::Head,
-        may_switch: case.asks == Asks::Upgrade,
+        may_switch_protocols: case.asks == Asks::Upgrade,
         interim_count: 0,
         has_received: false,
     };
@@ -214,7 +214,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(asks: Asks, connection: LeasedConnection, flushes: Rc<FlushQueue>) -> Client {
+    fn new(asks: Asks, connection: CheckedOutConnection, flushes: Rc<FlushQueue>) -> Client {
         let mut head = Head {
             method: asks.method(),
             version: Version::HTTP_11,

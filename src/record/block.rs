@@ -42,11 +42,11 @@ pub fn encode_block(values: &[u64], out: &mut BitWriter) {
         return out.put_bits(FORM_ZERO, FORM_BITS);
     }
     let width = 64 - (greatest - least).leading_zeros();
-    let distance_bits = values.len() as u64 * u64::from(width);
-    let packed_bits = sized_bit_count(least) + u64::from(WIDTH_BITS) + distance_bits;
+    let all_distances_bits = values.len() as u64 * u64::from(width);
+    let packed_bits = sized_bit_count(least) + u64::from(WIDTH_BITS) + all_distances_bits;
     let median = median(values);
     let distances = || values.iter().map(|value| zigzag(*value, median));
-    let distances_code = best_rice_order(distances());
+    let distances_code = best_rice_code(distances());
     let rice_bits = distances_code.bit_count + sized_bit_count(median) + u64::from(ORDER_BITS);
     let gaps = || {
         let mut next_index = 0;
@@ -67,8 +67,8 @@ pub fn encode_block(values: &[u64], out: &mut BitWriter) {
             .map(|value| value - 1)
     };
     let count = heights().count() as u64;
-    let gaps_code = best_rice_order(gaps());
-    let heights_code = best_rice_order(heights());
+    let gaps_code = best_rice_code(gaps());
+    let heights_code = best_rice_code(heights());
     let orders_bits = 2 * u64::from(ORDER_BITS);
     let numbers_bits = gaps_code.bit_count + heights_code.bit_count;
     let sparse_bits = sized_bit_count(count) + orders_bits + numbers_bits;
@@ -169,7 +169,7 @@ struct RiceCode {
 
 /// Finds the order of Rice's code in which the values take fewest bits. Only orders near the length of the values' mean
 /// are tried.
-fn best_rice_order(values: impl Iterator<Item = u64> + Clone) -> RiceCode {
+fn best_rice_code(values: impl Iterator<Item = u64> + Clone) -> RiceCode {
     let (sum, count) = values
         .clone()
         .fold((0_u128, 0_u128), |(sum, count), value| {

@@ -196,7 +196,7 @@ impl RecordFolder {
     }
 
     /// Opens the file that the writing process locks. It is created if it is missing, and not locked here.
-    pub fn open_lock(&self) -> io::Result<File> {
+    pub fn open_lock_file(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         options.open(self.0.join(LOCK_FILE))
@@ -316,7 +316,7 @@ impl RecordFolder {
         let journals = list_files(&self.0.join(JOURNAL_FOLDER))?;
         let damaged = list_files(&self.0.join(DAMAGED_FOLDER))?;
         let mut total = journals.total_bytes + damaged.total_bytes;
-        let mut deletable = damaged.files;
+        let mut deletable_files = damaged.files;
         for tier in Tier::ALL {
             let rolled_up_until = match tier.coarser() {
                 Some(coarser) => self.tier_end(coarser)?.unwrap_or(0),
@@ -332,11 +332,11 @@ impl RecordFolder {
                 let bytes = fs::metadata(&path).map_or(0, |file| file.len());
                 total += bytes;
                 if end <= rolled_up_until.min(now) {
-                    deletable.push((path, bytes));
+                    deletable_files.push((path, bytes));
                 }
             }
         }
-        for (path, bytes) in deletable {
+        for (path, bytes) in deletable_files {
             if total <= max_bytes {
                 break;
             }

@@ -20,12 +20,12 @@ pub struct Hour {
     /// For each second up to the last recorded one, 1 if it was recorded and else 0.
     covered_seconds: Vec<u32>,
     /// The values of each series, by its number in the record.
-    series: BTreeMap<u32, PackedSeries>,
+    series: BTreeMap<u32, HourSeries>,
 }
 
 /// The values of one series in an hour.
 #[derive(Clone, Debug, Default)]
-struct PackedSeries {
+struct HourSeries {
     /// The first blocks of values, as [`pack_values`] packs them.
     packed: Vec<u8>,
     /// The number of blocks in `packed`.
@@ -34,7 +34,7 @@ struct PackedSeries {
     unpacked: Vec<u64>,
 }
 
-impl PackedSeries {
+impl HourSeries {
     /// Packs all values before block `block_index`.
     fn pack_before(&mut self, block_index: usize) {
         while self.block_count < block_index {

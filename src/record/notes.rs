@@ -99,8 +99,8 @@ impl Notes {
                 let day_start = note.at - note.at % DAY_SECONDS;
                 let file = match open.0[topic as usize].take() {
                     Some((open_day, file)) if open_day == day_start => file,
-                    other_file => {
-                        if let Some((_, mut file)) = other_file {
+                    previous_day => {
+                        if let Some((_, mut file)) = previous_day {
                             file.sync()?;
                         }
                         open_day_file(folder, topic, day_start)?
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_and_kept() {
+    fn damage_is_reported_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let record = open(folder.path());
         (0..3).for_each(|at| note(&record, TODAY + at * 60));

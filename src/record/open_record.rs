@@ -160,7 +160,7 @@ impl Record {
         };
         let unusable = |cause| OpenError::Folder(path.clone(), cause);
         let folder = RecordFolder::create(path).map_err(unusable)?;
-        let lock_file = folder.open_lock().map_err(unusable)?;
+        let lock_file = folder.open_lock_file().map_err(unusable)?;
         match lock_file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(path.clone())),

@@ -59,7 +59,7 @@ impl Record {
         if memory_start.is_some_and(|start| start <= from) {
             return Ok(Tier::Second);
         }
-        let reaches_back = self.tiers_reaching(from)?;
+        let reaches_back = self.reach_predicate(from)?;
         Ok(Tier::ALL
             .into_iter()
             .find(|tier| reaches_back(*tier))
@@ -75,7 +75,12 @@ impl Record {
     /// Returns the finest grid from `from` to `to` that has at most `max_buckets`, and for which the record reaches
     /// back.
     pub fn finest_grid(&self, from: u64, to: u64, max_buckets: usize) -> io::Result<Grid> {
-        Ok(Grid::new(from, to, max_buckets, self.tiers_reaching(from)?))
+        Ok(Grid::new(
+            from,
+            to,
+            max_buckets,
+            self.reach_predicate(from)?,
+        ))
     }
 
     /// The first recorded second of each tier, the finest first.
@@ -92,7 +97,7 @@ impl Record {
     }
 
     /// Returns a predicate: whether a tier reaches back to the second `from`, or as far as any coarser one.
-    fn tiers_reaching(&self, from: u64) -> io::Result<impl Fn(Tier) -> bool + use<>> {
+    fn reach_predicate(&self, from: u64) -> io::Result<impl Fn(Tier) -> bool + use<>> {
         let oldest = self.oldest_by_tier()?;
         Ok(move |tier: Tier| {
             let own_oldest = oldest[tier as usize];

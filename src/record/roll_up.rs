@@ -65,7 +65,7 @@ impl RecordFolder {
             }
         }
         // Which buckets of a source are added, and where among the added buckets.
-        let run_of = |segment: &RecordSegment| {
+        let added_run = |segment: &RecordSegment| {
             let skipped = (from.saturating_sub(segment.start()) / finer.step_seconds()) as usize;
             let source_index = skipped.min(segment.covered_seconds().len());
             let target_index =
@@ -77,17 +77,17 @@ impl RecordFolder {
                     .min(added_count - target_index),
             }
         };
-        let mut added_seconds = vec![0; added_count];
+        let mut added_coverage = vec![0; added_count];
         for segment in &sources {
-            let run = run_of(segment);
-            added_seconds[run.target_index..run.target_index + run.count].copy_from_slice(
+            let run = added_run(segment);
+            added_coverage[run.target_index..run.target_index + run.count].copy_from_slice(
                 &segment.covered_seconds()[run.source_index..run.source_index + run.count],
             );
         }
-        let current_seconds = current.iter().flat_map(|current| current.covered_seconds());
-        let mut covered_seconds: Vec<u32> = current_seconds.copied().collect();
-        let current_count = covered_seconds.len();
-        let added = added_seconds.chunks(ratio);
+        let current_coverage = current.iter().flat_map(|current| current.covered_seconds());
+        let mut covered_seconds: Vec<u32> = current_coverage.copied().collect();
+        let current_bucket_count = covered_seconds.len();
+        let added = added_coverage.chunks(ratio);
         covered_seconds.extend(added.map(|seconds| seconds.iter().sum::<u32>()));
         let series = current.iter().chain(&sources);
         let series: BTreeSet<u32> = series.flat_map(RecordSegment::series).collect();
@@ -98,15 +98,15 @@ impl RecordFolder {
                     Some(current) => self.read_column(current, series)?.unwrap_or_default(),
                     None => Column::default(),
                 };
-                column.resize(current_count);
+                column.resize(current_bucket_count);
                 let mut added = Column::default();
                 added.resize(added_count);
                 for source in &sources {
                     if let Some(source_column) = self.read_column(source, series)? {
-                        added.copy_run(run_of(source), &source_column);
+                        added.copy_run(added_run(source), &source_column);
                     }
                 }
-                column.roll_up(&added, &added_seconds, ratio);
+                column.roll_up(&added, &added_coverage, ratio);
                 if !column.is_zero() {
                     writer.add(series, &column)?;
                 }

@@ -217,20 +217,20 @@ impl VerifyReport {
         let series: BTreeSet<u32> = finer.series().chain(coarse.series()).collect();
         for series in series {
             let columns = (finer.read_column(series), coarse.read_column(series));
-            let (Ok(finer_column), Ok(coarse_column)) = columns else {
+            let (Ok(finer_column), Ok(coarser_column)) = columns else {
                 continue;
             };
             let mut finer_column = finer_column.unwrap_or_default();
-            let mut coarse_column = coarse_column.unwrap_or_default();
+            let mut coarser_column = coarser_column.unwrap_or_default();
             finer_column.resize(finer.covered_seconds().len());
-            coarse_column.resize(coarse.covered_seconds().len());
+            coarser_column.resize(coarse.covered_seconds().len());
             let mut rolled_up = Column::default();
             rolled_up.roll_up(&finer_column, finer.covered_seconds(), ratio);
             let is_same =
                 |expected: &[u64], actual: &[u64]| expected[..end - first] == actual[first..end];
-            if !(is_same(&rolled_up.sums, &coarse_column.sums)
-                && is_same(&rolled_up.minima, &coarse_column.minima)
-                && is_same(&rolled_up.maxima, &coarse_column.maxima))
+            if !(is_same(&rolled_up.sums, &coarser_column.sums)
+                && is_same(&rolled_up.minima, &coarser_column.minima)
+                && is_same(&rolled_up.maxima, &coarser_column.maxima))
             {
                 let from = finer_path.display();
                 let description = format!("series {series} is not what {from} makes of it");

@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use tollgate::record::push::cursor::{Cursor, SentCount};
+use tollgate::record::push::cursor::{CounterCursor, Cursor};
 
 fn cursor() -> Cursor {
-    let count = |base, sent, attempted: Option<u64>| SentCount {
+    let count = |base, sent, attempted: Option<u64>| CounterCursor {
         base,
         sent,
-        was_sent: sent > 0,
+        was_delivered: sent > 0,
         attempted,
     };
     Cursor {

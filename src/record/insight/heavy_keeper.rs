@@ -139,9 +139,9 @@ impl<N> HeavyKeeper<N> {
     fn candidate_index(&mut self, hash: u64) -> Option<usize> {
         let hint = &mut self.hints[(hash >> 40) as usize % HINT_COUNT];
         let has_hash = |candidate: &Candidate<N>| candidate.hash == hash;
-        let hinted = usize::from(*hint);
-        if self.candidates.get(hinted).is_some_and(has_hash) {
-            return Some(hinted);
+        let hinted_index = usize::from(*hint);
+        if self.candidates.get(hinted_index).is_some_and(has_hash) {
+            return Some(hinted_index);
         }
         let index = self.candidates.iter().position(has_hash)?;
         *hint = u16::try_from(index).unwrap_or(0);

@@ -106,9 +106,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Book(Rc<RefCell<BTreeMap<u64, (u32, u32)>>>);
+    struct RecordingSink(Rc<RefCell<BTreeMap<u64, (u32, u32)>>>);
 
-    impl CountSink for Book {
+    impl CountSink for RecordingSink {
         fn record(&self, hash: u64, decisions: u32, refusals: u32) {
             let mut book = self.0.borrow_mut();
             let line = book.entry(hash).or_default();
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn every_count_is_passed_on_once() {
-        let (book, recent) = (Book::default(), RecentCounts::default());
+        let (book, recent) = (RecordingSink::default(), RecentCounts::default());
         let recorded = || book.0.borrow().clone();
         let other = (9..).find(|other| slot_index(*other) == slot_index(7));
         let other = other.unwrap_or(0);
@@ -144,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn two_limits_on_the_same_keys_leave_each_other_alone() {
-        let (book, recent) = (Book::default(), RecentCounts::default());
+    fn two_limits_on_the_same_keys_rarely_share_slots() {
+        let (book, recent) = (RecordingSink::default(), RecentCounts::default());
         for key in 1..=32_u64 {
             let hash = key.wrapping_mul(0xd129_0d35_4f3a_9d6b);
             for mark in [0x1f00, 0x2f00 << 40] {

@@ -78,7 +78,7 @@ pub struct Sampler {
     second: Cell<u64>,
     /// How many samples were taken.
     taken_count: Cell<u32>,
-    taken_by_class: RefCell<Vec<(SampleClass, u32)>>,
+    counts_by_class: RefCell<Vec<(SampleClass, u32)>>,
 }
 
 impl Sampler {
@@ -87,7 +87,7 @@ impl Sampler {
         let second = now.0 / 1_000_000_000;
         if self.second.replace(second) != second {
             self.taken_count.set(0);
-            self.taken_by_class.borrow_mut().clear();
+            self.counts_by_class.borrow_mut().clear();
         }
         self.taken_count.get() < MAX_SAMPLES_PER_SECOND
     }
@@ -97,7 +97,7 @@ impl Sampler {
         if !self.has_room(now) {
             return false;
         }
-        let mut classes = self.taken_by_class.borrow_mut();
+        let mut classes = self.counts_by_class.borrow_mut();
         let index = classes.iter().position(|(other, _)| *other == class);
         let index = index.unwrap_or_else(|| {
             classes.push((class, 0));

@@ -92,7 +92,7 @@ fn check(spray: u64, seed: u64) {
 }
 
 #[test]
-fn those_that_come_most_often_are_found_among_keys_that_come_once() {
+fn the_most_frequent_keys_are_found_among_keys_that_come_once() {
     for seed in [1, 2, 3, 4] {
         for spray in [0, 70, 95] {
             check(spray, seed);
@@ -101,7 +101,7 @@ fn those_that_come_most_often_are_found_among_keys_that_come_once() {
 }
 
 #[test]
-fn it_takes_at_most_128_kib() {
+fn top_keys_take_at_most_128_kib() {
     // The two texts of a name are some 100 bytes in all.
     let names = top_keys::STRIPE_CANDIDATES * (16 + 24 * 2 + 100 + 16);
     let cells = heavy_keeper::ROW_COUNT * top_keys::ROW_CELLS * 8;
@@ -182,7 +182,7 @@ fn count_after_decay(before: u32, times: u32) -> u64 {
 }
 
 #[test]
-fn who_comes_many_times_at_once_counts_as_one_by_one() {
+fn counts_in_lumps_decay_others_as_single_counts_do() {
     assert_eq!(count_after_decay(0, 40), 400 * 40);
     for before in [1, 5, 15] {
         let (single, lumps) = (count_after_decay(before, 1), count_after_decay(before, 8));
@@ -255,7 +255,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
 }
 
 #[test]
-fn a_minute_is_among_those_that_go_on_or_among_those_that_are_over() {
+fn a_minute_is_in_the_current_lists_or_in_the_stored_ones() {
     let insight = LiveInsight::default();
     insight.decided.count(hash(1), 1, || key(1));
     let kept = Mutex::new(Vec::new());

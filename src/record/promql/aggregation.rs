@@ -7,7 +7,7 @@ use super::labels::{Labels, METRIC_NAME_LABEL};
 use super::number;
 use super::quantile::{compare_values, quantile};
 use super::syntax::{Aggregation, Aggregator, Grouping};
-use super::value::Point;
+use super::value::VectorElement;
 use super::window::VarianceAccumulator;
 
 /// Applies an aggregation. Groups stay in the order of their first series. `parameter` is ignored by aggregators
@@ -19,8 +19,8 @@ use super::window::VarianceAccumulator;
 pub fn apply_aggregation(
     aggregation: &Aggregation,
     parameter: f64,
-    series: Vec<Point>,
-) -> Result<Vec<Point>, Error> {
+    series: Vec<VectorElement>,
+) -> Result<Vec<VectorElement>, Error> {
     let selects_series = matches!(aggregation.aggregator, Aggregator::Top | Aggregator::Bottom);
     if selects_series && !(i64::MIN as f64..=i64::MAX as f64).contains(&parameter) {
         let value = number::format_plain(parameter);
@@ -32,7 +32,7 @@ pub fn apply_aggregation(
         return Ok(Vec::new());
     }
     let mut indexes: HashMap<Labels, usize> = HashMap::new();
-    let mut groups: Vec<(Labels, Vec<Point>)> = Vec::new();
+    let mut groups: Vec<(Labels, Vec<VectorElement>)> = Vec::new();
     for point in series {
         let labels = group_labels(&aggregation.grouping, &point.labels);
         let new_index = groups.len();
@@ -49,7 +49,7 @@ pub fn apply_aggregation(
             aggregated.extend(select_series(aggregation.aggregator, count, points));
         } else {
             let value = aggregate_values(aggregation.aggregator, parameter, &points);
-            aggregated.push(Point { labels, value });
+            aggregated.push(VectorElement { labels, value });
         }
     }
     Ok(aggregated)
@@ -67,7 +67,7 @@ fn group_labels(grouping: &Grouping, labels: &Labels) -> Labels {
 }
 
 /// Computes the value of a group.
-fn aggregate_values(aggregator: Aggregator, parameter: f64, points: &[Point]) -> f64 {
+fn aggregate_values(aggregator: Aggregator, parameter: f64, points: &[VectorElement]) -> f64 {
     let values = || points.iter().map(|point| point.value);
     let extreme = |is_better: fn(&f64, &f64) -> bool| {
         let choose = |best: f64, value: f64| match is_better(&value, &best) || best.is_nan() {
@@ -119,14 +119,19 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 ///
 /// Prometheus keeps them in a heap, whose order decides which of several equal values are returned. `tests/grafana/`
 /// compares that too, so the heap is the same here.
-fn select_series(aggregator: Aggregator, count: usize, points: Vec<Point>) -> Vec<Point> {
+fn select_series(
+    aggregator: Aggregator,
+    count: usize,
+    points: Vec<VectorElement>,
+) -> Vec<VectorElement> {
     let is_worse = |a: f64, b: f64| match aggregator {
         Aggregator::Top => a < b,
         _ => a > b,
     };
     // The worst of the selected values is the root of the heap.
-    let is_above = |a: &Point, b: &Point| a.value.is_nan() || is_worse(a.value, b.value);
-    let mut heap: Vec<Point> = Vec::with_capacity(count.min(points.len()));
+    let is_above =
+        |a: &VectorElement, b: &VectorElement| a.value.is_nan() || is_worse(a.value, b.value);
+    let mut heap: Vec<VectorElement> = Vec::with_capacity(count.min(points.len()));
     for point in points {
         if heap.len() == count {
             if !is_worse(heap[0].value, point.value) && !heap[0].value.is_nan() {
@@ -151,7 +156,7 @@ fn select_series(aggregator: Aggregator, count: usize, points: Vec<Point>) -> Ve
 }
 
 /// Moves the last element of a heap up to its place.
-fn sift_up(heap: &mut [Point], is_above: impl Fn(&Point, &Point) -> bool) {
+fn sift_up(heap: &mut [VectorElement], is_above: impl Fn(&VectorElement, &VectorElement) -> bool) {
     let mut index = heap.len() - 1;
     while index > 0 {
         let parent = (index - 1) / 2;
@@ -164,7 +169,10 @@ fn sift_up(heap: &mut [Point], is_above: impl Fn(&Point, &Point) -> bool) {
 }
 
 /// Moves the root of a heap down to its place.
-fn sift_down(heap: &mut [Point], is_above: impl Fn(&Point, &Point) -> bool) {
+fn sift_down(
+    heap: &mut [VectorElement],
+    is_above: impl Fn(&VectorElement, &VectorElement) -> bool,
+) {
     let mut index = 0;
     while let Some(left) = Some(2 * index + 1).filter(|left| *left < heap.len()) {
         let right = left + 1;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::error::Error;
 use super::labels::{Labels, METRIC_NAME_LABEL};
 use super::syntax::{BinaryOperation, MatchBy, Matching, Operator, Side};
-use super::value::{Point, Value};
+use super::value::{Value, VectorElement};
 
 /// Applies an operator to the values of its two sides.
 ///
@@ -51,10 +51,10 @@ pub fn apply_operator(
 /// Applies an operator to each series and a scalar, which is on `scalar_side`.
 fn apply_to_scalar(
     operation: &BinaryOperation,
-    series: Vec<Point>,
+    series: Vec<VectorElement>,
     scalar: f64,
     scalar_side: Side,
-) -> Vec<Point> {
+) -> Vec<VectorElement> {
     let mut results = Vec::with_capacity(series.len());
     for point in series {
         let (left, right) = match scalar_side {
@@ -73,7 +73,7 @@ fn apply_to_scalar(
             true => point.labels.nameless(),
             false => point.labels,
         };
-        results.push(Point { labels, value });
+        results.push(VectorElement { labels, value });
     }
     results
 }
@@ -93,13 +93,17 @@ fn match_key(matching: &Matching, labels: &Labels) -> Labels {
 }
 
 /// Applies `and`, `or` or `unless`.
-fn combine_sets(operation: &BinaryOperation, left: Vec<Point>, right: Vec<Point>) -> Vec<Point> {
-    let match_key = |point: &Point| match_key(&operation.matching, &point.labels);
+fn combine_sets(
+    operation: &BinaryOperation,
+    left: Vec<VectorElement>,
+    right: Vec<VectorElement>,
+) -> Vec<VectorElement> {
+    let match_key = |point: &VectorElement| match_key(&operation.matching, &point.labels);
     let mut combined = left;
     match operation.operator {
         Operator::Or => {
             let left_keys: HashSet<_> = combined.iter().map(match_key).collect();
-            let is_new = |point: &Point| !left_keys.contains(&match_key(point));
+            let is_new = |point: &VectorElement| !left_keys.contains(&match_key(point));
             combined.extend(right.into_iter().filter(is_new));
         }
         other => {
@@ -114,9 +118,9 @@ fn combine_sets(operation: &BinaryOperation, left: Vec<Point>, right: Vec<Point>
 /// Applies an operator to each pair of matched series. Series without a partner are dropped.
 fn apply_to_pairs(
     operation: &BinaryOperation,
-    left: Vec<Point>,
-    right: Vec<Point>,
-) -> Result<Vec<Point>, Error> {
+    left: Vec<VectorElement>,
+    right: Vec<VectorElement>,
+) -> Result<Vec<VectorElement>, Error> {
     let matching = &operation.matching;
     if left.is_empty() || right.is_empty() {
         return Ok(Vec::new());
@@ -127,8 +131,8 @@ fn apply_to_pairs(
     } else {
         (left, right)
     };
-    let one_side = if is_many_right { "left" } else { "right" };
-    let partners = index_by_match_key(matching, one, one_side)?;
+    let one_side_name = if is_many_right { "left" } else { "right" };
+    let partners = index_by_match_key(matching, one, one_side_name)?;
     let (mut results, mut used) = (Vec::new(), HashSet::new());
     for point in many {
         let match_key = match_key(matching, &point.labels);
@@ -158,7 +162,7 @@ fn apply_to_pairs(
         if !used.insert(key) {
             return Err(Error::execution(why));
         }
-        results.push(Point { labels, value });
+        results.push(VectorElement { labels, value });
     }
     Ok(results)
 }
@@ -166,10 +170,10 @@ fn apply_to_pairs(
 /// Maps the series of the side that has one for each match. Fails if two of them would match the same series.
 fn index_by_match_key(
     matching: &Matching,
-    series: Vec<Point>,
+    series: Vec<VectorElement>,
     side: &str,
-) -> Result<HashMap<Labels, Point>, Error> {
-    let mut index: HashMap<Labels, Point> = HashMap::with_capacity(series.len());
+) -> Result<HashMap<Labels, VectorElement>, Error> {
+    let mut index: HashMap<Labels, VectorElement> = HashMap::with_capacity(series.len());
     for point in series {
         let match_key = match_key(matching, &point.labels);
         if let Some(duplicate) = index.get(&match_key) {

@@ -16,7 +16,7 @@ const MAX_STEP_LABEL_BYTES: usize = 2 << 20;
 const LABEL_OVERHEAD_BYTES: usize = 64;
 
 /// Units of work for one number of one series. It is more than for a sample, because an operator compares labels too.
-pub const POINT_WORK: usize = 64;
+pub const ELEMENT_WORK: usize = 64;
 
 /// The remaining budget of a query.
 pub struct QueryBudget<'a> {
@@ -57,7 +57,7 @@ impl<'a> QueryBudget<'a> {
     pub fn charge_work(&mut self, units: usize) -> Result<(), Error> {
         self.remaining_work = self.remaining_work.checked_sub(units).ok_or_else(|| {
             let why = format!(
-                "the query looks at more than {MAX_WORK} samples, where a series in a step counts for {POINT_WORK} with each operator: ask for fewer series, a shorter range or a longer step"
+                "the query looks at more than {MAX_WORK} samples, where a series in a step counts for {ELEMENT_WORK} with each operator: ask for fewer series, a shorter range or a longer step"
             );
             Error::execution(why)
         })?;

@@ -37,7 +37,7 @@ impl Error {
     }
 
     /// Makes the error of a result with more than [`MAX_POINTS`].
-    pub(super) fn too_many_points() -> Error {
+    pub(super) fn too_many_samples() -> Error {
         Error::execution(format!(
             "the answer has more than {MAX_POINTS} points: ask for fewer series or a longer step"
         ))

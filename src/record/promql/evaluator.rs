@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use regex_lite::Regex;
 
-use super::budget::{POINT_WORK, QueryBudget};
+use super::budget::{ELEMENT_WORK, QueryBudget};
 use super::error::Error;
 use super::functions::{Function, FunctionBehavior, SpecialFunction};
 use super::labels::{LabelTest, Labels, METRIC_NAME_LABEL, compile_pattern, is_label_name};
@@ -18,7 +18,7 @@ use super::quantile::{compare_values, max_or_nan, min_or_nan};
 use super::source::{SampleSource, SampledSeries};
 use super::step_times::StepTimes;
 use super::syntax::{Expr, Selector};
-use super::value::{Point, Value};
+use super::value::{Value, VectorElement};
 use super::window::{self, RangeWindow, Sample};
 use super::{aggregation, binary_operation, histogram};
 
@@ -103,7 +103,8 @@ impl<'a> Evaluator<'a> {
     /// Evaluates an expression at one time, and charges its numbers, because the operator above reads each of them.
     fn evaluate(&mut self, expr: &Expr, time_ms: i64) -> Result<Value, Error> {
         let value = self.evaluate_uncharged(expr, time_ms)?;
-        self.budget.charge_work(POINT_WORK * value.point_count())?;
+        self.budget
+            .charge_work(ELEMENT_WORK * value.point_count())?;
         Ok(value)
     }
 
@@ -157,7 +158,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Evaluates an expression of the type vector.
-    fn evaluate_vector(&mut self, expr: &Expr, time_ms: i64) -> Result<Vec<Point>, Error> {
+    fn evaluate_vector(&mut self, expr: &Expr, time_ms: i64) -> Result<Vec<VectorElement>, Error> {
         match self.evaluate(expr, time_ms)? {
             Value::Vector(points) => Ok(points),
             _ => Ok(Vec::new()),
@@ -165,14 +166,18 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Returns the newest sample of each series of a selector, unless it is too old.
-    fn newest_samples(&mut self, selector: &Selector, time_ms: i64) -> Result<Vec<Point>, Error> {
+    fn newest_samples(
+        &mut self,
+        selector: &Selector,
+        time_ms: i64,
+    ) -> Result<Vec<VectorElement>, Error> {
         let time_ms = time_ms - selector.offset_ms;
         let data = &self.selected[selector.index];
-        self.budget.charge_work(POINT_WORK * data.series.len())?;
+        self.budget.charge_work(ELEMENT_WORK * data.series.len())?;
         let newest = |series: &LoadedSeries| {
             let until = series.samples.partition_point(|(at, _)| *at <= time_ms);
             let (at, value) = *series.samples[..until].last()?;
-            (at >= time_ms - data.lookback_ms).then(|| Point {
+            (at >= time_ms - data.lookback_ms).then(|| VectorElement {
                 labels: series.labels.clone(),
                 value,
             })
@@ -190,11 +195,11 @@ impl<'a> Evaluator<'a> {
         selector: &Selector,
         time_ms: i64,
     ) -> Result<Vec<SampledSeries>, Error> {
-        let (mut all, mut remaining_points) = (Vec::new(), MAX_POINTS);
+        let (mut all, mut remaining_samples) = (Vec::new(), MAX_POINTS);
         for (series, window) in self.windows(selector, time_ms) {
-            remaining_points = remaining_points
+            remaining_samples = remaining_samples
                 .checked_sub(window.samples.len())
-                .ok_or_else(Error::too_many_points)?;
+                .ok_or_else(Error::too_many_samples)?;
             all.push((series.labels.clone(), window.samples.to_vec()));
         }
         Ok(all)
@@ -231,12 +236,12 @@ impl<'a> Evaluator<'a> {
         time_ms: i64,
         keeps_name: bool,
         function: impl Fn(&RangeWindow) -> Option<f64>,
-    ) -> Result<Vec<Point>, Error> {
+    ) -> Result<Vec<VectorElement>, Error> {
         let Expr::Selector(selector) = expr else {
             return Ok(Vec::new());
         };
         let mut points = Vec::new();
-        let mut work = POINT_WORK * self.selected[selector.index].series.len();
+        let mut work = ELEMENT_WORK * self.selected[selector.index].series.len();
         for (series, window) in self.windows(selector, time_ms) {
             work += window.samples.len();
             let labels = if keeps_name {
@@ -244,7 +249,7 @@ impl<'a> Evaluator<'a> {
             } else {
                 &series.nameless
             };
-            points.extend(function(&window).map(|value| Point {
+            points.extend(function(&window).map(|value| VectorElement {
                 labels: labels.clone(),
                 value,
             }));
@@ -288,18 +293,18 @@ impl<'a> Evaluator<'a> {
             (SpecialFunction::Time, _) => return Ok(Value::Scalar(time_ms as f64 / 1_000.0)),
             (SpecialFunction::Scalar, [vector]) => {
                 let points = self.evaluate_vector(vector, time_ms)?;
-                let [Point { value, .. }] = points[..] else {
+                let [VectorElement { value, .. }] = points[..] else {
                     return Ok(Value::Scalar(f64::NAN));
                 };
                 return Ok(Value::Scalar(value));
             }
-            (SpecialFunction::Vector, [scalar]) => vec![Point {
+            (SpecialFunction::Vector, [scalar]) => vec![VectorElement {
                 labels: Labels::default(),
                 value: self.evaluate_scalar(scalar, time_ms)?,
             }],
             (SpecialFunction::Absent, [vector]) => {
                 match self.evaluate_vector(vector, time_ms)?.is_empty() {
-                    true => vec![Point {
+                    true => vec![VectorElement {
                         labels: absent_labels(vector),
                         value: 1.0,
                     }],
@@ -317,11 +322,11 @@ impl<'a> Evaluator<'a> {
             }
             (SpecialFunction::Sort, [vector]) => {
                 let points = self.evaluate_vector(vector, time_ms)?;
-                sort_points(points, compare_values)
+                sort_elements(points, compare_values)
             }
             (SpecialFunction::SortDescending, [vector]) => {
                 let points = self.evaluate_vector(vector, time_ms)?;
-                sort_points(points, |a, b| compare_values(b, a))
+                sort_elements(points, |a, b| compare_values(b, a))
             }
             (SpecialFunction::LabelReplace, [vector, texts @ ..]) => {
                 let points = self.evaluate_vector(vector, time_ms)?;
@@ -364,8 +369,8 @@ fn absent_labels(expr: &Expr) -> Labels {
 }
 
 /// Applies a function to each value. The results have no metric name.
-fn map_values(points: Vec<Point>, function: impl Fn(f64) -> f64) -> Vec<Point> {
-    let points = points.into_iter().map(|point| Point {
+fn map_values(points: Vec<VectorElement>, function: impl Fn(f64) -> f64) -> Vec<VectorElement> {
+    let points = points.into_iter().map(|point| VectorElement {
         labels: point.labels.nameless(),
         value: function(point.value),
     });
@@ -375,9 +380,9 @@ fn map_values(points: Vec<Point>, function: impl Fn(f64) -> f64) -> Vec<Point> {
 /// Applies `clamp`, `clamp_max`, `clamp_min` or `round`, with their one or two numbers.
 fn clamp_or_round(
     function: SpecialFunction,
-    points: Vec<Point>,
+    points: Vec<VectorElement>,
     [first, second]: [f64; 2],
-) -> Vec<Point> {
+) -> Vec<VectorElement> {
     match function {
         SpecialFunction::Clamp if second < first => Vec::new(),
         SpecialFunction::Clamp => {
@@ -394,7 +399,10 @@ fn clamp_or_round(
 }
 
 /// Sorts points by value, with NaN last.
-fn sort_points(mut points: Vec<Point>, compare: impl Fn(&f64, &f64) -> Ordering) -> Vec<Point> {
+fn sort_elements(
+    mut points: Vec<VectorElement>,
+    compare: impl Fn(&f64, &f64) -> Ordering,
+) -> Vec<VectorElement> {
     points.sort_by(|a, b| {
         let order = compare(&a.value, &b.value);
         a.value.is_nan().cmp(&b.value.is_nan()).then(order)
@@ -413,7 +421,11 @@ fn argument_texts<'a>(arguments: &'a [Expr]) -> Vec<&'a str> {
 
 impl Evaluator<'_> {
     /// Applies `label_join`. Its texts are the target label, the separator, and the source labels.
-    fn join_labels(&mut self, points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
+    fn join_labels(
+        &mut self,
+        points: Vec<VectorElement>,
+        texts: &[&str],
+    ) -> Result<Vec<VectorElement>, Error> {
         let [target, separator, sources @ ..] = texts else {
             return Ok(points);
         };
@@ -428,7 +440,7 @@ impl Evaluator<'_> {
             let separator_bytes = separator.len() * values.len();
             self.budget
                 .charge_label(target.len() + value_bytes + separator_bytes)?;
-            joined.push(Point {
+            joined.push(VectorElement {
                 labels: point.labels.with(target, &values.join(separator)),
                 value: point.value,
             });
@@ -437,7 +449,11 @@ impl Evaluator<'_> {
     }
 
     /// Applies `label_replace`. Its texts are the target label, the replacement, the source label, and the pattern.
-    fn replace_labels(&mut self, points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
+    fn replace_labels(
+        &mut self,
+        points: Vec<VectorElement>,
+        texts: &[&str],
+    ) -> Result<Vec<VectorElement>, Error> {
         let [target, replacement, source, pattern] = texts else {
             return Ok(points);
         };
@@ -480,7 +496,7 @@ impl Evaluator<'_> {
 }
 
 /// Returns the points if no two have the same labels.
-fn require_unique(points: Vec<Point>) -> Result<Vec<Point>, Error> {
+fn require_unique(points: Vec<VectorElement>) -> Result<Vec<VectorElement>, Error> {
     let mut seen = HashSet::with_capacity(points.len());
     if points.iter().all(|point| seen.insert(&point.labels)) {
         return Ok(points);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::labels::{Labels, METRIC_NAME_LABEL};
 use super::number;
-use super::value::Point;
+use super::value::VectorElement;
 
 /// The label that holds the upper bound of a bucket.
 pub const BUCKET_BOUND_LABEL: &str = "le";
@@ -13,7 +13,7 @@ pub const BUCKET_BOUND_LABEL: &str = "le";
 type BoundAndCount = (f64, f64);
 
 /// Estimates the `q`-quantile of each histogram among series of buckets. Series without a bound are ignored.
-pub fn histogram_quantiles(q: f64, series: &[Point]) -> Vec<Point> {
+pub fn histogram_quantiles(q: f64, series: &[VectorElement]) -> Vec<VectorElement> {
     let mut indexes: HashMap<Labels, usize> = HashMap::new();
     let mut histograms: Vec<(Labels, Vec<BoundAndCount>)> = Vec::new();
     for point in series {
@@ -30,7 +30,7 @@ pub fn histogram_quantiles(q: f64, series: &[Point]) -> Vec<Point> {
         }
         histograms[index].1.push((bound, point.value));
     }
-    let estimate = |(labels, buckets)| Point {
+    let estimate = |(labels, buckets)| VectorElement {
         labels,
         value: estimate_quantile(q, buckets),
     };
@@ -61,7 +61,7 @@ fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
         greatest = if *count > greatest { *count } else { greatest };
         *count = greatest;
     }
-    let [.., (last_bound, _), (f64::INFINITY, total)] = buckets[..] else {
+    let [.., (last_finite_bound, _), (f64::INFINITY, total)] = buckets[..] else {
         return f64::NAN;
     };
     if total == 0.0 {
@@ -70,7 +70,7 @@ fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
     let rank = q * total;
     let index = buckets.partition_point(|(_, count)| *count < rank);
     if index >= buckets.len() - 1 {
-        return last_bound;
+        return last_finite_bound;
     }
     let (upper, count) = buckets[index];
     match index.checked_sub(1).map(|previous| buckets[previous]) {

@@ -10,7 +10,7 @@ pub const METRIC_NAME_LABEL: &str = "__name__";
 /// The bytes that any compiled pattern may take. Repetitions such as `a{1000}` need more than their letters.
 const PATTERN_BASE_BYTES: usize = 16 << 10;
 /// The bytes that a compiled pattern may take for each letter of its text, in addition.
-const PATTERN_LETTER_BYTES: usize = 64;
+const PATTERN_FACTOR_BYTES: usize = 64;
 /// The most groups of a pattern. Matching stores the position of each of them for each state.
 const MAX_PATTERN_GROUPS: usize = 16;
 
@@ -131,7 +131,7 @@ pub fn match_all(matchers: &[Matcher], labels: &Labels) -> bool {
 /// Returns a message as in Prometheus if the pattern is invalid, too large, or has too many groups.
 pub fn compile_pattern(text: &str) -> Result<Regex, String> {
     let anchored = format!("^(?:{text})$");
-    let max_bytes = PATTERN_BASE_BYTES + PATTERN_LETTER_BYTES * text.len();
+    let max_bytes = PATTERN_BASE_BYTES + PATTERN_FACTOR_BYTES * text.len();
     let error = |why: &str| format!("error parsing regexp: {why}: `{anchored}`");
     let compiled = RegexBuilder::new(&anchored).size_limit(max_bytes).build();
     let compiled = compiled.map_err(|why| error(&why.to_string()))?;

@@ -97,7 +97,7 @@ pub fn query_range(
     let mut evaluator = Evaluator::load(&expr, times, source)?;
     let mut indexes: HashMap<Labels, usize> = HashMap::new();
     let mut series: Vec<SampledSeries> = Vec::new();
-    let (mut remaining_points, mut remaining_label_bytes) = (MAX_POINTS, MAX_LABEL_BYTES);
+    let (mut remaining_samples, mut remaining_label_bytes) = (MAX_POINTS, MAX_LABEL_BYTES);
     let mut time_ms = times.start_ms;
     while time_ms <= times.end_ms {
         let points = match evaluator.evaluate_step(&expr, time_ms)? {
@@ -108,9 +108,9 @@ pub fn query_range(
             }
             Value::Text(_) => Vec::new(),
         };
-        remaining_points = remaining_points
+        remaining_samples = remaining_samples
             .checked_sub(points.len())
-            .ok_or_else(Error::too_many_points)?;
+            .ok_or_else(Error::too_many_samples)?;
         for (labels, value) in points {
             let index = match indexes.get(&labels) {
                 Some(index) => *index,

@@ -361,7 +361,7 @@ impl SampleSource for Impatient {
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for() {
+fn a_result_that_no_client_waits_for() {
     let check = |query: &str, steps: i64, asked: usize| {
         let times = StepTimes {
             start_ms: 1,

@@ -4,7 +4,7 @@ use super::labels::Labels;
 
 /// The value of a series at one time.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct VectorElement {
     /// The labels of the series.
     pub labels: Labels,
     /// The value.
@@ -17,7 +17,7 @@ pub enum Value {
     /// One number.
     Scalar(f64),
     /// One number for each of several series.
-    Vector(Vec<Point>),
+    Vector(Vec<VectorElement>),
     /// A text.
     Text(String),
 }

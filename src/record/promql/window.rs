@@ -33,7 +33,7 @@ impl RangeWindow<'_> {
 
     /// The growth of the value, extrapolated from the samples to the whole range and divided by `divisor`.
     fn extrapolated_growth(&self, kind: ValueKind, divisor: f64) -> Option<f64> {
-        let [(first_time, first), .., (last_time, last)] = *self.samples else {
+        let [(first_ms, first), .., (last_time, last)] = *self.samples else {
             return None;
         };
         let mut growth = last - first;
@@ -46,13 +46,13 @@ impl RangeWindow<'_> {
                 .sum::<f64>();
         }
         let seconds = |from: i64, to: i64| (to - from) as f64 / 1_000.0;
-        let sampled_seconds = seconds(first_time, last_time);
+        let sampled_seconds = seconds(first_ms, last_time);
         let sample_interval = sampled_seconds / (self.samples.len() - 1) as f64;
-        let mut before_first = seconds(self.from_ms, first_time);
-        let after_last = seconds(last_time, self.to_ms);
+        let mut gap_before = seconds(self.from_ms, first_ms);
+        let gap_after = seconds(last_time, self.to_ms);
         if kind == ValueKind::Counter && growth > 0.0 && first >= 0.0 {
             // A counter cannot have been negative, so it grew from zero at the earliest.
-            before_first = before_first.min(sampled_seconds * (first / growth));
+            gap_before = gap_before.min(sampled_seconds * (first / growth));
         }
         // Over a gap of more than an interval, the series probably begins or ends within the range.
         let extrapolated = |gap: f64| {
@@ -62,15 +62,14 @@ impl RangeWindow<'_> {
                 sample_interval / 2.0
             }
         };
-        let extended_seconds =
-            sampled_seconds + extrapolated(before_first) + extrapolated(after_last);
+        let extended_seconds = sampled_seconds + extrapolated(gap_before) + extrapolated(gap_after);
         let factor = extended_seconds / sampled_seconds;
         Some(growth * (factor / divisor))
     }
 
     /// The growth from the last sample but one to the last, and the seconds between them.
     fn last_growth(&self, kind: ValueKind) -> Option<(f64, f64)> {
-        let [.., (previous_time, previous), (time, value)] = *self.samples else {
+        let [.., (previous_ms, previous), (time, value)] = *self.samples else {
             return None;
         };
         let growth = if kind == ValueKind::Counter && value < previous {
@@ -78,7 +77,7 @@ impl RangeWindow<'_> {
         } else {
             value - previous
         };
-        (time > previous_time).then(|| (growth, (time - previous_time) as f64 / 1_000.0))
+        (time > previous_ms).then(|| (growth, (time - previous_ms) as f64 / 1_000.0))
     }
 
     /// Counts the pairs of successive values that meet a condition.

@@ -43,7 +43,7 @@ pub(super) struct CounterValues<'a> {
     pub(super) number: u32,
     pub(super) series: &'a Series,
     /// Whether the destination has a sample of this counter already.
-    pub(super) was_sent: bool,
+    pub(super) was_delivered: bool,
     /// The cumulative value at the beginning of the batch and at the end of each step.
     pub(super) values: Vec<u64>,
 }
@@ -73,7 +73,7 @@ impl Batch {
         }
         for (counter, values) in counters.iter().zip(values) {
             let value = |index: usize| values.get(index).copied().unwrap_or(0);
-            let first = (may_begin_series && !counter.was_sent).then(|| TimedValue {
+            let first = (may_begin_series && !counter.was_delivered).then(|| TimedValue {
                 at: steps.grid.from,
                 value: value(0),
             });

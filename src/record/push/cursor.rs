@@ -20,10 +20,10 @@ const FILE_MARK: [u8; 16] = *b"tollgate cursor\n";
 /// Bytes before the content: the mark and the checksum.
 const HEAD_BYTES: usize = 24;
 
-/// The bit of a counter's flags that stands for [`SentCount::was_sent`].
-const FLAG_SENT: u8 = 1;
+/// The bit of a counter's flags that stands for [`CounterCursor::was_delivered`].
+const DELIVERED_FLAG: u8 = 1;
 /// The bit of a counter's flags after which the attempted value follows.
-const FLAG_ATTEMPTED: u8 = 2;
+const ATTEMPTED_FLAG: u8 = 2;
 
 /// Which seconds a destination has, and what it was told about each counter. All times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,21 +35,21 @@ pub struct Cursor {
     pub attempted_until: u64,
     /// The second from which cumulative counters count.
     pub counted_since: u64,
-    /// The end of the seconds that [`SentCount::base`] counts. The record changes no earlier second any more.
+    /// The end of the seconds that [`CounterCursor::base`] counts. The record changes no earlier second any more.
     pub base_until: u64,
     /// The counters, by the numbers of their series in the record.
-    pub counts: BTreeMap<u32, SentCount>,
+    pub counts: BTreeMap<u32, CounterCursor>,
 }
 
 /// The counts of one counter, as they were sent to a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SentCount {
+pub struct CounterCursor {
     /// Everything counted before [`Cursor::base_until`].
     pub base: u64,
     /// The value of the last delivered sample; 0 if there is none.
     pub sent: u64,
     /// Whether any sample was delivered.
-    pub was_sent: bool,
+    pub was_delivered: bool,
     /// The value of the last sample of a batch whose result is not known.
     pub attempted: Option<u64>,
 }
@@ -118,9 +118,13 @@ impl Cursor {
             put_varint(&mut content, u64::from(*number) - next_number);
             put_varint(&mut content, count.base);
             put_varint(&mut content, count.sent);
-            let sent_flag = if count.was_sent { FLAG_SENT } else { 0 };
-            let attempted_flag = count.attempted.map_or(0, |_| FLAG_ATTEMPTED);
-            content.push(sent_flag | attempted_flag);
+            let delivered_flag = if count.was_delivered {
+                DELIVERED_FLAG
+            } else {
+                0
+            };
+            let attempted_flag = count.attempted.map_or(0, |_| ATTEMPTED_FLAG);
+            content.push(delivered_flag | attempted_flag);
             if let Some(attempted) = count.attempted {
                 put_varint(&mut content, attempted);
             }
@@ -158,11 +162,11 @@ fn decode_cursor(file: &[u8]) -> Option<Cursor> {
         let number = next_number.checked_add(take_varint(&mut content)?)?;
         let (base, sent) = (take_varint(&mut content)?, take_varint(&mut content)?);
         let flags = take_varint(&mut content)?;
-        let count = SentCount {
+        let count = CounterCursor {
             base,
             sent,
-            was_sent: flags & u64::from(FLAG_SENT) > 0,
-            attempted: match flags & u64::from(FLAG_ATTEMPTED) {
+            was_delivered: flags & u64::from(DELIVERED_FLAG) > 0,
+            attempted: match flags & u64::from(ATTEMPTED_FLAG) {
                 0 => None,
                 _ => Some(take_varint(&mut content)?),
             },

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_bounded() {
+    fn delays_that_destinations_ask_for_are_bounded() {
         let mut fields = HeaderMap::new();
         assert_eq!(parse_retry_after(&fields, Duration::ZERO), None);
         fields.insert("retry-after", "7".parse().unwrap());

@@ -121,7 +121,7 @@ impl Progress {
         self.cursor.delivered_until = self.cursor.delivered_until.max(until);
         for count in self.cursor.counts.values_mut() {
             if let Some(attempted) = count.attempted.take() {
-                (count.sent, count.was_sent) = (attempted.max(count.sent), true);
+                (count.sent, count.was_delivered) = (attempted.max(count.sent), true);
             }
         }
     }
@@ -257,12 +257,14 @@ impl Progress {
             *counts_at_end.entry(*number).or_default() += column.sums.iter().sum::<u64>();
         }
         let start = |number: &u32| counts_at_start.get(number).copied().unwrap_or(0);
-        let sent_count = |number: &u32| self.cursor.counts.get(number).copied().unwrap_or_default();
+        let counter_cursor =
+            |number: &u32| self.cursor.counts.get(number).copied().unwrap_or_default();
         let is_sent = counters.iter().map(|(series, number)| {
-            let sent_count = sent_count(number);
+            let counter_cursor = counter_cursor(number);
             // Events were added to a second after its samples had been delivered.
-            let grew_before = sent_count.was_sent && start(number) > sent_count.sent;
-            growth.columns.contains_key(number) || grew_before || live_series.contains(*series)
+            let has_late_events =
+                counter_cursor.was_delivered && start(number) > counter_cursor.sent;
+            growth.columns.contains_key(number) || has_late_events || live_series.contains(*series)
         });
         let mut is_sent: Vec<bool> = is_sent.collect();
         // A histogram is useless to an engine that lacks some of its buckets.
@@ -273,18 +275,18 @@ impl Progress {
         }
         let sent = counters.iter().zip(is_sent).filter(|(_, is_sent)| *is_sent);
         let values = sent.map(|((series, number), _)| {
-            let (sent_count, mut count) = (sent_count(number), start(number));
+            let (counter_cursor, mut count) = (counter_cursor(number), start(number));
             // A value below the last one sent would look like a reset of the counter.
-            let mut values = vec![count.max(sent_count.sent)];
+            let mut values = vec![count.max(counter_cursor.sent)];
             let column = growth.columns.get(number);
             for step in 0..growth.covered_seconds.len() {
                 count += column.map_or(0, |column| column.sums[step]);
-                values.push(count.max(sent_count.sent));
+                values.push(count.max(counter_cursor.sent));
             }
             CounterValues {
                 number: *number,
                 series,
-                was_sent: sent_count.was_sent,
+                was_delivered: counter_cursor.was_delivered,
                 values,
             }
         });

@@ -62,28 +62,29 @@ pub fn split_into_requests(
     extra_labels: &[(String, String)],
     was_attempted: bool,
 ) -> Vec<RequestRange> {
-    let labels_bytes = |labels: &[(String, String)]| -> usize {
+    let sum_label_bytes = |labels: &[(String, String)]| -> usize {
         let lengths = labels
             .iter()
             .map(|(label, value)| label.len() + value.len() + LABEL_OVERHEAD_BYTES);
         lengths.sum()
     };
-    let extra_bytes = labels_bytes(extra_labels);
+    let extra_bytes = sum_label_bytes(extra_labels);
     let mut requests: Vec<RequestRange> = Vec::new();
-    let (mut request_samples, mut request_bytes) = (0, 0);
+    let (mut request_sample_count, mut request_bytes) = (0, 0);
     for (index, row) in whole.rows.iter().enumerate() {
-        let name_bytes = row.series.name.len() + labels_bytes(&row.series.labels) + extra_bytes;
+        let name_bytes = row.series.name.len() + sum_label_bytes(&row.series.labels) + extra_bytes;
         let row_bytes = name_bytes + (name_bytes + SAMPLE_BYTES) * row.samples.len();
-        request_samples += row.samples.len();
+        request_sample_count += row.samples.len();
         request_bytes += row_bytes;
         match requests.last_mut() {
             Some(last)
-                if request_samples <= MAX_BATCH_SAMPLES && request_bytes <= MAX_REQUEST_BYTES =>
+                if request_sample_count <= MAX_BATCH_SAMPLES
+                    && request_bytes <= MAX_REQUEST_BYTES =>
             {
                 last.rows.end = index + 1
             }
             _ => {
-                (request_samples, request_bytes) = (row.samples.len(), row_bytes);
+                (request_sample_count, request_bytes) = (row.samples.len(), row_bytes);
                 requests.push(RequestRange {
                     rows: index..index + 1,
                     from: whole.from,
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_the_destination_take_room_too() {
+    fn labels_of_the_destination_count_as_bytes() {
         let rows = rows(100, 40);
         assert_eq!(split_into_requests(whole(&rows), &[], false).len(), 1);
         let label = ("site".to_owned(), "x".repeat(1_000));

@@ -73,7 +73,7 @@ pub enum CountMode {
 
 impl CountMode {
     /// Whether the units of a request are known only from its response.
-    pub fn needs_response(&self) -> bool {
+    pub fn is_settled_later(&self) -> bool {
         !matches!(self, CountMode::All)
     }
 

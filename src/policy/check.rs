@@ -238,8 +238,9 @@ fn check_path_parts(
         identities.map(|value| (*value, part.location))
     });
     let conditions = limit.clients.conditions().into_iter();
-    let by_condition = conditions.map(|condition| (condition.value.identity, condition.location));
-    for (value, location) in by_key.chain(by_condition) {
+    let condition_identities =
+        conditions.map(|condition| (condition.value.identity, condition.location));
+    for (value, location) in by_key.chain(condition_identities) {
         check_path_part(cx, gateway, policy, &Located { value, location });
     }
 }

@@ -19,7 +19,7 @@ mod json;
 mod routes;
 
 pub use json::describe_json;
-use routes::{by_specificity, find_broader_route, find_route_with_other_host};
+use routes::{find_broader_route, find_route_with_other_host, sort_by_specificity};
 
 /// The paths that [`crate::route::RouteTable::find_folded`] finds, in words.
 const OTHER_SPELLINGS: &str = "other spellings of its path (case, formats, what follows a script)";
@@ -59,7 +59,7 @@ impl DescriptionWriter<'_> {
             1 => writeln!(self.text, "1 route:"),
             routes => writeln!(self.text, "{routes} routes, the most specific first:"),
         };
-        for route in by_specificity(loaded) {
+        for route in sort_by_specificity(loaded) {
             self.write_route(route);
         }
     }
@@ -130,7 +130,12 @@ impl DescriptionWriter<'_> {
         let loaded = self.loaded;
         let out = &mut self.text;
         let _ = writeln!(out, "  {}: {}", rule.name, promise(rule));
-        let _ = writeln!(out, "    {}; {}", terms(rule), memory_use(rule, loaded));
+        let _ = writeln!(
+            out,
+            "    {}; {}",
+            terms(rule),
+            describe_memory_use(rule, loaded)
+        );
         if let Some(control) = self.key_controls.get(rule.index).copied().flatten() {
             let ruleset = &loaded.ruleset;
             let description = control.describe(rule, &ruleset.rules, &ruleset.identity);
@@ -138,7 +143,7 @@ impl DescriptionWriter<'_> {
         }
         if loaded.process.shared.is_some() {
             let _ = writeln!(out, "    {}", sharing(rule));
-            if let Some(change) = algorithm_change(rule) {
+            if let Some(change) = describe_algorithm_change(rule) {
                 let _ = writeln!(out, "    {change}");
             }
         }
@@ -209,7 +214,7 @@ impl DescriptionWriter<'_> {
 
 /// Says from which quota on the limit would have another default algorithm, so that its counts in the store would begin
 /// anew.
-fn algorithm_change(rule: &Rule) -> Option<String> {
+fn describe_algorithm_change(rule: &Rule) -> Option<String> {
     if rule.algorithm_is_written || rule.sharing == Sharing::Local {
         return None;
     }
@@ -310,7 +315,7 @@ fn terms(rule: &Rule) -> String {
     terms
 }
 
-fn memory_use(rule: &Rule, loaded: &LoadedConfig) -> String {
+fn describe_memory_use(rule: &Rule, loaded: &LoadedConfig) -> String {
     let Some(key_bytes) = rule.limit.rate().map(RateLimit::bytes_per_key) else {
         return String::from("takes memory for keys with an open request only");
     };

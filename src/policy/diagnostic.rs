@@ -77,7 +77,7 @@ impl Excerpt {
         let mut text: String = chars
             .by_ref()
             .take(Excerpt::MAX_CHARS)
-            .map(replace_control)
+            .map(replace_control_char)
             .collect();
         if skipped_chars > 0 {
             text.insert(0, '…');
@@ -99,7 +99,7 @@ impl Excerpt {
 }
 
 /// Replaces characters that steer terminals and readers: control characters, and marks of the direction of writing.
-fn replace_control(c: char) -> char {
+fn replace_control_char(c: char) -> char {
     match c {
         '\t' => ' ',
         '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
@@ -137,7 +137,7 @@ pub fn sanitize(text: &str) -> String {
     let mut sanitized: String = chars
         .by_ref()
         .take(MAX_CHARS)
-        .map(replace_control)
+        .map(replace_control_char)
         .collect();
     if chars.next().is_some() {
         sanitized.push('…');

@@ -118,7 +118,7 @@ impl Expander<'_> {
                     let brace = after_dollar.find('}').ok_or_else(|| {
                         ReferenceError::new(dollar, "`${` has no `}`", REFERENCE_HELP)
                     })?;
-                    let value = self.resolve_reference(&after_dollar[1..brace], dollar)?;
+                    let value = self.read_replacement(&after_dollar[1..brace], dollar)?;
                     let start = filled.len();
                     if is_in_userinfo(&text[..dollar], &after_dollar[brace + 1..]) {
                         filled.push_str(&escape_for_url(&value));
@@ -155,7 +155,7 @@ impl Expander<'_> {
     }
 
     /// Reads the text that a reference names, such as `env:NAME`. `offset` is that of the reference in its text.
-    fn resolve_reference(
+    fn read_replacement(
         &mut self,
         reference: &str,
         offset: usize,

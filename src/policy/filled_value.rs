@@ -48,8 +48,10 @@ impl FilledValue {
     /// value or contains it.
     pub fn unfill(&self, value: &str) -> Option<String> {
         let Some(start) = self.filled_text.find(value) else {
-            let contains_all = !self.filled_text.is_empty() && value.contains(&self.filled_text);
-            return contains_all.then(|| value.replace(&self.filled_text, &self.unfilled_text));
+            let contains_this_value =
+                !self.filled_text.is_empty() && value.contains(&self.filled_text);
+            return contains_this_value
+                .then(|| value.replace(&self.filled_text, &self.unfilled_text));
         };
         let end = start + value.len();
         let (mut unfilled, mut copied_until) = (String::new(), start);

@@ -118,18 +118,18 @@ impl KeyControl {
                 (RuleLimit::Rate(_), RuleLimit::Rate(_)) | (RuleLimit::Open(_), RuleLimit::Open(_))
             );
             // A limit for clients without an identity counts those that leave it out.
-            let is_for_others = other.clients.conditions.iter().all(|condition| {
+            let counts_evading_clients = other.clients.conditions.iter().all(|condition| {
                 chosen_part.is_none()
                     && condition.test == IdentityTest::Absent
                     && rule.depends_on(condition.identity)
             });
             // A limit of all clients together lets one client take what all others have.
-            let is_for_each = !other.key.is_everyone() || rule.key.is_everyone();
+            let counts_each_client = !other.key.is_everyone() || rule.key.is_everyone();
             other.index != rule.index
                 && has_same_kind
                 && !other.shadow
-                && is_for_others
-                && is_for_each
+                && counts_evading_clients
+                && counts_each_client
                 && (other.count == CountMode::All || other.count == rule.count)
                 && find_chosen_part(other, route, settings).is_none()
                 && !can_omit_key(other, route, settings)
@@ -155,7 +155,7 @@ impl KeyControl {
     pub fn describe(&self, rule: &Rule, rules: &[Arc<Rule>], settings: &Settings) -> String {
         let covering_rule = self.covering_rule.and_then(|index| rules.get(index));
         if let Some(chosen_part) = self.chosen_part {
-            let omission = if self.can_be_omitted {
+            let omission_text = if self.can_be_omitted {
                 " or leave it out"
             } else {
                 ""
@@ -165,7 +165,7 @@ impl KeyControl {
                 None => String::new(),
             };
             return format!(
-                "a client can choose another {}{omission}{coverage}",
+                "a client can choose another {}{omission_text}{coverage}",
                 chosen_part.as_str()
             );
         }

@@ -192,12 +192,12 @@ impl Table {
         let is_missing = |field: &TableField| {
             !fields.has(field.name) && !intended.contains(&field.name) && !fields.has("<<")
         };
-        let for_instance =
+        let example_help =
             |field: &TableField| format!("for instance `{}: {}`", field.name, field.example);
         for field in self.fields_with_need(FieldNeed::Required) {
             if is_missing(field) {
                 let message = format!("{} needs the field `{}`", self.name, field.name);
-                cx.error(fields.location, message, Some(for_instance(field)));
+                cx.error(fields.location, message, Some(example_help(field)));
             }
         }
         let alternatives: Vec<_> = self.fields_with_need(FieldNeed::Alternative).collect();
@@ -206,7 +206,7 @@ impl Table {
         {
             let names: Vec<&str> = alternatives.iter().map(|field| field.name).collect();
             let message = format!("{} needs `{}`", self.name, names.join("` or `"));
-            cx.error(fields.location, message, Some(for_instance(first)));
+            cx.error(fields.location, message, Some(example_help(first)));
         }
     }
 

@@ -109,7 +109,7 @@ fn has_path_part(policy: &PolicyConfig, part: &str) -> bool {
 }
 
 /// Checks the values of a condition on a custom identity: a cookie is not compared, and networks have names.
-pub(super) fn check_custom_values(
+pub(super) fn check_condition_values(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
     condition: &Located<ClientCondition>,

@@ -7,7 +7,7 @@ use super::super::decode::{
 };
 use super::super::tree::Located;
 use super::concurrent::check_concurrent;
-use super::identity::{check_custom_values, check_identity};
+use super::identity::{check_condition_values, check_identity};
 use super::sharing::check_sharing;
 use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, IdentityTest, MAX_WINDOWS, Rate};
 
@@ -93,7 +93,7 @@ fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
                 location,
             },
         );
-        check_custom_values(cx, gateway, &condition);
+        check_condition_values(cx, gateway, &condition);
         let name = identity.as_str();
         if condition.value.test == IdentityTest::Absent {
             let is_only_key = |part: &Located<KeyPartConfig>| part.value.identities() == [identity];
@@ -209,7 +209,7 @@ fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
         let tighter_rate = rates
             .iter()
             .filter(|_| has_moving_windows(limit))
-            .find(|other| implies(other.value, rate.value));
+            .find(|other| rate_implies(other.value, rate.value));
         if let Some(tighter) = tighter_rate {
             let message = format!(
                 "`{}` is never reached: `{}` is tighter",
@@ -235,7 +235,7 @@ fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
     }
 }
 
-/// Whether every window that one can choose holds at most the quota. Only then does [`implies`] hold.
+/// Whether every window that one can choose holds at most the quota. Only then does [`rate_implies`] hold.
 fn has_moving_windows(limit: &LimitConfig) -> bool {
     limit
         .algorithm
@@ -243,7 +243,7 @@ fn has_moving_windows(limit: &LimitConfig) -> bool {
 }
 
 /// Whether `tight` alone keeps the use below `loose`.
-fn implies(tight: Rate, loose: Rate) -> bool {
+fn rate_implies(tight: Rate, loose: Rate) -> bool {
     if tight.window() >= loose.window() {
         return tight.window() > loose.window() && tight.quota() <= loose.quota();
     }
@@ -302,7 +302,11 @@ fn check_elastic(cx: &mut LoadContext, limit: &LimitConfig) {
         let help = "drop `algorithm`, or write `gcra`";
         cx.error(elastic.location, message, Some(help.into()));
     }
-    if let Some(count) = limit.count.as_ref().filter(|at| at.value.needs_response()) {
+    if let Some(count) = limit
+        .count
+        .as_ref()
+        .filter(|at| at.value.is_settled_later())
+    {
         let message = "what is counted by the answer cannot be lent before it is there";
         let help = "remove `count`, or write `throttle: hard`";
         cx.error(count.location, message, Some(help.into()));

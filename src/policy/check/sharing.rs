@@ -34,7 +34,10 @@ pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit
     let elastic = limit
         .throttle
         .filter(|at| at.value == ThrottleConfig::Elastic);
-    let response_count = limit.count.as_ref().filter(|at| at.value.needs_response());
+    let response_count = limit
+        .count
+        .as_ref()
+        .filter(|at| at.value.is_settled_later());
     if let Some(sharing) = limit.sharing.filter(|at| at.value == Sharing::Leased) {
         let can_be_leased = matches!(
             algorithm,

@@ -15,17 +15,17 @@ pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: P
     // Computed once, because the search for overrides compares each route with all others.
     let has_methods = |route: &Route| !route.pattern.methods().is_any();
     let may_override = paths == PathMatching::Fold && routes.iter().any(has_methods);
-    let read_method: Vec<bool> = routes
+    let reads_method: Vec<bool> = routes
         .iter()
         .map(|route| may_override && must_read_method(route, routes))
         .collect();
-    let read_path: Vec<bool> = routes
+    let reads_path: Vec<bool> = routes
         .iter()
         .map(|route| must_read_path(route, routes, paths))
         .collect();
-    for ((route, read_method), read_path) in routes.iter_mut().zip(read_method).zip(read_path) {
-        route.reads.method_in_body = read_method;
-        route.reads.path_in_body = read_path;
+    for ((route, reads_method), reads_path) in routes.iter_mut().zip(reads_method).zip(reads_path) {
+        route.reads.method_in_body = reads_method;
+        route.reads.path_in_body = reads_path;
         route.reads.token_in_body = must_read_token(route, identity);
         set_custom_reads(route, identity);
     }

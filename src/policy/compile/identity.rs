@@ -96,7 +96,7 @@ fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
     let default = default.and_then(|name| plans.iter().position(|plan| plan.name == name.value));
     // A file of API keys that names users may name their plans too.
     let has_keys = gateway.identity.has_user(|user| user.api_keys.is_some());
-    let source = written.and_then(compile_plan_origin);
+    let source = written.and_then(compile_plan_source);
     plan::Settings {
         plans,
         source: source.or(has_keys.then_some(plan::PlanSource::ApiKeys)),
@@ -104,7 +104,7 @@ fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
     }
 }
 
-fn compile_plan_origin(written: &PlanSourceConfig) -> Option<plan::PlanSource> {
+fn compile_plan_source(written: &PlanSourceConfig) -> Option<plan::PlanSource> {
     if let Some(claim) = &written.jwt {
         return Some(plan::PlanSource::Claim(claim.value.clone()));
     }

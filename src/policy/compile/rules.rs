@@ -70,7 +70,7 @@ impl<'g> RuleCompiler<'g> {
         let mut rules = Vec::new();
         for (limit_index, limit) in self.gateway.limits.iter().enumerate() {
             if policy.has_gateway_limit(limit) {
-                rules.extend(self.compile_gateway_limit(cx, limit_index, limit, &policy.name));
+                rules.extend(self.compile_shared_limit(cx, limit_index, limit, &policy.name));
             }
         }
         for used in &policy.limits {
@@ -114,7 +114,7 @@ impl<'g> RuleCompiler<'g> {
         let limits = gateway.limits.iter().enumerate();
         let everywhere = limits.filter(|(_, limit)| !limit.routes.is_only_listed());
         let rules: Vec<_> = everywhere
-            .flat_map(|(limit_index, limit)| self.compile_gateway_limit(cx, limit_index, limit, ""))
+            .flat_map(|(limit_index, limit)| self.compile_shared_limit(cx, limit_index, limit, ""))
             .filter(|rule| rule.counts_own_responses())
             .collect();
         let needs_credential = |rule: &Arc<Rule>| {
@@ -146,7 +146,7 @@ impl<'g> RuleCompiler<'g> {
     }
 
     /// Compiles a limit of the gateway file for the route `route_name`.
-    fn compile_gateway_limit(
+    fn compile_shared_limit(
         &mut self,
         cx: &mut LoadContext,
         limit_index: usize,
@@ -203,7 +203,11 @@ impl<'g> RuleCompiler<'g> {
                 throttle: compile_throttle(config),
                 max_plan_factor: gateway.max_plan_factor(config),
             }),
-            None => RuleLimit::Rate(compile_rate_limit(gateway, config, count.needs_response())),
+            None => RuleLimit::Rate(compile_rate_limit(
+                gateway,
+                config,
+                count.is_settled_later(),
+            )),
         };
         let nat64 = &gateway.identity.ip.nat64;
         let conditions = config

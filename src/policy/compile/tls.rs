@@ -162,10 +162,10 @@ impl<'a> ServerCompiler<'a> {
             return Some(servers.collect());
         };
         let roots_file = tls.and_then(|tls| tls.value.roots.as_ref());
-        let own_files = tls.and_then(|tls| tls.value.cert.as_ref().zip(tls.value.key.as_ref()));
+        let pem_files = tls.and_then(|tls| tls.value.cert.as_ref().zip(tls.value.key.as_ref()));
         // Both are read before a mistake in one of them ends this, so that mistakes in both are reported.
         let own =
-            own_files.map(|(cert, key)| read_certificate(cx, self.files, self.base, cert, key));
+            pem_files.map(|(cert, key)| read_certificate(cx, self.files, self.base, cert, key));
         let roots = match roots_file {
             Some(file) => read_named_roots(cx, self.files, self.base, file),
             None => self.system_roots(cx, first_with_tls),

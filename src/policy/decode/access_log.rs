@@ -12,9 +12,9 @@ use super::scalar::PATH_FORMAT;
 use super::switch_word::{is_off, is_on, report_mistyped_word, report_switch_word};
 
 /// Minimum size in bytes at which a file is rotated: some ten lines.
-const MIN_ROTATE_SIZE: u64 = 4 * 1024;
+const MIN_ROTATION_BYTES: u64 = 4 * 1024;
 /// Maximum size in bytes at which a file is rotated: 1 TiB.
-const MAX_ROTATE_SIZE: u64 = 1 << 40;
+const MAX_ROTATION_BYTES: u64 = 1 << 40;
 
 /// Maximum number of old files that are kept.
 const MAX_KEPT_FILES: u64 = 1000;
@@ -34,7 +34,7 @@ section! {
     /// When the file of the access log is rotated.
     pub struct RotateConfig, table ROTATE_TABLE = "`rotate`",
         "The gateway itself puts the file aside: FILE becomes FILE.1, that FILE.2, and so on.";
-    size: RequiredField<SizeField<MIN_ROTATE_SIZE, MAX_ROTATE_SIZE>>,
+    size: RequiredField<SizeField<MIN_ROTATION_BYTES, MAX_ROTATION_BYTES>>,
         "From which size on.", "100MiB";
     keep: WholeNumberField<u32, 1, MAX_KEPT_FILES> = DEFAULT_KEPT_FILES,
         "How many files are kept beside it.", "5";

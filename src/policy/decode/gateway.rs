@@ -135,7 +135,7 @@ pub fn read_endpoints(
     node: &mut Node,
     expand: impl Fn(&mut LoadContext, &mut Node),
 ) -> GatewayConfig {
-    let mut expanded_field = |cx: &mut LoadContext, name: &str| {
+    let mut expand_field = |cx: &mut LoadContext, name: &str| {
         let YamlValue::Map(entries) = &mut node.value else {
             return None;
         };
@@ -144,13 +144,13 @@ pub fn read_endpoints(
         Some(node.clone())
     };
     let mut gateway = GatewayConfig::default();
-    if let Some(node) = expanded_field(cx, "admin")
+    if let Some(node) = expand_field(cx, "admin")
         && let Some(admin) = AdminField::read(cx, &node)
     {
         gateway.admin = admin;
     }
     if gateway.admin.is_none()
-        && let Some(node) = expanded_field(cx, "listen")
+        && let Some(node) = expand_field(cx, "listen")
     {
         gateway.listen = cx.read_list(&node, ListenerField::read);
     }

@@ -16,7 +16,7 @@ fn report_of(text: &str, read: impl FnOnce(&mut LoadContext, &Node)) -> Option<S
     cx.finish().err().map(|report| report.to_string())
 }
 
-fn other_fields(table: &Table, field: &TableField) -> String {
+fn required_fields_beside(table: &Table, field: &TableField) -> String {
     let others = table.fields_with_need(FieldNeed::Required);
     let alternatives = table.fields_with_need(FieldNeed::Alternative).take(1);
     others
@@ -31,7 +31,7 @@ fn examples_of_whole_files_are_right() {
     for field in GATEWAY_TABLE.fields {
         let text = format!(
             "{}{}: {}\n",
-            other_fields(&GATEWAY_TABLE, field),
+            required_fields_beside(&GATEWAY_TABLE, field),
             field.name,
             field.example
         );
@@ -44,7 +44,7 @@ fn examples_of_whole_files_are_right() {
     for field in POLICY_TABLE.fields {
         let text = format!(
             "{}{}: {}\n",
-            other_fields(&POLICY_TABLE, field),
+            required_fields_beside(&POLICY_TABLE, field),
             field.name,
             field.example
         );
@@ -59,7 +59,7 @@ fn examples_of_whole_files_are_right() {
 #[test]
 fn examples_of_limits_are_right() {
     for field in limit::LIMIT_TABLE.fields {
-        let others = other_fields(&limit::LIMIT_TABLE, field).replace('\n', ", ");
+        let others = required_fields_beside(&limit::LIMIT_TABLE, field).replace('\n', ", ");
         let text = format!(
             "listen: 127.0.0.1:1\nupstreams: {{ a: http://b }}\nlimits: {{ x: {{ {others}{}: {} }} }}\n",
             field.name, field.example

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::diagnostic::Diagnostic;
 use super::super::key_control::KeyControl;
 use super::super::load::LoadedConfig;
-use super::routes::{by_specificity, find_broader_route};
+use super::routes::{find_broader_route, sort_by_specificity};
 use super::{format_count, format_throttle, key_controls_of, promise};
 use crate::limit::{Disclose, Rule};
 use crate::route::HostPattern;
@@ -13,7 +13,7 @@ use crate::route::HostPattern;
 /// Describes the configuration as JSON, in the form that `tollgate check --json` prints.
 pub fn describe_json(loaded: &LoadedConfig) -> Value {
     let ruleset = &loaded.ruleset;
-    let routes: Vec<Value> = by_specificity(loaded)
+    let routes: Vec<Value> = sort_by_specificity(loaded)
         .into_iter()
         .map(|route| {
             json!({

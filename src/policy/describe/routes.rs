@@ -38,7 +38,7 @@ pub(super) fn find_route_with_other_host<'l>(
 }
 
 /// The routes in the order in which they match.
-pub(super) fn by_specificity(loaded: &LoadedConfig) -> Vec<&Route> {
+pub(super) fn sort_by_specificity(loaded: &LoadedConfig) -> Vec<&Route> {
     let mut routes: Vec<&Route> = loaded.ruleset.routes.iter().map(AsRef::as_ref).collect();
     routes.sort_by(|a, b| {
         compare_specificity(&a.pattern, &b.pattern).then_with(|| a.name.cmp(&b.name))
@@ -72,11 +72,14 @@ fn compare_specificity(a: &Pattern, b: &Pattern) -> Ordering {
             }
         }
         // The longer path is more specific, but `/a` comes before `/a/**`.
-        let (a_len, b_len) = (a.segments().len(), b.segments().len());
-        match (a.segments().get(b_len), b.segments().get(a_len)) {
+        let (left_length, right_length) = (a.segments().len(), b.segments().len());
+        match (
+            a.segments().get(right_length),
+            b.segments().get(left_length),
+        ) {
             (Some(Segment::Rest), _) => Ordering::Greater,
             (_, Some(Segment::Rest)) => Ordering::Less,
-            _ => b_len.cmp(&a_len),
+            _ => right_length.cmp(&left_length),
         }
     };
     let has_any_method = |pattern: &Pattern| pattern.methods().is_any();

@@ -114,10 +114,10 @@ fn bounds() {
         error.help.as_deref(),
         Some("it has too many values; split it")
     );
-    error_of_size();
+    check_size_error();
 }
 
-fn error_of_size() {
+fn check_size_error() {
     let error = parse(0, &" ".repeat(MAX_FILE_BYTES + 1)).expect_err("too large");
     assert_eq!(error.message, "the file is larger than 1 MiB");
 }

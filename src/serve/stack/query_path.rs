@@ -46,7 +46,7 @@ pub struct PathInQuery {
 }
 
 /// The readings of a path as it stands in a query; `None` if the path is too long.
-fn read_path(path: &str) -> Option<Vec<String>> {
+fn reads_path(path: &str) -> Option<Vec<String>> {
     let path = escape_stray_percents(path);
     let mut readings = literal_readings(&path, false)?;
     if let Ok(normal) = normalise(&path)
@@ -122,7 +122,7 @@ pub fn read_rest_route(value: &[u8]) -> Option<Vec<PathInQuery>> {
     let text = text.trim_start_matches('/');
     let read_below = |folder: &str| {
         let path = format!("{folder}{text}");
-        let readings = (path.len() <= MAX_PATH_BYTES).then(|| read_path(&path))??;
+        let readings = (path.len() <= MAX_PATH_BYTES).then(|| reads_path(&path))??;
         Some(PathInQuery {
             readings,
             folder_depth: 0,
@@ -164,7 +164,7 @@ impl NamedPaths {
     fn add(&mut self, folder: &str, text: &str, is_certain: bool) -> Option<()> {
         let path = format!("{folder}{}", text.trim_start_matches('/'));
         self.bytes += path.len() + PATH_OVERHEAD_BYTES;
-        let readings = (self.bytes <= MAX_PATH_BYTES).then(|| read_path(&path))??;
+        let readings = (self.bytes <= MAX_PATH_BYTES).then(|| reads_path(&path))??;
         self.paths.push(PathInQuery {
             readings,
             folder_depth: folder.matches('/').count() - 1,

@@ -14,11 +14,11 @@ use crate::identity::mailbox::Fold;
 use crate::identity::{email, token::TokenSource};
 
 /// Minimum of `max`, in bytes, so that a short form with an address fits.
-const MIN_BUFFERED_BODY: u64 = 256;
+const MIN_BUFFERED_BYTES: u64 = 256;
 /// Maximum of `max`, in bytes, because so much of each body is buffered in memory.
-const MAX_BUFFERED_BODY: u64 = 1 << 20;
+const MAX_BUFFERED_BYTES: u64 = 1 << 20;
 /// Default of `max`, in bytes.
-const DEFAULT_BUFFERED_BODY: usize = 64 * 1024;
+const DEFAULT_BUFFERED_BYTES: usize = 64 * 1024;
 
 section! {
     /// The part of a request that holds its credential, of which exactly one must be named.
@@ -37,7 +37,7 @@ section! {
         "Where an email address is found; it is hashed before it is stored.";
     body: RequiredField<BodyFieldNameField>,
         "The field of a JSON, form or multipart body; dots reach into nested objects.", "email";
-    max: SizeField<MIN_BUFFERED_BODY, MAX_BUFFERED_BODY> = DEFAULT_BUFFERED_BODY,
+    max: SizeField<MIN_BUFFERED_BYTES, MAX_BUFFERED_BYTES> = DEFAULT_BUFFERED_BYTES,
         "Most of a body that is held back to look for it; a route that counts by it refuses longer ones.", "64KiB";
     accents: FoldField = false,
         "Whether letters count without accents, as databases that ignore these look accounts up.", "fold";

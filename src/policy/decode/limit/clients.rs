@@ -13,7 +13,7 @@ section! {
     /// The conditions that a client must meet for a limit to hold.
     pub struct ClientsFields, table CLIENTS_TABLE = "`for`",
         "What a client must have for the limit to hold: `present`, `absent`, a value, or one of a list of values.", check check_conditions,
-        others custom: LocatedField<IdentityTestField> where is_custom, suggest custom_names,
+        others custom: LocatedField<IdentityTestField> where is_custom_identity, suggest custom_names,
         "Of an identity that the gateway file defines: whether the client has it, or one of these values.", "[office, partner]";
     ip: LocatedField<ListField<NetworkField>>, "An address in one of these networks.", "[203.0.113.0/24]";
     user: LocatedField<IdentityTestField>, "Whether the client proves a user, or one of these users.", "absent";
@@ -93,7 +93,7 @@ impl ClientsFields {
     }
 }
 
-fn is_custom(name: &str) -> bool {
+fn is_custom_identity(name: &str) -> bool {
     CustomIdentity::find(name).is_some()
 }
 

@@ -3,7 +3,7 @@
 use crate::http::head::Fields;
 
 /// Whether the body cannot be searched: it is compressed, or its `Content-Length` is above `max_bytes`.
-pub fn hides_fields(fields: &Fields, max_bytes: usize) -> bool {
+pub fn is_unsearchable(fields: &Fields, max_bytes: usize) -> bool {
     has_content_coding(fields) || exceeds_length(fields, max_bytes)
 }
 

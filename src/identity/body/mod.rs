@@ -18,7 +18,7 @@ mod presence;
 
 pub use field::BodyField;
 pub use find::{find_field, visit_json_values};
-pub use hidden::hides_fields;
+pub use hidden::is_unsearchable;
 pub(super) use hidden::{exceeds_length, has_content_coding};
 pub(super) use media::is_read_as_utf8;
 pub use name::FieldName;

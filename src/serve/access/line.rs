@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use http::Uri;
 
-use super::members::{push_fraction, push_number, push_plain, push_text};
+use super::members::{push_fraction, push_number, push_plain_text, push_text};
 use super::worker_log::WorkerLog;
 use crate::base::clock::Nanos;
 use crate::identity::token;
@@ -70,8 +70,8 @@ fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
     let generation = &*context.generation;
     let ruleset = &generation.ruleset;
     match context.connection_address() {
-        Some(address) => push_plain(out, ",\"ip\":", address),
-        None => push_plain(out, ",\"ip\":", &context.ip().to_string()),
+        Some(address) => push_plain_text(out, ",\"ip\":", address),
+        None => push_plain_text(out, ",\"ip\":", &context.ip().to_string()),
     }
     if let Some(user) = context.user() {
         push_text(out, ",\"user\":", user);
@@ -81,10 +81,10 @@ fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
         .get()
         .and_then(|client| client.credential_fault())
     {
-        push_plain(out, ",\"credential\":", reason.as_str());
+        push_plain_text(out, ",\"credential\":", reason.as_str());
     }
     if let Some(method) = &context.method {
-        push_plain(out, ",\"method\":", method.as_str());
+        push_plain_text(out, ",\"method\":", method.as_str());
     }
     if let Some(head) = &context.head {
         let target = received_target(&head.uri);
@@ -98,13 +98,13 @@ fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
         out.extend_from_slice(&generation.counters_by_route[route_index].log_members);
     }
     push_number(out, ",\"status\":", context.status().into());
-    push_plain(out, ",\"outcome\":", context.outcome().as_str());
+    push_plain_text(out, ",\"outcome\":", context.outcome().as_str());
     if let Some((rule_index, standing)) = context.deciding_limit.get() {
         out.extend_from_slice(&generation.counters_by_rule[rule_index].log_members);
-        push_plain(out, ",\"standing\":", standing.as_str());
+        push_plain_text(out, ",\"standing\":", standing.as_str());
     }
     if context.is_without_store.get() {
-        push_plain(out, ",\"store\":", "away");
+        push_plain_text(out, ",\"store\":", "away");
     }
     if let Some(reason) = context.reason.get() {
         push_text(out, ",\"reason\":", reason);

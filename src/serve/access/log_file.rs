@@ -17,7 +17,7 @@ pub struct LogFile {
     rotation: Option<LogRotation>,
     file: File,
     /// The identity of `file`; `None` for pipes and devices, which are never reopened.
-    open_id: Option<FileId>,
+    open_file_id: Option<FileId>,
     /// Whether the last attempt to reopen or rotate has failed. Its error has been logged, and is not logged again.
     has_logged_failure: bool,
 }
@@ -43,7 +43,7 @@ impl LogFile {
         Ok(LogFile {
             path: path.to_owned(),
             rotation,
-            open_id: file_id(&file.metadata()?),
+            open_file_id: file_id(&file.metadata()?),
             file,
             has_logged_failure: false,
         })
@@ -54,11 +54,11 @@ impl LogFile {
     ///
     /// A failure is logged once, and the old file is used further.
     pub fn reopen_or_rotate(&mut self, batch_bytes: u64) {
-        if self.open_id.is_none() {
+        if self.open_file_id.is_none() {
             return;
         }
-        let at_path = self.path.metadata().ok();
-        let open_file = at_path.filter(|metadata| file_id(metadata) == self.open_id);
+        let metadata_at_path = self.path.metadata().ok();
+        let open_file = metadata_at_path.filter(|metadata| file_id(metadata) == self.open_file_id);
         let result = match (open_file, self.rotation) {
             (None, _) => self.reopen(),
             (Some(file), Some(rotation))
@@ -81,7 +81,7 @@ impl LogFile {
     /// Opens the file at the path, and creates it if it is missing.
     fn reopen(&mut self) -> io::Result<()> {
         let file = open_for_append(&self.path)?;
-        self.open_id = file_id(&file.metadata()?);
+        self.open_file_id = file_id(&file.metadata()?);
         self.file = file;
         tracing::info!(file = %self.path.display(), "the access log is opened anew");
         Ok(())
@@ -102,13 +102,13 @@ impl LogFile {
     /// Renames the file to `.1`, `.1` to `.2` and so on, up to the first number that is free. Does nothing if another
     /// process has renamed the file already.
     fn rename_files(&self, rotation: LogRotation) -> io::Result<()> {
-        let at_path = match self.path.metadata() {
+        let metadata_at_path = match self.path.metadata() {
             Ok(metadata) => file_id(&metadata),
             // The other process has renamed its next file too.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(with_path(&self.path, &error)),
         };
-        if at_path != self.open_id {
+        if metadata_at_path != self.open_file_id {
             return Ok(());
         }
         let free_number = (1..rotation.keep).find(|number| !self.rotated_path(*number).exists());

@@ -87,7 +87,7 @@ impl LogWriter {
             .name("access-log".into())
             .spawn(move || {
                 // Dropped when the thread ends, which `LogWriterEnd` waits for.
-                let _end: SyncSender<()> = end;
+                let _end_sender: SyncSender<()> = end;
                 write_batches(&queue, out, loss_report, &unwritten_lines);
             })?;
         let writer = LogWriter {

@@ -15,14 +15,14 @@ pub(crate) fn route_members(name: &str) -> Box<[u8]> {
 /// The members that name a limit and its place in the policy files, for the lines of requests that it decided.
 pub(crate) fn limit_members(rule: &Rule) -> Box<[u8]> {
     let mut out = Vec::new();
-    push_plain(&mut out, ",\"limit\":", rule.name.as_str());
+    push_plain_text(&mut out, ",\"limit\":", rule.name.as_str());
     push_text(&mut out, ",\"limit_at\":", &rule.origin);
     out.into()
 }
 
 /// Writes a string that needs no escapes.
 #[inline(always)]
-pub(super) fn push_plain(out: &mut Vec<u8>, prefix: &str, value: &str) {
+pub(super) fn push_plain_text(out: &mut Vec<u8>, prefix: &str, value: &str) {
     out.extend_from_slice(prefix.as_bytes());
     out.push(b'"');
     out.extend_from_slice(value.as_bytes());
@@ -37,7 +37,7 @@ pub(super) fn push_text(out: &mut Vec<u8>, prefix: &str, value: &str) {
         .bytes()
         .fold(false, |any, byte| any | needs_escape(byte));
     if !has_escapes {
-        return push_plain(out, prefix, value);
+        return push_plain_text(out, prefix, value);
     }
     out.extend_from_slice(prefix.as_bytes());
     // Writing to memory cannot fail.
@@ -77,7 +77,7 @@ mod tests {
         push_number(&mut out, ",\"d\":", 0);
         push_fraction::<6>(&mut out, 7);
         push_number(&mut out, ",\"e\":", u64::MAX);
-        push_plain(&mut out, ",\"f\":", "");
+        push_plain_text(&mut out, ",\"f\":", "");
         out.push(b'}');
         let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let expected = serde_json::json!({

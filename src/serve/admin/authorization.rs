@@ -44,7 +44,7 @@ pub async fn authorize(
     // A foreign page cannot read the responses, but its requests would cost work. It may link to the dashboard.
     let is_read_only = matches!(*request.method(), Method::GET | Method::HEAD);
     let must_refuse = match is_read_only {
-        true => path != "/" && declares_cross_site(headers) == Some(true),
+        true => path != "/" && declared_cross_site(headers) == Some(true),
         false => is_cross_site(headers),
     };
     if must_refuse {
@@ -75,14 +75,14 @@ fn is_host_loopback(headers: &HeaderMap) -> bool {
 }
 
 /// Whether `Sec-Fetch-Site` says that the request is for another site; `None` without that field.
-fn declares_cross_site(headers: &HeaderMap) -> Option<bool> {
+fn declared_cross_site(headers: &HeaderMap) -> Option<bool> {
     let site = headers.get("sec-fetch-site")?;
     Some(!matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
 /// Whether the request is for another site, by `Sec-Fetch-Site` or, from older browsers, by `Origin`.
 fn is_cross_site(headers: &HeaderMap) -> bool {
-    if let Some(is_cross_site) = declares_cross_site(headers) {
+    if let Some(is_cross_site) = declared_cross_site(headers) {
         return is_cross_site;
     }
     let Some(origin) = headers

@@ -142,8 +142,10 @@ fn close_oldest_idle(open_connections: &mut Vec<OpenConnection>) {
     let is_idle = |connection: &OpenConnection| connection.progress.stage.load(Relaxed) == IDLE;
     let idle_count = |network| {
         let connections = open_connections.iter();
-        let of_network = connections.filter(|connection| connection.network == network);
-        of_network.filter(|connection| is_idle(connection)).count()
+        let network_connections = connections.filter(|connection| connection.network == network);
+        network_connections
+            .filter(|connection| is_idle(connection))
+            .count()
     };
     let connections = open_connections.iter().enumerate();
     let idle = connections.filter(|(_, connection)| is_idle(connection));

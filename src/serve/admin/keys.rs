@@ -162,8 +162,12 @@ impl KeyLookup {
         let client = with_plan(client, first, &identifier, &running_config);
         // Of rates by plan those of the client's plan hold.
         let is_for_plan = |rule: &&Arc<Rule>| identifier.selects(&rule.clients, &client);
-        let of_plan: Vec<Arc<Rule>> = rules.iter().filter(is_for_plan).cloned().collect();
-        let rules = if of_plan.is_empty() { rules } else { of_plan };
+        let plan_rules: Vec<Arc<Rule>> = rules.iter().filter(is_for_plan).cloned().collect();
+        let rules = if plan_rules.is_empty() {
+            rules
+        } else {
+            plan_rules
+        };
         Ok(KeyLookup {
             running_config,
             identifier: Arc::new(identifier),
@@ -175,8 +179,8 @@ impl KeyLookup {
 
 /// The rule for all clients of its plan. A key names a client by its parts only, which say nothing of other conditions.
 fn without_other_conditions(rule: &Arc<Rule>) -> Arc<Rule> {
-    let of_plan = |condition: &&ClientCondition| condition.identity == Identity::Plan;
-    let conditions: Vec<ClientCondition> = (rule.clients.conditions.iter().filter(of_plan))
+    let plan_rules = |condition: &&ClientCondition| condition.identity == Identity::Plan;
+    let conditions: Vec<ClientCondition> = (rule.clients.conditions.iter().filter(plan_rules))
         .cloned()
         .collect();
     if conditions.len() == rule.clients.conditions.len() {

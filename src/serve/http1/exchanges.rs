@@ -122,7 +122,7 @@ fn poll_request(
     if head.is_pending() && peer.worker.is_draining() && wire.is_idle() {
         peer.deadlines.shorten_phase(IDLE_DRAIN_TIMEOUT);
     }
-    if head.is_pending() && peer.deadlines.take_buffer_release() {
+    if head.is_pending() && peer.deadlines.take_free_buffers_flag() {
         wire.free_buffers();
     }
     head

@@ -96,7 +96,7 @@ pub struct RouteDecision {
     generation: Weak<Generation>,
     route_index: usize,
     /// The head that the decision is about, if an identity is a part of the path. Otherwise it is about all heads.
-    only_for: Option<Rc<Head>>,
+    only_for_head: Option<Rc<Head>>,
     pub(crate) client: Rc<ClientIdentity>,
     /// The keys that the route's limits count by.
     pub(crate) prepared: PreparedDecision,
@@ -141,7 +141,7 @@ struct ForwardedHead {
 impl RepeatCache {
     /// The remembered fields and the offset in `input` at which their lines begin, which is the end of the first line;
     /// `None` if other lines stand there.
-    pub(crate) fn find_repeated(&self, input: &[u8]) -> Option<(usize, &Rc<RepeatedFields>)> {
+    pub(crate) fn find_fields(&self, input: &[u8]) -> Option<(usize, &Rc<RepeatedFields>)> {
         let fields = self.fields.as_ref()?;
         let fields_start = memchr::memchr(b'\n', input)? + 1;
         let is_repeated = input[fields_start..].starts_with(&self.field_lines);
@@ -248,9 +248,9 @@ impl RepeatedFields {
     ) -> Option<Rc<RouteDecision>> {
         let last = self.route_decision.borrow();
         let is_of_route = |decision: &&Rc<RouteDecision>| {
-            let only_for = decision.only_for.as_ref();
+            let only_for_head = decision.only_for_head.as_ref();
             decision.route_index == route_index
-                && only_for.is_none_or(|only_for| Rc::ptr_eq(only_for, head))
+                && only_for_head.is_none_or(|only_for_head| Rc::ptr_eq(only_for_head, head))
                 && std::ptr::eq(decision.generation.as_ptr(), Rc::as_ptr(generation))
         };
         last.as_ref().filter(is_of_route).cloned()
@@ -272,18 +272,18 @@ impl RepeatedFields {
 
 impl RouteDecision {
     /// The decision about a request that has been identified, and that was not forwarded or refused yet. It holds for all
-    /// heads with the same fields, or `only_for` one.
+    /// heads with the same fields, or `only_for_head` one.
     pub(crate) fn new(
         generation: &Rc<Generation>,
         route_index: usize,
-        only_for: Option<Rc<Head>>,
+        only_for_head: Option<Rc<Head>>,
         client: Rc<ClientIdentity>,
         prepared: PreparedDecision,
     ) -> RouteDecision {
         RouteDecision {
             generation: Rc::downgrade(generation),
             route_index,
-            only_for,
+            only_for_head,
             client,
             prepared,
             refusal: RefCell::default(),

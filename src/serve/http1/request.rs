@@ -161,7 +161,7 @@ fn parse_repeated(
     input: &mut BytesMut,
     cache: &RepeatCache,
 ) -> Result<Option<ParsedRequest>, HeadError> {
-    let Some((fields_start, repeated)) = cache.find_repeated(input) else {
+    let Some((fields_start, repeated)) = cache.find_fields(input) else {
         return Ok(None);
     };
     let (head, framing) = match repeated.head(&input[..fields_start]) {

@@ -51,7 +51,7 @@ impl Allowance {
 
     /// Renews the allowance for the seconds since the last call, then says whether the client has sent too many frames
     /// without use. A spent allowance is never renewed.
-    pub fn renew_and_check(&mut self, now: Nanos) -> bool {
+    pub fn renew_and_check_spent(&mut self, now: Nanos) -> bool {
         let second = now.0 / Nanos::from_secs(1).0;
         let previous = std::mem::replace(&mut self.renewed_second, second);
         if second > previous && self.remaining_frames > 0 {
@@ -73,18 +73,18 @@ mod tests {
         let mut allowance = Allowance::default();
         for second in 0..100 {
             (0..FRAMES_PER_SECOND).for_each(|_| allowance.spend_frame());
-            assert!(!allowance.renew_and_check(Nanos::from_secs(second)));
+            assert!(!allowance.renew_and_check_spent(Nanos::from_secs(second)));
         }
         (0..2 * MAX_BURST_FRAMES).for_each(|_| {
             allowance.spend_frame();
             allowance.earn_frame();
         });
-        assert!(!allowance.renew_and_check(Nanos::from_secs(100)));
+        assert!(!allowance.renew_and_check_spent(Nanos::from_secs(100)));
         (0..MAX_BURST_FRAMES).for_each(|_| allowance.spend_frame());
-        assert!(allowance.renew_and_check(Nanos::from_secs(100)));
+        assert!(allowance.renew_and_check_spent(Nanos::from_secs(100)));
         allowance.earn_frame();
         assert!(
-            allowance.renew_and_check(Nanos::from_secs(200)),
+            allowance.renew_and_check_spent(Nanos::from_secs(200)),
             "it stays spent"
         );
     }

@@ -112,7 +112,7 @@ impl Http2Connection {
                 match self.poll_read(cx) {
                     Poll::Ready(Err(ReadEnd::Error(ConnectionError(reason)))) => self.close(reason),
                     Poll::Ready(Err(ReadEnd::Disconnected)) => return Poll::Ready(()),
-                    Poll::Ready(Ok(())) | Poll::Pending => self.check_time(),
+                    Poll::Ready(Ok(())) | Poll::Pending => self.check_flood_and_deadlines(),
                 }
             }
             let has_output = self.handle.with_state(|shared| shared.has_output());
@@ -253,9 +253,12 @@ impl Http2Connection {
     ) -> Result<(), ConnectionError> {
         let decoder = &mut self.decoder;
         self.head_memory.count_received_block(block.len());
-        let (open_stream, last_opened) = self
-            .handle
-            .with_state(|shared| (shared.find_stream(stream_id), shared.history.last_opened()));
+        let (open_stream, last_opened_id) = self.handle.with_state(|shared| {
+            (
+                shared.find_stream(stream_id),
+                shared.history.last_opened_id(),
+            )
+        });
         if let Some(stream) = open_stream {
             let mut trailers = Trailers::default();
             decoder.decode(block, |field| trailers.add(field))?;
@@ -268,7 +271,7 @@ impl Http2Connection {
         let mut draft = HeadDraft::new();
         decoder.decode(block, |field| draft.add(field))?;
         // Clients open streams with odd identifiers, in ascending order (RFC 9113 section 5.1.1).
-        if stream_id <= last_opened || stream_id.is_multiple_of(2) {
+        if stream_id <= last_opened_id || stream_id.is_multiple_of(2) {
             return self
                 .handle
                 .with_state(|shared| shared.receive_stray_head(stream_id));
@@ -357,7 +360,7 @@ impl Http2Connection {
     }
 
     /// Ends a flooded connection, announces the end of an idle or draining one, and updates the deadlines.
-    fn check_time(&mut self) {
+    fn check_flood_and_deadlines(&mut self) {
         let Peer {
             deadlines, worker, ..
         } = &*self.peer;
@@ -393,7 +396,7 @@ impl Http2Connection {
     fn announce_last_stream(&mut self, reason: Reason) {
         self.handle.with_state(|shared| {
             // A later GOAWAY must not name a higher stream: RFC 9113 section 6.8.
-            let last_stream_id = self.last_stream_id.min(shared.history.last_opened());
+            let last_stream_id = self.last_stream_id.min(shared.history.last_opened_id());
             self.last_stream_id = last_stream_id;
             shared
                 .outbox

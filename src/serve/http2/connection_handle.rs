@@ -83,7 +83,7 @@ impl<S: OpenStream> ConnectionHandle<S> {
         W: AsyncWrite + Unpin,
     {
         let shared = &mut *self.shared.borrow_mut();
-        shared.wake_after_reopening();
+        shared.wake_streams_if_reopened();
         loop {
             // Even if the outbox is empty: under TLS bytes may wait inside the socket.
             ready!(shared.outbox.poll_flush(cx, socket))?;

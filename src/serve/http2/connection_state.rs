@@ -184,7 +184,7 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// Closes a stream for both sides, and drops what was received and not read.
     pub fn close_stream(&mut self, stream: &S, state: &mut StreamState) {
-        self.return_window(state.received_body.len() as u32);
+        self.consume_connection_bytes(state.received_body.len() as u32);
         state.close();
         self.remove_stream(stream.id());
     }
@@ -209,10 +209,10 @@ impl<S: OpenStream> ConnectionState<S> {
         flow_bytes: u32,
         ends_stream: bool,
     ) -> Result<(), ConnectionError> {
-        let own_window = self.receive_window.checked_sub(flow_bytes);
-        self.receive_window = own_window.ok_or(ConnectionError(Reason::FLOW_CONTROL_ERROR))?;
+        let new_window = self.receive_window.checked_sub(flow_bytes);
+        self.receive_window = new_window.ok_or(ConnectionError(Reason::FLOW_CONTROL_ERROR))?;
         let Some(stream) = self.find_stream(id) else {
-            self.return_window(flow_bytes);
+            self.consume_connection_bytes(flow_bytes);
             if data.is_empty() {
                 self.allowance.spend_frame();
             }
@@ -240,7 +240,7 @@ impl<S: OpenStream> ConnectionState<S> {
             _ => None,
         };
         if let Some(reason) = error {
-            self.return_window(flow_bytes);
+            self.consume_connection_bytes(flow_bytes);
             self.fail_stream(&stream, state, reason);
             return Ok(());
         }
@@ -249,7 +249,7 @@ impl<S: OpenStream> ConnectionState<S> {
         state.received_body.extend_from_slice(data);
         state.is_request_ended = ends_stream;
         // Nobody reads the padding, so its window is returned at once.
-        self.consume_bytes(id, state, flow_bytes - data.len() as u32);
+        self.consume_stream_bytes(id, state, flow_bytes - data.len() as u32);
         state.wake();
         self.remove_if_over(&stream, state);
         Ok(())
@@ -306,7 +306,7 @@ impl<S: OpenStream> ConnectionState<S> {
     ///
     /// The window of the connection would be too large, or the stream was never opened.
     pub fn receive_window_update(&mut self, id: u32, bytes: u32) -> Result<(), ConnectionError> {
-        let enlarge = |window: i64| {
+        let enlarge_window = |window: i64| {
             let enlarged = window + i64::from(bytes);
             (bytes > 0 && enlarged <= i64::from(MAX_WINDOW)).then_some(enlarged)
         };
@@ -315,7 +315,7 @@ impl<S: OpenStream> ConnectionState<S> {
             _ => Reason::FLOW_CONTROL_ERROR,
         };
         if id == 0 {
-            self.send_window = enlarge(self.send_window).ok_or(ConnectionError(reason))?;
+            self.send_window = enlarge_window(self.send_window).ok_or(ConnectionError(reason))?;
             return Ok(());
         }
         let Some(stream) = self.find_stream(id) else {
@@ -325,7 +325,7 @@ impl<S: OpenStream> ConnectionState<S> {
             };
         };
         let state = &mut *stream.state().borrow_mut();
-        match enlarge(state.send_window) {
+        match enlarge_window(state.send_window) {
             Some(window) => state.send_window = window,
             None => self.fail_stream(&stream, state, reason),
         }
@@ -386,12 +386,12 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// Whether the client has sent too many frames without use.
     pub fn is_flooded(&mut self, now: Nanos) -> bool {
-        self.allowance.renew_and_check(now)
+        self.allowance.renew_and_check_spent(now)
     }
 
     /// Counts received bytes of a stream as read. Once the read bytes are half of a window, sends a window update for them.
-    pub fn consume_bytes(&mut self, id: u32, state: &mut StreamState, bytes: u32) {
-        self.return_window(bytes);
+    pub fn consume_stream_bytes(&mut self, id: u32, state: &mut StreamState, bytes: u32) {
+        self.consume_connection_bytes(bytes);
         state.consumed_bytes += bytes;
         if state.consumed_bytes >= STREAM_WINDOW / 2 && !state.is_request_ended {
             let increment = std::mem::take(&mut state.consumed_bytes);
@@ -402,7 +402,7 @@ impl<S: OpenStream> ConnectionState<S> {
     }
 
     /// Counts received bytes as read for the window of the connection.
-    fn return_window(&mut self, bytes: u32) {
+    fn consume_connection_bytes(&mut self, bytes: u32) {
         self.consumed_bytes += bytes;
         if self.consumed_bytes >= CONNECTION_WINDOW / 2 {
             let increment = std::mem::take(&mut self.consumed_bytes);
@@ -423,7 +423,7 @@ impl<S: OpenStream> ConnectionState<S> {
     }
 
     /// Wakes all streams if the client was blocked and no longer is.
-    pub fn wake_after_reopening(&mut self) {
+    pub fn wake_streams_if_reopened(&mut self) {
         if std::mem::take(&mut self.has_window_reopened) {
             for stream in &self.open_streams {
                 stream.state().borrow_mut().wake();

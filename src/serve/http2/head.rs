@@ -32,7 +32,7 @@ const MAP_ENTRY_BYTES: usize = 128;
 thread_local! {
     /// The buffer that heads are written to, one after the other. If each large head had a buffer until it turns out to be
     /// shared, memory would fragment. Bound: twice [`MAX_HEAD_BYTES`] for each thread.
-    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static SCRATCH_TEXT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// The size of a head, as RFC 9113 section 6.5.2 counts it.
@@ -110,7 +110,7 @@ impl HeadDraft {
     /// A head without fields, which takes the thread's scratch buffer.
     pub fn new() -> HeadDraft {
         HeadDraft {
-            text: SCRATCH.take(),
+            text: SCRATCH_TEXT.take(),
             ..HeadDraft::default()
         }
     }
@@ -374,7 +374,7 @@ impl HeadDraft {
         self.path_range = path_range.clone().map(|range| 0..range.len());
         let stored = memory.store_head(&mut self.fields, &text, path_range.unwrap_or_default());
         text.clear();
-        SCRATCH.set(text);
+        SCRATCH_TEXT.set(text);
         stored
     }
 

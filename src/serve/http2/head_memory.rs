@@ -233,19 +233,19 @@ mod tests {
             held.len()
         };
         let one = store(&mut heads, "/", &"v".repeat(10_000)).unwrap();
-        let bytes_of_each = charged(&heads);
+        let bytes_per_head = charged(&heads);
         drop(one);
         heads.forget_recent_heads();
         assert_eq!(
             count_heads_that_fit(&mut heads),
-            BASE_BUDGET_BYTES / bytes_of_each
+            BASE_BUDGET_BYTES / bytes_per_head
         );
         heads.forget_recent_heads();
         assert_eq!(charged(&heads), 0);
         heads.count_received_block(50_000);
         assert_eq!(
             count_heads_that_fit(&mut heads),
-            (BASE_BUDGET_BYTES + BUDGET_PER_RECEIVED_BYTE * 50_000) / bytes_of_each
+            (BASE_BUDGET_BYTES + BUDGET_PER_RECEIVED_BYTE * 50_000) / bytes_per_head
         );
         // Small heads with few fields always fit.
         assert!(store(&mut heads, "/", &"v".repeat(600)).is_some());

@@ -42,7 +42,7 @@ pub async fn send_response(
             match name.len() {
                 4 => has_date |= name.eq_ignore_ascii_case(b"date"),
                 14 => has_length |= name.eq_ignore_ascii_case(b"content-length"),
-                _ if is_for_http1(name) => continue,
+                _ if is_http1_field(name) => continue,
                 _ => {}
             }
             write_field(name, value);
@@ -58,7 +58,7 @@ pub async fn send_response(
     let mut body_sender = BodySender {
         stream,
         piece: Bytes::new(),
-        after_piece: body.map_or(RemainingParts::Nothing, RemainingParts::Body),
+        remaining_parts: body.map_or(RemainingParts::Nothing, RemainingParts::Body),
     };
     if poll_fn(|cx| body_sender.poll(cx)).await.is_err() {
         // Without a reset the client could take the part that it has for the whole response.
@@ -67,7 +67,7 @@ pub async fn send_response(
 }
 
 /// Whether the field is about an HTTP/1.1 connection. The gateway sets such fields for clients of HTTP/1.1.
-fn is_for_http1(name: &[u8]) -> bool {
+fn is_http1_field(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"upgrade")
 }
 
@@ -76,7 +76,7 @@ struct BodySender<'a> {
     stream: &'a Rc<Http2Stream>,
     /// A piece of the body that is not sent yet; empty if there is none.
     piece: Bytes,
-    after_piece: RemainingParts,
+    remaining_parts: RemainingParts,
 }
 
 /// The parts of a response that follow the current piece of its body.
@@ -97,13 +97,13 @@ impl BodySender<'_> {
         }
         loop {
             if !self.piece.is_empty() {
-                let is_last = matches!(self.after_piece, RemainingParts::Nothing);
+                let is_last = matches!(self.remaining_parts, RemainingParts::Nothing);
                 ready!(self.stream.poll_send_piece(cx, &mut self.piece, is_last))?;
             }
-            if !matches!(self.after_piece, RemainingParts::Nothing) {
+            if !matches!(self.remaining_parts, RemainingParts::Nothing) {
                 ready!(self.stream.poll_output_space(cx));
             }
-            match &mut self.after_piece {
+            match &mut self.remaining_parts {
                 RemainingParts::Body(body) => {
                     let frame = ready!(Pin::new(body).poll_frame(cx));
                     self.accept_frame(frame.transpose().map_err(|_| StreamClosed)?);
@@ -111,7 +111,7 @@ impl BodySender<'_> {
                 RemainingParts::End(trailers) => {
                     ready!(self.stream.poll_no_pending_data(cx))?;
                     self.stream.end_response(trailers.take());
-                    self.after_piece = RemainingParts::Nothing;
+                    self.remaining_parts = RemainingParts::Nothing;
                 }
                 RemainingParts::Nothing => return self.stream.poll_no_pending_data(cx),
             }
@@ -122,12 +122,14 @@ impl BodySender<'_> {
     fn accept_frame(&mut self, frame: Option<Frame<Bytes>>) {
         match frame.map(Frame::into_data) {
             Some(Ok(data)) => self.piece = data,
-            Some(Err(frame)) => self.after_piece = RemainingParts::End(frame.into_trailers().ok()),
-            None => self.after_piece = RemainingParts::End(None),
+            Some(Err(frame)) => {
+                self.remaining_parts = RemainingParts::End(frame.into_trailers().ok())
+            }
+            None => self.remaining_parts = RemainingParts::End(None),
         }
-        if matches!(&self.after_piece, RemainingParts::Body(body) if body.is_end_stream()) {
+        if matches!(&self.remaining_parts, RemainingParts::Body(body) if body.is_end_stream()) {
             // If there is a last piece, its frame ends the response.
-            self.after_piece = match self.piece.is_empty() {
+            self.remaining_parts = match self.piece.is_empty() {
                 true => RemainingParts::End(None),
                 false => RemainingParts::Nothing,
             };

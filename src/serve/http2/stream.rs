@@ -158,7 +158,7 @@ impl Http2Stream {
                 let length = state.received_body.len().min(MAX_PIECE_BYTES);
                 let data = state.received_body.split_to(length).freeze();
                 // A reader asks for a piece only when it has used the last one, so the client may send this much more.
-                shared.consume_bytes(self.id, state, length as u32);
+                shared.consume_stream_bytes(self.id, state, length as u32);
                 if shared.has_output() {
                     self.handle.wake_task();
                 }

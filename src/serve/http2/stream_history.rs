@@ -9,18 +9,18 @@ use std::ops::Range;
 use super::initial_settings::MAX_CONCURRENT_STREAMS;
 
 /// Maximum number of resets, and of ranges of skipped identifiers, that are remembered.
-const MAX_REMEMBERED: usize = MAX_CONCURRENT_STREAMS;
+const MAX_REMEMBERED_ENTRIES: usize = MAX_CONCURRENT_STREAMS;
 
 /// The streams that one client has opened so far.
 #[derive(Debug, Default)]
 pub struct StreamHistory {
     /// The identifier of the last stream that the client has opened; 0 if it has opened none.
-    last_opened: u32,
+    last_opened_id: u32,
     /// The latest resets, the oldest first.
     resets: VecDeque<ResetStream>,
     /// The highest identifier of a reset that is no longer remembered.
-    highest_forgotten_reset: u32,
-    /// Identifiers below `last_opened` that the client has not used.
+    highest_forgotten_id: u32,
+    /// Identifiers below `last_opened_id` that the client has not used.
     skipped: VecDeque<Range<u32>>,
 }
 
@@ -57,23 +57,23 @@ pub enum PastStream {
 
 impl StreamHistory {
     /// The identifier of the last stream that the client has opened; 0 if it has opened none.
-    pub fn last_opened(&self) -> u32 {
-        self.last_opened
+    pub fn last_opened_id(&self) -> u32 {
+        self.last_opened_id
     }
 
     /// Records that the client has opened a stream, also if the gateway refuses it.
     pub fn record_open(&mut self, id: u32) {
         // Streams of clients have odd identifiers, from 1 on.
-        let next_id = self.last_opened + if self.last_opened == 0 { 1 } else { 2 };
+        let next_id = self.last_opened_id + if self.last_opened_id == 0 { 1 } else { 2 };
         if id != next_id {
             self.record_skipped(next_id..id);
         }
-        self.last_opened = id;
+        self.last_opened_id = id;
     }
 
     #[cold]
     fn record_skipped(&mut self, identifiers: Range<u32>) {
-        if self.skipped.len() == MAX_REMEMBERED {
+        if self.skipped.len() == MAX_REMEMBERED_ENTRIES {
             self.skipped.pop_front();
         }
         self.skipped.push_back(identifiers);
@@ -81,17 +81,17 @@ impl StreamHistory {
 
     /// Records that `sender` has reset a stream.
     pub fn record_reset(&mut self, id: u32, sender: ResetSender) {
-        if self.resets.len() == MAX_REMEMBERED
+        if self.resets.len() == MAX_REMEMBERED_ENTRIES
             && let Some(oldest) = self.resets.pop_front()
         {
-            self.highest_forgotten_reset = self.highest_forgotten_reset.max(oldest.id);
+            self.highest_forgotten_id = self.highest_forgotten_id.max(oldest.id);
         }
         self.resets.push_back(ResetStream { id, sender });
     }
 
     /// Whether the client has opened the stream or skipped it.
     pub fn is_used(&self, id: u32) -> bool {
-        id <= self.last_opened && id % 2 == 1
+        id <= self.last_opened_id && id % 2 == 1
     }
 
     /// Why a stream is not open. The caller has checked that it is not.
@@ -104,7 +104,7 @@ impl StreamHistory {
         }
         let mut resets = self.resets.iter().filter(|reset| reset.id == id).peekable();
         if resets.peek().is_none() {
-            return match id <= self.highest_forgotten_reset {
+            return match id <= self.highest_forgotten_id {
                 true => PastStream::ResetByClient,
                 false => PastStream::Ended,
             };
@@ -146,8 +146,8 @@ mod tests {
             history.record_open(13 + 4 * number);
             history.record_reset(13 + 4 * number, ResetSender::Gateway);
         }
-        assert_eq!(history.resets.len(), MAX_REMEMBERED);
-        assert_eq!(history.skipped.len(), MAX_REMEMBERED);
+        assert_eq!(history.resets.len(), MAX_REMEMBERED_ENTRIES);
+        assert_eq!(history.skipped.len(), MAX_REMEMBERED_ENTRIES);
         assert_eq!(history.past_stream(3), PastStream::ResetByClient);
     }
 }

@@ -10,7 +10,7 @@ use super::refusal::RefusalCause;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::Identifier;
-use crate::identity::body::{hides_fields, is_stream};
+use crate::identity::body::{is_stream, is_unsearchable};
 use crate::route::Route;
 
 /// Why a request is refused if its body cannot be searched for a credential.
@@ -36,8 +36,8 @@ pub async fn may_be_present(
     let fields = &head.fields;
     let may_have_credential =
         |prefix: &[u8], is_whole| identifier.may_have_credential(fields, prefix, is_whole);
-    match body.judge_prefix(may_have_credential).await? {
-        true if hides_fields(fields, MAX_READ_AHEAD_BYTES) => {
+    match body.read_ahead_for_field(may_have_credential).await? {
+        true if is_unsearchable(fields, MAX_READ_AHEAD_BYTES) => {
             Err(RefusalCause::Bad(UNSEARCHABLE_BODY))
         }
         may_be_present => Ok(may_be_present),
@@ -65,7 +65,7 @@ pub fn find_credential<'b>(
     {
         return Ok(FieldValue::Absent);
     }
-    match is_whole && !hides_fields(fields, MAX_READ_AHEAD_BYTES) {
+    match is_whole && !is_unsearchable(fields, MAX_READ_AHEAD_BYTES) {
         true => Ok(identifier.credential_in_body(fields, body)),
         false => Err(RefusalCause::Bad(UNSEARCHABLE_BODY)),
     }

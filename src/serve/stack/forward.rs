@@ -20,7 +20,7 @@ use super::proxy_fields;
 use super::refusal::Refusal;
 use super::stages::{Admitted, Arrival, Identified};
 use super::unserved::Unserved;
-use super::upstream_load::LoadProbe;
+use super::upstream_load::LoadMeasurement;
 use crate::http::head::{Fields, Head, Response, hop_by_hop};
 use crate::identity::custom::Source;
 use crate::identity::custom_value::Reading;
@@ -100,16 +100,16 @@ fn forward_request(
     async move {
         let generation = &context.generation;
         let pool = &generation.pools[upstream_index];
-        let start_probe = |slot| {
+        let start_measurement = |slot| {
             let kind = generation.request_kinds[route_index];
-            LoadProbe::new(slot, kind, generation.clock.clone())
+            LoadMeasurement::new(slot, kind, generation.clock.clone())
         };
         let forwarding = Forwarding {
             pool,
             balance_key,
             downstream: &downstream,
             context: &context,
-            load_probe: slot.map(start_probe),
+            load_measurement: slot.map(start_measurement),
         };
         match forwarding.run(&head, body).await {
             Ok(mut response) => {
@@ -125,7 +125,7 @@ fn forward_request(
 }
 
 /// The custom identities that the upstream is told.
-fn forwarded_custom<'s>(
+fn forwarded_custom_identities<'s>(
     client: &ClientIdentity,
     settings: &'s Settings,
 ) -> Vec<(&'s HeaderName, String)> {
@@ -161,10 +161,10 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         context,
         ..
     } = &routed.arrival;
-    let reusable = route_decision
+    let reusable_decision = route_decision
         .as_ref()
         .filter(|_| exceeded_limits.is_none());
-    if let Some(head) = reusable.and_then(|decision| decision.forwarded_head(received)) {
+    if let Some(head) = reusable_decision.and_then(|decision| decision.forwarded_head(received)) {
         return head;
     }
     let (peer, generation) = (&context.peer, &context.generation);
@@ -173,7 +173,7 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
     let claims = UpstreamClaims {
         user: client.user.as_deref(),
         plan: client.plan.map(|index| &*plans[index].name),
-        custom: forwarded_custom(client, &generation.ruleset.identity),
+        custom: forwarded_custom_identities(client, &generation.ruleset.identity),
         exceeded_limits,
     };
     let mut fields = received.fields.clone();
@@ -183,15 +183,15 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         generation.identifier.is_identity_field(name)
     });
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
-    let names_path = names_target && proxy_fields::retain_agreeing(&mut fields, routed);
+    let names_path = names_target && proxy_fields::retain_fields_of_route(&mut fields, routed);
     claims.add_to(&mut fields);
     add_proxy_fields(&mut fields, peer, downstream.via(received.version));
     if !fields.contains("host") {
         let host = generation.pools[route.upstream_index].host();
         fields.add("host", host.as_bytes());
     }
-    adapt_request(&mut fields, route, body);
-    if reusable.is_some() {
+    adapt_request_fields(&mut fields, route, body);
+    if reusable_decision.is_some() {
         fields = fields.to_shared();
     }
     let mut first_line = received.without_fields();
@@ -203,14 +203,14 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         fields,
         ..first_line
     });
-    if let Some(decision) = reusable.filter(|_| !names_path) {
+    if let Some(decision) = reusable_decision.filter(|_| !names_path) {
         decision.remember_forwarded_head(received.clone(), head.clone());
     }
     head
 }
 
 /// Changes fields of a request that would hide its cost, or would be wrong for the body as it is sent.
-fn adapt_request(fields: &mut Fields, route: &Route, body: &RequestBody) {
+fn adapt_request_fields(fields: &mut Fields, route: &Route, body: &RequestBody) {
     if route.reads.cost_in_body || route.reads.cost_by_length {
         // To decompress costs time, and a response that is compressed on the fly has no length in its head.
         fields.set("accept-encoding", b"identity");

@@ -18,7 +18,7 @@ use super::downstream::Downstream;
 use super::refusal::{RefusalCause, upstream_reason};
 use super::request_context::RequestContext;
 use super::request_deadline::RequestDeadline;
-use super::upstream_load::{self, LoadProbe};
+use super::upstream_load::{self, LoadMeasurement};
 use crate::base::clock::Nanos;
 use crate::base::telemetry::Metric;
 use crate::http::head::{Head, Response, ResponseHead, hop_by_hop};
@@ -51,7 +51,7 @@ pub(super) struct Forwarding<'a> {
     pub(super) downstream: &'a Downstream,
     pub(super) context: &'a RequestContext,
     /// Measures the request; `None` if the pressure on the upstream is not measured.
-    pub(super) load_probe: Option<LoadProbe>,
+    pub(super) load_measurement: Option<LoadMeasurement>,
 }
 
 impl Forwarding<'_> {
@@ -109,7 +109,7 @@ impl Forwarding<'_> {
         &self,
         deadline: &mut RequestDeadline,
     ) -> Result<CheckedOutConnection, upstream::Error> {
-        if let Some(probe) = &self.load_probe {
+        if let Some(probe) = &self.load_measurement {
             probe.restart();
         }
         let checkout = pin!(self.pool.checkout_for_retry(self.caller()));
@@ -121,7 +121,7 @@ impl Forwarding<'_> {
     fn record_response(&self, head: &ResponseHead, sent_at: Nanos) {
         let generation = &self.context.generation;
         let now = generation.clock.now();
-        if let Some(probe) = &self.load_probe {
+        if let Some(probe) = &self.load_measurement {
             probe.record_response(head.status, now);
         }
         let counters = generation.route_counters(self.context.route_index.get());
@@ -248,7 +248,7 @@ impl Forwarding<'_> {
                 Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
                 Poll::Pending => {}
             }
-            if let Some(probe) = &self.load_probe {
+            if let Some(probe) = &self.load_measurement {
                 probe.record_waiting(!exchange.is_sent());
             }
             if self.context.has_client_left.get() && !self.context.needs_settlement() {
@@ -316,7 +316,7 @@ impl Forwarding<'_> {
     ) {
         if let Some(metric) = &self.pool.settings().load_metric {
             let report = upstream_load::take_report(&mut response.fields, metric.as_deref());
-            if let Some((probe, report)) = self.load_probe.as_ref().zip(report) {
+            if let Some((probe, report)) = self.load_measurement.as_ref().zip(report) {
                 probe.record_report(report);
             }
         }
@@ -342,7 +342,7 @@ impl Forwarding<'_> {
         let counter = peer.failure_counter(Metric::UpstreamErrors, name, reason);
         counter.increment(1);
         tracing::warn!(upstream = %name, %error, "no answer");
-        if let Some(probe) = &self.load_probe {
+        if let Some(probe) = &self.load_measurement {
             probe.record_failure();
         }
     }

@@ -74,7 +74,7 @@ where
         let arrival = &routed.arrival;
         let generation = &arrival.context.generation;
         let repeated = arrival.repeated.as_ref();
-        let route_index = routed.matched.single_index();
+        let route_index = routed.matched.single_route_index();
         let route_decision = repeated
             .and_then(|repeated| repeated.route_decision(generation, route_index?, &arrival.head));
         let (client, route_decision) = match route_decision {
@@ -295,7 +295,7 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
         && !route.reads.parameter
         && !route.needs(Identity::Email);
     let repeated = arrival.repeated.as_ref().filter(|_| is_repeatable);
-    let repeated = repeated.zip(routed.matched.single_index());
+    let repeated = repeated.zip(routed.matched.single_route_index());
     let repeated = repeated.filter(|(repeated, index)| repeated.replace_last_route(*index));
     let route_decision = repeated.map(|(repeated, index)| {
         let prepared = generation.admission.prepare(&AdmissionRequest {
@@ -307,8 +307,8 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
             reserved_units: &[],
         });
         let client = client.clone();
-        let only_for = route.reads.path_part.then(|| arrival.head.clone());
-        let decision = RouteDecision::new(generation, index, only_for, client, prepared);
+        let only_for_head = route.reads.path_part.then(|| arrival.head.clone());
+        let decision = RouteDecision::new(generation, index, only_for_head, client, prepared);
         repeated.remember_route_decision(decision)
     });
     (client, route_decision)

@@ -24,7 +24,7 @@ impl From<Denied<'_, Identified>> for Refusal {
         if let Some(shed) = shed {
             return Refusal::new(RefusalCause::Shed(shed), &arrival.head.fields);
         }
-        let response = route_refusal(&request, verdict);
+        let response = routed_response(&request, verdict);
         Refusal::limited(response)
     }
 }
@@ -34,7 +34,7 @@ impl From<Denied<'_, Unserved>> for Refusal {
         let Denied {
             request, verdict, ..
         } = denied;
-        let mut response = unserved_refusal(&request, verdict);
+        let mut response = unserved_response(&request, verdict);
         if request.cause.must_close() {
             let fields = &mut Rc::make_mut(&mut response).head.fields;
             fields.add("connection", b"close");
@@ -45,7 +45,7 @@ impl From<Denied<'_, Unserved>> for Refusal {
 
 /// The response to a request that the limits of its route refuse. The connection's cache is asked first, then the cache of
 /// the worker.
-fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
+fn routed_response(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
     let decision = request.route_decision.as_ref();
     let remembered = decision.and_then(|decision| decision.refusal(verdict, request.routed.now));
     if let Some(response) = remembered {
@@ -54,7 +54,7 @@ fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>>
     let arrival = &request.routed.arrival;
     let response = arrival.context.generation.refusal_cache.get_or_build(
         &RefusedRequest {
-            set_number: request.routed.matched.single_index(),
+            limit_set_number: request.routed.matched.single_route_index(),
             rules: request.rules(),
             header_style: request.routed.route().headers,
             is_grpc: match &arrival.repeated {
@@ -72,12 +72,12 @@ fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>>
 }
 
 /// The response to an unserved request that the limits refuse.
-fn unserved_refusal(request: &Unserved, verdict: &Verdict) -> Rc<Response<Bytes>> {
+fn unserved_response(request: &Unserved, verdict: &Verdict) -> Rc<Response<Bytes>> {
     let generation = &request.arrival.context.generation;
     let ruleset = &generation.ruleset;
     generation.refusal_cache.get_or_build(
         &RefusedRequest {
-            set_number: request.counting_limits.set_number(ruleset),
+            limit_set_number: request.counting_limits.limit_set_number(ruleset),
             rules: request.rules(),
             header_style: request.counting_limits.header_style(ruleset),
             is_grpc: reject::is_grpc(&request.arrival.head.fields),

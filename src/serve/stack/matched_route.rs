@@ -73,7 +73,7 @@ impl MatchedRoute {
         ruleset: &Ruleset,
         choose: impl FnOnce(usize, usize, &Ruleset) -> Option<usize>,
     ) -> Result<MatchedRoute, RefusalCause> {
-        let both = self.single_index().zip(other.single_index());
+        let both = self.single_route_index().zip(other.single_route_index());
         match both.and_then(|(first, second)| choose(first, second, ruleset)) {
             Some(chosen_index) => Ok(chosen_index.into()),
             None => self.combined_with(other, ruleset),
@@ -87,7 +87,7 @@ impl MatchedRoute {
 
     /// The index of the route, unless several routes are combined.
     #[inline]
-    pub fn single_index(&self) -> Option<usize> {
+    pub fn single_route_index(&self) -> Option<usize> {
         match &self.combined {
             Some(_) => None,
             None => Some(self.route_index),

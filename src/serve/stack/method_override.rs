@@ -31,7 +31,7 @@ pub struct TooManyMethods;
 /// # Errors
 ///
 /// The head names more than four other methods.
-pub fn find_in_head(
+pub fn find_methods_in_head(
     head: &Head,
     query_in_path: Option<&str>,
 ) -> Result<SmallVec<[Method; MAX_METHODS]>, TooManyMethods> {
@@ -112,7 +112,7 @@ pub fn find_in_body(head: &Head, text: &[u8], is_whole: bool) -> MethodInBody {
     if may_be_in_body(head, text, is_whole) == Some(false) {
         return MethodInBody::Absent;
     }
-    if !is_whole || body::hides_fields(&head.fields, MAX_READ_AHEAD_BYTES) {
+    if !is_whole || body::is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
         return MethodInBody::Unclear;
     }
     let types = head.fields.all("content-type");
@@ -165,7 +165,7 @@ mod tests {
             fields,
         };
         let query_in_path = head.uri.path().split_once(';').map(|(_, text)| text);
-        let methods = find_in_head(&head, query_in_path).map(|methods| {
+        let methods = find_methods_in_head(&head, query_in_path).map(|methods| {
             let names: Vec<_> = methods.iter().map(Method::as_str).collect();
             names.join(" ")
         });

@@ -6,7 +6,7 @@
 use http::Uri;
 
 use super::stages::{Arrival, Routed};
-use super::target::match_route;
+use super::target::find_route_by_head;
 use crate::http::head::{Fields, Head};
 use crate::identity::strip::is_alike;
 use crate::policy::Ruleset;
@@ -38,7 +38,7 @@ const PREFIX_FIELDS: [&str; 2] = ["script-name", "x-script-name"];
 /// Removes the fields that lead to another route. Returns whether a field that names a path is kept. A head with such a
 /// field may not be reused for the next request, because with another method the field could lead elsewhere.
 #[cold]
-pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
+pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
     let Arrival {
         head,
         body,
@@ -46,7 +46,7 @@ pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
         ..
     } = &routed.arrival;
     let ruleset = &context.generation.ruleset;
-    retain_hosts(fields, &ruleset.table);
+    retain_host_fields(fields, &ruleset.table);
     let names_path = |name: &[u8]| {
         let mut paths = PATH_FIELDS.iter();
         paths.any(|path| name.eq_ignore_ascii_case(path.as_bytes())) || is_prefix_field(name)
@@ -57,14 +57,14 @@ pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
     // The path of a field is looked up with the head's method only, not with one that the body names.
     let reads = routed.route().reads;
     let is_routed_by_head = body.is_empty() || !(reads.method_in_body || reads.path_in_body);
-    let single_index = routed.matched.single_index();
-    let route_index = single_index.filter(|_| is_routed_by_head);
+    let single_route_index = routed.matched.single_route_index();
+    let route_index = single_route_index.filter(|_| is_routed_by_head);
     let keeps_path = retain_paths(fields, head, route_index, ruleset);
     retain_prefix(fields, head, route_index, ruleset) || keeps_path
 }
 
 /// Removes fields with hosts that have other policies than the host that the request was routed by.
-fn retain_hosts(fields: &mut Fields, table: &RouteTable) {
+fn retain_host_fields(fields: &mut Fields, table: &RouteTable) {
     if !table.depends_on_host() {
         return;
     }
@@ -76,8 +76,9 @@ fn retain_hosts(fields: &mut Fields, table: &RouteTable) {
     };
     for name in HOST_FIELDS {
         // Of a list, frameworks take the first host or the last.
-        let have_same_routes = |line: &[u8]| line.split(|byte| *byte == b',').all(has_same_routes);
-        if !fields.all(name).all(have_same_routes) {
+        let all_have_same_routes =
+            |line: &[u8]| line.split(|byte| *byte == b',').all(has_same_routes);
+        if !fields.all(name).all(all_have_same_routes) {
             fields.remove(name);
         }
     }
@@ -93,11 +94,11 @@ fn retain_hosts(fields: &mut Fields, table: &RouteTable) {
         let host = quoted.map_or(value, |text| text.strip_suffix(b"\"").unwrap_or_default());
         has_same_routes(host)
     };
-    let have_same_routes = |line: &[u8]| {
+    let all_have_same_routes = |line: &[u8]| {
         let mut pairs = line.split(|byte| b",;".contains(byte));
         pairs.all(pair_has_same_routes)
     };
-    if !fields.all("forwarded").all(have_same_routes) {
+    if !fields.all("forwarded").all(all_have_same_routes) {
         fields.remove("forwarded");
     }
 }
@@ -176,8 +177,10 @@ fn leads_to(route_index: Option<usize>, target: &str, head: &Head, ruleset: &Rul
         fields: head.fields.clone(),
         ..head.without_fields()
     };
-    let matched = match_route(&other, head.fields.text("host"), ruleset);
-    let other_index = matched.ok().and_then(|matched| matched.single_index());
+    let matched = find_route_by_head(&other, head.fields.text("host"), ruleset);
+    let other_index = matched
+        .ok()
+        .and_then(|matched| matched.single_route_index());
     route_index.is_some() && other_index == route_index
 }
 
@@ -213,7 +216,7 @@ mod tests {
         let mut fields = Fields::default();
         fields.add("host", b"b.com");
         fields.add(name, value.as_bytes());
-        retain_hosts(&mut fields, table);
+        retain_host_fields(&mut fields, table);
         assert_eq!(fields.contains(name), is_kept, "{name}: {value}");
     }
 

@@ -110,7 +110,7 @@ pub fn find_in_body<'b>(head: &Head, text: &'b [u8], is_whole: bool) -> FieldVal
     if may_be_in_body(head, text, is_whole) == Some(false) {
         return FieldValue::Absent;
     }
-    match is_whole && !body::hides_fields(&head.fields, MAX_READ_AHEAD_BYTES) {
+    match is_whole && !body::is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
         true => body::find_field(&REST_ROUTE_IN_BODY, head.fields.all("content-type"), text),
         false => FieldValue::Ambiguous,
     }
@@ -133,7 +133,7 @@ pub fn read_rest_route(value: &[u8]) -> Option<Vec<PathInQuery>> {
 }
 
 /// The paths that a query names beside `path`; `None` if they have more than [`MAX_PATH_BYTES`].
-pub fn find_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> {
+pub fn find_paths_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> {
     let file = path.strip_suffix('/').unwrap_or(path);
     let is_script = is_script(file);
     let folder = match file.rfind('/') {
@@ -222,7 +222,7 @@ mod tests {
     #[track_caller]
     fn check(path: &str, query: &str, expected: &[&str]) {
         assert!(may_name_path(path, query), "{path}");
-        let found = find_in_query(path, query).unwrap();
+        let found = find_paths_in_query(path, query).unwrap();
         let mut found = found.iter();
         let are_all_found = expected.iter().all(|path| {
             let named = found.next();
@@ -259,7 +259,7 @@ mod tests {
         check("/shop/a", "rest_route=/b", &["/b", "/wp-json/b"]);
         check("/a", "%72=login&ref=b", &["/login"]);
         check("/a", "/login&ref=b", &[]);
-        let named = find_in_query("/a/x.php", "q=b&s=/c").unwrap();
+        let named = find_paths_in_query("/a/x.php", "q=b&s=/c").unwrap();
         let seen: Vec<_> = named
             .iter()
             .map(|one| (one.folder_depth, one.is_certain))
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn readings_of_paths() {
         let check = |query: &str, expected: &[&str]| {
-            let named = find_in_query("/", query).unwrap();
+            let named = find_paths_in_query("/", query).unwrap();
             assert_eq!(named[0].readings, expected, "{query}");
         };
         check("/login", &["/login"]);
@@ -287,12 +287,12 @@ mod tests {
     #[test]
     fn paths_are_bounded() {
         let count = |path: &str, field_count: usize| {
-            find_in_query(path, &"q=a&".repeat(field_count)).map(|paths| paths.len())
+            find_paths_in_query(path, &"q=a&".repeat(field_count)).map(|paths| paths.len())
         };
         assert_eq!(count("/", 62), Some(62));
         assert_eq!(count("/", 63), None);
         assert_eq!(count("/a/", 63), Some(0));
         let long = format!("/{}", "a/../".repeat(900));
-        assert_eq!(find_in_query("/", &long), None);
+        assert_eq!(find_paths_in_query("/", &long), None);
     }
 }

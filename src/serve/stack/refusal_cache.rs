@@ -36,7 +36,7 @@ struct CacheSlot {
 pub(crate) struct RefusedRequest<'a> {
     /// The number of the set of limits that count the request. `None` for a combination of several routes, whose refusals
     /// are not cached.
-    pub(crate) set_number: Option<usize>,
+    pub(crate) limit_set_number: Option<usize>,
     pub(crate) rules: &'a Rules,
     pub(crate) header_style: HeaderStyle,
     pub(crate) is_grpc: bool,
@@ -45,7 +45,7 @@ pub(crate) struct RefusedRequest<'a> {
 /// Everything that the response to a refused request depends on. The set of limits determines the style of its fields.
 #[derive(PartialEq, Eq)]
 struct RefusalKey {
-    set_number: usize,
+    limit_set_number: usize,
     is_grpc: bool,
     is_without_store: bool,
     /// The seconds in `Retry-After`.
@@ -129,7 +129,7 @@ fn prepare_for_repetition(response: &mut Response<Bytes>) {
 impl RefusalKey {
     /// The key of a refusal; `None` for more than [`MAX_LIMITS`] findings, or for a combination of several routes.
     fn new(request: &RefusedRequest<'_>, verdict: &Verdict) -> Option<RefusalKey> {
-        let (rules, set_number) = (request.rules, request.set_number?);
+        let (rules, limit_set_number) = (request.rules, request.limit_set_number?);
         if verdict.findings.len() > MAX_LIMITS {
             return None;
         }
@@ -142,7 +142,7 @@ impl RefusalKey {
             }
         });
         Some(RefusalKey {
-            set_number,
+            limit_set_number,
             is_grpc: request.is_grpc,
             is_without_store: verdict.is_without_store,
             retry_after: verdict.retry_after_secs(rules),
@@ -157,7 +157,7 @@ impl RefusalKey {
         let decider = self.decider.as_ref();
         let rule_index = decider.map_or(0, |decider| decider.rule_index);
         let sum = wait_seconds + 7 * rule_index;
-        sum.wrapping_add(self.set_number.wrapping_mul(11)) % CACHE_SLOTS
+        sum.wrapping_add(self.limit_set_number.wrapping_mul(11)) % CACHE_SLOTS
     }
 }
 
@@ -165,7 +165,7 @@ impl RefusalKey {
 /// key needs only that order of the waits.
 fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
     let refuses = |finding: &&Finding| !finding.reading.standing.admits();
-    let is_single = findings.iter().filter(refuses).count() == 1;
+    let has_single_refusal = findings.iter().filter(refuses).count() == 1;
     let mut packed = [0; MAX_LIMITS];
     for (index, (finding, packed)) in findings.iter().zip(&mut packed).enumerate() {
         let LimitFinding {
@@ -180,7 +180,7 @@ fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
             refuses(&other) && has_longer_wait
         };
         let rank = match refuses(&finding) {
-            true if is_single => 1,
+            true if has_single_refusal => 1,
             true => {
                 let others = findings.iter().enumerate();
                 1 + others.filter(|other| is_listed_before(*other)).count()

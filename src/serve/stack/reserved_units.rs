@@ -51,8 +51,8 @@ fn read_units(reserve: &Reserve, fields: &Fields, body: &[u8], is_whole: bool) -
         }
         ReserveSource::Json(path) => {
             let field = BodyField::new(&path.join("."));
-            let mut add_text = |text: Option<String>| add(text.as_deref().map(str::as_bytes));
-            is_unambiguous = visit_json_values(&field, fields, body, &mut add_text) && is_whole;
+            let mut add_value = |text: Option<String>| add(text.as_deref().map(str::as_bytes));
+            is_unambiguous = visit_json_values(&field, fields, body, &mut add_value) && is_whole;
         }
     }
     match is_unambiguous && all_are_numbers {

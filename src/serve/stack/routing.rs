@@ -17,12 +17,12 @@ use super::method_override::{self, MethodInBody};
 use super::query_path;
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::stages::{Arrival, Routed};
-use super::target::{RequestTarget, match_route};
+use super::target::{RequestTarget, find_route_by_head};
 use super::unserved::Unserved;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
-use crate::identity::body::{hides_fields, is_stream};
+use crate::identity::body::{is_stream, is_unsearchable};
 use crate::policy::Ruleset;
 use crate::route::canonical_host;
 
@@ -66,14 +66,14 @@ where
     }
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
-        let matched = match repeated_route_index(&arrival) {
+        let matched = match remembered_route_index(&arrival) {
             Some(route_index) => Ok(route_index.into()),
-            None => route_by_head(&mut arrival),
+            None => find_and_remember_route(&mut arrival),
         };
         let now = arrival.context.arrived_at;
         match matched {
-            Ok(matched) => match other_routes_by_body(&arrival, &matched) {
-                None => Either::Left(self.inner.call(into_routed(arrival, matched, now))),
+            Ok(matched) => match body_routes_of(&arrival, &matched) {
+                None => Either::Left(self.inner.call(start_routed(arrival, matched, now))),
                 Some(others) => {
                     Either::Right(Either::Right(self.route_by_body(arrival, matched, others)))
                 }
@@ -98,15 +98,15 @@ where
         &mut self,
         mut arrival: Arrival,
         matched: MatchedRoute,
-        others: OtherRoutes,
+        others: BodyRoutes,
     ) -> BoxedOutcome<RoutedResponse<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            let matched = match_read_body(&mut arrival, matched, others).await;
+            let matched = read_and_hold_to_body(&mut arrival, matched, others).await;
             let now = arrival.context.generation.clock.now();
             match matched {
-                Ok(matched) => inner.call(into_routed(arrival, matched, now)).await,
+                Ok(matched) => inner.call(start_routed(arrival, matched, now)).await,
                 Err(cause) => inner.call(Unserved::unrouted(arrival, cause, now)).await,
             }
         })
@@ -114,7 +114,7 @@ where
 }
 
 /// Hands a request on with its route, and counts it as started there.
-fn into_routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
+fn start_routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
     arrival.context.route_index.set(Some(matched.route_index));
     arrival.context.generation.counters_by_route[matched.route_index]
         .started_requests
@@ -127,22 +127,22 @@ fn into_routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
 }
 
 /// The other routes that a body may lead to.
-struct OtherRoutes {
+struct BodyRoutes {
     /// The routes that a method in the body may lead to.
     by_method: Vec<MatchedRoute>,
     /// Whether a path in the body may lead to other routes.
     may_differ_by_path: bool,
 }
 
-/// The other routes that the body may lead to; `None` where the body need not be read. See [`find_other_routes`].
-fn other_routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<OtherRoutes> {
+/// The other routes that the body may lead to; `None` where the body need not be read. See [`find_body_routes`].
+fn body_routes_of(arrival: &Arrival, matched: &MatchedRoute) -> Option<BodyRoutes> {
     let ruleset = &arrival.context.generation.ruleset;
     let reads = matched.route(ruleset).reads;
     if arrival.body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
         return None;
     }
     let host = arrival.head.fields.text("host");
-    find_other_routes(&arrival.head, host, matched, ruleset)
+    find_body_routes(&arrival.head, host, matched, ruleset)
 }
 
 /// Reads ahead in the body as far as needed, and matches the request by the method and the path that the body names.
@@ -150,10 +150,10 @@ fn other_routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<Oth
 /// # Errors
 ///
 /// The body broke off, or the request is refused by its body: 400, 404 or 405.
-async fn match_read_body(
+async fn read_and_hold_to_body(
     arrival: &mut Arrival,
     matched: MatchedRoute,
-    others: OtherRoutes,
+    others: BodyRoutes,
 ) -> Result<MatchedRoute, RefusalCause> {
     let Arrival {
         head,
@@ -162,27 +162,27 @@ async fn match_read_body(
         ..
     } = arrival;
     let is_stream = is_stream(&head.fields);
-    let may_name_route =
+    let look_for_route =
         |prefix: &[u8], is_whole| match method_override::may_be_in_body(head, prefix, is_whole) {
             Some(false) if others.may_differ_by_path => {
                 query_path::may_be_in_body(head, prefix, is_whole)
             }
             may_name_method => may_name_method,
         };
-    if !is_stream && !body.judge_prefix(may_name_route).await? {
+    if !is_stream && !body.read_ahead_for_field(look_for_route).await? {
         return Ok(matched);
     }
     let ruleset = &context.generation.ruleset;
     let host = head.fields.text("host");
-    if is_stream || hides_fields(&head.fields, MAX_READ_AHEAD_BYTES) {
-        return match_by_body(head, host, None, matched, others, ruleset);
+    if is_stream || is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
+        return hold_to_body(head, host, None, matched, others, ruleset);
     }
     let peeked = body.peek(MAX_READ_AHEAD_BYTES).await?;
     let text = Some(BodyStart {
         bytes: &peeked.bytes,
         is_whole: peeked.is_whole,
     });
-    let matched = match_by_body(head, host, text, matched, others, ruleset);
+    let matched = hold_to_body(head, host, text, matched, others, ruleset);
     body.put_back(peeked.bytes, peeked.trailers);
     matched
 }
@@ -196,12 +196,12 @@ struct BodyStart<'b> {
 }
 
 /// Holds a request to the routes that its body leads to as well. `body` is `None` if the body cannot be searched.
-fn match_by_body(
+fn hold_to_body(
     head: &Head,
     host: Option<&str>,
     body: Option<BodyStart<'_>>,
     mut matched: MatchedRoute,
-    others: OtherRoutes,
+    others: BodyRoutes,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
     let target = RequestTarget::new(head, host)?;
@@ -209,7 +209,7 @@ fn match_by_body(
         let method = body.map_or(MethodInBody::Unclear, |body| {
             method_override::find_in_body(head, body.bytes, body.is_whole)
         });
-        matched = target.match_method_in_body(&method, matched, others.by_method, ruleset)?;
+        matched = target.hold_to_method_in_body(&method, matched, others.by_method, ruleset)?;
     }
     if !others.may_differ_by_path {
         return Ok(matched);
@@ -217,25 +217,25 @@ fn match_by_body(
     let path = body.map_or(FieldValue::Ambiguous, |body| {
         query_path::find_in_body(head, body.bytes, body.is_whole)
     });
-    target.match_path_in_body(&head.method, &path, matched, ruleset)
+    target.hold_to_path_in_body(&head.method, &path, matched, ruleset)
 }
 
 /// The other routes that the body may lead to, without routes whose limits all count already. `None` if no route remains,
 /// or if frameworks do not search the body.
 #[inline(never)]
-fn find_other_routes(
+fn find_body_routes(
     head: &Head,
     host: Option<&str>,
     matched: &MatchedRoute,
     ruleset: &Ruleset,
-) -> Option<OtherRoutes> {
+) -> Option<BodyRoutes> {
     if !method_override::is_body_searched(head) {
         return None;
     }
     let reads = matched.route(ruleset).reads;
     let may_differ_by_path = reads.path_in_body;
     if !reads.method_in_body {
-        return may_differ_by_path.then_some(OtherRoutes {
+        return may_differ_by_path.then_some(BodyRoutes {
             by_method: Vec::new(),
             may_differ_by_path,
         });
@@ -248,7 +248,7 @@ fn find_other_routes(
     let by_method: Vec<_> = others
         .filter(|other| !matched.covers(other, ruleset))
         .collect();
-    (may_differ_by_path || !by_method.is_empty()).then_some(OtherRoutes {
+    (may_differ_by_path || !by_method.is_empty()).then_some(BodyRoutes {
         by_method,
         may_differ_by_path,
     })
@@ -270,13 +270,13 @@ impl<S: Service<Unserved>> Service<Unserved> for Routing<S> {
 }
 
 /// The index of the route, if the last request of the connection had the same head.
-fn repeated_route_index(arrival: &Arrival) -> Option<usize> {
+fn remembered_route_index(arrival: &Arrival) -> Option<usize> {
     let repeated = arrival.repeated.as_ref()?;
     repeated.route_index(&arrival.head, &arrival.context.generation)
 }
 
 /// Matches a request by its head, and makes the connection remember the route for the next request with the same head.
-fn route_by_head(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
+fn find_and_remember_route(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
     check_method(&arrival.head)?;
     canonicalize_host(arrival)?;
     let ruleset = &arrival.context.generation.ruleset;
@@ -284,8 +284,8 @@ fn route_by_head(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
     if !host.is_none_or(|host| arrival.context.peer.covers_host(host)) {
         return Err(RefusalCause::Misdirected);
     }
-    let matched = match_route(&arrival.head, host, ruleset)?;
-    if let Some((repeated, index)) = arrival.repeated.as_ref().zip(matched.single_index()) {
+    let matched = find_route_by_head(&arrival.head, host, ruleset)?;
+    if let Some((repeated, index)) = arrival.repeated.as_ref().zip(matched.single_route_index()) {
         repeated.remember_route(&arrival.head, &arrival.context.generation, index);
     }
     Ok(matched)
@@ -303,22 +303,22 @@ pub fn find_route(
 ) -> Result<MatchedRoute, RefusalCause> {
     check_method(head)?;
     let host = read_host(head)?;
-    let matched = match_route(head, host.as_deref(), ruleset)?;
+    let matched = find_route_by_head(head, host.as_deref(), ruleset)?;
     let reads = matched.route(ruleset).reads;
     if body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
         return Ok(matched);
     }
     let host = host.as_deref();
-    let Some(others) = find_other_routes(head, host, &matched, ruleset) else {
+    let Some(others) = find_body_routes(head, host, &matched, ruleset) else {
         return Ok(matched);
     };
     let is_searchable =
-        !is_stream(&head.fields) && !hides_fields(&head.fields, MAX_READ_AHEAD_BYTES);
+        !is_stream(&head.fields) && !is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES);
     let text = is_searchable.then_some(BodyStart {
         bytes: body,
         is_whole: body.len() <= MAX_READ_AHEAD_BYTES,
     });
-    match_by_body(head, host, text, matched, others, ruleset)
+    hold_to_body(head, host, text, matched, others, ruleset)
 }
 
 /// Refuses methods that the gateway does not serve.

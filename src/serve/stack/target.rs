@@ -37,7 +37,7 @@ const TOO_MANY_METHODS: &str = "the request names more than four other methods (
 /// # Errors
 ///
 /// The request is refused before it has a route: 400, 404 or 405.
-pub fn match_route(
+pub fn find_route_by_head(
     head: &Head,
     host: Option<&str>,
     ruleset: &Ruleset,
@@ -49,7 +49,7 @@ pub fn match_route(
     }
     // The upstream takes the request's own method or one that the request names, and nothing tells which. So every
     // method must be allowed, and the limits of all count.
-    let methods = method_override::find_in_head(head, target.query_in_path())
+    let methods = method_override::find_methods_in_head(head, target.query_in_path())
         .map_err(|_| RefusalCause::Bad(TOO_MANY_METHODS))?;
     methods.iter().try_fold(matched, |matched, method| {
         matched.combined_with(target.look_up_route(method, ruleset)?, ruleset)
@@ -138,16 +138,16 @@ impl<'h> RequestTarget<'h> {
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         let is_rewritten = matches!(self.path, Cow::Owned(_));
-        let by_escaped_slashes = match is_rewritten {
-            true => self.look_up_with_escaped_slashes(method, ruleset)?,
+        let kept_slashes_match = match is_rewritten {
+            true => self.find_with_escaped_slashes(method, ruleset)?,
             false => None,
         };
-        let keeps_slashes = by_escaped_slashes.is_some();
-        let (path, mut matched) = match by_escaped_slashes {
+        let keeps_slashes = kept_slashes_match.is_some();
+        let (path, mut matched) = match kept_slashes_match {
             Some((path, matched)) => (Cow::Owned(path), matched),
             None => (
                 Cow::Borrowed(&*self.path),
-                self.look_up_normal_path(method, ruleset)?,
+                self.find_by_normal_path(method, ruleset)?,
             ),
         };
         if ruleset.paths == PathMatching::Exact || ruleset.routes.len() == 1 {
@@ -157,9 +157,9 @@ impl<'h> RequestTarget<'h> {
             let readings = self.path_readings[usize::from(keeps_slashes)]
                 .get_or_init(|| literal_readings(self.uri.path(), keeps_slashes));
             let readings = readings.as_ref().ok_or(RefusalCause::Bad(LONG_PATH))?;
-            matched = self.look_up_readings(method, &path, readings, matched, ruleset)?;
+            matched = self.hold_to_readings(method, &path, readings, matched, ruleset)?;
             if let Some(Ok(path)) = path_after_authority(self.uri.path()).map(normalise)
-                && let Some(other) = self.look_up_reading(method, &path, &matched, ruleset)?
+                && let Some(other) = self.find_by_reading(method, &path, &matched, ruleset)?
             {
                 matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
             }
@@ -168,16 +168,16 @@ impl<'h> RequestTarget<'h> {
             && query_path::may_name_path(&path, query)
         {
             let paths = self.paths_in_query[usize::from(keeps_slashes)]
-                .get_or_init(|| query_path::find_in_query(&path, query));
+                .get_or_init(|| query_path::find_paths_in_query(&path, query));
             let paths = paths.as_ref().ok_or(RefusalCause::Bad(TOO_MANY_PATHS))?;
-            matched = self.look_up_named_paths(method, paths, matched, ruleset)?;
+            matched = self.hold_to_named_paths(method, paths, matched, ruleset)?;
         }
         Ok(matched)
     }
 
     /// The route that takes the path in normal form.
     #[inline]
-    fn look_up_normal_path(
+    fn find_by_normal_path(
         &self,
         method: &Method,
         ruleset: &Ruleset,
@@ -188,7 +188,7 @@ impl<'h> RequestTarget<'h> {
                 Ok(exact_index.into())
             }
             RouteMatch::Route(exact_index) => {
-                self.match_by_folding(method, &self.path, exact_index, ruleset)
+                self.find_by_folding(method, &self.path, exact_index, ruleset)
             }
             RouteMatch::OtherMethod => Err(RefusalCause::WrongMethod(
                 table.allowed_methods(self.host, &self.path),
@@ -203,7 +203,7 @@ impl<'h> RequestTarget<'h> {
     /// # Errors
     ///
     /// The request is refused: 400, 404 or 405.
-    pub fn match_method_in_body(
+    pub fn hold_to_method_in_body(
         &self,
         method_in_body: &MethodInBody,
         matched: MatchedRoute,
@@ -227,7 +227,7 @@ impl<'h> RequestTarget<'h> {
     /// The route for a path that the route `exact_index` takes as it is spelled. Frameworks may take the path for another
     /// route on the same upstream, with more limits. Then that route counts, or both count.
     #[inline]
-    fn match_by_folding(
+    fn find_by_folding(
         &self,
         method: &Method,
         path: &str,
@@ -243,7 +243,7 @@ impl<'h> RequestTarget<'h> {
         if folded_index == exact_index {
             return Ok(exact_index.into());
         }
-        let mut matched = match_folded(path, folded_index, exact_index, ruleset)?;
+        let mut matched = choose_folded_or_both(path, folded_index, exact_index, ruleset)?;
         // One path may stand for several routes of which none is broader: `/index.php/login` is the script and `/login`.
         let mut counted: SmallVec<[usize; 4]> = SmallVec::from_slice(&[folded_index]);
         loop {
@@ -267,7 +267,7 @@ impl<'h> RequestTarget<'h> {
     /// The path with each `%2F` as part of a segment, and its route; `None` unless the policy of that route keeps escaped
     /// slashes.
     #[cold]
-    fn look_up_with_escaped_slashes(
+    fn find_with_escaped_slashes(
         &self,
         method: &Method,
         ruleset: &Ruleset,
@@ -283,7 +283,7 @@ impl<'h> RequestTarget<'h> {
         };
         let matched = match ruleset.paths {
             PathMatching::Exact => exact_index.into(),
-            PathMatching::Fold => self.match_by_folding(method, &path, exact_index, ruleset)?,
+            PathMatching::Fold => self.find_by_folding(method, &path, exact_index, ruleset)?,
         };
         let keeps_slashes = matched.route(ruleset).keeps_slashes;
         Ok(keeps_slashes.then_some((path, matched)))
@@ -292,7 +292,7 @@ impl<'h> RequestTarget<'h> {
     /// Holds a request that `matched` takes by its normal path to the routes of the other `readings` too. Of each two
     /// routes, the route that is strict enough for both readings counts, or else both count.
     #[cold]
-    fn look_up_readings(
+    fn hold_to_readings(
         &self,
         method: &Method,
         normal_path: &str,
@@ -304,12 +304,12 @@ impl<'h> RequestTarget<'h> {
         let has_only_doubled_slashes = collapse_slashes(self.uri.path()) == normal_path;
         let mut matched = matched;
         for path in readings.iter().filter(|path| **path != normal_path) {
-            let Some(other) = self.look_up_reading(method, path, &matched, ruleset)? else {
+            let Some(other) = self.find_by_reading(method, path, &matched, ruleset)? else {
                 continue;
             };
             let before = matched.clone();
             matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
-            if has_only_doubled_slashes && matched.single_index().is_none() {
+            if has_only_doubled_slashes && matched.single_route_index().is_none() {
                 matched = before;
             }
         }
@@ -318,7 +318,7 @@ impl<'h> RequestTarget<'h> {
 
     /// The route that takes another reading of the path; `None` if there is no such route on the upstream of `matched`.
     #[cold]
-    fn look_up_reading(
+    fn find_by_reading(
         &self,
         method: &Method,
         path: &str,
@@ -328,7 +328,7 @@ impl<'h> RequestTarget<'h> {
         let Some(exact_index) = ruleset.table.find(self.host, method, path).route_index() else {
             return Ok(None);
         };
-        let other = self.match_by_folding(method, path, exact_index, ruleset)?;
+        let other = self.find_by_folding(method, path, exact_index, ruleset)?;
         let is_on_upstream =
             other.route(ruleset).upstream_index == matched.route(ruleset).upstream_index;
         Ok(is_on_upstream.then_some(other))
@@ -343,7 +343,7 @@ impl RequestTarget<'_> {
     ///
     /// The path is too long, or too many limits would count the request: 400.
     #[cold]
-    pub fn match_path_in_body(
+    pub fn hold_to_path_in_body(
         &self,
         method: &Method,
         value: &FieldValue<'_>,
@@ -355,7 +355,7 @@ impl RequestTarget<'_> {
             FieldValue::One(value) => {
                 let paths = query_path::read_rest_route(value);
                 let paths = paths.ok_or(RefusalCause::Bad(LONG_PATH))?;
-                self.look_up_named_paths(method, &paths, matched, ruleset)
+                self.hold_to_named_paths(method, &paths, matched, ruleset)
             }
             FieldValue::Ambiguous => {
                 let upstream = matched.route(ruleset).upstream_index;
@@ -372,7 +372,7 @@ impl RequestTarget<'_> {
 
     /// Holds a request to the routes of the paths that its query or form names as well.
     #[cold]
-    fn look_up_named_paths(
+    fn hold_to_named_paths(
         &self,
         method: &Method,
         paths: &[PathInQuery],
@@ -382,14 +382,14 @@ impl RequestTarget<'_> {
         paths.iter().try_fold(matched, |matched, named| {
             let mut readings = named.readings.iter();
             readings.try_fold(matched, |matched, path| {
-                self.look_up_named_path(method, named, path, matched, ruleset)
+                self.hold_to_named_path(method, named, path, matched, ruleset)
             })
         })
     }
 
     /// Holds a request to the route of one reading of a named path as well. A word that is not certainly a path counts
     /// only where the route's pattern has a literal segment for it.
-    fn look_up_named_path(
+    fn hold_to_named_path(
         &self,
         method: &Method,
         named: &PathInQuery,
@@ -397,13 +397,13 @@ impl RequestTarget<'_> {
         matched: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        let Some(other) = self.look_up_reading(method, path, &matched, ruleset)? else {
+        let Some(other) = self.find_by_reading(method, path, &matched, ruleset)? else {
             return Ok(matched);
         };
         let segments = other.route(ruleset).pattern.segments();
-        let mut named_segments = segments.iter().skip(named.folder_depth);
+        let mut word_segments = segments.iter().skip(named.folder_depth);
         let mut has_literal =
-            || named_segments.any(|segment| matches!(segment, Segment::Literal(_)));
+            || word_segments.any(|segment| matches!(segment, Segment::Literal(_)));
         if !named.is_certain && !has_literal() {
             return Ok(matched);
         }
@@ -438,7 +438,7 @@ fn strict_enough_route(
 ///
 /// The folded route alone counts for spellings that are usual, and beside the pattern `/**`, which expects any name.
 #[cold]
-fn match_folded(
+fn choose_folded_or_both(
     path: &str,
     folded_index: usize,
     exact_index: usize,

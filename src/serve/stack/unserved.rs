@@ -90,7 +90,7 @@ impl CountingLimits {
     /// A number that only this set of limits has, to cache its refusals by. `None` for a combination of several routes.
     ///
     /// Numbers below the number of routes are indices of routes: those are the sets of [`Identified`] requests.
-    pub fn set_number(&self, ruleset: &Ruleset) -> Option<usize> {
+    pub fn limit_set_number(&self, ruleset: &Ruleset) -> Option<usize> {
         let route_count = ruleset.routes.len();
         let Some(matched) = self.matched() else {
             return Some(usize::MAX);
@@ -100,7 +100,7 @@ impl CountingLimits {
             CountingLimits::ByIp(_) => 2,
             CountingLimits::Without { required_index, .. } => required_index + 3,
         };
-        Some(route_count * kind + matched.single_index()?)
+        Some(route_count * kind + matched.single_route_index()?)
     }
 
     /// The rate-limit fields that a refusal carries.

@@ -11,7 +11,7 @@ use crate::http::head::Fields;
 use crate::limit::pressure::{OrcaReport, RequestKind, UpstreamSlot, Utilisation};
 
 /// Measures one request on its way, and holds its slot among the open requests of the upstream.
-pub struct LoadProbe {
+pub struct LoadMeasurement {
     slot: UpstreamSlot,
     kind: RequestKind,
     clock: Clock,
@@ -19,10 +19,10 @@ pub struct LoadProbe {
     sent_at: Cell<Option<Nanos>>,
 }
 
-impl LoadProbe {
+impl LoadMeasurement {
     /// A probe for a request that is about to be sent.
-    pub fn new(slot: UpstreamSlot, kind: RequestKind, clock: Clock) -> LoadProbe {
-        LoadProbe {
+    pub fn new(slot: UpstreamSlot, kind: RequestKind, clock: Clock) -> LoadMeasurement {
+        LoadMeasurement {
             slot,
             kind,
             clock,
@@ -83,8 +83,8 @@ pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisat
     let report = {
         let mut values = fields.all(REPORT_FIELD);
         let single = values.next().filter(|_| values.next().is_none());
-        let has_other = || OTHER_REPORT_FIELDS.iter().any(|name| fields.contains(name));
-        let single = single.filter(|_| !has_other());
+        let has_other_format = || OTHER_REPORT_FIELDS.iter().any(|name| fields.contains(name));
+        let single = single.filter(|_| !has_other_format());
         single.and_then(|value| OrcaReport::parse(value, metric).ok())
     };
     fields.remove(REPORT_FIELD);

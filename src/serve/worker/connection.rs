@@ -78,10 +78,10 @@ async fn serve_until_closed(
         }
     }
     let ip_settings = &generation.ruleset.identity.ip;
-    let has_remote = |net: &PeerNetwork| net.contains(remote);
+    let has_client = |net: &PeerNetwork| net.contains(remote);
     // A trusted proxy has the connections of many clients, so `per_ip` does not hold for it.
     if let Some(maximum) = generation.ruleset.connections.per_ip
-        && !ip_settings.trusted_proxies.iter().any(has_remote)
+        && !ip_settings.trusted_proxies.iter().any(has_client)
         && !counted.admit_address(ip_settings.client_network(remote.ip()).network(), maximum)
     {
         return worker.count_refused_connection(ConnectionRefusal::PerIp);

@@ -177,7 +177,7 @@ impl Deadlines {
     }
 
     /// Whether the idle connection must free its buffers now. True at most once in each idle phase.
-    pub fn take_buffer_release(&self) -> bool {
+    pub fn take_free_buffers_flag(&self) -> bool {
         self.should_free_buffers.take()
     }
 
@@ -292,10 +292,10 @@ impl Deadlines {
             *waker = Some(cx.waker().clone());
         }
         // The request sees `is_body_late` first and responds, which ends the body's deadline.
-        let body_end = self.body_deadline.get().saturating_add(LATE_BODY_GRACE.0);
+        let close_at = self.body_deadline.get().saturating_add(LATE_BODY_GRACE.0);
         self.has_passed(&self.write_deadline)
             || (self.phase.get() != Phase::IdleHttp2 && self.has_passed(&self.phase_deadline))
-            || body_end <= self.deadline_clock.deadline_now.get().0
+            || close_at <= self.deadline_clock.deadline_now.get().0
     }
 
     fn is_late(&self) -> bool {
@@ -371,7 +371,7 @@ mod tests {
         let pass = |millis: u64| {
             clock.advance(Nanos::from_millis(millis));
             deadline_clock.tick();
-            deadlines.take_buffer_release()
+            deadlines.take_free_buffers_flag()
         };
         assert_eq!([pass(900), pass(100), pass(900)], [false, true, false]);
         deadlines.report_request_begun();

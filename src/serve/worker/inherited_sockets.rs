@@ -85,8 +85,8 @@ impl InheritedSockets {
             let sockets = self.sockets.iter();
             sockets.filter_map(|(other, socket)| Some((other.tcp()?, socket)))
         };
-        let exact = tcp_sockets().find(|(other, _)| is_address_of(*other, tcp));
-        let dual_stack = || {
+        let exact = tcp_sockets().find(|(other, _)| serves_address(*other, tcp));
+        let dual_stack_match = || {
             tcp_sockets().find(|(other, socket)| {
                 tcp.ip() == Ipv4Addr::UNSPECIFIED
                     && other.ip() == Ipv6Addr::UNSPECIFIED
@@ -94,7 +94,9 @@ impl InheritedSockets {
                     && socket.only_v6().is_ok_and(|is_only_v6| !is_only_v6)
             })
         };
-        exact.or_else(dual_stack).map(|(other, _)| other.into())
+        exact
+            .or_else(dual_stack_match)
+            .map(|(other, _)| other.into())
     }
 
     /// The file of the Unix socket at `path`, if this process must remove it at its end.
@@ -122,6 +124,6 @@ impl InheritedSockets {
 }
 
 /// Whether a socket that is bound to `bound` serves the configured `address`, whose port 0 matches any port.
-fn is_address_of(bound: SocketAddr, address: SocketAddr) -> bool {
+fn serves_address(bound: SocketAddr, address: SocketAddr) -> bool {
     bound.ip() == address.ip() && (address.port() == 0 || bound.port() == address.port())
 }

@@ -34,7 +34,7 @@ pub fn check_unused(address: &Address) -> io::Result<()> {
         Address::Tcp(address) => *address,
         Address::Unix(path) => return unix_socket::check_unused(path),
     };
-    let socket = tcp_socket(address)?;
+    let socket = new_tcp_socket(address)?;
     // Without this option the address would stay taken for a minute by closed connections of a gateway that has ended.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())
@@ -56,7 +56,7 @@ pub fn raise_connection_limit() -> usize {
     usize::try_from((descriptors - reserved) / 2).unwrap_or(usize::MAX)
 }
 
-fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
+fn new_tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -108,7 +108,7 @@ pub fn bind(
 fn bind_for_each_worker(mut address: SocketAddr, worker_count: usize) -> io::Result<Vec<Socket>> {
     let mut sockets = Vec::new();
     for _ in 0..worker_count {
-        let socket = tcp_socket(address)?;
+        let socket = new_tcp_socket(address)?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         socket.set_nonblocking(true)?;

@@ -38,7 +38,7 @@ pub struct SeriesPart {
 /// The exposed form of all recorded series, sorted by labels.
 pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
     let mut all: BTreeMap<Labels, ExposedSeries> = BTreeMap::new();
-    let mut histograms: BTreeMap<Labels, Vec<HistogramBucket>> = BTreeMap::new();
+    let mut histograms: BTreeMap<Labels, Vec<CatalogBucket>> = BTreeMap::new();
     for (series, number) in recorded {
         let part = SeriesPart {
             number: *number,
@@ -51,7 +51,7 @@ pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
                 histograms
                     .entry(histogram)
                     .or_default()
-                    .push(HistogramBucket {
+                    .push(CatalogBucket {
                         upper_bound,
                         labels,
                         part,
@@ -67,7 +67,7 @@ pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
 }
 
 /// One bucket of a histogram in the record.
-struct HistogramBucket {
+struct CatalogBucket {
     upper_bound: f64,
     /// The labels of the bucket's series.
     labels: Labels,
@@ -108,7 +108,7 @@ fn bucket_bound(series: &Series) -> Option<f64> {
 /// Adds the cumulative buckets of a histogram, and its count.
 fn add_histogram(
     labels: &Labels,
-    mut buckets: Vec<HistogramBucket>,
+    mut buckets: Vec<CatalogBucket>,
     all: &mut BTreeMap<Labels, ExposedSeries>,
 ) {
     buckets.sort_by(|one, other| one.upper_bound.total_cmp(&other.upper_bound));

@@ -36,14 +36,14 @@ pub fn router() -> Router<Arc<dyn Control>> {
 }
 
 /// The current time, in milliseconds since 1970.
-fn now_millis(gateway: &dyn Control) -> i64 {
+fn now_ms(gateway: &dyn Control) -> i64 {
     i64::try_from(gateway.clock().wall().as_millis()).unwrap_or(0)
 }
 
 /// `GET /api/v1/query`: the value of a query at one moment.
 async fn query(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
-    let moment = parameters.optional_moment("time")?;
-    let at_millis = moment.unwrap_or_else(|| now_millis(&*gateway));
+    let moment = parameters.optional_moment_ms("time")?;
+    let at_millis = moment.unwrap_or_else(|| now_ms(&*gateway));
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
@@ -66,7 +66,7 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
     }
     let text = parameters.get("step");
     let unclear = || format!("cannot parse {text:?} to a valid duration");
-    let step = times::parse_step(text).ok_or_else(|| ApiError::parameter("step", unclear()))?;
+    let step = times::parse_step_ms(text).ok_or_else(|| ApiError::parameter("step", unclear()))?;
     if step <= 0 {
         let why = "zero or negative query resolution step widths are not accepted. Try a positive integer";
         return Err(ApiError::parameter("step", why));
@@ -156,8 +156,8 @@ async fn build_info() -> Response {
 /// `GET /api/v1/query_exemplars`: checks the query. The record has no exemplars.
 async fn exemplars(parameters: QueryParameters) -> ApiResult {
     let (start, end) = (
-        parameters.optional_moment("start")?,
-        parameters.optional_moment("end")?,
+        parameters.optional_moment_ms("start")?,
+        parameters.optional_moment_ms("end")?,
     );
     if let (Some(start), Some(end)) = (start, end)
         && end < start

@@ -65,7 +65,7 @@ impl QueryParameters {
         }
         let unclear = || format!("cannot parse {text:?} to a valid duration");
         let millis =
-            times::parse_step(text).ok_or_else(|| ApiError::parameter("timeout", unclear()))?;
+            times::parse_step_ms(text).ok_or_else(|| ApiError::parameter("timeout", unclear()))?;
         let timeout = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
         Ok(timeout.min(MAX_QUERY_TIMEOUT))
     }
@@ -78,7 +78,7 @@ impl QueryParameters {
     }
 
     /// An optional time, in milliseconds since 1970.
-    pub(super) fn optional_moment(&self, name: &str) -> Result<Option<i64>, ApiError> {
+    pub(super) fn optional_moment_ms(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let text = self.get(name);
         if text.is_empty() {
             return Ok(None);
@@ -103,7 +103,7 @@ impl QueryParameters {
 
     /// Checks `start` and `end`, which are not used otherwise.
     pub(super) fn check_span(&self) -> Result<(), ApiError> {
-        self.optional_moment("start")?;
-        self.optional_moment("end").map(drop)
+        self.optional_moment_ms("start")?;
+        self.optional_moment_ms("end").map(drop)
     }
 }

@@ -122,13 +122,13 @@ impl RecordSamples<'_> {
 /// A zero sample for each recorded bucket of a span.
 fn zero_samples(grid: &Grid, (from, to): (i64, i64), covered: &[u32]) -> Vec<Sample> {
     let recorded = (0..).zip(covered).filter(|(_, covered)| **covered > 0);
-    let ends = recorded.map(|(index, _)| bucket_end(grid, index));
-    let in_span = ends.filter(|end| (from..=to).contains(end));
-    in_span.map(|end| (end, 0.0)).collect()
+    let ends = recorded.map(|(index, _)| bucket_end_ms(grid, index));
+    let ends_in_range = ends.filter(|end| (from..=to).contains(end));
+    ends_in_range.map(|end| (end, 0.0)).collect()
 }
 
 /// When a bucket ends, in milliseconds since 1970.
-fn bucket_end(grid: &Grid, bucket_index: u64) -> i64 {
+fn bucket_end_ms(grid: &Grid, bucket_index: u64) -> i64 {
     to_millis(grid.from + (bucket_index + 1) * grid.step_seconds)
 }
 
@@ -150,8 +150,8 @@ impl ColumnSums<'_> {
         for (index, covered) in (0..).zip(self.covered) {
             let sum = self.sums.get(index as usize).copied().unwrap_or(0);
             total = total.saturating_add(sum);
-            let end = bucket_end(self.grid, index);
-            if let Some((_, value)) = samples.next_if(|(sample_end, _)| *sample_end == end) {
+            let end = bucket_end_ms(self.grid, index);
+            if let Some((_, value)) = samples.next_if(|(sample_ms, _)| *sample_ms == end) {
                 *value += match kind {
                     SeriesKind::Counter => total as f64 / unit,
                     SeriesKind::Gauge => sum as f64 / f64::from(*covered) / unit,

@@ -5,28 +5,28 @@ use crate::record::promql::number;
 /// Parses a moment, in seconds since 1970 or in RFC 3339, into milliseconds since 1970.
 pub fn parse_moment(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
-        Ok(seconds) => seconds_to_millis(seconds),
-        Err(_) => parse_rfc3339(text),
+        Ok(seconds) => seconds_to_ms(seconds),
+        Err(_) => parse_rfc3339_ms(text),
     }
 }
 
 /// Parses a duration, in seconds or such as `5m`, into milliseconds.
-pub fn parse_step(text: &str) -> Option<i64> {
+pub fn parse_step_ms(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
-        Ok(seconds) => seconds_to_millis(seconds),
+        Ok(seconds) => seconds_to_ms(seconds),
         Err(_) => number::parse_duration_ms(text),
     }
 }
 
 /// Seconds as whole milliseconds; `None` beyond the numbers that `f64` has exactly.
-fn seconds_to_millis(seconds: f64) -> Option<i64> {
+fn seconds_to_ms(seconds: f64) -> Option<i64> {
     let millis = (seconds * 1_000.0).round();
     // `f64` has all integers below 2^53, which is a little more.
     (millis.abs() < 9e15).then_some(millis as i64)
 }
 
 /// Parses a time of RFC 3339 into milliseconds since 1970. Leap seconds and names of zones are not accepted.
-fn parse_rfc3339(text: &str) -> Option<i64> {
+fn parse_rfc3339_ms(text: &str) -> Option<i64> {
     let (date, time) = text.split_once(['T', 't'])?;
     let [year, month, day] = parse_numbers(date, '-', [4, 2, 2])?;
     let zone_start = time.find(['Z', 'z', '+', '-'])?;
@@ -40,11 +40,11 @@ fn parse_rfc3339(text: &str) -> Option<i64> {
     let millis: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
     let days = days_since_epoch(year, month, day)?;
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
-    Some((seconds - parse_zone(zone)?) * 1_000 + millis)
+    Some((seconds - parse_zone_seconds(zone)?) * 1_000 + millis)
 }
 
 /// Parses the zone of a time into the seconds by which it is ahead of UTC.
-fn parse_zone(zone: &str) -> Option<i64> {
+fn parse_zone_seconds(zone: &str) -> Option<i64> {
     let sign = match zone.get(..1)? {
         "+" => 1,
         "-" => -1,
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn steps() {
-        let check = |text, expected| assert_eq!(parse_step(text), expected, "{text}");
+        let check = |text, expected| assert_eq!(parse_step_ms(text), expected, "{text}");
         check("15", Some(15_000));
         check("0.5", Some(500));
         check("1h30m", Some(5_400_000));

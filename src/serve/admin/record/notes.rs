@@ -177,11 +177,11 @@ pub(super) fn read_lists(
         None => to - to % step,
     };
     let from = from - from % step;
-    let read_kept = || sum_kept_lists(record, (from, until), levels, kinds);
+    let sum_stored = || sum_stored_lists(record, (from, until), levels, kinds);
     let sums = match insight {
-        None => read_kept()?,
+        None => sum_stored()?,
         Some(insight) => {
-            let (minute, live, mut sums) = insight.with_current(read_kept)?;
+            let (minute, live, mut sums) = insight.with_current(sum_stored)?;
             if (from..until).contains(&minute) {
                 sums.add(&live);
             }
@@ -195,7 +195,7 @@ pub(super) fn read_lists(
 }
 
 /// Adds up the lists on the disk. Gaps that no list of a longer step covers are filled from lists of shorter steps.
-fn sum_kept_lists(
+fn sum_stored_lists(
     record: &Record,
     span: (u64, u64),
     levels: &[(Topic, u64)],
@@ -392,8 +392,8 @@ fn read_curve(
     let (from, to) = (from - from % step, to.next_multiple_of(step));
     // Several limits may count the same request, and no list says which, so the highest count is a lower bound.
     let highest_count = |list: &KeyList| {
-        let of_key = list.keys.iter().filter(|listed| is_key(&listed.key));
-        of_key.map(|listed| listed.count).max().unwrap_or(0)
+        let key_counts = list.keys.iter().filter(|listed| is_key(&listed.key));
+        key_counts.map(|listed| listed.count).max().unwrap_or(0)
     };
     let add = |curves: &mut [Vec<u64>; 2], at: u64, lists: &KeyLists| {
         for (curve, list) in curves.iter_mut().zip([&lists.decided, &lists.refused]) {

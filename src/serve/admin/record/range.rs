@@ -24,7 +24,7 @@ const MAX_POINTS: usize = 11_000;
 const MAX_QUANTILES: usize = 10;
 
 /// Maximum number of buckets of all series in a response.
-const MAX_VALUES: usize = 1_000_000;
+const MAX_SELECTED_POINTS: usize = 1_000_000;
 
 /// The name, labels and kind of a series.
 fn describe_series(series: &Series) -> Map<String, Value> {
@@ -100,7 +100,7 @@ struct RangeQuery {
     /// Maximum number of buckets.
     max_points: usize,
     /// The labels by which series are summed; `None` if series are not summed.
-    group_by: Option<Vec<String>>,
+    grouping_labels: Option<Vec<String>>,
     /// The quantiles of each histogram, each with its text in the request.
     quantiles: Vec<(String, f64)>,
 }
@@ -123,7 +123,7 @@ fn parse_query(
     let query = RangeQuery {
         span: parse_span(gateway, &parameters.from, &parameters.to)?,
         max_points: parameters.points,
-        group_by: parameters.by.map(|list| {
+        grouping_labels: parameters.by.map(|list| {
             let names = list.split(',').map(str::trim);
             let names = names.filter(|name| !name.is_empty());
             names.map(str::to_owned).collect()
@@ -143,9 +143,9 @@ fn parse_query(
     let mut selected = record.get().map(Record::series).unwrap_or_default();
     selected.retain(|(series, _)| matches_selector(&matchers, series));
     let value_count = selected.len() * query.max_points;
-    if value_count > MAX_VALUES {
+    if value_count > MAX_SELECTED_POINTS {
         return Err(bad_request(&format!(
-            "{} series with {} points are {value_count} values, but the limit is {MAX_VALUES}: ask for fewer points, or name labels",
+            "{} series with {} points are {value_count} values, but the limit is {MAX_SELECTED_POINTS}: ask for fewer points, or name labels",
             selected.len(),
             query.max_points
         )));
@@ -179,8 +179,8 @@ fn evaluate(
     let range: RangeResult = record.read(&grid, &series_numbers)?;
     let series = if !query.quantiles.is_empty() {
         compute_quantiles(selected, &range, query)
-    } else if let Some(group_by) = &query.group_by {
-        sum_by_labels(selected, &range, group_by)
+    } else if let Some(grouping_labels) = &query.grouping_labels {
+        sum_groups(selected, &range, grouping_labels)
     } else {
         list_series(selected, &range)
     };
@@ -214,7 +214,7 @@ fn list_series(selected: &NumberedSeries, range: &RangeResult) -> Vec<Value> {
 type LabelPairs = Vec<(String, String)>;
 
 /// Groups series by the labels for whose names `is_kept` is true.
-fn group_by_labels(
+fn group_series(
     selected: &NumberedSeries,
     is_kept: impl Fn(&str) -> bool,
 ) -> BTreeMap<LabelPairs, Vec<&(Series, u32)>> {
@@ -238,12 +238,14 @@ fn describe_group(series: &Series, labels: LabelPairs) -> Map<String, Value> {
 }
 
 /// The sum of each group of series.
-fn sum_by_labels(
+fn sum_groups(
     selected: &NumberedSeries,
     range: &RangeResult,
-    group_by: &[String],
+    grouping_labels: &[String],
 ) -> Vec<Value> {
-    let groups = group_by_labels(selected, |name| group_by.iter().any(|label| label == name));
+    let groups = group_series(selected, |name| {
+        grouping_labels.iter().any(|label| label == name)
+    });
     let values = groups.into_iter().map(|(labels, members)| {
         let mut sums = vec![0_u64; range.covered_seconds.len()];
         for (_, number) in &members {
@@ -269,11 +271,11 @@ fn compute_quantiles(
     range: &RangeResult,
     query: &RangeQuery,
 ) -> Vec<Value> {
-    let is_kept = |name: &str| match &query.group_by {
-        Some(group_by) => group_by.iter().any(|label| label == name) && name != "le",
+    let is_kept = |name: &str| match &query.grouping_labels {
+        Some(grouping_labels) => grouping_labels.iter().any(|label| label == name) && name != "le",
         None => name != "le",
     };
-    let groups = group_by_labels(selected, is_kept);
+    let groups = group_series(selected, is_kept);
     let values = groups.into_iter().map(|(labels, members)| {
         let buckets = members.iter().filter_map(|(series, number)| {
             let (_, bound) = series.labels.iter().find(|(name, _)| name == "le")?;

@@ -84,7 +84,7 @@ impl RequestBody {
     /// are the whole body. `judge` returns `None` while it needs more bytes.
     ///
     /// Returns true where [`MAX_PREFIX_BYTES`] bytes do not decide.
-    pub async fn judge_prefix(
+    pub async fn read_ahead_for_field(
         &mut self,
         judge: impl Fn(&[u8], bool) -> Option<bool>,
     ) -> Result<bool, Error> {

@@ -39,8 +39,10 @@ fn route(ruleset: &Ruleset, request: &str) -> String {
         upgrade: None,
         fields: Fields::default(),
     };
-    match match_route(&head, None, ruleset) {
-        Ok(matched) if matched.single_index().is_some() => matched.route(ruleset).name.to_string(),
+    match find_route_by_head(&head, None, ruleset) {
+        Ok(matched) if matched.single_route_index().is_some() => {
+            matched.route(ruleset).name.to_string()
+        }
         Ok(matched) => {
             let has_limits = |route: &&Arc<Route>| !route.rules.is_empty();
             let counts = |route: &&Arc<Route>| matched.covers(&route.index.into(), ruleset);

@@ -58,7 +58,7 @@ fn check(record: &Record, query: &str, span: (i64, i64), max_samples: usize, exp
 }
 
 #[test]
-fn one_for_each_second() {
+fn a_sample_for_each_second() {
     let record = record(10);
     let check = |query, span, expected: &[Sample]| check(&record, query, span, 4_000, expected);
     check(
@@ -78,7 +78,7 @@ fn one_for_each_second() {
 }
 
 #[test]
-fn one_for_each_longer_step() {
+fn a_sample_for_each_longer_step() {
     let record = record(1_000);
     // 500 buckets of two seconds: the first begins at a multiple of two.
     let last = (1_000_000, 499_500.0 - 9.0);

@@ -95,7 +95,7 @@ struct FetchState {
     /// Whether no settings have got the keys yet.
     is_new: bool,
     /// Whether a fetch has ended, with or without success.
-    was_fetched: bool,
+    has_fetched: bool,
     /// Whether the thread has to end.
     is_ended: bool,
 }
@@ -145,7 +145,7 @@ impl KeySetFetcher {
     pub fn follow_and_wait(&self, settings: &mut identity::Settings) -> io::Result<()> {
         self.follow(settings)?;
         let mut state = self.shared.state.lock();
-        let is_awaited = |state: &mut FetchState| state.source.is_some() && !state.was_fetched;
+        let is_awaited = |state: &mut FetchState| state.source.is_some() && !state.has_fetched;
         self.shared
             .fetched
             .wait_while_for(&mut state, is_awaited, FIRST_FETCH_TIMEOUT);
@@ -282,7 +282,7 @@ impl SharedFetches {
         if state.source.as_ref() != Some(source) {
             return Nanos(0);
         }
-        state.was_fetched = true;
+        state.has_fetched = true;
         self.fetched.notify_all();
         match fetched {
             Ok(set) => {

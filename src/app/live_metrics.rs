@@ -38,7 +38,7 @@ pub struct LiveMetrics {
 impl LiveMetrics {
     /// Refreshes the metrics, and calls `read` with all of them.
     pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
-        let _only_reader = self.refresh_lock.lock();
+        let _refresh_guard = self.refresh_lock.lock();
         self.refresh();
         read(&self.registry)
     }
@@ -102,12 +102,12 @@ impl LiveMetrics {
         self.registry.remove_series(Metric::RequestsOpen);
         for route in &running.ruleset.routes {
             let route_label = (Label::Route, &*route.name);
-            let ended_with = |outcome: RequestOutcome| {
+            let ended_requests = |outcome: RequestOutcome| {
                 let labels = [route_label, (Label::Outcome, outcome.as_str())];
                 self.registry.total(Metric::Requests, &labels)
             };
             // Ended requests are read first, so that each of them is among the started ones.
-            let ended: u64 = RequestOutcome::ALL.into_iter().map(ended_with).sum();
+            let ended: u64 = RequestOutcome::ALL.into_iter().map(ended_requests).sum();
             let started = self.registry.total(Metric::RequestsStarted, &[route_label]);
             let open = started.saturating_sub(ended);
             self.registry

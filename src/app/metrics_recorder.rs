@@ -230,7 +230,7 @@ impl DiskThread {
                     .roll_up_complete(record, self.clock.wall().as_secs())
                     .and(record.write_pending())
                     .map_err(|error| error.to_string()),
-                None => self.take_over(),
+                None => self.try_open_record(),
             };
             self.log_change(result.err().unwrap_or_default());
         }
@@ -255,7 +255,7 @@ impl DiskThread {
     }
 
     /// Opens the record, unless another process still writes it.
-    fn take_over(&self) -> Result<(), String> {
+    fn try_open_record(&self) -> Result<(), String> {
         match Record::open(&self.settings) {
             Ok(record) => {
                 tracing::info!("this process writes the record now");

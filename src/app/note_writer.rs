@@ -36,7 +36,7 @@ pub(super) struct NoteWriter {
     /// Minutes that wait for the record, each with its first second.
     waiting: VecDeque<(u64, KeyLists)>,
     /// Kinds of samples of which one was kept, each with the second until which no other sample of the kind is kept.
-    kept_kinds: Vec<(String, u64)>,
+    kept_sample_kinds: Vec<(String, u64)>,
 }
 
 impl NoteWriter {
@@ -51,7 +51,7 @@ impl NoteWriter {
             events,
             minute_start: minute.start,
             waiting: VecDeque::new(),
-            kept_kinds: Vec::new(),
+            kept_sample_kinds: Vec::new(),
         }
     }
 
@@ -103,18 +103,18 @@ impl NoteWriter {
 
     /// Whether a sample is kept for days: the first of its kind in [`KEPT_SAMPLE_INTERVAL_SECONDS`].
     fn should_keep(&mut self, sample: &RequestSample, second: u64) -> bool {
-        self.kept_kinds.retain(|(_, until)| *until > second);
+        self.kept_sample_kinds.retain(|(_, until)| *until > second);
         let limit = sample.limit.as_ref();
         let limit = limit.map(|limit| format!("{} {}", limit.limit, limit.standing));
         let kind = sample.outcome.clone() + &limit.unwrap_or_default();
         let was_kept = self
-            .kept_kinds
+            .kept_sample_kinds
             .iter()
             .any(|(kept_kind, _)| *kept_kind == kind);
-        if was_kept || self.kept_kinds.len() >= MAX_SAMPLE_KINDS {
+        if was_kept || self.kept_sample_kinds.len() >= MAX_SAMPLE_KINDS {
             return false;
         }
-        self.kept_kinds
+        self.kept_sample_kinds
             .push((kind, second + KEPT_SAMPLE_INTERVAL_SECONDS));
         true
     }

@@ -27,12 +27,12 @@ pub fn start_pusher(
     if process.push.is_empty() {
         return Ok(None);
     }
-    let all_metrics = live_metrics.clone();
+    let metrics_of_series = live_metrics.clone();
     let context = PushContext {
         settings: process.push.clone(),
         record: recorder.record(),
         folder: settings.folder.clone(),
-        live_series: Arc::new(move || current_series(&all_metrics)),
+        live_series: Arc::new(move || current_series(&metrics_of_series)),
         clock: live_metrics.clock.clone(),
         registry: live_metrics.registry.clone(),
         seed,

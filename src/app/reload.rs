@@ -46,7 +46,7 @@ impl Gateway {
     /// The configuration has mistakes or cannot be run. The previous one still runs.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         self.reopen_log();
-        let result = self.load_and_swap().await;
+        let result = self.load_and_replace().await;
         let outcome = if result.is_ok() { "ok" } else { "refused" };
         if let Err(error) = &result {
             // The event has the first mistake only, because the caller reports all of them.
@@ -60,9 +60,9 @@ impl Gateway {
         result
     }
 
-    async fn load_and_swap(&self) -> Result<ReloadReport, Error> {
+    async fn load_and_replace(&self) -> Result<ReloadReport, Error> {
         let (report, acknowledgements) = {
-            let _only_reload = self.reload_lock.lock();
+            let _reload_guard = self.reload_lock.lock();
             let loaded = policy::load(&self.config_path).map_err(Error::Policy)?;
             let mut ruleset = loaded.ruleset;
             let before = self.running();
@@ -102,7 +102,7 @@ impl Gateway {
                 (&before.ruleset, &before.admission),
                 (&running.ruleset, &running.admission),
             ));
-            let is_same_fingerprint = self
+            let has_same_contents = self
                 .loaded_fingerprint
                 .swap(loaded.fingerprint, Ordering::Relaxed)
                 == loaded.fingerprint;
@@ -113,7 +113,7 @@ impl Gateway {
                     &before.ruleset,
                     &running.ruleset,
                     limit_changes.clone(),
-                    is_same_fingerprint,
+                    has_same_contents,
                 ),
             };
             self.record_event("reloaded", "the policies were read again", limit_changes);
@@ -137,7 +137,7 @@ impl Gateway {
     /// The thread that fetches keys cannot be started.
     pub async fn renew_keys(&self) -> Result<(), Error> {
         let acknowledgements = {
-            let _only_reload = self.reload_lock.lock();
+            let _reload_guard = self.reload_lock.lock();
             let before = self.running();
             let mut ruleset = Ruleset::clone(&before.ruleset);
             let identity = &mut ruleset.identity;

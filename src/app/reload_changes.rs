@@ -19,7 +19,7 @@ pub struct ReloadChanges {
     /// The limits that were added, changed or removed.
     pub limits: Vec<LimitChange>,
     /// Whether only files changed that the configuration names, such as a certificate, a key or a secret.
-    pub has_other_changes: bool,
+    pub only_named_files_changed: bool,
 }
 
 /// A gateway or policy file that differs between two configurations.
@@ -32,13 +32,13 @@ pub struct FileChange {
 }
 
 impl ReloadChanges {
-    /// Compares the files of two configurations. `is_same_fingerprint` says whether all contents are equal, also of the
+    /// Compares the files of two configurations. `has_same_contents` says whether all contents are equal, also of the
     /// files that the configurations name.
     pub(super) fn between(
         before: &Ruleset,
         after: &Ruleset,
         limits: Vec<LimitChange>,
-        is_same_fingerprint: bool,
+        has_same_contents: bool,
     ) -> ReloadChanges {
         let text_of = |ruleset: &Ruleset, path: &str| {
             let mut files = ruleset.files.iter();
@@ -52,11 +52,11 @@ impl ReloadChanges {
                 None => files.push(FileChange::new(path, "added")),
             }
         }
-        let previous_paths = before.files.iter().map(|(path, _)| path);
-        let removed = previous_paths.filter(|path| text_of(after, path).is_none());
+        let paths_before = before.files.iter().map(|(path, _)| path);
+        let removed = paths_before.filter(|path| text_of(after, path).is_none());
         files.extend(removed.map(|path| FileChange::new(path, "removed")));
         ReloadChanges {
-            has_other_changes: !is_same_fingerprint && files.is_empty(),
+            only_named_files_changed: !has_same_contents && files.is_empty(),
             files,
             limits,
         }
@@ -64,7 +64,7 @@ impl ReloadChanges {
 
     /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
-        !self.has_other_changes && self.files.is_empty() && self.limits.is_empty()
+        !self.only_named_files_changed && self.files.is_empty() && self.limits.is_empty()
     }
 
     /// Formats the changes as JSON for the admin API.
@@ -74,7 +74,7 @@ impl ReloadChanges {
         json!({
             "files": files.collect::<Vec<Value>>(),
             "limits": self.limits,
-            "others": self.has_other_changes,
+            "others": self.only_named_files_changed,
         })
     }
 }
@@ -99,7 +99,7 @@ impl fmt::Display for ReloadChanges {
         if more > 0 {
             parts.push(format!("{more} more files"));
         }
-        if self.has_other_changes {
+        if self.only_named_files_changed {
             parts.push(String::from("a file that the configuration names"));
         }
         if !self.limits.is_empty() {

@@ -38,9 +38,9 @@ fn reset_cause(
             new_rule.key, old_rule.key
         ));
     }
-    let (old_plan, new_plan) = (old_admission.plan(old_rule), new_admission.plan(new_rule));
+    let (old_sharing, new_sharing) = (old_admission.plan(old_rule), new_admission.plan(new_rule));
     // Only a shared store has a plan. Counts in the memory of this gateway are converted.
-    if old_plan.map(|plan| plan.hash) == new_plan.map(|plan| plan.hash) {
+    if old_sharing.map(|plan| plan.hash) == new_sharing.map(|plan| plan.hash) {
         return None;
     }
     let changed = |what: &str, before: &str, after: &str| {

@@ -16,8 +16,8 @@ pub(super) fn build_servers(
 ) -> Vec<Arc<Servers>> {
     let settings = ruleset.upstreams.iter();
     let servers = settings.map(|settings| {
-        let is_same_upstream = |other: &&Arc<Servers>| other.settings.name == settings.name;
-        let before = before.iter().find(is_same_upstream);
+        let has_same_name = |other: &&Arc<Servers>| other.settings.name == settings.name;
+        let before = before.iter().find(has_same_name);
         Servers::new(settings.clone(), before, clock.now())
     });
     servers.collect()

@@ -69,7 +69,7 @@ impl Gateway {
     }
 
     /// Leaves the snapshots and the files of Unix sockets to the process that has taken over.
-    pub fn finish_handover(&self) {
+    pub fn leave_files_to_successor(&self) {
         self.socket_files.lock().clear();
         if let Some(writer) = self.snapshot_writer.lock().take() {
             writer.stop();

@@ -140,12 +140,15 @@ impl Gateway {
         self.access_log = Mutex::new(Some((log_writer.clone(), writer_end)));
         let connection_counts: Arc<[AtomicUsize]> =
             (0..worker_count).map(|_| AtomicUsize::new(0)).collect();
-        let (senders, receivers): (Vec<_>, Vec<_>) =
+        let (senders, connection_receivers): (Vec<_>, Vec<_>) =
             (0..worker_count).map(|_| unbounded_channel()).unzip();
         let senders: Arc<[_]> = senders.into();
         let occupancy = Arc::new(Occupancy::default());
         let default_max_connections = listen::raise_connection_limit();
-        let workers = sockets_by_worker.into_iter().zip(receivers).enumerate();
+        let workers = sockets_by_worker
+            .into_iter()
+            .zip(connection_receivers)
+            .enumerate();
         for (number, (sockets, handed_connections)) in workers {
             let start = run::WorkerStart {
                 number,
@@ -198,7 +201,7 @@ impl Gateway {
 }
 
 /// The shared store, and the handle of the thread that watches it.
-type StartedShared = (Arc<SharedStore>, Mutex<Option<StoreKeeper>>);
+type StartedStore = (Arc<SharedStore>, Mutex<Option<StoreKeeper>>);
 
 /// Builds the admission, with the shared store if the configuration has one, and starts to watch that store.
 fn start_admission(
@@ -206,7 +209,7 @@ fn start_admission(
     ruleset: &Ruleset,
     store: &Arc<MemoryStore>,
     clock: &Clock,
-) -> Result<(Admission, Option<StartedShared>), Error> {
+) -> Result<(Admission, Option<StartedStore>), Error> {
     let rules = &ruleset.rules;
     let Some(settings) = process.shared.clone() else {
         let admission = Admission::new(rules, store.clone(), clock.clone())?;

@@ -177,7 +177,7 @@ async fn operate(
     if successor_id.is_some() {
         // From now on the new process serves operators.
         drop(serving_listeners);
-        gateway.finish_handover();
+        gateway.leave_files_to_successor();
     } else {
         let drain_delay = gateway.announce_end();
         if !drain_delay.is_zero() {

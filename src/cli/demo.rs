@@ -91,7 +91,7 @@ fn free_or_any_port(address: SocketAddr) -> SocketAddr {
 /// Prints the addresses, shows an admitted and a refused request, and then sends traffic.
 fn show_gateway(gateway: &Arc<Gateway>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
     // The listener ends with the process.
-    let (_running, stop) = oneshot::channel();
+    let (_stop_sender, stop) = oneshot::channel();
     let admin = gateway.process_settings().admin.unwrap_or(arguments.admin);
     let admin = TcpListener::bind(admin)?;
     let admin =

@@ -80,14 +80,16 @@ impl InternalListeners {
         if let Some(listener) = self.probes {
             serve(listener, admin::probes(gateway.clone()), "probes")?;
         }
-        Ok(ServingListeners { _stops: stops })
+        Ok(ServingListeners {
+            _stop_senders: stops,
+        })
     }
 }
 
 /// Listeners that are being served. They end when this value is dropped.
 pub struct ServingListeners {
     /// Dropping a sender ends the thread of one listener.
-    _stops: Vec<oneshot::Sender<()>>,
+    _stop_senders: Vec<oneshot::Sender<()>>,
 }
 
 /// Serves `router` on a new thread, until the sender of `stop` is dropped. Returns the address of the listener.

@@ -136,7 +136,7 @@ async fn operate(
     internal_listeners: InternalListeners,
     mut signals: Signals,
 ) -> io::Result<()> {
-    let mut starter = SuccessorStarter::new()?;
+    let mut successor_starter = SuccessorStarter::new()?;
     print_addresses(&gateway);
     let internal_sockets = internal_listeners.sockets()?;
     let serving_listeners = internal_listeners.serve(&gateway)?;
@@ -160,18 +160,18 @@ async fn operate(
                 SignalEvent::Replace => {
                     gateway.write_snapshot();
                     let started = copy_sockets(&gateway, &internal_sockets)
-                        .and_then(|sockets| starter.start(sockets, &gateway.socket_files()));
+                        .and_then(|sockets| successor_starter.start(sockets, &gateway.socket_files()));
                     match started {
                         Ok(()) => tracing::info!("started a new process that takes over"),
                         Err(error) => tracing::error!(%error, "starting a new process failed; this one goes on"),
                     }
                 }
-                SignalEvent::ChildEnded => starter.check_successor(),
+                SignalEvent::ChildEnded => successor_starter.check_successor(),
                 SignalEvent::End => break,
             },
         }
     }
-    let successor_id = starter.successor_id();
+    let successor_id = successor_starter.successor_id();
     handover::announce_end(successor_id);
     drop(internal_sockets);
     if successor_id.is_some() {

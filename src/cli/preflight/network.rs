@@ -60,13 +60,13 @@ pub fn check_addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
             findings.add_warning((field, &written), message, SOCKET_FOLDER_HELP);
         }
         if let Err(error) = bind_check {
-            add_bind_finding(findings, field, &address, &error);
+            add_bind_diagnostic(findings, field, &address, &error);
         }
     }
 }
 
 /// Adds a finding about an address that cannot be bound.
-fn add_bind_finding(
+fn add_bind_diagnostic(
     findings: &mut Findings<'_>,
     field: &str,
     address: &Address,

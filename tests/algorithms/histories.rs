@@ -3,7 +3,7 @@
 use tollgate::limit::{Algorithm, LimitFinding, LimitStanding};
 
 use crate::draw::{BUCKETS, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, SECOND, histories};
-use crate::subject::{Subject, check_fresh, check_reading, check_reset};
+use crate::subject::{Subject, check_finding, check_fresh, check_reset};
 
 /// Drives histories of `algorithm`; `judge` sees each reading before it is taken and the subject
 /// after.
@@ -25,7 +25,7 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
             }
             let cost = draw.cost(most);
             let before = subject.eval(subject.now, cost, plan_factor);
-            check_reading(&mut subject, cost, plan_factor, before);
+            check_finding(&mut subject, cost, plan_factor, before);
             let words = subject.words.clone();
             subject.room = draw.once_in(4).then(|| draw.below(1 << 20) as usize);
             let rounded = standing(&subject, cost, plan_factor, |window| subject.logged(window));
@@ -209,7 +209,7 @@ fn leaky_bucket_spaces_what_passes() {
             subject.now = subject.now.saturating_add(step);
             let cost = draw.cost(most);
             let before = subject.eval(subject.now, cost, plan_factor);
-            check_reading(&mut subject, cost, plan_factor, before);
+            check_finding(&mut subject, cost, plan_factor, before);
             let reading = subject.ask(cost, plan_factor);
             check_reset(&mut subject, plan_factor, reading);
             if draw.once_in(4) {

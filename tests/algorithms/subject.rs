@@ -240,7 +240,7 @@ impl Subject {
 }
 
 /// What must hold of every reading, whatever the algorithm.
-pub fn check_reading(subject: &mut Subject, cost: u32, plan_factor: u32, reading: LimitFinding) {
+pub fn check_finding(subject: &mut Subject, cost: u32, plan_factor: u32, reading: LimitFinding) {
     let now = subject.now;
     let rate = subject.limit.windows[usize::from(reading.window)];
     assert_eq!(reading.quota, subject.quota(&rate, plan_factor));

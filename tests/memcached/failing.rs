@@ -208,7 +208,7 @@ fn a_dead_server_fails_its_share_only() {
         assert_eq!(
             gateway
                 .client
-                .send_beat(0, Some(1))
+                .send_heartbeat(0, Some(1))
                 .await
                 .unwrap()
                 .heartbeats

@@ -54,7 +54,7 @@ fn gateways_are_listed_while_they_say_that_they_are_there() {
         let one = Gateway::start(&addresses, &clock, 1).await;
         let two = Gateway::start(&addresses, &clock, 2).await;
         let numbers = async |gateway: &Gateway, says: Option<u32>| {
-            let heartbeats = gateway.client.send_beat(0, says).await.unwrap();
+            let heartbeats = gateway.client.send_heartbeat(0, says).await.unwrap();
             heartbeats
                 .heartbeats
                 .into_iter()
@@ -81,12 +81,12 @@ fn a_clock_that_goes_back_keeps_nobody_listed() {
         let (before, after) = (clock(), clock());
         before.advance(Nanos::from_secs(3_600));
         let gone = Gateway::start(&[server.address], &before, 1).await;
-        gone.client.send_beat(0, Some(1)).await.unwrap();
+        gone.client.send_heartbeat(0, Some(1)).await.unwrap();
         let stays = Gateway::start(&[server.address], &after, 2).await;
         let count = async || {
             stays
                 .client
-                .send_beat(0, Some(2))
+                .send_heartbeat(0, Some(2))
                 .await
                 .unwrap()
                 .heartbeats
@@ -110,12 +110,13 @@ fn two_hundred_gateways_are_listed() {
         }
         for many in gateways.chunks(40) {
             let each = many.iter();
-            let heartbeats = each.map(|gateway| gateway.client.send_beat(0, Some(gateway.number)));
+            let heartbeats =
+                each.map(|gateway| gateway.client.send_heartbeat(0, Some(gateway.number)));
             for said in futures_util::future::join_all(heartbeats).await {
                 said.unwrap();
             }
         }
-        let said = gateways[0].client.send_beat(0, None).await.unwrap();
+        let said = gateways[0].client.send_heartbeat(0, None).await.unwrap();
         assert_eq!(said.heartbeats.len(), 200);
         let asked = minute(1_000, 1);
         let mut admitted = 0;
@@ -138,14 +139,19 @@ fn sixteen_gateways_say_so_at_once() {
             scope.spawn(move || {
                 block_on(async {
                     let gateway = Gateway::start(&[address], clock, number).await;
-                    while gateway.client.send_beat(0, Some(number)).await.is_err() {}
+                    while gateway
+                        .client
+                        .send_heartbeat(0, Some(number))
+                        .await
+                        .is_err()
+                    {}
                 });
             });
         }
     });
     block_on(async {
         let gateway = Gateway::start(&[address], &clock, 99).await;
-        let heartbeats = gateway.client.send_beat(0, None).await.unwrap();
+        let heartbeats = gateway.client.send_heartbeat(0, None).await.unwrap();
         assert_eq!(heartbeats.heartbeats.len(), 16);
     });
 }
@@ -179,7 +185,7 @@ fn a_new_life_learns_what_gateways_know() {
         let renewed = Err(StoreError::MarkMismatch);
         assert_eq!(one.decide(std::slice::from_ref(&asked)).await, renewed);
         assert_eq!(
-            one.client.send_beat(0, Some(1)).await,
+            one.client.send_heartbeat(0, Some(1)).await,
             Err(StoreError::MarkMismatch)
         );
         let after = one.client.identify(0, None, true).await.unwrap();

@@ -66,7 +66,7 @@ pub enum Waits {
     Look,
     Compares(Box<PendingCall>),
     Learns(Box<PendingCall>),
-    Beat,
+    Heartbeat,
 }
 
 /// See the module.

@@ -20,7 +20,7 @@ impl World {
         let local = one.local(self.now);
         match one.recovery.next_step(&one.decider, local) {
             RecoveryStep::Identify => self.ask(gateway, Question::Meet, Waits::Met),
-            RecoveryStep::ListGateways => self.ask(gateway, Question::Beat(0), Waits::Look),
+            RecoveryStep::ListGateways => self.ask(gateway, Question::Heartbeat(0), Waits::Look),
             RecoveryStep::Compare(asking) => {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Compares(asking));
@@ -29,9 +29,9 @@ impl World {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Learns(asking));
             }
-            RecoveryStep::Beat(told) => {
+            RecoveryStep::Heartbeat(told) => {
                 let number = if told { one.decider.gateway } else { 0 };
-                self.ask(gateway, Question::Beat(number), Waits::Beat);
+                self.ask(gateway, Question::Heartbeat(number), Waits::Heartbeat);
             }
         }
     }
@@ -70,10 +70,10 @@ impl World {
                 one.decider.record_report(&asking);
                 return self.come_back(gateway);
             }
-            (Waits::Beat, Ok(Reply::LiveGateways(Ok(heartbeats)))) => {
+            (Waits::Heartbeat, Ok(Reply::LiveGateways(Ok(heartbeats)))) => {
                 self.beaten(gateway, &heartbeats)
             }
-            (Waits::Beat, _) if one.shared() => {
+            (Waits::Heartbeat, _) if one.shared() => {
                 if said == Err(StoreError::Late) && one.late == 0 {
                     one.late = 1;
                 } else {

@@ -101,7 +101,7 @@ fn what_cannot_be_told_is_waited_for() {
             },
         );
         match back.next_step(decider, met.after(Nanos::from_secs(after))) {
-            RecoveryStep::Beat(told) => told,
+            RecoveryStep::Heartbeat(told) => told,
             other => panic!("{other:?}"),
         }
     };

@@ -43,7 +43,7 @@ pub struct Load {
 pub enum Question {
     Decide(Call),
     Meet,
-    Beat(u32),
+    Heartbeat(u32),
 }
 
 #[derive(Clone, Debug)]
@@ -342,7 +342,7 @@ impl World {
         let (life, mark, cut) = (one.life, one.mark, one.cut);
         let master = match question {
             Question::Meet => self.master,
-            Question::Decide(_) | Question::Beat(_) => one.master,
+            Question::Decide(_) | Question::Heartbeat(_) => one.master,
         };
         let message = Message {
             gateway,
@@ -399,7 +399,7 @@ impl World {
         let Some(data) = data else {
             let reply = match message.question {
                 Question::Decide(_) => Reply::Decision(Err(StoreError::NotConnected)),
-                Question::Meet | Question::Beat(_) => {
+                Question::Meet | Question::Heartbeat(_) => {
                     Reply::LiveGateways(Err(StoreError::NotConnected))
                 }
             };
@@ -408,8 +408,8 @@ impl World {
         let reply = match &message.question {
             Question::Decide(call) => Reply::Decision(data.decide(time, message.mark, call)),
             Question::Meet => Reply::Met(data.meet(fresh), message.master),
-            Question::Beat(0) => Reply::LiveGateways(data.heartbeat(time, message.mark, None)),
-            Question::Beat(number) => {
+            Question::Heartbeat(0) => Reply::LiveGateways(data.heartbeat(time, message.mark, None)),
+            Question::Heartbeat(number) => {
                 Reply::LiveGateways(data.heartbeat(time, message.mark, Some(*number)))
             }
         };
@@ -479,7 +479,12 @@ impl World {
         let one = &mut self.gateways[gateway];
         one.decider.ledger.remove_idle_entries(local);
         let number = one.decider.gateway;
-        self.send(gateway, Question::Beat(number), Waits::Beat, PATIENCE);
+        self.send(
+            gateway,
+            Question::Heartbeat(number),
+            Waits::Heartbeat,
+            PATIENCE,
+        );
     }
 
     pub(super) fn next_tick(&mut self, gateway: usize) {

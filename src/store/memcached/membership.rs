@@ -203,7 +203,7 @@ impl MemcachedClient {
     /// # Errors
     ///
     /// [`StoreError::MarkMismatch`] where a server has lost its data; another error where no server replies.
-    pub async fn send_beat(
+    pub async fn send_heartbeat(
         &self,
         connection_index: usize,
         gateway: Option<u32>,

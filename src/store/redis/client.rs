@@ -428,7 +428,7 @@ impl RedisClient {
     }
 
     /// Lists the gateways that are alive. With `gateway`, first records that it is alive and has reported all its units.
-    pub async fn send_beat(
+    pub async fn send_heartbeat(
         &self,
         connection_index: usize,
         gateway: Option<u32>,

@@ -157,12 +157,12 @@ impl BackendClient {
         })
     }
 
-    pub(super) async fn send_beat(
+    pub(super) async fn send_heartbeat(
         &self,
         connection_index: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
-        with_client!(self, client => client.send_beat(connection_index, gateway).await)
+        with_client!(self, client => client.send_heartbeat(connection_index, gateway).await)
     }
 
     pub(super) async fn check_marks(&self, connection_index: usize) -> Result<(), StoreError> {

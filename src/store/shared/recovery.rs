@@ -28,7 +28,7 @@ pub enum RecoveryStep {
     Report(Box<PendingCall>),
     /// Send a beat, then call [`Recovery::on_heartbeat`]. The beat names this gateway if `true`, which states that all of its
     /// units are reported. Wait before the next step, because other gateways take their time.
-    Beat(bool),
+    Heartbeat(bool),
 }
 
 /// The way back to a store that was away.
@@ -245,7 +245,7 @@ impl RecoveryAttempt {
                 self.calls = give_backs.into_iter().rev().collect();
                 if self.calls.is_empty() {
                     self.has_sent_heartbeat = true;
-                    return RecoveryStep::Beat(now >= self.unreported_until);
+                    return RecoveryStep::Heartbeat(now >= self.unreported_until);
                 }
             }
         }

@@ -197,7 +197,7 @@ impl Keeper<'_> {
     async fn heartbeat(&mut self) {
         let shared = self.shared;
         let gateway = Some(shared.decider.gateway);
-        let heartbeats = shared.client.send_beat(self.connection_index, gateway);
+        let heartbeats = shared.client.send_heartbeat(self.connection_index, gateway);
         let heartbeats = timeout(BACKGROUND_TIMEOUT, heartbeats).await;
         let heartbeats = heartbeats.unwrap_or(Err(StoreError::Late));
         let breaker = &shared.decider.breaker;
@@ -241,7 +241,7 @@ impl Keeper<'_> {
                         .on_identified(decider, loss, shared.clock.now());
                 }
                 RecoveryStep::ListGateways => {
-                    let heartbeats = shared.client.send_beat(connection_index, None);
+                    let heartbeats = shared.client.send_heartbeat(connection_index, None);
                     let heartbeats = timeout(BACKGROUND_TIMEOUT, heartbeats).await;
                     let heartbeats = heartbeats.unwrap_or(Err(StoreError::Late))?;
                     self.recovery.on_listed(decider, heartbeats);
@@ -258,7 +258,7 @@ impl Keeper<'_> {
                         .await?;
                     decider.record_report(&pending_call);
                 }
-                RecoveryStep::Beat(all_reported) => break all_reported,
+                RecoveryStep::Heartbeat(all_reported) => break all_reported,
             }
         };
         self.finish_recovery(all_reported).await
@@ -295,7 +295,7 @@ impl Keeper<'_> {
         let shared = self.shared;
         (0..shared.worker_count).for_each(|worker_index| shared.client.skip_delay(worker_index));
         let gateway = all_reported.then_some(shared.decider.gateway);
-        let heartbeats = shared.client.send_beat(self.connection_index, gateway);
+        let heartbeats = shared.client.send_heartbeat(self.connection_index, gateway);
         let heartbeats = timeout(BACKGROUND_TIMEOUT, heartbeats).await;
         let heartbeats = heartbeats.unwrap_or(Err(StoreError::Late))?;
         probe_speed(shared).await?;

@@ -72,7 +72,7 @@ impl Gateway {
     pub fn leave_files_to_successor(&self) {
         self.socket_files.lock().clear();
         if let Some(writer) = self.snapshot_writer.lock().take() {
-            writer.stop();
+            writer.end_without_writing();
         }
     }
 }

@@ -65,7 +65,7 @@ fn without_format(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     let end = text
         .iter()
         .rposition(|byte| *byte != b'.')
-        .map_or(0, |last| last + 1);
+        .map_or(0, |last_index| last_index + 1);
     let dot = text[..end]
         .iter()
         .rposition(|byte| *byte == b'.')

@@ -57,9 +57,9 @@ pub struct WindowSpec {
     pub ceiling: u32,
     /// By [`StateKind`]: the index of the window's ring; the window's phase or the interval between two units, in
     /// microseconds; zero for logs.
-    pub parameter: u64,
+    pub ring_phase_or_interval: u64,
     /// For leaky buckets: the time by which a unit may come earlier than a whole number of intervals, in microseconds.
-    pub early_slack: u64,
+    pub early_slack_micros: u64,
     /// The interval between two units without a plan's multiplier, in microseconds; zero without arrival times.
     pub plain_interval_micros: u64,
     /// The time by which an arrival time may be ahead of now at that interval, in microseconds; zero without arrival times.
@@ -134,7 +134,7 @@ impl RateLimit {
         let (base, ceiling) = self.unit_bounds(rate, plan_factor);
         let window = rate.window();
         let interval = || micros(Nanos(rate.interval(plan_factor).nanos()));
-        let (parameter, early_slack) = match self.algorithm {
+        let (ring_phase_or_interval, early_slack_micros) = match self.algorithm {
             Algorithm::SlidingLog => (0, 0),
             Algorithm::SlidingWindow => (index as u64, 0),
             Algorithm::MultiLevel => {
@@ -151,8 +151,8 @@ impl RateLimit {
             window: micros(window),
             base,
             ceiling,
-            parameter,
-            early_slack,
+            ring_phase_or_interval,
+            early_slack_micros,
             plain_interval_micros,
             max_lead_micros,
         }
@@ -166,11 +166,13 @@ impl RateLimit {
         let interval = micros(Nanos(rate.interval(1).nanos()));
         // One unit more, because what plans and the throttle add is rounded.
         let units = u64::from(self.unit_bounds(rate, 1).1).saturating_add(1);
-        let early_slack = match self.algorithm {
+        let early_slack_micros = match self.algorithm {
             Algorithm::LeakyBucket { max_delay } => micros(max_delay) % interval,
             _ => 0,
         };
-        let max_lead_micros = interval.saturating_mul(units).saturating_add(early_slack);
+        let max_lead_micros = interval
+            .saturating_mul(units)
+            .saturating_add(early_slack_micros);
         (interval, max_lead_micros)
     }
 

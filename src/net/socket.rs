@@ -167,13 +167,13 @@ impl Socket {
         if let Socket::Tls(stream) = self {
             // The session may have decrypted content already. Or the input has none, such as a session ticket.
             let mut cx = Context::from_waker(Waker::noop());
-            let read = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(byte));
-            if read.is_ready() {
+            let read_result = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(byte));
+            if read_result.is_ready() {
                 return false;
             }
         }
-        let read = self.stream().try_read(byte);
-        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        let read_result = self.stream().try_read(byte);
+        read_result.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 

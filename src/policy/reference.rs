@@ -124,8 +124,8 @@ impl ReferenceWriter {
 /// not a plan.
 fn section_title(name: &str) -> String {
     let mut letters = name.chars();
-    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-    first.into_iter().chain(letters).collect()
+    let first_letter = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first_letter.into_iter().chain(letters).collect()
 }
 
 /// The anchor that Markdown renderers give to a heading.

@@ -58,12 +58,20 @@ pub fn trim_secret(text: &str) -> Result<&str, TextError> {
         return Err(error_after(&[], "the file is empty", one_line_help));
     }
     if let Some(offset) = secret.find(char::is_control) {
-        let before = &text.as_bytes()[..start + offset];
+        let bytes_before = &text.as_bytes()[..start + offset];
         return Err(if secret[offset..].starts_with(['\n', '\r']) {
-            error_after(before, "the secret has more than one line", one_line_help)
+            error_after(
+                bytes_before,
+                "the secret has more than one line",
+                one_line_help,
+            )
         } else {
             let message = "the secret has a control character";
-            error_after(before, message, "write a secret of printable characters")
+            error_after(
+                bytes_before,
+                message,
+                "write a secret of printable characters",
+            )
         });
     }
     let is_invisible = |c: char| c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}');
@@ -74,9 +82,9 @@ pub fn trim_secret(text: &str) -> Result<&str, TextError> {
     Ok(secret)
 }
 
-/// Builds the error of a mistake that directly follows the bytes `before`.
-fn error_after(before: &[u8], message: &'static str, help: &'static str) -> TextError {
-    let full_lines = before.iter().filter(|byte| **byte == b'\n').count();
+/// Builds the error of a mistake that directly follows the bytes `bytes_before`.
+fn error_after(bytes_before: &[u8], message: &'static str, help: &'static str) -> TextError {
+    let full_lines = bytes_before.iter().filter(|byte| **byte == b'\n').count();
     TextError {
         line: u32::try_from(full_lines + 1).unwrap_or(u32::MAX),
         message,

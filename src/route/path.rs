@@ -128,25 +128,25 @@ pub fn literal_readings(path: &str, keeps_slashes: bool) -> Option<Vec<String>> 
         return None;
     }
     let mut readings = Vec::new();
-    let mut add = |path: &str, kept: KeptSpellings| {
+    let mut add_reading = |path: &str, kept: KeptSpellings| {
         if let Ok(reading) = rewrite(path.as_bytes(), kept)
             && !readings.contains(&reading)
         {
             readings.push(reading);
         }
     };
-    ambiguous_parts.for_each_reading(keeps_slashes, |kept| add(path, kept));
+    ambiguous_parts.for_each_reading(keeps_slashes, |kept| add_reading(path, kept));
     if let Some((before_semicolon, _)) = path.split_once(';') {
         let normal = KeptSpellings {
             encoded_slashes: keeps_slashes,
             ..KeptSpellings::default()
         };
-        add(before_semicolon, normal);
+        add_reading(before_semicolon, normal);
         let literal = KeptSpellings {
             plain_escapes: false,
             ..KeptSpellings::ALL
         };
-        add(before_semicolon, literal);
+        add_reading(before_semicolon, literal);
     }
     Some(readings)
 }

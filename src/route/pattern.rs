@@ -71,7 +71,8 @@ impl Pattern {
 
     /// The index of the segment that the pattern calls `name`, as in `{name}`.
     pub fn segment_index(&self, name: &str) -> Option<usize> {
-        let is_named = |segment: &Segment| matches!(segment, Segment::One(own) if **own == *name);
+        let is_named =
+            |segment: &Segment| matches!(segment, Segment::One(own_name) if **own_name == *name);
         self.segments.iter().position(is_named)
     }
 

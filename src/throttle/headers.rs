@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::admission::{Finding, Verdict};
+use super::admission::{RuleFinding, Verdict};
 use crate::http::head::Fields;
 use crate::limit::header_texts::HeaderTexts;
 use crate::limit::{Disclose, LimitFinding, Rule, RuleLimit, Rules};
@@ -128,7 +128,7 @@ impl RemainingQuota {
 }
 
 impl QuotaPolicy {
-    fn new(finding: &Finding) -> QuotaPolicy {
+    fn new(finding: &RuleFinding) -> QuotaPolicy {
         let LimitFinding { quota, window, .. } = finding.reading;
         QuotaPolicy {
             rule_index: finding.rule_index as u16,

@@ -171,8 +171,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
                     None => {}
                 }
             }
-            let read = ready!(connection.poll_read(cx));
-            match (read, self.write_error.take()) {
+            let read_result = ready!(connection.poll_read(cx));
+            match (read_result, self.write_error.take()) {
                 (Ok(1..), write_error) => self.write_error = write_error,
                 // The write failed first, so its error tells more than the read's.
                 (_, Some(error)) | (Err(error), None) => return Poll::Ready(Err(error.into())),

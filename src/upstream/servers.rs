@@ -116,15 +116,15 @@ pub enum RequestBound {
     Pending,
 }
 
-/// The pressure control for these settings. The control of `before` is kept, with what it has measured, and gets the new
+/// The pressure control for these settings. The control of `previous` is kept, with what it has measured, and gets the new
 /// settings.
 fn pressure_control(
     settings: &Settings,
-    before: Option<&Arc<Servers>>,
+    previous: Option<&Arc<Servers>>,
     now: Nanos,
 ) -> Option<Arc<PressureControl>> {
     let settings = settings.pressure.clone()?;
-    if let Some(kept) = before.and_then(|before| before.pressure_control.clone()) {
+    if let Some(kept) = previous.and_then(|previous| previous.pressure_control.clone()) {
         kept.controller.lock().set_settings(settings);
         return Some(kept);
     }
@@ -136,11 +136,14 @@ fn pressure_control(
     }))
 }
 
-/// The configured servers, with the counts of removed endpoints that `before` has.
-fn configured_servers(settings: &Settings, before: Option<&Arc<Servers>>) -> Vec<ConfiguredServer> {
+/// The configured servers, with the counts of removed endpoints that `previous` has.
+fn configured_servers(
+    settings: &Settings,
+    previous: Option<&Arc<Servers>>,
+) -> Vec<ConfiguredServer> {
     let configured = settings.servers.iter().map(|server| {
-        let removed = before.map_or_else(FailureCounts::default, |before| {
-            before.removed_counts(server)
+        let removed = previous.map_or_else(FailureCounts::default, |previous| {
+            previous.removed_counts(server)
         });
         ConfiguredServer {
             name: server.location.to_string().into(),
@@ -158,20 +161,20 @@ fn configured_servers(settings: &Settings, before: Option<&Arc<Servers>>) -> Vec
     configured.collect()
 }
 
-/// The endpoints of the configured servers. Servers that `before` has too keep their endpoints; new servers start slowly.
+/// The endpoints of the configured servers. Servers that `previous` has too keep their endpoints; new servers start slowly.
 fn initial_endpoints(
     settings: &Settings,
     configured: &[ConfiguredServer],
-    before: Option<&Arc<Servers>>,
+    previous: Option<&Arc<Servers>>,
     now: Nanos,
 ) -> Arc<[Endpoint]> {
     let mut endpoints = Vec::new();
     for (index, server) in settings.servers.iter().enumerate() {
-        let kept = before.map_or_else(Vec::new, |before| before.endpoints_of(server));
+        let kept = previous.map_or_else(Vec::new, |previous| previous.endpoints_of(server));
         if kept.is_empty() {
             let address = server.location.address();
             let endpoint = Endpoint::new(index, &configured[index].name, address);
-            if before.is_some() {
+            if previous.is_some() {
                 endpoint.health.start_slowly(now);
             }
             endpoints.push(endpoint);
@@ -185,14 +188,14 @@ fn initial_endpoints(
 }
 
 impl Servers {
-    /// The state for these settings. Servers that `before` has too keep their endpoints and counts. With the same settings,
-    /// `before` itself is returned.
-    pub fn new(settings: Settings, before: Option<&Arc<Servers>>, now: Nanos) -> Arc<Servers> {
-        if let Some(before) = before.filter(|before| before.settings == settings) {
-            return before.clone();
+    /// The state for these settings. Servers that `previous` has too keep their endpoints and counts. With the same settings,
+    /// `previous` itself is returned.
+    pub fn new(settings: Settings, previous: Option<&Arc<Servers>>, now: Nanos) -> Arc<Servers> {
+        if let Some(previous) = previous.filter(|previous| previous.settings == settings) {
+            return previous.clone();
         }
-        let configured = configured_servers(&settings, before);
-        let endpoints = initial_endpoints(&settings, &configured, before, now);
+        let configured = configured_servers(&settings, previous);
+        let endpoints = initial_endpoints(&settings, &configured, previous, now);
         let mask_of = |flag, is_used| if is_used { flag } else { 0 };
         Arc::new(Servers {
             configured,
@@ -203,8 +206,8 @@ impl Servers {
                 | mask_of(STARTING, settings.slow_start.is_some()),
             open_requests: AtomicU32::new(0),
             pending_requests: AtomicU32::new(0),
-            pressure_control: pressure_control(&settings, before, now),
-            persistent: before.map_or_else(Arc::default, |before| before.persistent.clone()),
+            pressure_control: pressure_control(&settings, previous, now),
+            persistent: previous.map_or_else(Arc::default, |previous| previous.persistent.clone()),
             settings,
         })
     }
@@ -337,13 +340,13 @@ impl Servers {
                 endpoint
             })
         };
-        let before = endpoints
+        let previous = endpoints
             .iter()
             .filter(|one| one.server_index < server_index);
         let after = endpoints
             .iter()
             .filter(|one| one.server_index > server_index);
-        let replaced = before.cloned().chain(addresses.iter().map(endpoint));
+        let replaced = previous.cloned().chain(addresses.iter().map(endpoint));
         let replaced: Arc<[Endpoint]> = replaced.chain(after.cloned()).collect();
         *endpoints = replaced;
         drop(endpoints);

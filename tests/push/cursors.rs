@@ -5,11 +5,11 @@ use std::fs;
 use tollgate::record::push::cursor::{CounterCursor, Cursor};
 
 fn cursor() -> Cursor {
-    let count = |base, sent, attempted: Option<u64>| CounterCursor {
+    let counter = |base, delivered_value, attempted_value: Option<u64>| CounterCursor {
         base,
-        sent,
-        was_delivered: sent > 0,
-        attempted,
+        delivered_value,
+        was_delivered: delivered_value > 0,
+        attempted_value,
     };
     Cursor {
         delivered_until: 1_700_000_015,
@@ -17,9 +17,9 @@ fn cursor() -> Cursor {
         counted_since: 1_600_000_000,
         base_until: 1_699_999_200,
         counts: [
-            (0, count(1, 2, None)),
-            (7, count(0, 0, Some(300))),
-            (u32::MAX, count(u64::MAX, 3, Some(0))),
+            (0, counter(1, 2, None)),
+            (7, counter(0, 0, Some(300))),
+            (u32::MAX, counter(u64::MAX, 3, Some(0))),
         ]
         .into(),
     }

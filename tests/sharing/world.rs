@@ -316,7 +316,7 @@ impl World {
             let track = &mut self.tracks[rule][*key as usize];
             self.gateways[gateway].note_leaving(self.now);
             let one = &self.gateways[gateway];
-            let new = one.decider.breaker.is_new();
+            let new = one.decider.breaker.was_never_shared();
             if done.is_alone && (self.net.lost > 0 || new) {
                 let units = match one.shared() || new {
                     true => before[rule].iter().map(|(_, free)| *free).collect(),
@@ -468,7 +468,7 @@ impl World {
         if !one.shared() {
             return self.come_back(gateway);
         }
-        let unused = one.decider.take_unused(GrantsToReturn::Ended, local);
+        let unused = one.decider.take_unused_units(GrantsToReturn::Ended, local);
         for asking in unused {
             let question = Question::Decide(asking.call.clone());
             self.send(gateway, question, Waits::Told(Box::new(asking)), PATIENCE);

@@ -81,10 +81,10 @@ impl Inbox {
             self.bytes.reserve(self.next_read_bytes);
         }
         let spare_bytes = self.bytes.capacity() - self.bytes.len();
-        let read = ready!(poll_read_buf(Pin::new(from), cx, &mut self.bytes))?;
-        if read == spare_bytes {
+        let read_bytes = ready!(poll_read_buf(Pin::new(from), cx, &mut self.bytes))?;
+        if read_bytes == spare_bytes {
             self.next_read_bytes = (self.next_read_bytes * 4).min(MAX_READ_BYTES);
         }
-        Poll::Ready(Ok(read))
+        Poll::Ready(Ok(read_bytes))
     }
 }

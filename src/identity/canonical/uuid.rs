@@ -63,26 +63,26 @@ fn is_full_width_letter(c: char) -> bool {
 /// The different UUIDs that readers take `text` for.
 fn readings(text: &[u8]) -> SmallVec<[u128; 2]> {
     let mut readings = SmallVec::new();
-    let mut add = |uuid: Option<u128>| {
+    let mut add_reading = |uuid: Option<u128>| {
         if let Some(uuid) = uuid.filter(|uuid| !readings.contains(uuid)) {
             readings.push(uuid);
         }
     };
-    add(parse_like_go(text));
+    add_reading(parse_like_go(text));
     // Most other credentials fail this check at their first byte or two.
     if text.iter().all(is_uuid_byte) {
         let lower = text.to_ascii_lowercase();
         let lower = without_prefixes(&without_prefixes(&lower, b"urn:"), b"uuid:");
         let is_bracket = |byte: &u8| b"{}()".contains(byte);
         if lower.contains(&b',') {
-            add(parse_format_x(&lower));
+            add_reading(parse_format_x(&lower));
         } else {
             let bare: Vec<u8> = lower.into_iter().filter(|byte| !is_bracket(byte)).collect();
-            add(parse_like_python(&bare));
-            add(parse_like_java(&bare));
+            add_reading(parse_like_python(&bare));
+            add_reading(parse_like_java(&bare));
         }
     }
-    add(match text.len() {
+    add_reading(match text.len() {
         26 => parse_in_base(&text.to_ascii_lowercase(), CROCKFORD_DIGITS),
         22 => parse_in_base(text, BASE58_DIGITS),
         _ => None,

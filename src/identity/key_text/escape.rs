@@ -6,17 +6,17 @@ use std::fmt::Write;
 pub(super) fn escape(value: &str) -> String {
     let leading_blank_bytes = value.len() - value.trim_start().len();
     let inner = leading_blank_bytes..value.trim_end().len();
-    let mut out = String::with_capacity(value.len());
+    let mut escaped = String::with_capacity(value.len());
     for (offset, c) in value.char_indices() {
         if is_plain(c) && (inner.contains(&offset) || !c.is_whitespace()) {
-            out.push(c);
+            escaped.push(c);
             continue;
         }
         for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-            let _ = write!(out, "~{byte:02X}");
+            let _ = write!(escaped, "~{byte:02X}");
         }
     }
-    out
+    escaped
 }
 
 /// Whether a character inside a value needs no escape.

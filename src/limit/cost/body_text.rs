@@ -155,7 +155,7 @@ impl BodyText {
     /// Reads the next piece of the body.
     pub fn feed(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
-            let read = match self.state {
+            let read_bytes = match self.state {
                 TextState::LineStart if self.is_event_start && data.len() >= MIN_SEARCHED_BYTES => {
                     self.is_event_start = false;
                     self.skip_without_names(data, &EVENT_ENDS)
@@ -177,7 +177,7 @@ impl BodyText {
                 TextState::Data | TextState::SkippedLine => self.read_line_rest(data),
                 _ => self.read_byte(data[0]),
             };
-            data = &data[read..];
+            data = &data[read_bytes..];
         }
     }
 

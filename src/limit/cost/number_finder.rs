@@ -116,7 +116,7 @@ impl NumberFinder {
     /// Reads the next piece of the documents.
     pub fn feed(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
-            let read = match self.state {
+            let read_bytes = match self.state {
                 ParserState::InString(role) => self.read_string(role, data),
                 ParserState::Skipping => self.skip_container(data),
                 ParserState::InScalar(role) => self.read_scalar(role, data),
@@ -126,7 +126,7 @@ impl NumberFinder {
                     1
                 }
             };
-            data = &data[read..];
+            data = &data[read_bytes..];
         }
     }
 
@@ -368,11 +368,11 @@ impl NumberFinder {
     }
 
     fn skip_container(&mut self, data: &[u8]) -> usize {
-        let read = self.skipping.feed(data);
+        let read_bytes = self.skipping.feed(data);
         if self.skipping.is_over() {
             self.state = ParserState::AfterValue;
         }
-        read
+        read_bytes
     }
 }
 

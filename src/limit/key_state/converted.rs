@@ -10,7 +10,7 @@ impl KeyState<'_> {
     /// would, unless it is full. A log passes its stamps on to a log. From other shapes, everything that counts in some
     /// window counts from `now` on. The state must have `RateLimit::max_words`.
     pub fn convert_from(&mut self, old: &KeyState<'_>, now: Nanos) {
-        let mut counted = 0;
+        let mut counted_units = 0;
         let is_log = |limit: &RateLimit| limit.algorithm == Algorithm::SlidingLog;
         if is_log(self.limit) && is_log(old.limit) {
             let state = &mut self.words[self.limit.head_words()..];
@@ -26,12 +26,12 @@ impl KeyState<'_> {
             let plan_factor = old.limit.max_plan_factor;
             let windows = 0..old.limit.windows.len();
             let used = windows.map(|index| old.window(index, plan_factor).used(now));
-            counted = used.max().unwrap_or(0);
+            counted_units = used.max().unwrap_or(0);
         }
         if self.limit.reserves {
             self.words[0] = old.pending();
         } else {
-            counted = counted.saturating_add(old.pending());
+            counted_units = counted_units.saturating_add(old.pending());
         }
         if self.limit.throttle.is_elastic() && old.limit.throttle.is_elastic() {
             let at = self.limit.pending_words();
@@ -43,17 +43,17 @@ impl KeyState<'_> {
                 let state = &mut self.words[self.limit.head_words()..];
                 for (index, rate) in self.limit.windows.iter().enumerate() {
                     // More than the limit admits would make the key wait for longer than any window.
-                    let counted = counted.min(self.limit.unit_bounds(rate, 1).1);
+                    let counted_units = counted_units.min(self.limit.unit_bounds(rate, 1).1);
                     let interval = rate.interval(1);
                     gcra::add_units(
                         &mut state[index * gcra::WORDS_PER_WINDOW..],
                         now,
                         interval,
-                        counted,
+                        counted_units,
                     );
                 }
             }
-            _ => self.count_units(now, counted, 1),
+            _ => self.count_units(now, counted_units, 1),
         }
     }
 }

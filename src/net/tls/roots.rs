@@ -45,8 +45,8 @@ impl Roots {
         let mut read_count = 0;
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|error| unreadable(&error))?;
-            let added = store.add(certificate);
-            added.map_err(|error| unreadable(&error))?;
+            let result = store.add(certificate);
+            result.map_err(|error| unreadable(&error))?;
             read_count += 1;
         }
         if store.is_empty() {

@@ -120,24 +120,24 @@ fn value_hex(attribute: &AttributeTypeAndValue<'_>) -> String {
 /// Escapes a value: RFC 4514 section 2.4. Control characters are written as their bytes, because the text goes to logs
 /// and header fields.
 fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     let last_index = text.chars().count().saturating_sub(1);
     for (index, char) in text.chars().enumerate() {
         match char {
-            ',' | '+' | '"' | '\\' | '<' | '>' | ';' => out.extend(['\\', char]),
-            '#' if index == 0 => out.push_str("\\#"),
+            ',' | '+' | '"' | '\\' | '<' | '>' | ';' => escaped.extend(['\\', char]),
+            '#' if index == 0 => escaped.push_str("\\#"),
             // `\ ` is allowed too, but would lose its space at the end of a header field.
-            ' ' if index == 0 || index == last_index => out.push_str("\\20"),
+            ' ' if index == 0 || index == last_index => escaped.push_str("\\20"),
             char if char.is_control() => {
                 let mut bytes = [0; 4];
                 for byte in char.encode_utf8(&mut bytes).bytes() {
-                    out.push_str(&format!("\\{byte:02X}"));
+                    escaped.push_str(&format!("\\{byte:02X}"));
                 }
             }
-            char => out.push(char),
+            char => escaped.push(char),
         }
     }
-    out
+    escaped
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Labels {
 
     /// The value of a label; empty when there is no such label.
     pub fn get(&self, name: &str) -> &str {
-        let label = self.0.iter().find(|(own, _)| &**own == name);
+        let label = self.0.iter().find(|(own_name, _)| &**own_name == name);
         label.map_or("", |(_, value)| value)
     }
 
@@ -69,7 +69,11 @@ impl Labels {
 
     /// Returns the labels with another value for one of them. An empty value removes the label.
     pub fn with(&self, name: &str, value: &str) -> Labels {
-        let others = self.0.iter().filter(|(own, _)| &**own != name).cloned();
+        let others = self
+            .0
+            .iter()
+            .filter(|(own_name, _)| &**own_name != name)
+            .cloned();
         Labels::new(others.chain([(name.into(), value.into())]))
     }
 }

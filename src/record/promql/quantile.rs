@@ -5,7 +5,7 @@
 ///
 /// The result is NaN for no values, and infinite for a `q` outside of 0 to 1. The method is that of Prometheus.
 pub fn quantile(q: f64, sorted: &[f64]) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1).filter(|_| !q.is_nan()) else {
+    let Some(last_index) = sorted.len().checked_sub(1).filter(|_| !q.is_nan()) else {
         return f64::NAN;
     };
     if q < 0.0 {
@@ -14,9 +14,9 @@ pub fn quantile(q: f64, sorted: &[f64]) -> f64 {
     if q > 1.0 {
         return f64::INFINITY;
     }
-    let rank = q * last as f64;
-    let lower = (rank.floor() as usize).min(last);
-    let upper = (lower + 1).min(last);
+    let rank = q * last_index as f64;
+    let lower = (rank.floor() as usize).min(last_index);
+    let upper = (lower + 1).min(last_index);
     let weight = rank - rank.floor();
     sorted[lower] * (1.0 - weight) + sorted[upper] * weight
 }

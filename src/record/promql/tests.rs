@@ -47,7 +47,7 @@ impl SampleSource for Memory {
     fn select(
         &self,
         matchers: &[Matcher],
-        span: (i64, i64),
+        range_ms: (i64, i64),
         _: usize,
     ) -> Result<SelectedSeries, Error> {
         let fitting = self
@@ -55,7 +55,7 @@ impl SampleSource for Memory {
             .iter()
             .filter(|(labels, _)| match_all(matchers, labels));
         let cut = |(labels, samples): &SampledSeries| {
-            let inside = |(at, _): &&Sample| (span.0..=span.1).contains(at);
+            let inside = |(at, _): &&Sample| (range_ms.0..=range_ms.1).contains(at);
             (
                 labels.clone(),
                 samples.iter().filter(inside).copied().collect(),
@@ -347,10 +347,10 @@ impl SampleSource for Impatient {
     fn select(
         &self,
         matchers: &[Matcher],
-        span: (i64, i64),
+        range_ms: (i64, i64),
         most: usize,
     ) -> Result<SelectedSeries, Error> {
-        self.0.select(matchers, span, most)
+        self.0.select(matchers, range_ms, most)
     }
 
     fn check_deadline(&self) -> Result<(), Error> {

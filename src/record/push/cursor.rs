@@ -47,11 +47,11 @@ pub struct CounterCursor {
     /// Everything counted before [`Cursor::base_until`].
     pub base: u64,
     /// The value of the last delivered sample; 0 if there is none.
-    pub sent: u64,
+    pub delivered_value: u64,
     /// Whether any sample was delivered.
     pub was_delivered: bool,
     /// The value of the last sample of a batch whose result is not known.
-    pub attempted: Option<u64>,
+    pub attempted_value: Option<u64>,
 }
 
 /// Returns the path of the file, and the path at which it is written first.
@@ -114,19 +114,19 @@ impl Cursor {
             put_varint(&mut content, time);
         }
         let mut next_number = 0;
-        for (number, count) in &self.counts {
+        for (number, counter) in &self.counts {
             put_varint(&mut content, u64::from(*number) - next_number);
-            put_varint(&mut content, count.base);
-            put_varint(&mut content, count.sent);
-            let delivered_flag = if count.was_delivered {
+            put_varint(&mut content, counter.base);
+            put_varint(&mut content, counter.delivered_value);
+            let delivered_flag = if counter.was_delivered {
                 DELIVERED_FLAG
             } else {
                 0
             };
-            let attempted_flag = count.attempted.map_or(0, |_| ATTEMPTED_FLAG);
+            let attempted_flag = counter.attempted_value.map_or(0, |_| ATTEMPTED_FLAG);
             content.push(delivered_flag | attempted_flag);
-            if let Some(attempted) = count.attempted {
-                put_varint(&mut content, attempted);
+            if let Some(attempted_value) = counter.attempted_value {
+                put_varint(&mut content, attempted_value);
             }
             next_number = u64::from(*number) + 1;
         }
@@ -160,18 +160,18 @@ fn decode_cursor(file: &[u8]) -> Option<Cursor> {
     let mut next_number = 0_u64;
     while !content.is_empty() {
         let number = next_number.checked_add(take_varint(&mut content)?)?;
-        let (base, sent) = (take_varint(&mut content)?, take_varint(&mut content)?);
+        let (base, delivered_value) = (take_varint(&mut content)?, take_varint(&mut content)?);
         let flags = take_varint(&mut content)?;
-        let count = CounterCursor {
+        let counter = CounterCursor {
             base,
-            sent,
+            delivered_value,
             was_delivered: flags & u64::from(DELIVERED_FLAG) > 0,
-            attempted: match flags & u64::from(ATTEMPTED_FLAG) {
+            attempted_value: match flags & u64::from(ATTEMPTED_FLAG) {
                 0 => None,
                 _ => Some(take_varint(&mut content)?),
             },
         };
-        cursor.counts.insert(u32::try_from(number).ok()?, count);
+        cursor.counts.insert(u32::try_from(number).ok()?, counter);
         next_number = number + 1;
     }
     Some(cursor)

@@ -97,8 +97,14 @@ impl Progress {
             let counters: Vec<_> = counters.collect();
             let counts = progress.counts_before(record, cursor.attempted_until, tier, &counters)?;
             let is_same = cursor.counts.iter().all(|(number, count)| {
-                let current = counts.get(number).copied().unwrap_or(0).max(count.sent);
-                count.attempted.is_none_or(|attempted| attempted == current)
+                let current = counts
+                    .get(number)
+                    .copied()
+                    .unwrap_or(0)
+                    .max(count.delivered_value);
+                count
+                    .attempted_value
+                    .is_none_or(|attempted_value| attempted_value == current)
             });
             if !is_same {
                 progress.mark_delivered(cursor.attempted_until);
@@ -112,7 +118,7 @@ impl Progress {
         self.cursor.attempted_until = batch.to;
         for (number, value) in &batch.last_values {
             let count = self.cursor.counts.entry(*number).or_default();
-            count.attempted = Some(*value);
+            count.attempted_value = Some(*value);
         }
     }
 
@@ -120,8 +126,9 @@ impl Progress {
     fn mark_delivered(&mut self, until: u64) {
         self.cursor.delivered_until = self.cursor.delivered_until.max(until);
         for count in self.cursor.counts.values_mut() {
-            if let Some(attempted) = count.attempted.take() {
-                (count.sent, count.was_delivered) = (attempted.max(count.sent), true);
+            if let Some(attempted_value) = count.attempted_value.take() {
+                (count.delivered_value, count.was_delivered) =
+                    (attempted_value.max(count.delivered_value), true);
             }
         }
     }
@@ -263,7 +270,7 @@ impl Progress {
             let counter_cursor = counter_cursor(number);
             // Events were added to a second after its samples had been delivered.
             let has_late_events =
-                counter_cursor.was_delivered && start(number) > counter_cursor.sent;
+                counter_cursor.was_delivered && start(number) > counter_cursor.delivered_value;
             growth.columns.contains_key(number) || has_late_events || live_series.contains(*series)
         });
         let mut is_sent: Vec<bool> = is_sent.collect();
@@ -273,15 +280,15 @@ impl Progress {
                 buckets.iter().for_each(|(_, index)| is_sent[*index] = true);
             }
         }
-        let sent = counters.iter().zip(is_sent).filter(|(_, is_sent)| *is_sent);
-        let values = sent.map(|((series, number), _)| {
+        let delivered_value = counters.iter().zip(is_sent).filter(|(_, is_sent)| *is_sent);
+        let values = delivered_value.map(|((series, number), _)| {
             let (counter_cursor, mut count) = (counter_cursor(number), start(number));
             // A value below the last one sent would look like a reset of the counter.
-            let mut values = vec![count.max(counter_cursor.sent)];
+            let mut values = vec![count.max(counter_cursor.delivered_value)];
             let column = growth.columns.get(number);
             for step in 0..growth.covered_seconds.len() {
                 count += column.map_or(0, |column| column.sums[step]);
-                values.push(count.max(counter_cursor.sent));
+                values.push(count.max(counter_cursor.delivered_value));
             }
             CounterValues {
                 number: *number,

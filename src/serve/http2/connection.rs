@@ -151,9 +151,9 @@ impl Http2Connection {
                 break Poll::Ready(Ok(()));
             }
             self.inbox.bytes = bytes;
-            let read = self.inbox.poll_read(cx, &mut self.client);
+            let read_bytes = self.inbox.poll_read(cx, &mut self.client);
             bytes = std::mem::take(&mut self.inbox.bytes);
-            match read {
+            match read_bytes {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(ReadEnd::Disconnected)),
                 Poll::Pending => break Poll::Pending,

@@ -228,7 +228,7 @@ impl<S: OpenStream> ConnectionState<S> {
         // The outer `None` is an error: the body is longer or shorter than its stated length.
         let remaining = match state.remaining_body_bytes {
             None => Some(None),
-            Some(before) => before
+            Some(bytes_before) => bytes_before
                 .checked_sub(data.len() as u64)
                 .filter(|remaining| !ends_stream || *remaining == 0)
                 .map(Some),

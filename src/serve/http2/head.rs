@@ -126,7 +126,7 @@ impl HeadDraft {
             self.fault = Some(HeadFault::TooLarge);
             return;
         }
-        let added = match field.kind {
+        let result = match field.kind {
             FieldKind::Method
             | FieldKind::Scheme
             | FieldKind::Authority
@@ -137,7 +137,7 @@ impl HeadDraft {
                 self.add_regular_field(field)
             }
         };
-        if let Err(fault) = added {
+        if let Err(fault) = result {
             self.fault = Some(fault);
         }
     }

@@ -9,7 +9,7 @@ use crate::identity::ClientIdentity;
 use crate::limit::{Fingerprint, Identity, Rule};
 use crate::record::insight::{CountSink, LimitKey, RecentCounts};
 use crate::serve::worker::generation::Generation;
-use crate::throttle::admission::Finding;
+use crate::throttle::admission::RuleFinding;
 
 /// A key that a limit has counted. It holds the client's identities, from which a text is made only if the key is
 /// recorded.
@@ -58,7 +58,7 @@ pub(crate) fn count_request(
     generation: &Rc<Generation>,
     client: &Rc<ClientIdentity>,
     rule: &Rule,
-    finding: &Finding,
+    finding: &RuleFinding,
 ) {
     let hash = hash_key(
         finding.key,

@@ -12,7 +12,7 @@ use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
 use crate::limit::{Identity, KeySpec, Rule, RuleLimit};
 use crate::route::Route;
-use crate::throttle::admission::Finding;
+use crate::throttle::admission::RuleFinding;
 
 /// Why the gateway responds to a request itself, in words for operators.
 pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
@@ -24,8 +24,8 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
         RefusalCause::Bad(detail) => (*detail).to_owned(),
         other => {
             let mut detail = other.detail();
-            if let Some(first) = detail.get_mut(..1) {
-                first.make_ascii_lowercase();
+            if let Some(first_letter) = detail.get_mut(..1) {
+                first_letter.make_ascii_lowercase();
             }
             detail.trim_end_matches('.').to_owned()
         }
@@ -102,7 +102,7 @@ pub(super) struct ExplainedLimit<'a> {
     /// Whether the limit counts the request at all. Some limits do not count the gateway's own responses.
     pub(super) counts_request: bool,
     /// What the limit finds; `None` if it does not apply to this client.
-    pub(super) finding: Option<&'a Finding>,
+    pub(super) finding: Option<&'a RuleFinding>,
     /// Whether this limit decides the outcome.
     pub(super) decides: bool,
 }
@@ -139,7 +139,7 @@ pub(super) fn describe_limit(
 }
 
 /// The finding of a limit for a key: the units that remain of its quota, and the seconds until more units remain.
-pub fn describe_finding(finding: &Finding, rule: &Rule) -> Map<String, Value> {
+pub fn describe_finding(finding: &RuleFinding, rule: &Rule) -> Map<String, Value> {
     let reading = &finding.reading;
     let seconds = |nanos: Nanos| Duration::from(nanos).as_secs_f64();
     let rate = rule.limit.window(reading.window);

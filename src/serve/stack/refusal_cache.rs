@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::http::head::Response;
 use crate::limit::{LimitFinding, Rules};
 use crate::route::HeaderStyle;
-use crate::throttle::admission::{Finding, Verdict};
+use crate::throttle::admission::{RuleFinding, Verdict};
 use crate::throttle::reject;
 
 /// Maximum number of responses in the cache: a power of two, so that a slot is found without a division.
@@ -163,8 +163,8 @@ impl RefusalKey {
 
 /// Packs at most [`MAX_LIMITS`] findings. The response lists the findings that refuse in the order of their waits, so the
 /// key needs only that order of the waits.
-fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
-    let refuses = |finding: &&Finding| !finding.reading.standing.admits();
+fn pack_findings(findings: &[RuleFinding]) -> [PackedFinding; MAX_LIMITS] {
+    let refuses = |finding: &&RuleFinding| !finding.reading.standing.admits();
     let has_single_refusal = findings.iter().filter(refuses).count() == 1;
     let mut packed = [0; MAX_LIMITS];
     for (index, (finding, packed)) in findings.iter().zip(&mut packed).enumerate() {
@@ -175,7 +175,7 @@ fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
             ..
         } = finding.reading;
         // The response lists the longest wait first, and equal waits in the order of their indices.
-        let is_listed_before = |(other_index, other): (usize, &Finding)| {
+        let is_listed_before = |(other_index, other): (usize, &RuleFinding)| {
             let has_longer_wait = (other.reading.wait, index) > (wait, other_index);
             refuses(&other) && has_longer_wait
         };

@@ -117,7 +117,7 @@ impl BucketPlan {
                     tracks.push(Track::sliding(bucket_micros, past_buckets));
                 }
                 StateKind::Rings => {
-                    let track_index = usize::try_from(window.parameter).ok()?;
+                    let track_index = usize::try_from(window.ring_phase_or_interval).ok()?;
                     let bucket_micros = tracks.get(track_index)?.bucket_micros;
                     windows.push(WindowBuckets {
                         track_index,
@@ -131,7 +131,7 @@ impl BucketPlan {
                     });
                     tracks.push(Track {
                         bucket_micros: window.window.max(1),
-                        phase_micros: window.parameter,
+                        phase_micros: window.ring_phase_or_interval,
                         past_buckets: 0,
                         future_buckets: 0,
                     });
@@ -238,7 +238,7 @@ impl BucketView<'_> {
                 is_over |= excess_over(window.base) > 0;
                 grantable_units = grantable_units.min(window.ceiling - used);
             }
-            let outranks = |before: &CounterReply| rank(&reply) >= rank(before);
+            let outranks = |earlier: &CounterReply| rank(&reply) >= rank(earlier);
             if deciding.as_ref().is_none_or(outranks) {
                 deciding = Some(reply);
             }

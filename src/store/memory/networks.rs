@@ -64,8 +64,8 @@ impl NetworkBudget {
                 window: rate.window().0.div_ceil(1_000),
                 base: burst_units,
                 ceiling: burst_units,
-                parameter: interval_micros,
-                early_slack: 0,
+                ring_phase_or_interval: interval_micros,
+                early_slack_micros: 0,
                 // One network has keys of several plans.
                 plain_interval_micros: 0,
                 max_lead_micros: interval_micros

@@ -78,15 +78,15 @@ pub(super) fn add_cell_units(
             used = used.saturating_mul(item.scale.plan_factor);
         }
         let (base, ceiling) = limit.unit_bounds(rate, item.scale.plan_factor);
-        let counted = used
+        let counted_units = used
             .saturating_add(estimate.units)
             .saturating_add(item_cell.earlier_units);
         reading.sketched |= !item_cell.has_room;
-        let remaining = base.saturating_sub(counted);
-        let total = counted.saturating_add(item.cost);
+        let remaining = base.saturating_sub(counted_units);
+        let total = counted_units.saturating_add(item.cost);
         if item.cost > ceiling {
             reading.standing = LimitStanding::Unsatisfiable;
-        } else if total > ceiling || counted == u32::MAX {
+        } else if total > ceiling || counted_units == u32::MAX {
             let others = used.saturating_add(item_cell.earlier_units);
             let wait = max_wait(&estimate, others, item.cost, ceiling);
             refuse(reading, item, remaining, wait);
@@ -105,7 +105,7 @@ pub(super) fn add_cell_units(
                 let queue = rate
                     .interval(item.scale.plan_factor)
                     .nanos()
-                    .saturating_mul(u64::from(counted));
+                    .saturating_mul(u64::from(counted_units));
                 reading.delay = reading.delay.max(Nanos(queue));
             }
         }

@@ -109,7 +109,7 @@ impl MemoryStore {
     }
 
     /// Whether the overflow sketch may affect decisions about this limit.
-    pub fn is_hedged(&self, limit: &RateLimit, now: Nanos) -> bool {
+    pub fn is_sketch_active(&self, limit: &RateLimit, now: Nanos) -> bool {
         self.sketch
             .is_active(now, sketched_units::sketch_windows(limit))
     }

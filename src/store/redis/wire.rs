@@ -96,8 +96,8 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
             window.window as f64,
             base,
             ceiling,
-            window.parameter as f64,
-            window.early_slack as f64,
+            window.ring_phase_or_interval as f64,
+            window.early_slack_micros as f64,
             window.plain_interval_micros as f64,
             window.max_lead_micros as f64,
         ];

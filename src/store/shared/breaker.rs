@@ -167,7 +167,7 @@ impl Breaker {
     }
 
     /// Whether the store has never been shared.
-    pub fn is_new(&self) -> bool {
+    pub fn was_never_shared(&self) -> bool {
         !self.0.lock().was_ever_shared
     }
 

@@ -133,7 +133,7 @@ impl Decider {
     /// The calls that give unused units back: the units of these `grants`, and [`Decider::give_backs`]. Before them come
     /// reports of units admitted without the store, where one is due or its reply was lost. A key with a report due gives
     /// nothing back yet.
-    pub fn take_unused(&self, grants: GrantsToReturn, now: Nanos) -> Vec<PendingCall> {
+    pub fn take_unused_units(&self, grants: GrantsToReturn, now: Nanos) -> Vec<PendingCall> {
         let mut calls = self.report_owed(now);
         let owes_report = |name: &CounterName| {
             self.ledger.with_entry(name, |entry| entry.owes_report(now)) == Some(true)

@@ -201,12 +201,12 @@ impl LedgerEntry {
         ended
     }
 
-    /// Units that this gateway has used, of the `counted` units in its memory. With GCRA the memory counts too many,
+    /// Units that this gateway has used, of the `counted_units` units in its memory. With GCRA the memory counts too many,
     /// because an arrival without the store takes several units, at the pace of a share.
-    pub fn locally_counted_units(&self, counted: u32) -> u32 {
+    pub fn locally_counted_units(&self, counted_units: u32) -> u32 {
         match self.plan.limit.algorithm.is_gcra() {
-            true => counted.min(self.granted_on_request.saturating_add(self.units_alone())),
-            false => counted,
+            true => counted_units.min(self.granted_on_request.saturating_add(self.units_alone())),
+            false => counted_units,
         }
     }
 

@@ -117,7 +117,7 @@ impl Recovery {
         let mut unreported_until = last_unreportable.map_or(Nanos::ZERO, |last| {
             last.after(decider.ledger.longest_window())
         });
-        if decider.breaker.is_new() {
+        if decider.breaker.was_never_shared() {
             unreported_until = unreported_until.max(now.after(NEWCOMER_DELAY));
         }
         if !self.must_compare {
@@ -148,7 +148,7 @@ impl Recovery {
 
     /// Records the gateways that were listed. A gateway that has never shared the store takes their number from here.
     pub fn on_listed(&mut self, decider: &Decider, live_gateways: LiveGateways) {
-        if decider.breaker.is_new() {
+        if decider.breaker.was_never_shared() {
             decider
                 .breaker
                 .set_gateway_count(live_gateways.heartbeats.len() + 1);

@@ -134,7 +134,7 @@ impl Keeper<'_> {
             shared.decider.breaker.record_outage(now);
             return;
         }
-        for pending_call in shared.decider.take_unused(GrantsToReturn::Ended, now) {
+        for pending_call in shared.decider.take_unused_units(GrantsToReturn::Ended, now) {
             shared.send_in_background(self.connection_index, pending_call);
         }
         if tick.is_multiple_of(TICKS_PER_HEARTBEAT) {
@@ -410,7 +410,7 @@ async fn leave_store(shared: &Arc<SharedStore>) {
     let leaving = async {
         let unused = shared
             .decider
-            .take_unused(GrantsToReturn::All, shared.clock.now());
+            .take_unused_units(GrantsToReturn::All, shared.clock.now());
         for pending_call in unused {
             let reply = shared.call_in_background(connection_index, &pending_call);
             if reply.await.is_err() {

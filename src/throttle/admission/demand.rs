@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::counters::{Admission, RuleCounter};
 use super::request::AdmissionRequest;
-use super::verdict::{Finding, Verdict};
+use super::verdict::{RuleFinding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
 use crate::limit::{Fingerprint, Identity, IdentitySet, LimitFinding, Rule, RuleLimit, Scale};
@@ -168,7 +168,7 @@ impl<'a> Demand<'a> {
     ) {
         verdict.is_admitted = admitted;
         for ((item, rule_index), reading) in self.items_with_rules().zip(readings) {
-            verdict.findings.push(Finding {
+            verdict.findings.push(RuleFinding {
                 rule_index,
                 key: item.key,
                 reading: *reading,
@@ -180,9 +180,9 @@ impl<'a> Demand<'a> {
     pub(crate) fn open_findings<'r>(
         &'r self,
         readings: &'r [LimitFinding],
-    ) -> impl Iterator<Item = Finding> + 'r {
+    ) -> impl Iterator<Item = RuleFinding> + 'r {
         let keyed_findings = self.keys.open_rules.iter().zip(readings);
-        keyed_findings.map(|(keyed_rule, reading)| Finding {
+        keyed_findings.map(|(keyed_rule, reading)| RuleFinding {
             rule_index: usize::from(keyed_rule.rule_index),
             key: keyed_rule.key,
             reading: *reading,

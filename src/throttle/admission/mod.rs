@@ -35,4 +35,4 @@ pub use prepared::PreparedDecision;
 pub use request::AdmissionRequest;
 pub use request_progress::RequestProgress;
 pub use ticket::Ticket;
-pub use verdict::{Finding, Verdict};
+pub use verdict::{RuleFinding, Verdict};

@@ -140,9 +140,11 @@ impl PreparedDecision {
         verdict: &Verdict,
     ) -> Option<Nanos> {
         let (decider, _) = verdict.decider(request.rules)?;
-        let is_hedged = |item: &LimitItem<'_>| self.store.is_hedged(item.limit, request.now);
-        let is_plain =
-            |item: &LimitItem<'_>| item.parents.is_empty() && !item.is_shadow && !is_hedged(item);
+        let is_sketch_active =
+            |item: &LimitItem<'_>| self.store.is_sketch_active(item.limit, request.now);
+        let is_plain = |item: &LimitItem<'_>| {
+            item.parents.is_empty() && !item.is_shadow && !is_sketch_active(item)
+        };
         let is_plainly_disclosed = decider.disclose == Disclose::All && request.pressure.is_none();
         // The end of a reservation is not known in advance.
         if !is_plainly_disclosed || demand.has_reservations || !demand.items.iter().all(is_plain) {

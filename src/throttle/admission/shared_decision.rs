@@ -10,7 +10,7 @@ use super::demand::{Demand, RequestKeys};
 use super::outcome::{AdmissionOutcome, PendingDecision};
 use super::request::AdmissionRequest;
 use super::ticket::Ticket;
-use super::verdict::{Finding, Verdict};
+use super::verdict::{RuleFinding, Verdict};
 use crate::limit::{Fingerprint, LimitFinding, Rule, Scale};
 use crate::store::permits::PermitGuard;
 use crate::store::shared::SharedStore;
@@ -35,7 +35,7 @@ struct OwnedContext {
 
 /// What the limits on open requests say, and the permits that were taken for the request.
 struct PermitOutcome {
-    findings: SmallVec<[Finding; 2]>,
+    findings: SmallVec<[RuleFinding; 2]>,
     permits: Option<PermitGuard>,
     /// Whether all limits on open requests admit, shadow limits left out.
     is_admitted: bool,
@@ -261,7 +261,7 @@ impl DecisionContext<'_> {
         let mut ticket = Ticket::default();
         let readings = decision.readings.iter().zip(&decision.counted_in);
         for ((item, parents), (reading, counted)) in self.items.iter().zip(readings) {
-            verdict.findings.push(Finding {
+            verdict.findings.push(RuleFinding {
                 rule_index: item.rule_index,
                 key: item.key,
                 reading: *reading,

@@ -10,7 +10,7 @@ use crate::limit::{Disclose, Fingerprint, LimitFinding, LimitStanding, Rule};
 
 /// What one limit says of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Finding {
+pub struct RuleFinding {
     /// The index of the limit's rule among the rules of the request.
     pub rule_index: usize,
     /// The key by which the limit counts the request.
@@ -23,7 +23,7 @@ pub struct Finding {
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// What every limit that applies says, in the order of the rules.
-    pub findings: SmallVec<[Finding; 4]>,
+    pub findings: SmallVec<[RuleFinding; 4]>,
     /// The index into `findings` of the limit that decides. Of limits that refuse, the longest wait decides. If none
     /// refuses, the fewest remaining units decide and, of equals, the longest window. Shadow limits do not decide.
     pub deciding: Option<usize>,
@@ -41,7 +41,7 @@ pub struct Verdict {
 impl Verdict {
     /// Sets [`Verdict::deciding`] and [`Verdict::delay`] by the findings.
     pub(crate) fn choose_decider(&mut self, rules: &[Arc<Rule>]) {
-        let mut best: Option<&Finding> = None;
+        let mut best: Option<&RuleFinding> = None;
         for (index, finding) in self.findings.iter().enumerate() {
             let rule = &rules[finding.rule_index];
             if rule.shadow {
@@ -57,10 +57,11 @@ impl Verdict {
 
     /// The rules that refuse, the longest wait first.
     pub fn refusing_rules<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
-        let refuses = |finding: &&Finding| {
+        let refuses = |finding: &&RuleFinding| {
             !finding.reading.standing.admits() && !rules[finding.rule_index].shadow
         };
-        let mut refusing: SmallVec<[&Finding; 4]> = self.findings.iter().filter(refuses).collect();
+        let mut refusing: SmallVec<[&RuleFinding; 4]> =
+            self.findings.iter().filter(refuses).collect();
         refusing.sort_by_key(|finding| std::cmp::Reverse(finding.reading.wait));
         let refusing = refusing.iter().map(|finding| &*rules[finding.rule_index]);
         refusing.collect()
@@ -102,13 +103,16 @@ impl Verdict {
     }
 
     /// The rule that decides, and what its limit says.
-    pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a Finding)> {
+    pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a RuleFinding)> {
         let finding = &self.findings[self.deciding?];
         Some((&rules[finding.rule_index], finding))
     }
 
     /// The findings that clients may see, of limits that are disclosed and not in shadow.
-    pub fn disclosed<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Finding> {
+    pub fn disclosed<'a>(
+        &'a self,
+        rules: &'a [Arc<Rule>],
+    ) -> impl Iterator<Item = &'a RuleFinding> {
         self.findings.iter().filter(|finding| {
             let rule = &rules[finding.rule_index];
             !rule.shadow && rule.disclose == Disclose::All
@@ -117,7 +121,7 @@ impl Verdict {
 
     /// The disclosed finding that decides: the decider of the whole verdict if that is disclosed, or else the decider of
     /// the disclosed findings.
-    pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
+    pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a RuleFinding> {
         if let Some((rule, finding)) = self.decider(rules)
             && rule.disclose == Disclose::All
         {
@@ -152,21 +156,21 @@ impl Verdict {
 
 /// Whether `finding` decides rather than `earlier`, an earlier finding; see [`Verdict::deciding`].
 #[inline]
-fn decides_before(finding: &Finding, earlier: &Finding, rules: &[Arc<Rule>]) -> bool {
-    let rank = |finding: &Finding| match finding.reading.standing {
+fn decides_before(finding: &RuleFinding, earlier: &RuleFinding, rules: &[Arc<Rule>]) -> bool {
+    let rank = |finding: &RuleFinding| match finding.reading.standing {
         LimitStanding::Unsatisfiable => (2, u64::MAX),
         LimitStanding::Refused => (2, finding.reading.wait.0),
         LimitStanding::Over => (1, u64::MAX),
         LimitStanding::Within => (0, 0),
     };
-    let window = |finding: &Finding| {
+    let window = |finding: &RuleFinding| {
         let rate = rules[finding.rule_index]
             .limit
             .window(finding.reading.window);
         rate.map_or(Nanos::ZERO, |rate| rate.window())
     };
     // In the usual case both limits admit within their rates.
-    let is_within = |finding: &Finding| finding.reading.standing == LimitStanding::Within;
+    let is_within = |finding: &RuleFinding| finding.reading.standing == LimitStanding::Within;
     let order = match is_within(finding) && is_within(earlier) {
         true => earlier.reading.remaining.cmp(&finding.reading.remaining),
         false => rank(finding).cmp(&rank(earlier)),

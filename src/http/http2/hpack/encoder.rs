@@ -59,7 +59,9 @@ impl Encoder {
     pub fn resize(&mut self, allowed_bytes: usize) {
         let size = allowed_bytes.min(DYNAMIC_TABLE_BYTES);
         self.resize = Some(TableResize {
-            smallest: self.resize.map_or(size, |before| before.smallest.min(size)),
+            smallest: self
+                .resize
+                .map_or(size, |earlier| earlier.smallest.min(size)),
             last: size,
         });
         self.table.resize(size);

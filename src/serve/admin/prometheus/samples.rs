@@ -86,7 +86,7 @@ impl RecordSamples<'_> {
     fn read_samples(
         &self,
         grid: &Grid,
-        span: (i64, i64),
+        range_ms: (i64, i64),
         matching: &[&ExposedSeries],
     ) -> Result<Vec<Vec<Sample>>, Error> {
         // By the number of a recorded series: the indices of the matching series that it is a part of, and its unit.
@@ -97,7 +97,7 @@ impl RecordSamples<'_> {
             }
         }
         let covered = self.record.read(grid, &[])?.covered_seconds;
-        let mut samples = vec![zero_samples(grid, span, &covered); matching.len()];
+        let mut samples = vec![zero_samples(grid, range_ms, &covered); matching.len()];
         let numbers: Vec<u32> = uses.keys().copied().collect();
         for chunk in numbers.chunks((MAX_BUCKETS / grid.bucket_count).max(1)) {
             self.check_deadline()?;

@@ -80,7 +80,7 @@ impl SnapshotWriter {
     }
 
     /// Ends the thread without writing, so that another process may write.
-    pub fn stop(self) {
+    pub fn end_without_writing(self) {
         self.end(WriterOrder::End);
     }
 

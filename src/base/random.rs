@@ -29,9 +29,9 @@ impl SplitMix64 {
     /// The next number.
     #[inline]
     pub fn draw(&self) -> u64 {
-        let next = self.0.get().wrapping_add(GOLDEN_RATIO);
-        self.0.set(next);
-        mix(next)
+        let new_state = self.0.get().wrapping_add(GOLDEN_RATIO);
+        self.0.set(new_state);
+        mix(new_state)
     }
 }
 

@@ -4,24 +4,24 @@
 /// Longest word that is compared, in bytes. A longer one is no misspelled name of a field.
 const MAX_WORD_LENGTH: usize = 48;
 
-/// Returns the word of `known` that is nearest to `written`, or `None` if more than a third of the letters differ. Case
+/// Returns the word of `valid_words` that is nearest to `written`, or `None` if more than a third of the letters differ. Case
 /// does not matter, nor whether `_` or `-` joins the parts of a word.
 pub fn nearest_word<'w>(
     written: &str,
-    known: impl IntoIterator<Item = &'w str>,
+    valid_words: impl IntoIterator<Item = &'w str>,
 ) -> Option<&'w str> {
-    let fold = |word: &str| word.to_lowercase().replace('_', "-");
-    let written = fold(written);
+    let normalize = |word: &str| word.to_lowercase().replace('_', "-");
+    let written = normalize(written);
     let letter_count = written.chars().count();
     if letter_count == 0 || letter_count > MAX_WORD_LENGTH {
         return None;
     }
     let max_distance = (letter_count / 3).max(1);
-    known
+    valid_words
         .into_iter()
         .filter(|word| word.len() <= MAX_WORD_LENGTH)
         // Swapped neighbours count as one difference: Damerau's distance in its restricted form.
-        .map(|word| (strsim::osa_distance(&written, &fold(word)), word))
+        .map(|word| (strsim::osa_distance(&written, &normalize(word)), word))
         .filter(|(distance, word)| *distance <= max_distance && *distance < word.chars().count())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
@@ -33,7 +33,7 @@ pub fn list_words<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     match words.split_last() {
         None => String::from("nothing"),
         Some((last, [])) => last.clone(),
-        Some((last, before)) => format!("{} or {last}", before.join(", ")),
+        Some((last, earlier_words)) => format!("{} or {last}", earlier_words.join(", ")),
     }
 }
 
@@ -42,9 +42,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(written: &str, known: &[&'static str], expected: Option<&str>) {
+    fn check(written: &str, valid_words: &[&'static str], expected: Option<&str>) {
         assert_eq!(
-            nearest_word(written, known.iter().copied()),
+            nearest_word(written, valid_words.iter().copied()),
             expected,
             "{written}"
         );
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn nearest_words() {
-        let known = [
+        let valid_words = [
             "throttle",
             "rate",
             "key",
@@ -61,18 +61,18 @@ mod tests {
             "sliding-window",
             "ip",
         ];
-        check("throtle", &known, Some("throttle"));
-        check("thorttle", &known, Some("throttle"));
-        check("Rate", &known, Some("rate"));
-        check("rates", &known, Some("rate"));
-        check("sliding_log", &known, Some("sliding-log"));
-        check("slidingwindow", &known, Some("sliding-window"));
-        check("pi", &known, Some("ip"));
-        check("i", &known, Some("ip"));
-        check("xyz", &known, None);
-        check("", &known, None);
-        check(&"x".repeat(100_000), &known, None);
-        check("é", &known, None);
+        check("throtle", &valid_words, Some("throttle"));
+        check("thorttle", &valid_words, Some("throttle"));
+        check("Rate", &valid_words, Some("rate"));
+        check("rates", &valid_words, Some("rate"));
+        check("sliding_log", &valid_words, Some("sliding-log"));
+        check("slidingwindow", &valid_words, Some("sliding-window"));
+        check("pi", &valid_words, Some("ip"));
+        check("i", &valid_words, Some("ip"));
+        check("xyz", &valid_words, None);
+        check("", &valid_words, None);
+        check(&"x".repeat(100_000), &valid_words, None);
+        check("é", &valid_words, None);
     }
 
     #[test]

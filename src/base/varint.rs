@@ -35,9 +35,9 @@ mod tests {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, value);
             bytes.push(9);
-            let mut rest = &bytes[..];
-            assert_eq!(take_varint(&mut rest), Some(value));
-            assert_eq!(rest, [9]);
+            let mut remaining_bytes = &bytes[..];
+            assert_eq!(take_varint(&mut remaining_bytes), Some(value));
+            assert_eq!(remaining_bytes, [9]);
             assert_eq!(take_varint(&mut &bytes[..bytes.len() - 2]), None);
         }
         assert_eq!(take_varint(&mut &[255; 11][..]), None);

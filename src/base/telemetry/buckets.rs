@@ -60,9 +60,9 @@ pub fn estimate_quantile(quantile: f64, buckets: &mut [(f64, u64)]) -> Option<f6
         if (count_below + count) as f64 >= rank {
             let bounds = BUCKET_BOUNDS.iter().map(|(micros, _)| *micros as f64 / 1e6);
             let lower = bounds.rev().find(|lower| lower < bound).unwrap_or(0.0);
-            let upper = if bound.is_finite() { *bound } else { lower };
+            let upper_bound = if bound.is_finite() { *bound } else { lower };
             let fraction = (rank - count_below as f64) / *count as f64;
-            return Some(lower + (upper - lower) * fraction);
+            return Some(lower + (upper_bound - lower) * fraction);
         }
         count_below += count;
     }
@@ -85,12 +85,12 @@ mod tests {
     fn quantiles() {
         #[track_caller]
         fn check(quantile: f64, buckets: &[(f64, u64)], expected: Option<f64>) {
-            let found = estimate_quantile(quantile, &mut buckets.to_vec());
+            let estimate = estimate_quantile(quantile, &mut buckets.to_vec());
             let near = |(one, other): (f64, f64)| (one - other).abs() < 1e-12;
-            assert_eq!(found.is_some(), expected.is_some(), "{buckets:?}");
+            assert_eq!(estimate.is_some(), expected.is_some(), "{buckets:?}");
             assert!(
-                found.zip(expected).is_none_or(near),
-                "{buckets:?}: {found:?}"
+                estimate.zip(expected).is_none_or(near),
+                "{buckets:?}: {estimate:?}"
             );
         }
         check(0.5, &[], None);

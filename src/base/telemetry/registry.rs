@@ -69,10 +69,10 @@ impl CounterFn for Cell {
 
 impl GaugeFn for Cell {
     fn increment(&self, value: f64) {
-        let add = |bits| Some((f64::from_bits(bits) + value).to_bits());
+        let add_value = |bits| Some((f64::from_bits(bits) + value).to_bits());
         let _ = self
             .bits
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_value);
     }
 
     fn decrement(&self, value: f64) {
@@ -116,7 +116,7 @@ impl Registry {
     }
 
     /// A counter of a route's responses with one status. If the route has [`MAX_STATUSES_PER_ROUTE`] already, a new
-    /// status counts as `other`.
+    /// status counts as `series_metric`.
     pub fn response_counter(
         &self,
         worker_number: usize,
@@ -161,8 +161,8 @@ impl Registry {
     /// Sets a gauge for each of these values of a label, and the gauges of all other values to zero.
     pub fn set_gauges(&self, metric: Metric, label: Label, values: &BTreeMap<&str, u64>) {
         let mut series = self.series.lock();
-        for ((other, _), cells) in series.iter() {
-            if *other == metric {
+        for ((series_metric, _), cells) in series.iter() {
+            if *series_metric == metric {
                 cells.iter().for_each(|cell| GaugeFn::set(&**cell, 0.0));
             }
         }
@@ -181,7 +181,9 @@ impl Registry {
 
     /// Removes all series of one metric, because the things that they count may be gone.
     pub fn remove_series(&self, metric: Metric) {
-        self.series.lock().retain(|(other, _), _| *other != metric);
+        self.series
+            .lock()
+            .retain(|(series_metric, _), _| *series_metric != metric);
     }
 
     /// The sum of all cells of one counter; zero if there is none.
@@ -215,7 +217,7 @@ impl Registry {
         let series = self.series.lock();
         let mut last_metric = None;
         // The histogram whose buckets are being added up. Its series follow each other.
-        let mut open: Option<RenderedHistogram<'_>> = None;
+        let mut open_histogram: Option<RenderedHistogram<'_>> = None;
         for ((metric, labels), cells) in series.iter() {
             let kind = metric.kind();
             // A sum is rendered with its histogram.
@@ -226,10 +228,10 @@ impl Registry {
                 Some((_bucket_bound, others)) if kind == MetricKind::Histogram => others,
                 _ => &[],
             };
-            let is_complete = |open: &mut RenderedHistogram<'_>| {
-                last_metric != Some(*metric) || open.labels != histogram_labels
+            let is_complete = |open_histogram: &mut RenderedHistogram<'_>| {
+                last_metric != Some(*metric) || open_histogram.labels != histogram_labels
             };
-            if let Some(complete) = open.take_if(is_complete) {
+            if let Some(complete) = open_histogram.take_if(is_complete) {
                 complete.render(&mut text);
             }
             if last_metric != Some(*metric) {
@@ -237,7 +239,7 @@ impl Registry {
                 last_metric = Some(*metric);
             }
             if kind == MetricKind::Histogram {
-                let histogram = open.get_or_insert_with(|| {
+                let histogram = open_histogram.get_or_insert_with(|| {
                     let sum_key = metric
                         .sum_metric()
                         .map(|sum| (sum, histogram_labels.to_vec()));
@@ -249,7 +251,7 @@ impl Registry {
                 render_value(&mut text, *metric, labels, cells);
             }
         }
-        if let Some(complete) = open {
+        if let Some(complete) = open_histogram {
             complete.render(&mut text);
         }
         text

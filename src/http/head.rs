@@ -349,12 +349,12 @@ impl Fields {
         if filter & bit == 0 {
             return None;
         }
-        self.search(name)
+        self.search_spans(name)
     }
 
     /// Does the search of [`Fields::first`], out of line.
     #[inline(never)]
-    fn search(&self, name: &str) -> Option<&[u8]> {
+    fn search_spans(&self, name: &str) -> Option<&[u8]> {
         let shared = self.shared.as_ref();
         let value = shared
             .and_then(|shared| Text::received(&shared.lines).first_value(&shared.spans, name));

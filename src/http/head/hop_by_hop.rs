@@ -43,7 +43,7 @@ pub fn strip_connection_fields_except(fields: &mut Fields, is_kept: impl Fn(&[u8
             .any(|name| name.eq_ignore_ascii_case(option))
             && !is_kept(option)
     };
-    let listed: SmallVec<[Vec<u8>; 2]> = fields
+    let listed_options: SmallVec<[Vec<u8>; 2]> = fields
         .all("connection")
         .flat_map(|list| list.split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
@@ -51,7 +51,7 @@ pub fn strip_connection_fields_except(fields: &mut Fields, is_kept: impl Fn(&[u8
         .map(<[u8]>::to_vec)
         .collect();
     let is_listed = |name: &[u8]| {
-        listed
+        listed_options
             .iter()
             .any(|option| option.eq_ignore_ascii_case(name))
     };
@@ -63,21 +63,21 @@ pub fn strip_connection_fields_except(fields: &mut Fields, is_kept: impl Fn(&[u8
 
 /// Whether a field of this name belongs to one connection.
 pub fn is_connection_field(name: &[u8]) -> bool {
-    let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+    let is_field = |field_name: &str| name.eq_ignore_ascii_case(field_name.as_bytes());
     match name.len() {
-        2 => is("te"),
-        7 => is("upgrade"),
-        10 => is("connection") || is("keep-alive"),
-        16 => is("proxy-connection"),
-        17 => is("transfer-encoding"),
+        2 => is_field("te"),
+        7 => is_field("upgrade"),
+        10 => is_field("connection") || is_field("keep-alive"),
+        16 => is_field("proxy-connection"),
+        17 => is_field("transfer-encoding"),
         _ => false,
     }
 }
 
 /// Whether the value of a `TE` field lists `trailers`.
 pub fn accepts_trailers(value: &[u8]) -> bool {
-    let mut parts = value.split(|byte| *byte == b',');
-    parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    let mut codings = value.split(|byte| *byte == b',');
+    codings.any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Removes from trailers the fields that a recipient could use for framing, routing or credentials, and those whose names

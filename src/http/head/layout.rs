@@ -27,9 +27,9 @@ impl NameTag {
     /// The tag of a name. Bit 5 of a byte is set in its lower case: `0x20`.
     #[inline]
     pub(crate) fn of(name: &[u8]) -> NameTag {
-        let lower = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | 0x20));
-        let ends = lower(name.first()) << 24 | lower(name.last()) << 16;
-        NameTag(ends | u32::from(name.len() as u16))
+        let lower_case = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | 0x20));
+        let end_bytes = lower_case(name.first()) << 24 | lower_case(name.last()) << 16;
+        NameTag(end_bytes | u32::from(name.len() as u16))
     }
 
     /// The bit of this tag in a filter of 64 bits: if the bit is not set, no field has the name.

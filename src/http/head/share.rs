@@ -19,12 +19,11 @@ impl Fields {
     ) -> Option<Fields> {
         let (own, theirs) = (self.own.as_ref()?, other.own.as_ref()?);
         let (own_text, their_text) = (Text::received(received), Text::received(&theirs.received));
-        let longest = own.spans.iter().max_by_key(|span| span.value_length)?;
-        let value = own_text.value(longest);
-        let mut candidates = theirs
-            .spans
-            .iter()
-            .filter(|span| span.tag == longest.tag && span.value_length == longest.value_length);
+        let longest_span = own.spans.iter().max_by_key(|span| span.value_length)?;
+        let value = own_text.value(longest_span);
+        let mut candidates = theirs.spans.iter().filter(|span| {
+            span.tag == longest_span.tag && span.value_length == longest_span.value_length
+        });
         if !candidates.any(|span| their_text.value(span) == value) {
             return None;
         }

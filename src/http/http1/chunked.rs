@@ -206,11 +206,11 @@ fn parse_size_line(
         .take_while(|byte| byte.is_ascii_hexdigit())
         .count();
     let rest = &line[digit_count..];
-    let mut extension = rest.iter().skip_while(|byte| b" \t".contains(byte));
+    let mut after_blanks = rest.iter().skip_while(|byte| b" \t".contains(byte));
     let has_valid_bytes = rest
         .iter()
         .all(|byte| *byte == b'\t' || !byte.is_ascii_control());
-    let has_extension_or_end = matches!(extension.next(), None | Some(b';'));
+    let has_extension_or_end = matches!(after_blanks.next(), None | Some(b';'));
     if digit_count == 0 || digit_count > 16 || !has_valid_bytes || !has_extension_or_end {
         return Err(invalid_size);
     }

@@ -90,7 +90,7 @@ impl FramingFields {
         name: &[u8],
         value: &'v [u8],
     ) -> Result<&'v [u8], Malformed> {
-        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        let is = |field_name: &[u8]| name.eq_ignore_ascii_case(field_name);
         if is(b"content-length") {
             let length = parse_length(value).ok_or(Malformed("its length is not a number"))?;
             if self.content_length.is_some() {

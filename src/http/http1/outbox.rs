@@ -155,7 +155,7 @@ impl Outbox {
             return Poll::Ready(Ok(()));
         }
         let buffered = &self.buffer[self.written_bytes..];
-        let written = if self.queue.is_empty() {
+        let newly_written_bytes = if self.queue.is_empty() {
             ready!(Pin::new(to).poll_write(cx, buffered))?
         } else {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES_PER_WRITE];
@@ -168,10 +168,10 @@ impl Outbox {
             }
             ready!(Pin::new(to).poll_write_vectored(cx, &slices[..slice_count]))?
         };
-        if written == 0 {
+        if newly_written_bytes == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        self.advance(written);
+        self.advance(newly_written_bytes);
         Poll::Ready(Ok(()))
     }
 
@@ -247,9 +247,9 @@ mod tests {
             _: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
-            let taken = bytes.len().min(self.max_bytes);
-            self.received.extend_from_slice(&bytes[..taken]);
-            Poll::Ready(Ok(taken))
+            let accepted_bytes = bytes.len().min(self.max_bytes);
+            self.received.extend_from_slice(&bytes[..accepted_bytes]);
+            Poll::Ready(Ok(accepted_bytes))
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

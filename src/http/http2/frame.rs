@@ -67,18 +67,18 @@ fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream_id: u32, payload: 
     out.extend_from_slice(payload);
 }
 
-/// Appends a HEADERS frame with the block of fields that `compress` appends. A block that is too long for one frame
+/// Appends a HEADERS frame with the block of fields that `write_block` appends. A block that is too long for one frame
 /// continues in CONTINUATION frames.
 pub fn write_headers(
     out: &mut Vec<u8>,
     stream_id: u32,
     ends_stream: bool,
-    compress: impl FnOnce(&mut Vec<u8>),
+    write_block: impl FnOnce(&mut Vec<u8>),
 ) {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEAD_BYTES]);
     // The block is compressed in place, behind a head that is filled in afterwards.
-    compress(out);
+    write_block(out);
     let end_stream_flag = if ends_stream { flag::END_STREAM } else { 0 };
     let length = out.len() - start - FRAME_HEAD_BYTES;
     if length <= super::MAX_FRAME_PAYLOAD {
@@ -112,9 +112,9 @@ pub fn write_end(out: &mut Vec<u8>, stream_id: u32) {
 /// Appends a SETTINGS frame with pairs of an identifier and a value.
 pub fn write_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     let bytes = settings.iter().flat_map(|(identifier, value)| {
-        let [a, b] = identifier.to_be_bytes();
-        let [c, d, e, f] = value.to_be_bytes();
-        [a, b, c, d, e, f]
+        let [a, identifier_1] = identifier.to_be_bytes();
+        let [value_0, value_1, value_2, value_3] = value.to_be_bytes();
+        [a, identifier_1, value_0, value_1, value_2, value_3]
     });
     let payload: Vec<u8> = bytes.collect();
     write_frame(out, kind::SETTINGS, 0, 0, &payload);
@@ -140,9 +140,9 @@ pub fn write_reset(out: &mut Vec<u8>, stream_id: u32, reason: Reason) {
     write_frame(out, kind::RST_STREAM, 0, stream_id, &reason.0.to_be_bytes());
 }
 
-/// Appends a GOAWAY frame: no stream above `last_stream` will be processed.
-pub fn write_go_away(out: &mut Vec<u8>, last_stream: u32, reason: Reason) {
-    let payload = [last_stream.to_be_bytes(), reason.0.to_be_bytes()];
+/// Appends a GOAWAY frame: no stream above `last_stream_id` will be processed.
+pub fn write_go_away(out: &mut Vec<u8>, last_stream_id: u32, reason: Reason) {
+    let payload = [last_stream_id.to_be_bytes(), reason.0.to_be_bytes()];
     write_frame(out, kind::GOAWAY, 0, 0, payload.as_flattened());
 }
 

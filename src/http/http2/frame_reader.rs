@@ -77,12 +77,16 @@ pub struct SettingsPayload<'a>(&'a [u8]);
 impl SettingsPayload<'_> {
     /// Pairs of an identifier and a value, in the order in which they must be applied.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32)> {
-        self.0.as_chunks().0.iter().map(|[a, b, c, d, e, f]| {
-            (
-                u16::from_be_bytes([*a, *b]),
-                u32::from_be_bytes([*c, *d, *e, *f]),
-            )
-        })
+        self.0
+            .as_chunks()
+            .0
+            .iter()
+            .map(|[a, b, length_low, d, e, f]| {
+                (
+                    u16::from_be_bytes([*a, *b]),
+                    u32::from_be_bytes([*length_low, *d, *e, *f]),
+                )
+            })
     }
 }
 
@@ -141,18 +145,18 @@ impl FrameReader {
             self.stage = ReaderStage::FirstSettings;
             return Ok(Some((PREFACE.len(), Frame::Other)));
         }
-        let Some((head, rest)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else {
+        let Some((head, padded_content)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else {
             return Ok(None);
         };
-        let [a, b, c, kind, flags, s, t, u, v] = *head;
-        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        let [a, b, length_low, kind, flags, id_0, t, id_2, id_3] = *head;
+        let length = u32::from_be_bytes([0, a, b, length_low]) as usize;
         // The highest bit is reserved and ignored: section 4.1.
-        let stream_id = u32::from_be_bytes([s & 0x7f, t, u, v]);
+        let stream_id = u32::from_be_bytes([id_0 & 0x7f, t, id_2, id_3]);
         self.check_order(kind, flags, stream_id)?;
         if length > MAX_FRAME_PAYLOAD || !is_valid_length(kind, flags, length) {
             return Err(ConnectionError(Reason::FRAME_SIZE_ERROR));
         }
-        let Some(payload) = rest.get(..length) else {
+        let Some(payload) = padded_content.get(..length) else {
             return Ok(None);
         };
         let frame = self.parse_payload(kind, flags, stream_id, payload)?;
@@ -243,9 +247,10 @@ impl FrameReader {
         if flags & flag::PRIORITY != 0 {
             // Everything else about priorities is ignored: section 5.3.2.
             let split = block.split_first_chunk::<5>();
-            let (priority, rest) = split.ok_or(ConnectionError(Reason::FRAME_SIZE_ERROR))?;
+            let (priority, padded_content) =
+                split.ok_or(ConnectionError(Reason::FRAME_SIZE_ERROR))?;
             depends_on_itself = parse_dependency(priority) == stream_id;
-            block = rest;
+            block = padded_content;
         }
         if flags & flag::END_HEADERS != 0 {
             return Ok(Frame::Headers {
@@ -265,11 +270,11 @@ impl FrameReader {
     }
 
     /// Adds a part to the incomplete block of fields. The block is whole if `flags` have END_HEADERS.
-    fn append_block(&mut self, part: &[u8], flags: u8) -> Result<Frame<'_>, ConnectionError> {
-        if self.block.len() + part.len() > MAX_BLOCK_BYTES {
+    fn append_block(&mut self, fragment: &[u8], flags: u8) -> Result<Frame<'_>, ConnectionError> {
+        if self.block.len() + fragment.len() > MAX_BLOCK_BYTES {
             return Err(ConnectionError(Reason::ENHANCE_YOUR_CALM));
         }
-        self.block.extend_from_slice(part);
+        self.block.extend_from_slice(fragment);
         let ReaderStage::Block {
             stream_id,
             ends_stream,
@@ -323,10 +328,12 @@ fn without_padding(payload: &[u8], flags: u8) -> Result<&[u8], ConnectionError> 
     if flags & flag::PADDED == 0 {
         return Ok(payload);
     }
-    let (padding_length, rest) = payload
+    let (padding_length, padded_content) = payload
         .split_first()
         .ok_or(ConnectionError(Reason::FRAME_SIZE_ERROR))?;
-    let content_length = rest.len().checked_sub(usize::from(*padding_length));
+    let content_length = padded_content
+        .len()
+        .checked_sub(usize::from(*padding_length));
     let content_length = content_length.ok_or(ConnectionError(Reason::PROTOCOL_ERROR))?;
-    Ok(&rest[..content_length])
+    Ok(&padded_content[..content_length])
 }

@@ -58,47 +58,47 @@ impl Decoder {
         block: &[u8],
         mut on_field: impl FnMut(DecodedField<'_>),
     ) -> Result<(), ConnectionError> {
-        let mut rest = block;
+        let mut remaining = block;
         // A change of the table size may only come before the first field: section 4.2.
         let mut has_fields = false;
-        let mut remaining_bytes = MAX_DECODED_BYTES;
+        let mut allowed_bytes = MAX_DECODED_BYTES;
         let mut emit = |field: DecodedField<'_>| {
             let size = field.name.len() + field.value.len() + ENTRY_OVERHEAD_BYTES;
-            remaining_bytes = remaining_bytes
+            allowed_bytes = allowed_bytes
                 .checked_sub(size)
                 .ok_or(ConnectionError(Reason::ENHANCE_YOUR_CALM))?;
             on_field(field);
             Ok(())
         };
-        while let Some(first) = rest.first() {
+        while let Some(first) = remaining.first() {
             match first {
                 // An indexed field: section 6.1.
                 0x80.. => {
-                    let index = read_number(&mut rest, 7).ok_or(UNDECODABLE)?;
+                    let index = read_number(&mut remaining, 7).ok_or(UNDECODABLE)?;
                     let (_, field) = indexed_field(&self.table, index).ok_or(UNDECODABLE)?;
                     emit(field)?;
                 }
                 // A change of the table size, at the front of the block only: section 6.3.
                 0x20..0x40 => {
-                    let size = read_number(&mut rest, 5).ok_or(UNDECODABLE)?;
+                    let size = read_number(&mut remaining, 5).ok_or(UNDECODABLE)?;
                     if has_fields || size > DYNAMIC_TABLE_BYTES {
                         return Err(UNDECODABLE);
                     }
                     self.table.resize(size);
                     continue;
                 }
-                _ => self.decode_literal(*first, &mut rest, &mut emit)?,
+                _ => self.decode_literal(*first, &mut remaining, &mut emit)?,
             }
             has_fields = true;
         }
         Ok(())
     }
 
-    /// Decodes a literal field (section 6.2) off the front of `rest`, which begins with the byte `first`.
+    /// Decodes a literal field (section 6.2) off the front of `remaining`, which begins with the byte `first`.
     fn decode_literal(
         &mut self,
         first: u8,
-        rest: &mut &[u8],
+        remaining: &mut &[u8],
         emit: &mut impl FnMut(DecodedField<'_>) -> Result<(), ConnectionError>,
     ) -> Result<(), ConnectionError> {
         let Decoder {
@@ -107,16 +107,17 @@ impl Decoder {
         } = self;
         huffman_text.clear();
         let is_added_to_table = first & 0x40 != 0;
-        let index = read_number(rest, if is_added_to_table { 6 } else { 4 }).ok_or(UNDECODABLE)?;
+        let index =
+            read_number(remaining, if is_added_to_table { 6 } else { 4 }).ok_or(UNDECODABLE)?;
         let (name_kind, name) = match index {
-            0 => (None, read_text(rest, huffman_text).ok_or(UNDECODABLE)?),
+            0 => (None, read_text(remaining, huffman_text).ok_or(UNDECODABLE)?),
             _ => {
                 let (name_kind, field) = indexed_field(table, index).ok_or(UNDECODABLE)?;
                 (Some(name_kind), Some(field.name))
             }
         };
         let name_length = huffman_text.len();
-        let value = read_text(rest, huffman_text).ok_or(UNDECODABLE)?;
+        let value = read_text(remaining, huffman_text).ok_or(UNDECODABLE)?;
         let (huffman_name, huffman_value) = huffman_text.split_at(name_length);
         let (name, value) = (name.unwrap_or(huffman_name), value.unwrap_or(huffman_value));
         let name_kind = name_kind.unwrap_or_else(|| FieldKind::of(name));
@@ -159,14 +160,14 @@ fn indexed_field(table: &DynamicTable, index: usize) -> Option<(FieldKind, Decod
     Some((entry.name_kind, field))
 }
 
-/// Takes a text off the front of `rest`: section 5.2. Returns `None` if the text is malformed.
+/// Takes a text off the front of `remaining`: section 5.2. Returns `None` if the text is malformed.
 ///
 /// A Huffman-coded text is decoded to the end of `huffman_text`; the result is then `Some(None)`.
-fn read_text<'a>(rest: &mut &'a [u8], huffman_text: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
-    let is_huffman = rest.first()? & 0x80 != 0;
-    let length = read_number(rest, 7)?;
-    let (bytes, after) = rest.split_at_checked(length)?;
-    *rest = after;
+fn read_text<'a>(remaining: &mut &'a [u8], huffman_text: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
+    let is_huffman = remaining.first()? & 0x80 != 0;
+    let length = read_number(remaining, 7)?;
+    let (bytes, after) = remaining.split_at_checked(length)?;
+    *remaining = after;
     if is_huffman {
         huffman::decode(bytes, huffman_text)?;
         return Some(None);

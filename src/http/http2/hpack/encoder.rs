@@ -31,7 +31,7 @@ pub struct Encoder {
 struct SentField {
     hash: u64,
     /// Its number among the fields added to the table, from 1; 0 if it was not added.
-    number: u32,
+    added_number: u32,
 }
 
 /// Table sizes that the peer has asked for since the last block.
@@ -103,8 +103,8 @@ impl Encoder {
         let slot = hash as usize % REMEMBERED_FIELDS;
         let sent = self.remembered[slot];
         let is_repeated = sent.hash == hash;
-        if is_repeated && sent.number > 0 {
-            let index = (self.added_count - sent.number) as usize;
+        if is_repeated && sent.added_number > 0 {
+            let index = (self.added_count - sent.added_number) as usize;
             let entry = self.table.get(index);
             if entry.is_some_and(|entry| is_entry_for(entry, name, value)) {
                 return write_number(out, 0x80, 7, STATIC_TABLE.len() + 1 + index);
@@ -114,7 +114,10 @@ impl Encoder {
             return write_literal(out, LiteralForm::NEVER_INDEXED, name, value);
         }
         if !is_repeated || value.len() > MAX_INDEXED_VALUE_BYTES || self.added_count == u32::MAX {
-            self.remembered[slot] = SentField { hash, number: 0 };
+            self.remembered[slot] = SentField {
+                hash,
+                added_number: 0,
+            };
             return write_literal(out, LiteralForm::WITHOUT_INDEXING, name, value);
         }
         write_literal(out, LiteralForm::INDEXED, name, value);
@@ -124,8 +127,8 @@ impl Encoder {
             .table
             .add(TableEntry::new(FieldKind::Regular, &name, value));
         self.added_count += u32::from(fits);
-        let number = if fits { self.added_count } else { 0 };
-        self.remembered[slot] = SentField { hash, number };
+        let added_number = if fits { self.added_count } else { 0 };
+        self.remembered[slot] = SentField { hash, added_number };
     }
 }
 
@@ -148,12 +151,12 @@ fn hash_field(name: &[u8], value: &[u8]) -> u64 {
     let mix = |hash: u64, part: u64| (hash.rotate_left(23) ^ part).wrapping_mul(MULTIPLIER);
     let mut hash = mix(name.len() as u64, value.len() as u64);
     for (text, case_bits) in [(name, CASE_BITS), (value, 0)] {
-        let (words, rest) = text.as_chunks();
+        let (words, remainder) = text.as_chunks();
         for word in words {
             hash = mix(hash, u64::from_le_bytes(*word) | case_bits);
         }
         let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
+        last[..remainder.len()].copy_from_slice(remainder);
         hash = mix(hash, u64::from_le_bytes(last) | case_bits);
     }
     hash ^ (hash >> 32)

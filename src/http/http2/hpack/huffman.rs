@@ -105,14 +105,14 @@ const fn build_tables() -> DecodeTables {
 
 /// Enters a short code at all lookups that begin with it.
 const fn enter_short_code(short_codes: &mut ShortCodes, code: u64, symbol: u8, length: usize) {
-    let start = (code >> (32 - LOOKUP_BITS)) as usize;
-    let mut lookup = start;
-    while lookup < start + (1 << (LOOKUP_BITS - length)) {
-        short_codes[lookup] = ShortCode {
+    let first_index = (code >> (32 - LOOKUP_BITS)) as usize;
+    let mut index = first_index;
+    while index < first_index + (1 << (LOOKUP_BITS - length)) {
+        short_codes[index] = ShortCode {
             symbol,
             length: length as u8,
         };
-        lookup += 1;
+        index += 1;
     }
 }
 
@@ -168,10 +168,10 @@ fn find_long_code(bits: u64) -> (u16, usize) {
     while length < MAX_CODE_LENGTH && bits >= DECODE_TABLES.first_codes[length + 1].code {
         length += 1;
     }
-    let first = DECODE_TABLES.first_codes[length];
-    let offset = bits.saturating_sub(first.code) >> (32 - length);
+    let first_code = DECODE_TABLES.first_codes[length];
+    let offset = bits.saturating_sub(first_code.code) >> (32 - length);
     let symbol = DECODE_TABLES
         .symbols
-        .get(usize::from(first.symbol_index) + offset as usize);
+        .get(usize::from(first_code.symbol_index) + offset as usize);
     (symbol.copied().unwrap_or(END_OF_TEXT), length)
 }

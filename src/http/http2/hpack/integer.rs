@@ -27,8 +27,8 @@ pub fn read_number(block: &mut &[u8], prefix_bits: u32) -> Option<usize> {
     if number == full_prefix {
         // No valid index, length or size needs more than four bytes.
         for shift in [0, 7, 14, 21] {
-            let (byte, others) = rest.split_first()?;
-            rest = others;
+            let (byte, after) = rest.split_first()?;
+            rest = after;
             number += usize::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 *block = rest;

@@ -94,8 +94,8 @@ where
     let mut exchange = std::pin::pin!(exchange);
     tokio::select! {
         response = &mut exchange => response,
-        closed = connection => {
-            closed?;
+        connection_end = connection => {
+            connection_end?;
             // The server may close right after the last byte of the response.
             exchange.await
         }

@@ -44,11 +44,12 @@ impl Corked {
     /// Sends the held bytes.
     fn poll_write_held_bytes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.held_bytes.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.held_bytes))?;
-            if written == 0 {
+            let written_bytes =
+                ready!(Pin::new(&mut self.stream).poll_write(cx, &self.held_bytes))?;
+            if written_bytes == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.held_bytes.drain(..written);
+            self.held_bytes.drain(..written_bytes);
         }
         self.held_bytes = Vec::new();
         Poll::Ready(Ok(()))

@@ -23,7 +23,7 @@ pub trait DeferredFlush {
 /// The connections of one worker whose messages wait.
 #[derive(Default)]
 pub struct FlushQueue {
-    waiting: RefCell<Vec<Rc<dyn DeferredFlush>>>,
+    connections: RefCell<Vec<Rc<dyn DeferredFlush>>>,
     /// Wakes the task of [`FlushQueue::run`]; `None` before its first turn.
     waker: RefCell<Option<Waker>>,
 }
@@ -31,35 +31,35 @@ pub struct FlushQueue {
 impl FlushQueue {
     /// Adds a connection. Its message is sent once the other connections that are ready have had their turn.
     pub fn add(&self, connection: Rc<dyn DeferredFlush>) {
-        let mut waiting = self.waiting.borrow_mut();
-        if waiting.is_empty()
+        let mut connections = self.connections.borrow_mut();
+        if connections.is_empty()
             && let Some(waker) = &*self.waker.borrow()
         {
             waker.wake_by_ref();
         }
-        waiting.push(connection);
+        connections.push(connection);
     }
 
     /// Sends the messages of all added connections.
     pub fn flush_all(&self, cx: &mut Context<'_>) {
-        let mut flushing = self.waiting.take();
-        for connection in flushing.drain(..) {
+        let mut flushed_connections = self.connections.take();
+        for connection in flushed_connections.drain(..) {
             // A panic ends one connection, not the whole worker.
-            let flush = AssertUnwindSafe(|| connection.flush_deferred(cx));
-            if panic::catch_unwind(flush).is_err() {
+            let flush_one = AssertUnwindSafe(|| connection.flush_deferred(cx));
+            if panic::catch_unwind(flush_one).is_err() {
                 connection.mark_broken();
             }
         }
-        let mut waiting = self.waiting.borrow_mut();
-        if waiting.is_empty() {
+        let mut connections = self.connections.borrow_mut();
+        if connections.is_empty() {
             // The allocation is used again.
-            *waiting = flushing;
+            *connections = flushed_connections;
         }
     }
 
     /// Calls [`FlushQueue::flush_all`] whenever connections were added. Never returns.
     pub async fn run(&self) {
-        let flushing = poll_fn(|cx| {
+        let flushed_connections = poll_fn(|cx| {
             let mut waker = self.waker.borrow_mut();
             if !waker
                 .as_ref()
@@ -72,7 +72,7 @@ impl FlushQueue {
             Poll::Pending
         });
         // One turn may flush more connections than tokio's budget for a task allows.
-        tokio::task::unconstrained(flushing).await
+        tokio::task::unconstrained(flushed_connections).await
     }
 }
 

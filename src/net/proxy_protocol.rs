@@ -24,21 +24,21 @@ const MAX_HEADER_BYTES: usize = 4096;
 pub async fn read_header(stream: &mut Stream) -> io::Result<Option<ConnectionAddresses>> {
     let mut header = Vec::new();
     loop {
-        let consumed = header.len();
+        let consumed_bytes = header.len();
         header.resize(MAX_HEADER_BYTES, 0);
-        let peeked = stream.peek(&mut header[consumed..]).await?;
-        header.truncate(consumed + peeked);
-        if peeked == 0 {
+        let peeked_bytes = stream.peek(&mut header[consumed_bytes..]).await?;
+        header.truncate(consumed_bytes + peeked_bytes);
+        if peeked_bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let parsed = parse_header(&header)?;
-        let header_bytes = match &parsed {
-            Some(parsed) => parsed.length - consumed,
+        let header_length = match &parsed {
+            Some(parsed) => parsed.length - consumed_bytes,
             // All bytes belong to a header that is not complete yet.
-            None => peeked,
+            None => peeked_bytes,
         };
-        header.truncate(consumed + header_bytes);
-        stream.read_exact(&mut header[consumed..]).await?;
+        header.truncate(consumed_bytes + header_length);
+        stream.read_exact(&mut header[consumed_bytes..]).await?;
         if let Some(parsed) = parsed {
             return Ok(parsed.addresses);
         }

@@ -196,11 +196,11 @@ fn with_tcp_options(stream: Stream) -> io::Result<Stream> {
 pub fn set_tcp_options<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     let socket = socket.into();
     socket.set_tcp_nodelay(true)?;
-    let probes = TcpKeepalive::new()
+    let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
         .with_interval(Duration::from_secs(8))
         .with_retries(3);
-    socket.set_tcp_keepalive(&probes)
+    socket.set_tcp_keepalive(&keepalive)
 }
 
 /// Closes a listener's connections to clients that acknowledge nothing for [`UNACKED_TIMEOUT`]. Without it the kernel

@@ -28,7 +28,7 @@ pub enum Stream {
 }
 
 /// Evaluates an expression for the inner stream, of either kind.
-macro_rules! either {
+macro_rules! for_either_kind {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream {
             Stream::Tcp($inner) => $call,
@@ -68,7 +68,7 @@ impl Stream {
 
     /// Removes the stream from the runtime, so that it can move to another thread.
     pub fn into_socket(self) -> io::Result<Socket> {
-        either!(self, stream => stream.into_std().map(|stream| OwnedFd::from(stream).into()))
+        for_either_kind!(self, stream => stream.into_std().map(|stream| OwnedFd::from(stream).into()))
     }
 
     /// The address of this side; [`UNIX_STAND_IN`] for a Unix socket.
@@ -89,12 +89,12 @@ impl Stream {
 
     /// See [`TcpStream::try_read`].
     pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        either!(self, stream => stream.try_read(bytes))
+        for_either_kind!(self, stream => stream.try_read(bytes))
     }
 
     /// See [`TcpStream::try_write`].
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        either!(self, stream => stream.try_write(bytes))
+        for_either_kind!(self, stream => stream.try_write(bytes))
     }
 
     /// Waits for input and copies it without consuming it. Returns the number of bytes; zero at the end of the stream.
@@ -104,19 +104,19 @@ impl Stream {
             let (peeked, _) = rustix::net::recv(fd, &mut *bytes, RecvFlags::PEEK)?;
             Ok(peeked)
         };
-        either!(self, stream => stream.async_io(Interest::READABLE, &mut peek).await)
+        for_either_kind!(self, stream => stream.async_io(Interest::READABLE, &mut peek).await)
     }
 
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_read_ready(cx))
+        for_either_kind!(self, stream => stream.poll_read_ready(cx))
     }
 
     fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_write_ready(cx))
+        for_either_kind!(self, stream => stream.poll_write_ready(cx))
     }
 
     fn try_io<R>(&self, interest: Interest, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-        either!(self, stream => stream.try_io(interest, call))
+        for_either_kind!(self, stream => stream.try_io(interest, call))
     }
 
     /// Reads or writes up to `wanted_bytes` bytes with `call`. Returns `None` if it would block.
@@ -129,16 +129,16 @@ impl Stream {
         wanted_bytes: usize,
         call: impl FnOnce() -> rustix::io::Result<usize>,
     ) -> Option<io::Result<usize>> {
-        let mut transferred = None;
+        let mut transferred_bytes = None;
         let result = self.try_io(interest, || {
             let byte_count = call()?;
-            transferred = Some(byte_count);
+            transferred_bytes = Some(byte_count);
             match (1..wanted_bytes).contains(&byte_count) && matches!(self, Stream::Tcp(_)) {
                 true => Err(io::ErrorKind::WouldBlock.into()),
                 false => Ok(()),
             }
         });
-        match (transferred, result) {
+        match (transferred_bytes, result) {
             (Some(byte_count), _) => Some(Ok(byte_count)),
             (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Some(Err(error)),
             (None, _) => None,
@@ -148,7 +148,7 @@ impl Stream {
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        either!(self, stream => stream.as_fd())
+        for_either_kind!(self, stream => stream.as_fd())
     }
 }
 
@@ -265,7 +265,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(&mut *self, stream => Pin::new(stream).poll_shutdown(cx))
+        for_either_kind!(&mut *self, stream => Pin::new(stream).poll_shutdown(cx))
     }
 }
 

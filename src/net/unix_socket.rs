@@ -103,9 +103,9 @@ impl SocketFile {
     /// Removes the file, unless another one has replaced it. A failure is logged.
     pub fn remove(self) {
         let current = SocketFile::at(&self.path);
-        let is_same =
+        let is_same_file =
             |current: SocketFile| (current.device, current.inode) == (self.device, self.inode);
-        if current.is_ok_and(is_same)
+        if current.is_ok_and(is_same_file)
             && let Err(error) = fs::remove_file(&self.path)
         {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the file of a socket");

@@ -69,8 +69,8 @@ pub(crate) struct UnreadCertificates {
 /// mark for a comment, and would skip its certificate silently.
 pub(crate) fn check_all_read(pem: &[u8], read_count: usize) -> Result<(), UnreadCertificates> {
     let is_begin_line = |line: &&[u8]| {
-        let has = |text: &[u8]| memchr::memmem::find(line, text).is_some();
-        has(b"BEGIN ") && has(b"CERTIFICATE-----")
+        let line_contains = |text: &[u8]| memchr::memmem::find(line, text).is_some();
+        line_contains(b"BEGIN ") && line_contains(b"CERTIFICATE-----")
     };
     let lines = pem.split(|byte| matches!(byte, b'\n' | b'\r'));
     let begin_line_count = lines.filter(is_begin_line).count();
@@ -91,16 +91,16 @@ impl Certificate {
     ///
     /// Fails if a file cannot be parsed, or if the key is not that of the first certificate.
     pub fn from_pem(chain_pem: &[u8], key_pem: &[u8]) -> Result<Certificate, Error> {
-        let unreadable = |error: pem::Error| Error::Certificate(error.to_string());
+        let invalid_pem = |error: pem::Error| Error::Certificate(error.to_string());
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain_pem)
             .collect::<Result<_, _>>()
-            .map_err(unreadable)?;
+            .map_err(invalid_pem)?;
         let first = chain.first().ok_or(Error::NoCertificate)?;
         check_all_read(chain_pem, chain.len())
             .map_err(|error| Error::Certificate(error.to_string()))?;
-        let parsed = webpki::EndEntityCert::try_from(first)
+        let end_entity = webpki::EndEntityCert::try_from(first)
             .map_err(|error| Error::Certificate(error.to_string()))?;
-        let names = parsed.valid_dns_names().map(str::to_ascii_lowercase);
+        let names = end_entity.valid_dns_names().map(str::to_ascii_lowercase);
         let mut names: Vec<String> = names.collect();
         names.sort_unstable();
         let (_, x509) = X509Certificate::from_der(first)

@@ -45,7 +45,7 @@ impl ListenerTls {
         let covers_other_host = |name: &String| match name.strip_prefix("*.") {
             Some(parent) => other_host
                 .split_once('.')
-                .is_some_and(|(_, rest)| rest == parent),
+                .is_some_and(|(_, parent_host)| parent_host == parent),
             None => name == other_host,
         };
         let offered = self.certificates.find(Some(server_name));
@@ -225,8 +225,8 @@ impl CertificatesByName {
                     Some(parent) => (&mut by_name.wildcard, parent),
                     None => (&mut by_name.exact, name.as_str()),
                 };
-                let same_name = map.entry(name.to_owned()).or_default();
-                same_name.push(certificate.clone());
+                let certificates_of_name = map.entry(name.to_owned()).or_default();
+                certificates_of_name.push(certificate.clone());
             }
         }
         by_name

@@ -77,8 +77,8 @@ impl Roots {
         let loaded = rustls_native_certs::load_native_certs();
         let (added_count, _ignored_count) = store.add_parsable_certificates(loaded.certs);
         if added_count == 0 {
-            let why = loaded.errors.first().map(|error| format!(": {error}"));
-            return Err(RootsError::System(why.unwrap_or_default()));
+            let reason = loaded.errors.first().map(|error| format!(": {error}"));
+            return Err(RootsError::System(reason.unwrap_or_default()));
         }
         Ok(Roots(Arc::new(store)))
     }

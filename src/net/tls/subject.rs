@@ -69,9 +69,9 @@ fn format_name(name: &X509Name<'_>) -> String {
     parts.join(",")
 }
 
-fn format_relative_name(part: &RelativeDistinguishedName<'_>) -> String {
-    let values: Vec<String> = part.iter().map(format_attribute).collect();
-    values.join("+")
+fn format_relative_name(relative_name: &RelativeDistinguishedName<'_>) -> String {
+    let attributes: Vec<String> = relative_name.iter().map(format_attribute).collect();
+    attributes.join("+")
 }
 
 /// The object identifiers of attribute types that are written by name: those of RFC 4514 section 3, and two that are common

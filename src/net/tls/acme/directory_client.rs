@@ -26,16 +26,18 @@ impl HttpClient for DirectoryClient {
         let roots = self.0.clone();
         Box::pin(async move {
             let host = request.uri().host().unwrap_or_default().to_owned();
-            let error = |why: BoxError| Error::Other(format!("{host}: {why}").into());
+            let host_error = |reason: BoxError| Error::Other(format!("{host}: {reason}").into());
             if request.uri().scheme_str() != Some("https") {
-                return Err(error("only URLs that begin with https:// are asked".into()));
+                return Err(host_error(
+                    "only URLs that begin with https:// are asked".into(),
+                ));
             }
             let response =
                 tokio::time::timeout(REQUEST_TIMEOUT, send_request(Some(&roots), request)).await;
             let response = response.unwrap_or_else(|_| Err("no response in time".into()));
             response
                 .map(|response| BytesResponse::from(response.map(Full::new)))
-                .map_err(error)
+                .map_err(host_error)
         })
     }
 }

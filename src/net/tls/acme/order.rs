@@ -41,9 +41,9 @@ pub async fn order_certificate(
     let mut order = place_order(settings).await?;
     let mut proofs = Vec::new();
     show_proofs(settings, issued, tokens, &mut order, &mut proofs).await?;
-    let polled = order.poll_ready(&POLL_POLICY).await;
+    let poll_result = order.poll_ready(&POLL_POLICY).await;
     drop(proofs);
-    match polled {
+    match poll_result {
         Ok(OrderStatus::Ready) => {}
         Ok(status) => {
             let reason = find_unproven_name(settings, &mut order).await;
@@ -99,7 +99,7 @@ async fn create_account(settings: &Settings) -> Result<Account, Error> {
     let contact = settings
         .contact_email
         .as_ref()
-        .map(|to| format!("mailto:{to}"));
+        .map(|address| format!("mailto:{address}"));
     let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
     let account = NewAccount {
         contact: &contact,

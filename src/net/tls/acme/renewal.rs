@@ -45,7 +45,7 @@ impl Renewals {
             {
                 self.wait_until(self.renewal_time(&certificate)).await;
             }
-            let outcome = self.renew(&managed).await;
+            let outcome = self.renew_once(&managed).await;
             self.count_order(&managed, outcome.is_ok());
             let delay = match outcome {
                 Ok(certificate) => {
@@ -69,12 +69,12 @@ impl Renewals {
     }
 
     /// Orders a certificate, checks and saves it, and shows it in handshakes.
-    async fn renew(&self, managed: &ManagedCertificate) -> Result<Certificate, Error> {
+    async fn renew_once(&self, managed: &ManagedCertificate) -> Result<Certificate, Error> {
         let _lock = self.order_lock.lock().await;
         let order = order::order_certificate(&managed.settings, &managed.issued, &self.tokens);
-        let text = tokio::time::timeout(ORDER_TIMEOUT, order).await;
-        let text = text.map_err(|_| Error::TimedOut)??;
-        let certificate = storage::parse_certificate(&text, self.clock.wall())?;
+        let pem = tokio::time::timeout(ORDER_TIMEOUT, order).await;
+        let pem = pem.map_err(|_| Error::TimedOut)??;
+        let certificate = storage::parse_certificate(&pem, self.clock.wall())?;
         if !storage::covers_names(&managed.settings, &certificate) {
             return Err(Error::OtherNames);
         }
@@ -82,7 +82,7 @@ impl Renewals {
         if renewal_due_at(&certificate) <= self.clock.wall() {
             return Err(Error::Expired);
         }
-        if let Err(why) = storage::save_certificate(&managed.settings, &text) {
+        if let Err(why) = storage::save_certificate(&managed.settings, &pem) {
             let names = managed.settings.names.join(", ");
             tracing::error!(names, %why, "new certificate in use but not saved; it will be lost at exit");
         }

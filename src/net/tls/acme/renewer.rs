@@ -35,7 +35,7 @@ pub struct CertificateRenewer {
 
 struct RenewalThread {
     /// Sends the thread all certificates to renew from now on. Dropping it ends the thread.
-    sets: UnboundedSender<Vec<Arc<ManagedCertificate>>>,
+    managed_sender: UnboundedSender<Vec<Arc<ManagedCertificate>>>,
     handle: JoinHandle<()>,
 }
 
@@ -60,8 +60,8 @@ impl CertificateRenewer {
     /// Returns the certificate with these settings: the one that is managed already, or else a stored one, or else one that
     /// is not issued yet. Call [`CertificateRenewer::renew_only`] afterwards.
     pub fn certificate(&self, settings: &Settings) -> Arc<ManagedCertificate> {
-        let mut all = self.managed.lock();
-        if let Some(same) = all.iter().find(|other| other.settings == *settings) {
+        let mut all_managed = self.managed.lock();
+        if let Some(same) = all_managed.iter().find(|other| other.settings == *settings) {
             return same.clone();
         }
         let issued = Arc::new(IssuedCertificate::new(settings.names.clone()));
@@ -79,7 +79,7 @@ impl CertificateRenewer {
         }
         let settings = settings.clone();
         let managed = Arc::new(ManagedCertificate { settings, issued });
-        all.push(managed.clone());
+        all_managed.push(managed.clone());
         managed
     }
 
@@ -97,13 +97,13 @@ impl CertificateRenewer {
         }
         if let Some(thread) = &*thread {
             // The thread ends only when this sender is dropped.
-            let _ = thread.sets.send(managed.clone());
+            let _ = thread.managed_sender.send(managed.clone());
         }
         Ok(())
     }
 
     fn spawn_thread(&self) -> io::Result<RenewalThread> {
-        let (sets, managed_receiver) = unbounded_channel();
+        let (managed_sender, managed_receiver) = unbounded_channel();
         let (clock, registry) = (self.clock.clone(), self.registry.clone());
         let (tokens, seed) = (self.tokens.clone(), self.seed);
         let runtime = || {
@@ -127,14 +127,21 @@ impl CertificateRenewer {
             Err(error) => tracing::error!(%error, "certificates cannot be renewed"),
         };
         let handle = thread::Builder::new().name("acme".into()).spawn(run)?;
-        Ok(RenewalThread { sets, handle })
+        Ok(RenewalThread {
+            managed_sender,
+            handle,
+        })
     }
 }
 
 impl Drop for CertificateRenewer {
     fn drop(&mut self) {
-        if let Some(RenewalThread { sets, handle }) = self.thread.lock().take() {
-            drop(sets);
+        if let Some(RenewalThread {
+            managed_sender,
+            handle,
+        }) = self.thread.lock().take()
+        {
+            drop(managed_sender);
             if handle.join().is_err() {
                 tracing::error!("the thread that renews certificates panicked");
             }
@@ -144,11 +151,11 @@ impl Drop for CertificateRenewer {
 
 /// Runs a task for each certificate of the last received set, until the sender is dropped.
 async fn run_renewals(
-    mut sets: UnboundedReceiver<Vec<Arc<ManagedCertificate>>>,
+    mut managed_sender: UnboundedReceiver<Vec<Arc<ManagedCertificate>>>,
     renewals: Rc<Renewals>,
 ) {
     let mut tasks: Vec<(Arc<ManagedCertificate>, AbortHandle)> = Vec::new();
-    while let Some(certificates) = sets.recv().await {
+    while let Some(certificates) = managed_sender.recv().await {
         tasks.retain(|(renewed, task)| {
             let is_wanted = certificates.iter().any(|other| Arc::ptr_eq(renewed, other));
             if !is_wanted {

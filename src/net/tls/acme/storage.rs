@@ -90,7 +90,7 @@ fn directory_folder(settings: &Settings) -> PathBuf {
     let directory = &settings.directory;
     let name = directory
         .split_once("://")
-        .map_or(&**directory, |(_, rest)| rest);
+        .map_or(&**directory, |(_, without_scheme)| without_scheme);
     let is_allowed = |char: char| char.is_ascii_alphanumeric() || char == '.' || char == '-';
     let name: String = name
         .chars()

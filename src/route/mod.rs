@@ -72,19 +72,21 @@ pub struct OwnResponseRules {
 impl OwnResponseRules {
     /// Selects the limits that count such requests, among all limits of a route that requires these identities.
     pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> OwnResponseRules {
-        let counting = rules.iter().filter(|rule| rule.counts_own_responses());
+        let counting_rules = rules.iter().filter(|rule| rule.counts_own_responses());
         let without = |identity: &Identity| {
-            let others = counting.clone().filter(|rule| !rule.key.needs(*identity));
-            others.cloned().collect()
+            let independent_rules = counting_rules
+                .clone()
+                .filter(|rule| !rule.key.needs(*identity));
+            independent_rules.cloned().collect()
         };
-        let by_ip = counting.clone().filter(|rule| {
+        let by_ip = counting_rules.clone().filter(|rule| {
             rule.key.is_only(Identity::Ip)
                 && !rule.clients.identities().any(|by| by != Identity::Ip)
         });
         OwnResponseRules {
             by_ip: by_ip.cloned().collect(),
             without: require.iter().map(without).collect(),
-            all: counting.clone().cloned().collect(),
+            all: counting_rules.clone().cloned().collect(),
         }
     }
 }
@@ -201,7 +203,11 @@ impl Route {
 
     /// Whether this route has every limit and requires every identity that `other` does.
     pub fn has_all_limits_of(&self, other: &Route) -> bool {
-        let has_rule = |rule: &Arc<Rule>| self.rules.iter().any(|own| own.index == rule.index);
+        let has_rule = |rule: &Arc<Rule>| {
+            self.rules
+                .iter()
+                .any(|own_rule| own_rule.index == rule.index)
+        };
         self.has_path_parts_of(other)
             && other.rules.iter().all(has_rule)
             && other.require.iter().all(|part| self.require.contains(part))
@@ -210,8 +216,11 @@ impl Route {
     /// Whether this route is on the same upstream as `other`, requires the same identities, and has for each limit of
     /// `other` the same one or one that admits no more.
     pub fn is_as_strict_as(&self, other: &Route) -> bool {
-        let has_rule_for =
-            |theirs: &Arc<Rule>| self.rules.iter().any(|own| own.is_as_strict_as(theirs));
+        let has_rule_for = |other_rule: &Arc<Rule>| {
+            self.rules
+                .iter()
+                .any(|own_rule| own_rule.is_as_strict_as(other_rule))
+        };
         self.upstream_index == other.upstream_index
             && self.has_path_parts_of(other)
             && other.require.iter().all(|part| self.require.contains(part))
@@ -232,7 +241,7 @@ impl Route {
     pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {
-            if !rules.iter().any(|own| own.index == rule.index) {
+            if !rules.iter().any(|own_rule| own_rule.index == rule.index) {
                 rules.push(rule.clone());
             }
         }

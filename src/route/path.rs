@@ -292,20 +292,21 @@ fn rewrite(path: &[u8], kept: KeptSpellings) -> Result<String, PathError> {
     };
     let mut rewriter = Rewriter {
         kept,
-        out: Vec::with_capacity(path.len() + 8),
+        output: Vec::with_capacity(path.len() + 8),
         segment_start: 1,
         in_parameters: false,
     };
-    rewriter.out.push(b'/');
-    while let Some((&first, after)) = remaining.split_first() {
-        let (byte, after) = if CLASSES[usize::from(first)] == ByteClass::Percent {
-            let (&[high, low], after) =
-                after.split_first_chunk().ok_or(PathError::InvalidEscape)?;
-            (decode_escape(high, low)?, after)
+    rewriter.output.push(b'/');
+    while let Some((&first, after_first)) = remaining.split_first() {
+        let (byte, after_first) = if CLASSES[usize::from(first)] == ByteClass::Percent {
+            let (&[high, low], after_first) = after_first
+                .split_first_chunk()
+                .ok_or(PathError::InvalidEscape)?;
+            (decode_escape(high, low)?, after_first)
         } else {
-            (first, after)
+            (first, after_first)
         };
-        remaining = after;
+        remaining = after_first;
         match CLASSES[usize::from(byte)] {
             ByteClass::Control => return Err(PathError::ControlCharacter),
             ByteClass::Slash if rewriter.is_kept_slash(first, byte) => rewriter.escape(byte),
@@ -318,19 +319,19 @@ fn rewrite(path: &[u8], kept: KeptSpellings) -> Result<String, PathError> {
                 rewriter.escape(first);
                 rewriter.escape(byte);
             }
-            ByteClass::Plain => rewriter.out.push(byte),
+            ByteClass::Plain => rewriter.output.push(byte),
             ByteClass::Percent | ByteClass::Escaped => rewriter.escape(byte),
         }
     }
     rewriter.end_segment(false)?;
-    String::from_utf8(rewriter.out).map_err(|_| PathError::InvalidEscape)
+    String::from_utf8(rewriter.output).map_err(|_| PathError::InvalidEscape)
 }
 
 /// The output of [`rewrite`] for the bytes that it has read.
 struct Rewriter {
     kept: KeptSpellings,
-    out: Vec<u8>,
-    /// Index in `out` at which the unfinished segment begins.
+    output: Vec<u8>,
+    /// Index in `output` at which the unfinished segment begins.
     segment_start: usize,
     /// Whether the next bytes are parameters of the unfinished segment.
     in_parameters: bool,
@@ -349,35 +350,36 @@ impl Rewriter {
             DIGITS[usize::from(byte >> 4)],
             DIGITS[usize::from(byte & 15)],
         ];
-        self.out.extend_from_slice(&[b'%', digits[0], digits[1]]);
+        self.output.extend_from_slice(&[b'%', digits[0], digits[1]]);
     }
 
     /// Ends the unfinished segment: keeps it, drops it, or takes its step.
     fn end_segment(&mut self, slash_follows: bool) -> Result<(), PathError> {
         let dots = self.kept.dots;
-        match &self.out[self.segment_start..] {
-            b"." | b".." if dots == DotSegments::Kept && slash_follows => self.out.push(b'/'),
+        match &self.output[self.segment_start..] {
+            b"." | b".." if dots == DotSegments::Kept && slash_follows => self.output.push(b'/'),
             b"." | b".." if dots == DotSegments::Kept => {}
             b"." | b".." if self.in_parameters => return Err(PathError::AmbiguousDots),
-            b".." if dots == DotSegments::Dropped => self.out.truncate(self.segment_start),
-            b"." => self.out.truncate(self.segment_start),
+            b".." if dots == DotSegments::Dropped => self.output.truncate(self.segment_start),
+            b"." => self.output.truncate(self.segment_start),
             b".." => {
-                // `out` ends with the slash before this segment. The slash before that one begins the segment above,
+                // `output` ends with the slash before this segment. The slash before that one begins the segment above,
                 // which is dropped. At the root there is none.
-                let above = self.out[..self.segment_start - 1]
+                let above_slash = self.output[..self.segment_start - 1]
                     .iter()
                     .rposition(|&byte| byte == b'/');
-                self.out.truncate(above.map_or(1, |slash| slash + 1));
+                self.output
+                    .truncate(above_slash.map_or(1, |slash| slash + 1));
             }
             // The route table ignores a last slash, so an empty segment at the end needs two.
-            b"" if self.kept.empty_segments && (slash_follows || self.out.ends_with(b"//")) => {
-                self.out.push(b'/');
+            b"" if self.kept.empty_segments && (slash_follows || self.output.ends_with(b"//")) => {
+                self.output.push(b'/');
             }
             b"" => {}
-            _ if slash_follows => self.out.push(b'/'),
+            _ if slash_follows => self.output.push(b'/'),
             _ => {}
         }
-        self.segment_start = self.out.len();
+        self.segment_start = self.output.len();
         self.in_parameters = false;
         Ok(())
     }

@@ -92,12 +92,12 @@ impl Pattern {
     }
 }
 
-/// Whether `segments` take every path that `others` take, and one of them is less specific.
-fn is_path_broader(segments: &[Segment], others: &[Segment]) -> bool {
+/// Whether `segments` take every path that `other_segments` take, and one of them is less specific.
+fn is_path_broader(segments: &[Segment], other_segments: &[Segment]) -> bool {
     let mut is_broader = false;
-    let (mut segments, mut others) = (segments.iter(), others.iter());
+    let (mut segments, mut other_segments) = (segments.iter(), other_segments.iter());
     loop {
-        match (segments.next(), others.next()) {
+        match (segments.next(), other_segments.next()) {
             (Some(Segment::Rest), Some(Segment::Rest)) | (None, None) => return is_broader,
             (Some(Segment::Rest), _) => return true,
             (Some(Segment::One(_)), Some(Segment::Literal(_))) => is_broader = true,
@@ -108,11 +108,11 @@ fn is_path_broader(segments: &[Segment], others: &[Segment]) -> bool {
     }
 }
 
-/// Whether some path is taken by `segments` and by `others`.
-fn has_common_path(segments: &[Segment], others: &[Segment]) -> bool {
-    let mut others = others.iter();
+/// Whether some path is taken by `segments` and by `other_segments`.
+fn has_common_path(segments: &[Segment], other_segments: &[Segment]) -> bool {
+    let mut other_segments = other_segments.iter();
     for segment in segments {
-        match (segment, others.next()) {
+        match (segment, other_segments.next()) {
             (Segment::Rest, _) | (_, Some(Segment::Rest)) => return true,
             (_, None) => return false,
             (Segment::Literal(text), Some(Segment::Literal(other))) if text != other => {
@@ -121,7 +121,7 @@ fn has_common_path(segments: &[Segment], others: &[Segment]) -> bool {
             _ => {}
         }
     }
-    others
+    other_segments
         .next()
         .is_none_or(|other| matches!(other, Segment::Rest))
 }
@@ -183,30 +183,30 @@ fn parse_path(path: &str, path_offset: usize) -> Result<Vec<Segment>, PatternErr
     // The path with a plain name for each wildcard.
     let mut example_path = String::from("/");
     let mut offset = path_offset + 1;
-    let mut parts = after_slash.split('/').peekable();
-    while let Some(part) = parts.next() {
-        let is_last = parts.peek().is_none();
-        if part.is_empty() && is_last {
+    let mut segment_texts = after_slash.split('/').peekable();
+    while let Some(segment_text) = segment_texts.next() {
+        let is_last = segment_texts.peek().is_none();
+        if segment_text.is_empty() && is_last {
             break;
         }
         if segments.len() == MAX_SEGMENTS {
             return Err(Kind::TooDeep.at(offset));
         }
-        let segment = match part {
+        let segment = match segment_text {
             "**" if is_last => Segment::Rest,
             "**" => return Err(Kind::DoubleStarInside.at(offset)),
             "*" => Segment::One("".into()),
-            _ => parse_segment(part, offset)?,
+            _ => parse_segment(segment_text, offset)?,
         };
         example_path.push_str(match segment {
-            Segment::Literal(_) => part,
+            Segment::Literal(_) => segment_text,
             Segment::One(_) | Segment::Rest => "x",
         });
         if !is_last {
             example_path.push('/');
         }
         segments.push(segment);
-        offset += part.len() + 1;
+        offset += segment_text.len() + 1;
     }
     check_normal(path, &example_path, path_offset)?;
     Ok(segments)
@@ -231,16 +231,16 @@ fn check_normal(path: &str, example_path: &str, path_offset: usize) -> Result<()
 }
 
 /// Parses one segment that is neither `*` nor `**`, at `offset` in the text.
-fn parse_segment(part: &str, offset: usize) -> Result<Segment, PatternError> {
+fn parse_segment(segment_text: &str, offset: usize) -> Result<Segment, PatternError> {
     use PatternErrorKind as Kind;
 
-    if let Some(star) = part.find('*') {
+    if let Some(star) = segment_text.find('*') {
         return Err(Kind::PartialStar.at(offset + star));
     }
-    let Some(brace) = part.find(['{', '}']) else {
-        return Ok(Segment::Literal(part.into()));
+    let Some(brace) = segment_text.find(['{', '}']) else {
+        return Ok(Segment::Literal(segment_text.into()));
     };
-    let name = part
+    let name = segment_text
         .strip_prefix('{')
         .and_then(|after_brace| after_brace.strip_suffix('}'));
     let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';

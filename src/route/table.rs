@@ -207,17 +207,17 @@ impl RouteTable {
     }
 
     /// Whether requests for the two hosts have the same routes, whatever their paths and methods.
-    pub fn has_same_routes(&self, host: Option<&str>, other: &str) -> bool {
+    pub fn has_same_routes(&self, host: Option<&str>, other_host: &str) -> bool {
         let tries_of = |host: Option<&str>| {
             let mut tries: SmallVec<[*const Trie; 4]> = SmallVec::new();
-            let none: Option<()> = self.search_tries(host, |trie| {
+            let no_result: Option<()> = self.search_tries(host, |trie| {
                 tries.push(trie);
                 None
             });
-            debug_assert!(none.is_none());
+            debug_assert!(no_result.is_none());
             tries
         };
-        tries_of(host) == tries_of(Some(other))
+        tries_of(host) == tries_of(Some(other_host))
     }
 
     /// The methods on which the route of a request may depend: those that some pattern names.
@@ -229,7 +229,7 @@ impl RouteTable {
     /// takes the path.
     pub fn allowed_methods(&self, host: Option<&str>, normal_path: &str) -> String {
         let mut methods: Vec<Method> = Vec::new();
-        let none: Option<()> = self.search_tries(host, |trie| {
+        let no_result: Option<()> = self.search_tries(host, |trie| {
             trie.visit_leaves(Trie::ROOT, segments_of(normal_path), &mut |leaf| {
                 for pattern in leaf {
                     for method in pattern.methods.iter() {
@@ -241,7 +241,7 @@ impl RouteTable {
             });
             None
         });
-        debug_assert!(none.is_none());
+        debug_assert!(no_result.is_none());
         methods
             .iter()
             .map(Method::as_str)

@@ -67,7 +67,7 @@ impl HostPattern {
             (HostPattern::Exact(name), Some(host)) => **name == *host,
             (HostPattern::Below(name), Some(host)) => host
                 .strip_suffix(&**name)
-                .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
+                .is_some_and(|labels| labels.len() > 1 && labels.ends_with('.')),
         }
     }
 }
@@ -77,15 +77,15 @@ fn mistake_offset(name: &str) -> usize {
     if name.len() > MAX_HOST_BYTES || name.starts_with('[') {
         return 0;
     }
-    let mut start = 0;
+    let mut label_start = 0;
     for label in name.split('.') {
         let wrong_byte = label
             .bytes()
             .position(|byte| !(byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
         if label.is_empty() || wrong_byte.is_some() {
-            return start + wrong_byte.unwrap_or(0);
+            return label_start + wrong_byte.unwrap_or(0);
         }
-        start += label.len() + 1;
+        label_start += label.len() + 1;
     }
     0
 }

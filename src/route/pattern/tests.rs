@@ -84,12 +84,12 @@ fn mistakes_and_where() {
 
 #[test]
 fn not_normal_says_what_to_write() {
-    let said = |text| Pattern::parse(text).map_err(|e| e.to_string()).unwrap_err();
+    let message = |text| Pattern::parse(text).map_err(|e| e.to_string()).unwrap_err();
     assert_eq!(
-        said("/é/{id}/**"),
+        message("/é/{id}/**"),
         "requests are matched in normal form; write `/%C3%A9/{id}/**`"
     );
-    assert_eq!(said("get /x"), "methods are upper case: `GET`");
+    assert_eq!(message("get /x"), "methods are upper case: `GET`");
 }
 
 #[test]

@@ -149,11 +149,12 @@ impl Trie {
     where
         F: Fn(usize) -> bool,
     {
-        let indexes = node
+        let index_nodes = node
             .index_documents
             .iter()
             .filter_map(|child| self.node(*child));
-        let mut index_routes = indexes.filter_map(|child| search.choose_pattern(&child.end_leaf));
+        let mut index_routes =
+            index_nodes.filter_map(|child| search.choose_pattern(&child.end_leaf));
         search
             .choose_pattern(&node.end_leaf)
             .or_else(|| index_routes.next())
@@ -211,13 +212,13 @@ impl TrieNode {
             ends_path: true,
         };
         let alike = self.children_by_folded(folded);
-        let exact = self.literal_children.get(segment);
-        let others = alike.iter().filter(|child| Some(*child) != exact);
-        readings.extend(exact.into_iter().chain(others).map(reading));
+        let exact_child = self.literal_children.get(segment);
+        let other_children = alike.iter().filter(|child| Some(*child) != exact_child);
+        readings.extend(exact_child.into_iter().chain(other_children).map(reading));
         let trimmed = trim_end(segment);
         let dots = trimmed.match_indices('.').take(MAX_DOTS);
-        let parts = dots.map(|(dot, _)| (&trimmed[..dot], &trimmed[dot + 1..]));
-        for (stem, extension) in parts.filter(|(stem, _)| !stem.is_empty()) {
+        let stems_and_extensions = dots.map(|(dot, _)| (&trimmed[..dot], &trimmed[dot + 1..]));
+        for (stem, extension) in stems_and_extensions.filter(|(stem, _)| !stem.is_empty()) {
             if is_last || is_extension(extension) {
                 let children = self.children_by_folded(&fold_segment(stem));
                 readings.extend(children.iter().map(ending_path));

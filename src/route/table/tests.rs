@@ -31,15 +31,15 @@ fn request(text: &str) -> (Option<&str>, Method, &str) {
 }
 
 #[track_caller]
-fn check(routes: &[&str], asked: &str, expected: &str) {
-    let (host, method, path) = request(asked);
+fn check(routes: &[&str], request_line: &str, expected: &str) {
+    let (host, method, path) = request(request_line);
     let host = host.map(|host| canonical_host::canonical_host(host).unwrap());
     let got = match table(routes).unwrap().find(host.as_deref(), &method, path) {
         RouteMatch::Route(place) => routes[place],
         RouteMatch::OtherMethod => "405",
         RouteMatch::None => "404",
     };
-    assert_eq!(got, expected, "{asked} in {routes:?}");
+    assert_eq!(got, expected, "{request_line} in {routes:?}");
 }
 
 #[test]
@@ -146,16 +146,16 @@ fn hosts_that_are_alike() {
 
 /// What takes a request as it is spelled, and what takes it as frameworks read it; all routes count.
 #[track_caller]
-fn check_folded(routes: &[&str], asked: &str, expected: &str) {
-    let (host, method, path) = request(asked);
+fn check_folded(routes: &[&str], request_line: &str, expected: &str) {
+    let (host, method, path) = request(request_line);
     let table = table(routes).unwrap();
     let path = crate::route::normalise(path).unwrap();
     let exact = table.find(host, &method, &path).route_index();
-    let exact = exact.unwrap_or_else(|| panic!("{asked} is taken by nothing in {routes:?}"));
+    let exact = exact.unwrap_or_else(|| panic!("{request_line} is taken by nothing in {routes:?}"));
     let folded = table.find_folded(host, &method, &path, exact, |_| true);
-    assert_eq!(routes[folded], expected, "{asked} in {routes:?}");
+    assert_eq!(routes[folded], expected, "{request_line} in {routes:?}");
     let none = table.find_folded(host, &method, &path, exact, |_| false);
-    assert_eq!(none, exact, "{asked}, where nothing else counts");
+    assert_eq!(none, exact, "{request_line}, where nothing else counts");
 }
 
 #[test]

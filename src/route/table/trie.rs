@@ -63,14 +63,14 @@ pub(super) struct SegmentHasher(u64);
 
 impl Hasher for SegmentHasher {
     fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
+        let (words, remainder) = bytes.as_chunks::<8>();
         for word in words {
             self.write_u64(u64::from_le_bytes(*word));
         }
-        let last = rest
+        let last_word = remainder
             .iter()
             .fold(0, |word, byte| word << 8 | u64::from(*byte));
-        self.write_u64(last);
+        self.write_u64(last_word);
     }
 
     fn write_u8(&mut self, byte: u8) {

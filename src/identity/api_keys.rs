@@ -20,7 +20,7 @@ pub struct ApiKeys {
     keyer: Keyer,
     owners: HashMap<Fingerprint, KeyOwner>,
     /// The owners of the keys of which only the SHA-256 hash is known.
-    hashed: HashMap<[u8; 32], KeyOwner>,
+    owners_by_sha256: HashMap<[u8; 32], KeyOwner>,
     /// Whether some key has an end.
     may_expire: bool,
 }
@@ -66,11 +66,11 @@ impl<'k> WrittenKey<'k> {
         const HASH_NAMES: [&str; 6] = ["sha256", "sha-256", "sha384", "sha512", "sha1", "md5"];
         let Some(digits) = text.strip_prefix("sha256:") else {
             let prefix = text.split([':', '=']).next().unwrap_or_default();
-            let is_hash = prefix.len() < text.len()
+            let is_other_hash = prefix.len() < text.len()
                 && HASH_NAMES
                     .iter()
                     .any(|hash| prefix.eq_ignore_ascii_case(hash));
-            return (!is_hash).then(|| WrittenKey::Text(text.into()));
+            return (!is_other_hash).then(|| WrittenKey::Text(text.into()));
         };
         let mut hash = [0; 32];
         let digits = digits.as_bytes();
@@ -90,25 +90,25 @@ pub enum ApiKeysError {
     #[error(
         "a key is 1 to {MAX_CREDENTIAL_BYTES} bytes without spaces at its ends and control characters"
     )]
-    Key(usize),
+    InvalidKey(usize),
     /// A user that no header field can carry unchanged.
     #[error(
         "a user is 1 to {} bytes without control characters and blanks at its ends",
         user_name::MAX_USER_NAME_BYTES
     )]
-    User(usize),
+    InvalidUser(usize),
     /// A key that an earlier entry has; the index is that of the second entry.
     #[error("this key is already listed")]
-    Repeated(usize),
+    RepeatedKey(usize),
 }
 
 impl ApiKeysError {
     /// Index of the faulty entry in the list.
     pub fn index(self) -> usize {
         match self {
-            ApiKeysError::Key(index)
-            | ApiKeysError::User(index)
-            | ApiKeysError::Repeated(index) => index,
+            ApiKeysError::InvalidKey(index)
+            | ApiKeysError::InvalidUser(index)
+            | ApiKeysError::RepeatedKey(index) => index,
         }
     }
 }
@@ -125,27 +125,27 @@ impl ApiKeys {
         let mut keys = ApiKeys {
             keyer: Keyer::random(),
             owners: HashMap::new(),
-            hashed: HashMap::new(),
+            owners_by_sha256: HashMap::new(),
             may_expire: false,
         };
         let mut sha256_of_texts: HashSet<[u8; 32]> = HashSet::new();
         for (index, (key, owner)) in entries.into_iter().enumerate() {
             if user_name::parse(&owner.user).is_none() {
-                return Err(ApiKeysError::User(index));
+                return Err(ApiKeysError::InvalidUser(index));
             }
             keys.may_expire |= owner.expires.is_some();
-            let is_known = match &key {
+            let is_repeated = match &key {
                 WrittenKey::Text(key) => keys.owner_of(key.as_bytes()).is_some(),
                 WrittenKey::Sha256(hash) => {
-                    keys.hashed.contains_key(hash) || sha256_of_texts.contains(hash)
+                    keys.owners_by_sha256.contains_key(hash) || sha256_of_texts.contains(hash)
                 }
             };
-            if is_known {
-                return Err(ApiKeysError::Repeated(index));
+            if is_repeated {
+                return Err(ApiKeysError::RepeatedKey(index));
             }
             match key {
-                WrittenKey::Text(key) if !is_key(key.as_bytes()) => {
-                    return Err(ApiKeysError::Key(index));
+                WrittenKey::Text(key) if !is_sendable(key.as_bytes()) => {
+                    return Err(ApiKeysError::InvalidKey(index));
                 }
                 WrittenKey::Text(key) => {
                     let hash = keys.keyer.fingerprint(Domain::ApiKey, key.as_bytes());
@@ -153,7 +153,7 @@ impl ApiKeys {
                     keys.owners.insert(hash, owner);
                 }
                 WrittenKey::Sha256(hash) => {
-                    keys.hashed.insert(hash, owner);
+                    keys.owners_by_sha256.insert(hash, owner);
                 }
             }
         }
@@ -164,10 +164,10 @@ impl ApiKeys {
     pub fn owner_of(&self, key: &[u8]) -> Option<&KeyOwner> {
         let fingerprint = self.keyer.fingerprint(Domain::ApiKey, key);
         self.owners.get(&fingerprint).or_else(|| {
-            if self.hashed.is_empty() {
+            if self.owners_by_sha256.is_empty() {
                 return None;
             }
-            self.hashed.get(&sha256(key)?)
+            self.owners_by_sha256.get(&sha256(key)?)
         })
     }
 
@@ -178,7 +178,7 @@ impl ApiKeys {
 
     /// The number of keys.
     pub fn len(&self) -> usize {
-        self.owners.len() + self.hashed.len()
+        self.owners.len() + self.owners_by_sha256.len()
     }
 
     /// Whether there is no key.
@@ -192,7 +192,7 @@ fn sha256(text: &[u8]) -> Option<[u8; 32]> {
 }
 
 /// Whether a request can carry the key.
-fn is_key(key: &[u8]) -> bool {
+fn is_sendable(key: &[u8]) -> bool {
     let has_control_bytes = key.iter().any(u8::is_ascii_control);
     !key.is_empty()
         && key.len() <= MAX_CREDENTIAL_BYTES
@@ -227,15 +227,18 @@ mod tests {
     fn lists() {
         check(&[], Ok(0));
         check(&[("k1", "ann"), ("k2", "ann")], Ok(2));
-        check(&[("k1", "ann"), ("", "bob")], Err(ApiKeysError::Key(1)));
-        check(&[("k 1 ", "ann")], Err(ApiKeysError::Key(0)));
-        check(&[("k\n1", "ann")], Err(ApiKeysError::Key(0)));
-        check(&[("k1", "")], Err(ApiKeysError::User(0)));
-        check(&[("k1", "a\nb")], Err(ApiKeysError::User(0)));
-        check(&[("k1", "ann\u{a0}")], Err(ApiKeysError::User(0)));
+        check(
+            &[("k1", "ann"), ("", "bob")],
+            Err(ApiKeysError::InvalidKey(1)),
+        );
+        check(&[("k 1 ", "ann")], Err(ApiKeysError::InvalidKey(0)));
+        check(&[("k\n1", "ann")], Err(ApiKeysError::InvalidKey(0)));
+        check(&[("k1", "")], Err(ApiKeysError::InvalidUser(0)));
+        check(&[("k1", "a\nb")], Err(ApiKeysError::InvalidUser(0)));
+        check(&[("k1", "ann\u{a0}")], Err(ApiKeysError::InvalidUser(0)));
         check(
             &[("k1", "ann"), ("k1", "bob")],
-            Err(ApiKeysError::Repeated(1)),
+            Err(ApiKeysError::RepeatedKey(1)),
         );
     }
 
@@ -262,12 +265,18 @@ mod tests {
         let text = || WrittenKey::Text("abc".into());
         for entries in [[written(), text()], [text(), written()]] {
             let entries = entries.map(|key| (key, KeyOwner::new("bob".into())));
-            assert_eq!(ApiKeys::new(entries).err(), Some(ApiKeysError::Repeated(1)));
+            assert_eq!(
+                ApiKeys::new(entries).err(),
+                Some(ApiKeysError::RepeatedKey(1))
+            );
         }
         assert_eq!(WrittenKey::parse(&hash[..hash.len() - 1]), None);
         assert_eq!(WrittenKey::parse(&hash.replace('B', "G")), None);
         assert_eq!(WrittenKey::parse(&format!("{hash}00")), None);
         let twice = [written(), written()].map(|key| (key, KeyOwner::new("bob".into())));
-        assert_eq!(ApiKeys::new(twice).err(), Some(ApiKeysError::Repeated(1)));
+        assert_eq!(
+            ApiKeys::new(twice).err(),
+            Some(ApiKeysError::RepeatedKey(1))
+        );
     }
 }

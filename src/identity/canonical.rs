@@ -31,12 +31,12 @@ pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
     // A JWT has two dots, an encrypted one has four.
     let dots: SmallVec<[usize; 4]> = memchr::memchr_iter(b'.', text).take(5).collect();
     match dots[..] {
-        [_, last] if begins_with_json_object(text) => text[..last].into(),
-        [0, _, last] if text.starts_with(b".eJ") => text[..last].into(),
+        [_, last_dot] if begins_with_json_object(text) => text[..last_dot].into(),
+        [0, _, last_dot] if text.starts_with(b".eJ") => text[..last_dot].into(),
         [_, _, _, _] if begins_with_json_object(text) => {
             let parts = text.split(|byte| *byte == b'.');
             let parts: Vec<_> = parts
-                .map(|part| Base64Reader::Both.canonical(part))
+                .map(|part| Base64Reader::BothAlphabets.canonical(part))
                 .collect();
             parts.join(&b'.').into()
         }
@@ -57,12 +57,12 @@ pub(super) fn skips_blanks(text: &[u8]) -> bool {
 
 /// Rewrites base64 to base64url without padding; any other text stays as it is.
 fn in_one_alphabet(text: &[u8]) -> Cow<'_, [u8]> {
-    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_=".contains(byte);
+    let is_base64_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_=".contains(byte);
     let is_replaced = |byte: &u8| b"+/=".contains(byte);
-    if !text.iter().all(is_letter) || !text.iter().any(is_replaced) {
+    if !text.iter().all(is_base64_byte) || !text.iter().any(is_replaced) {
         return text.into();
     }
-    Base64Reader::Both.letters(text).into()
+    Base64Reader::BothAlphabets.letters(text).into()
 }
 
 /// Whether the text begins as a JSON object in base64url does. Issuers may write white space around the brace.

@@ -49,7 +49,7 @@ fn has_hidden_cookie(pair: &[u8], name: &FieldName) -> bool {
 fn parse_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     let raw = trim(raw)?;
     let value = match raw.strip_prefix(b"\"") {
-        Some(inner) => unquote(inner.strip_suffix(b"\"")?)?,
+        Some(after_quote) => decode_backslashes(after_quote.strip_suffix(b"\"")?)?,
         // Python ends a value at a blank or a comma, and reads the remaining as another cookie.
         None if raw.iter().any(|byte| b" \t,".contains(byte)) => return None,
         None => raw.into(),
@@ -87,7 +87,7 @@ fn decode_escapes(value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
 
 /// Undoes backslashes: one stands before a byte in octal or before any character. None if a quote has none before it,
 /// or the text ends with one.
-fn unquote(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+fn decode_backslashes(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !text.iter().any(|byte| matches!(byte, b'\\' | b'"')) {
         return Some(text.into());
     }
@@ -101,16 +101,16 @@ fn unquote(text: &[u8]) -> Option<Cow<'_, [u8]>> {
                 b'\\',
                 [
                     high @ b'0'..=b'3',
-                    mid @ b'0'..=b'7',
+                    middle @ b'0'..=b'7',
                     low @ b'0'..=b'7',
                     after @ ..,
                 ],
             ) => {
-                out.push((high - b'0') << 6 | (mid - b'0') << 3 | (low - b'0'));
+                out.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'));
                 remaining = after;
             }
-            (b'\\', [other, after @ ..]) => {
-                out.push(*other);
+            (b'\\', [escaped, after @ ..]) => {
+                out.push(*escaped);
                 remaining = after;
             }
             _ => out.push(byte),

@@ -32,7 +32,7 @@ pub enum PrefixError {
     NotIpv6,
     /// The prefix length is none of those in RFC 6052 section 2.2.
     #[error("its length is none of 32, 40, 48, 56, 64 and 96")]
-    Length,
+    InvalidLength,
     /// Bits 64 to 71 are not zero: RFC 6052 section 2.2.
     #[error("its ninth byte is not zero")]
     NonzeroNinthByte,
@@ -55,7 +55,7 @@ impl Nat64Prefix {
             return Err(PrefixError::NotIpv6);
         };
         if !matches!(network.prefix_len(), 32 | 40 | 48 | 56 | 64 | 96) {
-            return Err(PrefixError::Length);
+            return Err(PrefixError::InvalidLength);
         }
         if network.network().octets()[8] != 0 {
             return Err(PrefixError::NonzeroNinthByte);
@@ -81,14 +81,14 @@ impl Nat64Prefix {
 
     /// The embedded network; none if `network` is no narrower than this prefix.
     fn embedded_network(self, network: Ipv6Net) -> Option<IpNet> {
-        let (start, end) = (self.0.prefix_len(), network.prefix_len());
+        let (start, end_bit) = (self.0.prefix_len(), network.prefix_len());
         // Bits 64 to 71 are no part of the address.
         let reserved_bits = if start < 72 {
-            end.clamp(64, 72) - 64
+            end_bit.clamp(64, 72) - 64
         } else {
             0
         };
-        let length = end
+        let length = end_bit
             .checked_sub(start + reserved_bits)
             .filter(|length| *length > 0)?;
         let address = self.embedded_address(network.network())?;
@@ -180,8 +180,8 @@ mod tests {
     fn what_is_no_prefix() {
         let check = |text: &str, why| assert_eq!(Nat64Prefix::new(text.parse().unwrap()), Err(why));
         check("10.0.0.0/8", PrefixError::NotIpv6);
-        check("64:ff9b::/95", PrefixError::Length);
-        check("64:ff9b::/128", PrefixError::Length);
+        check("64:ff9b::/95", PrefixError::InvalidLength);
+        check("64:ff9b::/128", PrefixError::InvalidLength);
         check("64:ff9b:0:0:100::/96", PrefixError::NonzeroNinthByte);
     }
 

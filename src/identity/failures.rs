@@ -31,7 +31,7 @@ impl Default for SignatureFailures {
 
 impl SignatureFailures {
     /// Whether another signature of this address may be checked.
-    pub(super) fn has_room(&self, address: Fingerprint, now: Nanos) -> bool {
+    pub(super) fn may_fail_again(&self, address: Fingerprint, now: Nanos) -> bool {
         let all_forgotten_at = self.0.lock().get(address).copied().unwrap_or_default();
         all_forgotten_at.since(now).0 + RECOVERY_INTERVAL.0 <= MAX_FAILURES * RECOVERY_INTERVAL.0
     }
@@ -53,11 +53,11 @@ mod tests {
         let (failures, mut now) = (SignatureFailures::default(), Nanos::from_secs(1_000));
         let (one, other) = (Fingerprint(1), Fingerprint(2));
         let fails = |address, now| {
-            let room = failures.has_room(address, now);
-            if room {
+            let may_fail = failures.may_fail_again(address, now);
+            if may_fail {
                 failures.add(address, now);
             }
-            room
+            may_fail
         };
         let at_once = (0..100).filter(|_| fails(one, now)).count();
         assert_eq!(at_once as u64, MAX_FAILURES);

@@ -29,7 +29,7 @@ impl<'t> FieldValue<'t> {
     }
 
     /// Makes an empty value absent, and one of more than `max_bytes` ambiguous.
-    pub(super) fn within(self, max_bytes: usize) -> FieldValue<'t> {
+    pub(super) fn with_max_length(self, max_bytes: usize) -> FieldValue<'t> {
         match self {
             FieldValue::One(value) if value.is_empty() => FieldValue::Absent,
             FieldValue::One(value) if value.len() > max_bytes => FieldValue::Ambiguous,
@@ -68,8 +68,8 @@ pub(super) fn trim(value: &[u8]) -> Option<&[u8]> {
     let trimmed = match std::str::from_utf8(value) {
         Ok(text) => text.trim_matches(is_blank).as_bytes(),
         Err(_) => {
-            let ends = [value.first(), value.last()];
-            let has_no_blanks = ends.into_iter().flatten().all(u8::is_ascii_graphic);
+            let end_bytes = [value.first(), value.last()];
+            let has_no_blanks = end_bytes.into_iter().flatten().all(u8::is_ascii_graphic);
             has_no_blanks.then_some(value)?
         }
     };

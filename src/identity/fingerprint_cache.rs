@@ -23,7 +23,7 @@ type CacheSet<V> = [Option<CacheEntry<V>>; WAYS];
 struct CacheEntry<V> {
     key: Fingerprint,
     /// The entry was read since all entries of its set were in use.
-    is_used: bool,
+    was_read: bool,
     value: V,
 }
 
@@ -45,7 +45,7 @@ impl<V> FingerprintCache<V> {
             .iter_mut()
             .flatten()
             .find(|entry| entry.key == key)?;
-        entry.is_used = true;
+        entry.was_read = true;
         Some(&entry.value)
     }
 
@@ -62,7 +62,7 @@ impl<V> FingerprintCache<V> {
         let way = choose_way(set, key);
         set[way] = Some(CacheEntry {
             key,
-            is_used: false,
+            was_read: false,
             value,
         });
     }
@@ -76,19 +76,19 @@ impl<V> FingerprintCache<V> {
 fn choose_way<V>(set: &mut CacheSet<V>, key: Fingerprint) -> usize {
     let way = find_way(set, |entry| entry.key == key)
         .or_else(|| set.iter().position(Option::is_none))
-        .or_else(|| find_way(set, |entry| !entry.is_used));
+        .or_else(|| find_way(set, |entry| !entry.was_read));
     way.unwrap_or_else(|| {
         for entry in set.iter_mut().flatten() {
-            entry.is_used = false;
+            entry.was_read = false;
         }
         // All entries are in use. The key chooses one of them, so that it is not always the same.
         (key.0 >> 64) as usize % WAYS
     })
 }
 
-fn find_way<V>(set: &CacheSet<V>, is_wanted: impl Fn(&CacheEntry<V>) -> bool) -> Option<usize> {
+fn find_way<V>(set: &CacheSet<V>, has_property: impl Fn(&CacheEntry<V>) -> bool) -> Option<usize> {
     set.iter()
-        .position(|entry| entry.as_ref().is_some_and(&is_wanted))
+        .position(|entry| entry.as_ref().is_some_and(&has_property))
 }
 
 #[cfg(test)]

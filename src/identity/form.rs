@@ -45,23 +45,23 @@ pub(super) fn find_in_target<'t>(uri: &'t Uri, name: &FieldName) -> FieldValue<'
 
 /// The query with `***` in place of each value that [`find_field`] would read.
 pub(super) fn mask_field(query: &str, name: &FieldName) -> String {
-    let mut out = String::with_capacity(query.len());
+    let mut masked_query = String::with_capacity(query.len());
     for (index, pair) in query.split('&').enumerate() {
         let mut separator = if index > 0 { "&" } else { "" };
         for piece in pair.split(';') {
-            out += separator;
+            masked_query += separator;
             separator = ";";
             let (piece_name, _) = split_at_equals(piece.as_bytes());
             if name.resembles(&decode(piece_name)) {
                 // The text after a `;` may be part of the value, so it is hidden too.
-                out += &piece[..piece_name.len()];
-                out += "=***";
+                masked_query += &piece[..piece_name.len()];
+                masked_query += "=***";
                 break;
             }
-            out += piece;
+            masked_query += piece;
         }
     }
-    out
+    masked_query
 }
 
 /// Splits a name and a value at the first `=`; without one the value is empty.
@@ -99,27 +99,27 @@ pub(super) fn unescape(text: &[u8], plus: u8) -> (Cow<'_, [u8]>, Escapes) {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return (Cow::Borrowed(text), escapes);
     }
-    let mut out = Vec::with_capacity(text.len());
+    let mut masked_query = Vec::with_capacity(text.len());
     let mut remaining = text;
     while let Some((&byte, after)) = remaining.split_first() {
         remaining = after;
         match (byte, after) {
-            (b'+', _) => out.push(plus),
+            (b'+', _) => masked_query.push(plus),
             (b'%', [high, low, after @ ..])
                 if hex_value(*high).is_some() && hex_value(*low).is_some() =>
             {
                 let (high, low) = (hex_value(*high), hex_value(*low));
-                out.push(high.unwrap_or_default() << 4 | low.unwrap_or_default());
+                masked_query.push(high.unwrap_or_default() << 4 | low.unwrap_or_default());
                 escapes.has_valid = true;
                 remaining = after;
             }
             _ => {
                 escapes.has_malformed |= byte == b'%';
-                out.push(byte);
+                masked_query.push(byte);
             }
         }
     }
-    (Cow::Owned(out), escapes)
+    (Cow::Owned(masked_query), escapes)
 }
 
 fn hex_value(digit: u8) -> Option<u8> {

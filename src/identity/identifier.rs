@@ -102,14 +102,15 @@ impl<'r> From<&'r Head> for RequestParts<'r> {
 impl Identifier {
     /// Creates an identifier with empty caches.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
-        let peers = |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
-        let user_peers = settings.user_field().map(|(_, from)| peers(from));
+        let trusted_peers =
+            |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
+        let user_peers = settings.user_field().map(|(_, from)| trusted_peers(from));
         let plan_peers = match &settings.plan.source {
-            Some(plan::PlanSource::Header { from, .. }) => peers(from),
+            Some(plan::PlanSource::Header { from, .. }) => trusted_peers(from),
             _ => TrustedPeers::default(),
         };
         Identifier {
-            trusted_proxies: peers(&settings.ip.trusted_proxies),
+            trusted_proxies: trusted_peers(&settings.ip.trusted_proxies),
             stripper: Stripper::new(&settings),
             verified_tokens: Mutex::new(FingerprintCache::new(MAX_VERIFIED_TOKENS)),
             refused_tokens: Mutex::new(FingerprintCache::new(MAX_REFUSED_TOKENS)),
@@ -144,15 +145,15 @@ impl Identifier {
 
     /// Identifies the client of a request from its head; call it before [`Identifier::strip`].
     ///
-    /// `connection` is the peer, or only its address. `wall` gives the time since the epoch, and is called only if a
+    /// `connection` is the peer, or only its address. `wall_clock` gives the time since the epoch, and is called only if a
     /// token has a time.
     pub fn identify<'a>(
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
         head: &Head,
-        wall: impl Fn() -> Duration,
+        wall_clock: impl Fn() -> Duration,
     ) -> ClientIdentity {
-        self.identify_with_check(connection, head.into(), wall, None)
+        self.identify_with_check(connection, head.into(), wall_clock, None)
     }
 
     /// Identifies the client of a request. A credential that no cache knows is checked only if `check` allows it;
@@ -161,7 +162,7 @@ impl Identifier {
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
         request: RequestParts<'r>,
-        wall: impl Fn() -> Duration,
+        wall_clock: impl Fn() -> Duration,
         check: Option<&CredentialCheck<'_>>,
     ) -> ClientIdentity {
         let connection = connection.into();
@@ -179,7 +180,12 @@ impl Identifier {
         let credential = credentials.find(|found| *found != FieldValue::Absent);
         let credential = credential.unwrap_or(FieldValue::Absent);
         let check = check.map(|check| (&client, check));
-        let proof = self.prove((peer, subject), &credential, (&head.fields, wall), check);
+        let proof = self.prove_user(
+            (peer, subject),
+            &credential,
+            (&head.fields, wall_clock),
+            check,
+        );
         client.unverified = proof.unverified;
         client.is_token_ambiguous = credential == FieldValue::Ambiguous;
         // The token and the user's credential are the same text, and the token is read more strictly.
@@ -187,7 +193,7 @@ impl Identifier {
             client.unverified = Some(Unverified::Ambiguous);
         }
         client.token = match (proof.token, credential) {
-            (Some(proven), _) => proven,
+            (Some(proven_token), _) => proven_token,
             (None, FieldValue::One(text)) => Some(self.token_fingerprint(&text)),
             (None, FieldValue::Absent | FieldValue::Ambiguous) => None,
         };
@@ -231,12 +237,12 @@ impl Identifier {
         client: &ClientIdentity,
         spec: &KeySpec,
     ) -> Option<(Fingerprint, IdentitySet)> {
-        let selected = spec.select(|identity| client.has(identity));
+        let key_identities = spec.select(|identity| client.has(identity));
         let key = match spec.is_everyone() {
             true => self.keyer.fingerprint(Domain::Everyone, &[]),
-            false => self.hash_identities(&self.keyer, client, selected)?,
+            false => self.hash_identities(&self.keyer, client, key_identities)?,
         };
-        Some((key, selected))
+        Some((key, key_identities))
     }
 
     /// The key of a limit that counts by one identity; none if the client does not have it.
@@ -245,15 +251,16 @@ impl Identifier {
         client: &ClientIdentity,
         identity: Identity,
     ) -> Option<Fingerprint> {
-        let selected = IdentitySet::from_iter([identity]);
-        self.hash_identities(&self.keyer, client, selected)
+        let key_identities = IdentitySet::from_iter([identity]);
+        self.hash_identities(&self.keyer, client, key_identities)
     }
 
     /// A hash of the client's `identities` that chooses a server. It is made without the secret, so that every gateway
     /// chooses the same server by ip, user and plan.
     pub fn placement_hash(&self, client: &ClientIdentity, identities: &[Identity]) -> Option<u64> {
-        let selected = identities.iter().copied().collect();
-        let Fingerprint(key) = self.hash_identities(&Keyer::new([0; 16]), client, selected)?;
+        let key_identities = identities.iter().copied().collect();
+        let Fingerprint(key) =
+            self.hash_identities(&Keyer::new([0; 16]), client, key_identities)?;
         // Either half of a hash is as random as the whole.
         Some(key as u64)
     }

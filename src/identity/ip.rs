@@ -301,13 +301,13 @@ impl<'h> Iterator for ElementsFromRight<'h> {
         while let Some(at) = end.checked_sub(1) {
             let byte = line[at];
             if byte == b'"' {
-                let backslashes = line[..at]
+                let backslash_count = line[..at]
                     .iter()
                     .rev()
                     .take_while(|byte| **byte == b'\\')
                     .count();
                 // A backslash before a quote makes it part of the quoted text.
-                in_quotes = !in_quotes || backslashes % 2 == 1;
+                in_quotes = !in_quotes || backslash_count % 2 == 1;
             } else if byte == self.separator && !in_quotes {
                 self.remaining = Some(&line[..at]);
                 return Some(Some(&line[at + 1..]));

@@ -425,7 +425,7 @@ fn check_claims(
     let custom = others.custom.iter().filter_map(|(identity, claim)| {
         Some(CustomValue {
             identity: *identity,
-            reading: Reading::Names(claim_names(find_claim(claims, claim)?)?),
+            reading: Reading::Names(parse_name(find_claim(claims, claim)?)?),
         })
     });
     Ok(TokenClaims {
@@ -473,7 +473,7 @@ fn claim_text(value: &Value) -> Option<String> {
 }
 
 /// The names in a claim that is a name or a list of names; none if it has no valid one.
-fn claim_names(value: &Value) -> Option<Names> {
+fn parse_name(value: &Value) -> Option<Names> {
     let values = match value {
         Value::Array(values) => values.as_slice(),
         single => std::slice::from_ref(single),

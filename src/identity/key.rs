@@ -86,10 +86,10 @@ impl Keyer {
 
     /// The fingerprint of `bytes` in `domain`.
     pub fn fingerprint(&self, domain: Domain, bytes: &[u8]) -> Fingerprint {
-        let mut text: SmallVec<[u8; 128]> = SmallVec::new();
-        text.push(domain as u8);
-        text.extend_from_slice(bytes);
-        self.hash(&text)
+        let mut hashed_bytes: SmallVec<[u8; 128]> = SmallVec::new();
+        hashed_bytes.push(domain as u8);
+        hashed_bytes.extend_from_slice(bytes);
+        self.hash(&hashed_bytes)
     }
 
     fn hash(&self, bytes: &[u8]) -> Fingerprint {
@@ -156,7 +156,7 @@ impl KeyHasher<'_> {
 mod tests {
     use super::*;
 
-    fn mixed(parts: &[(u8, &[u8])]) -> Option<Fingerprint> {
+    fn key_of(parts: &[(u8, &[u8])]) -> Option<Fingerprint> {
         let keyer = Keyer::new([7; 16]);
         let mut hasher = keyer.key_hasher();
         for (tag, bytes) in parts {
@@ -178,30 +178,30 @@ mod tests {
             &[],
         ];
         for (place, one) in lists.iter().enumerate() {
-            for (other_place, other) in lists.iter().enumerate() {
+            for (other_index, other_parts) in lists.iter().enumerate() {
                 assert_eq!(
-                    mixed(one) == mixed(other),
-                    place == other_place,
-                    "{one:?} {other:?}"
+                    key_of(one) == key_of(other_parts),
+                    place == other_index,
+                    "{one:?} {other_parts:?}"
                 );
             }
         }
-        assert_eq!(mixed(&[]), None);
+        assert_eq!(key_of(&[]), None);
     }
 
     #[test]
     fn secret_and_domain_separate() {
         let (one, two) = (Keyer::new([1; 16]), Keyer::new([2; 16]));
-        let of = |keyer: &Keyer, domain| keyer.fingerprint(domain, b"x");
+        let hash_x = |keyer: &Keyer, domain| keyer.fingerprint(domain, b"x");
         assert_eq!(
-            of(&one, Domain::Token),
-            of(&Keyer::new([1; 16]), Domain::Token)
+            hash_x(&one, Domain::Token),
+            hash_x(&Keyer::new([1; 16]), Domain::Token)
         );
-        assert_ne!(of(&one, Domain::Token), of(&two, Domain::Token));
-        assert_ne!(of(&one, Domain::Token), of(&one, Domain::Email));
+        assert_ne!(hash_x(&one, Domain::Token), hash_x(&two, Domain::Token));
+        assert_ne!(hash_x(&one, Domain::Token), hash_x(&one, Domain::Email));
         assert_ne!(
-            of(&Keyer::random(), Domain::Token),
-            of(&Keyer::random(), Domain::Token)
+            hash_x(&Keyer::random(), Domain::Token),
+            hash_x(&Keyer::random(), Domain::Token)
         );
     }
 

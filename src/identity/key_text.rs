@@ -32,7 +32,7 @@ const HIDDEN_HASH_BITS: u32 = 80;
 pub enum KeyError {
     /// A part without `=`.
     #[error("`{0}` is not written NAME=VALUE, like ip=203.0.113.9")]
-    Part(String),
+    MissingEquals(String),
     /// A part of an identity that the limit does not count by.
     #[error("this limit counts by {by}, not by `{name}`")]
     Identity {
@@ -43,10 +43,10 @@ pub enum KeyError {
     },
     /// Two parts of the same identity.
     #[error("`{0}` is there twice; a comma in a value is written ~2C")]
-    Twice(&'static str),
+    RepeatedIdentity(&'static str),
     /// A value of `ip` that is neither an address nor a network.
     #[error("`{0}` is not an address")]
-    Address(String),
+    InvalidAddress(String),
     /// A network that is not one client; the second network is.
     #[error("`{0}` is not one client: addresses are grouped as `{1}`")]
     Network(IpNet, IpNet),
@@ -66,10 +66,10 @@ pub enum KeyError {
     Value(&'static str, String),
     /// A key without an address, for a limit that counts by ip.
     #[error("this limit counts by ip: write ip=ADDRESS too")]
-    NoAddress,
+    MissingAddress,
     /// A key with none of the identities that the limit counts by.
     #[error("the key names nobody that this limit counts by")]
-    Nobody,
+    NoCountedIdentity,
 }
 
 impl Identifier {
@@ -80,16 +80,16 @@ impl Identifier {
         }
         let settings = self.settings();
         let mut text = String::new();
-        let mut formatted = IdentitySet::default();
+        let mut formatted_identities = IdentitySet::default();
         for part in spec.parts() {
             let mut identities = part.identities().iter();
             let Some(identity) = identities.find(|identity| client.has(**identity)) else {
                 continue;
             };
-            if formatted.contains(*identity) {
+            if formatted_identities.contains(*identity) {
                 continue;
             }
-            formatted.insert(*identity);
+            formatted_identities.insert(*identity);
             let value = match identity {
                 Identity::Ip => Some(format_network(settings.ip.client_network(client.ip))),
                 Identity::User => client.user.as_deref().map(|user| self.format_user(user)),
@@ -147,24 +147,24 @@ impl Identifier {
         };
         for part in parts {
             let pair = part.split_once('=');
-            let (name, value) = pair.ok_or_else(|| KeyError::Part(part.to_owned()))?;
+            let (name, value) = pair.ok_or_else(|| KeyError::MissingEquals(part.to_owned()))?;
             let identity = parse_identity(name, spec)?;
             if written.contains(&identity) {
-                return Err(KeyError::Twice(identity.as_str()));
+                return Err(KeyError::RepeatedIdentity(identity.as_str()));
             }
             written.push(identity);
             self.set_identity(&mut client, identity, value)?;
         }
         // Every request has an address. Other identities may be absent, but not all of them.
-        let selected = spec.select(|identity| client.has(identity));
-        if selected.contains(Identity::Ip) && !written.contains(&Identity::Ip) {
-            return Err(KeyError::NoAddress);
+        let key_identities = spec.select(|identity| client.has(identity));
+        if key_identities.contains(Identity::Ip) && !written.contains(&Identity::Ip) {
+            return Err(KeyError::MissingAddress);
         }
         let has_counted_identity = spec
             .identities()
             .any(|identity| written.contains(&identity));
         if !has_counted_identity && !is_everyone {
-            return Err(KeyError::Nobody);
+            return Err(KeyError::NoCountedIdentity);
         }
         Ok(client)
     }
@@ -182,7 +182,7 @@ impl Identifier {
             Identity::Ip => {
                 let address = || value.parse::<IpAddr>().map(IpNet::from);
                 let network = value.parse().or_else(|_| address());
-                let network: IpNet = network.map_err(|_| KeyError::Address(value))?;
+                let network: IpNet = network.map_err(|_| KeyError::InvalidAddress(value))?;
                 let client_network = settings.ip.client_network(network.addr());
                 if network.prefix_len() != network.max_prefix_len() && network != client_network {
                     return Err(KeyError::Network(network, client_network));
@@ -235,8 +235,8 @@ impl Identifier {
 
 /// Parses the name of a part, which is an identity of the key or `plan`.
 fn parse_identity(name: &str, spec: &KeySpec) -> Result<Identity, KeyError> {
-    let mut allowed = spec.identities().chain([Identity::Plan]);
-    let identity = allowed.find(|identity| identity.as_str() == name.trim());
+    let mut allowed_identities = spec.identities().chain([Identity::Plan]);
+    let identity = allowed_identities.find(|identity| identity.as_str() == name.trim());
     identity.ok_or_else(|| KeyError::Identity {
         by: spec.part_names().join(", "),
         name: name.to_owned(),
@@ -246,18 +246,18 @@ fn parse_identity(name: &str, spec: &KeySpec) -> Result<Identity, KeyError> {
 /// Splits a key at each comma that an identity follows.
 fn split_parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
-    let mut start = 0;
+    let mut part_start = 0;
     for (comma, _) in text.match_indices(',') {
         let name = text[comma + 1..]
             .split_once('=')
             .map(|(name, _)| name.trim());
         let is_identity = |name| Identity::all().any(|identity| identity.as_str() == name);
         if name.is_some_and(is_identity) {
-            parts.push(&text[start..comma]);
-            start = comma + 1;
+            parts.push(&text[part_start..comma]);
+            part_start = comma + 1;
         }
     }
-    parts.push(&text[start..]);
+    parts.push(&text[part_start..]);
     parts
 }
 
@@ -276,10 +276,10 @@ fn format_hash(hash: Fingerprint) -> String {
 /// Parses what [`format_hash`] writes.
 fn parse_hash(text: &str) -> Option<Fingerprint> {
     let digits = text.strip_prefix('#')?;
-    let is_hash =
+    let has_hash_digits =
         digits.len() == HASH_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u128::from_str_radix(digits, 16).ok();
-    number.filter(|_| is_hash).map(Fingerprint)
+    number.filter(|_| has_hash_digits).map(Fingerprint)
 }
 
 #[cfg(test)]

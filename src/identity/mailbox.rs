@@ -216,39 +216,39 @@ fn unquoted_chars(text: &str) -> impl Iterator<Item = (usize, char)> {
 /// is no single address.
 fn split_address(text: &str) -> Option<(String, String)> {
     let mut parts = [String::new(), String::new()];
-    let (mut part, mut comment_depth, mut in_quotes) = (0, 0_usize, false);
+    let (mut part_index, mut comment_depth, mut in_quotes) = (0, 0_usize, false);
     // A blank inside a word would make two words of it.
     let (mut has_blank_after, mut has_word) = (false, false);
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {
-            '\\' if in_quotes => parts[part].push(chars.next()?),
+            '\\' if in_quotes => parts[part_index].push(chars.next()?),
             '\\' if comment_depth > 0 => drop(chars.next()?),
-            '"' if comment_depth == 0 && part == 0 => in_quotes = !in_quotes,
-            _ if in_quotes => parts[part].push(c),
+            '"' if comment_depth == 0 && part_index == 0 => in_quotes = !in_quotes,
+            _ if in_quotes => parts[part_index].push(c),
             '(' => comment_depth += 1,
             ')' => comment_depth = comment_depth.checked_sub(1)?,
             _ if comment_depth > 0 => {}
             '@' => {
-                part += 1;
-                if part > 1 {
+                part_index += 1;
+                if part_index > 1 {
                     return None;
                 }
                 (has_blank_after, has_word) = (false, false);
             }
             _ if is_blank(c) => has_blank_after |= has_word,
-            _ if "<>,;:\\\"".contains(c) && !(c == ':' && parts[part].starts_with('[')) => {
+            _ if "<>,;:\\\"".contains(c) && !(c == ':' && parts[part_index].starts_with('[')) => {
                 return None;
             }
             _ if has_blank_after => return None,
             _ => {
                 has_word = true;
-                parts[part].push(c);
+                parts[part_index].push(c);
             }
         }
     }
     let [local, domain] = parts;
-    (!in_quotes && comment_depth == 0 && part == 1).then_some((local, domain))
+    (!in_quotes && comment_depth == 0 && part_index == 1).then_some((local, domain))
 }
 
 /// The domain in ASCII, as UTS 46 maps it; none if a label has other characters than letters, digits, `-` and `_`.

@@ -19,7 +19,7 @@ pub(super) fn find<'p>(
     path: &'p str,
 ) -> Option<Option<Cow<'p, [u8]>>> {
     let index = pattern.segment_index(name)?;
-    if !is_plain(path) || !has_literal_segments(pattern, path) {
+    if !has_certain_segments(path) || !has_literal_segments(pattern, path) {
         return Some(None);
     }
     let mut segments = path.split('/').skip(1);
@@ -39,7 +39,7 @@ fn is_script(segment: &str) -> bool {
     extension.is_some_and(|extension| {
         SCRIPT_EXTENSIONS
             .iter()
-            .any(|script| script.eq_ignore_ascii_case(extension))
+            .any(|script_extension| script_extension.eq_ignore_ascii_case(extension))
     })
 }
 
@@ -82,17 +82,23 @@ fn without_format(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
 
 /// Whether all servers cut the path into the same segments. Escaped slashes, parameters, dot segments and empty segments
 /// are read in several ways.
-fn is_plain(path: &str) -> bool {
+fn has_certain_segments(path: &str) -> bool {
     let bytes = path.as_bytes();
     let has_ambiguous_escape = || {
         let escapes = memchr::memchr_iter(b'%', bytes).filter_map(|at| bytes.get(at + 1..at + 3));
-        let mut folded = escapes.map(<[u8]>::to_ascii_lowercase);
-        folded.any(|digits| matches!(digits.as_slice(), b"2f" | b"5c" | b"3b" | b"2e" | b"25"))
+        let mut lower_case_digits = escapes.map(<[u8]>::to_ascii_lowercase);
+        lower_case_digits
+            .any(|digits| matches!(digits.as_slice(), b"2f" | b"5c" | b"3b" | b"2e" | b"25"))
     };
-    let is_ambiguous = |segment: &str| segment.is_empty() || segment == "." || segment == "..";
-    let inner = path.strip_prefix('/').unwrap_or(path);
-    let inner = inner.strip_suffix('/').unwrap_or(inner);
-    !path.contains([';', '\\']) && !has_ambiguous_escape() && !inner.split('/').any(is_ambiguous)
+    let is_ambiguous_segment =
+        |segment: &str| segment.is_empty() || segment == "." || segment == "..";
+    let path_after_slash = path.strip_prefix('/').unwrap_or(path);
+    let path_after_slash = path_after_slash
+        .strip_suffix('/')
+        .unwrap_or(path_after_slash);
+    !path.contains([';', '\\'])
+        && !has_ambiguous_escape()
+        && !path_after_slash.split('/').any(is_ambiguous_segment)
 }
 
 #[cfg(test)]

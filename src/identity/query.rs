@@ -20,7 +20,7 @@ pub(super) fn find_in_query_and_cookie<'r>(
     head: &'r Head,
     name: &FieldName,
 ) -> [FieldValue<'r>; 2] {
-    let in_cookie = cookie::find_value(&head.fields, name).within(MAX_CREDENTIAL_BYTES);
+    let in_cookie = cookie::find_value(&head.fields, name).with_max_length(MAX_CREDENTIAL_BYTES);
     let query = head.uri.query().unwrap_or_default().as_bytes();
     let is_utf8 = query.is_empty() || is_read_as_utf8(head.fields.all("content-type"), query);
     match is_utf8 {

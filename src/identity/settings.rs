@@ -36,9 +36,9 @@ impl Settings {
                 Some(plan::PlanSource::Claim(_) | plan::PlanSource::ApiKeys)
             ),
             Identity::Token => {
-                let has_keys =
+                let has_api_keys =
                     (self.users.iter()).any(|user| matches!(user, user::Settings::ApiKeys(_)));
-                (has_keys && !self.tokens.is_empty()) || self.counts_jwt_as_token()
+                (has_api_keys && !self.tokens.is_empty()) || self.counts_jwt_as_token()
             }
             Identity::Custom(custom) => matches!(
                 self.custom_source(custom),
@@ -119,12 +119,13 @@ impl Settings {
     }
 
     /// The sources of these custom identities.
-    pub fn sources(&self, wanted: IdentitySet) -> impl Iterator<Item = &custom::Source> {
-        let is_wanted =
-            move |custom: &&custom::Settings| wanted.contains(Identity::Custom(custom.identity));
+    pub fn sources(&self, identities: IdentitySet) -> impl Iterator<Item = &custom::Source> {
+        let is_in_set = move |custom: &&custom::Settings| {
+            identities.contains(Identity::Custom(custom.identity))
+        };
         self.custom
             .iter()
-            .filter(is_wanted)
+            .filter(is_in_set)
             .map(|custom| &custom.source)
     }
 

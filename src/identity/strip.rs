@@ -57,7 +57,7 @@ pub(super) struct Stripper {
     user: Option<HeaderName>,
     plan: Option<HeaderName>,
     /// The fields of the credential and of custom identities.
-    chosen: Vec<HeaderName>,
+    open_fields: Vec<HeaderName>,
 }
 
 impl Stripper {
@@ -74,12 +74,12 @@ impl Stripper {
                 custom::Source::Field(source) => Some(source),
                 _ => None,
             });
-        let chosen = settings.tokens.iter().chain(custom);
-        let chosen = chosen.filter_map(token::TokenSource::header).cloned();
+        let open_fields = settings.tokens.iter().chain(custom);
+        let open_fields = open_fields.filter_map(token::TokenSource::header).cloned();
         Stripper {
             user,
             plan,
-            chosen: chosen.collect(),
+            open_fields: open_fields.collect(),
         }
     }
 
@@ -97,21 +97,22 @@ impl Stripper {
         let is_method_field = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
         !self.allowed_setters(name).is_empty()
             || is_method_field
-            || self.chosen.iter().any(is_alike_field)
+            || self.open_fields.iter().any(is_alike_field)
     }
 
     /// Whether the settings name this field as the source of an identity.
     pub(super) fn is_identity_field(&self, name: &[u8]) -> bool {
-        let mut fields = self.user.iter().chain(&self.plan).chain(&self.chosen);
+        let mut fields = self.user.iter().chain(&self.plan).chain(&self.open_fields);
         fields.any(|field| name.eq_ignore_ascii_case(field.as_str().as_bytes()))
     }
 
     /// The peers that may set a field of this name; empty if every peer may.
     fn allowed_setters(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
-        let is_configured = self.user.is_some() || self.plan.is_some() || !self.chosen.is_empty();
+        let has_configured_fields =
+            self.user.is_some() || self.plan.is_some() || !self.open_fields.is_empty();
         // The names that are always protected begin with one of these letters.
         let first = name.first().map(u8::to_ascii_lowercase);
-        if !is_configured && !matches!(first, Some(b'f' | b's' | b't' | b'x')) {
+        if !has_configured_fields && !matches!(first, Some(b'f' | b's' | b't' | b'x')) {
             return SmallVec::new();
         }
         let setters = self.setters_of_configured_field(name);
@@ -140,8 +141,8 @@ impl Stripper {
             }
         }
         // Every peer may send these.
-        let mut chosen = self.chosen.iter().filter(is_named);
-        if chosen.any(|field| !is_exactly(field)) {
+        let mut open_fields = self.open_fields.iter().filter(is_named);
+        if open_fields.any(|field| !is_exactly(field)) {
             setters.push(AllowedSetter::Nobody);
         }
         setters
@@ -151,7 +152,7 @@ impl Stripper {
 /// Whether a field of this name says nothing of a client by itself: it belongs to the gateway, to proxies or to the
 /// connection, or holds credentials of all kinds.
 pub fn is_unfit_for_identity(name: &HeaderName) -> bool {
-    let unfit = [
+    let unfit_names = [
         "authorization",
         "proxy-authorization",
         "cookie",
@@ -162,14 +163,14 @@ pub fn is_unfit_for_identity(name: &HeaderName) -> bool {
         "expect",
     ];
     let name = name.as_str();
-    unfit.contains(&name)
+    unfit_names.contains(&name)
         || is_connection_field(name.as_bytes())
         || setter_of_forwarding_field(name.as_bytes()).is_some()
 }
 
 /// The peers that may set a field by which a proxy describes the client's request; none for any other field.
 fn setter_of_forwarding_field(name: &[u8]) -> Option<AllowedSetter> {
-    let is_own = begins_alike(name, "tollgate-");
+    let is_gateway_field = begins_alike(name, "tollgate-");
     let is_forwarding_field = begins_alike(name, "x-forwarded-")
         || is_alike(name, "forwarded")
         || is_alike(name, "x-real-ip")
@@ -178,7 +179,7 @@ fn setter_of_forwarding_field(name: &[u8]) -> Option<AllowedSetter> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
     // gunicorn reads SCRIPT_NAME by this spelling only.
     let has_other_separators = !name.iter().all(is_plain) && !is_alike(name, "script-name");
-    if is_own || (has_other_separators && (is_forwarding_field || is_method)) {
+    if is_gateway_field || (has_other_separators && (is_forwarding_field || is_method)) {
         Some(AllowedSetter::Nobody)
     } else {
         is_forwarding_field.then_some(AllowedSetter::TrustedProxies)
@@ -192,14 +193,14 @@ fn begins_alike(name: &[u8], prefix: &str) -> bool {
 }
 
 /// Whether CGI and its heirs take two field names for one: they ignore case, and which characters stand between words.
-pub fn is_alike(name: &[u8], other: &str) -> bool {
+pub fn is_alike(name: &[u8], other_name: &str) -> bool {
     let fold = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
         _ => b'-',
     };
-    name.len() == other.len()
+    name.len() == other_name.len()
         && name
             .iter()
-            .zip(other.bytes())
+            .zip(other_name.bytes())
             .all(|(a, b)| fold(*a) == fold(b))
 }

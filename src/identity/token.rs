@@ -96,7 +96,7 @@ pub fn find_credential<'r>(source: &TokenSource, head: &'r Head) -> FieldValue<'
         TokenSource::Query(name) => query::find_field(head, name).trimmed(),
         TokenSource::Cookie(name) => cookie::find_value(fields, name),
     }
-    .within(MAX_CREDENTIAL_BYTES)
+    .with_max_length(MAX_CREDENTIAL_BYTES)
     .unless_ambiguous()
 }
 
@@ -137,14 +137,14 @@ fn mask_parameter<'t>(name: &FieldName, target: Cow<'t, str>) -> Cow<'t, str> {
     if parameters.is_none() && query.is_none() {
         return target;
     }
-    let mut out = path.to_owned();
+    let mut masked_target = path.to_owned();
     for (separator, text) in [(';', parameters), ('?', query)] {
         if let Some(text) = text {
-            out.push(separator);
-            out += &form::mask_field(text, name);
+            masked_target.push(separator);
+            masked_target += &form::mask_field(text, name);
         }
     }
-    out.into()
+    masked_target.into()
 }
 
 /// The value of a header field that may stand in a head once.
@@ -153,7 +153,7 @@ pub(super) fn single_value<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r>
     for value in fields.all(name) {
         field.add(value.trim_ascii());
     }
-    field.within(MAX_CREDENTIAL_BYTES)
+    field.with_max_length(MAX_CREDENTIAL_BYTES)
 }
 
 /// The text after `Authorization: Bearer`, whatever it is; other schemes count as absent.
@@ -161,12 +161,12 @@ pub(super) fn text_after_bearer(fields: &Fields) -> FieldValue<'_> {
     match single_value(fields, "authorization") {
         FieldValue::One(Cow::Borrowed(value)) => match split_scheme(value) {
             (scheme, Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
-                FieldValue::One(token.into()).within(MAX_CREDENTIAL_BYTES)
+                FieldValue::One(token.into()).with_max_length(MAX_CREDENTIAL_BYTES)
             }
             _ => FieldValue::Absent,
         },
         FieldValue::One(Cow::Owned(_)) => FieldValue::Ambiguous,
-        other => other,
+        absent_or_ambiguous => absent_or_ambiguous,
     }
 }
 
@@ -180,7 +180,7 @@ fn bearer_credential(fields: &Fields) -> FieldValue<'_> {
 fn single_credential<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
     match single_value(fields, name).trimmed() {
         FieldValue::One(value) if is_list(&value) => FieldValue::Ambiguous,
-        other => other,
+        absent_or_ambiguous => absent_or_ambiguous,
     }
 }
 
@@ -203,21 +203,21 @@ fn credential_after_scheme<'r>(
     let value = match single_value(fields, name).trimmed() {
         FieldValue::One(Cow::Borrowed(value)) => value,
         FieldValue::One(Cow::Owned(_)) => return FieldValue::Ambiguous,
-        other => return other,
+        absent_or_ambiguous => return absent_or_ambiguous,
     };
     let (first_word, credential) = split_scheme(value);
-    let is_wanted = scheme.is_none_or(|scheme| first_word.eq_ignore_ascii_case(scheme.as_bytes()));
+    let has_scheme = scheme.is_none_or(|scheme| first_word.eq_ignore_ascii_case(scheme.as_bytes()));
     let is_basic = first_word.eq_ignore_ascii_case(b"basic");
     match credential {
-        None if scheme.is_some() && is_wanted => FieldValue::Absent,
+        None if scheme.is_some() && has_scheme => FieldValue::Absent,
         None if scheme.is_none() && is_word(value) => FieldValue::One(value.into()),
-        Some(credential) if is_basic => match (is_basic_credential(credential), is_wanted) {
+        Some(credential) if is_basic => match (is_basic_credential(credential), has_scheme) {
             (true, true) => FieldValue::One(credential.into()),
             // A name with a password is another credential than the wanted one.
             (true, false) => FieldValue::Absent,
             (false, _) => FieldValue::Ambiguous,
         },
-        Some(credential) if is_wanted && is_word(credential) => FieldValue::One(credential.into()),
+        Some(credential) if has_scheme && is_word(credential) => FieldValue::One(credential.into()),
         _ => FieldValue::Ambiguous,
     }
 }
@@ -249,7 +249,7 @@ impl<'t> FieldValue<'t> {
     /// Reads a value as strictly as a credential.
     pub(super) fn into_credential(self) -> FieldValue<'t> {
         self.trimmed()
-            .within(MAX_CREDENTIAL_BYTES)
+            .with_max_length(MAX_CREDENTIAL_BYTES)
             .unless_ambiguous()
     }
 
@@ -257,7 +257,7 @@ impl<'t> FieldValue<'t> {
     fn unless_ambiguous(self) -> FieldValue<'t> {
         match self {
             FieldValue::One(value) if canonical::is_ambiguous(&value) => FieldValue::Ambiguous,
-            other => other,
+            absent_or_ambiguous => absent_or_ambiguous,
         }
     }
 }

@@ -9,9 +9,9 @@ pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub(super) fn trim_start(mut body: &[u8]) -> &[u8] {
     loop {
         body = match body {
-            [byte, rest @ ..] if *byte <= b' ' => rest,
+            [byte, remaining @ ..] if *byte <= b' ' => remaining,
             _ => match body.strip_prefix(BYTE_ORDER_MARK) {
-                Some(rest) => rest,
+                Some(remaining) => remaining,
                 None => return body,
             },
         };

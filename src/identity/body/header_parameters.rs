@@ -54,14 +54,14 @@ impl<'v> HeaderParameters<'v> {
     /// Counts the parameters of this name, with encoded ones (`name*`, RFC 8187) and pieces (`name*0`).
     pub(super) fn count(&self, name: &str) -> usize {
         let has_name = |parameter: &&(&str, &str)| {
-            let base = parameter.0.split('*').next().unwrap_or_default();
-            base.eq_ignore_ascii_case(name)
+            let base_name = parameter.0.split('*').next().unwrap_or_default();
+            base_name.eq_ignore_ascii_case(name)
         };
         self.parameters.iter().filter(has_name).count()
     }
 
     /// The value of the parameter of this name; none if it is encoded, missing or repeated.
-    pub(super) fn unique(&self, name: &str) -> Option<&'v str> {
+    pub(super) fn unique_value(&self, name: &str) -> Option<&'v str> {
         let mut parameters = self.parameters.iter();
         let parameter = parameters.find(|(other, _)| other.eq_ignore_ascii_case(name))?;
         (self.count(name) == 1).then_some(parameter.1)
@@ -71,8 +71,9 @@ impl<'v> HeaderParameters<'v> {
     pub(super) fn has_hidden_name(&self) -> bool {
         self.parameters.iter().any(|(name, value)| {
             let name = name.to_ascii_lowercase();
-            let base = name.split('*').next().unwrap_or_default();
-            let contains_name = base.contains("name") && !matches!(base, "name" | "filename");
+            let base_name = name.split('*').next().unwrap_or_default();
+            let contains_name =
+                base_name.contains("name") && !matches!(base_name, "name" | "filename");
             contains_name || may_set_parameter(value, "name")
         })
     }
@@ -80,13 +81,13 @@ impl<'v> HeaderParameters<'v> {
     /// Whether readers may find another boundary than the parameter: PHP takes the first `boundary`, Rack the last.
     /// The value of the parameter itself may have the word, as browsers write it.
     pub(super) fn has_hidden_boundary(&self) -> bool {
-        let has_word = |text: &str| text.to_ascii_lowercase().contains("boundary");
+        let contains_boundary = |text: &str| text.to_ascii_lowercase().contains("boundary");
         let has_other_boundary =
             |(name, value): &(&str, &str)| match name.eq_ignore_ascii_case("boundary") {
                 true => may_set_parameter(value, "boundary"),
-                false => has_word(name) || has_word(value),
+                false => contains_boundary(name) || contains_boundary(value),
             };
-        has_word(self.value) || self.parameters.iter().any(has_other_boundary)
+        contains_boundary(self.value) || self.parameters.iter().any(has_other_boundary)
     }
 
     /// Whether `text` reads as in UTF-8 under the `charset`, if there is one.
@@ -98,7 +99,7 @@ impl<'v> HeaderParameters<'v> {
         if charset_count == 0 && !may_set_parameter(self.value, "charset") {
             return true;
         }
-        let charset = self.unique("charset").filter(|_| charset_count == 1);
+        let charset = self.unique_value("charset").filter(|_| charset_count == 1);
         let charset = charset.unwrap_or_default().to_ascii_lowercase();
         UTF8_CHARSETS.contains(&&*charset)
             || (ASCII_CHARSETS.contains(&&*charset) && form::decode(text).is_ascii())
@@ -127,19 +128,19 @@ fn parse_quoted_value(text: &str) -> Option<(&str, &str)> {
 /// end: none if they could find another parameter, or lose one, in the rest.
 fn split_at_closing_quote(text: &str) -> Option<(&str, &str)> {
     let first_quote = text.find('"')?;
-    let mut end = first_quote;
-    while text[..end].ends_with('\\') {
+    let mut closing_quote = first_quote;
+    while text[..closing_quote].ends_with('\\') {
         // Some readers take the second backslash as escaped, others as the escape of the quote.
-        if text[..end].ends_with("\\\\") {
+        if text[..closing_quote].ends_with("\\\\") {
             return None;
         }
-        end += 1 + text[end + 1..].find('"')?;
+        closing_quote += 1 + text[closing_quote + 1..].find('"')?;
     }
-    let after = &text[end + 1..];
-    let is_last = || after.trim_matches([' ', '\t', ';']).is_empty();
-    let is_certain =
-        first_quote == end || (is_last() && !text[first_quote..end].contains([';', '=', ',']));
-    is_certain.then_some((&text[..end], after))
+    let after = &text[closing_quote + 1..];
+    let is_last_parameter = || after.trim_matches([' ', '\t', ';']).is_empty();
+    let is_certain = first_quote == closing_quote
+        || (is_last_parameter() && !text[first_quote..closing_quote].contains([';', '=', ',']));
+    is_certain.then_some((&text[..closing_quote], after))
 }
 
 /// Whether readers that search a text for a parameter of this name find one in it.

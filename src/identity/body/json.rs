@@ -45,13 +45,13 @@ pub(super) fn begins_without(field: &BodyField, body: &[u8]) -> bool {
 /// is anything but one document.
 pub(super) fn visit_values(field: &BodyField, body: &[u8], on_value: OnValue<'_>) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    for document in 0.. {
+    for document_index in 0.. {
         let visitor = PathVisitor::new(field, Duplicates::Allowed, &mut *on_value);
         if visitor.deserialize(&mut reader).is_err() {
             break;
         }
         if reader.end().is_ok() {
-            return document == 0;
+            return document_index == 0;
         }
     }
     false
@@ -103,7 +103,7 @@ impl<'p, 's> PathVisitor<'p, 's> {
         match self.path {
             _ if is_dotted_name => Some(&[]),
             [] => Some(self.path),
-            [first, below @ ..] if first.resembles_member(member) => Some(below),
+            [next_name, below @ ..] if next_name.resembles_member(member) => Some(below),
             _ => None,
         }
     }

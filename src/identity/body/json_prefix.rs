@@ -13,9 +13,9 @@ pub(super) fn may_have_field(field: &BodyField, prefix: &[u8]) -> Option<bool> {
     match characters.next()? {
         '{' => match characters.next()? {
             '"' => {
-                let bare = prefix.strip_prefix(BYTE_ORDER_MARK).unwrap_or(prefix);
+                let without_mark = prefix.strip_prefix(BYTE_ORDER_MARK).unwrap_or(prefix);
                 // Strict readers do not look beyond the first document.
-                json::begins_without(field, bare).then_some(false)
+                json::begins_without(field, without_mark).then_some(false)
             }
             // `{\u…` is JSON5 with an escaped name, `{\rtf` is RTF.
             '\\' => Some(characters.next()? == 'u'),
@@ -38,7 +38,7 @@ fn is_skipped(c: char) -> bool {
 struct Characters<'b> {
     remaining: &'b [u8],
     /// Bytes of one code unit: 1, 2 or 4.
-    width: usize,
+    unit_bytes: usize,
     byte_order: ByteOrder,
 }
 
@@ -52,17 +52,17 @@ impl<'b> Characters<'b> {
     /// Detects the encoding of a text from its first bytes; none if there are too few of them.
     fn detect(prefix: &'b [u8]) -> Option<Characters<'b>> {
         use ByteOrder::{Big, Little};
-        let &[a, b, c, d, ..] = prefix else {
+        let &[a, b, c, fourth, ..] = prefix else {
             // Two bytes of ASCII suffice to know UTF-8.
             let is_ascii = |byte: &u8| (1..0x80).contains(byte);
             let is_utf8 = prefix.len() > 1 && prefix.iter().all(is_ascii);
             return is_utf8.then_some(Characters {
                 remaining: prefix,
-                width: 1,
+                unit_bytes: 1,
                 byte_order: Big,
             });
         };
-        let (width, byte_order) = match (a, b, c, d) {
+        let (unit_bytes, byte_order) = match (a, b, c, fourth) {
             (0, 0, _, _) => (4, Big),
             (0xff, 0xfe, 0, 0) => (4, Little),
             (0xfe, 0xff, _, _) | (0, _, _, _) => (2, Big),
@@ -73,7 +73,7 @@ impl<'b> Characters<'b> {
         };
         Some(Characters {
             remaining: prefix.strip_prefix(BYTE_ORDER_MARK).unwrap_or(prefix),
-            width,
+            unit_bytes,
             byte_order,
         })
     }
@@ -83,7 +83,7 @@ impl Iterator for Characters<'_> {
     type Item = char;
 
     fn next(&mut self) -> Option<char> {
-        let (unit, remaining) = self.remaining.split_at_checked(self.width)?;
+        let (unit, remaining) = self.remaining.split_at_checked(self.unit_bytes)?;
         self.remaining = remaining;
         let append = |code: u32, byte: &u8| code << 8 | u32::from(*byte);
         let code = match self.byte_order {
@@ -91,11 +91,11 @@ impl Iterator for Characters<'_> {
             ByteOrder::Big => unit.iter().fold(0, append),
         };
         // No JSON reader gets past NUL or an invalid code point, so each stands as the replacement character.
-        let invalid = '\u{fffd}';
+        let replacement = '\u{fffd}';
         Some(
             char::from_u32(code)
                 .filter(|c| *c != '\0')
-                .unwrap_or(invalid),
+                .unwrap_or(replacement),
         )
     }
 }

@@ -41,14 +41,14 @@ impl Media {
         // Some clients write `application/json, application/json`.
         let has_quotes = value.contains('"');
         let is_separator = |c| c == ',' && !has_quotes;
-        let mut listed = value
+        let mut formats = value
             .split(is_separator)
             .map(|value| Media::parse_value(value, body));
-        let media = listed.next().unwrap_or(Media::Plain);
+        let media = formats.next().unwrap_or(Media::Plain);
         let is_list = value.contains(',');
-        let is_unclear =
-            is_list && matches!(media, Media::Multipart(_)) || listed.any(|other| other != media);
-        if is_unclear { Media::Unclear } else { media }
+        let is_ambiguous =
+            is_list && matches!(media, Media::Multipart(_)) || formats.any(|other| other != media);
+        if is_ambiguous { Media::Unclear } else { media }
     }
 
     fn parse_value(value: &str, body: &[u8]) -> Media {
@@ -83,7 +83,7 @@ impl Media {
             (1..=MAX_BOUNDARY_BYTES).contains(&boundary.len())
                 && boundary.bytes().all(is_boundary_byte)
         };
-        match parameters.unique("boundary").filter(is_plain) {
+        match parameters.unique_value("boundary").filter(is_plain) {
             Some(boundary) if !parameters.has_hidden_boundary() => {
                 Media::Multipart(boundary.as_bytes().to_vec())
             }
@@ -118,8 +118,8 @@ mod tests {
     #[test]
     fn types() {
         let check = |value: &str, expected: Media| {
-            let got = Media::parse(std::iter::once(value.as_bytes()), b"x");
-            assert_eq!(got, expected, "{value}");
+            let actual = Media::parse(std::iter::once(value.as_bytes()), b"x");
+            assert_eq!(actual, expected, "{value}");
         };
         let multipart = |boundary: &str| Media::Multipart(boundary.as_bytes().to_vec());
         for form in [
@@ -161,7 +161,7 @@ mod tests {
             &format!("multipart/form-data; boundary={of_browsers}"),
             multipart(of_browsers),
         );
-        for unclear in [
+        for ambiguous in [
             "application/x-www-form-urlencoded x",
             "application/x-www-form-urlencoded\tjson",
             "application/x-www-form-urlencoded,x; a=\"b\"",
@@ -205,7 +205,7 @@ mod tests {
             "application/x-www-form-urlencodedx",
             "application/x-www-form-urlencoded+xml",
         ] {
-            check(unclear, Media::Unclear);
+            check(ambiguous, Media::Unclear);
         }
         let latin = ["application/x-www-form-urlencoded; charset=latin1".as_bytes()];
         assert_eq!(Media::parse(latin.into_iter(), b"a=%e9"), Media::Unclear);
@@ -218,8 +218,8 @@ mod tests {
     fn charsets_of_queries() {
         let check = |types: &[&str], query: &str, expected: bool| {
             let each = types.iter().map(|value| value.as_bytes());
-            let got = is_read_as_utf8(each, query.as_bytes());
-            assert_eq!(got, expected, "{types:?} {query}");
+            let actual = is_read_as_utf8(each, query.as_bytes());
+            assert_eq!(actual, expected, "{types:?} {query}");
         };
         let (ascii, latin, utf8) = ("key=%2BAGs-ey", "key=%e9", "key=%c3%a9");
         for query in [ascii, latin, utf8] {

@@ -27,16 +27,16 @@ pub(super) fn find_field<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) 
 /// The value of the field; none if the body breaks the strict grammar.
 fn find_strictly<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> Option<FieldValue<'b>> {
     let delimiter = [b"--", boundary].concat();
-    let finder = memmem::Finder::new(&delimiter);
+    let delimiter_finder = memmem::Finder::new(&delimiter);
     let mut field = FieldValue::Absent;
     let mut remaining = body.strip_prefix(&*delimiter)?;
     loop {
-        if let Some(end) = remaining.strip_prefix(b"--") {
-            return matches!(end, b"" | b"\r\n").then_some(field);
+        if let Some(epilogue) = remaining.strip_prefix(b"--") {
+            return matches!(epilogue, b"" | b"\r\n").then_some(field);
         }
         let part = remaining.strip_prefix(b"\r\n")?;
         // The boundary's first occurrence must end the part: some readers need no line end before it.
-        let part_end = finder.find(part)?;
+        let part_end = delimiter_finder.find(part)?;
         remaining = &part[part_end + delimiter.len()..];
         let part = part[..part_end].strip_suffix(b"\r\n")?;
         let head_end = memmem::find(part, b"\r\n\r\n")?;
@@ -66,8 +66,8 @@ impl<'b> PartHead<'b> {
                 "content-disposition" => set_once(&mut disposition, value)?,
                 "content-type" => set_once(&mut content_type, value)?,
                 "content-transfer-encoding" => {
-                    let is_value = |encoding: &&str| value.eq_ignore_ascii_case(encoding);
-                    is_encoded |= !IDENTITY_ENCODINGS.iter().any(is_value);
+                    let is_encoding = |encoding: &&str| value.eq_ignore_ascii_case(encoding);
+                    is_encoded |= !IDENTITY_ENCODINGS.iter().any(is_encoding);
                 }
                 _ => {}
             }
@@ -80,7 +80,7 @@ impl<'b> PartHead<'b> {
     }
 
     /// Whether this part is the field; none if readers disagree on that, or on its value.
-    fn is_field(&self, wanted: &FieldName, value: &[u8]) -> Option<bool> {
+    fn is_field(&self, field_name: &FieldName, value: &[u8]) -> Option<bool> {
         let name = self.unambiguous_name()?;
         let is_file = self.disposition.count("filename") > 0;
         let content_type = self.content_type.as_ref();
@@ -98,9 +98,9 @@ impl<'b> PartHead<'b> {
             let is_utf8 = value.trim_ascii().eq_ignore_ascii_case(b"utf-8");
             return is_utf8.then_some(false);
         }
-        if !wanted.resembles(name.as_bytes()) {
-            let decoded = form::decode(name.as_bytes());
-            return (!wanted.resembles(&decoded)).then_some(false);
+        if !field_name.resembles(name.as_bytes()) {
+            let decoded_name = form::decode(name.as_bytes());
+            return (!field_name.resembles(&decoded_name)).then_some(false);
         }
         (!is_file && !self.is_encoded && is_utf8(value)).then_some(true)
     }
@@ -108,11 +108,11 @@ impl<'b> PartHead<'b> {
     /// The name in the disposition; none if readers could see another one.
     fn unambiguous_name(&self) -> Option<&'b str> {
         let disposition = &self.disposition;
-        let name = disposition.unique("name")?;
+        let name = disposition.unique_value("name")?;
         let is_form_data = disposition.value.eq_ignore_ascii_case("form-data");
         // Some readers undo quotes, escapes and encoded words (RFC 2047) in names.
-        let has_escapes = name.contains(['\'', '\\', ';']) || name.contains("=?");
-        (is_form_data && !disposition.has_hidden_name() && !has_escapes).then_some(name)
+        let may_be_decoded = name.contains(['\'', '\\', ';']) || name.contains("=?");
+        (is_form_data && !disposition.has_hidden_name() && !may_be_decoded).then_some(name)
     }
 }
 

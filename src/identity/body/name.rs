@@ -24,7 +24,7 @@ enum NameSymbol {
     /// A run of blanks and underscores.
     WordSeparator,
     /// A run with a dot or a bracket, behind which some readers see the part of a field.
-    Part,
+    PartSeparator,
 }
 
 impl FieldName {
@@ -41,39 +41,43 @@ impl FieldName {
         &self.text
     }
 
-    /// Whether some upstream takes `other`, in a form, a query or a cookie, for this name or a part of it.
-    pub fn resembles(&self, other: &[u8]) -> bool {
-        other == self.text.as_bytes() || self.folds_like(&String::from_utf8_lossy(other))
+    /// Whether some upstream takes `spelling`, in a form, a query or a cookie, for this name or a part of it.
+    pub fn resembles(&self, spelling: &[u8]) -> bool {
+        spelling == self.text.as_bytes() || self.folds_like(&String::from_utf8_lossy(spelling))
     }
 
-    /// Whether some upstream takes the member `other` of a JSON object for this name or a part of it. Members may lack
+    /// Whether some upstream takes the member `spelling` of a JSON object for this name or a part of it. Members may lack
     /// underscores and hyphens, as `userId` for `user_id`. Only a leading one counts: `method` is not `_method`.
-    pub fn resembles_member(&self, other: &str) -> bool {
+    pub fn resembles_member(&self, spelling: &str) -> bool {
         let has_leading_separator =
             |name: &str| name.trim_start_matches(is_blank).starts_with(['_', '-']);
-        let begin_alike = || has_leading_separator(other) == has_leading_separator(&self.text);
-        self.resembles(other.as_bytes())
-            || (begin_alike() && letters_of(other).eq(letters_of(&self.text)))
+        let begin_alike = || has_leading_separator(spelling) == has_leading_separator(&self.text);
+        self.resembles(spelling.as_bytes())
+            || (begin_alike() && letters_of(spelling).eq(letters_of(&self.text)))
     }
 
-    fn folds_like(&self, other: &str) -> bool {
+    fn folds_like(&self, spelling: &str) -> bool {
         let has_leading_separator = self.symbols.first() == Some(&NameSymbol::WordSeparator);
-        self.is_prefix_of(NameSymbols::new(other))
+        self.is_prefix_of(NameSymbols::new(spelling))
             || (has_leading_separator
-                && self.is_prefix_of(NameSymbols::with_leading_brackets(other)))
+                && self.is_prefix_of(NameSymbols::with_leading_brackets(spelling)))
     }
 
-    /// Whether `other` is this name, or this name and a part.
-    fn is_prefix_of(&self, mut other: NameSymbols<'_>) -> bool {
+    /// Whether `spelling` is this name, or this name and a part.
+    fn is_prefix_of(&self, mut spelling: NameSymbols<'_>) -> bool {
         let are_alike = |ours: &NameSymbol, theirs: NameSymbol| match (ours, theirs) {
             (NameSymbol::Letter(ours), NameSymbol::Letter(theirs)) => *ours == theirs,
             (NameSymbol::Letter(_), _) | (_, NameSymbol::Letter(_)) => false,
             _ => true,
         };
-        let matches_next = |ours| other.next().is_some_and(|theirs| are_alike(ours, theirs));
+        let matches_next = |ours| {
+            spelling
+                .next()
+                .is_some_and(|theirs| are_alike(ours, theirs))
+        };
         !self.symbols.is_empty()
             && self.symbols.iter().all(matches_next)
-            && matches!(other.next(), None | Some(NameSymbol::Part))
+            && matches!(spelling.next(), None | Some(NameSymbol::PartSeparator))
     }
 }
 
@@ -125,7 +129,7 @@ impl<'t> NameSymbols<'t> {
         while let Some(c) = self.remaining.chars().next() {
             match c {
                 ' ' | '_' => {}
-                '.' | '[' | ']' => symbol = NameSymbol::Part,
+                '.' | '[' | ']' => symbol = NameSymbol::PartSeparator,
                 _ => break,
             }
             self.remaining = &self.remaining[c.len_utf8()..];
@@ -169,11 +173,11 @@ impl Iterator for NameSymbols<'_> {
 /// The dot of `İ` and the replacement character fold to nothing.
 fn fold_case(c: char) -> impl Iterator<Item = char> {
     let ascii = c.is_ascii().then(|| c.to_ascii_lowercase());
-    let other = (!c.is_ascii()).then(|| c.to_uppercase().flat_map(char::to_lowercase));
+    let spelling = (!c.is_ascii()).then(|| c.to_uppercase().flat_map(char::to_lowercase));
     let is_letter = |c: &char| !matches!(c, '\u{307}' | '\u{fffd}');
     ascii
         .into_iter()
-        .chain(other.into_iter().flatten().filter(is_letter))
+        .chain(spelling.into_iter().flatten().filter(is_letter))
 }
 
 /// The letters of a JSON member's name, without case, underscores and hyphens.

@@ -25,7 +25,7 @@ pub fn may_have_field(
     is_whole: bool,
 ) -> Option<bool> {
     // A compressed body cannot be searched.
-    if is_searched_type(fields) || has_content_coding(fields) {
+    if has_type_with_fields(fields) || has_content_coding(fields) {
         return Some(true);
     }
     json_prefix::may_have_field(field, prefix).or(is_whole.then_some(true))
@@ -35,16 +35,16 @@ pub fn may_have_field(
 /// first message. Their JSON variants are no streams here, because Laravel reads them as JSON.
 pub fn is_stream(fields: &Fields) -> bool {
     let mut content_types = fields.all("content-type");
-    let (first, is_only) = (content_types.next(), content_types.next().is_none());
+    let (first, is_only_type) = (content_types.next(), content_types.next().is_none());
     let content_type = first.unwrap_or_default().to_ascii_lowercase();
     let has_prefix = |prefix: &&str| content_type.starts_with(prefix.as_bytes());
-    is_only
+    is_only_type
         && ENVELOPED_TYPE_PREFIXES.iter().any(has_prefix)
         && memchr::memmem::find(&content_type, b"json").is_none()
 }
 
 /// Whether the body's type alone says that it may have fields. For any other type the first bytes decide.
-fn is_searched_type(fields: &Fields) -> bool {
+fn has_type_with_fields(fields: &Fields) -> bool {
     let content_type = fields.text("content-type").filter(|text| !text.is_empty());
     let Some(content_type) = content_type.map(str::to_ascii_lowercase) else {
         return true;

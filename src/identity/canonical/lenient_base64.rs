@@ -18,7 +18,7 @@ pub(super) enum Base64Reader {
     /// PHP skips `-` and `_`, and reads on behind padding.
     Php,
     /// Takes `-` and `_` for letters too, and reads on behind padding.
-    Both,
+    BothAlphabets,
     /// Python takes `-` and `_` for letters too, and stops at padding.
     Python,
 }
@@ -27,7 +27,7 @@ impl Base64Reader {
     /// The letters that this reader takes, in the alphabet of base64url.
     pub(super) fn letters(self, text: &[u8]) -> Vec<u8> {
         let mut letters = Vec::with_capacity(text.len());
-        let mut padding = 0;
+        let mut padding_length = 0;
         for &byte in text {
             let letter = match byte {
                 b'+' => b'-',
@@ -35,15 +35,15 @@ impl Base64Reader {
                 b'-' | b'_' if matches!(self, Base64Reader::Php) => continue,
                 b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => byte,
                 b'=' if matches!(self, Base64Reader::Python) && letters.len() % 4 > 1 => {
-                    padding += 1;
-                    if letters.len() % 4 + padding > 3 {
+                    padding_length += 1;
+                    if letters.len() % 4 + padding_length > 3 {
                         break;
                     }
                     continue;
                 }
                 _ => continue,
             };
-            padding = 0;
+            padding_length = 0;
             letters.push(letter);
         }
         letters

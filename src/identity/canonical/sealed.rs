@@ -11,11 +11,11 @@ use super::lenient_base64::Base64Reader;
 /// The encrypted parts of `text` in one spelling: those of Laravel's `{"iv":…,"value":…}`, or a whole Fernet token.
 /// None for any other text.
 pub(super) fn parts(text: &[u8]) -> Option<Vec<u8>> {
-    let is_letter = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/".contains(byte);
-    match text.iter().find(is_letter)? {
+    let is_base64_letter = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/".contains(byte);
+    match text.iter().find(is_base64_letter)? {
         // The first letter of a brace, or of a blank before it.
         b'e' | b'I' | b'C' | b'D' => laravel_parts(text, Base64Reader::Php)
-            .or_else(|| laravel_parts(text, Base64Reader::Both)),
+            .or_else(|| laravel_parts(text, Base64Reader::BothAlphabets)),
         // Fernet's version byte is 0x80.
         b'g' => {
             let token = Base64Reader::Python.canonical(text);
@@ -34,11 +34,11 @@ fn laravel_parts(text: &[u8], reader: Base64Reader) -> Option<Vec<u8>> {
         None if before_dot.len() < text.len() => parse_object(&reader.decode(text))?,
         None => return None,
     };
-    let part = |name: &str| {
+    let canonical_member = |name: &str| {
         let text: String = serde_json::from_str(members.get(name)?.get()).ok()?;
         Some(reader.canonical(text.as_bytes()))
     };
-    Some([part("iv")?, part("value")?].join(&b'.'))
+    Some([canonical_member("iv")?, canonical_member("value")?].join(&b'.'))
 }
 
 /// The members of the JSON object at the beginning of `text`. The last member of a name counts.
@@ -56,24 +56,24 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: Option<&str>) {
-        let got = parts(text.as_bytes()).map(|parts| String::from_utf8(parts).unwrap());
-        assert_eq!(got.as_deref(), expected, "{text}");
+        let actual = parts(text.as_bytes()).map(|parts| String::from_utf8(parts).unwrap());
+        assert_eq!(actual.as_deref(), expected, "{text}");
     }
 
     #[test]
     fn laravel() {
         let sealed = |json: &str| STANDARD.encode(json);
-        let plain = sealed(r#"{"iv":"AAAA+/8=","value":"BBBB","mac":"c","tag":""}"#);
-        let deep = format!(
+        let cookie = sealed(r#"{"iv":"AAAA+/8=","value":"BBBB","mac":"c","tag":""}"#);
+        let deeply_nested = format!(
             r#"{{"x":{}{},"iv":"AAAA+/8=","value":"BBBB"}}"#,
             "[".repeat(300),
             "]".repeat(300)
         );
-        let (start, end) = plain.split_at(9);
-        let more = r#"{"a":">>>","iv":"AAAA+/8=","value":"BBBB"}"#;
-        for same in [
-            &*plain,
-            plain.trim_end_matches('='),
+        let (start, end) = cookie.split_at(9);
+        let with_other_letters = r#"{"a":">>>","iv":"AAAA+/8=","value":"BBBB"}"#;
+        for spelling in [
+            &*cookie,
+            cookie.trim_end_matches('='),
             &format!(" {start} {end}\t"),
             &format!("{start}={end}"),
             &format!("{start}-_!{end}"),
@@ -83,11 +83,11 @@ mod tests {
             &sealed(r#" { "value" : "BBBB" , "iv" : "AAAA+/8=" }  "#),
             &sealed(r#"{"iv":"x","\u0069v":"AAAA+\/8","value":"BB BB="}"#),
             &sealed(r#"{"iv":"AAAA+/9","value":"BBBB","mac":"C"}"#),
-            &sealed(&deep),
-            &sealed(more).replace('+', "+ "),
-            &URL_SAFE.encode(more),
+            &sealed(&deeply_nested),
+            &sealed(with_other_letters).replace('+', "+ "),
+            &URL_SAFE.encode(with_other_letters),
         ] {
-            check(same, Some("AAAA-_8.BBBB"));
+            check(spelling, Some("AAAA-_8.BBBB"));
         }
         for other in [
             r#"{"iv":1,"value":"x"}"#,
@@ -107,12 +107,12 @@ mod tests {
     #[test]
     fn fernet() {
         let token = "gAAAAABmAAAAAQIDBAUG";
-        for same in [
+        for spelling in [
             "gAAAAABmAAAAAQIDBAUG",
             "gAAA AABmAAAAA!QIDBAUG",
             "gAAAAABmAAAA=AQIDBAUG",
         ] {
-            check(same, Some(token));
+            check(spelling, Some(token));
         }
         check("gAAAAABm-_==AAAA", Some("gAAAAABm-w"));
         check("gAAAAABm+/==", Some("gAAAAABm-w"));

@@ -38,9 +38,11 @@ pub(super) fn is_ambiguous(text: &[u8]) -> bool {
     if text.is_ascii() {
         return text.contains(&b'-') && readings(text).len() > 1;
     }
-    let is_digit = |c: char| c.is_ascii_hexdigit() || c.is_numeric() || is_full_width_letter(c);
+    let is_any_digit = |c: char| c.is_ascii_hexdigit() || c.is_numeric() || is_full_width_letter(c);
     let may_be_in_uuid = |c: char| {
-        is_digit(c) || c.is_whitespace() || u8::try_from(c).is_ok_and(|byte| is_uuid_byte(&byte))
+        is_any_digit(c)
+            || c.is_whitespace()
+            || u8::try_from(c).is_ok_and(|byte| is_uuid_byte(&byte))
     };
     std::str::from_utf8(text).is_ok_and(|text| text.chars().all(may_be_in_uuid))
 }
@@ -92,14 +94,14 @@ fn readings(text: &[u8]) -> SmallVec<[u128; 2]> {
 
 /// Drops every `prefix` in a text, once: a prefix that comes up when another one is dropped stays.
 fn without_prefixes(text: &[u8], prefix: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
+    let mut kept_bytes = Vec::with_capacity(text.len());
     let mut start = 0;
     for at in memchr::memmem::find_iter(text, prefix) {
-        out.extend_from_slice(&text[start..at]);
+        kept_bytes.extend_from_slice(&text[start..at]);
         start = at + prefix.len();
     }
-    out.extend_from_slice(&text[start..]);
-    out
+    kept_bytes.extend_from_slice(&text[start..]);
+    kept_bytes
 }
 
 /// Parses lower-case text without brackets as Python does.
@@ -139,27 +141,27 @@ enum OverlongGroup {
     KeepsLastDigits,
 }
 
-/// Joins groups of hexadecimal digits, each of at most as many digits as `widths` says. Shorter groups get zeros in
+/// Joins groups of hexadecimal digits, each of at most as many digits as `max_digits` says. Shorter groups get zeros in
 /// front.
-fn parse_groups(groups: &[&[u8]], widths: &[usize], overlong: OverlongGroup) -> Option<u128> {
+fn parse_groups(groups: &[&[u8]], max_digits: &[usize], overlong: OverlongGroup) -> Option<u128> {
     /// Digits of a `long`, as which Java reads a group.
     const MAX_LONG_DIGITS: usize = 16;
 
-    if groups.len() != widths.len() {
+    if groups.len() != max_digits.len() {
         return None;
     }
     let mut uuid = 0;
-    for (group, &width) in groups.iter().zip(widths) {
+    for (group, &group_digits) in groups.iter().zip(max_digits) {
         let digits = without_sign_and_base(group)?;
-        let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
-        let mut digits = &digits[zeros..];
-        if digits.len() > width {
+        let leading_zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+        let mut digits = &digits[leading_zeros..];
+        if digits.len() > group_digits {
             if overlong == OverlongGroup::Refused || digits.len() > MAX_LONG_DIGITS {
                 return None;
             }
-            digits = &digits[digits.len() - width..];
+            digits = &digits[digits.len() - group_digits..];
         }
-        uuid = uuid << (4 * width) | parse_hex(digits.iter().copied())?;
+        uuid = uuid << (4 * group_digits) | parse_hex(digits.iter().copied())?;
     }
     Some(uuid)
 }
@@ -209,8 +211,8 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: Option<&str>) {
-        let got = digits(text.as_bytes()).map(|digits| String::from_utf8(digits).unwrap());
-        assert_eq!(got.as_deref(), expected, "{text}");
+        let parsed = digits(text.as_bytes()).map(|digits| String::from_utf8(digits).unwrap());
+        assert_eq!(parsed.as_deref(), expected, "{text}");
         assert!(!is_ambiguous(text.as_bytes()), "{text}");
     }
 

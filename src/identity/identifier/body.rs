@@ -83,16 +83,16 @@ impl Identifier {
 
     /// Whether a source before the first query parameter has the credential, so that none in a body counts.
     pub fn has_credential_before_query(&self, head: &Head) -> bool {
-        let is_before = |source: &&TokenSource| !matches!(source, TokenSource::Query(_));
-        let mut before = self.settings.tokens.iter().take_while(is_before);
-        before.any(|source| token::find_credential(source, head) != FieldValue::Absent)
+        let is_not_query = |source: &&TokenSource| !matches!(source, TokenSource::Query(_));
+        let mut sources_before = self.settings.tokens.iter().take_while(is_not_query);
+        sources_before.any(|source| token::find_credential(source, head) != FieldValue::Absent)
     }
 
     /// The credential in a complete body.
     pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
         let find = |source| token::find_credential_in_body(source, fields, body);
-        let found = self.settings.tokens.iter().map(find);
-        found.fold(FieldValue::Absent, FieldValue::or)
+        let credentials = self.settings.tokens.iter().map(find);
+        credentials.fold(FieldValue::Absent, FieldValue::or)
     }
 
     /// Hashes a credential as an operator wrote it, in the normal form of the first source.
@@ -119,8 +119,9 @@ impl Identifier {
         }
     }
 
-    fn email_fingerprint(&self, folded: &str) -> Fingerprint {
-        self.keyer.fingerprint(Domain::Email, folded.as_bytes())
+    fn email_fingerprint(&self, folded_address: &str) -> Fingerprint {
+        self.keyer
+            .fingerprint(Domain::Email, folded_address.as_bytes())
     }
 
     fn parse_mailbox(&self, text: &str) -> Mailbox {

@@ -61,10 +61,10 @@ impl Identifier {
             Source::Certificate(name) => connection
                 .subject
                 .and_then(|subject| name.user(subject))
-                .map(reading_of),
+                .map(single_name),
             // A client that makes its address unclear must not evade a limit.
             Source::Networks(_) if client.is_ip_unclear => Some(Reading::Ambiguous),
-            Source::Networks(table) => table.find(client.ip).cloned().map(reading_of),
+            Source::Networks(table) => table.find(client.ip).cloned().map(single_name),
             // `set_custom_in_fields` finds fields when the body is there; the others come with the credential.
             Source::Claim(_) | Source::ApiKeys | Source::Query(_) | Source::Body(_) => None,
         }
@@ -133,7 +133,7 @@ impl Identifier {
         let canonical = canonical_form(text);
         let name = std::str::from_utf8(&canonical).ok();
         match name.filter(|_| !is_secret).and_then(user_name::parse) {
-            Some(name) => reading_of(name),
+            Some(name) => single_name(name),
             None => Reading::Hash(self.keyer.fingerprint(Domain::Custom, &canonical)),
         }
     }
@@ -153,7 +153,7 @@ impl Identifier {
                 Some(Source::PathPart(_) | Source::Query(_) | Source::Body(_)) => {
                     self.parse_text(text.as_bytes(), false)
                 }
-                _ => user_name::parse(text).map_or(Reading::Ambiguous, reading_of),
+                _ => user_name::parse(text).map_or(Reading::Ambiguous, single_name),
             });
         let mut names = Names::new();
         for reading in written {
@@ -191,6 +191,6 @@ fn find_in_body<'b>(
     }
 }
 
-fn reading_of(name: Arc<str>) -> Reading {
+fn single_name(name: Arc<str>) -> Reading {
     Reading::Names(smallvec![name])
 }

@@ -17,8 +17,8 @@ impl Identifier {
         match &condition.test {
             IdentityTest::Present => client.has(identity),
             IdentityTest::Absent => !client.has(identity),
-            IdentityTest::OneOf(values) => self.is_one_of(client, identity, values),
-            IdentityTest::NoneOf(values) => !self.is_one_of(client, identity, values),
+            IdentityTest::OneOf(values) => self.has_value_among(client, identity, values),
+            IdentityTest::NoneOf(values) => !self.has_value_among(client, identity, values),
             IdentityTest::InNetwork(networks) => {
                 // An unclear address must not evade the limit.
                 client.is_ip_unclear || networks.iter().any(|network| network.contains(&client.ip))
@@ -26,7 +26,12 @@ impl Identifier {
         }
     }
 
-    fn is_one_of(&self, client: &ClientIdentity, identity: Identity, values: &[String]) -> bool {
+    fn has_value_among(
+        &self,
+        client: &ClientIdentity,
+        identity: Identity,
+        values: &[String],
+    ) -> bool {
         if let Identity::Custom(custom) = identity {
             return match client.custom_value(custom) {
                 Some(Reading::Names(names)) => {

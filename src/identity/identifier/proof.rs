@@ -39,27 +39,27 @@ pub(super) struct CredentialProof {
 impl Identifier {
     /// Verifies the user of a request by the first source that proves one. `credential` is the one that
     /// [`Settings::tokens`](super::Settings::tokens) name.
-    pub(super) fn prove(
+    pub(super) fn prove_user(
         &self,
         peer: (PeerAddress, Option<&Subject>),
         credential: &FieldValue<'_>,
         (fields, wall): (&Fields, impl Fn() -> Duration),
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> CredentialProof {
-        let mut failed = CredentialProof::default();
+        let mut failed_proof = CredentialProof::default();
         for source in &self.settings.users {
             let mut proof = self.prove_by_source(source, peer, credential, (fields, &wall), check);
             if proof.user.is_some() {
                 // A token that another source would have to prove is unproven.
-                proof.token = proof.token.or(failed.token).or(self.unproven_token());
+                proof.token = proof.token.or(failed_proof.token).or(self.unproven_token());
                 return proof;
             }
-            if severity(proof.unverified) > severity(failed.unverified) {
-                failed.unverified = proof.unverified;
+            if severity(proof.unverified) > severity(failed_proof.unverified) {
+                failed_proof.unverified = proof.unverified;
             }
-            failed.token = failed.token.or(proof.token);
+            failed_proof.token = failed_proof.token.or(proof.token);
         }
-        failed
+        failed_proof
     }
 
     fn unproven_token(&self) -> Option<Option<Fingerprint>> {
@@ -143,8 +143,9 @@ impl Identifier {
         }
         let address_key = |client| self.single_identity_key(client, Identity::Ip);
         let attempt = check.and_then(|(client, check)| Some((address_key(client)?, check.now)));
-        let has_room = || attempt.is_none_or(|(address, now)| self.failures.has_room(address, now));
-        if !may_check(check) || !has_room() {
+        let may_fail_again =
+            || attempt.is_none_or(|(address, now)| self.failures.may_fail_again(address, now));
+        if !may_check(check) || !may_fail_again() {
             return Err(Unverified::Unchecked);
         }
         match jwt::verify(settings, &self.other_claims(), text) {
@@ -196,11 +197,11 @@ impl Identifier {
             ..CredentialProof::default()
         };
         let tokens = self.settings.tokens.as_slice();
-        let is_bearer = tokens.is_empty() || tokens.contains(&TokenSource::Bearer);
+        let has_several_sources = tokens.is_empty() || tokens.contains(&TokenSource::Bearer);
         let key = match (tokens, credential) {
             ([_, _, ..], FieldValue::One(key)) => Cow::Borrowed(&**key),
             ([_, _, ..], FieldValue::Ambiguous) => return unproven(Some(Unverified::Ambiguous)),
-            _ if is_bearer => match bearer_text(fields) {
+            _ if has_several_sources => match bearer_text(fields) {
                 Err(unverified) => return unproven(unverified),
                 Ok(key) => key,
             },

@@ -25,7 +25,7 @@ fn networks() -> Vec<PeerNetwork> {
 }
 
 fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> Settings {
-    let named = |name: &str, plan_factor| plan::Plan {
+    let plan_named = |name: &str, plan_factor| plan::Plan {
         name: name.into(),
         plan_factor,
         priority: None,
@@ -44,7 +44,7 @@ fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> 
             fold: crate::identity::mailbox::Fold::default(),
         }),
         plan: plan::Settings {
-            plans: vec![named("free", 1), named("gold", 10)],
+            plans: vec![plan_named("free", 1), plan_named("gold", 10)],
             source: None,
             default: Some(0),
         },
@@ -103,13 +103,13 @@ fn check(
 ) {
     for round in ["first", "remembered"] {
         let who = who(identifier, peer, lines);
-        let got = (
+        let actual = (
             who.user.as_deref(),
             who.unverified,
             who.token.is_some(),
             who.plan.unwrap(),
         );
-        assert_eq!(got, expected, "{round}: {peer} {lines:?}");
+        assert_eq!(actual, expected, "{round}: {peer} {lines:?}");
     }
 }
 
@@ -185,13 +185,13 @@ fn by_jwt_and_bearer() {
         (None, Some(Unverified::Malformed), false, 0),
     );
     let one = who(&by_header, CLIENT, &[&bearer(&right)]).token;
-    let two = who(
+    let respelled_token = who(
         &by_header,
         CLIENT,
         &[&format!("Authorization: BEARER   {right}")],
     )
     .token;
-    assert!(one.is_some() && one == two);
+    assert!(one.is_some() && one == respelled_token);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn by_trusted_header() {
 #[test]
 fn addresses_beside_the_body() {
     let all = identifier(settings(None, None));
-    let of = |target: &str, lines: &[&str], body: &str| {
+    let email_in = |target: &str, lines: &[&str], body: &str| {
         let mut parts = head(lines);
         parts.uri = target.parse().unwrap();
         let mut one = who(&all, CLIENT, &[]);
@@ -347,25 +347,28 @@ fn addresses_beside_the_body() {
         );
         (one.email, one.unclear_email_reason.is_some())
     };
-    let ann = of("/", &[], "email=ann@example.com");
+    let ann = email_in("/", &[], "email=ann@example.com");
     let (cookie, unclear) = ("Cookie: a=b; email=ann@example.com", (None, true));
     assert!(ann.0.is_some());
-    assert_eq!(of("/", &[cookie], ""), ann);
-    assert_eq!(of("/", &[cookie], "email=ann@example.com"), ann);
-    assert_eq!(of("/", &[cookie], "email=Ann@EXAMPLE.com"), ann);
+    assert_eq!(email_in("/", &[cookie], ""), ann);
+    assert_eq!(email_in("/", &[cookie], "email=ann@example.com"), ann);
+    assert_eq!(email_in("/", &[cookie], "email=Ann@EXAMPLE.com"), ann);
     assert_eq!(
-        of(
+        email_in(
             "/?email=ann%40example.com.",
             &[cookie],
             "email=ANN@example.com"
         ),
         ann
     );
-    assert_eq!(of("/", &["Cookie: email="], "email=ann@example.com"), ann);
-    assert_eq!(of("/", &[cookie], "email=r1@example.com"), unclear);
-    assert_eq!(of("/?email=r1@example.com", &[cookie], ""), unclear);
+    assert_eq!(
+        email_in("/", &["Cookie: email="], "email=ann@example.com"),
+        ann
+    );
+    assert_eq!(email_in("/", &[cookie], "email=r1@example.com"), unclear);
+    assert_eq!(email_in("/?email=r1@example.com", &[cookie], ""), unclear);
     let typed = "Content-Type: text/plain; charset=utf-7";
-    assert_eq!(of("/?email=ann@example.com", &[typed], ""), unclear);
+    assert_eq!(email_in("/?email=ann@example.com", &[typed], ""), unclear);
 }
 
 /// A body in which an address may stand is looked at, or the request is refused: upstreams unpack what is
@@ -378,8 +381,8 @@ fn bodies_that_cannot_be_searched() {
         let mut parts = head(lines);
         parts.method = method.parse().unwrap();
         let mut one = who(&all, CLIENT, &[]);
-        let hidden = all.mark_email_if_unsearchable(&mut one, &parts);
-        if !hidden {
+        let is_unsearchable = all.mark_email_if_unsearchable(&mut one, &parts);
+        if !is_unsearchable {
             all.set_identities_in_fields(
                 &mut one,
                 &parts,
@@ -387,8 +390,8 @@ fn bodies_that_cannot_be_searched() {
                 (body.as_bytes(), true),
             );
         }
-        let got = (hidden, one.unclear_email_reason.is_some());
-        assert_eq!(got, expected, "{method} {lines:?}");
+        let actual = (is_unsearchable, one.unclear_email_reason.is_some());
+        assert_eq!(actual, expected, "{method} {lines:?}");
     };
     let body = r#"{"email":"ann@example.com"}"#;
     for method in ["POST", "PATCH", "GET", "DELETE"] {

@@ -16,8 +16,12 @@ fn check(peer: &str, lines: &[&str], expected: &str) {
         let (name, value) = line.split_once(": ").unwrap();
         fields.add(name, value.as_bytes());
     }
-    let got = client_address(&trusted(), peer.parse::<IpAddr>().unwrap(), &fields).ip;
-    assert_eq!(got, expected.parse::<IpAddr>().unwrap(), "{peer} {lines:?}");
+    let client = client_address(&trusted(), peer.parse::<IpAddr>().unwrap(), &fields).ip;
+    assert_eq!(
+        client,
+        expected.parse::<IpAddr>().unwrap(),
+        "{peer} {lines:?}"
+    );
 }
 
 const PROXY: &str = "10.0.0.1";

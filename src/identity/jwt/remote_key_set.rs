@@ -78,8 +78,8 @@ mod tests {
     fn urls_of_key_sets() {
         let check = |text: &str, is_valid: bool, is_trusted: bool| {
             let url: Uri = text.parse().unwrap();
-            let found = (has_valid_authority(&url), is_trusted_url(&url));
-            assert_eq!(found, (is_valid, is_trusted), "{text}");
+            let actual = (has_valid_authority(&url), is_trusted_url(&url));
+            assert_eq!(actual, (is_valid, is_trusted), "{text}");
         };
         check("https://idp.example/keys", true, true);
         check("https://idp.example:8443/keys", true, true);

@@ -254,16 +254,16 @@ fn what_a_token_must_say() {
         json!({"sub": "ann", "exp": 5, "nbf": "1"}),
         Err(Unverified::Malformed),
     );
-    let said = |iss: Value, aud: Value| json!({"sub": "ann", "exp": 5, "iss": iss, "aud": aud});
-    check(&closed, said(json!("idp"), json!("api")), Ok("ann"));
-    check(&closed, said(json!("idp"), json!(["x", "api"])), Ok("ann"));
-    check(&closed, said(json!("idp"), json!("shop")), Ok("ann"));
+    let of = |iss: Value, aud: Value| json!({"sub": "ann", "exp": 5, "iss": iss, "aud": aud});
+    check(&closed, of(json!("idp"), json!("api")), Ok("ann"));
+    check(&closed, of(json!("idp"), json!(["x", "api"])), Ok("ann"));
+    check(&closed, of(json!("idp"), json!("shop")), Ok("ann"));
     let issuer = Err(Unverified::Issuer);
-    check(&closed, said(json!("idp/"), json!("api")), issuer);
-    check(&closed, said(json!(["idp"]), json!("api")), issuer);
+    check(&closed, of(json!("idp/"), json!("api")), issuer);
+    check(&closed, of(json!(["idp"]), json!("api")), issuer);
     let audience = Err(Unverified::Audience);
-    check(&closed, said(json!("idp"), json!(["x"])), audience);
-    check(&closed, said(json!("idp"), json!([["api"]])), audience);
+    check(&closed, of(json!("idp"), json!(["x"])), audience);
+    check(&closed, of(json!("idp"), json!([["api"]])), audience);
     check(
         &closed,
         json!({"sub": "ann", "exp": 5, "iss": "idp"}),

@@ -5,10 +5,10 @@ use std::fmt::Write;
 /// Escapes a value for a key.
 pub(super) fn escape(value: &str) -> String {
     let leading_blank_bytes = value.len() - value.trim_start().len();
-    let inner = leading_blank_bytes..value.trim_end().len();
+    let inner_range = leading_blank_bytes..value.trim_end().len();
     let mut escaped = String::with_capacity(value.len());
     for (offset, c) in value.char_indices() {
-        if is_plain(c) && (inner.contains(&offset) || !c.is_whitespace()) {
+        if is_plain(c) && (inner_range.contains(&offset) || !c.is_whitespace()) {
             escaped.push(c);
             continue;
         }

@@ -7,14 +7,14 @@ use super::*;
 fn check(field: &str, content_type: &str, body: impl AsRef<[u8]>, expected: Option<&str>) {
     let types = (!content_type.is_empty()).then_some(content_type.as_bytes());
     let body = body.as_ref();
-    let got = find_field(&BodyField::new(field), types.into_iter(), body);
+    let actual = find_field(&BodyField::new(field), types.into_iter(), body);
     let expected = match expected {
         None => FieldValue::Absent,
         Some("?") => FieldValue::Ambiguous,
         Some(text) => FieldValue::One(text.as_bytes().into()),
     };
     let shown = String::from_utf8_lossy(body);
-    assert_eq!(got, expected, "{field} {content_type:?} {shown}");
+    assert_eq!(actual, expected, "{field} {content_type:?} {shown}");
 }
 
 const FORM: &str = "application/x-www-form-urlencoded";

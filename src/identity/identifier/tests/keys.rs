@@ -8,43 +8,58 @@ fn keys_of_limits() {
         None,
         Some(token::TokenSource::Query("key".into())),
     ));
-    let mut one = who(&all, CLIENT, &[]);
+    let mut client = who(&all, CLIENT, &[]);
     let body = br#"{"email":"ann@example.com"}"#;
     all.set_identities_in_fields(
-        &mut one,
+        &mut client,
         &Head::default(),
         (true, IdentitySet::default()),
         (body, true),
     );
-    let mut other = one.clone();
-    other.email = None;
+    let mut without_email = client.clone();
+    without_email.email = None;
     let ip_email = [Identity::Ip, Identity::Email];
     let key = |who: &ClientIdentity, parts: &[Identity]| all.key(who, &parts.into());
     assert_eq!(
-        key(&one, &ip_email),
-        key(&one, &[Identity::Email, Identity::Ip])
+        key(&client, &ip_email),
+        key(&client, &[Identity::Email, Identity::Ip])
     );
-    assert_ne!(key(&one, &ip_email), key(&other, &ip_email));
-    assert_eq!(key(&other, &ip_email), key(&other, &[Identity::Ip]));
-    assert_eq!(key(&other, &[Identity::Email]), None);
-    assert_eq!(key(&other, &[Identity::User, Identity::Email]), None);
-    let everyone = all.key(&one, &KeySpec::everyone());
+    assert_ne!(key(&client, &ip_email), key(&without_email, &ip_email));
+    assert_eq!(
+        key(&without_email, &ip_email),
+        key(&without_email, &[Identity::Ip])
+    );
+    assert_eq!(key(&without_email, &[Identity::Email]), None);
+    assert_eq!(
+        key(&without_email, &[Identity::User, Identity::Email]),
+        None
+    );
+    let everyone = all.key(&client, &KeySpec::everyone());
     assert!(everyone.is_some());
-    assert_eq!(everyone, all.key(&other, &KeySpec::everyone()));
+    assert_eq!(everyone, all.key(&without_email, &KeySpec::everyone()));
     let email_or_ip = KeyPart::first_of(&[Identity::Email, Identity::Ip]).unwrap();
     let email_or_ip = KeySpec::new(vec![email_or_ip]);
-    assert_eq!(all.key(&one, &email_or_ip), key(&one, &[Identity::Email]));
-    assert_eq!(all.key(&other, &email_or_ip), key(&other, &[Identity::Ip]));
-    let single_keys = Identity::BUILT_IN.map(|identity| all.single_identity_key(&one, identity));
-    let known = single_keys
+    assert_eq!(
+        all.key(&client, &email_or_ip),
+        key(&client, &[Identity::Email])
+    );
+    assert_eq!(
+        all.key(&without_email, &email_or_ip),
+        key(&without_email, &[Identity::Ip])
+    );
+    let single_keys = Identity::BUILT_IN.map(|identity| all.single_identity_key(&client, identity));
+    let distinct_keys = single_keys
         .iter()
         .flatten()
         .collect::<std::collections::HashSet<_>>();
-    assert_eq!((single_keys.iter().flatten().count(), known.len()), (4, 4));
-    let mut neighbour = one.clone();
+    assert_eq!(
+        (single_keys.iter().flatten().count(), distinct_keys.len()),
+        (4, 4)
+    );
+    let mut neighbour = client.clone();
     neighbour.ip = "203.0.113.10".parse().unwrap();
     assert_ne!(
-        all.single_identity_key(&one, Identity::Ip),
+        all.single_identity_key(&client, Identity::Ip),
         all.single_identity_key(&neighbour, Identity::Ip)
     );
 }
@@ -76,14 +91,18 @@ fn networks_around_a_client() {
 
     let all = identifier(Settings::default());
     let keys = |ip: &str| all.parents(&who(&all, ip, &[])).map_keys();
-    let (one, near, far) = (
+    let (client, near, far) = (
         keys("2001:db8::1"),
         keys("2001:db8:0:1::1"),
         keys("2001:db8:1::1"),
     );
-    assert_eq!(one, near);
+    assert_eq!(client, near);
     assert_eq!(
-        (one[0] == far[0], one[1] == far[1], one[2] == far[2]),
+        (
+            client[0] == far[0],
+            client[1] == far[1],
+            client[2] == far[2]
+        ),
         (false, false, true)
     );
 }
@@ -92,10 +111,10 @@ fn networks_around_a_client() {
 #[test]
 fn keys_are_stable() {
     let all = identifier(settings(None, None));
-    let mut one = who(&all, "2001:db8::1", &[]);
-    one.user = Some("ann".into());
+    let mut client = who(&all, "2001:db8::1", &[]);
+    client.user = Some("ann".into());
     let key = |parts: &[Identity]| {
-        let key = all.key(&one, &parts.into());
+        let key = all.key(&client, &parts.into());
         key.map(|key| format!("{:032x}", key.0))
     };
     assert_eq!(

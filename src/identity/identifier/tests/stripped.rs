@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn stripped() {
+fn protected_fields_are_removed() {
     let user = user::Settings::Header {
         name: "x-user".parse().unwrap(),
         from: networks(),
@@ -36,7 +36,7 @@ fn stripped() {
         "X_HTTP_METHOD_OVERRIDE: PUT",
         "Tollgate: x",
     ];
-    let left = |peer: &str| {
+    let remaining_names = |peer: &str| {
         let mut fields = head(&lines).fields;
         all.strip(peer.parse::<IpAddr>().unwrap(), &mut fields);
         let text = |name: &[u8]| String::from_utf8(name.to_ascii_lowercase()).unwrap();
@@ -45,8 +45,11 @@ fn stripped() {
         names.dedup();
         names.join(" ")
     };
-    assert_eq!(left(CLIENT), "host tollgate x-forward x-http-method");
+    assert_eq!(
+        remaining_names(CLIENT),
+        "host tollgate x-forward x-http-method"
+    );
     let names_from_proxy = "forwarded host script-name script_name tollgate x-forward x-forwarded-for x-http-method x-original-url x-real-ip x-user";
-    assert_eq!(left(PROXY), names_from_proxy);
-    assert_eq!(left("::ffff:10.0.0.1"), names_from_proxy);
+    assert_eq!(remaining_names(PROXY), names_from_proxy);
+    assert_eq!(remaining_names("::ffff:10.0.0.1"), names_from_proxy);
 }

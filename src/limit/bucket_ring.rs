@@ -94,8 +94,8 @@ impl BucketRing {
         // The few counts that have left stand behind the newest one, and are subtracted from the sum of all.
         let departed_count = self.slot_count() - 1 - distance;
         let newest = self.word_index(BucketRing::current_bucket(words));
-        let [before, after] = self.counts_from(words, newest + 1, departed_count);
-        let units = self.sum_of_counts(words) - sum(before) - sum(after);
+        let [former_number, from_ring_start] = self.counts_from(words, newest + 1, departed_count);
+        let units = self.sum_of_counts(words) - sum(former_number) - sum(from_ring_start);
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
@@ -112,9 +112,10 @@ impl BucketRing {
     #[inline]
     fn counts_from(self, words: &[u32], first: usize, length: usize) -> [&[u32]; 2] {
         let ring_end = self.word_count();
-        let before = &words[first..ring_end.min(first + length)];
-        let after = &words[HEAD_WORDS..(first + length).max(ring_end) - ring_end + HEAD_WORDS];
-        [before, after]
+        let former_number = &words[first..ring_end.min(first + length)];
+        let from_ring_start =
+            &words[HEAD_WORDS..(first + length).max(ring_end) - ring_end + HEAD_WORDS];
+        [former_number, from_ring_start]
     }
 
     /// The time until `units` of those in the last `window_buckets` buckets no longer count.
@@ -127,13 +128,13 @@ impl BucketRing {
         let (mut remaining, mut number) = (units, oldest);
         for counts in self.counts_from(words, self.word_index(oldest), distance + 1) {
             // Where little is used, the oldest buckets are mostly empty.
-            let skipped = if remaining > 0 {
+            let skipped_count = if remaining > 0 {
                 count_leading_zeros(counts)
             } else {
                 0
             };
-            number += skipped as u64;
-            for count in &counts[skipped..] {
+            number += skipped_count as u64;
+            for count in &counts[skipped_count..] {
                 if *count >= remaining {
                     return self.time_until_bucket_leaves(number, now, window_buckets);
                 }
@@ -173,29 +174,29 @@ impl BucketRing {
     /// Counts `cost` units at `now`. Returns whether [`BucketRing::fresh_at`] may have changed.
     #[inline(always)]
     pub fn add_units(self, words: &mut [u32], now: Nanos, cost: u32) -> bool {
-        let (before, number) = (
+        let (former_number, number) = (
             BucketRing::current_bucket(words),
             self.bucket_number(words, now),
         );
         let was_empty = words[SUM_WORD] == 0;
-        if number > before {
-            self.advance_to(words, before, number);
+        if number > former_number {
+            self.advance_to(words, former_number, number);
         }
         let slot = self.word_index(number);
         words[slot] = words[slot].saturating_add(cost);
         words[SUM_WORD] = words[SUM_WORD].saturating_add(cost);
-        number > before || was_empty
+        number > former_number || was_empty
     }
 
-    /// Makes `number` the current bucket after `before`. Clears its count and those in between, which have left.
+    /// Makes `number` the current bucket after `former_number`. Clears its count and those in between, which have left.
     #[inline(never)]
-    fn advance_to(self, words: &mut [u32], before: u64, number: u64) {
-        let sum = if number - before >= self.slot_count() as u64 {
+    fn advance_to(self, words: &mut [u32], former_number: u64, number: u64) {
+        let sum = if number - former_number >= self.slot_count() as u64 {
             words[HEAD_WORDS..self.word_count()].fill(0);
             0
         } else {
-            let (mut sum, mut slot) = (self.sum_of_counts(words), self.word_index(before));
-            for _ in before..number {
+            let (mut sum, mut slot) = (self.sum_of_counts(words), self.word_index(former_number));
+            for _ in former_number..number {
                 // This saves the division that `word_index` would cost for each bucket.
                 slot = if slot + 1 == self.word_count() {
                     HEAD_WORDS

@@ -59,8 +59,8 @@ impl ClientFilter {
 impl fmt::Display for ClientFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, condition) in self.conditions.iter().enumerate() {
-            let joint = if index == 0 { "" } else { " and " };
-            write!(f, "{joint}{condition}")?;
+            let separator = if index == 0 { "" } else { " and " };
+            write!(f, "{separator}{condition}")?;
         }
         Ok(())
     }

@@ -95,9 +95,12 @@ mod tests {
 
     #[track_caller]
     fn check(limit: Concurrency, plan_factor: u32, expected: &[(u32, LimitStanding, u32)]) {
-        for (open, standing, free) in expected {
+        for (open, standing, free_count) in expected {
             let reading = limit.assess(*open, plan_factor);
-            assert_eq!((reading.standing, reading.remaining), (*standing, *free));
+            assert_eq!(
+                (reading.standing, reading.remaining),
+                (*standing, *free_count)
+            );
             assert_eq!(
                 reading.wait == REFUSAL_WAIT,
                 *standing == LimitStanding::Refused

@@ -20,8 +20,8 @@ impl CustomIdentity {
     /// The identity of this name, which is defined now if no file has named it before. None if there are
     /// [`CustomIdentity::MAX`] others.
     pub fn define(name: &str) -> Option<CustomIdentity> {
-        let is_own = |slot: &OnceLock<Box<str>>| **slot.get_or_init(|| name.into()) == *name;
-        CustomIdentity::from_slot(NAMES.iter().position(is_own)?)
+        let has_name = |slot: &OnceLock<Box<str>>| **slot.get_or_init(|| name.into()) == *name;
+        CustomIdentity::from_slot(NAMES.iter().position(has_name)?)
     }
 
     /// The identity of this name, if a file of this process has ever defined it.

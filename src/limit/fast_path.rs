@@ -144,27 +144,27 @@ impl FastPath {
         cost: u32,
         assessment: Assessment,
     ) -> LimitFinding {
-        let refused = (assessment.standing == LimitStanding::Refused).then(|| {
+        let refusal = (assessment.standing == LimitStanding::Refused).then(|| {
             let units = self.ceiling - cost;
             (units, self.time_until(words, now, assessment.used, units))
         });
-        self.build_finding(words, now, assessment, refused)
+        self.build_finding(words, now, assessment, refusal)
     }
 
-    /// `refused` has the units that may still count when a refused request passes, and the time until then.
+    /// `refusal` has the units that may still count when a refused request passes, and the time until then.
     #[inline(always)]
     fn build_finding(
         &self,
         words: &[u32],
         now: Nanos,
         assessment: Assessment,
-        refused: Option<(u32, Nanos)>,
+        refusal: Option<(u32, Nanos)>,
     ) -> LimitFinding {
         let Assessment { standing, used } = assessment;
         let units = self.base.min(used).saturating_sub(1);
-        let reset = match refused {
+        let reset = match refusal {
             _ if used == 0 => Nanos::ZERO,
-            Some((refused_units, wait)) if refused_units == units => wait,
+            Some((allowed_units, wait)) if allowed_units == units => wait,
             _ => self.time_until(words, now, used, units),
         };
         LimitFinding {
@@ -172,7 +172,7 @@ impl FastPath {
             window: 0,
             quota: self.quota,
             remaining: self.base.saturating_sub(used),
-            wait: refused.map_or(Nanos::ZERO, |(_, wait)| wait),
+            wait: refusal.map_or(Nanos::ZERO, |(_, wait)| wait),
             reset,
             delay: Nanos::ZERO,
             sketched: false,
@@ -184,8 +184,8 @@ impl FastPath {
     fn time_until(&self, words: &[u32], now: Nanos, used: u32, units: u32) -> Nanos {
         match self.layout {
             StateLayout::Arrival(interval) => {
-                let early = gcra::arrival(words).since(now);
-                early.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
+                let time_ahead = gcra::theoretical_arrival_time(words).since(now);
+                time_ahead.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
             }
             StateLayout::Ring(bucket_length) => ring(bucket_length).wait_with_used(
                 words,

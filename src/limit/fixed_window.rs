@@ -19,10 +19,10 @@ pub(super) fn phase(key: Fingerprint, window: Nanos) -> Nanos {
 /// read the clock a moment earlier, and that must not forgive what was used since.
 fn window_number(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> u64 {
     let number = now.after(phase(key, window)).0 / window.0;
-    let ahead = words[0].wrapping_sub(number as u32);
-    let is_state_ahead = words[1] > 0 && ahead <= i32::MAX as u32;
+    let windows_ahead = words[0].wrapping_sub(number as u32);
+    let is_state_ahead = words[1] > 0 && windows_ahead <= i32::MAX as u32;
     if is_state_ahead {
-        number + u64::from(ahead)
+        number + u64::from(windows_ahead)
     } else {
         number
     }
@@ -39,15 +39,15 @@ pub(super) fn used(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -
 
 /// The time until the next window begins.
 pub(super) fn wait(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> Nanos {
-    let next = (window_number(words, key, now, window) + 1).saturating_mul(window.0);
-    Nanos(next).since(phase(key, window)).since(now)
+    let next_start = (window_number(words, key, now, window) + 1).saturating_mul(window.0);
+    Nanos(next_start).since(phase(key, window)).since(now)
 }
 
 /// Counts `cost` units at `now`.
 pub(super) fn add_units(words: &mut [u32], key: Fingerprint, now: Nanos, window: Nanos, cost: u32) {
-    let before = used(words, key, now, window);
+    let former_units = used(words, key, now, window);
     words[0] = window_number(words, key, now, window) as u32;
-    words[1] = before.saturating_add(cost);
+    words[1] = former_units.saturating_add(cost);
 }
 
 /// The time when the window of the state ends, and with it all of its units; zero if no units count.
@@ -55,6 +55,6 @@ pub(super) fn fresh_at(words: &[u32], key: Fingerprint, window: Nanos) -> Nanos 
     if words[1] == 0 {
         return Nanos::ZERO;
     }
-    let next = (u64::from(words[0]) + 1).saturating_mul(window.0);
-    Nanos(next).since(phase(key, window))
+    let next_start = (u64::from(words[0]) + 1).saturating_mul(window.0);
+    Nanos(next_start).since(phase(key, window))
 }

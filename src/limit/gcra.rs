@@ -5,7 +5,7 @@
 //! The leaky bucket uses the same arithmetic. Its burst is one unit plus the most units that may be delayed at once. Early
 //! requests are delayed until their turn instead of sent at once.
 //!
-//! Words of each window: `[theoretical arrival time in ns, low half, high half]`.
+//! Words of each window: `[theoretical theoretical_arrival_time time in ns, low half, high half]`.
 
 use super::interval::Interval;
 use crate::base::clock::Nanos;
@@ -25,25 +25,28 @@ pub(super) fn bounded_burst(burst: u32, interval: Interval) -> u32 {
 }
 
 /// The theoretical arrival time: at this time the whole burst is available again.
-pub(super) fn arrival(words: &[u32]) -> Nanos {
+pub(super) fn theoretical_arrival_time(words: &[u32]) -> Nanos {
     Nanos(u64::from(words[1]) << 32 | u64::from(words[0]))
 }
 
 /// The units of the burst that are not available at `now`.
 pub(super) fn used(words: &[u32], now: Nanos, interval: Interval) -> u32 {
-    u32::try_from(interval.div_ceil(arrival(words).since(now))).unwrap_or(u32::MAX)
+    u32::try_from(interval.div_ceil(theoretical_arrival_time(words).since(now))).unwrap_or(u32::MAX)
 }
 
 /// The time until `units` of the used units are available again, or all of them if fewer are used.
 pub(super) fn wait(words: &[u32], now: Nanos, interval: Interval, units: u32) -> Nanos {
     let excess = u64::from(used(words, now, interval).saturating_sub(units));
-    arrival(words).since(now.after(Nanos(excess.saturating_mul(interval.nanos()))))
+    theoretical_arrival_time(words).since(now.after(Nanos(excess.saturating_mul(interval.nanos()))))
 }
 
 /// Counts `cost` units at `now`, whether the burst has room for them or not.
 pub(super) fn add_units(words: &mut [u32], now: Nanos, interval: Interval, cost: u32) {
     let span = interval.nanos().saturating_mul(u64::from(cost));
-    let next = arrival(words).max(now).after(Nanos(span)).0;
-    words[0] = next as u32;
-    words[1] = (next >> 32) as u32;
+    let new_time = theoretical_arrival_time(words)
+        .max(now)
+        .after(Nanos(span))
+        .0;
+    words[0] = new_time as u32;
+    words[1] = (new_time >> 32) as u32;
 }

@@ -60,9 +60,9 @@ impl RateLimit {
                 )
             }
             Algorithm::MultiLevel => {
-                let bucket = format_span(multi_level::bucket_length(rate.window()));
+                let bucket_span = format_span(multi_level::bucket_length(rate.window()));
                 format!(
-                    "never more than {quota} in any {span}, a unit counts for up to {bucket} longer"
+                    "never more than {quota} in any {span}, a unit counts for up to {bucket_span} longer"
                 )
             }
             Algorithm::FixedWindow => format!(
@@ -88,12 +88,12 @@ impl RateLimit {
 
     /// The bytes of memory of a key that has used all of its units.
     pub fn bytes_per_key(&self) -> usize {
-        let state = if self.is_inline() {
+        let block_bytes = if self.is_inline() {
             0
         } else {
             self.max_words() * 4 + 4
         };
-        TABLE_ENTRY_BYTES + state
+        TABLE_ENTRY_BYTES + block_bytes
     }
 }
 
@@ -105,12 +105,12 @@ fn format_span(span: Nanos) -> String {
         (1_000, "us"),
         (1, "ns"),
     ];
-    let fits = |(length, _): &(u64, &str)| span.0 >= *length;
-    let (length, unit) = units.into_iter().find(fits).unwrap_or((1, "ns"));
-    if span.0.is_multiple_of(length) {
-        format!("{} {unit}", span.0 / length)
+    let is_reached = |(unit_nanos, _): &(u64, &str)| span.0 >= *unit_nanos;
+    let (unit_nanos, unit) = units.into_iter().find(is_reached).unwrap_or((1, "ns"));
+    if span.0.is_multiple_of(unit_nanos) {
+        format!("{} {unit}", span.0 / unit_nanos)
     } else {
-        let text = format!("{:.3}", span.0 as f64 / length as f64);
+        let text = format!("{:.3}", span.0 as f64 / unit_nanos as f64);
         format!(
             "{} {unit}",
             text.trim_end_matches('0').trim_end_matches('.')
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences() {
+    fn where_requests_state_the_cost() {
         let hard = ThrottleMode::Hard;
         let two = "never more than 10 in any 1 s and never more than 600 in any 3600 s";
         check(&["10/s", "600/h"], Algorithm::SlidingLog, hard, two);

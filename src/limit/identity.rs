@@ -91,10 +91,12 @@ impl IdentitySet {
     /// The custom identities, in the order of their names: the same in every process.
     pub fn custom(self) -> SmallVec<[CustomIdentity; 4]> {
         let mut identities = SmallVec::<[CustomIdentity; 4]>::new();
-        let mut bits = self.0 >> Identity::BUILT_IN.len();
-        while bits != 0 {
-            identities.extend(CustomIdentity::from_slot(bits.trailing_zeros() as usize));
-            bits &= bits - 1;
+        let mut slot_bits = self.0 >> Identity::BUILT_IN.len();
+        while slot_bits != 0 {
+            identities.extend(CustomIdentity::from_slot(
+                slot_bits.trailing_zeros() as usize
+            ));
+            slot_bits &= slot_bits - 1;
         }
         identities.sort_unstable_by_key(|identity| identity.as_str());
         identities

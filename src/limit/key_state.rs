@@ -67,8 +67,8 @@ impl RateLimit {
 
     /// Whether the state always fits into two words.
     pub fn is_inline(&self) -> bool {
-        let small = self.algorithm.is_gcra() || self.algorithm == Algorithm::FixedWindow;
-        small && self.windows.len() == 1 && self.head_words() == 0
+        let has_two_words = self.algorithm.is_gcra() || self.algorithm == Algorithm::FixedWindow;
+        has_two_words && self.windows.len() == 1 && self.head_words() == 0
     }
 
     /// The number of words that a fresh state needs before `cost` units can be counted.
@@ -204,11 +204,11 @@ impl KeyState<'_> {
     /// reading.
     pub fn assess(&self, now: Nanos, cost: u32, scale: Scale) -> LimitFinding {
         let mut reading = LimitFinding::INITIAL;
-        let mut is_over = false;
+        let mut is_over_any_rate = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
             let (window, is_over_rate) = self.assess_window(index, now, cost, scale.plan_factor);
-            is_over |= is_over_rate;
+            is_over_any_rate |= is_over_rate;
             delay = delay.max(window.delay);
             if index == 0 || is_reported_before(&window, &reading) {
                 reading = window;
@@ -216,7 +216,7 @@ impl KeyState<'_> {
         }
         if reading.standing == LimitStanding::Within {
             reading.delay = delay;
-            if is_over {
+            if is_over_any_rate {
                 reading.standing = LimitStanding::Over;
             }
         }
@@ -245,7 +245,7 @@ impl KeyState<'_> {
         let (base, ceiling) = self.limit.unit_bounds(window.rate, plan_factor);
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());
-        let mut is_over = false;
+        let mut is_over_any_rate = false;
         let mut reading = LimitFinding {
             standing: LimitStanding::Within,
             window: index as u8,
@@ -265,10 +265,10 @@ impl KeyState<'_> {
                 reading.reset = reading.wait;
             }
         } else {
-            is_over = excess_over(total, cost, base).is_some();
+            is_over_any_rate = excess_over(total, cost, base).is_some();
             reading.delay = self.leaky_delay(&window, now);
         }
-        (reading, is_over)
+        (reading, is_over_any_rate)
     }
 
     /// Completes a reading after the decision. `cost` is the number of units that were taken and counted already, or
@@ -310,10 +310,10 @@ impl KeyState<'_> {
     /// The time for which an admitted request must be held back; zero unless the limit is a leaky bucket.
     fn leaky_delay(&self, window: &StateWindow<'_>, now: Nanos) -> Nanos {
         match self.limit.algorithm {
-            Algorithm::LeakyBucket { .. } => {
-                gcra::arrival(&self.algorithm_words()[window.index * gcra::WORDS_PER_WINDOW..])
-                    .since(now)
-            }
+            Algorithm::LeakyBucket { .. } => gcra::theoretical_arrival_time(
+                &self.algorithm_words()[window.index * gcra::WORDS_PER_WINDOW..],
+            )
+            .since(now),
             _ => Nanos::ZERO,
         }
     }
@@ -459,7 +459,7 @@ impl KeyState<'_> {
                     let words = &state[index * fixed_window::WORDS_PER_WINDOW..];
                     fixed_window::fresh_at(words, self.key, rate.window())
                 }
-                _ => gcra::arrival(&state[index * gcra::WORDS_PER_WINDOW..]),
+                _ => gcra::theoretical_arrival_time(&state[index * gcra::WORDS_PER_WINDOW..]),
             });
         }
         latest

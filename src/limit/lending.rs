@@ -9,7 +9,7 @@
 //! With a level of at most L before each unit and a pace of r, a window sees at most ceil(L + r W) units. Paces below
 //! one unit in four windows lend nothing, so a state can be forgotten after a while.
 //!
-//! Words: `[ns of the last unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
+//! Words: `[ns of the last_time unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
 
 use super::{Rate, RateLimit, Scale};
 use crate::base::clock::Nanos;
@@ -70,8 +70,8 @@ impl Lending {
         let mut interval = 1;
         for rate in &limit.windows {
             let (quota, window) = (rate.quota_times(scale.plan_factor), rate.window().0);
-            let thousandths = (u64::from(quota) * u64::from(scale.lent)).max(1);
-            let pace = (u128::from(window) * 1000).div_ceil(u128::from(thousandths));
+            let lent_thousandths = (u64::from(quota) * u64::from(scale.lent)).max(1);
+            let pace = (u128::from(window) * 1000).div_ceil(u128::from(lent_thousandths));
             // The burst and the units of a window together do not exceed `at_most`.
             let max_lent = max_lent(rate);
             interval = interval
@@ -109,8 +109,10 @@ impl Lending {
 
     /// The time until `cost` units are lent; zero if they are lent at `now`.
     pub(super) fn wait(self, words: &[u32], now: Nanos, cost: u32) -> Nanos {
-        let before_last = u64::from(cost.saturating_sub(1)) * LEVEL_PER_UNIT;
-        let level = self.level_at(words, now).saturating_add(before_last);
+        let level_of_earlier_units = u64::from(cost.saturating_sub(1)) * LEVEL_PER_UNIT;
+        let level = self
+            .level_at(words, now)
+            .saturating_add(level_of_earlier_units);
         let excess = u128::from(level.saturating_sub(self.max_level));
         let span = (excess * u128::from(self.interval)).div_ceil(u128::from(LEVEL_PER_UNIT));
         Nanos(u64::try_from(span).unwrap_or(u64::MAX))
@@ -130,7 +132,7 @@ impl Lending {
 pub(super) fn fresh_at(limit: &RateLimit, words: &[u32]) -> Nanos {
     match last_unit_time(words) {
         Nanos::ZERO => Nanos::ZERO,
-        last => last.after(forget_after(limit)),
+        last_time => last_time.after(forget_after(limit)),
     }
 }
 

@@ -31,10 +31,10 @@ pub(super) fn rings(limit: &RateLimit) -> impl Iterator<Item = (usize, BucketRin
     let longest_of_levels = windows
         .zip(next)
         .filter(|(window, next)| next.is_none_or(|next| level_index(next) != level_index(*window)));
-    longest_of_levels.scan(0, |end, (window, _)| {
+    longest_of_levels.scan(0, |next_offset, (window, _)| {
         let ring = ring(window);
-        let offset = *end;
-        *end += ring.word_count();
+        let offset = *next_offset;
+        *next_offset += ring.word_count();
         Some((offset, ring))
     })
 }
@@ -50,10 +50,10 @@ fn ring(longest: Nanos) -> BucketRing {
 
 /// The ring that a window is summed over, with the offset of its words and the window's length in buckets.
 pub(super) fn ring_for(limit: &RateLimit, window: Nanos) -> (usize, BucketRing, u32) {
-    let own = ring(window);
-    let shared = rings(limit).find(|(_, ring)| ring.bucket_length == own.bucket_length);
-    let (offset, ring) = shared.unwrap_or((0, own));
-    (offset, ring, own.bucket_count)
+    let own_ring = ring(window);
+    let shared_ring = rings(limit).find(|(_, ring)| ring.bucket_length == own_ring.bucket_length);
+    let (offset, ring) = shared_ring.unwrap_or((0, own_ring));
+    (offset, ring, own_ring.bucket_count)
 }
 
 /// The length of the buckets that a window is summed over. A unit may count beyond the window for this time.

@@ -184,7 +184,7 @@ impl Rule {
     pub fn is_as_strict_as(&self, other: &Rule) -> bool {
         let counts_as_much = || match (&self.count, &other.count) {
             (CountMode::All, CountMode::Status { .. }) => true,
-            (own, others) => own == others && self.reserve == other.reserve,
+            (own, other_count) => own == other_count && self.reserve == other.reserve,
         };
         let is_exempt_from_other =
             |network: &IpNet| other.exempt.iter().any(|wider| wider.contains(network));

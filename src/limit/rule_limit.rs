@@ -62,14 +62,14 @@ impl RuleLimit {
         let max_admitted_units = |quota: u32| {
             u64::from(own_throttle.ceiling(quota)) + u64::from(own_throttle.max_lent(quota))
         };
-        let guaranteed = |quota: u32| u64::from(other_throttle.ceiling(quota));
+        let guaranteed_units = |quota: u32| u64::from(other_throttle.ceiling(quota));
         match (self, other) {
             (RuleLimit::Rate(own), RuleLimit::Rate(other)) => {
                 // This many own windows, one after another, cover the other's window.
                 let is_within = |own: &Rate, other: &Rate| {
                     let windows = other.window().0.div_ceil(own.window().0.max(1));
                     max_admitted_units(own.quota()).saturating_mul(windows)
-                        <= guaranteed(other.quota())
+                        <= guaranteed_units(other.quota())
                 };
                 // An algorithm without moving windows may admit more than the quota in some windows.
                 (own.algorithm.has_moving_windows() || own.algorithm == other.algorithm)
@@ -79,7 +79,7 @@ impl RuleLimit {
                         .all(|other| own.windows.iter().any(|own| is_within(own, other)))
             }
             (RuleLimit::Open(own), RuleLimit::Open(other)) => {
-                max_admitted_units(own.max_open) <= guaranteed(other.max_open)
+                max_admitted_units(own.max_open) <= guaranteed_units(other.max_open)
             }
             _ => false,
         }

@@ -156,22 +156,22 @@ pub(super) fn has_room(words: &[u32], cost: u32) -> bool {
 
 /// The number of words that are needed for the units inside the longest window and `cost` more.
 pub(super) fn required_words(limit: &RateLimit, words: &[u32], now: Nanos, cost: u32) -> usize {
-    let live = if words.len() > HEAD_WORDS {
+    let live_count = if words.len() > HEAD_WORDS {
         used(limit.longest_window(), words, now, limit.longest_window())
     } else {
         0
     };
-    HEAD_WORDS + live.saturating_add(cost).clamp(1, MAX_STAMPS) as usize
+    HEAD_WORDS + live_count.saturating_add(cost).clamp(1, MAX_STAMPS) as usize
 }
 
 /// The size in which a log of `words` words is kept: the next power of two, or three quarters of it.
 pub(super) fn size_class(words: usize) -> usize {
-    let power = words.max(4).next_power_of_two();
-    let between = power / 4 * 3;
-    if between >= words && between >= 4 {
-        between
+    let power_of_two = words.max(4).next_power_of_two();
+    let three_quarters = power_of_two / 4 * 3;
+    if three_quarters >= words && three_quarters >= 4 {
+        three_quarters
     } else {
-        power
+        power_of_two
     }
 }
 
@@ -180,11 +180,11 @@ pub(super) fn move_to(limit: &RateLimit, words: &[u32], now: Nanos, target: &mut
     target.fill(0);
     let log = Log::new(limit.longest_window(), words, now);
     let first = log.first_inside(ticks(limit.longest_window(), log.shift));
-    let live = log.len() - first;
-    for index in 0..live {
+    let live_count = log.len() - first;
+    for index in 0..live_count {
         target[HEAD_WORDS + index] = log.stamp(first + index);
     }
-    target[0] = live as u32;
+    target[0] = live_count as u32;
     target[1] = words[1];
 }
 
@@ -217,9 +217,9 @@ pub(super) fn convert(
 pub(super) fn add_units(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
     let log = Log::new(longest, words, now);
     let capacity = log.capacity();
-    let expired = log.first_inside(ticks(longest, log.shift));
-    let mut head = wrap_index((words[0] >> 16) as usize + expired, capacity);
-    let mut len = (words[0] & 0xffff) as usize - expired;
+    let expired_count = log.first_inside(ticks(longest, log.shift));
+    let mut head = wrap_index((words[0] >> 16) as usize + expired_count, capacity);
+    let mut len = (words[0] & 0xffff) as usize - expired_count;
     let now_rounded_up = ticks(now, log.shift);
     let stamp = if len == 0 {
         now_rounded_up

@@ -165,13 +165,13 @@ impl RateLimit {
         }
         let interval = micros(Nanos(rate.interval(1).nanos()));
         // One unit more, because what plans and the throttle add is rounded.
-        let units = u64::from(self.unit_bounds(rate, 1).1).saturating_add(1);
+        let max_units = u64::from(self.unit_bounds(rate, 1).1).saturating_add(1);
         let early_slack_micros = match self.algorithm {
             Algorithm::LeakyBucket { max_delay } => micros(max_delay) % interval,
             _ => 0,
         };
         let max_lead_micros = interval
-            .saturating_mul(units)
+            .saturating_mul(max_units)
             .saturating_add(early_slack_micros);
         (interval, max_lead_micros)
     }
@@ -192,27 +192,27 @@ impl RateLimit {
     /// The time for which a state must be kept, in microseconds. It is at least two windows, because a bucket may outlive its
     /// window and a burst may take longer to come back. It is longer for limits that lend.
     fn lifetime_micros(&self) -> u64 {
-        let longest = micros(self.longest_window());
+        let longest_micros = micros(self.longest_window());
         let bucket = match self.algorithm {
             Algorithm::MultiLevel => micros(multi_level::bucket_length(self.longest_window())),
             _ => 0,
         };
-        let bursts = self.windows.iter().map(|rate| {
+        let burst_times = self.windows.iter().map(|rate| {
             let (_, ceiling) = self.unit_bounds(rate, self.max_plan_factor);
             let interval = micros(Nanos(rate.interval(self.max_plan_factor).nanos()));
             interval.saturating_mul(u64::from(ceiling))
         });
-        let refill = match self.algorithm.is_gcra() {
-            true => bursts.max().unwrap_or(0),
-            false => longest,
+        let refill_micros = match self.algorithm.is_gcra() {
+            true => burst_times.max().unwrap_or(0),
+            false => longest_micros,
         };
         let lending = if self.throttle.is_elastic() {
-            8 * longest
+            8 * longest_micros
         } else {
             0
         };
-        (2 * longest + bucket)
-            .max(refill.saturating_add(longest))
+        (2 * longest_micros + bucket)
+            .max(refill_micros.saturating_add(longest_micros))
             .max(lending)
     }
 }

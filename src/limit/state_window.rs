@@ -45,7 +45,7 @@ impl StateWindow<'_> {
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 let words = &self.state[self.index * gcra::WORDS_PER_WINDOW..];
-                gcra::used(words, now.after(self.slack()), self.interval)
+                gcra::used(words, now.after(self.early_slack()), self.interval)
             }
         }
     }
@@ -101,13 +101,13 @@ impl StateWindow<'_> {
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 let words = &self.state[self.index * gcra::WORDS_PER_WINDOW..];
-                gcra::wait(words, now.after(self.slack()), self.interval, units)
+                gcra::wait(words, now.after(self.early_slack()), self.interval, units)
             }
         }
     }
 
     /// The part of a leaky bucket's longest delay that is no whole interval. A unit may come early by this much more.
-    fn slack(&self) -> Nanos {
+    fn early_slack(&self) -> Nanos {
         match self.limit.algorithm {
             Algorithm::LeakyBucket { max_delay } => Nanos(max_delay.0 % self.interval.nanos()),
             _ => Nanos::ZERO,

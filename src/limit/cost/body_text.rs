@@ -46,16 +46,19 @@ fn name_searcher(path: &JsonPath) -> Option<memmem::Finder<'static>> {
 /// name early in the data must not cost a search through all of it.
 fn part_before_names<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
     let lengths = names.iter().map(|name| name.needle().len());
-    let longest = lengths.fold(ESCAPE_PREFIX.len(), usize::max);
+    let longest_length = lengths.fold(ESCAPE_PREFIX.len(), usize::max);
     let mut part_start = 0;
     loop {
-        let part = &data[part_start..data.len().min(part_start + SEARCH_PART_BYTES + longest)];
+        let part = &data[part_start
+            ..data
+                .len()
+                .min(part_start + SEARCH_PART_BYTES + longest_length)];
         let name = names.iter().filter_map(|name| name.find(part)).min();
         let search_end = name.map_or(part.len(), |name| {
             part.len().min(name + ESCAPE_PREFIX.len())
         });
-        let escape = find_escape(&part[..search_end]);
-        let first = name.into_iter().chain(escape).min();
+        let first_escape = find_escape(&part[..search_end]);
+        let first = name.into_iter().chain(first_escape).min();
         if let Some(first) = first {
             return &data[..part_start + first];
         }
@@ -161,17 +164,17 @@ impl BodyText {
                     self.skip_without_names(data, &EVENT_ENDS)
                 }
                 TextState::Json => {
-                    let mut rest = data;
+                    let mut unread = data;
                     if self.has_lines && data.len() >= MIN_SEARCHED_BYTES {
                         // A name may have begun in the previous piece.
                         let line = memchr::memchr(b'\n', data).map_or(data.len(), |end| end + 1);
                         self.feed_finders(&data[..line]);
-                        rest = &data[line..];
+                        unread = &data[line..];
                         if self.finders.iter().all(NumberFinder::is_between_documents) {
-                            rest = &rest[self.skip_without_names(rest, &LINE_ENDS)..];
+                            unread = &unread[self.skip_without_names(unread, &LINE_ENDS)..];
                         }
                     }
-                    self.feed_finders(rest);
+                    self.feed_finders(unread);
                     data.len()
                 }
                 TextState::Data | TextState::SkippedLine => self.read_line_rest(data),

@@ -122,14 +122,14 @@ impl ContainerSkip {
     }
 
     fn feed_with(&mut self, instructions: Instructions, data: &[u8]) -> usize {
-        let (blocks, rest) = data.as_chunks::<BLOCK_BYTES>();
+        let (blocks, last_bytes) = data.as_chunks::<BLOCK_BYTES>();
         if !blocks.is_empty()
             && let Some(end) = instructions.skip_blocks(self, blocks)
         {
             return end;
         }
-        let end = rest.iter().position(|byte| self.skip_byte(*byte));
-        end.map_or(data.len(), |end| data.len() - rest.len() + end + 1)
+        let end = last_bytes.iter().position(|byte| self.skip_byte(*byte));
+        end.map_or(data.len(), |end| data.len() - last_bytes.len() + end + 1)
     }
 
     /// Whether the container has ended.
@@ -163,7 +163,7 @@ impl ContainerSkip {
         // A local copy stays in registers.
         let mut position = *self;
         let mut end = None;
-        for (number, block) in blocks.iter().enumerate() {
+        for (block_index, block) in blocks.iter().enumerate() {
             let masks = masks(block);
             // Most blocks of texts have neither brackets nor backslashes.
             if !position.is_escaped && masks.backslashes | masks.opens | masks.closes == 0 {
@@ -171,7 +171,7 @@ impl ContainerSkip {
                 continue;
             }
             if let Some(block_end) = position.skip_block(&masks, &prefix_xor) {
-                end = Some(number * BLOCK_BYTES + block_end);
+                end = Some(block_index * BLOCK_BYTES + block_end);
                 break;
             }
         }
@@ -190,8 +190,9 @@ impl ContainerSkip {
         let changed = (backslashes << 1 | ODD_POSITIONS).wrapping_sub(backslashes) ^ ODD_POSITIONS;
         let escaped = changed ^ (backslashes | escaped_before);
         let ends_escaped = (changed & backslashes) >> (BLOCK_BYTES - 1) != 0;
-        let strings = prefix_xor(masks.quotes & !escaped) ^ if self.is_in_string { !0 } else { 0 };
-        let outside = !(strings | escaped);
+        let in_strings =
+            prefix_xor(masks.quotes & !escaped) ^ if self.is_in_string { !0 } else { 0 };
+        let outside = !(in_strings | escaped);
         let (opens, closes) = (masks.opens & outside, masks.closes & outside);
         let close_count = u64::from(closes.count_ones());
         if close_count < self.depth {
@@ -211,7 +212,7 @@ impl ContainerSkip {
                 brackets &= brackets - 1;
             }
         }
-        self.is_in_string = strings >> (BLOCK_BYTES - 1) != 0;
+        self.is_in_string = in_strings >> (BLOCK_BYTES - 1) != 0;
         self.is_escaped = ends_escaped;
         None
     }
@@ -273,10 +274,10 @@ impl BlockMasks {
     }
 
     fn portable(block: &[u8; BLOCK_BYTES]) -> BlockMasks {
-        let mask = |is: fn(u8) -> bool| {
+        let mask = |is_marked: fn(u8) -> bool| {
             let bits = block.iter().enumerate();
             bits.fold(0, |mask, (position, byte)| {
-                mask | u64::from(is(*byte)) << position
+                mask | u64::from(is_marked(*byte)) << position
             })
         };
         BlockMasks {

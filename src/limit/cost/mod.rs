@@ -70,20 +70,20 @@ impl CostMeter {
         content_type: Option<&[u8]>,
         owner: u128,
     ) -> CostMeter {
-        let mut distinct: Vec<JsonPath> = Vec::new();
+        let mut distinct_paths: Vec<JsonPath> = Vec::new();
         for path in paths {
-            if !distinct.contains(path) {
-                distinct.push(path.clone());
+            if !distinct_paths.contains(path) {
+                distinct_paths.push(path.clone());
             }
         }
-        let text = BodyText::new(&distinct, content_type);
+        let text = BodyText::new(&distinct_paths, content_type);
         CostMeter {
             input: match unpacker::open_body(codings, text, owner) {
                 Ok(OpenedBody::Packed(unpacker)) => MeterInput::Packed(unpacker),
                 Ok(OpenedBody::Plain(text)) => MeterInput::Plain(text),
-                Err(_) => MeterInput::Unreadable(vec![None; distinct.len()]),
+                Err(_) => MeterInput::Unreadable(vec![None; distinct_paths.len()]),
             },
-            paths: distinct,
+            paths: distinct_paths,
             is_complete: false,
         }
     }

@@ -326,10 +326,10 @@ impl NumberFinder {
         match role {
             TokenRole::Name => {
                 let name = self.path[self.level - 1].as_bytes();
-                let rest = self
+                let unmatched = self
                     .matched_bytes
                     .and_then(|matched_bytes| name.get(matched_bytes..));
-                let continues = rest.is_some_and(|rest| rest.starts_with(bytes));
+                let continues = unmatched.is_some_and(|unmatched| unmatched.starts_with(bytes));
                 self.matched_bytes = self.matched_bytes.filter(|_| continues);
                 self.matched_bytes = self
                     .matched_bytes

@@ -43,15 +43,15 @@ fn read(
 fn check_typed(at: &str, content_type: &str, body: &str, expected: Option<u32>) {
     let (at, body) = (path(at), body.as_bytes());
     for step in [1, 2, 3, 7, body.len().max(1)] {
-        let found = read(&at, &[], content_type, body, step);
-        let units = found.map(|found| found.units);
+        let measured_cost = read(&at, &[], content_type, body, step);
+        let units = measured_cost.map(|measured_cost| measured_cost.units);
         assert_eq!(units, expected, "{step}: {}", body.escape_ascii());
     }
     for cut in 0..body.len() {
         let mut meter = meter(&at, &[], content_type);
         meter.feed(&body[..cut]);
         meter.feed(&body[cut..]);
-        let units = meter.measured(&at).map(|found| found.units);
+        let units = meter.measured(&at).map(|measured_cost| measured_cost.units);
         assert_eq!(units, expected, "{cut}: {}", body.escape_ascii());
     }
 }
@@ -196,7 +196,7 @@ fn a_number_is_exact_only_where_nothing_was_cut() {
         meter.finish(whole);
         meter
             .measured(&at)
-            .map(|found| (found.units, found.is_exact))
+            .map(|measured_cost| (measured_cost.units, measured_cost.is_exact))
     };
     assert_eq!(exact("{\"c\":50}", true), Some((50, true)));
     assert_eq!(exact("{\"c\":50}", false), Some((50, false)));
@@ -248,9 +248,9 @@ fn numbers_of_other_types_are_not_sure() {
             "text/javascript" => "cb({\"c\":3})",
             _ => "{\"c\":3}",
         };
-        let found = read(&path("c"), &[], content_type, body.as_bytes(), 100);
+        let measured_cost = read(&path("c"), &[], content_type, body.as_bytes(), 100);
         assert_eq!(
-            found.map(|found| (found.units, found.is_exact)),
+            measured_cost.map(|measured_cost| (measured_cost.units, measured_cost.is_exact)),
             Some((3, exact)),
             "{content_type}"
         );
@@ -320,9 +320,9 @@ fn long_streams() {
             ),
         ] {
             for step in [1, 64, 127, 128, 200, 1000, body.len()] {
-                let found = read(&at, &[], "text/event-stream", body.as_bytes(), step);
+                let measured_cost = read(&at, &[], "text/event-stream", body.as_bytes(), step);
                 assert_eq!(
-                    found.map(|found| found.units),
+                    measured_cost.map(|measured_cost| measured_cost.units),
                     Some(units),
                     "{step}: {body}"
                 );
@@ -339,9 +339,9 @@ fn long_streams() {
         ),
     ] {
         for step in [1, 64, 128, 200, 1000, body.len()] {
-            let found = read(&at, &[], "application/x-ndjson", body.as_bytes(), step);
+            let measured_cost = read(&at, &[], "application/x-ndjson", body.as_bytes(), step);
             assert_eq!(
-                found.map(|found| found.units),
+                measured_cost.map(|measured_cost| measured_cost.units),
                 Some(units),
                 "{step}: {body}"
             );
@@ -409,9 +409,9 @@ proptest! {
         meter.finish(true);
         for path in &paths {
             let expected = at(&second, path).or(at(&first, path));
-            let found = meter.measured(path);
-            prop_assert_eq!(found.map(|found| found.units), expected, "{:?} of {}", path, body);
-            prop_assert!(found.is_none_or(|found| found.is_exact));
+            let measured_cost = meter.measured(path);
+            prop_assert_eq!(measured_cost.map(|measured_cost| measured_cost.units), expected, "{:?} of {}", path, body);
+            prop_assert!(measured_cost.is_none_or(|measured_cost| measured_cost.is_exact));
         }
     }
 
@@ -422,8 +422,8 @@ proptest! {
         let coding = ["identity", "gzip", "deflate", "br", "zstd"][coding];
         read(&path("a.b"), &[coding], "text/event-stream", &bytes, step);
         let mut packed = packed(coding, &document(2000));
-        for (place, byte) in bytes.iter().enumerate() {
-            let at = place * 31 % packed.len();
+        for (offset, byte) in bytes.iter().enumerate() {
+            let at = offset * 31 % packed.len();
             packed[at] ^= byte & 1;
         }
         read(&path("a.b"), &[coding], JSON, &packed, step);

@@ -102,7 +102,7 @@ impl DecoderWindow {
     /// The owner has as many windows as are free after that, or none is free.
     fn new(owner: u128) -> Result<DecoderWindow, UnpackError> {
         let mut owners = WINDOW_OWNERS.lock();
-        let own_count = owners.iter().filter(|other| **other == owner).count();
+        let own_count = owners.iter().filter(|holder| **holder == owner).count();
         if own_count + owners.len() >= MAX_WINDOWS {
             return Err(UnpackError::NoWindow);
         }
@@ -173,8 +173,8 @@ impl ContentDecoder {
             () if is("deflate") => ContentDecoder::Deflate(None, Some(Box::new(inner))),
             () if is("br") => {
                 let mut decoder = DecompressorWriter::new(inner, BROTLI_BUFFER_BYTES);
-                let large = BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
-                decoder.set_parameter(large, 0);
+                let large_window = BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
+                decoder.set_parameter(large_window, 0);
                 ContentDecoder::Brotli(Box::new(decoder))
             }
             () if is("zstd") => ContentDecoder::Zstd(Box::new(ZstdDecoder::new(inner))),
@@ -229,20 +229,20 @@ impl ContentDecoder {
             }
             ContentDecoder::Gzip(decoder) => decoder.write_all(data),
             ContentDecoder::Deflate(first, inner) => {
-                let Some((before, after)) = split_two_bytes(*first, data) else {
+                let Some((two_bytes, remaining_data)) = split_two_bytes(*first, data) else {
                     *first = first.or(data.first().copied());
                     return Ok(());
                 };
                 let Some(inner) = inner.take() else {
                     return Err(ErrorKind::InvalidData.into());
                 };
-                *self = match is_zlib(before) {
+                *self = match is_zlib(two_bytes) {
                     true => ContentDecoder::Zlib(Box::new(ZlibDecoder::new(*inner))),
                     // Raw deflate is against the RFC, but some servers send it and browsers read it.
                     false => ContentDecoder::Raw(Box::new(DeflateDecoder::new(*inner))),
                 };
-                self.write_all(&before)?;
-                self.write_all(after)
+                self.write_all(&two_bytes)?;
+                self.write_all(remaining_data)
             }
             ContentDecoder::Zlib(decoder) => write_until_end(decoder, data),
             ContentDecoder::Raw(decoder) => write_until_end(decoder, data),
@@ -267,8 +267,8 @@ fn write_until_end(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> 
 /// with. None until both bytes are there.
 fn split_two_bytes(first: Option<u8>, data: &[u8]) -> Option<([u8; 2], &[u8])> {
     match (first, data) {
-        (Some(first), [second, rest @ ..]) => Some(([first, *second], rest)),
-        (None, [first, second, rest @ ..]) => Some(([*first, *second], rest)),
+        (Some(first), [second, remaining @ ..]) => Some(([first, *second], remaining)),
+        (None, [first, second, remaining @ ..]) => Some(([*first, *second], remaining)),
         _ => None,
     }
 }

@@ -126,18 +126,21 @@ impl Baseline {
             });
             return is_due;
         };
-        let passed = step.now.since(probe.began_at).0;
-        if passed > DRAIN_TIME.0 * probe.stretch {
+        let elapsed_nanos = step.now.since(probe.began_at).0;
+        if elapsed_nanos > DRAIN_TIME.0 * probe.stretch {
             probe.samples.blend(step.latencies, 1.0);
             probe.open_sum += step.open;
             probe.measured_steps += 1.0;
         }
-        let length = PROBE_LENGTH.0 * probe.stretch;
-        if passed < length || probe.samples.weight() < MIN_SAMPLES && passed < 2 * length {
+        let length_nanos = PROBE_LENGTH.0 * probe.stretch;
+        if elapsed_nanos < length_nanos
+            || probe.samples.weight() < MIN_SAMPLES && elapsed_nanos < 2 * length_nanos
+        {
             return true;
         }
-        let drained = probe.open_sum <= DRAINED_SHARE * probe.open_before * probe.measured_steps;
-        let max_rise = if drained {
+        let has_drained =
+            probe.open_sum <= DRAINED_SHARE * probe.open_before * probe.measured_steps;
+        let max_rise = if has_drained {
             f64::INFINITY
         } else {
             step.max_creep
@@ -217,8 +220,11 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(found: f64, expected: f64) {
-        assert!((found / expected - 1.0).abs() < 0.05, "{found} {expected}");
+    fn check(actual: f64, expected: f64) {
+        assert!(
+            (actual / expected - 1.0).abs() < 0.05,
+            "{actual} {expected}"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@
 /// A median above this many baselines is a queue. Less would be chance: medians of the pool are off by a tenth.
 const QUEUE_SLOWNESS: f64 = 1.5;
 /// The share of the way to its new value that L moves in a step.
-const LIMIT_SMOOTHING: f64 = 0.2;
+const CAPACITY_SMOOTHING: f64 = 0.2;
 /// The share of L that must be open for L to grow, because unused capacity cannot be observed. It is lower than the
 /// load up to which the elastic factor rises, or neither would ever find the upstream's limit.
 const MIN_BUSY_SHARE: f64 = 0.7;
@@ -38,9 +38,9 @@ pub(crate) struct Capacity {
 
 impl Capacity {
     /// L before the first step, as the share of one of `gateways` gateways.
-    pub(crate) fn new(gateways: f64, max_limit: f64) -> Capacity {
+    pub(crate) fn new(gateways: f64, max_open: f64) -> Capacity {
         Capacity {
-            limit: (INITIAL_CAPACITY / gateways).max(2.0).min(max_limit),
+            limit: (INITIAL_CAPACITY / gateways).max(2.0).min(max_open),
             is_starting: true,
         }
     }
@@ -51,8 +51,8 @@ impl Capacity {
     }
 
     /// Advances L by a control step. `slowness` is the median latency over the baseline, `open` the mean of open
-    /// requests. L never exceeds `max_limit`.
-    pub(crate) fn step(&mut self, slowness: f64, open: f64, gateways: f64, max_limit: f64) {
+    /// requests. L never exceeds `max_open`.
+    pub(crate) fn step(&mut self, slowness: f64, open: f64, gateways: f64, max_open: f64) {
         let gradient = (QUEUE_SLOWNESS / slowness).clamp(0.5, 1.0);
         if gradient < 1.0 {
             self.is_starting = false;
@@ -64,8 +64,8 @@ impl Capacity {
         } else {
             HEADROOM_FACTOR * (self.limit * gateways).powf(0.25) / gateways
         };
-        self.limit += LIMIT_SMOOTHING * (gradient * self.limit + headroom - self.limit);
-        self.limit = self.limit.clamp(1.0, max_limit.max(1.0));
+        self.limit += CAPACITY_SMOOTHING * (gradient * self.limit + headroom - self.limit);
+        self.limit = self.limit.clamp(1.0, max_open.max(1.0));
     }
 }
 
@@ -73,7 +73,7 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    fn after(steps: usize, slowness: f64, load: f64, gateways: f64) -> f64 {
+    fn capacity_after(steps: usize, slowness: f64, load: f64, gateways: f64) -> f64 {
         let mut capacity = Capacity::new(gateways, 1_000.0);
         // One queue ends the start.
         capacity.step(1.6, 0.0, gateways, 1_000.0);
@@ -86,18 +86,18 @@ mod tests {
 
     #[test]
     fn grows_only_while_it_is_used() {
-        let first = after(0, 1.0, 0.0, 1.0);
-        assert_eq!(after(100, 1.0, 0.69, 1.0), first);
-        assert!(after(100, 1.0, 0.71, 1.0) > first + 50.0);
-        assert_eq!(after(10_000, 1.0, 0.9, 1.0), 1_000.0);
+        let first = capacity_after(0, 1.0, 0.0, 1.0);
+        assert_eq!(capacity_after(100, 1.0, 0.69, 1.0), first);
+        assert!(capacity_after(100, 1.0, 0.71, 1.0) > first + 50.0);
+        assert_eq!(capacity_after(10_000, 1.0, 0.9, 1.0), 1_000.0);
     }
 
     #[test]
     fn a_queue_shrinks_it_to_what_the_headroom_feeds() {
         // (1 - 1.5 / 2) L = 2.1 L^(1/4)
-        assert!((after(1_000, 2.0, 1.0, 1.0) - 17.1).abs() < 0.1);
-        assert!((after(1_000, 2.0, 1.0, 4.0) - 17.1 / 4.0).abs() < 0.1);
-        assert_eq!(after(1_000, 50.0, 1.0, 16.0), 1.0);
+        assert!((capacity_after(1_000, 2.0, 1.0, 1.0) - 17.1).abs() < 0.1);
+        assert!((capacity_after(1_000, 2.0, 1.0, 4.0) - 17.1 / 4.0).abs() < 0.1);
+        assert_eq!(capacity_after(1_000, 50.0, 1.0, 16.0), 1.0);
     }
 
     #[test]

@@ -235,15 +235,15 @@ impl<'t> Iterator for ConditionWords<'t> {
     type Item = (usize, &'t str);
 
     fn next(&mut self) -> Option<(usize, &'t str)> {
-        let rest = self.text[self.offset..].trim_start();
-        let start = self.text.len() - rest.len();
+        let unread = self.text[self.offset..].trim_start();
+        let start = self.text.len() - unread.len();
         let is_sign = |c: char| matches!(c, '<' | '>' | '=' | '!');
-        let starts_with_sign = rest.starts_with(is_sign);
-        let end = rest
+        let starts_with_sign = unread.starts_with(is_sign);
+        let length = unread
             .find(|c: char| c.is_whitespace() || is_sign(c) != starts_with_sign)
-            .unwrap_or(rest.len());
-        self.offset = start + end;
-        (end > 0).then(|| (start, &rest[..end]))
+            .unwrap_or(unread.len());
+        self.offset = start + length;
+        (length > 0).then(|| (start, &unread[..length]))
     }
 }
 

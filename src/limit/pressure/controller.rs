@@ -277,8 +277,8 @@ impl Controller {
         published.level.set(level);
         published.limit.set(limit);
         published.load.set(result.load);
-        let lent = (self.elastic.factor() - 1.0) * shed_level::lending_share(level);
-        published.factor.set(1.0 + lent);
+        let lent_share = (self.elastic.factor() - 1.0) * shed_level::lending_share(level);
+        published.factor.set(1.0 + lent_share);
         let measured = |share| result.p50.map(|_| self.measured.quantile(share));
         published.p50.set(measured(0.5));
         published.p90.set(measured(0.9));

@@ -62,22 +62,22 @@ pub(crate) struct Observation {
 #[derive(Debug)]
 pub(crate) struct ElasticFactor {
     /// m - 1, from 0 to the highest factor less 1.
-    lent: f64,
+    lent_share: f64,
 }
 
 impl ElasticFactor {
     pub(crate) fn new() -> ElasticFactor {
-        ElasticFactor { lent: 0.0 }
+        ElasticFactor { lent_share: 0.0 }
     }
 
     pub(crate) fn factor(&self) -> f64 {
-        1.0 + self.lent
+        1.0 + self.lent_share
     }
 
     /// Advances m by a control step. Without an observation there is no signal, and m is back at 1 within ten steps.
     pub(crate) fn step(&mut self, observation: Option<Observation>, max_factor: f64) {
         let Some(observation) = observation else {
-            self.lent -= (max_factor - 1.0) / 10.0;
+            self.lent_share -= (max_factor - 1.0) / 10.0;
             return self.scale_lent_share(QUEUE_KEPT_SHARE);
         };
         if observation.slowness > MAX_SLOWNESS || observation.failed_share > MAX_FAILED_SHARE {
@@ -85,25 +85,25 @@ impl ElasticFactor {
         } else if observation.load > MIN_FALL_LOAD {
             self.scale_lent_share(FULL_KEPT_SHARE);
         } else if observation.load < MAX_RISE_LOAD && observation.is_calm {
-            self.lent += RISE_PER_STEP * observation.fresh_share;
+            self.lent_share += RISE_PER_STEP * observation.fresh_share;
         }
-        self.lent = self.lent.min(max_factor - 1.0).max(0.0);
+        self.lent_share = self.lent_share.min(max_factor - 1.0).max(0.0);
     }
 
     /// Raises m to at least 1 + [`IDLE_LENT_SHARE`]. An upstream that is nearly idle and could not serve as much again would
     /// show it.
     pub(crate) fn raise_while_idle(&mut self, max_factor: f64) {
-        self.lent = self
-            .lent
+        self.lent_share = self
+            .lent_share
             .max(IDLE_LENT_SHARE)
             .min(max_factor - 1.0)
             .max(0.0);
     }
 
     fn scale_lent_share(&mut self, share: f64) {
-        self.lent *= share;
-        if self.lent < MIN_LENT_SHARE {
-            self.lent = 0.0;
+        self.lent_share *= share;
+        if self.lent_share < MIN_LENT_SHARE {
+            self.lent_share = 0.0;
         }
     }
 }

@@ -26,15 +26,16 @@ fn bucket_index(latency: Nanos) -> usize {
     if power < MIN_POWER {
         return 0;
     }
-    let part = (latency.0 >> (power - BITS_PER_DOUBLING)) as u32 & ((1 << BITS_PER_DOUBLING) - 1);
-    (((power - MIN_POWER) << BITS_PER_DOUBLING | part) as usize).min(BUCKETS - 1)
+    let sub_bucket =
+        (latency.0 >> (power - BITS_PER_DOUBLING)) as u32 & ((1 << BITS_PER_DOUBLING) - 1);
+    (((power - MIN_POWER) << BITS_PER_DOUBLING | sub_bucket) as usize).min(BUCKETS - 1)
 }
 
 /// The lower edge of a bucket, in nanoseconds.
 fn lower_edge(bucket: usize) -> f64 {
     let power = bucket as u32 >> BITS_PER_DOUBLING;
-    let part = bucket as u64 & ((1 << BITS_PER_DOUBLING) - 1);
-    (((1 << BITS_PER_DOUBLING) + part) << (power + MIN_POWER - BITS_PER_DOUBLING)) as f64
+    let sub_bucket = bucket as u64 & ((1 << BITS_PER_DOUBLING) - 1);
+    (((1 << BITS_PER_DOUBLING) + sub_bucket) << (power + MIN_POWER - BITS_PER_DOUBLING)) as f64
 }
 
 /// Latencies since the last step, in 1.5 KB. Many threads write it, with one atomic addition for each sample.
@@ -103,14 +104,14 @@ impl LatencyPool {
     /// keep.
     pub(crate) fn blend(&mut self, fresh: &LatencyCounts, max_kept: f32) -> f32 {
         let new: f32 = fresh.iter().sum();
-        let room = (self.target_weight - new) / self.weight.max(1.0);
-        let kept = room.clamp(0.0, max_kept);
+        let free_share = (self.target_weight - new) / self.weight.max(1.0);
+        let kept_share = free_share.clamp(0.0, max_kept);
         self.weight = 0.0;
         for (count, fresh) in self.counts.iter_mut().zip(fresh) {
-            *count = *count * kept + fresh;
+            *count = *count * kept_share + fresh;
             self.weight += *count;
         }
-        kept
+        kept_share
     }
 
     /// The weight of the samples in each bucket.
@@ -131,17 +132,18 @@ impl LatencyPool {
     /// The quantile `share` of the latencies, in nanoseconds; 0 without samples.
     pub(crate) fn quantile(&self, share: f32) -> f64 {
         let rank = self.weight * share;
-        let mut below = 0.0;
+        let mut weight_below = 0.0;
         let mut last_edge = 0.0;
         for (bucket, count) in self.counts.iter().enumerate() {
             if *count <= 0.0 {
                 continue;
             }
-            if below + count >= rank {
-                let part = f64::from(((rank - below) / count).clamp(0.0, 1.0));
-                return lower_edge(bucket) + part * (lower_edge(bucket + 1) - lower_edge(bucket));
+            if weight_below + count >= rank {
+                let sub_bucket = f64::from(((rank - weight_below) / count).clamp(0.0, 1.0));
+                return lower_edge(bucket)
+                    + sub_bucket * (lower_edge(bucket + 1) - lower_edge(bucket));
             }
-            below += count;
+            weight_below += count;
             last_edge = lower_edge(bucket + 1);
         }
         // Sums of parts may fall short of the whole by rounding.

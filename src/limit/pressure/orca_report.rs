@@ -62,12 +62,12 @@ impl OrcaReport {
             .trim();
         let mut report = OrcaReport::default();
         if let Some(json) = text.strip_prefix("JSON ") {
-            json::parse_entries(json, &mut |name, load| report.put(name, load, named))?;
+            json::parse_entries(json, &mut |name, load| report.set_load(name, load, named))?;
         } else if text.starts_with("BIN ") {
             return Err(ReportError::UnknownForm);
         } else {
             let text = text.strip_prefix("TEXT ").unwrap_or(text);
-            parse_text_entries(text, &mut |name, load| report.put(name, load, named))?;
+            parse_text_entries(text, &mut |name, load| report.set_load(name, load, named))?;
         }
         Ok(report)
     }
@@ -78,10 +78,10 @@ impl OrcaReport {
     }
 
     /// Keeps an entry if it is a load; others are ignored, whatever their number.
-    fn put(&mut self, name: &str, load: f64, named: Option<&str>) -> Result<(), ReportError> {
+    fn set_load(&mut self, name: &str, load: f64, named: Option<&str>) -> Result<(), ReportError> {
         let metric = name
             .strip_prefix(NAMED_METRICS)
-            .and_then(|rest| rest.strip_prefix('.'));
+            .and_then(|suffix| suffix.strip_prefix('.'));
         let entry = match name {
             APPLICATION_METRIC | "applicationUtilization" => &mut self.application,
             CPU_METRIC | "cpuUtilization" => &mut self.cpu,
@@ -96,8 +96,8 @@ impl OrcaReport {
     }
 }
 
-/// Passes each entry of the text form to `put`.
-fn parse_text_entries(text: &str, put: &mut OnEntry<'_>) -> Result<(), ReportError> {
+/// Passes each entry of the text form to `set_load`.
+fn parse_text_entries(text: &str, set_load: &mut OnEntry<'_>) -> Result<(), ReportError> {
     for (index, entry) in text.split(',').enumerate() {
         if index >= MAX_REPORT_ENTRIES {
             return Err(ReportError::TooLong);
@@ -108,7 +108,7 @@ fn parse_text_entries(text: &str, put: &mut OnEntry<'_>) -> Result<(), ReportErr
             return Err(ReportError::BadEntry);
         }
         let number: f64 = number.parse().map_err(|_| ReportError::BadEntry)?;
-        put(name, number)?;
+        set_load(name, number)?;
     }
     Ok(())
 }

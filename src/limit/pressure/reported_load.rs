@@ -38,9 +38,9 @@ impl ReportInbox {
 
     /// Takes the mean load since the last call; `None` without reports.
     fn drain(&self) -> Option<f64> {
-        let sum = self.0.swap(0, Relaxed);
-        let count = sum / REPORT_COUNT_UNIT;
-        (count > 0).then(|| (sum % REPORT_COUNT_UNIT) as f64 / LOAD_SCALE / count as f64)
+        let packed_reports = self.0.swap(0, Relaxed);
+        let count = packed_reports / REPORT_COUNT_UNIT;
+        (count > 0).then(|| (packed_reports % REPORT_COUNT_UNIT) as f64 / LOAD_SCALE / count as f64)
     }
 }
 

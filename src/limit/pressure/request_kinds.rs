@@ -105,12 +105,13 @@ impl KindOffset {
         let difference = self.mean() - common_mean;
         self.offset = match self.offset {
             None => {
-                let explained = MAX_ALIKE_DIFFERENCE + CHANCE_SPREAD / self.weight.sqrt();
-                Some(difference).filter(|difference| difference.abs() > explained)
+                let explained_difference =
+                    MAX_ALIKE_DIFFERENCE + CHANCE_SPREAD / self.weight.sqrt();
+                Some(difference).filter(|difference| difference.abs() > explained_difference)
             }
             Some(offset) => {
-                let moved = offset + OFFSET_GAIN * (difference - offset);
-                Some(moved).filter(|moved| moved.abs() > MAX_ALIKE_DIFFERENCE / 2.0)
+                let new_offset = offset + OFFSET_GAIN * (difference - offset);
+                Some(new_offset).filter(|new_offset| new_offset.abs() > MAX_ALIKE_DIFFERENCE / 2.0)
             }
         };
     }
@@ -162,7 +163,7 @@ impl KindOffsets {
             .filter(|kind| kind.weight >= 1.0)
             .map(without_offset)
             .collect();
-        means.sort_by(|(mean, _), (other, _)| mean.total_cmp(other));
+        means.sort_by(|(mean, _), (other_mean, _)| mean.total_cmp(other_mean));
         let mut remaining_half = means.iter().map(|(_, weight)| weight).sum::<f32>() / 2.0;
         let middle = means.iter().find(|(_, weight)| {
             remaining_half -= weight;
@@ -175,11 +176,11 @@ impl KindOffsets {
 /// Adds `count` samples at a position between two buckets, to each its share.
 fn add_between_buckets(counts: &mut LatencyCounts, position: f32, count: f32) {
     let position = position.clamp(0.0, (BUCKETS - 1) as f32);
-    let below = position as usize;
-    let part = position - below as f32;
-    counts[below] += count * (1.0 - part);
-    if part > 0.0 {
-        counts[below + 1] += count * part;
+    let lower_bucket = position as usize;
+    let upper_share = position - lower_bucket as f32;
+    counts[lower_bucket] += count * (1.0 - upper_share);
+    if upper_share > 0.0 {
+        counts[lower_bucket + 1] += count * upper_share;
     }
 }
 
@@ -227,14 +228,14 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(found: [f64; 2], measured: f64, adjusted: f64) {
+    fn check(medians: [f64; 2], measured: f64, adjusted: f64) {
         assert!(
-            (found[0] / measured - 1.0).abs() < 0.07,
-            "{found:?} {measured}"
+            (medians[0] / measured - 1.0).abs() < 0.07,
+            "{medians:?} {measured}"
         );
         assert!(
-            (found[1] / adjusted - 1.0).abs() < 0.07,
-            "{found:?} {adjusted}"
+            (medians[1] / adjusted - 1.0).abs() < 0.07,
+            "{medians:?} {adjusted}"
         );
     }
 

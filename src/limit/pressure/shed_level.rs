@@ -85,18 +85,18 @@ impl ShedLevel {
         self.level > 3.0
     }
 
-    /// Advances the level by a control step. `load` is the ratio of open requests to L; `met_crowd` says that a critical
+    /// Advances the level by a control step. `open_load` is the ratio of open requests to L; `met_crowd` says that a critical
     /// request met [`crowd_size`] open ones; `slowness` is the ratio of the median to the baseline.
-    pub(crate) fn step(&mut self, load: f64, met_crowd: bool, slowness: f64, now: Nanos) {
+    pub(crate) fn step(&mut self, open_load: f64, met_crowd: bool, slowness: f64, now: Nanos) {
         let recent = |last: Option<Nanos>| last.filter(|last| now.since(*last) < QUEUE_MEMORY);
         let last_above = |threshold, last| (slowness > threshold).then_some(now).or(recent(last));
         self.last_queue = last_above(QUEUE_SLOWNESS, self.last_queue);
         self.last_long_queue = last_above(LONG_QUEUE_SLOWNESS, self.last_long_queue);
-        let (load, met_crowd) = match self.last_queue {
-            Some(_) => (load, met_crowd),
+        let (open_load, met_crowd) = match self.last_queue {
+            Some(_) => (open_load, met_crowd),
             None => (0.0, false),
         };
-        let change = (LEVEL_GAIN * (TARGET_LOAD - load)).clamp(-1.0, MAX_RISE_PER_STEP);
+        let change = (LEVEL_GAIN * (TARGET_LOAD - open_load)).clamp(-1.0, MAX_RISE_PER_STEP);
         let change = if met_crowd {
             change.min(-MIN_FALL_IF_CROWDED)
         } else {

@@ -167,7 +167,7 @@ impl Pressure {
         key: impl FnOnce() -> u64,
     ) -> Result<UpstreamSlot, Shed> {
         let open_before = self.traffic.open.fetch_add(1, Relaxed);
-        self.traffic.sample(open_before, now);
+        self.traffic.sample_open(open_before, now);
         match self.shed_unless_room(class, open_before, key) {
             Some(shed) => {
                 self.traffic.open.fetch_sub(1, Relaxed);
@@ -254,7 +254,7 @@ impl Pressure {
 impl TrafficCounters {
     /// Samples the open requests, at most once in [`SAMPLE_INTERVAL`]. Poisson arrivals see time averages, so the mean
     /// of samples is the mean over time. A burst counts once, not with each of its requests.
-    fn sample(&self, open: u32, now: Nanos) {
+    fn sample_open(&self, open: u32, now: Nanos) {
         let moment = (now.0 / SAMPLE_INTERVAL.0) as u32;
         if self.last_sample.load(Relaxed) != moment {
             self.last_sample.store(moment, Relaxed);

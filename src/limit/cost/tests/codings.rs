@@ -10,25 +10,25 @@ fn what_is_known_stays_known_when_the_coding_breaks() {
     let at = path("usage.total");
     for coding in ["gzip", "deflate", "zstd"] {
         for garbage in ["\0\0\0\0\0\0\0\0", "<html>500</html>"] {
-            let known = packed(coding, b"{\"usage\":{\"total\":42}}");
-            let bytes = [known, garbage.repeat(40).into()].concat();
+            let whole_body = packed(coding, b"{\"usage\":{\"total\":42}}");
+            let bytes = [whole_body, garbage.repeat(40).into()].concat();
             for step in [1, 7, bytes.len()] {
-                let found = read(&at, &[coding], JSON, &bytes, step).unwrap();
-                assert_eq!(found.units, 42, "{coding}, {step}, {garbage}");
+                let measured_cost = read(&at, &[coding], JSON, &bytes, step).unwrap();
+                assert_eq!(measured_cost.units, 42, "{coding}, {step}, {garbage}");
             }
         }
     }
     // Too much comes out of what follows.
     let bomb = packed("zstd", &vec![b' '; 4 << 20]);
     let bytes = [packed("zstd", b"{\"usage\":{\"total\":42}}"), bomb].concat();
-    let found = read(&at, &["zstd"], JSON, &bytes, 512).unwrap();
-    assert_eq!((found.units, found.is_exact), (42, false));
+    let measured_cost = read(&at, &["zstd"], JSON, &bytes, 512).unwrap();
+    assert_eq!((measured_cost.units, measured_cost.is_exact), (42, false));
 }
 
 #[test]
 fn codings() {
     let at = path("usage.total");
-    let found = Some(MeasuredCost {
+    let measured_cost = Some(MeasuredCost {
         units: 4711,
         is_exact: true,
     });
@@ -38,7 +38,7 @@ fn codings() {
         for step in [1, 1000, bytes.len()] {
             assert_eq!(
                 read(&at, &[coding], JSON, &bytes, step),
-                found,
+                measured_cost,
                 "{coding} {step}"
             );
         }
@@ -46,30 +46,38 @@ fn codings() {
         assert_eq!(cut, None, "{coding}");
     }
     let raw = packed("raw", &body);
-    assert_eq!(read(&at, &["deflate"], JSON, &raw, 1), found);
+    assert_eq!(read(&at, &["deflate"], JSON, &raw, 1), measured_cost);
     let twice = packed("gzip", &packed("zstd", &body));
     for codings in [
         &["zstd, gzip"][..],
         &["zstd", "gzip"],
         &["zstd", "identity,gzip"],
     ] {
-        assert_eq!(read(&at, codings, JSON, &twice, 700), found, "{codings:?}");
+        assert_eq!(
+            read(&at, codings, JSON, &twice, 700),
+            measured_cost,
+            "{codings:?}"
+        );
     }
     let members = [packed("gzip", &body), packed("gzip", b" ")].concat();
-    assert_eq!(read(&at, &["gzip"], JSON, &members, 999), found);
+    assert_eq!(read(&at, &["gzip"], JSON, &members, 999), measured_cost);
     let frames = [
         packed("zstd", &body),
         b"\x50\x2a\x4d\x18\x02\0\0\0ab".to_vec(),
     ]
     .concat();
-    assert_eq!(read(&at, &["zstd"], JSON, &frames, 999), found);
+    assert_eq!(read(&at, &["zstd"], JSON, &frames, 999), measured_cost);
     // By another encoder than ours: brotli of Node 20.
     let brotli = base64::engine::general_purpose::STANDARD
         .decode(BROTLI)
         .unwrap();
     for step in [1, 10, 1000] {
-        let found = read(&path("usage.total_tokens"), &["br"], JSON, &brotli, step);
-        assert_eq!(found.map(|found| found.units), Some(4711), "{step}");
+        let measured_cost = read(&path("usage.total_tokens"), &["br"], JSON, &brotli, step);
+        assert_eq!(
+            measured_cost.map(|measured_cost| measured_cost.units),
+            Some(4711),
+            "{step}"
+        );
     }
     for codings in ["lzma", "gzip, lzma", "gzip,gzip,gzip,gzip", "br"] {
         let bytes = packed("gzip", &body);
@@ -87,8 +95,8 @@ fn a_bomb_is_given_up() {
         let mut bytes = packed(coding, &blanks);
         assert!(bytes.len() < blanks.len() / 200, "{coding}");
         // What one deflate can do is read.
-        let found = read(&path("c"), &[coding], JSON, &bytes, 4096);
-        assert_eq!(found.is_some(), coding != "zstd", "{coding}");
+        let measured_cost = read(&path("c"), &[coding], JSON, &bytes, 4096);
+        assert_eq!(measured_cost.is_some(), coding != "zstd", "{coding}");
         // The same inside of another one.
         bytes = packed("gzip", &bytes);
         let codings = format!("{coding},gzip");

@@ -89,15 +89,15 @@ impl<W: Write> ZstdDecoder<W> {
                     self.gathered.drain(..length);
                 }
                 DecodeStep::Needs(length) => {
-                    let missing = length.saturating_sub(self.gathered.len());
-                    if missing == 0 || data.is_empty() {
+                    let missing_bytes = length.saturating_sub(self.gathered.len());
+                    if missing_bytes == 0 || data.is_empty() {
                         self.gather(data)?;
                         return Ok(None);
                     }
-                    let (part, rest) = data.split_at(missing.min(data.len()));
-                    self.gathered.extend_from_slice(part);
-                    data = rest;
-                    if part.len() < missing {
+                    let (added_data, remaining_data) = data.split_at(missing_bytes.min(data.len()));
+                    self.gathered.extend_from_slice(added_data);
+                    data = remaining_data;
+                    if added_data.len() < missing_bytes {
                         return Ok(None);
                     }
                 }
@@ -170,10 +170,10 @@ impl<W: Write> ZstdDecoder<W> {
     }
 
     fn decode_block(&mut self, data: &[u8], has_checksum: bool) -> io::Result<DecodeStep> {
-        let Some([a, b, c]) = data.first_chunk() else {
+        let Some([a, middle, high]) = data.first_chunk() else {
             return Ok(DecodeStep::Needs(BLOCK_HEADER_BYTES));
         };
-        let header = u32::from_le_bytes([*a, *b, *c, 0]);
+        let header = u32::from_le_bytes([*a, *middle, *high, 0]);
         let (is_last, kind, size) = (header & 1 == 1, header >> 1 & 3, (header >> 3) as usize);
         if size > MAX_BLOCK_BYTES {
             return Err(ErrorKind::InvalidData.into());

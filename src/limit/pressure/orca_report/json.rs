@@ -10,15 +10,15 @@ use super::entry::{
     APPLICATION_METRIC, CPU_METRIC, MAX_REPORT_ENTRIES, NAMED_METRICS, OnEntry, ReportError,
 };
 
-/// Passes each number that may be a load to `put`. Named metrics get the name of their object as a prefix.
-pub(crate) fn parse_entries(text: &str, put: &mut OnEntry<'_>) -> Result<(), ReportError> {
+/// Passes each number that may be a load to `on_entry`. Named metrics get the name of their object as a prefix.
+pub(crate) fn parse_entries(text: &str, on_entry: &mut OnEntry<'_>) -> Result<(), ReportError> {
     let mut cause = ReportError::BadEntry;
     let mut remaining_entries = MAX_REPORT_ENTRIES;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let entries = Entries {
-        parent: "",
+    let entries = ObjectEntries {
+        prefix: "",
         remaining_entries: &mut remaining_entries,
-        put,
+        on_entry,
         cause: &mut cause,
     };
     let parsed = entries.deserialize(&mut reader).and_then(|()| reader.end());
@@ -26,15 +26,15 @@ pub(crate) fn parse_entries(text: &str, put: &mut OnEntry<'_>) -> Result<(), Rep
 }
 
 /// The entries of one object. serde's errors are text only, so the cause is left in `cause`.
-struct Entries<'a, 'p> {
+struct ObjectEntries<'a, 'p> {
     /// The name of the enclosing object; empty at the top.
-    parent: &'a str,
+    prefix: &'a str,
     remaining_entries: &'a mut usize,
-    put: &'a mut OnEntry<'p>,
+    on_entry: &'a mut OnEntry<'p>,
     cause: &'a mut ReportError,
 }
 
-impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
+impl<'de> DeserializeSeed<'de> for ObjectEntries<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
@@ -42,7 +42,7 @@ impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Entries<'_, '_> {
+impl<'de> Visitor<'de> for ObjectEntries<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,15 +50,15 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        let is_outermost = self.parent.is_empty();
+        let is_outermost = self.prefix.is_empty();
         while let Some(name) = map.next_key::<String>()? {
-            let result = if *self.remaining_entries == 0 {
+            let outcome = if *self.remaining_entries == 0 {
                 Err(ReportError::TooLong)
             } else if is_outermost && matches!(name.as_str(), NAMED_METRICS | "namedMetrics") {
-                map.next_value_seed(Entries {
-                    parent: NAMED_METRICS,
+                map.next_value_seed(ObjectEntries {
+                    prefix: NAMED_METRICS,
                     remaining_entries: &mut *self.remaining_entries,
-                    put: &mut *self.put,
+                    on_entry: &mut *self.on_entry,
                     cause: &mut *self.cause,
                 })?;
                 Ok(())
@@ -66,14 +66,14 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
                 map.next_value::<IgnoredAny>()?;
                 Ok(())
             } else {
-                let load = map.next_value::<f64>()?;
-                match self.parent {
-                    "" => (self.put)(&name, load),
-                    parent => (self.put)(&format!("{parent}.{name}"), load),
+                let number = map.next_value::<f64>()?;
+                match self.prefix {
+                    "" => (self.on_entry)(&name, number),
+                    prefix => (self.on_entry)(&format!("{prefix}.{name}"), number),
                 }
             };
             *self.remaining_entries = self.remaining_entries.saturating_sub(1);
-            if let Err(error) = result {
+            if let Err(error) = outcome {
                 *self.cause = error;
                 return Err(M::Error::custom(error));
             }

@@ -10,7 +10,7 @@ fn key() -> u64 {
     7
 }
 
-const AROUND: StepContext = StepContext {
+const CONTEXT: StepContext = StepContext {
     wall: Nanos::from_secs(1),
     gateways: 1,
     gateway_load: GatewayLoad {
@@ -40,14 +40,19 @@ fn all(pressure: &Arc<Pressure>, class: RequestClass) -> Vec<UpstreamSlot> {
 }
 
 /// Answers so many requests after so many milliseconds each, and takes a step.
-fn answer(pressure: &Arc<Pressure>, controller: &mut Controller, millis: u64, now: Nanos) {
+fn respond_and_step(
+    pressure: &Arc<Pressure>,
+    controller: &mut Controller,
+    millis: u64,
+    now: Nanos,
+) {
     for _ in 0..200 {
         let slot = pressure
             .admit(RequestClass::Critical, Nanos::ZERO, key)
             .unwrap();
         slot.record_latency(pressure.kind("all"), Nanos::from_millis(millis));
     }
-    controller.step(now, &AROUND);
+    controller.step(now, &CONTEXT);
 }
 
 #[test]
@@ -57,8 +62,8 @@ fn classes_find_room_in_order() {
     let held = all(&pressure, RequestClass::Normal);
     assert_eq!(held.len(), 1_000);
     drop(held);
-    answer(&pressure, &mut controller, 10, CONTROL_STEP);
-    answer(&pressure, &mut controller, 40, Nanos::from_secs(1));
+    respond_and_step(&pressure, &mut controller, 10, CONTROL_STEP);
+    respond_and_step(&pressure, &mut controller, 40, Nanos::from_secs(1));
     let classes = [
         RequestClass::Low,
         RequestClass::Normal,
@@ -130,7 +135,7 @@ fn a_step_publishes_what_it_found() {
             slot.record_load(Utilisation::new(0.5).unwrap());
         }
         now = now.after(CONTROL_STEP);
-        controller.step(now, &AROUND);
+        controller.step(now, &CONTEXT);
     }
     let after = pressure.figures();
     let near = |span: Option<Nanos>, millis: u64| {
@@ -155,7 +160,7 @@ fn a_step_publishes_what_it_found() {
             }
         }
         now = now.after(CONTROL_STEP);
-        controller.step(now, &AROUND);
+        controller.step(now, &CONTEXT);
     }
     assert_eq!(pressure.factor(), LendingFactor::ONE);
 }
@@ -169,7 +174,7 @@ fn a_busy_gateway_lends_nothing() {
                 cpu: Some(cpu),
                 connections: Some(f64::INFINITY),
             },
-            ..AROUND
+            ..CONTEXT
         };
         for step in 1..=20 {
             for _ in 0..50 {

@@ -32,7 +32,7 @@ pub fn is_grpc(fields: &impl Lookup) -> bool {
     value.is_some_and(|value| {
         value
             .strip_prefix(b"application/grpc")
-            .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+            .is_some_and(|suffix| matches!(suffix.first(), None | Some(b'+' | b';')))
     })
 }
 

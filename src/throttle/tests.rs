@@ -137,16 +137,20 @@ impl GatewayPair {
         };
         let (verdict, ticket) = decide(&self.with_prepared, Some(prepared));
         self.repeated_count += u32::from(verdict.is_repeated);
-        let (expected, other) = decide(&self.without_prepared, None);
+        let (expected, unprepared_ticket) = decide(&self.without_prepared, None);
         assert_eq!(
             self.visible_parts(&verdict),
             self.visible_parts(&expected),
             "seed {}",
             self.seed
         );
-        for (one, other) in verdict.findings.iter().zip(&expected.findings) {
-            if verdict.is_admitted || !one.reading.standing.admits() {
-                assert_eq!(one.reading, other.reading, "seed {}", self.seed);
+        for (rule_finding, unprepared_ticket) in verdict.findings.iter().zip(&expected.findings) {
+            if verdict.is_admitted || !rule_finding.reading.standing.admits() {
+                assert_eq!(
+                    rule_finding.reading, unprepared_ticket.reading,
+                    "seed {}",
+                    self.seed
+                );
             }
         }
         if verdict.is_repeated {
@@ -163,7 +167,7 @@ impl GatewayPair {
                 self.seed
             );
         }
-        [ticket, other]
+        [ticket, unprepared_ticket]
     }
 
     /// The parts of a verdict that clients and logs see.

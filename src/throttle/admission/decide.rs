@@ -65,16 +65,16 @@ impl Admission {
         let versions = prepared.and_then(PreparedDecision::current_versions);
         let mut readings = SmallVec::new();
         let (items, places) = (&demand.items, &demand.keys.cell_places);
-        let admitted = items.is_empty()
+        let is_admitted = items.is_empty()
             || self
                 .store
                 .take_at(items, places, request.now, &mut readings);
-        demand.add_findings(&readings, admitted, verdict);
+        demand.add_findings(&readings, is_admitted, verdict);
         verdict.choose_decider(request.rules);
-        self.reserve_units(request, demand, &readings, admitted, ticket);
+        self.reserve_units(request, demand, &readings, is_admitted, ticket);
         if let Some(prepared) = prepared {
-            prepared.record_outcome(admitted);
-            if let Some(versions) = versions.filter(|_| !admitted) {
+            prepared.record_outcome(is_admitted);
+            if let Some(versions) = versions.filter(|_| !is_admitted) {
                 prepared.record_refusal(request, demand, verdict, versions);
             }
         }
@@ -88,7 +88,7 @@ impl Admission {
         demand: &Demand<'_>,
         AdmissionOutcome { verdict, ticket }: &mut AdmissionOutcome,
     ) {
-        let (mut readings, mut open_readings) = (SmallVec::new(), SmallVec::new());
+        let (mut readings, mut open_findings) = (SmallVec::new(), SmallVec::new());
         let items = &demand.items;
         let decide_rates = |has_permits: bool| {
             if items.is_empty() {
@@ -106,13 +106,13 @@ impl Admission {
                 .take_for_shadows(items, request.now, &mut readings);
             false
         };
-        let (admitted, permits) =
+        let (is_admitted, permits) =
             self.permits
-                .take(&demand.permit_requests, &mut open_readings, decide_rates);
-        demand.add_findings(&readings, admitted, verdict);
-        demand.add_open_findings(verdict, &open_readings);
+                .take(&demand.permit_requests, &mut open_findings, decide_rates);
+        demand.add_findings(&readings, is_admitted, verdict);
+        demand.add_open_findings(verdict, &open_findings);
         verdict.choose_decider(request.rules);
-        self.reserve_units(request, demand, &readings, admitted, ticket);
+        self.reserve_units(request, demand, &readings, is_admitted, ticket);
         ticket.hold_permits(permits);
     }
 
@@ -126,15 +126,15 @@ impl Admission {
         if let Some(shared) = &self.shared {
             return self.peek_own_counts(&shared.store, request, &demand);
         }
-        let (mut readings, mut open_readings) = (SmallVec::new(), SmallVec::new());
+        let (mut readings, mut open_findings) = (SmallVec::new(), SmallVec::new());
         let items = &demand.items;
         let admits = items.is_empty() || self.store.peek(items, request.now, &mut readings);
         let has_permits = self
             .permits
-            .peek(&demand.permit_requests, &mut open_readings);
+            .peek(&demand.permit_requests, &mut open_findings);
         let mut verdict = Verdict::default();
         demand.add_findings(&readings, admits && has_permits, &mut verdict);
-        demand.add_open_findings(&mut verdict, &open_readings);
+        demand.add_open_findings(&mut verdict, &open_findings);
         verdict.choose_decider(request.rules);
         verdict
     }
@@ -146,14 +146,14 @@ impl Admission {
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
         readings: &[LimitFinding],
-        admitted: bool,
+        is_admitted: bool,
         ticket: &mut Ticket,
     ) {
         if !demand.has_reservations {
             return;
         }
         for ((item, rule_index), reading) in demand.items_with_rules().zip(readings) {
-            let has_taken = reading.standing.admits() && (admitted || item.is_shadow);
+            let has_taken = reading.standing.admits() && (is_admitted || item.is_shadow);
             if item.limit.reserves && has_taken {
                 let rule = request.rules[rule_index].clone();
                 ticket.reserve(self, rule, item, reading.sketched, CountedIn::Gateway);

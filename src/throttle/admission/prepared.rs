@@ -22,7 +22,7 @@ use crate::store::{LimitItem, MemoryStore};
 pub struct PreparedDecision {
     store: Arc<MemoryStore>,
     pub(crate) keys: RequestKeys,
-    last: RefCell<LastDecision>,
+    last_decision: RefCell<LastDecision>,
 }
 
 /// The decision about the previous request.
@@ -62,7 +62,7 @@ impl PreparedDecision {
     /// If the last refusal still stands, writes it to `verdict` as of `now` and returns true.
     #[inline]
     pub(crate) fn repeat_refusal(&self, now: Nanos, verdict: &mut Verdict) -> bool {
-        let LastDecision::Standing(refusal) = &*self.last.borrow() else {
+        let LastDecision::Standing(refusal) = &*self.last_decision.borrow() else {
             return false;
         };
         if now >= refusal.stands_until || !self.are_unchanged(&refusal.versions) {
@@ -84,7 +84,7 @@ impl PreparedDecision {
     /// because the first refusal may be the only one, and while a bucket is locked.
     #[inline]
     pub(crate) fn current_versions(&self) -> Option<CountVersions> {
-        if matches!(*self.last.borrow(), LastDecision::Admitted) {
+        if matches!(*self.last_decision.borrow(), LastDecision::Admitted) {
             return None;
         }
         let places = self.keys.cell_places.iter();
@@ -93,40 +93,42 @@ impl PreparedDecision {
             .collect()
     }
 
-    fn are_unchanged(&self, before: &CountVersions) -> bool {
-        let mut versions = self.keys.cell_places.iter().zip(before);
-        versions.all(|(place, before)| self.store.bucket_version(place) == Some(*before))
+    fn are_unchanged(&self, former_versions: &CountVersions) -> bool {
+        let mut versions = self.keys.cell_places.iter().zip(former_versions);
+        versions.all(|(place, former_versions)| {
+            self.store.bucket_version(place) == Some(*former_versions)
+        })
     }
 
     /// Records whether the last request was admitted. A standing refusal ends here.
     #[inline]
-    pub(crate) fn record_outcome(&self, admitted: bool) {
-        let mut last = self.last.borrow_mut();
-        match (&*last, admitted) {
+    pub(crate) fn record_outcome(&self, is_admitted: bool) {
+        let mut last_decision = self.last_decision.borrow_mut();
+        match (&*last_decision, is_admitted) {
             (LastDecision::Admitted, true) | (LastDecision::Refused, false) => {}
-            (_, true) => *last = LastDecision::Admitted,
-            (_, false) => *last = LastDecision::Refused,
+            (_, true) => *last_decision = LastDecision::Admitted,
+            (_, false) => *last_decision = LastDecision::Refused,
         }
     }
 
-    /// Keeps a refusal for the requests that follow, if it can stand. `before` holds the versions before the decision.
+    /// Keeps a refusal for the requests that follow, if it can stand. `former_versions` holds the versions before the decision.
     #[cold]
     pub(crate) fn record_refusal(
         &self,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
         verdict: &Verdict,
-        before: CountVersions,
+        former_versions: CountVersions,
     ) {
         // If the versions differ, the decision itself or another request has changed a count.
-        if self.are_unchanged(&before)
+        if self.are_unchanged(&former_versions)
             && let Some(stands_until) = self.refusal_end(request, demand, verdict)
         {
-            *self.last.borrow_mut() = LastDecision::Standing(Box::new(StandingRefusal {
+            *self.last_decision.borrow_mut() = LastDecision::Standing(Box::new(StandingRefusal {
                 verdict: verdict.clone(),
                 decided_at: request.now,
                 stands_until,
-                versions: before,
+                versions: former_versions,
             }));
         }
     }
@@ -181,7 +183,7 @@ impl Admission {
         PreparedDecision {
             store: self.store.clone(),
             keys,
-            last: RefCell::default(),
+            last_decision: RefCell::default(),
         }
     }
 }

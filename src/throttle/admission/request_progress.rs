@@ -107,13 +107,13 @@ mod tests {
         for value in fields {
             head.add(count, value.as_bytes());
         }
-        let outcome = RequestProgress::Head {
+        let progress = RequestProgress::Head {
             status: 200,
             fields: &head,
             is_bodiless,
         };
         let count = CountMode::CostHeader(count.parse().unwrap());
-        assert_eq!(outcome.used_units(&count), expected, "{fields:?}");
+        assert_eq!(progress.used_units(&count), expected, "{fields:?}");
         let ended = RequestProgress::Ended {
             meter: None,
             trailers: Some(&head),

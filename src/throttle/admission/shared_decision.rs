@@ -74,10 +74,12 @@ impl Admission {
         } = shared;
         let items = self.shared_items(request, demand);
         let mut open_readings = SmallVec::new();
-        let keep_decision = |admitted: bool| admitted;
-        let (admitted, permits) =
-            self.permits
-                .take(&demand.permit_requests, &mut open_readings, keep_decision);
+        let decide_by_permits = |admitted: bool| admitted;
+        let (admitted, permits) = self.permits.take(
+            &demand.permit_requests,
+            &mut open_readings,
+            decide_by_permits,
+        );
         let taking = if admitted {
             Taking::All
         } else {

@@ -144,9 +144,11 @@ impl Ticket {
             let key = &reservation.rule.key;
             !key.is_everyone() && key.identities().all(|identity| identity == Identity::Plan)
         };
-        let first = reservations.clone().next();
+        let first_reservation = reservations.clone().next();
         let owner = reservations.find(|reservation| !counts_by_plan_only(reservation));
-        owner.or(first).map_or(0, |reservation| reservation.key.0)
+        owner
+            .or(first_reservation)
+            .map_or(0, |reservation| reservation.key.0)
     }
 
     /// Settles all reservations that `progress` decides. Reservations that need the body stay.

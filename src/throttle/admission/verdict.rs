@@ -94,12 +94,12 @@ impl Verdict {
         let decider = self.disclosed_decider(rules);
         let resets = decider.map(|finding| (finding, finding.reading.reset));
         let durations = waits.chain(resets);
-        let unchanged = durations.map(|(finding, duration)| {
+        let unchanged_for = durations.map(|(finding, duration)| {
             rules[finding.rule_index]
                 .limit
                 .seconds_unchanged_for(duration)
         });
-        unchanged.min().unwrap_or(Nanos::ZERO)
+        unchanged_for.min().unwrap_or(Nanos::ZERO)
     }
 
     /// The rule that decides, and what its limit says.
@@ -127,9 +127,9 @@ impl Verdict {
         {
             return Some(finding);
         }
-        self.disclosed(rules).reduce(|best, next| {
-            if decides_before(next, best, rules) {
-                next
+        self.disclosed(rules).reduce(|best, rule_finding| {
+            if decides_before(rule_finding, best, rules) {
+                rule_finding
             } else {
                 best
             }
@@ -144,11 +144,11 @@ impl Verdict {
 
     /// The rules with soft and elastic limits that this admitted request exceeds.
     pub fn exceeded_rules<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Rule> {
-        let exceeded = self
+        let over_findings = self
             .findings
             .iter()
             .filter(|finding| finding.reading.standing == LimitStanding::Over);
-        exceeded
+        over_findings
             .map(|finding| &*rules[finding.rule_index])
             .filter(|rule| !rule.shadow)
     }

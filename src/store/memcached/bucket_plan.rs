@@ -170,10 +170,10 @@ impl BucketView<'_> {
             past_buckets,
         } = self.plan.windows[window_index];
         let track = &self.plan.tracks[track_index];
-        let first = *track.counting_buckets(self.now_micros).start();
+        let first_counting = *track.counting_buckets(self.now_micros).start();
         let current = track.bucket_at(self.now_micros);
-        let oldest = current.saturating_sub(past_buckets).max(first);
-        let counts = self.counts[track_index].get((oldest - first) as usize..);
+        let oldest = current.saturating_sub(past_buckets).max(first_counting);
+        let counts = self.counts[track_index].get((oldest - first_counting) as usize..);
         (oldest, counts.unwrap_or_default())
     }
 
@@ -217,7 +217,7 @@ impl BucketView<'_> {
             None => (self.part.cost, self.part.wanted_units),
         };
         let (mut is_over, mut grantable_units) = (false, wanted_units.max(cost));
-        let mut deciding: Option<CounterReply> = None;
+        let mut deciding_reply: Option<CounterReply> = None;
         for (window_index, window) in self.part.spec.windows.iter().enumerate() {
             let used = self.used_units(window_index);
             let mut reply = CounterReply {
@@ -239,11 +239,11 @@ impl BucketView<'_> {
                 grantable_units = grantable_units.min(window.ceiling - used);
             }
             let outranks = |earlier: &CounterReply| rank(&reply) >= rank(earlier);
-            if deciding.as_ref().is_none_or(outranks) {
-                deciding = Some(reply);
+            if deciding_reply.as_ref().is_none_or(outranks) {
+                deciding_reply = Some(reply);
             }
         }
-        let mut reply = deciding.unwrap_or_else(|| neutral_reply(self.now_micros));
+        let mut reply = deciding_reply.unwrap_or_else(|| neutral_reply(self.now_micros));
         if reply.standing == LimitStanding::Within && is_over {
             reply.standing = LimitStanding::Over;
         }

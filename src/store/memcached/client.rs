@@ -158,7 +158,7 @@ impl MemcachedClient {
         connection_index: usize,
         part: &CallPart,
     ) -> Result<bool, StoreError> {
-        let (now_micros, prefix) = (self.now_micros(), self.key_prefix(&part.name));
+        let (now_micros, prefix) = (self.now_micros(), self.counter_prefix(&part.name));
         let plan = BucketPlan::new(&part.spec).ok_or(NEEDS_ARRIVAL_TIMES)?;
         let server = &self.servers[self.server_index(&part.name)];
         let replies = server.call(connection_index, |batch| {
@@ -171,15 +171,15 @@ impl MemcachedClient {
         let replies = replies.await?;
         let tracks = plan.tracks.iter();
         let bucket_counts = tracks.map(|track| track.counting_buckets(now_micros).count());
-        let mut existed = false;
+        let mut counter_existed = false;
         for index in 0..bucket_counts.sum() {
             match replies.get(index) {
-                Some(MetaReply::Done) => existed = true,
+                Some(MetaReply::Done) => counter_existed = true,
                 Some(MetaReply::Missing) => {}
                 other => return Err(unexpected_reply(other)),
             }
         }
-        Ok(existed)
+        Ok(counter_existed)
     }
 
     /// The time by the wall clock, in microseconds since the Unix epoch.
@@ -204,7 +204,7 @@ impl MemcachedClient {
     }
 
     /// The common prefix of the keys of a counter's buckets.
-    pub(super) fn key_prefix(&self, name: &CounterName) -> String {
+    pub(super) fn counter_prefix(&self, name: &CounterName) -> String {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&name.limit.to_be_bytes());
         bytes[8..].copy_from_slice(&name.key.0.to_be_bytes());
@@ -246,7 +246,7 @@ mod tests {
             key: Fingerprint(u128::MAX),
         };
         let key = bucket_key(
-            &client(&["a:1"], &"x".repeat(64))?.key_prefix(&name),
+            &client(&["a:1"], &"x".repeat(64))?.counter_prefix(&name),
             15,
             u64::MAX,
         );

@@ -31,7 +31,7 @@ struct UnitReport {
     /// The item's time to live, in memcached's form.
     exptime: u64,
     /// Whether the units were admitted without the store.
-    is_alone: bool,
+    is_of_ungranted: bool,
 }
 
 /// The commands of one part, in the batch of the server that holds its counter.
@@ -41,15 +41,15 @@ struct PendingPart<'a> {
     /// The index of the server that holds the counter.
     server_index: usize,
     /// The prefix of the counter's keys.
-    key_prefix: String,
+    counter_prefix: String,
     /// Units that each track's increment counts before the decision.
     counted_units: u32,
     /// The index of the reply to each track's increment; empty where no units are counted.
-    increments: SmallVec<[usize; 2]>,
+    increment_replies: SmallVec<[usize; 2]>,
     /// The index of the reply to each track's give-back, and the bucket's key.
-    give_backs: SmallVec<[(usize, String); 2]>,
+    give_back_replies: SmallVec<[(usize, String); 2]>,
     /// The index of the reply to each track's first read.
-    first_reads: SmallVec<[usize; 2]>,
+    first_read_replies: SmallVec<[usize; 2]>,
     /// The gateway's report, if the part has one.
     report: Option<UnitReport>,
 }
@@ -68,17 +68,18 @@ impl PendingPart<'_> {
     ) -> Result<BucketCounts, StoreError> {
         let mut counts = BucketCounts::new();
         for (index, track) in self.plan.tracks.iter().enumerate() {
-            let (current, mut read) = (track.bucket_at(now_micros), self.first_reads[index]);
+            let (current_bucket, mut read_reply) =
+                (track.bucket_at(now_micros), self.first_read_replies[index]);
             let mut track_counts = Vec::new();
             for bucket_number in track.counting_buckets(now_micros) {
-                if bucket_number == current
-                    && let Some(increment) = self.increments.get(index)
+                if bucket_number == current_bucket
+                    && let Some(increment) = self.increment_replies.get(index)
                 {
                     let count = replies.count(*increment)?;
                     track_counts.push(count.saturating_sub(u64::from(self.counted_units)));
                 } else {
-                    track_counts.push(replies.count(read)?);
-                    read += 1;
+                    track_counts.push(replies.count(read_reply)?);
+                    read_reply += 1;
                 }
             }
             counts.push(track_counts);
@@ -99,7 +100,7 @@ impl MemcachedClient {
         call: &Call,
     ) -> Result<StoreReply, StoreError> {
         let may_repeat = may_fit_with_less(call);
-        if let Some(reply) = self.attempt(connection_index, call, may_repeat).await? {
+        if let Some(reply) = self.try_call(connection_index, call, may_repeat).await? {
             return Ok(reply);
         }
         // Requests that want more than they need hide the units that are left from each other.
@@ -107,19 +108,19 @@ impl MemcachedClient {
         for part in &mut needed_only.parts {
             part.wanted_units = part.cost;
         }
-        let reply = self.attempt(connection_index, &needed_only, false).await?;
+        let reply = self.try_call(connection_index, &needed_only, false).await?;
         reply.ok_or(StoreError::NotConnected)
     }
 
     /// Makes one attempt to decide. With `may_repeat` a refusal is `None`, and no units are taken.
-    async fn attempt(
+    async fn try_call(
         &self,
         connection_index: usize,
         call: &Call,
         may_repeat: bool,
     ) -> Result<Option<StoreReply>, StoreError> {
         let now_micros = self.now_micros();
-        let (parts, batches) = self.prepare(connection_index, call, now_micros)?;
+        let (parts, batches) = self.prepare_batches(connection_index, call, now_micros)?;
         let mut replies = self.send_batches(connection_index, batches).await?;
         if let Err(error) = self.check_incarnations(&replies) {
             self.undo_give_backs(connection_index, &parts, &replies);
@@ -146,8 +147,8 @@ impl MemcachedClient {
             .iter()
             .map(|view| view.as_ref().map(BucketView::evaluate))
             .collect();
-        let admitted = is_admitted(call, &verdicts);
-        if may_repeat && !admitted {
+        let is_call_admitted = is_admitted(call, &verdicts);
+        if may_repeat && !is_call_admitted {
             return Ok(None);
         }
         let counters = keep_granted(
@@ -156,18 +157,18 @@ impl MemcachedClient {
             views,
             verdicts,
             &mut replies,
-            admitted,
+            is_call_admitted,
             now_micros,
         );
         Ok(Some(StoreReply {
-            is_admitted: admitted,
+            is_admitted: is_call_admitted,
             now_micros,
             counters,
         }))
     }
 
     /// Fills a batch for each server that holds a counter of the call. The commands that count come first.
-    fn prepare<'a>(
+    fn prepare_batches<'a>(
         &self,
         connection_index: usize,
         call: &'a Call,
@@ -223,11 +224,11 @@ impl MemcachedClient {
         let mut pending = PendingPart {
             part,
             server_index,
-            key_prefix: self.key_prefix(&part.name),
+            counter_prefix: self.counter_prefix(&part.name),
             counted_units: 0,
-            increments: SmallVec::new(),
-            give_backs: SmallVec::new(),
-            first_reads: SmallVec::new(),
+            increment_replies: SmallVec::new(),
+            give_back_replies: SmallVec::new(),
+            first_read_replies: SmallVec::new(),
             report: None,
             plan,
         };
@@ -236,9 +237,9 @@ impl MemcachedClient {
             if taking != Taking::Nothing && part.cost > 0 {
                 for (index, track) in tracks {
                     let bucket_number = track.bucket_at(give_back.granted_at_micros);
-                    let key = bucket_key(&pending.key_prefix, index, bucket_number);
+                    let key = bucket_key(&pending.counter_prefix, index, bucket_number);
                     let reply_index = batch.decrement(&key, part.cost);
-                    pending.give_backs.push((reply_index, key));
+                    pending.give_back_replies.push((reply_index, key));
                 }
             }
             return Ok(pending);
@@ -256,10 +257,10 @@ impl MemcachedClient {
         if pending.counted_units > 0 {
             for (index, track) in tracks {
                 let bucket_number = track.bucket_at(now_micros);
-                let key = bucket_key(&pending.key_prefix, index, bucket_number);
+                let key = bucket_key(&pending.counter_prefix, index, bucket_number);
                 let exptime = bucket_exptime(track, bucket_number, now_micros);
                 let reply_index = batch.increment(key, pending.counted_units, exptime);
-                pending.increments.push(reply_index);
+                pending.increment_replies.push(reply_index);
             }
         }
         Ok(pending)
@@ -309,7 +310,7 @@ impl MemcachedClient {
             };
             let replies = replies[pending.server_index].as_ref();
             let mut batch = link.new_batch();
-            for (reply_index, key) in &pending.give_backs {
+            for (reply_index, key) in &pending.give_back_replies {
                 let reply = replies.and_then(|replies| replies.get(*reply_index));
                 if reply == Some(&MetaReply::Done) {
                     batch.restore(key, pending.part.cost);
@@ -361,7 +362,7 @@ impl MemcachedClient {
         let counted = self.servers[pending.server_index].call(connection_index, |batch| {
             for (index, track) in pending.plan.tracks.iter().enumerate() {
                 let bucket_number = track.bucket_at(view.now_micros);
-                let key = bucket_key(&pending.key_prefix, index, bucket_number);
+                let key = bucket_key(&pending.counter_prefix, index, bucket_number);
                 batch.increment(
                     key,
                     units,
@@ -373,8 +374,8 @@ impl MemcachedClient {
         });
         let counted = counted.await?;
         if counted.get(report_index) != Some(&MetaReply::Done) {
-            let twice = "another call of this gateway has reported the same counter";
-            return Err(StoreError::Other(Cow::Borrowed(twice)));
+            let message = "another call of this gateway has reported the same counter";
+            return Err(StoreError::Other(Cow::Borrowed(message)));
         }
         for (index, track) in pending.plan.tracks.iter().enumerate() {
             view.counts[index][track.current_index(view.now_micros)] = counted.count(index)?;
@@ -391,27 +392,27 @@ fn add_reading(
     batch: &mut CommandBatch,
 ) {
     for (index, track) in pending.plan.tracks.iter().enumerate() {
-        pending.first_reads.push(batch.command_count);
+        pending.first_read_replies.push(batch.command_count);
         // An increment returns its bucket's count.
         let incremented = pending
-            .increments
+            .increment_replies
             .get(index)
             .map(|_| track.bucket_at(now_micros));
         let buckets = track.counting_buckets(now_micros);
         for bucket_number in buckets.filter(|bucket| Some(*bucket) != incremented) {
-            batch.get(&bucket_key(&pending.key_prefix, index, bucket_number));
+            batch.get(&bucket_key(&pending.counter_prefix, index, bucket_number));
         }
     }
     let part = pending.part;
     let reports =
         part.cost == 0 && part.wanted_units == 0 && part.total > 0 && part.units_in_window > 0;
     if reports && part.give_back.is_none() {
-        let key = format!("{}:p{gateway}", pending.key_prefix);
+        let key = format!("{}:p{gateway}", pending.counter_prefix);
         pending.report = Some(UnitReport {
             reply_index: batch.get_with_version(&key),
             key,
             exptime: exptime_until(now_micros.saturating_add(part.spec.lifetime), now_micros),
-            is_alone: gateway & UNGRANTED_UNITS_BIT != 0,
+            is_of_ungranted: gateway & UNGRANTED_UNITS_BIT != 0,
         });
     }
 }
@@ -439,7 +440,7 @@ fn unknown_units(
     life: ServerIncarnation,
 ) -> u32 {
     let part = pending.part;
-    if report.is_alone {
+    if report.is_of_ungranted {
         let unreported_units = part.total.saturating_sub(reported_total);
         return unreported_units.min(u64::from(part.units_in_window)) as u32;
     }
@@ -463,7 +464,7 @@ fn keep_granted(
     views: PartViews<'_>,
     verdicts: PartVerdicts,
     replies: &mut [Option<Replies>],
-    admitted: bool,
+    is_call_admitted: bool,
     now_micros: u64,
 ) -> SmallVec<[CounterReply; 2]> {
     let mut counters: SmallVec<[CounterReply; 2]> = SmallVec::new();
@@ -477,12 +478,12 @@ fn keep_granted(
             grantable_units,
         } = verdict;
         let shadow_admits = pending.part.is_shadow && reply.standing.admits();
-        let granted_units = match (admitted && !pending.part.is_shadow) || shadow_admits {
+        let granted_units = match (is_call_admitted && !pending.part.is_shadow) || shadow_admits {
             true => grantable_units.min(pending.counted_units),
             false => 0,
         };
         if let Some(Some(replies)) = replies.get_mut(pending.server_index) {
-            for index in &pending.increments {
+            for index in &pending.increment_replies {
                 replies.keep_units(*index, granted_units);
             }
         }

@@ -47,14 +47,14 @@ mod tests {
     #[test]
     fn distant_expiries_are_dates() {
         let now = 1_700_000_000 * 1_000_000;
-        for (end, life) in [
+        for (end, expected) in [
             (now, 2),
             (now + 1, 3),
             (now + 30 * DAY - 2_000_000, 30 * 86_400),
             (now + 30 * DAY, 1_700_000_000 + 30 * 86_400 + 2),
             (now + 20 * 365 * DAY, NO_EXPIRY),
         ] {
-            assert_eq!(exptime_until(end, now), life, "{}", end - now);
+            assert_eq!(exptime_until(end, now), expected, "{}", end - now);
         }
     }
 }

@@ -107,14 +107,14 @@ impl MemcachedClient {
         let mut own_secret = known_secret;
         for _ in 0..MAX_IDENTIFY_ATTEMPTS {
             let servers = self.servers.iter();
-            let lives =
+            let incarnations =
                 join_all(servers.map(|server| server.read_incarnation(connection_index, &key)))
                     .await;
-            if let Some(error) = unusable_store(&lives) {
+            if let Some(error) = unusable_store(&incarnations) {
                 return Err(error);
             }
             // The secret of the first server counts, by name: all gateways agree on that order.
-            let mut readable = lives.iter().filter_map(|life| life.as_ref().ok());
+            let mut readable = incarnations.iter().filter_map(|life| life.as_ref().ok());
             let stored =
                 readable.find_map(|stored| stored.as_ref().map(|stored| stored.life.secret));
             let secret = match (stored, own_secret) {
@@ -124,10 +124,16 @@ impl MemcachedClient {
             };
             let is_empty = stored.is_none();
             if !self
-                .write_incarnations(connection_index, &lives, secret, now_micros, is_empty)
+                .write_incarnations(
+                    connection_index,
+                    &incarnations,
+                    secret,
+                    now_micros,
+                    is_empty,
+                )
                 .await?
             {
-                return Ok(self.record_incarnations(&lives, secret, now_micros));
+                return Ok(self.record_incarnations(&incarnations, secret, now_micros));
             }
         }
         Err(StoreError::Other(Cow::Borrowed(
@@ -140,14 +146,14 @@ impl MemcachedClient {
     async fn write_incarnations(
         &self,
         connection_index: usize,
-        lives: &[IncarnationResult],
+        incarnations: &[IncarnationResult],
         secret: [u8; 16],
         now_micros: u64,
         is_empty: bool,
     ) -> Result<bool, StoreError> {
         let key = self.incarnation_key();
         let mut has_tried = false;
-        for (server, life) in self.servers.iter().zip(lives) {
+        for (server, life) in self.servers.iter().zip(incarnations) {
             let replaces = match life {
                 Ok(None) => Replaces::Nothing,
                 Ok(Some(stored)) if stored.life.secret != secret => {
@@ -173,12 +179,12 @@ impl MemcachedClient {
     /// Records the lives for later checks, and makes the store's mark of them.
     fn record_incarnations(
         &self,
-        lives: &[IncarnationResult],
+        incarnations: &[IncarnationResult],
         secret: [u8; 16],
         now_micros: u64,
     ) -> StoreIdentity {
         let mut hash = SipHasher13::new();
-        for (server, stored) in self.servers.iter().zip(lives) {
+        for (server, stored) in self.servers.iter().zip(incarnations) {
             let mut life = server.life.write();
             if let Ok(Some(stored)) = stored {
                 *life = Some(stored.life);
@@ -306,10 +312,10 @@ impl MemcachedClient {
                 other => return Err(unexpected_reply(other)),
             };
             // A clock that went back leaves beats ahead of now. A beat that would live too long counts as a beat of now.
-            let ahead = list.iter_mut().filter(|heartbeat| {
+            let future_heartbeats = list.iter_mut().filter(|heartbeat| {
                 heartbeat.sent_at_micros > now_micros + ALIVE_AFTER_HEARTBEAT_MICROS
             });
-            ahead.for_each(|heartbeat| heartbeat.sent_at_micros = now_micros);
+            future_heartbeats.for_each(|heartbeat| heartbeat.sent_at_micros = now_micros);
             list.retain(|heartbeat| {
                 now_micros.saturating_sub(heartbeat.sent_at_micros) <= ALIVE_AFTER_HEARTBEAT_MICROS
             });
@@ -335,9 +341,9 @@ impl MemcachedClient {
 }
 
 /// The error that makes the whole store unusable: that of any server, if none replies, or a malformed reply.
-fn unusable_store(lives: &[IncarnationResult]) -> Option<StoreError> {
-    let mut errors = lives.iter().filter_map(|life| life.as_ref().err());
-    if lives.iter().all(Result::is_err) {
+fn unusable_store(incarnations: &[IncarnationResult]) -> Option<StoreError> {
+    let mut errors = incarnations.iter().filter_map(|life| life.as_ref().err());
+    if incarnations.iter().all(Result::is_err) {
         return Some(errors.next().cloned().unwrap_or(StoreError::NotConnected));
     }
     errors

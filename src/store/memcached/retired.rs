@@ -34,13 +34,13 @@ pub(super) fn retire(mut traffic: LinkTraffic, retired_connections: &Arc<AtomicU
     let retired_connections = retired_connections.clone();
     tokio::spawn(async move {
         // If the connection breaks, its units stay counted.
-        let _ = timeout(MAX_READ_TIME, read_to_end(&mut traffic)).await;
+        let _ = timeout(MAX_READ_TIME, drain_replies(&mut traffic)).await;
         retired_connections.fetch_sub(1, Relaxed);
     });
 }
 
 /// Reads until all replies have come and all of their units are given back.
-async fn read_to_end(traffic: &mut LinkTraffic) -> io::Result<()> {
+async fn drain_replies(traffic: &mut LinkTraffic) -> io::Result<()> {
     let mut expects_give_backs = true;
     while expects_give_backs || !traffic.in_flight.is_empty() {
         let (mut reader, mut writer) = traffic.stream.split();

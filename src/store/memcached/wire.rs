@@ -276,8 +276,8 @@ fn unknown_line(line: &str) -> ReplyError {
 
 fn parse_digits<N: std::str::FromStr>(text: &str) -> Option<N> {
     // `parse` alone would accept a sign.
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| text.parse().ok()).flatten()
+    let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_digits.then(|| text.parse().ok()).flatten()
 }
 
 /// Parses a bucket's count. memcached leaves spaces behind a number that has become shorter.

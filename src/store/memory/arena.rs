@@ -47,7 +47,7 @@ struct Page {
     touched_blocks: AtomicU32,
     /// The neighbours in a list of pages.
     next: AtomicU32,
-    prev: AtomicU32,
+    previous: AtomicU32,
 }
 
 /// A list of pages, linked through their records.
@@ -86,7 +86,7 @@ impl Arena {
             first_freed: AtomicU32::new(NO_INDEX),
             touched_blocks: AtomicU32::new(0),
             next: AtomicU32::new(NO_INDEX),
-            prev: AtomicU32::new(NO_INDEX),
+            previous: AtomicU32::new(NO_INDEX),
         };
         Ok(Arena {
             map: ZeroedMap::new(page_count * PAGE_BYTES, false)?,
@@ -110,8 +110,8 @@ impl Arena {
     pub(super) fn alloc(&self, word_count: usize) -> Option<BlockId> {
         let bytes = word_count.checked_mul(4)?;
         match CLASS_BYTES.iter().position(|size| *size >= bytes) {
-            Some(fitting) => {
-                (fitting..CLASS_BYTES.len()).find_map(|class| self.alloc_in_class(class))
+            Some(fitting_class) => {
+                (fitting_class..CLASS_BYTES.len()).find_map(|class| self.alloc_in_class(class))
             }
             None => self.alloc_run(bytes.div_ceil(PAGE_BYTES)),
         }
@@ -127,9 +127,9 @@ impl Arena {
         let page = &self.pages[page_index as usize];
         let freed = page.first_freed.load(Relaxed);
         let block = if freed == NO_INDEX {
-            let index = page.touched_blocks.fetch_add(1, Relaxed) as usize;
-            let byte = page_index as usize * PAGE_BYTES + index * CLASS_BYTES[class];
-            (byte / GRANULE_BYTES) as u32
+            let block_index = page.touched_blocks.fetch_add(1, Relaxed) as usize;
+            let start_byte = page_index as usize * PAGE_BYTES + block_index * CLASS_BYTES[class];
+            (start_byte / GRANULE_BYTES) as u32
         } else {
             let next_freed = self.map.atomic_word(first_word_index(freed)).load(Relaxed);
             page.first_freed.store(next_freed, Relaxed);
@@ -191,11 +191,11 @@ impl Arena {
 
     /// The first of `page_count` free pages in a row, all before the page `end`. The caller has locked the pool.
     fn find_free_run(&self, end: usize, page_count: usize) -> Option<usize> {
-        let mut length = 0;
+        let mut run_length = 0;
         for page_index in 0..end {
             let is_free = self.pages[page_index].class.load(Relaxed) == FREE_CLASS;
-            length = if is_free { length + 1 } else { 0 };
-            if length == page_count {
+            run_length = if is_free { run_length + 1 } else { 0 };
+            if run_length == page_count {
                 return Some(page_index + 1 - page_count);
             }
         }
@@ -217,8 +217,8 @@ impl Arena {
         }
         let mut list = self.pages_with_room[class as usize].lock();
         let next_freed = page.first_freed.load(Relaxed);
-        let link = self.map.atomic_word(first_word_index(block));
-        link.store(next_freed, Relaxed);
+        let link_word = self.map.atomic_word(first_word_index(block));
+        link_word.store(next_freed, Relaxed);
         page.first_freed.store(block, Relaxed);
         let live_before = page.live_blocks.fetch_sub(1, Relaxed) as usize;
         if live_before == PAGE_BYTES / CLASS_BYTES[class as usize] {
@@ -290,23 +290,23 @@ fn first_word_index(block: BlockId) -> usize {
 impl PageList {
     fn push(&mut self, pages: &[Page], page_index: u32) {
         let page = &pages[page_index as usize];
-        page.prev.store(NO_INDEX, Relaxed);
+        page.previous.store(NO_INDEX, Relaxed);
         page.next.store(self.head, Relaxed);
         if let Some(next) = pages.get(self.head as usize) {
-            next.prev.store(page_index, Relaxed);
+            next.previous.store(page_index, Relaxed);
         }
         self.head = page_index;
     }
 
     fn remove(&mut self, pages: &[Page], page_index: u32) {
         let page = &pages[page_index as usize];
-        let (next, prev) = (page.next.load(Relaxed), page.prev.load(Relaxed));
-        match pages.get(prev as usize) {
-            Some(before) => before.next.store(next, Relaxed),
+        let (next, previous) = (page.next.load(Relaxed), page.previous.load(Relaxed));
+        match pages.get(previous as usize) {
+            Some(previous_page) => previous_page.next.store(next, Relaxed),
             None => self.head = next,
         }
-        if let Some(after) = pages.get(next as usize) {
-            after.prev.store(prev, Relaxed);
+        if let Some(next_page) = pages.get(next as usize) {
+            next_page.previous.store(previous, Relaxed);
         }
     }
 }

@@ -3,9 +3,9 @@
 
 /// Mixes two numbers by the two halves of their product, as wyhash does. The constants below are wyhash's, too.
 #[inline]
-pub(super) fn folded_multiply(a: u64, b: u64) -> u64 {
-    let wide = u128::from(a) * u128::from(b);
-    (wide >> 64) as u64 ^ wide as u64
+pub(super) fn folded_multiply(a: u64, right: u64) -> u64 {
+    let product = u128::from(a) * u128::from(right);
+    (product >> 64) as u64 ^ product as u64
 }
 
 /// The hash of a key for the sketch. It is made of the tag, because an entry keeps no more of its key.
@@ -20,27 +20,31 @@ pub(super) fn bucket_of_hash(hash: u64, bucket_count: u32) -> u32 {
 
 /// The other of the two buckets of a tag. The function is its own inverse, so either bucket can be computed from the other.
 pub(super) fn other_bucket(tag: u64, bucket_index: u32, bucket_count: u32) -> u32 {
-    let sum = u64::from(bucket_of_hash(
+    let index_sum = u64::from(bucket_of_hash(
         folded_multiply(tag, 0xa076_1d64_78bd_642f),
         bucket_count,
     ));
-    let other = sum + u64::from(bucket_count) - u64::from(bucket_index);
+    let difference = index_sum + u64::from(bucket_count) - u64::from(bucket_index);
     // It is less than twice the count, so no division is needed.
-    let wrapped = other.checked_sub(u64::from(bucket_count));
-    wrapped.unwrap_or(other) as u32
+    let wrapped = difference.checked_sub(u64::from(bucket_count));
+    wrapped.unwrap_or(difference) as u32
 }
 
-/// The first buckets that a key may have in a table of `new_count` buckets, if its first bucket was `home` in a table of
+/// The first buckets that a key may have in a table of `new_count` buckets, if its first bucket was `old_home` in a table of
 /// `old_count`. There may be several, because the bucket's range of hashes is divided differently.
 pub(super) fn possible_homes(
-    home: u32,
+    old_home: u32,
     old_count: u32,
     new_count: u32,
 ) -> std::ops::RangeInclusive<u32> {
-    let (home, old, new) = (u64::from(home), u64::from(old_count), u64::from(new_count));
-    let first = home * new / old;
-    let last = ((home + 1) * new - 1) / old;
-    first as u32..=last as u32
+    let (old_home, old, new) = (
+        u64::from(old_home),
+        u64::from(old_count),
+        u64::from(new_count),
+    );
+    let first_home = old_home * new / old;
+    let last_home = ((old_home + 1) * new - 1) / old;
+    first_home as u32..=last_home as u32
 }
 
 #[cfg(test)]
@@ -59,12 +63,12 @@ mod tests {
         ] {
             for _ in 0..2_000 {
                 hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let range = possible_homes(bucket_of_hash(hash, before), before, now);
+                let homes = possible_homes(bucket_of_hash(hash, before), before, now);
                 assert!(
-                    range.contains(&bucket_of_hash(hash, now)),
+                    homes.contains(&bucket_of_hash(hash, now)),
                     "{hash} of {before} in {now}"
                 );
-                assert!(*range.end() < now && range.count() as u32 <= now.div_ceil(before) + 1);
+                assert!(*homes.end() < now && homes.count() as u32 <= now.div_ceil(before) + 1);
             }
         }
     }

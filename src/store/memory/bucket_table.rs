@@ -110,15 +110,22 @@ impl BucketTable {
     /// Hashes a key: returns its tag, its first bucket and its hash for the sketch.
     #[inline]
     fn hash_key(&self, seed: u64, key: Fingerprint) -> (u64, u32, u64) {
-        let (low, high) = (key.0 as u64, (key.0 >> 64) as u64);
-        let a = folded_multiply(low ^ seed, high ^ 0x9e37_79b9_7f4a_7c15);
-        let b = folded_multiply(high ^ seed.rotate_left(32), low ^ 0xd6e8_feb8_6659_fd93);
+        let (key_low, key_high) = (key.0 as u64, (key.0 >> 64) as u64);
+        let a = folded_multiply(key_low ^ seed, key_high ^ 0x9e37_79b9_7f4a_7c15);
+        let bucket_hash = folded_multiply(
+            key_high ^ seed.rotate_left(32),
+            key_low ^ 0xd6e8_feb8_6659_fd93,
+        );
         let tag = if a & TAG_MASK == 0 {
             1 << 18
         } else {
             a & TAG_MASK
         };
-        (tag, bucket_of_hash(b, self.bucket_count), sketch_hash(tag))
+        (
+            tag,
+            bucket_of_hash(bucket_hash, self.bucket_count),
+            sketch_hash(tag),
+        )
     }
 
     /// The part of [`BucketTable::key_buckets`] that needs no second bucket: the first bucket, and the mark of an entry
@@ -136,7 +143,7 @@ impl BucketTable {
 
     /// A bucket's first word, which locks it and counts its changes.
     #[inline]
-    pub(super) fn lock_of(&self, bucket_index: u32) -> &AtomicU64 {
+    pub(super) fn lock_word(&self, bucket_index: u32) -> &AtomicU64 {
         &self.words(bucket_index)[0]
     }
 
@@ -189,13 +196,13 @@ impl BucketTable {
     }
 
     fn try_lock(&self, bucket_index: u32) -> bool {
-        bucket_lock::try_lock(self.lock_of(bucket_index))
+        bucket_lock::try_lock(self.lock_word(bucket_index))
     }
 
     /// A number that changes with every change of a count of this first bucket's keys; `None` while the bucket is locked.
     #[inline]
     pub(super) fn version(&self, bucket_index: u32) -> Option<u64> {
-        bucket_lock::version(self.lock_of(bucket_index))
+        bucket_lock::version(self.lock_word(bucket_index))
     }
 
     /// Locks these buckets in ascending order.
@@ -205,7 +212,7 @@ impl BucketTable {
             buckets.dedup();
         }
         for bucket_index in &buckets {
-            lock(self.lock_of(*bucket_index));
+            lock(self.lock_word(*bucket_index));
         }
         LockedBuckets {
             table: self,
@@ -217,7 +224,7 @@ impl BucketTable {
     /// Whether the bucket has no entries. Only reads, so that untouched memory stays with the system.
     pub(super) fn is_bucket_empty(&self, bucket_index: u32) -> bool {
         let marks = self.words(bucket_index)[2..].iter().step_by(2);
-        marks.fold(0, |all, mark| all | mark.load(Ordering::Relaxed)) == 0
+        marks.fold(0, |all_bits, mark| all_bits | mark.load(Ordering::Relaxed)) == 0
     }
 
     /// Locks one bucket; `None` where it is locked already.
@@ -244,7 +251,7 @@ pub(super) struct LockedBuckets<'a> {
 impl Drop for LockedBuckets<'_> {
     fn drop(&mut self) {
         for bucket_index in &self.buckets {
-            let lock = self.table.lock_of(*bucket_index);
+            let lock = self.table.lock_word(*bucket_index);
             // Counted even if nothing changed, which `throttle::admission::prepared` allows for.
             count_change(lock);
             unlock(lock);
@@ -320,9 +327,9 @@ impl LockedBuckets<'_> {
             let words = self.words(*bucket_index);
             for entry_index in 0..BUCKET_ENTRIES {
                 let mark = words[2 + 2 * entry_index].load(Ordering::Relaxed);
-                let is_away = mark & DISPLACED_BIT != 0;
+                let is_displaced = mark & DISPLACED_BIT != 0;
                 if key_bits(mark) == key_buckets.mark
-                    && is_away == (*bucket_index != key_buckets.first_bucket)
+                    && is_displaced == (*bucket_index != key_buckets.first_bucket)
                     && is_own_slot((mark & SLOT_MASK) as u16)
                 {
                     return Some(EntryPosition {
@@ -356,12 +363,13 @@ impl LockedBuckets<'_> {
         key_buckets: &KeyBuckets,
         slot: u16,
     ) {
-        let is_away = position.bucket_index != key_buckets.first_bucket;
-        let mark = key_buckets.mark | u64::from(slot) | if is_away { DISPLACED_BIT } else { 0 };
+        let is_displaced = position.bucket_index != key_buckets.first_bucket;
+        let mark =
+            key_buckets.mark | u64::from(slot) | if is_displaced { DISPLACED_BIT } else { 0 };
         self.set_state(position, 0);
         self.words(position.bucket_index)[2 + 2 * position.entry_index as usize]
             .store(mark, Ordering::Relaxed);
-        if is_away {
+        if is_displaced {
             self.table.words(key_buckets.first_bucket)[1].fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -436,8 +444,8 @@ mod tests {
     #[test]
     fn both_buckets_lead_to_each_other_and_displaced_entries_are_counted() {
         let table = BucketTable::new(1_000 * BUCKET_BYTES).unwrap();
-        for n in 0..2_000u128 {
-            let key_buckets = table.key_buckets(42, Fingerprint(n), n % 2 == 0);
+        for number in 0..2_000u128 {
+            let key_buckets = table.key_buckets(42, Fingerprint(number), number % 2 == 0);
             assert_eq!(
                 table.other_bucket(key_buckets.mark & TAG_MASK, key_buckets.alternate_bucket),
                 key_buckets.first_bucket

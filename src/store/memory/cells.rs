@@ -85,14 +85,14 @@ impl Cells {
         }
     }
 
-    /// Calls `read` with the cell at `position`, whose owner is `owner`.
+    /// Calls `use_cell` with the cell at `position`, whose owner is `owner`.
     #[inline]
     pub(super) fn read_cell<R>(
         &self,
         locked: &mut LockedBuckets<'_>,
         position: EntryPosition,
         owner: &CellOwner<'_>,
-        read: impl FnOnce(&KeyState<'_>) -> R,
+        use_cell: impl FnOnce(&KeyState<'_>) -> R,
     ) -> R {
         let (state, key) = (locked.state(position), owner.key_buckets.key());
         let mut inline = split_state(state);
@@ -100,26 +100,26 @@ impl Cells {
             true => &mut inline[..],
             false => self.arena.words(locked, state as BlockId),
         };
-        read(&KeyState {
+        use_cell(&KeyState {
             limit: owner.limit,
             key,
             words,
         })
     }
 
-    /// Calls `write` with the cell at `position`, and stores the changed state.
+    /// Calls `change` with the cell at `position`, and stores the changed state.
     #[inline]
     pub(super) fn change_cell<R>(
         &self,
         locked: &mut LockedBuckets<'_>,
         position: EntryPosition,
         owner: &CellOwner<'_>,
-        write: impl FnOnce(&mut KeyState<'_>) -> R,
+        change: impl FnOnce(&mut KeyState<'_>) -> R,
     ) -> R {
         let (state, key, limit) = (locked.state(position), owner.key_buckets.key(), owner.limit);
         if owner.info.is_inline() {
             let mut words = split_state(state);
-            let result = write(&mut KeyState {
+            let result = change(&mut KeyState {
                 limit,
                 key,
                 words: &mut words,
@@ -132,7 +132,7 @@ impl Cells {
             key,
             words: self.arena.words(locked, state as BlockId),
         };
-        let result = write(&mut cell);
+        let result = change(&mut cell);
         let fresh_at = cell.fresh_at();
         locked.set_state(position, block_state(state as BlockId, fresh_at));
         result
@@ -186,20 +186,22 @@ impl Cells {
             return false;
         };
         let limit = info.limit();
-        let before = CellOwner {
+        let old_owner = CellOwner {
             info,
             slot: old_slot,
             limit: &limit,
             key_buckets: owner.key_buckets,
         };
         let (key, state) = (owner.key_buckets.key(), locked.state(position));
-        let mut scratch = vec![0; owner.limit.max_words()];
+        let mut converted_words = vec![0; owner.limit.max_words()];
         let mut cell = KeyState {
             limit: owner.limit,
             key,
-            words: &mut scratch,
+            words: &mut converted_words,
         };
-        self.read_cell(locked, position, &before, |old| cell.convert_from(old, now));
+        self.read_cell(locked, position, &old_owner, |old| {
+            cell.convert_from(old, now)
+        });
         let fresh_at = cell.fresh_at();
         let new_state = if owner.info.is_inline() {
             let mut words = [0; 2];
@@ -270,14 +272,14 @@ impl Cells {
             return false;
         };
         let state = locked.state(position);
-        let (from, to) = self.arena.two_blocks(locked, state as BlockId, block);
-        to.fill(0);
+        let (from, new_words) = self.arena.two_blocks(locked, state as BlockId, block);
+        new_words.fill(0);
         KeyState {
             limit: owner.limit,
             key: owner.key_buckets.key(),
             words: from,
         }
-        .move_to(now, to);
+        .move_to(now, new_words);
         locked.set_state(position, join_state([block, split_state(state)[1]]));
         self.arena.free(state as BlockId);
         true
@@ -313,9 +315,9 @@ impl Cells {
                 let Some(block) = self.alloc_block(needed_words, now) else {
                     return false;
                 };
-                let to = self.arena.words(&mut locked, block);
-                to.fill(0);
-                to[..words.len()].copy_from_slice(words);
+                let new_words = self.arena.words(&mut locked, block);
+                new_words.fill(0);
+                new_words[..words.len()].copy_from_slice(words);
                 block_state(block, fresh_at)
             }
         };
@@ -384,8 +386,8 @@ impl Cells {
         locked: &mut LockedBuckets<'_>,
         key_buckets: &KeyBuckets,
     ) -> Option<EntryPosition> {
-        let entries = self.table.bucket_count() as usize * BUCKET_ENTRIES;
-        if self.cell_count.load(Relaxed) > entries / 8 * 7 {
+        let entry_count = self.table.bucket_count() as usize * BUCKET_ENTRIES;
+        if self.cell_count.load(Relaxed) > entry_count / 8 * 7 {
             return None;
         }
         locked
@@ -400,11 +402,11 @@ impl Cells {
         bucket_index: u32,
         now: Nanos,
     ) -> Option<EntryPosition> {
-        let mut entries = (0..BUCKET_ENTRIES as u32).map(|entry_index| EntryPosition {
+        let mut entry_count = (0..BUCKET_ENTRIES as u32).map(|entry_index| EntryPosition {
             bucket_index,
             entry_index,
         });
-        let position = entries.find(|position| {
+        let position = entry_count.find(|position| {
             !locked.is_pinned(*position) && self.is_fresh(locked, *position, now)
         })?;
         self.remove_entry(locked, position);
@@ -470,7 +472,7 @@ impl Cells {
         let table_buckets = self.table.bucket_count();
         let bucket_count = bucket_count.min(table_buckets);
         let start = self.next_searched_bucket.fetch_add(bucket_count, Relaxed);
-        let mut evicted = 0;
+        let mut evicted_count = 0;
         for step in 0..bucket_count {
             let bucket_index = start.wrapping_add(step) % table_buckets;
             if self.table.is_bucket_empty(bucket_index) {
@@ -486,10 +488,10 @@ impl Cells {
                 };
                 if self.is_fresh(&locked, position, now) {
                     self.remove_entry(&mut locked, position);
-                    evicted += 1;
+                    evicted_count += 1;
                 }
             }
         }
-        evicted
+        evicted_count
     }
 }

@@ -76,11 +76,11 @@ impl<'a> FullDecision<'a> {
                 networks: first_network..networks.len(),
             });
         }
-        let keys = item_cells
+        let all_key_buckets = item_cells
             .iter()
             .map(|item_cell| item_cell.owner.key_buckets);
         let network_buckets = networks.iter().map(|network| network.key_buckets);
-        let locked = lock_buckets(cells, keys.chain(network_buckets));
+        let locked = lock_buckets(cells, all_key_buckets.chain(network_buckets));
         Some(FullDecision {
             cells,
             sketch,
@@ -99,12 +99,12 @@ impl<'a> FullDecision<'a> {
         for index in 0..self.item_cells.len() {
             self.find_cells(index);
         }
-        let deciding: SmallVec<[usize; 4]> = (0..self.item_cells.len())
+        let enforced: SmallVec<[usize; 4]> = (0..self.item_cells.len())
             .filter(|index| !self.item_cells[*index].item.is_shadow)
             .collect();
-        let admitted = self.decide_round(&deciding, readings);
+        let is_admitted = self.decide_round(&enforced, readings);
         self.takes_units = self.taking != Taking::Nothing;
-        if deciding.len() < self.item_cells.len() {
+        if enforced.len() < self.item_cells.len() {
             for index in 0..self.item_cells.len() {
                 if self.item_cells[index].item.is_shadow {
                     // The other items may have created its cell.
@@ -113,7 +113,7 @@ impl<'a> FullDecision<'a> {
                 }
             }
         }
-        admitted
+        is_admitted
     }
 
     /// Finds the cells of an item.
@@ -148,9 +148,9 @@ impl<'a> FullDecision<'a> {
                 .iter()
                 .all(|index| readings[*index].standing.admits())
         };
-        let mut admitted = all_admit(readings);
+        let mut is_admitted = all_admit(readings);
         let mut has_room = true;
-        if admitted && self.takes_units {
+        if is_admitted && self.takes_units {
             for (position, index) in indices.iter().enumerate() {
                 has_room &= self.make_room(&indices[..position], *index);
             }
@@ -163,8 +163,8 @@ impl<'a> FullDecision<'a> {
             for index in indices {
                 self.add_sketch_units(*index, &mut readings[*index]);
             }
-            admitted = all_admit(readings);
-            if admitted && self.takes_units {
+            is_admitted = all_admit(readings);
+            if is_admitted && self.takes_units {
                 for index in indices {
                     self.charge_sketch(*index);
                 }
@@ -172,7 +172,7 @@ impl<'a> FullDecision<'a> {
         }
         for index in indices {
             let reading = &mut readings[*index];
-            match (self.takes_units, admitted) {
+            match (self.takes_units, is_admitted) {
                 (true, true) => self.take_units(*index, reading),
                 (true, false) => {
                     self.remove_created_cells(*index);
@@ -181,7 +181,7 @@ impl<'a> FullDecision<'a> {
                 (false, _) => self.complete_finding(*index, reading),
             }
         }
-        admitted
+        is_admitted
     }
 
     fn is_sketch_active(&self, indices: &[usize]) -> bool {
@@ -206,8 +206,12 @@ impl<'a> FullDecision<'a> {
             let mut earlier_units = 0u32;
             for item_cell in earlier.iter().map(|index| &self.item_cells[*index]) {
                 let networks = self.networks[item_cell.networks.clone()].iter();
-                let same = networks.filter(|other| other.key_buckets.is_same_key(&key_buckets));
-                let units = item_cell.item.cost.saturating_mul(same.count() as u32);
+                let same_networks =
+                    networks.filter(|other| other.key_buckets.is_same_key(&key_buckets));
+                let units = item_cell
+                    .item
+                    .cost
+                    .saturating_mul(same_networks.count() as u32);
                 earlier_units = earlier_units.saturating_add(units);
             }
             self.networks[network].earlier_units = earlier_units;
@@ -241,12 +245,12 @@ impl<'a> FullDecision<'a> {
             }
         };
         for network in &self.networks[item_cell.networks.clone()] {
-            let arrival = network
+            let tat = network
                 .position
                 .map_or(0, |position| self.locked.state(position));
             let cost = network.earlier_units.saturating_add(item_cell.item.cost);
-            let remaining = network.budget.remaining_units(arrival, self.now);
-            match network.budget.evaluate(arrival, self.now, cost) {
+            let remaining = network.budget.remaining_units(tat, self.now);
+            match network.budget.evaluate(tat, self.now, cost) {
                 NetworkRoom::Passes(_) => reading.remaining = reading.remaining.min(remaining),
                 NetworkRoom::Full(wait) => {
                     sketched_units::refuse(&mut reading, item_cell.item, remaining, wait)
@@ -264,25 +268,25 @@ impl<'a> FullDecision<'a> {
         // An earlier item of the same key may have created the cell.
         let same_key_cells =
             earlier_cells.find(|item_cell| item_cell.owner.key_buckets.is_same_key(&key_buckets));
-        let created = same_key_cells.and_then(|item_cell| item_cell.position);
+        let created_position = same_key_cells.and_then(|item_cell| item_cell.position);
         let item_cell = &mut self.item_cells[index];
-        item_cell.position = item_cell.position.or(created);
+        item_cell.position = item_cell.position.or(created_position);
         let cost = item_cell.earlier_units.saturating_add(item_cell.item.cost);
-        let room = self.cells.make_room(
+        let position_with_room = self.cells.make_room(
             &mut self.locked,
             item_cell.position,
             &item_cell.owner,
             self.now,
             cost,
         );
-        item_cell.is_created = item_cell.position.is_none() && room.is_some();
-        item_cell.has_room = room.is_some();
-        item_cell.position = item_cell.position.or(room);
+        item_cell.is_created = item_cell.position.is_none() && position_with_room.is_some();
+        item_cell.has_room = position_with_room.is_some();
+        item_cell.position = item_cell.position.or(position_with_room);
         let mut has_room = item_cell.has_room;
         let slot = item_cell.item.slot;
         for index in item_cell.charged_networks() {
-            let (earlier, others) = self.networks.split_at_mut(index);
-            let network = &mut others[0];
+            let (earlier, remaining_networks) = self.networks.split_at_mut(index);
+            let network = &mut remaining_networks[0];
             let mut earlier = earlier.iter();
             let same_network =
                 earlier.find(|other| other.key_buckets.is_same_key(&network.key_buckets));
@@ -325,17 +329,10 @@ impl<'a> FullDecision<'a> {
             reading,
         );
         for network in &self.networks[item_cell.networks.clone()] {
-            let arrival = network
+            let tat = network
                 .position
                 .map_or(0, |position| self.locked.state(position));
-            sketched_units::add_network_units(
-                sketch,
-                network,
-                arrival,
-                item_cell.item,
-                now,
-                reading,
-            );
+            sketched_units::add_network_units(sketch, network, tat, item_cell.item, now, reading);
         }
     }
 
@@ -380,9 +377,9 @@ impl<'a> FullDecision<'a> {
             let Some(position) = network.position.filter(|_| network.has_entry) else {
                 continue;
             };
-            let arrival = self.locked.state(position);
-            let charged = network.budget.charged_tat(arrival, self.now, cost);
-            self.locked.set_state(position, charged);
+            let tat = self.locked.state(position);
+            let new_tat = network.budget.charged_tat(tat, self.now, cost);
+            self.locked.set_state(position, new_tat);
         }
     }
 
@@ -423,11 +420,11 @@ impl<'a> FullDecision<'a> {
 /// Locks the first buckets of all keys, and the second ones where keys may have moved there.
 pub(super) fn lock_buckets<'a>(
     cells: &'a Cells,
-    keys: impl Iterator<Item = KeyBuckets> + Clone,
+    all_key_buckets: impl Iterator<Item = KeyBuckets> + Clone,
 ) -> LockedBuckets<'a> {
     loop {
         let mut buckets: SmallVec<[u32; 8]> = SmallVec::new();
-        for key_buckets in keys.clone() {
+        for key_buckets in all_key_buckets.clone() {
             buckets.push(key_buckets.first_bucket);
             if cells.table.has_displaced_keys(key_buckets.first_bucket) {
                 buckets.push(key_buckets.alternate_bucket);
@@ -439,7 +436,7 @@ pub(super) fn lock_buckets<'a>(
             !cells.table.has_displaced_keys(key_buckets.first_bucket)
                 || locked.is_locked(key_buckets.alternate_bucket)
         };
-        if keys.clone().all(is_covered) {
+        if all_key_buckets.clone().all(is_covered) {
             return locked;
         }
     }

@@ -38,10 +38,10 @@ pub fn call_parts(
     parents: &[ParentNetwork],
     limit_hash: u64,
 ) -> impl Iterator<Item = CallPart> {
-    let longest = limit.windows.last();
+    let longest_rate = limit.windows.last();
     parents
         .iter()
-        .zip(longest.into_iter().cycle())
+        .zip(longest_rate.into_iter().cycle())
         .map(move |(parent, rate)| {
             let budget = NetworkBudget::new(limit, rate, scale.plan_factor, parent.factor);
             let name = CounterName {
@@ -90,10 +90,10 @@ impl NetworkBudget {
             rate.quota_times(plan_factor),
             limit.unit_bounds(rate, plan_factor),
         );
-        let lent = limit.throttle.max_lent(quota);
+        let lent_units = limit.throttle.max_lent(quota);
         // A burst is not refilled any faster, but units added or lent in a window are. The network gets only one key's
         // loan, because loans are spare capacity, and not for the client with the most addresses.
-        let steady = if limit.algorithm.is_gcra() {
+        let steady_units = if limit.algorithm.is_gcra() {
             quota
         } else {
             ceiling
@@ -103,9 +103,9 @@ impl NetworkBudget {
             interval_nanos: rate
                 .window()
                 .0
-                .div_ceil((u64::from(steady) * factor + u64::from(lent)).max(1))
+                .div_ceil((u64::from(steady_units) * factor + u64::from(lent_units)).max(1))
                 .max(1),
-            burst_units: u64::from(quota.max(ceiling)) * factor + u64::from(lent),
+            burst_units: u64::from(quota.max(ceiling)) * factor + u64::from(lent_units),
         }
     }
 
@@ -114,38 +114,37 @@ impl NetworkBudget {
         self.interval_nanos.saturating_mul(self.burst_units)
     }
 
-    /// Whether `cost` units fit. `arrival` is the network's state: an arrival time in nanoseconds.
-    pub(super) fn evaluate(self, arrival: u64, now: Nanos, cost: u32) -> NetworkRoom {
+    /// Whether `cost` units fit. `tat` is the network's state: an arrival time in nanoseconds.
+    pub(super) fn evaluate(self, tat: u64, now: Nanos, cost: u32) -> NetworkRoom {
         if u64::from(cost) > self.burst_units {
             return NetworkRoom::Never;
         }
-        let next = self.charged_tat(arrival, now, cost);
-        let latest = now.0.saturating_add(self.burst_nanos());
-        if next <= latest {
-            NetworkRoom::Passes(next)
+        let next_tat = self.charged_tat(tat, now, cost);
+        let latest_tat = now.0.saturating_add(self.burst_nanos());
+        if next_tat <= latest_tat {
+            NetworkRoom::Passes(next_tat)
         } else {
-            NetworkRoom::Full(Nanos(next - latest))
+            NetworkRoom::Full(Nanos(next_tat - latest_tat))
         }
     }
 
     /// The arrival time after `cost` units.
-    pub(super) fn charged_tat(self, arrival: u64, now: Nanos, cost: u32) -> u64 {
-        arrival
-            .max(now.0)
+    pub(super) fn charged_tat(self, tat: u64, now: Nanos, cost: u32) -> u64 {
+        tat.max(now.0)
             .saturating_add(self.interval_nanos.saturating_mul(u64::from(cost)))
     }
 
     /// Units that are used at `now`.
-    pub(super) fn used_units(self, arrival: u64, now: Nanos) -> u32 {
-        let ahead = arrival.saturating_sub(now.0);
-        u32::try_from(ahead.div_ceil(self.interval_nanos)).unwrap_or(u32::MAX)
+    pub(super) fn used_units(self, tat: u64, now: Nanos) -> u32 {
+        let used_nanos = tat.saturating_sub(now.0);
+        u32::try_from(used_nanos.div_ceil(self.interval_nanos)).unwrap_or(u32::MAX)
     }
 
     /// Units that would pass at `now`.
-    pub(super) fn remaining_units(self, arrival: u64, now: Nanos) -> u32 {
-        let ahead = arrival.saturating_sub(now.0);
-        let free = self.burst_nanos().saturating_sub(ahead) / self.interval_nanos;
-        u32::try_from(free).unwrap_or(u32::MAX)
+    pub(super) fn remaining_units(self, tat: u64, now: Nanos) -> u32 {
+        let used_nanos = tat.saturating_sub(now.0);
+        let free_units = self.burst_nanos().saturating_sub(used_nanos) / self.interval_nanos;
+        u32::try_from(free_units).unwrap_or(u32::MAX)
     }
 }
 
@@ -159,30 +158,30 @@ mod tests {
             let rate = rate.parse().unwrap();
             let budget = NetworkBudget::new(&RateLimit::hard(rate), &rate, 1, factor);
             let now = Nanos::from_secs(86_400);
-            let mut arrival = 0;
+            let mut tat = 0;
             for left in (0..budget.burst_units.min(1_000)).rev() {
-                match budget.evaluate(arrival, now, 1) {
-                    NetworkRoom::Passes(next) => arrival = next,
+                match budget.evaluate(tat, now, 1) {
+                    NetworkRoom::Passes(next_tat) => tat = next_tat,
                     other => panic!("{rate}: {left} left but {other:?}"),
                 }
             }
             if budget.burst_units > 1_000 {
                 continue;
             }
-            assert_eq!(budget.remaining_units(arrival, now), 0);
-            let NetworkRoom::Full(wait) = budget.evaluate(arrival, now, 1) else {
+            assert_eq!(budget.remaining_units(tat, now), 0);
+            let NetworkRoom::Full(wait) = budget.evaluate(tat, now, 1) else {
                 panic!("{rate} is full")
             };
             assert!(matches!(
-                budget.evaluate(arrival, now.after(wait), 1),
+                budget.evaluate(tat, now.after(wait), 1),
                 NetworkRoom::Passes(_)
             ));
             let early = Nanos(now.after(wait).0 - 1);
             assert!(matches!(
-                budget.evaluate(arrival, early, 1),
+                budget.evaluate(tat, early, 1),
                 NetworkRoom::Full(Nanos(1))
             ));
-            assert_eq!(budget.evaluate(arrival, now, u32::MAX), NetworkRoom::Never);
+            assert_eq!(budget.evaluate(tat, now, u32::MAX), NetworkRoom::Never);
         }
     }
 }

@@ -38,8 +38,11 @@ pub(super) fn settle_reservation(
     let parents = if used_units > 0 { item.parents } else { &[] };
     let networks = parents.iter().map(|parent| owner_of(parent.key, true));
     let networks: SmallVec<[CellOwner<'_>; 3]> = networks.collect();
-    let keys = networks.iter().map(|network| network.key_buckets);
-    let mut locked = decide::lock_buckets(cells, std::iter::once(owner.key_buckets).chain(keys));
+    let network_buckets = networks.iter().map(|network| network.key_buckets);
+    let mut locked = decide::lock_buckets(
+        cells,
+        std::iter::once(owner.key_buckets).chain(network_buckets),
+    );
     let sketch_units = if is_sketched {
         units_to_recount(sketch, &owner, item.cost, used_units, now)
     } else {
@@ -60,8 +63,8 @@ pub(super) fn settle_reservation(
         match cells.make_network_room(&mut locked, entry, &network.key_buckets, slot, now) {
             Some(position) => {
                 let budget = NetworkBudget::new(limit, rate, item.scale.plan_factor, parent.factor);
-                let arrival = budget.charged_tat(locked.state(position), now, used_units);
-                locked.set_state(position, arrival);
+                let tat = budget.charged_tat(locked.state(position), now, used_units);
+                locked.set_state(position, tat);
             }
             None => {
                 let window = sketched_units::longest_sketch_window(limit);
@@ -91,12 +94,12 @@ fn settle_in_cell(
     let Some(info) = cells.slots.get(slot) else {
         return used_units;
     };
-    let current: Arc<RateLimit>;
+    let edited_limit: Arc<RateLimit>;
     let limit = if slot == owner.slot {
         owner.limit
     } else {
-        current = info.limit();
-        &current
+        edited_limit = info.limit();
+        &edited_limit
     };
     let owner = CellOwner {
         slot,
@@ -105,14 +108,14 @@ fn settle_in_cell(
         ..*owner
     };
     let plan_factor = item.scale.plan_factor.min(limit.max_plan_factor.max(1));
-    let room = cells.make_room(locked, position, &owner, now, used_units);
-    let (counted, without_room) = match room.is_some() {
+    let position_with_room = cells.make_room(locked, position, &owner, now, used_units);
+    let (cell_units, without_room) = match position_with_room.is_some() {
         true => (used_units, 0),
         false => (0, used_units),
     };
-    if let Some(position) = room.or(position) {
+    if let Some(position) = position_with_room.or(position) {
         cells.change_cell(locked, position, &owner, |cell| {
-            cell.settle(now, item.cost, counted, plan_factor);
+            cell.settle(now, item.cost, cell_units, plan_factor);
         });
     }
     without_room

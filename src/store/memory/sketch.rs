@@ -30,8 +30,8 @@ fn rung_index(window: Nanos) -> usize {
 }
 
 /// Whether two windows share a rung, so that one charge serves both.
-pub(super) fn share_rung(a: Nanos, b: Nanos) -> bool {
-    rung_index(a) == rung_index(b)
+pub(super) fn share_rung(a: Nanos, other_window: Nanos) -> bool {
+    rung_index(a) == rung_index(other_window)
 }
 
 /// The estimated units of a key in one window, and the epoch in which they were counted.
@@ -224,7 +224,7 @@ impl Sketch {
         &self,
         mut write: impl FnMut(SketchRow<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut copied = Vec::new();
+        let mut copied_row = Vec::new();
         let rungs = self.rungs.iter().enumerate();
         let epochs = rungs.flat_map(|(index, rung)| [(index, rung, 0), (index, rung, 1)]);
         for (rung_index, rung, epochs_ago) in epochs {
@@ -234,15 +234,15 @@ impl Sketch {
                     let Some(rung) = rung.as_ref().filter(|rung| rung.has_units[epochs_ago]) else {
                         break;
                     };
-                    copied.clear();
-                    copied.extend_from_slice(&rung.rows[epochs_ago][row_index]);
+                    copied_row.clear();
+                    copied_row.extend_from_slice(&rung.rows[epochs_ago][row_index]);
                     rung.epoch.saturating_sub(epochs_ago as u64)
                 };
                 write(SketchRow {
                     rung_index: rung_index as u8,
                     epoch,
                     row_index: row_index as u8,
-                    counts: &copied,
+                    counts: &copied_row,
                 })?;
             }
         }
@@ -328,9 +328,9 @@ impl Rung {
         for row in self.rows.iter_mut().flatten() {
             while row.len() > width {
                 let half = row.len() / 2;
-                let (low, high) = row.split_at_mut(half);
-                for (a, b) in low.iter_mut().zip(high) {
-                    *a = (*a).max(*b);
+                let (kept_half, dropped_half) = row.split_at_mut(half);
+                for (a, other_window) in kept_half.iter_mut().zip(dropped_half) {
+                    *a = (*a).max(*other_window);
                 }
                 row.truncate(half);
             }
@@ -351,24 +351,25 @@ impl Rung {
 
 /// Raises the counters of `row` to `counts`. If the widths differ, several counters of one stand for one of the other.
 fn merge_row(row: &mut [u16], counts: &[u16]) {
-    let mask = row.len().min(counts.len()) - 1;
+    let index_mask = row.len().min(counts.len()) - 1;
     if row.len() > counts.len() {
         for (index, count) in row.iter_mut().enumerate() {
-            *count = (*count).max(counts[index & mask]);
+            *count = (*count).max(counts[index & index_mask]);
         }
     } else {
         for (index, count) in counts.iter().enumerate() {
-            row[index & mask] = row[index & mask].max(*count);
+            row[index & index_mask] = row[index & index_mask].max(*count);
         }
     }
 }
 
 /// The index of a key's counter in each row. The rows are as independent as the bits of a mixed hash.
 fn counter_indices(sketch_hash: u64, width: usize) -> [usize; ROWS] {
-    let other = (sketch_hash ^ sketch_hash >> 31).wrapping_mul(0xe703_7ed1_a0b4_28db);
-    let other = other ^ other >> 29;
-    let mask = width - 1;
-    [sketch_hash, sketch_hash >> 32, other, other >> 32].map(|bits| bits as u32 as usize & mask)
+    let product = (sketch_hash ^ sketch_hash >> 31).wrapping_mul(0xe703_7ed1_a0b4_28db);
+    let product = product ^ product >> 29;
+    let index_mask = width - 1;
+    [sketch_hash, sketch_hash >> 32, product, product >> 32]
+        .map(|bits| bits as u32 as usize & index_mask)
 }
 
 #[cfg(test)]
@@ -400,29 +401,29 @@ mod tests {
             let window = Nanos::from_secs(60);
             let sketch = Sketch::new(4 * 1_024);
             sketch.add_rung(window);
-            let mut others = RUNG_SECONDS.iter().filter(|s| **s != 60);
+            let mut other_rungs = RUNG_SECONDS.iter().filter(|s| **s != 60);
             let mut now = Nanos::from_secs(100_000);
-            let mut log: HashMap<u64, Vec<(Nanos, u32)>> = HashMap::new();
+            let mut charges: HashMap<u64, Vec<(Nanos, u32)>> = HashMap::new();
             for step in steps {
                 match step {
                     Step::Charge(key, cost) => {
                         sketch.charge(now, key.wrapping_mul(0x9e37_79b9_7f4a_7c15), window, cost);
-                        log.entry(key).or_default().push((now, cost));
+                        charges.entry(key).or_default().push((now, cost));
                     }
                     Step::Wait(seconds) => now = now.after(Nanos::from_secs(seconds)),
                     Step::Narrow => {
-                        if let Some(seconds) = others.next() {
+                        if let Some(seconds) = other_rungs.next() {
                             sketch.add_rung(Nanos::from_secs(*seconds));
                         }
                     }
                 }
                 prop_assert!(sketch.used_bytes() <= 4 * 1_024);
-                for (key, units) in &log {
-                    let inside = units.iter().filter(|(at, _)| now.since(*at) < window);
-                    let truth: u32 = inside.map(|(_, cost)| cost).sum();
+                for (key, units) in &charges {
+                    let in_window = units.iter().filter(|(at, _)| now.since(*at) < window);
+                    let true_units: u32 = in_window.map(|(_, cost)| cost).sum();
                     let sketch_hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    prop_assert!(sketch.estimate(now, sketch_hash, window).units >= truth);
-                    prop_assert!(truth == 0 || sketch.is_active(now, [window].into_iter()));
+                    prop_assert!(sketch.estimate(now, sketch_hash, window).units >= true_units);
+                    prop_assert!(true_units == 0 || sketch.is_active(now, [window].into_iter()));
                 }
             }
         }

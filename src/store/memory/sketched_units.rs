@@ -35,11 +35,13 @@ pub(super) fn refuse(
     reading.delay = Nanos::ZERO;
 }
 
-/// The longest wait until `cost` units fit under `ceiling`, beside `others` units that stay. All units of an epoch leave at
+/// The longest wait until `cost` units fit under `ceiling`, beside `requested_units` units that stay. All units of an epoch leave at
 /// once.
-fn max_wait(estimate: &Estimate, others: u32, cost: u32, ceiling: u32) -> Nanos {
+fn max_wait(estimate: &Estimate, requested_units: u32, cost: u32, ceiling: u32) -> Nanos {
     let current_units = estimate.current_units;
-    let units_at_epoch_end = current_units.saturating_add(others).saturating_add(cost);
+    let units_at_epoch_end = current_units
+        .saturating_add(requested_units)
+        .saturating_add(cost);
     if units_at_epoch_end <= ceiling {
         estimate.epoch_remaining
     } else {
@@ -87,8 +89,8 @@ pub(super) fn add_cell_units(
         if item.cost > ceiling {
             reading.standing = LimitStanding::Unsatisfiable;
         } else if total > ceiling || counted_units == u32::MAX {
-            let others = used.saturating_add(item_cell.earlier_units);
-            let wait = max_wait(&estimate, others, item.cost, ceiling);
+            let requested_units = used.saturating_add(item_cell.earlier_units);
+            let wait = max_wait(&estimate, requested_units, item.cost, ceiling);
             refuse(reading, item, remaining, wait);
             reading.window = index as u8;
             reading.quota = rate.quota_times(item.scale.plan_factor);
@@ -102,11 +104,11 @@ pub(super) fn add_cell_units(
                 reading.quota = rate.quota_times(item.scale.plan_factor);
             }
             if matches!(limit.algorithm, Algorithm::LeakyBucket { .. }) {
-                let queue = rate
+                let queue_nanos = rate
                     .interval(item.scale.plan_factor)
                     .nanos()
                     .saturating_mul(u64::from(counted_units));
-                reading.delay = reading.delay.max(Nanos(queue));
+                reading.delay = reading.delay.max(Nanos(queue_nanos));
             }
         }
     }
@@ -116,7 +118,7 @@ pub(super) fn add_cell_units(
 pub(super) fn add_network_units(
     sketch: &Sketch,
     network: &NetworkCell,
-    arrival: u64,
+    tat: u64,
     item: &LimitItem<'_>,
     now: Nanos,
     reading: &mut LimitFinding,
@@ -129,11 +131,16 @@ pub(super) fn add_network_units(
     if estimate.units == 0 {
         return;
     }
-    let free = network.budget.remaining_units(arrival, now);
-    let others = network.earlier_units.saturating_add(item.cost);
-    if estimate.units == u32::MAX || free < others.saturating_add(estimate.units) {
-        let wait = max_wait(&estimate, others, 0, free);
-        refuse(reading, item, free.saturating_sub(estimate.units), wait);
+    let free_units = network.budget.remaining_units(tat, now);
+    let requested_units = network.earlier_units.saturating_add(item.cost);
+    if estimate.units == u32::MAX || free_units < requested_units.saturating_add(estimate.units) {
+        let wait = max_wait(&estimate, requested_units, 0, free_units);
+        refuse(
+            reading,
+            item,
+            free_units.saturating_sub(estimate.units),
+            wait,
+        );
     }
 }
 

@@ -165,9 +165,9 @@ impl Slots {
         {
             let table = self.scopes.lock();
             let mut shapes = table.scopes.get(scope)?.shapes.iter();
-            let same = shapes.find(|old| old.shape == shape && old.is_inline == is_inline);
-            if let Some(same) = same {
-                return Some(same.registered.clone());
+            let same_shape = shapes.find(|old| old.shape == shape && old.is_inline == is_inline);
+            if let Some(same_shape) = same_shape {
+                return Some(same_shape.registered.clone());
             }
         }
         self.register(scope, limit, used_slots).ok()
@@ -245,17 +245,21 @@ mod tests {
     fn slots_are_given_again_when_nobody_has_them() {
         let slots = Slots::new();
         let limit = RateLimit::hard("5/m".parse().unwrap());
-        let none = || vec![false; Slots::MAX_COUNT];
+        let no_slots = || vec![false; Slots::MAX_COUNT];
         let held: Vec<RegisteredLimit> = (0..10)
-            .map(|n| slots.register(&format!("held{n}"), &limit, none).unwrap())
+            .map(|n| {
+                slots
+                    .register(&format!("held{n}"), &limit, no_slots)
+                    .unwrap()
+            })
             .collect();
-        let mut counting = none();
+        let mut has_entry = no_slots();
         for n in 0..Slots::MAX_COUNT - 10 {
             let slot = slots
-                .register(&format!("gone{n}"), &limit, none)
+                .register(&format!("gone{n}"), &limit, no_slots)
                 .unwrap()
                 .slot();
-            counting[usize::from(slot.0)] = n % 2 == 0;
+            has_entry[usize::from(slot.0)] = n % 2 == 0;
         }
         let all = || vec![true; Slots::MAX_COUNT];
         assert!(
@@ -263,10 +267,10 @@ mod tests {
             "all still count"
         );
         for n in 0..(Slots::MAX_COUNT - 10) / 2 {
-            let some = || counting.clone();
+            let some = || has_entry.clone();
             let new = slots.register(&format!("new{n}"), &limit, some).unwrap();
             assert!(held.iter().all(|old| old.slot() != new.slot()));
-            assert!(!counting[usize::from(new.slot().0)]);
+            assert!(!has_entry[usize::from(new.slot().0)]);
             let info = slots.get(new.slot()).unwrap();
             assert_ne!(
                 info.scope_number(),

@@ -187,7 +187,7 @@ impl MemoryStore {
     ) -> bool {
         debug_assert_eq!(self.cell_places(items)[..], places[..]);
         readings.clear();
-        let admitted = fast_path::decide(
+        let is_admitted = fast_path::decide(
             &self.cells,
             &self.sketch,
             items,
@@ -196,7 +196,7 @@ impl MemoryStore {
             taking,
             readings,
         );
-        admitted.unwrap_or_else(|| self.decide_fully(items, now, taking, readings))
+        is_admitted.unwrap_or_else(|| self.decide_fully(items, now, taking, readings))
     }
 
     // A function of its own, so that its stack frame costs nothing where the fast path decides.

@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use memmap2::{MmapMut, MmapOptions};
 
 /// Words of a bucket in the mapping: 128 bytes.
-const BUCKET_WORDS: usize = 32;
+const BUCKET_U32_COUNT: usize = 32;
 /// Bytes of the smallest mapping: one page of the usual size.
 const MIN_MAP_BYTES: usize = 4_096;
 
 /// A mapping of zeroed words of 32 bits, page-aligned.
 #[derive(Debug)]
 pub(super) struct ZeroedMap {
-    base: NonNull<u32>,
+    start: NonNull<u32>,
     word_count: usize,
-    /// Keeps the memory mapped for as long as `base` is used.
+    /// Keeps the memory mapped for as long as `start` is used.
     _map: MmapMut,
 }
 
@@ -56,10 +56,10 @@ impl ZeroedMap {
             // Advice only: a kernel without huge pages serves small ones.
             let _ = map.advise(memmap2::Advice::HugePage);
         }
-        let base =
+        let start =
             NonNull::new(map.as_mut_ptr().cast::<u32>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(ZeroedMap {
-            base,
+            start,
             word_count: byte_count / 4,
             _map: map,
         })
@@ -68,14 +68,14 @@ impl ZeroedMap {
     /// The sixteen words of 64 bits of the bucket with this index.
     #[inline]
     pub(super) fn bucket(&self, bucket_index: usize) -> &[AtomicU64; 16] {
-        assert!(bucket_index < self.word_count / BUCKET_WORDS);
+        assert!(bucket_index < self.word_count / BUCKET_U32_COUNT);
         // SAFETY: in bounds, and aligned because base is page-aligned; zeroed, so valid as AtomicU64.
         // A map that is used this way is never reached through `words_of`.
         unsafe {
             &*self
-                .base
+                .start
                 .as_ptr()
-                .add(bucket_index * BUCKET_WORDS)
+                .add(bucket_index * BUCKET_U32_COUNT)
                 .cast::<[AtomicU64; 16]>()
         }
     }
@@ -87,8 +87,11 @@ impl ZeroedMap {
         // SAFETY: a hint that touches nothing, wherever it points.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let first_line = self.base.as_ptr().wrapping_add(bucket_index * BUCKET_WORDS);
-            let second_line = first_line.wrapping_add(BUCKET_WORDS / 2);
+            let first_line = self
+                .start
+                .as_ptr()
+                .wrapping_add(bucket_index * BUCKET_U32_COUNT);
+            let second_line = first_line.wrapping_add(BUCKET_U32_COUNT / 2);
             _mm_prefetch::<_MM_HINT_T0>(first_line.cast());
             _mm_prefetch::<_MM_HINT_T0>(second_line.cast());
         }
@@ -98,7 +101,7 @@ impl ZeroedMap {
     pub(super) fn atomic_word(&self, word_index: usize) -> &AtomicU32 {
         assert!(word_index < self.word_count);
         // SAFETY: in bounds and aligned. The block is free, so nobody holds a slice of it.
-        unsafe { &*self.base.as_ptr().add(word_index).cast::<AtomicU32>() }
+        unsafe { &*self.start.as_ptr().add(word_index).cast::<AtomicU32>() }
     }
 
     /// The words of a block. `_owner` stands for the locked bucket whose entry names the block; no other entry does. The
@@ -109,7 +112,10 @@ impl ZeroedMap {
         // SAFETY: in bounds, aligned, initialised (zeroed by the kernel). A live block has one entry, and this thread
         // has locked that entry's bucket. The lock's acquire and release order the accesses of different threads.
         unsafe {
-            std::slice::from_raw_parts_mut(self.base.as_ptr().add(span.first_word), span.word_count)
+            std::slice::from_raw_parts_mut(
+                self.start.as_ptr().add(span.first_word),
+                span.word_count,
+            )
         }
     }
 
@@ -132,11 +138,11 @@ impl ZeroedMap {
         unsafe {
             (
                 std::slice::from_raw_parts_mut(
-                    self.base.as_ptr().add(from.first_word),
+                    self.start.as_ptr().add(from.first_word),
                     from.word_count,
                 ),
                 std::slice::from_raw_parts_mut(
-                    self.base.as_ptr().add(to.first_word),
+                    self.start.as_ptr().add(to.first_word),
                     to.word_count,
                 ),
             )

@@ -78,9 +78,9 @@ impl<'a> LockedShards<'a> {
         for (index, request) in requests.iter().enumerate() {
             // Permits that earlier requests of this round take of the same key.
             let earlier_count = |key: &PermitKey| {
-                let earlier = requests[..index].iter();
-                let keys = earlier.flat_map(PermitRequest::permit_keys);
-                keys.filter(|other| other == key).count() as u32
+                let earlier_requests = requests[..index].iter();
+                let keys = earlier_requests.flat_map(PermitRequest::permit_keys);
+                keys.filter(|earlier_key| earlier_key == key).count() as u32
             };
             let key = request.permit_key();
             let open = self.open_count(&key) + earlier_count(&key);

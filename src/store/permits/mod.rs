@@ -56,11 +56,11 @@ impl Permits {
         };
         let mut locked = LockedShards::new(&self.shards, requests);
         let has_room = locked.evaluate(requests, readings);
-        let admitted = decide_others(has_room) && has_room;
-        if admitted {
+        let is_admitted = decide_others(has_room) && has_room;
+        if is_admitted {
             locked.take_permits(requests, readings, &mut guard.keys);
         }
-        (admitted, guard)
+        (is_admitted, guard)
     }
 
     /// Returns what [`Permits::take`] would return, and takes nothing.

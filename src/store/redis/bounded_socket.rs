@@ -55,8 +55,8 @@ enum ReplyPosition {
     /// Before a value.
     #[default]
     BeforeValue,
-    /// In a line that began with the byte `kind`. The text of the line is kept where it is a length.
-    InLine { kind: u8, length: Vec<u8> },
+    /// In a line that began with the byte `type_byte`. The text of the line is kept where it is a length.
+    InLine { type_byte: u8, length: Vec<u8> },
     /// In a string, with this many bytes missing, including the end of its line.
     InString(usize),
 }
@@ -71,16 +71,16 @@ impl ReplyMeter {
         while let Some(first) = input.first() {
             match &mut self.position {
                 ReplyPosition::BeforeValue => {
-                    let (kind, length) = (*first, Vec::new());
-                    self.position = ReplyPosition::InLine { kind, length };
+                    let (type_byte, length) = (*first, Vec::new());
+                    self.position = ReplyPosition::InLine { type_byte, length };
                     self.add_bytes(1)?;
                     input = &input[1..];
                 }
-                ReplyPosition::InLine { kind, length } => {
+                ReplyPosition::InLine { type_byte, length } => {
                     let end = memchr(b'\n', input);
                     let (line, after_line) = input.split_at(end.map_or(input.len(), |end| end + 1));
-                    let kind = *kind;
-                    let has_length = b"$!=*~>%|".contains(&kind);
+                    let type_byte = *type_byte;
+                    let has_length = b"$!=*~>%|".contains(&type_byte);
                     if has_length {
                         length.extend_from_slice(line);
                         if length.len() > MAX_LENGTH_LINE_BYTES {
@@ -91,16 +91,16 @@ impl ReplyMeter {
                     self.add_bytes(line.len())?;
                     input = after_line;
                     match parsed_length {
-                        Some(length) if has_length => self.begin_value(kind, length)?,
+                        Some(length) if has_length => self.begin_value(type_byte, length)?,
                         Some(_) => self.end_value(),
                         None => {}
                     }
                 }
-                ReplyPosition::InString(missing) => {
-                    let available = input.len().min(*missing);
-                    *missing -= available;
+                ReplyPosition::InString(missing_bytes) => {
+                    let available = input.len().min(*missing_bytes);
+                    *missing_bytes -= available;
                     input = &input[available..];
-                    if *missing == 0 {
+                    if *missing_bytes == 0 {
                         self.end_value();
                     }
                 }
@@ -118,8 +118,8 @@ impl ReplyMeter {
     }
 
     /// Begins a string or an array; the length is `None` for a null.
-    fn begin_value(&mut self, kind: u8, length: Option<usize>) -> Result<(), &'static str> {
-        let element_count = match (kind, length) {
+    fn begin_value(&mut self, type_byte: u8, length: Option<usize>) -> Result<(), &'static str> {
+        let element_count = match (type_byte, length) {
             (b'$' | b'!' | b'=', Some(length)) => {
                 self.add_bytes(length)?;
                 self.position = ReplyPosition::InString(length + 2);
@@ -147,9 +147,9 @@ impl ReplyMeter {
     /// Ends a value, and the arrays of which it is the last element.
     fn end_value(&mut self) {
         self.position = ReplyPosition::BeforeValue;
-        while let Some(missing) = self.open_arrays.last_mut() {
-            *missing -= 1;
-            if *missing > 0 {
+        while let Some(missing_bytes) = self.open_arrays.last_mut() {
+            *missing_bytes -= 1;
+            if *missing_bytes > 0 {
                 return;
             }
             self.open_arrays.pop();
@@ -169,9 +169,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedSocket<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
+        let filled_before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let measured = self.reply.measure(&buf.filled()[before..]);
+        let measured = self.reply.measure(&buf.filled()[filled_before..]);
         Poll::Ready(measured.map_err(|bound| io::Error::new(io::ErrorKind::InvalidData, bound)))
     }
 }
@@ -201,15 +201,21 @@ mod tests {
     /// Reads it whole and byte by byte; says why it fails, or whether a reply is whole at the end.
     #[track_caller]
     fn check(input: &[u8], expected: Result<bool, &'static str>) {
-        let whole = |reply: &ReplyMeter| {
+        let is_complete = |reply: &ReplyMeter| {
             reply.open_arrays.is_empty() && matches!(reply.position, ReplyPosition::BeforeValue)
         };
         let mut at_once = ReplyMeter::default();
         let read = at_once.measure(input);
-        assert_eq!(read.map(|()| whole(&at_once)), expected);
-        let mut slow = ReplyMeter::default();
-        let read = input.chunks(1).try_for_each(|byte| slow.measure(byte));
-        assert_eq!(read.map(|()| whole(&slow)), expected, "byte by byte");
+        assert_eq!(read.map(|()| is_complete(&at_once)), expected);
+        let mut byte_by_byte = ReplyMeter::default();
+        let read = input
+            .chunks(1)
+            .try_for_each(|byte| byte_by_byte.measure(byte));
+        assert_eq!(
+            read.map(|()| is_complete(&byte_by_byte)),
+            expected,
+            "byte by byte"
+        );
     }
 
     #[test]
@@ -236,8 +242,8 @@ mod tests {
         ];
         for reply in replies {
             check(reply.as_bytes(), Ok(true));
-            let part = &reply.as_bytes()[..reply.len() - 1];
-            check(part, Ok(false));
+            let all_but_last_byte = &reply.as_bytes()[..reply.len() - 1];
+            check(all_but_last_byte, Ok(false));
         }
         check(replies.concat().as_bytes(), Ok(true));
         // Many that are small together are large.

@@ -399,22 +399,22 @@ impl RedisClient {
         })
     }
 
-    /// Reads the 16 bytes under `key`. If there are none, stores `known` or random ones first.
+    /// Reads the 16 bytes under `key`. If there are none, stores `initial_bytes` or random ones first.
     async fn read_or_create(
         &self,
         connection_index: usize,
         partition: usize,
         key: String,
-        known: Option<[u8; 16]>,
+        initial_bytes: Option<[u8; 16]>,
     ) -> Result<[u8; 16], StoreError> {
-        let mut initial = known.unwrap_or_default();
-        if known.is_none() {
+        let mut bytes_to_store = initial_bytes.unwrap_or_default();
+        if initial_bytes.is_none() {
             let no_random =
                 |_| StoreError::Other(Cow::Borrowed("the system gives no random bytes"));
-            getrandom::fill(&mut initial).map_err(no_random)?;
+            getrandom::fill(&mut bytes_to_store).map_err(no_random)?;
         }
         let mut set = redis::cmd("SET");
-        set.arg(&key).arg(&initial[..]).arg("NX");
+        set.arg(&key).arg(&bytes_to_store[..]).arg("NX");
         self.send(connection_index, partition, &set).await?;
         let mut get = redis::cmd("GET");
         let malformed = || StoreError::Other(Cow::Owned(format!("`{key}` holds something else")));

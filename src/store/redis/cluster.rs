@@ -236,7 +236,7 @@ impl Cluster {
         let index = map
             .links
             .iter()
-            .position(|other| other.target() == link.target())?;
+            .position(|candidate| candidate.target() == link.target())?;
         if let Some(owner) = map.owner_links.get_mut(partition) {
             *owner = Some(index as u16);
         }
@@ -272,8 +272,8 @@ impl SlotMap {
 
     /// The index of the link to a server, which is added if it is missing.
     fn link_index(&mut self, target: RedisTarget, max_reconnect_delay: Nanos) -> usize {
-        let known = self.links.iter().position(|link| *link.target() == target);
-        known.unwrap_or_else(|| {
+        let existing = self.links.iter().position(|link| *link.target() == target);
+        existing.unwrap_or_else(|| {
             self.links.push(RedisLink::new(target, max_reconnect_delay));
             self.links.len() - 1
         })
@@ -476,8 +476,8 @@ mod tests {
                     there.clone()
                 }
         }));
-        let part = Value::Array(vec![range(0, 8_000, text(""))]);
-        assert!(parse_slots(&part, "here").unwrap().contains(&None));
+        let half = Value::Array(vec![range(0, 8_000, text(""))]);
+        assert!(parse_slots(&half, "here").unwrap().contains(&None));
         assert!(parse_slots(&Value::Array(vec![]), "here").is_err());
         assert!(parse_slots(&Value::Int(1), "here").is_err());
         assert!(parse_slots(&Value::Array(vec![Value::Nil]), "here").is_err());

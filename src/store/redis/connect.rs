@@ -176,8 +176,8 @@ async fn connect_to_master(
             Ok(Ok(connection)) => return Ok((connection, server)),
             Ok(Err(error)) => last_error = Some(error),
             Err(_) => {
-                let silent = "the master that sentinels name does not answer";
-                last_error = Some(io_error(silent, ""));
+                let cause = "the master that sentinels name does not answer";
+                last_error = Some(io_error(cause, ""));
             }
         }
         tried_servers.push(server);

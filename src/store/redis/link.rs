@@ -313,13 +313,17 @@ impl RedisLink {
             match prelude {
                 None => command.query_async(&mut connection.commands).await,
                 Some(prelude) => {
-                    let mut both = redis::pipe();
-                    both.add_command(prelude.clone())
+                    let mut pipeline = redis::pipe();
+                    pipeline
+                        .add_command(prelude.clone())
                         .add_command(command.clone());
-                    let replies = connection.commands.req_packed_commands(&both, 1, 1).await;
-                    let last =
+                    let replies = connection
+                        .commands
+                        .req_packed_commands(&pipeline, 1, 1)
+                        .await;
+                    let only_reply =
                         |replies: Vec<Value>| replies.into_iter().next().unwrap_or(Value::Nil);
-                    replies.map(last).and_then(Value::extract_error)
+                    replies.map(only_reply).and_then(Value::extract_error)
                 }
             }
         };

@@ -6,8 +6,8 @@ use crate::store::shared::call::{Call, CallPart, StoreMark};
 pub(super) fn combine_marks(marks: &[StoreMark]) -> StoreMark {
     let mut combined = StoreMark::default();
     for (index, byte) in marks.iter().flatten().enumerate() {
-        let mixed = &mut combined[index % 16];
-        *mixed = mixed.rotate_left(3) ^ byte;
+        let combined_byte = &mut combined[index % 16];
+        *combined_byte = combined_byte.rotate_left(3) ^ byte;
     }
     combined
 }
@@ -18,9 +18,10 @@ pub(super) fn parts_on_partition(call: &Call, indices: &[usize]) -> Call {
         let part = &call.parts[*index];
         // A network on another partition than its key is a counter like others.
         let key_index = part.key_part_index.map(usize::from);
-        let around = key_index.and_then(|key| indices.iter().position(|index| *index == key));
+        let own_key_index =
+            key_index.and_then(|key| indices.iter().position(|index| *index == key));
         CallPart {
-            key_part_index: around.map(|index| index as u8),
+            key_part_index: own_key_index.map(|index| index as u8),
             ..part.clone()
         }
     });

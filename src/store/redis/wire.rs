@@ -36,7 +36,7 @@ fn encode_with(call: &Call, gateway_count: u32, taking: u32) -> Vec<u8> {
     let mut text = Vec::with_capacity(24 + call.parts.len() * 256);
     let head = [call.gateway, gateway_count, taking, call.parts.len() as u32];
     head.into_iter()
-        .for_each(|number| put(&mut text, f64::from(number)));
+        .for_each(|number| put_double(&mut text, f64::from(number)));
     call.parts
         .iter()
         .for_each(|part| encode_part(&mut text, part));
@@ -44,7 +44,7 @@ fn encode_with(call: &Call, gateway_count: u32, taking: u32) -> Vec<u8> {
 }
 
 /// Appends a double.
-fn put(text: &mut Vec<u8>, number: f64) {
+fn put_double(text: &mut Vec<u8>, number: f64) {
     text.extend_from_slice(&number.to_le_bytes());
 }
 
@@ -71,7 +71,7 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         part.free_units_divisor.max(1),
     ];
     let small_numbers = small_numbers.into_iter();
-    small_numbers.for_each(|number| put(text, f64::from(number)));
+    small_numbers.for_each(|number| put_double(text, f64::from(number)));
     let pace = spec.pace;
     let lends = f64::from(u8::from(spec.lends));
     let large_numbers = [
@@ -88,8 +88,8 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
     ];
     large_numbers
         .into_iter()
-        .for_each(|number| put(text, number));
-    put(text, spec.windows.len() as f64);
+        .for_each(|number| put_double(text, number));
+    put_double(text, spec.windows.len() as f64);
     for window in &spec.windows {
         let (base, ceiling) = (f64::from(window.base), f64::from(window.ceiling));
         let numbers = [
@@ -101,13 +101,15 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
             window.plain_interval_micros as f64,
             window.max_lead_micros as f64,
         ];
-        numbers.into_iter().for_each(|number| put(text, number));
+        numbers
+            .into_iter()
+            .for_each(|number| put_double(text, number));
     }
-    put(text, spec.rings.len() as f64);
+    put_double(text, spec.rings.len() as f64);
     for ring in &spec.rings {
         [ring.bucket_length, ring.buckets]
             .into_iter()
-            .for_each(|number| put(text, number as f64));
+            .for_each(|number| put_double(text, number as f64));
     }
 }
 

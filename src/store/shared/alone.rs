@@ -54,12 +54,12 @@ impl Decider {
         now: Nanos,
     ) -> SharedDecision {
         let shares = self.local_limits(items, now);
-        let has_closed = items
+        let fails_closed = items
             .iter()
             .zip(&shares)
-            .any(|(item, share)| share.is_none() && !is_open(item) && !item.is_shadow);
+            .any(|(item, share)| share.is_none() && !fails_open(item) && !item.is_shadow);
         let taking = match taking {
-            Taking::All if has_closed => Taking::Shadows,
+            Taking::All if fails_closed => Taking::Shadows,
             _ => taking,
         };
         let local = with_local_limits(items, &shares);
@@ -114,7 +114,7 @@ impl Decider {
 
     /// The reading of a limit without a share: it admits where it is open without the store, and refuses otherwise.
     fn finding_without_limit(&self, item: &SharedItem, now: Nanos) -> LimitFinding {
-        let (standing, wait) = match is_open(item) {
+        let (standing, wait) = match fails_open(item) {
             true => (LimitStanding::Within, Nanos::ZERO),
             false => (LimitStanding::Refused, CLOSED_LIMIT_WAIT),
         };
@@ -126,7 +126,7 @@ impl Decider {
     }
 
     /// Whether the item's share must have room, too, because the store is learning.
-    fn is_learning(&self, item: &SharedItem, now: Nanos) -> bool {
+    fn needs_local_room(&self, item: &SharedItem, now: Nanos) -> bool {
         let plan = item.plan.as_ref();
         plan.is_none_or(|plan| {
             self.breaker
@@ -138,7 +138,7 @@ impl Decider {
     /// Decides while the store learns. The share must have room, because some gateways have not reported yet. The store
     /// must have room, too, because other gateways use it again already.
     pub(super) fn decide_with_both(&self, items: SharedItems, now: Nanos) -> FirstStep {
-        let learning = items.iter().filter(|item| self.is_learning(item, now));
+        let learning = items.iter().filter(|item| self.needs_local_room(item, now));
         let learning: SharedItems = learning.cloned().collect();
         let shares = self.local_limits(&learning, now);
         if shares.iter().any(Option::is_none) {
@@ -152,10 +152,10 @@ impl Decider {
         let mut readings: SmallVec<[LimitFinding; 4]> = SmallVec::new();
         if !self.memory.peek(&limited_items, now, &mut readings) {
             self.remove_units_to_confirm(&learning, now);
-            let mut share_readings = readings.into_iter();
+            let mut local_findings = readings.into_iter();
             let readings = items.iter().map(|item| {
-                let local_finding = match self.is_learning(item, now) {
-                    true => share_readings.next(),
+                let local_finding = match self.needs_local_room(item, now) {
+                    true => local_findings.next(),
                     false => None,
                 };
                 let mut reading = local_finding.unwrap_or_else(|| self.last_finding(item, now));
@@ -332,7 +332,7 @@ struct ShareBasis {
 }
 
 /// Whether the item's limit admits everything while the store is away.
-fn is_open(item: &SharedItem) -> bool {
+fn fails_open(item: &SharedItem) -> bool {
     let plan = item.plan.as_ref();
     plan.is_some_and(|plan| plan.on_store_error == OnStoreError::Open)
 }

@@ -126,13 +126,13 @@ impl Breaker {
         self.0.lock().status
     }
 
-    /// What decides about a limit with windows up to `longest`. A store that has learned for that long knows all
+    /// What decides about a limit with windows up to `longest_window`. A store that has learned for that long knows all
     /// units in them.
-    pub fn decided_by(&self, longest: Nanos, now: Nanos) -> DecidedBy {
+    pub fn decided_by(&self, longest_window: Nanos, now: Nanos) -> DecidedBy {
         match self.0.lock().status {
             StoreStatus::Shared => DecidedBy::Store,
             StoreStatus::Away(_) => DecidedBy::Share,
-            StoreStatus::Learning(since) if now.since(since) > longest => DecidedBy::Store,
+            StoreStatus::Learning(since) if now.since(since) > longest_window => DecidedBy::Store,
             StoreStatus::Learning(_) => DecidedBy::Both,
         }
     }
@@ -149,18 +149,18 @@ impl Breaker {
     }
 
     /// The number and the start of the outage because of which the gateway decides alone about a limit with windows up to
-    /// `longest`. The start is `now` where the store decides.
-    pub fn alone_since(&self, longest: Nanos, now: Nanos) -> (u32, Nanos) {
+    /// `longest_window`. The start is `now` where the store decides.
+    pub fn alone_since(&self, longest_window: Nanos, now: Nanos) -> (u32, Nanos) {
         let state = self.0.lock();
         match state.status {
             StoreStatus::Shared => return (state.outage_count, now),
-            StoreStatus::Learning(since) if now.since(since) > longest => {
+            StoreStatus::Learning(since) if now.since(since) > longest_window => {
                 return (state.outage_count, now);
             }
             StoreStatus::Learning(_) | StoreStatus::Away(_) => {}
         }
         let mut outages = state.outages.iter().rev();
-        match outages.find(|outage| outage.decided_below > longest) {
+        match outages.find(|outage| outage.decided_below > longest_window) {
             Some(outage) => (outage.number, outage.started_at),
             None => (state.outage_count, now),
         }

@@ -40,7 +40,7 @@ pub(super) fn within_networks<'a>(
 }
 
 /// The reading that a counter's reply means for an item.
-pub(super) fn to_reading(item: &SharedItem, counter: &CounterReply) -> LimitFinding {
+pub(super) fn to_finding(item: &SharedItem, counter: &CounterReply) -> LimitFinding {
     LimitFinding {
         standing: counter.standing,
         window: counter.window_index,

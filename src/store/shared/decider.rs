@@ -104,8 +104,8 @@ impl Decider {
                     }
                 }
             }
-            Err(failure) => {
-                if failure == StoreError::MarkMismatch {
+            Err(error) => {
+                if error == StoreError::MarkMismatch {
                     self.breaker.record_outage(now);
                 } else {
                     self.breaker.record_failure(now);
@@ -226,19 +226,19 @@ impl Decider {
         if !is_refused {
             return None;
         }
-        let mut local_readings = SmallVec::new();
+        let mut local_findings = SmallVec::new();
         match taking {
             _ if local.is_empty() => {}
-            Taking::Nothing => _ = self.memory.peek(&local, now, &mut local_readings),
+            Taking::Nothing => _ = self.memory.peek(&local, now, &mut local_findings),
             Taking::All | Taking::Shadows => {
                 self.memory
-                    .take_for_shadows(&local, now, &mut local_readings);
+                    .take_for_shadows(&local, now, &mut local_findings);
             }
         }
-        let mut local_readings = local_readings.into_iter();
+        let mut local_findings = local_findings.into_iter();
         let readings = items.iter().map(|item| {
             let local = match item.plan {
-                None => local_readings.next(),
+                None => local_findings.next(),
                 Some(_) => None,
             };
             local.unwrap_or_else(|| self.last_finding(item, now))

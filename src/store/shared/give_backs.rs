@@ -45,8 +45,8 @@ impl GiveBacks {
             part.is_none_or(|part| is_ready(&part.name))
         };
         let store_epoch = self.store_epoch();
-        let (mut ready, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
-        for give_back in later {
+        let (mut ready, not_ready): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
+        for give_back in not_ready {
             self.push(give_back, store_epoch);
         }
         for part in ready.iter_mut().flat_map(|ready| &mut ready.call.parts) {

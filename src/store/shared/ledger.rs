@@ -141,14 +141,14 @@ impl Ledger {
     pub fn remove(&self, name: &CounterName) {
         if let Some(entry) = self.shard(name).entries.remove(name) {
             self.ungranted_total_floor
-                .fetch_max(entry.alone.total, Relaxed);
+                .fetch_max(entry.ungranted.total, Relaxed);
         }
     }
 
     /// Records units that an entry admitted without the store.
     pub fn record_ungranted(&self, entry: &mut LedgerEntry, units: u32, now: Nanos) {
-        entry.alone.total += u64::from(units);
-        entry.alone.admitted_at = now;
+        entry.ungranted.total += u64::from(units);
+        entry.ungranted.admitted_at = now;
         self.may_be_unreported.store(true, Relaxed);
     }
 
@@ -203,7 +203,7 @@ impl Ledger {
 
     /// The counters in which this gateway has units.
     pub fn counters_with_units(&self) -> Vec<CounterName> {
-        self.counters_where(|entry| entry.total > 0 || entry.alone.admitted_at > Nanos::ZERO)
+        self.counters_where(|entry| entry.total > 0 || entry.ungranted.admitted_at > Nanos::ZERO)
     }
 
     /// The counters with units that the store does not know yet.
@@ -214,8 +214,9 @@ impl Ledger {
     /// The counters with unreported units that are still in a window, and without a report after `since`.
     pub fn counters_owing_report(&self, since: Nanos, now: Nanos) -> Vec<CounterName> {
         match self.may_be_unreported() {
-            true => self
-                .counters_where(|entry| entry.owes_report(now) && entry.alone.reported_at <= since),
+            true => self.counters_where(|entry| {
+                entry.owes_report(now) && entry.ungranted.reported_at <= since
+            }),
             false => Vec::new(),
         }
     }
@@ -280,15 +281,15 @@ impl Ledger {
                 let idle_time = now.since(entry.last_used_at);
                 let may_count = idle_time <= entry.plan.store_limit().longest_window();
                 let must_yield = is_crowded && idle_time > MAX_IDLE_TIME_WHEN_CROWDED;
-                let stays = !entry.grants.is_empty() || (may_count && !must_yield);
-                if !stays {
+                let is_kept = !entry.grants.is_empty() || (may_count && !must_yield);
+                if !is_kept {
                     self.ungranted_total_floor
-                        .fetch_max(entry.alone.total, Relaxed);
+                        .fetch_max(entry.ungranted.total, Relaxed);
                 }
-                if !stays && may_count {
+                if !is_kept && may_count {
                     self.untracked_use_at.fetch_max(now.0, Relaxed);
                 }
-                stays
+                is_kept
             });
         }
     }

@@ -63,7 +63,7 @@ pub struct LedgerEntry {
     /// How many units of `total` the current master had when it took over.
     pub copied_total: u64,
     /// Units that were admitted without the store.
-    pub alone: UngrantedUnits,
+    pub ungranted: UngrantedUnits,
     /// Units of requests that wait for the store while it learns.
     pub units_to_confirm: u32,
     /// The share that may be used while the store is away.
@@ -141,7 +141,7 @@ impl LedgerEntry {
             total: 0,
             granted_on_request: 0,
             copied_total: 0,
-            alone: UngrantedUnits {
+            ungranted: UngrantedUnits {
                 total: initial_ungranted,
                 initial_total: initial_ungranted,
                 reported_total: initial_ungranted,
@@ -212,18 +212,26 @@ impl LedgerEntry {
 
     /// Units admitted without the store that it does not know yet.
     pub fn unreported_units(&self) -> u32 {
-        saturating_u32(self.alone.total.saturating_sub(self.alone.reported_total))
+        saturating_u32(
+            self.ungranted
+                .total
+                .saturating_sub(self.ungranted.reported_total),
+        )
     }
 
     /// Whether some unreported units are still in a window.
     pub fn owes_report(&self, now: Nanos) -> bool {
         self.unreported_units() > 0
-            && now.since(self.alone.admitted_at) <= self.plan.store_limit().longest_window()
+            && now.since(self.ungranted.admitted_at) <= self.plan.store_limit().longest_window()
     }
 
     /// Units admitted without the store since the entry was made.
     pub fn units_alone(&self) -> u32 {
-        saturating_u32(self.alone.total.saturating_sub(self.alone.initial_total))
+        saturating_u32(
+            self.ungranted
+                .total
+                .saturating_sub(self.ungranted.initial_total),
+        )
     }
 
     /// Whether it is time to ask for more units: at most a third of a grant is in hand.

@@ -39,8 +39,8 @@ impl LocalShare {
         let usable_units = limit.windows.iter().enumerate().map(|(index, rate)| {
             let (_, ceiling) = limit.unit_bounds(rate, plan_factor);
             let in_window = |units: &[u32]| units.get(index).copied().unwrap_or(0);
-            let free = ceiling.saturating_sub(in_window(used_units)) / gateway_count.max(1);
-            in_window(own_units).saturating_add(free).min(ceiling)
+            let free_units = ceiling.saturating_sub(in_window(used_units)) / gateway_count.max(1);
+            in_window(own_units).saturating_add(free_units).min(ceiling)
         });
         LocalShare {
             replied_at,

@@ -37,7 +37,7 @@ pub struct Recovery {
     /// The attempt that is under way; `None` until the store is identified.
     attempt: Option<RecoveryAttempt>,
     /// Whether the store, under its current mark, knows all units that it did not grant itself.
-    is_complete: bool,
+    knows_all_units: bool,
     /// Whether another server is the master, and its counters were not yet compared with the former one's.
     must_compare: bool,
     /// When a gateway without a secret first found the store empty.
@@ -61,7 +61,7 @@ struct RecoveryAttempt {
     /// Counters that are still to be reported.
     counters_to_report: Vec<CounterName>,
     /// Calls that are sent next, the last one first.
-    calls: SmallVec<[PendingCall; 2]>,
+    next_calls: SmallVec<[PendingCall; 2]>,
     /// Whether new unreported units were reported since the last beat.
     has_reported_new_units: bool,
     /// Whether everything was reported and a beat was sent.
@@ -110,12 +110,12 @@ impl Recovery {
         let has_data = loss != StoreLoss::All;
         if !has_data {
             decider.give_backs.clear();
-            self.is_complete = false;
+            self.knows_all_units = false;
         }
         self.must_compare = has_data && (self.must_compare || loss == StoreLoss::NewMaster);
         let last_unreportable = decider.ledger.last_unreportable_use(has_data);
-        let mut unreported_until = last_unreportable.map_or(Nanos::ZERO, |last| {
-            last.after(decider.ledger.longest_window())
+        let mut unreported_until = last_unreportable.map_or(Nanos::ZERO, |last_use| {
+            last_use.after(decider.ledger.longest_window())
         });
         if decider.breaker.was_never_shared() {
             unreported_until = unreported_until.max(now.after(NEWCOMER_DELAY));
@@ -129,7 +129,7 @@ impl Recovery {
             .then(|| decider.ledger.counters_where(|_| true));
         // In a complete store without totals, its own grants would count twice.
         let counters_to_report = match loss {
-            StoreLoss::Nothing if self.is_complete => Vec::new(),
+            StoreLoss::Nothing if self.knows_all_units => Vec::new(),
             _ => decider.ledger.counters_with_units(),
         };
         self.attempt = Some(RecoveryAttempt {
@@ -139,7 +139,7 @@ impl Recovery {
             gateway_count: decider.breaker.gateway_count(),
             counters_to_compare,
             counters_to_report,
-            calls: SmallVec::new(),
+            next_calls: SmallVec::new(),
             has_reported_new_units: false,
             has_sent_heartbeat: false,
             late_reply_count: 0,
@@ -180,8 +180,9 @@ impl Recovery {
             new_heartbeats.filter(|heartbeat| !former_heartbeats.contains(heartbeat));
         let reported_count = new_heartbeats.count() as u32;
         // By then the units of gateways that are gone have left all windows.
-        let is_over = now.since(attempt.started_at) > decider.ledger.longest_window();
-        let all_reported = reported_count >= attempt.gateway_count || is_over;
+        let has_lasted_longest_window =
+            now.since(attempt.started_at) > decider.ledger.longest_window();
+        let all_reported = reported_count >= attempt.gateway_count || has_lasted_longest_window;
         if !all_reported || now < attempt.unreported_until || !is_ready {
             return Err((reported_count, attempt.gateway_count));
         }
@@ -190,28 +191,25 @@ impl Recovery {
             .set_gateway_count(live_gateways.heartbeats.len());
         decider.breaker.finish_learning(now);
         self.attempt = None;
-        self.is_complete = true;
+        self.knows_all_units = true;
         Ok(())
     }
 
     /// Ends the attempt after a failed step. After the first beat a single late reply is forgiven, because this machine may
     /// be the cause, and a long recovery sees some.
-    pub fn on_failure(&mut self, decider: &Decider, failure: &StoreError, now: Nanos) {
-        if *failure == StoreError::Empty {
+    pub fn on_failure(&mut self, decider: &Decider, error: &StoreError, now: Nanos) {
+        if *error == StoreError::Empty {
             self.empty_since.get_or_insert(now);
         }
         if let Some(attempt) = &mut self.attempt
-            && (
-                attempt.has_sent_heartbeat,
-                attempt.late_reply_count,
-                failure,
-            ) == (true, 0, &StoreError::Late)
+            && (attempt.has_sent_heartbeat, attempt.late_reply_count, error)
+                == (true, 0, &StoreError::Late)
         {
             (attempt.has_reported_new_units, attempt.late_reply_count) = (false, 1);
             return;
         }
         decider.breaker.stop_learning(now);
-        let unsent = self.attempt.take().map(|attempt| attempt.calls);
+        let unsent = self.attempt.take().map(|attempt| attempt.next_calls);
         for call in unsent.into_iter().flatten().rev() {
             if call.call.gives_back() {
                 decider
@@ -226,24 +224,24 @@ impl RecoveryAttempt {
     /// The next call that reports units or gives them back; a beat where there is none.
     fn next_report_or_heartbeat(&mut self, decider: &Decider, now: Nanos) -> RecoveryStep {
         loop {
-            if let Some(pending_call) = self.calls.pop() {
+            if let Some(pending_call) = self.next_calls.pop() {
                 return RecoveryStep::Report(Box::new(pending_call));
             }
             if !self.counters_to_report.is_empty() {
                 let batch = take_batch(&mut self.counters_to_report);
-                self.calls = decider.report_all(&batch, now);
+                self.next_calls = decider.report_all(&batch, now);
             } else if !self.has_reported_new_units {
                 self.has_reported_new_units = true;
                 let unreported = decider.ledger.counters_with_unreported_units();
                 let batches = unreported.chunks(MAX_REPORTED_COUNTERS);
-                self.calls = batches
+                self.next_calls = batches
                     .filter_map(|batch| decider.report_ungranted(batch, now))
                     .collect();
             } else {
                 // Only now: units admitted without the store are reported, and must not count twice.
                 let give_backs = decider.give_backs.take_ready(|_| true);
-                self.calls = give_backs.into_iter().rev().collect();
-                if self.calls.is_empty() {
+                self.next_calls = give_backs.into_iter().rev().collect();
+                if self.next_calls.is_empty() {
                     self.has_sent_heartbeat = true;
                     return RecoveryStep::Heartbeat(now >= self.unreported_until);
                 }

@@ -24,18 +24,18 @@ impl Decider {
 
     /// The calls that report the units of these counters that the store may have lost, and their unreported units.
     pub fn report_all(&self, names: &[CounterName], now: Nanos) -> SmallVec<[PendingCall; 2]> {
-        let granted = names.iter().filter_map(|name| {
-            let (mut part, alone_units) = self.report_part(name, now)?;
+        let granted_parts = names.iter().filter_map(|name| {
+            let (mut part, ungranted_units) = self.report_part(name, now)?;
             let (total, units_in_hand) = self
                 .ledger
                 .with_entry(name, |entry| (entry.total, entry.units_in_hand(now)))?;
             part.total = total;
-            let granted_units = part.units_in_window.saturating_sub(alone_units);
+            let granted_units = part.units_in_window.saturating_sub(ungranted_units);
             part.units_in_window = granted_units.saturating_add(units_in_hand);
             Some(part)
         });
-        let granted = self.make_report(self.gateway, granted, now);
-        let mut reports: SmallVec<[PendingCall; 2]> = granted.into_iter().collect();
+        let granted_parts = self.make_report(self.gateway, granted_parts, now);
+        let mut reports: SmallVec<[PendingCall; 2]> = granted_parts.into_iter().collect();
         reports.extend(self.report_ungranted(names, now));
         // The store may have lost its data, and with it the totals that it has acknowledged.
         let parts = reports.iter_mut().flat_map(|report| &mut report.call.parts);
@@ -46,10 +46,10 @@ impl Decider {
     /// The call that reports units which were admitted without the store; `None` where there are none.
     pub fn report_ungranted(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
         let parts = names.iter().filter_map(|name| {
-            let (mut part, alone_units) = self.report_part(name, now)?;
+            let (mut part, ungranted_units) = self.report_part(name, now)?;
             self.ledger
-                .with_entry(name, |entry| entry.alone.reported_at = now)?;
-            part.units_in_window = alone_units;
+                .with_entry(name, |entry| entry.ungranted.reported_at = now)?;
+            part.units_in_window = ungranted_units;
             Some(part)
         });
         self.make_report(self.gateway_for_ungranted(), parts, now)
@@ -64,7 +64,7 @@ impl Decider {
             let name = item.plan.as_ref()?.counter_name(item.key);
             let is_due = self.ledger.with_entry(&name, |entry| {
                 entry.unreported_units() > 0
-                    && now.since(entry.alone.reported_at) > REPORT_RETRY_DELAY
+                    && now.since(entry.ungranted.reported_at) > REPORT_RETRY_DELAY
             });
             (is_due == Some(true)).then_some(name)
         });
@@ -101,18 +101,18 @@ impl Decider {
     /// without the store.
     fn report_part(&self, name: &CounterName, now: Nanos) -> Option<(CallPart, u32)> {
         // Under one lock, or the total would include units that `units_in_window` lacks.
-        let (plan, scale, alone, alone_units, max_used) =
+        let (plan, scale, ungranted, ungranted_units, max_used_units) =
             self.ledger.with_entry(name, |entry| {
                 (
                     entry.plan.clone(),
                     Scale::plan(entry.plan_factor),
-                    entry.alone.clone(),
+                    entry.ungranted.clone(),
                     entry.units_alone(),
                     entry.locally_counted_units(u32::MAX),
                 )
             })?;
         let mut part = plan.call_part(name.key, scale, 0);
-        (part.total, part.acknowledged_total) = (alone.total, alone.reported_total);
+        (part.total, part.acknowledged_total) = (ungranted.total, ungranted.reported_total);
         let item = LimitItem {
             limit: &plan.limit,
             slot: plan.registered.slot(),
@@ -123,11 +123,12 @@ impl Decider {
             parents: &[],
         };
         let used = self.memory.used_units(&item, now).last().copied();
-        part.units_in_window = used.unwrap_or(0).min(max_used);
-        let has_left_window = now.since(alone.admitted_at) > plan.store_limit().longest_window();
-        let alone_units = if has_left_window { 0 } else { alone_units };
-        let alone_units = alone_units.min(part.units_in_window);
-        Some((part, alone_units))
+        part.units_in_window = used.unwrap_or(0).min(max_used_units);
+        let has_left_window =
+            now.since(ungranted.admitted_at) > plan.store_limit().longest_window();
+        let ungranted_units = if has_left_window { 0 } else { ungranted_units };
+        let ungranted_units = ungranted_units.min(part.units_in_window);
+        Some((part, ungranted_units))
     }
 
     /// The call to which a new master replies how many of this gateway's grants it has copied; `None` without counters.
@@ -160,9 +161,9 @@ impl Decider {
         }
         for part in &pending_call.call.parts {
             self.ledger.with_entry(&part.name, |entry| {
-                let new_units = part.total.saturating_sub(entry.alone.reported_total);
+                let new_units = part.total.saturating_sub(entry.ungranted.reported_total);
                 let new_units = u32::try_from(new_units).unwrap_or(u32::MAX);
-                entry.alone.reported_total = entry.alone.reported_total.max(part.total);
+                entry.ungranted.reported_total = entry.ungranted.reported_total.max(part.total);
                 for used in &mut entry.last_reply.used_units {
                     *used = used.saturating_add(new_units);
                 }

@@ -130,8 +130,8 @@ impl WaitingRequest {
         pending_call: PendingCall,
     ) -> WaitingRequest {
         let pending_call = Arc::new(pending_call);
-        let (sender, sent) = (shared.clone(), pending_call.clone());
-        let reply = async move { sender.client.decide(worker_index, &sent.call).await };
+        let (sender, sent_call) = (shared.clone(), pending_call.clone());
+        let reply = async move { sender.client.decide(worker_index, &sent_call.call).await };
         WaitingRequest {
             shared,
             worker_index,
@@ -364,18 +364,18 @@ impl SharedStore {
         }
         let shared = self.clone();
         runtime.spawn(async move {
-            let mut future: ReplyFuture = {
+            let mut reply_future: ReplyFuture = {
                 let (shared, call) = (shared.clone(), pending_call.call.clone());
                 Box::pin(async move { shared.client.decide(worker_index, &call).await })
             };
-            let reply = timeout(BACKGROUND_TIMEOUT, &mut future).await;
+            let reply = timeout(BACKGROUND_TIMEOUT, &mut reply_future).await;
             let is_late = reply.is_err();
             let reply = shared.record_outcome(reply.unwrap_or(Err(StoreError::Late)));
             shared
                 .decider
                 .finish_decision(&pending_call, reply, shared.clock.now());
             if is_late && pending_call.is_refill() {
-                shared.await_late_reply(&pending_call, future).await;
+                shared.await_late_reply(&pending_call, reply_future).await;
             }
         });
     }
@@ -407,9 +407,9 @@ impl SharedStore {
         let part = plan.call_part(key, Scale::plan(1), 0);
         self.decider.ledger.remove(&part.name);
         let connection_index = self.background_connection();
-        let forgotten = self.client.forget_counter(connection_index, &part);
-        let forgotten = timeout(BACKGROUND_TIMEOUT, forgotten).await;
-        forgotten.unwrap_or(Err(StoreError::Late))
+        let deletion = self.client.forget_counter(connection_index, &part);
+        let deletion = timeout(BACKGROUND_TIMEOUT, deletion).await;
+        deletion.unwrap_or(Err(StoreError::Late))
     }
 
     /// Ends the keeper, which removes this gateway from the store's list.

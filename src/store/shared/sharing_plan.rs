@@ -125,8 +125,8 @@ impl SharingPlan {
             .windows
             .iter()
             .map(|rate| rate.quota_times(plan_factor));
-        let smallest = quotas.min().unwrap_or(1);
-        (smallest / gateway_count.saturating_mul(4).max(1)).clamp(1, MAX_GRANT_UNITS)
+        let smallest_quota = quotas.min().unwrap_or(1);
+        (smallest_quota / gateway_count.saturating_mul(4).max(1)).clamp(1, MAX_GRANT_UNITS)
     }
 }
 

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::breaker::DecidedBy;
 use super::call::{Call, CallPart, CounterReply, StoreReply};
-use super::counter_replies::{networks_around, to_reading, within_networks};
+use super::counter_replies::{networks_around, to_finding, within_networks};
 use super::decider::Decider;
 use super::ledger_entry::Grant;
 use super::pending_call::{CallPurpose, CountedIn, ItemRole, PendingCall, SharedDecision};
@@ -193,11 +193,11 @@ impl Decider {
             ..SharedDecision::default()
         };
         let readings = self.decide_local_items(pending_call, reply, now, &mut decision.is_admitted);
-        let mut local_readings = readings.into_iter();
+        let mut local_findings = readings.into_iter();
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
             let (reading, counted, is_granted_by_store) = match role {
                 ItemRole::Local => {
-                    let reading = local_readings.next();
+                    let reading = local_findings.next();
                     let reading = reading.unwrap_or_else(|| self.last_finding(item, now));
                     (reading, CountedIn::Gateway, false)
                 }
@@ -264,7 +264,7 @@ impl Decider {
         now: Nanos,
     ) -> (LimitFinding, CountedIn) {
         let counter = within_networks(pending_call, part_index, reply);
-        let mut reading = to_reading(item, &counter);
+        let mut reading = to_finding(item, &counter);
         if pending_call.call.taking != Taking::Nothing {
             self.record_reply(pending_call, part_index, reply, item.cost, now);
         }
@@ -288,7 +288,7 @@ impl Decider {
         let (part, sent_at) = (&pending_call.call.parts[part_index], pending_call.sent_at);
         let is_current = self.breaker.is_current(pending_call.outage_count);
         let cost = cost.min(counter.granted_units);
-        let recorded = self.ledger.with_entry(&part.name, |entry| {
+        let lease_life = self.ledger.with_entry(&part.name, |entry| {
             let life = entry.plan.lease.as_ref().map(|lease| lease.life);
             let is_learning = || {
                 self.breaker
@@ -306,7 +306,7 @@ impl Decider {
             life
         });
         let units_in_advance = counter.granted_units - cost;
-        match recorded {
+        match lease_life {
             _ if units_in_advance == 0 => {}
             Some(Some(life)) => self
                 .ledger

@@ -4,8 +4,8 @@ use super::*;
 
 fn parse(text: &[u8]) -> (Result<Option<ParsedReply>, ReplyError>, usize) {
     let mut input = BytesMut::from(text);
-    let said = parse_reply(&mut input);
-    (said, text.len() - input.len())
+    let parsed = parse_reply(&mut input);
+    (parsed, text.len() - input.len())
 }
 
 fn value(text: &str, version: u64) -> MetaReply {
@@ -44,8 +44,8 @@ fn replies_are_read() {
         (MetaReply::ServerError(refused), None),
     ];
     for (text, (reply, opaque)) in GOOD.iter().zip(expected) {
-        let said = (Ok(Some(ParsedReply { reply, opaque })), text.len());
-        assert_eq!(parse(text.as_bytes()), said, "{text:?}");
+        let parsed = (Ok(Some(ParsedReply { reply, opaque })), text.len());
+        assert_eq!(parse(text.as_bytes()), parsed, "{text:?}");
     }
 }
 
@@ -53,8 +53,8 @@ fn replies_are_read() {
 fn halves_wait_for_the_rest() {
     for text in GOOD {
         for end in 0..text.len() {
-            let said = parse(&text.as_bytes()[..end]);
-            assert_eq!(said, (Ok(None), 0), "{:?}", &text[..end]);
+            let parsed = parse(&text.as_bytes()[..end]);
+            assert_eq!(parsed, (Ok(None), 0), "{:?}", &text[..end]);
         }
     }
 }
@@ -82,8 +82,8 @@ fn what_is_no_reply_is_an_error_and_nothing_is_consumed() {
         &long,
         &large,
     ] {
-        let (said, used) = parse(text.as_bytes());
-        assert!(said.is_err() && used == 0, "{text:?}: {said:?}");
+        let (parsed, used) = parse(text.as_bytes());
+        assert!(parsed.is_err() && used == 0, "{text:?}: {parsed:?}");
     }
 }
 
@@ -131,11 +131,11 @@ fn noise_neither_panics_nor_grows() {
             }
         }
         for _ in 0..draw.below(4) {
-            let place = draw.below(stream.len());
+            let position = draw.below(stream.len());
             match draw.below(3) {
-                0 => stream[place] = draw.below(256) as u8,
-                1 => stream.insert(place, draw.below(256) as u8),
-                _ => drop(stream.remove(place)),
+                0 => stream[position] = draw.below(256) as u8,
+                1 => stream.insert(position, draw.below(256) as u8),
+                _ => drop(stream.remove(position)),
             }
         }
         let (mut input, mut sent) = (BytesMut::new(), &stream[..]);

@@ -43,14 +43,14 @@ impl CellPlaces {
         let mut same_bucket = self
             .places
             .iter()
-            .filter(|other| other.bucket_index == place.bucket_index);
-        let is_first = same_bucket.clone().next().is_none();
+            .filter(|earlier| earlier.bucket_index == place.bucket_index);
+        let is_first_in_bucket = same_bucket.clone().next().is_none();
         // The same key, or one with the same tag.
-        let is_same_key = |other: &CellPlace| key_bits(other.mark.0) == key_bits(place.mark.0);
+        let is_same_key = |earlier: &CellPlace| key_bits(earlier.mark.0) == key_bits(place.mark.0);
         self.needs_full_decision |= index == MAX_PLACES || same_bucket.any(is_same_key);
-        if is_first && index < MAX_PLACES {
+        if is_first_in_bucket && index < MAX_PLACES {
             let is_before =
-                |other: &u8| self.places[usize::from(*other)].bucket_index < place.bucket_index;
+                |earlier: &u8| self.places[usize::from(*earlier)].bucket_index < place.bucket_index;
             let position = self.lock_order.partition_point(is_before);
             self.lock_order.insert(position, index as u8);
         }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn buckets_are_in_order_and_once_and_equal_keys_are_found() {
         let mut dice = Dice(7);
-        let (mut shared, mut crowded) = (0, 0);
+        let (mut shared_buckets, mut equal_keys) = (0, 0);
         for turn in 0..20_000 {
             let mut places = CellPlaces::default();
             for _ in 0..dice.below(MAX_PLACES + 3) {
@@ -113,7 +113,7 @@ mod tests {
             let key = |place: &CellPlace| (place.bucket_index, place.mark.0 >> 18);
             let mut keys: Vec<_> = places.iter().map(key).collect();
             keys.sort_unstable();
-            let has_equal_keys = keys.windows(2).any(|two| two[0] == two[1]);
+            let has_equal_keys = keys.windows(2).any(|pair| pair[0] == pair[1]);
             assert_eq!(
                 places.needs_full_decision(),
                 has_equal_keys || places.len() > MAX_PLACES,
@@ -125,9 +125,12 @@ mod tests {
             if places.len() <= MAX_PLACES {
                 assert_eq!(places.buckets().collect::<Vec<_>>(), buckets, "{turn}");
             }
-            shared += usize::from(!has_equal_keys && buckets.len() < places.len());
-            crowded += usize::from(has_equal_keys);
+            shared_buckets += usize::from(!has_equal_keys && buckets.len() < places.len());
+            equal_keys += usize::from(has_equal_keys);
         }
-        assert!(shared > 1_000 && crowded > 1_000, "{shared}, {crowded}");
+        assert!(
+            shared_buckets > 1_000 && equal_keys > 1_000,
+            "{shared_buckets}, {equal_keys}"
+        );
     }
 }

@@ -42,9 +42,9 @@ pub(in super::super) fn decide(
     }
     let home = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket_index, place.mark);
     let mut first_reads = [FirstRead::default(); MAX_PLACES];
-    let mut evaluated: SmallVec<[LimitFinding; 2]> = SmallVec::new();
+    let mut evaluated_findings: SmallVec<[LimitFinding; 2]> = SmallVec::new();
     // Whether all items but shadows admit, and whether there is room for their units.
-    let (mut admitted, mut all_have_room) = (true, true);
+    let (mut is_admitted, mut all_have_room) = (true, true);
     for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&mut first_reads) {
         let home = home(place);
         first_read.position = home.find_entry(&locked);
@@ -55,28 +55,30 @@ pub(in super::super) fn decide(
         if entry.is_none() && !needs_no_cell() {
             return None;
         }
-        let counted = CountedItem { item, place, entry };
+        let counted_item = CountedItem { item, place, entry };
         let FirstVerdict { admits, has_room } = match &place.fast_path {
-            Some(fast_path) => counted.assess(cells, now, fast_path, &mut first_read.assessment),
-            None => counted.evaluate(cells, now, &mut evaluated),
+            Some(fast_path) => {
+                counted_item.assess(cells, now, fast_path, &mut first_read.assessment)
+            }
+            None => counted_item.evaluate(cells, now, &mut evaluated_findings),
         };
         if !item.is_shadow {
-            admitted &= admits;
+            is_admitted &= admits;
             all_have_room &= has_room;
         } else if taking != Taking::Nothing && admits && !has_room {
             return None;
         }
     }
-    let takes_units = taking == Taking::All && admitted;
+    let takes_units = taking == Taking::All && is_admitted;
     if takes_units && !all_have_room {
         return None;
     }
-    let mut evaluated = evaluated.iter();
+    let mut evaluated_findings = evaluated_findings.iter();
     for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&first_reads) {
         let entry = first_read
             .position
             .map(|position| home(place).entry(position, &locked));
-        let counted = CountedItem { item, place, entry };
+        let counted_item = CountedItem { item, place, entry };
         let item_takes_units = |admits: bool| match item.is_shadow {
             true => taking != Taking::Nothing && admits,
             false => takes_units,
@@ -84,17 +86,17 @@ pub(in super::super) fn decide(
         readings.push(match (&place.fast_path, first_read.assessment) {
             (Some(fast_path), Some(assessment)) => {
                 let takes_units = item_takes_units(assessment.standing.admits());
-                counted.finish_assessed(cells, now, fast_path, assessment, takes_units)
+                counted_item.finish_assessed(cells, now, fast_path, assessment, takes_units)
             }
             _ => {
-                let reading = evaluated.next().copied();
+                let reading = evaluated_findings.next().copied();
                 let reading = reading.unwrap_or_else(unknown_finding);
                 let takes_units = item_takes_units(reading.standing.admits());
-                counted.finish_evaluated(cells, now, reading, takes_units)
+                counted_item.finish_evaluated(cells, now, reading, takes_units)
             }
         });
     }
-    Some(admitted)
+    Some(is_admitted)
 }
 
 /// What the first read of an item's state leaves for the second. To find the state again is cheaper than to pass it on.
@@ -131,32 +133,32 @@ impl CountedItem<'_> {
         fast_path: &FastPath,
         assessment: &mut Option<Assessment>,
     ) -> FirstVerdict {
-        let (cost, mut copy) = (self.item.cost, self.copy_state());
-        let words = self.words(cells, &mut copy);
-        let assessed = fast_path.assess(words, now, cost);
-        *assessment = Some(assessed);
+        let (cost, mut state_words) = (self.item.cost, self.copy_state());
+        let words = self.words(cells, &mut state_words);
+        let new_assessment = fast_path.assess(words, now, cost);
+        *assessment = Some(new_assessment);
         // Without a cell there is no room for units.
-        let has_room = !words.is_empty() && fast_path.has_room(words, cost, assessed);
-        let admits = assessed.standing.admits();
+        let has_room = !words.is_empty() && fast_path.has_room(words, cost, new_assessment);
+        let admits = new_assessment.standing.admits();
         FirstVerdict { admits, has_room }
     }
 
-    /// The first read of a limit without a fast path. Adds the reading to `evaluated`.
+    /// The first read of a limit without a fast path. Adds the reading to `evaluated_findings`.
     #[inline(never)]
     fn evaluate(
         mut self,
         cells: &Cells,
         now: Nanos,
-        evaluated: &mut SmallVec<[LimitFinding; 2]>,
+        evaluated_findings: &mut SmallVec<[LimitFinding; 2]>,
     ) -> FirstVerdict {
         let LimitItem {
             limit, cost, scale, ..
         } = *self.item;
-        let (key, mut copy) = (self.place.mark.key(), self.copy_state());
-        let words = self.words(cells, &mut copy);
+        let (key, mut state_words) = (self.place.mark.key(), self.copy_state());
+        let words = self.words(cells, &mut state_words);
         let cell = KeyState { limit, key, words };
         let reading = cell.assess(now, cost, scale);
-        evaluated.push(reading);
+        evaluated_findings.push(reading);
         FirstVerdict {
             admits: reading.standing.admits(),
             has_room: cell.has_room(now, cost),
@@ -173,13 +175,13 @@ impl CountedItem<'_> {
         assessment: Assessment,
         takes_units: bool,
     ) -> LimitFinding {
-        let (cost, mut copy) = (self.item.cost, self.copy_state());
-        let words = self.words(cells, &mut copy);
+        let (cost, mut state_words) = (self.item.cost, self.copy_state());
+        let words = self.words(cells, &mut state_words);
         if !takes_units {
             return fast_path.untaken_finding(words, now, cost, assessment);
         }
         let (reading, fresh_at) = fast_path.take_units(words, now, cost, assessment);
-        self.write_state(copy, fresh_at);
+        self.write_state(state_words, fresh_at);
         reading
     }
 
@@ -195,8 +197,8 @@ impl CountedItem<'_> {
         let LimitItem {
             limit, cost, scale, ..
         } = *self.item;
-        let (key, mut copy) = (self.place.mark.key(), self.copy_state());
-        let words = self.words(cells, &mut copy);
+        let (key, mut state_words) = (self.place.mark.key(), self.copy_state());
+        let words = self.words(cells, &mut state_words);
         let mut cell = KeyState { limit, key, words };
         if !takes_units {
             if reading.reset == Nanos::ZERO {
@@ -207,7 +209,7 @@ impl CountedItem<'_> {
         cell.take_units(&reading, now, cost, scale);
         cell.complete_finding(&mut reading, now, cost, scale.plan_factor);
         let fresh_at = cell.fresh_at();
-        self.write_state(copy, Some(fresh_at));
+        self.write_state(state_words, Some(fresh_at));
         reading
     }
 
@@ -218,24 +220,26 @@ impl CountedItem<'_> {
         split_state(self.entry.as_ref().map_or(0, HomeEntry::state))
     }
 
-    /// The words of the state; `copy` is the entry's state. Empty where there is no entry.
+    /// The words of the state; `state_words` is the entry's state. Empty where there is no entry.
     #[inline(always)]
-    fn words<'w>(&'w mut self, cells: &'w Cells, copy: &'w mut [u32; 2]) -> &'w mut [u32] {
+    fn words<'w>(&'w mut self, cells: &'w Cells, state_words: &'w mut [u32; 2]) -> &'w mut [u32] {
         match &mut self.entry {
             None => &mut [],
-            Some(_) if self.place.is_inline => copy,
-            Some(entry) => cells.arena.words_at(entry, cells.arena.span(copy[0])),
+            Some(_) if self.place.is_inline => state_words,
+            Some(entry) => cells
+                .arena
+                .words_at(entry, cells.arena.span(state_words[0])),
         }
     }
 
     /// Writes the changed state back to the entry, and counts the change.
     #[inline(always)]
-    fn write_state(&mut self, copy: [u32; 2], fresh_at: Option<Nanos>) {
+    fn write_state(&mut self, state_words: [u32; 2], fresh_at: Option<Nanos>) {
         let Some(entry) = &mut self.entry else { return };
         if self.place.is_inline {
-            entry.set_state(join_state(copy));
+            entry.set_state(join_state(state_words));
         } else if let Some(fresh_at) = fresh_at {
-            entry.set_state(block_state(copy[0], fresh_at));
+            entry.set_state(block_state(state_words[0], fresh_at));
         }
         entry.count_change();
     }

@@ -28,7 +28,7 @@ impl<'a> HomeLocks<'a> {
     pub(in super::super) fn new(table: &'a BucketTable, places: &'a CellPlaces) -> HomeLocks<'a> {
         places
             .buckets()
-            .for_each(|bucket_index| lock(table.lock_of(bucket_index)));
+            .for_each(|bucket_index| lock(table.lock_word(bucket_index)));
         HomeLocks { table, places }
     }
 }
@@ -37,7 +37,7 @@ impl Drop for HomeLocks<'_> {
     #[inline]
     fn drop(&mut self) {
         let buckets = self.places.buckets();
-        buckets.for_each(|bucket_index| unlock(self.table.lock_of(bucket_index)));
+        buckets.for_each(|bucket_index| unlock(self.table.lock_word(bucket_index)));
     }
 }
 
@@ -62,9 +62,9 @@ impl<'a> HomeBucket<'a> {
         // Without branches, because the entry's position is unpredictable. But the second half is another cache line, so
         // it is read only when it is needed.
         let find_state = |words: Range<usize>| {
-            words.step_by(2).fold(0, |position, word| {
-                let is_same = self.words[word].load(Ordering::Relaxed) == mark;
-                position | if is_same { word + 1 } else { 0 }
+            words.step_by(2).fold(0, |position, mark_word| {
+                let is_same = self.words[mark_word].load(Ordering::Relaxed) == mark;
+                position | if is_same { mark_word + 1 } else { 0 }
             })
         };
         let mut position = find_state(2..BUCKET_WORDS / 2);
@@ -95,8 +95,9 @@ impl<'a> HomeBucket<'a> {
     pub(in super::super) fn lacks_key(&self, _locked: &HomeLocks<'_>) -> bool {
         let displaced_count = self.words[1].load(Ordering::Relaxed);
         let mut marks = self.words[2..].iter().step_by(2);
-        let key = key_bits(self.mark);
-        displaced_count == 0 && !marks.any(|mark| key_bits(mark.load(Ordering::Relaxed)) == key)
+        let own_bits = key_bits(self.mark);
+        displaced_count == 0
+            && !marks.any(|mark| key_bits(mark.load(Ordering::Relaxed)) == own_bits)
     }
 }
 

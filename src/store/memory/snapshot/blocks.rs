@@ -69,10 +69,10 @@ impl<W: Write> BlockWriter<W> {
     /// Adds bytes to the content, and writes the blocks that are full.
     pub(super) fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let free = MAX_CONTENT_BYTES - self.content.len();
-            let (fitting, remaining) = bytes.split_at(bytes.len().min(free));
-            self.content.extend_from_slice(fitting);
-            bytes = remaining;
+            let free_bytes = MAX_CONTENT_BYTES - self.content.len();
+            let (fitting_bytes, remaining_bytes) = bytes.split_at(bytes.len().min(free_bytes));
+            self.content.extend_from_slice(fitting_bytes);
+            bytes = remaining_bytes;
             if self.content.len() == MAX_CONTENT_BYTES {
                 self.write_block()?;
             }
@@ -150,7 +150,7 @@ impl<R: Read> BlockReader<R> {
         }
         match u32::from_le_bytes(format) {
             FORMAT => Ok(reader),
-            other => Err(SnapshotDamage::Format(other)),
+            other_format => Err(SnapshotDamage::Format(other_format)),
         }
     }
 
@@ -160,7 +160,7 @@ impl<R: Read> BlockReader<R> {
         while filled < bytes.len() {
             match self.source.read(&mut bytes[filled..]) {
                 Ok(0) => break,
-                Ok(more) => filled += more,
+                Ok(read_bytes) => filled += read_bytes,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
                     return Err(SnapshotDamage::Read(self.next_start + filled as u64, error));
@@ -180,8 +180,8 @@ impl<R: Read> BlockReader<R> {
             HEAD_BYTES => {}
             _ => return Err(SnapshotDamage::Short(self.next_start)),
         }
-        let [a, b, c, d, sum @ ..] = head;
-        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        let [a, b, byte_2, byte_3, sum @ ..] = head;
+        let length = u32::from_le_bytes([a, b, byte_2, byte_3]) as usize;
         if length == 0 || length > MAX_CONTENT_BYTES {
             return Err(SnapshotDamage::Block(self.block_start));
         }

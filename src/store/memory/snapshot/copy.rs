@@ -69,15 +69,15 @@ struct TableCopy<'a, W> {
     entry_words: Vec<u32>,
 }
 
-/// Writes a snapshot with this number and secret. Calls `pause` after each slice, with the number of slices done and the
-/// number of all. Stops where `pause` returns `false`.
+/// Writes a snapshot with this number and secret. Calls `wait_after_slice` after each slice, with the number of slices done and the
+/// number of all. Stops where `wait_after_slice` returns `false`.
 pub(super) fn write_snapshot<W: Write>(
     memory: &MemoryStore,
     out: W,
     number: u64,
     secret: [u8; 16],
     clock: &Clock,
-    mut pause: impl FnMut(u32, u32) -> bool,
+    mut wait_after_slice: impl FnMut(u32, u32) -> bool,
 ) -> Result<W, CopyError> {
     let table = &memory.cells.table;
     let bucket_count = table.bucket_count();
@@ -99,7 +99,7 @@ pub(super) fn write_snapshot<W: Write>(
     let slice_count = bucket_count.div_ceil(slice_buckets);
     table.copy_progress.reset();
     let copied = copy.copy_table(slice_buckets, clock, |slices_done| {
-        pause(slices_done, slice_count)
+        wait_after_slice(slices_done, slice_count)
     });
     table.copy_progress.reset();
     copied?;
@@ -117,17 +117,17 @@ impl<W: Write> TableCopy<'_, W> {
         &mut self,
         slice_buckets: u32,
         clock: &Clock,
-        mut pause: impl FnMut(u32) -> bool,
+        mut wait_after_slice: impl FnMut(u32) -> bool,
     ) -> Result<(), CopyError> {
         let table = &self.memory.cells.table;
         let mut slices_done = 0;
-        let mut start = 0;
-        while start < table.bucket_count() {
+        let mut slice_start = 0;
+        while slice_start < table.bucket_count() {
             let now = clock.now();
-            let end = start
+            let end = slice_start
                 .saturating_add(slice_buckets)
                 .min(table.bucket_count());
-            for bucket_index in start..end {
+            for bucket_index in slice_start..end {
                 self.copy_bucket(bucket_index, now, BucketPass::First)?;
             }
             let buckets_to_recopy = table.copy_progress.take_recopied();
@@ -136,8 +136,8 @@ impl<W: Write> TableCopy<'_, W> {
             {
                 self.copy_bucket(bucket_index, now, BucketPass::Again)?;
             }
-            (start, slices_done) = (end, slices_done + 1);
-            if !pause(slices_done) {
+            (slice_start, slices_done) = (end, slices_done + 1);
+            if !wait_after_slice(slices_done) {
                 return Err(CopyError::Stopped);
             }
         }
@@ -172,9 +172,9 @@ impl<W: Write> TableCopy<'_, W> {
                     words: cells.arena.words(&mut locked, split_state(state)[0]),
                 };
                 cell.save(now, &mut self.entry_words);
-                let start = self.words.len();
+                let slice_start = self.words.len();
                 self.words.extend_from_slice(&self.entry_words);
-                start..self.words.len()
+                slice_start..self.words.len()
             });
             self.entries.push(CopiedEntry {
                 place: SavedPlace { bucket_index, mark },
@@ -213,10 +213,13 @@ impl<W: Write> TableCopy<'_, W> {
         if self.written_limits.len() <= index {
             self.written_limits.resize(index + 1, None);
         }
-        let is_same = |(scope_number, limit): &(u32, Arc<RateLimit>)| {
+        let is_this_limit = |(scope_number, limit): &(u32, Arc<RateLimit>)| {
             *scope_number == copied.scope_number && Arc::ptr_eq(limit, &copied.limit)
         };
-        if self.written_limits[index].as_ref().is_some_and(is_same) {
+        if self.written_limits[index]
+            .as_ref()
+            .is_some_and(is_this_limit)
+        {
             return Ok(true);
         }
         let Some(scope) = self.memory.cells.slots.scope_name(copied.scope_number) else {

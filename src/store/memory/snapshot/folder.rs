@@ -99,7 +99,7 @@ impl SnapshotFolder {
 
     /// The newest complete snapshot. Damaged ones are put aside and logged.
     pub(super) fn newest(&self) -> Result<Option<SavedCounts>, FolderError> {
-        let mut files = Vec::new();
+        let mut numbered_files = Vec::new();
         for name in SNAPSHOT_NAMES {
             let path = self.0.join(name);
             let file = match open_regular(&path) {
@@ -108,12 +108,12 @@ impl SnapshotFolder {
                 Err(cause) => return Err(FolderError::new(&path, cause)),
             };
             match SnapshotReader::new(BufReader::new(&file)) {
-                Ok(reader) => files.push((reader.head.number, path, file)),
+                Ok(reader) => numbered_files.push((reader.head.number, path, file)),
                 Err(damage) => self.put_aside(&path, &damage),
             }
         }
-        files.sort_by_key(|(number, ..)| *number);
-        while let Some((_, path, mut file)) = files.pop() {
+        numbered_files.sort_by_key(|(number, ..)| *number);
+        while let Some((_, path, mut file)) = numbered_files.pop() {
             let rewound = file
                 .rewind()
                 .map_err(|error| SnapshotDamage::Read(0, error));
@@ -136,9 +136,9 @@ impl SnapshotFolder {
     fn put_aside(&self, path: &Path, damage: &SnapshotDamage) {
         let aside = |number| PathBuf::from(format!("{}.corrupt-{number}", path.display()));
         let free_number = (1..MAX_DAMAGED_FILES).find(|number| !aside(*number).exists());
-        let target = aside(free_number.unwrap_or(MAX_DAMAGED_FILES));
-        let (path, aside) = (path.display(), target.display());
-        match fs::rename(path.to_string(), &target) {
+        let new_path = aside(free_number.unwrap_or(MAX_DAMAGED_FILES));
+        let (path, aside) = (path.display(), new_path.display());
+        match fs::rename(path.to_string(), &new_path) {
             Ok(()) if matches!(damage, SnapshotDamage::Format(_)) => tracing::error!(
                 %path, %damage, %aside,
                 "a snapshot of counts is of another version and is put aside; what it alone knew is forgotten. \
@@ -165,9 +165,9 @@ impl SnapshotFolder {
         };
         let [a, b] = SNAPSHOT_NAMES.each_ref().map(number);
         // `None`, for a missing or unreadable file, is less than any number.
-        let replaced = SNAPSHOT_NAMES[usize::from(b < a)];
+        let replaced_name = SNAPSHOT_NAMES[usize::from(b < a)];
         let newest = a.max(b).unwrap_or(0);
-        (newest.saturating_add(1), self.0.join(replaced))
+        (newest.saturating_add(1), self.0.join(replaced_name))
     }
 
     /// Calls `write` with the next number and a new file. The file takes the place of the older snapshot once it is
@@ -176,22 +176,22 @@ impl SnapshotFolder {
         &self,
         write: impl FnOnce(u64, SyncingFile) -> Result<SyncingFile, E>,
     ) -> Result<(), E> {
-        let (number, replaced) = self.next_snapshot();
-        let unfinished = self.0.join(UNFINISHED_NAME);
-        match fs::remove_file(&unfinished) {
+        let (number, replaced_name) = self.next_snapshot();
+        let unfinished_path = self.0.join(UNFINISHED_NAME);
+        match fs::remove_file(&unfinished_path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600);
-        let file = file.open(&unfinished)?;
+        let file = file.open(&unfinished_path)?;
         let syncing_file = SyncingFile {
             file,
             unsynced_bytes: 0,
         };
-        let written = write(number, syncing_file)?;
-        written.file.sync_all()?;
-        fs::rename(&unfinished, replaced)?;
+        let written_bytes = write(number, syncing_file)?;
+        written_bytes.file.sync_all()?;
+        fs::rename(&unfinished_path, replaced_name)?;
         // The new name is on the disk only when the folder is.
         File::open(&self.0)?.sync_all()?;
         Ok(())
@@ -207,12 +207,12 @@ pub(super) struct SyncingFile {
 
 impl Write for SyncingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.unsynced_bytes += written;
+        let written_bytes = self.file.write(bytes)?;
+        self.unsynced_bytes += written_bytes;
         if self.unsynced_bytes >= MAX_UNSYNCED_BYTES {
             self.flush()?;
         }
-        Ok(written)
+        Ok(written_bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -8,41 +8,41 @@ use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, MAX_WINDOWS, Rate, RateLimit, ThrottleMode};
 
 /// Appends a limit.
-pub(super) fn encode_limit(limit: &RateLimit, to: &mut Vec<u8>) {
-    to.push(limit.windows.len() as u8);
+pub(super) fn encode_limit(limit: &RateLimit, out: &mut Vec<u8>) {
+    out.push(limit.windows.len() as u8);
     for rate in &limit.windows {
-        to.extend(rate.quota().to_le_bytes());
-        to.extend(rate.window().0.to_le_bytes());
+        out.extend(rate.quota().to_le_bytes());
+        out.extend(rate.window().0.to_le_bytes());
     }
     match limit.algorithm {
-        Algorithm::SlidingLog => to.push(0),
-        Algorithm::SlidingWindow => to.push(1),
-        Algorithm::MultiLevel => to.push(2),
-        Algorithm::FixedWindow => to.push(3),
-        Algorithm::Gcra { burst: None } => to.push(4),
+        Algorithm::SlidingLog => out.push(0),
+        Algorithm::SlidingWindow => out.push(1),
+        Algorithm::MultiLevel => out.push(2),
+        Algorithm::FixedWindow => out.push(3),
+        Algorithm::Gcra { burst: None } => out.push(4),
         Algorithm::Gcra { burst: Some(burst) } => {
-            to.push(5);
-            to.extend(burst.to_le_bytes());
+            out.push(5);
+            out.extend(burst.to_le_bytes());
         }
         Algorithm::LeakyBucket { max_delay } => {
-            to.push(6);
-            to.extend(max_delay.0.to_le_bytes());
+            out.push(6);
+            out.extend(max_delay.0.to_le_bytes());
         }
     }
     match limit.throttle {
-        ThrottleMode::Hard => to.push(0),
+        ThrottleMode::Hard => out.push(0),
         ThrottleMode::Soft { percent } => {
-            to.push(1);
-            to.extend(percent.to_le_bytes());
+            out.push(1);
+            out.extend(percent.to_le_bytes());
         }
         ThrottleMode::Elastic { at_most, base } => {
-            to.push(2);
-            to.extend(at_most.to_le_bytes());
-            to.extend(base.to_le_bytes());
+            out.push(2);
+            out.extend(at_most.to_le_bytes());
+            out.extend(base.to_le_bytes());
         }
     }
-    to.push(u8::from(limit.reserves));
-    to.extend(limit.max_plan_factor.to_le_bytes());
+    out.push(u8::from(limit.reserves));
+    out.extend(limit.max_plan_factor.to_le_bytes());
 }
 
 /// Reads a limit.
@@ -53,12 +53,12 @@ pub(super) fn encode_limit(limit: &RateLimit, to: &mut Vec<u8>) {
 pub(super) fn decode_limit<R: Read>(
     from: &mut BlockReader<R>,
 ) -> Result<RateLimit, SnapshotDamage> {
-    let count = usize::from(from.read_u8()?);
-    if !(1..=MAX_WINDOWS).contains(&count) {
+    let window_count = usize::from(from.read_u8()?);
+    if !(1..=MAX_WINDOWS).contains(&window_count) {
         return Err(from.invalid_content("a limit's windows"));
     }
-    let mut windows: Vec<Rate> = Vec::with_capacity(count);
-    for _ in 0..count {
+    let mut windows: Vec<Rate> = Vec::with_capacity(window_count);
+    for _ in 0..window_count {
         let (quota, window) = (from.read_u32()?, Nanos(from.read_u64()?));
         let rate = Rate::new(quota, window).map_err(|_| from.invalid_content("a rate"))?;
         if windows.last().is_some_and(|last| last.window() >= window) {

@@ -132,8 +132,8 @@ impl RecordVisitor for Loader<'_> {
         if reserved > 0 {
             if limit.algorithm == Algorithm::SlidingLog {
                 // No log holds more stamps than 65,535.
-                let stamps = reserved.min(u32::from(u16::MAX)) as usize;
-                words.resize(words.len() + stamps, 0);
+                let stamp_count = reserved.min(u32::from(u16::MAX)) as usize;
+                words.resize(words.len() + stamp_count, 0);
             }
             let mut cell = KeyState {
                 limit: &limit,
@@ -170,21 +170,21 @@ impl Loader<'_> {
         let Some(info): Option<&SlotInfo> = cells.slots.get(slot) else {
             return;
         };
-        let home = place
+        let saved_home = place
             .mark
             .home_bucket(place.bucket_index, self.saved_bucket_count);
         let bucket_count = cells.table.bucket_count();
         let is_same_size = bucket_count == self.saved_bucket_count;
         let former_bucket = is_same_size.then_some(place.bucket_index);
-        let buckets = possible_homes(home, self.saved_bucket_count, bucket_count);
+        let home_buckets = possible_homes(saved_home, self.saved_bucket_count, bucket_count);
         // The sketch's hash is the same for all buckets.
         let sketch_hash = cells
             .table
-            .key_buckets_from_mark(place.mark, *buckets.start())
+            .key_buckets_from_mark(place.mark, *home_buckets.start())
             .sketch_hash;
-        let mut has_room = buckets.end() - buckets.start() < MAX_COPIES;
+        let mut has_room = home_buckets.end() - home_buckets.start() < MAX_COPIES;
         if has_room {
-            for first in buckets {
+            for first in home_buckets {
                 let owner = CellOwner {
                     key_buckets: cells.table.key_buckets_from_mark(place.mark, first),
                     slot,
@@ -213,7 +213,7 @@ fn max_used(cell: &KeyState<'_>, now: Nanos) -> u32 {
 }
 
 /// The most units that a network may have used, whatever its factor is.
-fn max_network_used(limit: &RateLimit, arrival: u64, now: Nanos) -> u32 {
+fn max_network_used(limit: &RateLimit, tat: u64, now: Nanos) -> u32 {
     let Some(rate) = limit.windows.last() else {
         return u32::MAX;
     };
@@ -223,5 +223,5 @@ fn max_network_used(limit: &RateLimit, arrival: u64, now: Nanos) -> u32 {
         limit.max_plan_factor.max(1),
         MAX_NETWORK_FACTOR,
     );
-    budget.used_units(arrival, now)
+    budget.used_units(tat, now)
 }

@@ -57,7 +57,7 @@ impl SnapshotWriter {
             orders: received_orders,
             next_order: None,
             lock: None,
-            state: WriterHealth::Working,
+            health: WriterHealth::Working,
         };
         let thread = thread::Builder::new().name("snapshots".into());
         let thread = thread.spawn(move || writer.run());
@@ -76,15 +76,15 @@ impl SnapshotWriter {
 
     /// Writes the last snapshot and ends the thread; no request may be counted any more.
     pub fn finish(self) {
-        self.end(WriterOrder::WriteAndEnd);
+        self.order_end(WriterOrder::WriteAndEnd);
     }
 
     /// Ends the thread without writing, so that another process may write.
     pub fn end_without_writing(self) {
-        self.end(WriterOrder::End);
+        self.order_end(WriterOrder::End);
     }
 
-    fn end(self, order: WriterOrder) {
+    fn order_end(self, order: WriterOrder) {
         let is_sent = self.orders.send(order).is_ok();
         if self.thread.join().is_err() || !is_sent {
             tracing::error!("the thread that writes snapshots of counts panicked");
@@ -125,7 +125,7 @@ struct WriterThread {
     next_order: Option<WriterOrder>,
     /// The lock file, once this process has locked it; `None` before.
     lock: Option<File>,
-    state: WriterHealth,
+    health: WriterHealth,
 }
 
 impl WriterThread {
@@ -140,19 +140,19 @@ impl WriterThread {
             let start = self.clock.now();
             self.write(Some(CopySchedule { start, duration }));
             let elapsed = self.clock.now().since(start);
-            if self.state == WriterHealth::Working && elapsed > period {
+            if self.health == WriterHealth::Working && elapsed > period {
                 let (took, every) = (Duration::from(elapsed), Duration::from(self.interval));
                 tracing::warn!(
                     ?took,
                     ?every,
                     "a snapshot of counts took too long; a crash forgives more than is counted in `every`"
                 );
-                self.state = WriterHealth::Slow;
+                self.health = WriterHealth::Slow;
             }
             if self.next_order.is_none() {
                 let pause = period.since(elapsed);
                 // The other process may end soon.
-                let is_locked = self.state == WriterHealth::Locked;
+                let is_locked = self.health == WriterHealth::Locked;
                 let pause = match is_locked {
                     true => pause.min(LOCK_RETRY_DELAY),
                     false => pause,
@@ -178,33 +178,33 @@ impl WriterThread {
         let written = match self.try_lock() {
             Ok(true) => self.copy(schedule),
             Ok(false) => {
-                if self.state != WriterHealth::Locked {
+                if self.health != WriterHealth::Locked {
                     tracing::warn!(
                         folder = %self.folder.path().display(),
                         "another process keeps its counts here; this one keeps none before that one ends. \
                          Two gateways need two folders"
                     );
                 }
-                self.state = WriterHealth::Locked;
+                self.health = WriterHealth::Locked;
                 return;
             }
             Err(error) => Err(CopyError::Io(error)),
         };
         match written {
-            Ok(()) if matches!(self.state, WriterHealth::Failing | WriterHealth::Locked) => {
+            Ok(()) if matches!(self.health, WriterHealth::Failing | WriterHealth::Locked) => {
                 tracing::info!("snapshots of counts are written again");
-                self.state = WriterHealth::Working;
+                self.health = WriterHealth::Working;
             }
             Ok(()) | Err(CopyError::Stopped) => {}
             Err(CopyError::Io(error)) => {
-                if self.state != WriterHealth::Failing {
+                if self.health != WriterHealth::Failing {
                     tracing::error!(
                         folder = %self.folder.path().display(), %error,
                         "a snapshot of counts cannot be written; a crash forgives what is counted from now on. \
                          See that the disk has room and the folder can be written to"
                     );
                 }
-                self.state = WriterHealth::Failing;
+                self.health = WriterHealth::Failing;
             }
         }
     }

@@ -37,17 +37,17 @@ fn networks_are_charged_what_was_used() {
         key: key(900),
         factor: 4,
     }];
-    let at = |n| LimitItem {
+    let at = |number| LimitItem {
         parents: &parents,
-        ..item(&limit, slot, n)
+        ..item(&limit, slot, number)
     };
-    for n in 0..100 {
-        assert!(take(&memory, &[at(n)], START).0, "login {n}");
-        memory.settle(&at(n), false, 0, START);
+    for number in 0..100 {
+        assert!(take(&memory, &[at(number)], START).0, "login {number}");
+        memory.settle(&at(number), false, 0, START);
     }
-    for n in 0..20 {
-        assert!(take(&memory, &[at(n)], START).0, "failure {n}");
-        memory.settle(&at(n), false, 1, START);
+    for number in 0..20 {
+        assert!(take(&memory, &[at(number)], START).0, "failure {number}");
+        memory.settle(&at(number), false, 1, START);
     }
     let (passed, readings) = take(&memory, &[at(300)], START);
     assert!(!passed, "20 failures are the network's budget");
@@ -69,14 +69,14 @@ fn networks_without_an_entry_are_charged_too() {
     let slot = memory.register("logins", &limit).unwrap().slot();
     fill(&memory, START);
     let mut failed = 0;
-    for n in 0..100 {
+    for number in 0..100 {
         let parents = [ParentNetwork {
             key: key(900),
             factor: 4,
         }];
         let one = LimitItem {
             parents: &parents,
-            ..item(&limit, slot, n)
+            ..item(&limit, slot, number)
         };
         let (passed, readings) = take(&memory, &[one], START);
         if passed {

@@ -199,9 +199,9 @@ fn the_fast_path_decides_as_a_full_decision() {
                 1 => Taking::Shadows,
                 _ => Taking::All,
             };
-            let admitted = pair.decide(&items, now, taking, seed);
+            let is_admitted = pair.decide(&items, now, taking, seed);
             for item in items.iter().filter(|item| item.limit.reserves) {
-                if admitted && taking == Taking::All && dice.below(4) > 0 {
+                if is_admitted && taking == Taking::All && dice.below(4) > 0 {
                     let used = dice.below(3) as u32;
                     pair.fast.settle(item, false, used, now);
                     pair.full.settle(item, false, used, now);

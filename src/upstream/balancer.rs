@@ -48,9 +48,10 @@ impl Balancer {
     pub fn new(settings: &Settings, servers: &[Endpoint], seed: u64) -> Balancer {
         let weight = |server: &Endpoint| settings.servers[server.server_index].weight;
         let weights: Vec<u32> = servers.iter().map(weight).collect();
-        let start = usize::try_from(seed).unwrap_or_default();
-        let by_name = servers.chunk_by(|one, other| one.server_index == other.server_index);
-        let hashes = by_name.flat_map(|of_one_name| {
+        let first_turn = usize::try_from(seed).unwrap_or_default();
+        let endpoints_by_name =
+            servers.chunk_by(|left, right| left.server_index == right.server_index);
+        let hashes = endpoints_by_name.flat_map(|of_one_name| {
             let has_several = of_one_name.len() > 1;
             of_one_name
                 .iter()
@@ -59,7 +60,7 @@ impl Balancer {
         Balancer {
             method: settings.balance_method.clone(),
             has_equal_weights: weights.windows(2).all(|pair| pair[0] == pair[1]),
-            next_turn: Cell::new(start % servers.len().max(1)),
+            next_turn: Cell::new(first_turn % servers.len().max(1)),
             current_weights: servers.iter().map(|_| Cell::new(0)).collect(),
             random: SplitMix64::new(seed),
             hashes: hashes.collect(),
@@ -67,19 +68,19 @@ impl Balancer {
         }
     }
 
-    /// Chooses the index of the next server; `None` if no server may get a request. `is_first` says that no server was tried
+    /// Chooses the index of the next server; `None` if no server may get a request. `is_first_attempt` says that no server was tried
     /// for the same request before.
     pub fn choose(
         &self,
-        key: Option<u64>,
-        is_first: bool,
+        balance_key: Option<u64>,
+        is_first_attempt: bool,
         view: &impl ServerView,
     ) -> Option<usize> {
-        match (&self.method, key) {
-            (BalanceMethod::Hash(_), Some(key)) => self.choose_by_hash(key, view),
+        match (&self.method, balance_key) {
+            (BalanceMethod::Hash(_), Some(balance_key)) => self.choose_by_hash(balance_key, view),
             (BalanceMethod::LeastRequests, _) => self.choose_less_busy(view),
             // A second try must not take the turn of another request.
-            _ if !self.has_equal_weights || !is_first => self.choose_smoothly(None, view),
+            _ if !self.has_equal_weights || !is_first_attempt => self.choose_smoothly(None, view),
             _ => self.choose_in_turn(view),
         }
     }
@@ -112,24 +113,24 @@ impl Balancer {
         self.weights[index] * share
     }
 
-    /// Smooth weighted round robin, without the server at the index `except`.
-    fn choose_smoothly(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
+    /// Smooth weighted round robin, without the server at the index `excluded`.
+    fn choose_smoothly(&self, excluded: Option<usize>, view: &impl ServerView) -> Option<usize> {
         let mut sum = 0;
         let mut best: Option<usize> = None;
-        for index in (0..self.weights.len()).filter(|index| Some(*index) != except) {
+        for index in (0..self.weights.len()).filter(|index| Some(*index) != excluded) {
             let weight = i64::from(self.weight(index, view));
             if weight == 0 {
                 continue;
             }
             sum += weight;
-            let current = &self.current_weights[index];
-            current.set(current.get() + weight);
-            if best.is_none_or(|best| self.current_weights[best].get() < current.get()) {
+            let current_weight = &self.current_weights[index];
+            current_weight.set(current_weight.get() + weight);
+            if best.is_none_or(|best| self.current_weights[best].get() < current_weight.get()) {
                 best = Some(index);
             }
         }
-        let current = &self.current_weights[best?];
-        current.set(current.get() - sum);
+        let current_weight = &self.current_weights[best?];
+        current_weight.set(current_weight.get() - sum);
         best
     }
 
@@ -147,12 +148,12 @@ impl Balancer {
     }
 
     /// The index of a random server, with a probability by its weight.
-    fn draw_by_weight(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
-        let indexes = || (0..self.weights.len()).filter(|index| Some(*index) != except);
+    fn draw_by_weight(&self, excluded: Option<usize>, view: &impl ServerView) -> Option<usize> {
+        let candidates = || (0..self.weights.len()).filter(|index| Some(*index) != excluded);
         let weight = |index| u64::from(self.weight(index, view));
-        let sum = indexes().map(weight).sum();
+        let sum = candidates().map(weight).sum();
         let mut point = self.random.draw().checked_rem(sum)?;
-        indexes().find(|index| {
+        candidates().find(|index| {
             let weight = weight(*index);
             let is_drawn = point < weight;
             point = point.saturating_sub(weight);
@@ -161,7 +162,7 @@ impl Balancer {
     }
 
     /// The index of the server with the highest score for this key.
-    fn choose_by_hash(&self, key: u64, view: &impl ServerView) -> Option<usize> {
+    fn choose_by_hash(&self, balance_key: u64, view: &impl ServerView) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
         for (index, hash) in self.hashes.iter().enumerate() {
             let weight = self.weight(index, view);
@@ -169,7 +170,7 @@ impl Balancer {
                 continue;
             }
             // A number above 0 and below 1, so that its logarithm is finite and not zero.
-            let point = ((mix(key ^ hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+            let point = ((mix(balance_key ^ hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
             let score = f64::from(weight) / -point.ln();
             if best.is_none_or(|(_, best)| score > best) {
                 best = Some((index, score));

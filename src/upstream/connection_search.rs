@@ -44,13 +44,13 @@ struct ConnectionSearch<'a> {
     /// Whether the gate lets the request connect; `None` until the first attempt.
     may_connect: Option<bool>,
     /// Counts the request as waiting, from its first attempt on.
-    pending: Option<PendingRequest>,
+    pending_request: Option<PendingRequest>,
 }
 
 /// The next step of a search.
 enum SearchStep {
     /// Try this server.
-    Attempt(Assignment, Turn),
+    Attempt(Assignment, AttemptReason),
     /// Use a connection that another request has made meanwhile.
     Finish(CheckedOutConnection),
     /// Wait for the attempts under way.
@@ -61,30 +61,30 @@ enum SearchStep {
 
 /// Why a server is tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum AttemptReason {
     /// The balancer chose it.
-    Regular,
+    Balanced,
     /// All other servers were tried, and this one did not accept its last connection.
     LastResort,
 }
 
 impl UpstreamPool {
-    /// Connects to a server. `first` is the lease of the server whose turn it is, to which no connection may be used.
+    /// Connects to a server. `first_assignment` is the lease of the server whose turn it is, to which no connection may be used.
     ///
     /// # Errors
     ///
     /// Every server failed, the gate is shut, or too many requests wait for a connection.
     pub(super) async fn search(
         &self,
-        first: Assignment,
-        caller: ClientContext,
+        first_assignment: Assignment,
+        client: ClientContext,
         idle_use: IdleUse,
     ) -> Result<CheckedOutConnection, Error> {
         let mut search = ConnectionSearch {
-            set: first.set.clone(),
+            set: first_assignment.set.clone(),
             race: ConnectRace {
                 pool: self,
-                caller,
+                client,
                 attempts: Vec::new(),
                 error: None,
                 has_resolved: false,
@@ -93,17 +93,17 @@ impl UpstreamPool {
             tried: EndpointIndices::new(),
             unreachable: EndpointIndices::new(),
             may_connect: None,
-            pending: None,
+            pending_request: None,
         };
-        let mut first = Some(first);
+        let mut first_assignment = Some(first_assignment);
         loop {
             search.use_resolved_endpoints();
-            let step = match first.take() {
-                Some(lease) => SearchStep::Attempt(lease, Turn::Regular),
+            let step = match first_assignment.take() {
+                Some(assignment) => SearchStep::Attempt(assignment, AttemptReason::Balanced),
                 None => search.next_step(),
             };
-            let (lease, turn) = match step {
-                SearchStep::Attempt(lease, turn) => (lease, turn),
+            let (assignment, reason) = match step {
+                SearchStep::Attempt(assignment, reason) => (assignment, reason),
                 SearchStep::Finish(connection) => return Ok(search.race.finish(connection)),
                 SearchStep::Wait => match search.race.next_event(None).await {
                     RaceEvent::Connected(connection) => return Ok(search.race.finish(connection)),
@@ -111,12 +111,12 @@ impl UpstreamPool {
                 },
                 SearchStep::Fail => return Err(search.into_error()),
             };
-            let endpoint_index = lease.endpoint_index;
-            match search.reachability(endpoint_index, turn)? {
+            let endpoint_index = assignment.endpoint_index;
+            match search.reachability(endpoint_index, reason)? {
                 None => {}
                 Some(Reachability::Unreachable) => search.unreachable.push(endpoint_index),
                 Some(reachability) => {
-                    if let Some(connection) = search.race.attempt(lease, reachability).await {
+                    if let Some(connection) = search.race.attempt(assignment, reachability).await {
                         return Ok(search.race.finish(connection));
                     }
                 }
@@ -142,18 +142,21 @@ impl ConnectionSearch<'_> {
     /// Decides what follows after an attempt has ended or is slow.
     fn next_step(&mut self) -> SearchStep {
         let set = &self.set;
-        let key = self.race.caller.balance_key;
+        let key = self.race.client.balance_key;
         if let Some(endpoint_index) = set.choose_endpoint(key, &self.tried) {
-            let lease = set.clone().assign_again(endpoint_index);
+            let assignment = set.clone().assign_again(endpoint_index);
             return match set.take_existing(endpoint_index, self.idle_use) {
-                Some(transport) => SearchStep::Finish(CheckedOutConnection { lease, transport }),
-                None => SearchStep::Attempt(lease, Turn::Regular),
+                Some(transport) => SearchStep::Finish(CheckedOutConnection {
+                    assignment,
+                    transport,
+                }),
+                None => SearchStep::Attempt(assignment, AttemptReason::Balanced),
             };
         }
         if !self.unreachable.is_empty() {
             let endpoint_index = self.unreachable.remove(0);
-            let lease = set.clone().assign_again(endpoint_index);
-            return SearchStep::Attempt(lease, Turn::LastResort);
+            let assignment = set.clone().assign_again(endpoint_index);
+            return SearchStep::Attempt(assignment, AttemptReason::LastResort);
         }
         match self.race.attempts.is_empty() {
             true => SearchStep::Fail,
@@ -169,9 +172,9 @@ impl ConnectionSearch<'_> {
     fn reachability(
         &mut self,
         endpoint_index: usize,
-        turn: Turn,
+        reason: AttemptReason,
     ) -> Result<Option<Reachability>, Error> {
-        if turn == Turn::LastResort {
+        if reason == AttemptReason::LastResort {
             return Ok(Some(Reachability::Reachable));
         }
         self.tried.push(endpoint_index);
@@ -182,8 +185,8 @@ impl ConnectionSearch<'_> {
         if !*self.may_connect.get_or_insert_with(try_pass_gate) {
             return Ok(None);
         }
-        if self.pending.is_none() {
-            self.pending = Some(PendingRequest::new(set)?);
+        if self.pending_request.is_none() {
+            self.pending_request = Some(PendingRequest::new(set)?);
         }
         Ok(Some(set.endpoints[endpoint_index].health.try_reach(now)))
     }
@@ -219,7 +222,7 @@ enum AttemptSuccess {
 
 /// An attempt to connect to one endpoint.
 struct ConnectAttempt {
-    lease: Assignment,
+    assignment: Assignment,
     stage: Rc<Cell<AttemptStage>>,
     future: Pin<Box<dyn Future<Output = Result<AttemptSuccess, Error>>>>,
 }
@@ -227,7 +230,7 @@ struct ConnectAttempt {
 /// The attempts under way for one request. The first one that connects wins.
 struct ConnectRace<'a> {
     pool: &'a UpstreamPool,
-    caller: ClientContext,
+    client: ClientContext,
     attempts: Vec<ConnectAttempt>,
     /// The error of the last attempt that failed.
     error: Option<Error>,
@@ -249,7 +252,7 @@ impl ConnectRace<'_> {
     /// Starts an attempt and waits for a connection, until it is time to start another one.
     async fn attempt(
         &mut self,
-        lease: Assignment,
+        assignment: Assignment,
         reachability: Reachability,
     ) -> Option<CheckedOutConnection> {
         if self.error.is_some() || !self.attempts.is_empty() {
@@ -257,16 +260,16 @@ impl ConnectRace<'_> {
         }
         let stage = Rc::new(Cell::new(AttemptStage::Queued));
         let connections_made = self.pool.counters.connections_made.clone();
-        let (set, endpoint_index) = (lease.set.clone(), lease.endpoint_index);
+        let (set, endpoint_index) = (assignment.set.clone(), assignment.endpoint_index);
         let future = run_attempt(
             set.clone(),
             endpoint_index,
-            self.caller.addresses,
+            self.client.addresses,
             connections_made,
             stage.clone(),
         );
         self.attempts.push(ConnectAttempt {
-            lease,
+            assignment,
             stage: stage.clone(),
             future: Box::pin(future),
         });
@@ -316,18 +319,21 @@ impl ConnectRace<'_> {
     /// Polls the attempts, oldest first, until one of them ends.
     fn poll_attempts(&mut self, cx: &mut Context<'_>) -> Poll<RaceEvent> {
         let attempts = self.attempts.iter_mut().enumerate();
-        let mut ended =
+        let mut ended_attempts =
             attempts.filter_map(|(index, attempt)| match attempt.future.as_mut().poll(cx) {
                 Poll::Ready(result) => Some((index, result)),
                 Poll::Pending => None,
             });
-        let Some((index, result)) = ended.next() else {
+        let Some((index, result)) = ended_attempts.next() else {
             return Poll::Pending;
         };
-        let lease = self.attempts.remove(index).lease;
+        let assignment = self.attempts.remove(index).assignment;
         Poll::Ready(match result {
             Ok(AttemptSuccess::Connected(transport)) => {
-                RaceEvent::Connected(CheckedOutConnection { lease, transport })
+                RaceEvent::Connected(CheckedOutConnection {
+                    assignment,
+                    transport,
+                })
             }
             Ok(AttemptSuccess::Resolved) => {
                 self.has_resolved = true;
@@ -347,7 +353,10 @@ impl ConnectRace<'_> {
             if attempt.stage.get() == AttemptStage::Queued {
                 continue;
             }
-            let (set, endpoint_index) = (attempt.lease.set.clone(), attempt.lease.endpoint_index);
+            let (set, endpoint_index) = (
+                attempt.assignment.set.clone(),
+                attempt.assignment.endpoint_index,
+            );
             tokio::task::spawn_local(async move {
                 if let Ok(AttemptSuccess::Connected(Transport::Http1(connection))) =
                     attempt.future.await
@@ -422,7 +431,7 @@ async fn connect_or_look_up_name(
         return Ok(AttemptSuccess::Resolved);
     };
     let _connect_lock = match settings.uses_http2 {
-        true => Some(http2_connections.connecting.lock().await),
+        true => Some(http2_connections.connect_lock.lock().await),
         false => None,
     };
     // Another request may have connected meanwhile.
@@ -430,17 +439,17 @@ async fn connect_or_look_up_name(
         return Ok(AttemptSuccess::Connected(transport));
     }
     stage.set(AttemptStage::Connecting);
-    let mut stream = Stream::connect(address).await?;
+    let mut byte_stream = Stream::connect(address).await?;
     stage.set(AttemptStage::Connected);
     endpoint.health.mark_reachable();
     if let Some(version) = settings.proxy_protocol {
-        stream
+        byte_stream
             .write_all(&proxy_protocol::encode_header(version, addresses)?)
             .await?;
     }
     let socket = match &settings.servers[endpoint.server_index].tls {
-        Some(tls) => Socket::connect_tls(stream, tls).await?,
-        None => Socket::to_server(stream)?,
+        Some(tls) => Socket::connect_tls(byte_stream, tls).await?,
+        None => Socket::to_server(byte_stream)?,
     };
     connections_made.increment(1);
     if settings.uses_http2 {
@@ -470,8 +479,8 @@ struct PendingRequest(Rc<EndpointSet>);
 
 impl PendingRequest {
     fn new(set: &Rc<EndpointSet>) -> Result<PendingRequest, Error> {
-        let counted = set.servers.try_count_request(RequestBound::Pending);
-        counted.map_err(|max| set.full_error("waiting for a connection", max))?;
+        let count_result = set.servers.try_count_request(RequestBound::Pending);
+        count_result.map_err(|max| set.full_error("waiting for a connection", max))?;
         Ok(PendingRequest(set.clone()))
     }
 }

@@ -28,13 +28,16 @@ enum VersionedExchange<B> {
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// An exchange of which nothing has been sent.
     pub fn new(connection: CheckedOutConnection, head: &Head, body: B) -> Exchange<B> {
-        let CheckedOutConnection { lease, transport } = connection;
+        let CheckedOutConnection {
+            assignment,
+            transport,
+        } = connection;
         match transport {
             Transport::Http1(connection) => Exchange(VersionedExchange::Http1(
-                http1_exchange::Http1Exchange::new(lease, connection, head, body),
+                http1_exchange::Http1Exchange::new(assignment, connection, head, body),
             )),
-            Transport::Http2(channel) => {
-                let exchange = http2_exchange::Http2Exchange::new(lease, channel, head, body);
+            Transport::Http2(stream) => {
+                let exchange = http2_exchange::Http2Exchange::new(assignment, stream, head, body);
                 Exchange(VersionedExchange::Http2(Box::new(exchange)))
             }
         }
@@ -59,8 +62,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// The location of the server, as it is configured.
     pub fn server_name(&self) -> &Arc<str> {
         match &self.0 {
-            VersionedExchange::Http1(exchange) => exchange.lease.server_name(),
-            VersionedExchange::Http2(exchange) => exchange.lease.server_name(),
+            VersionedExchange::Http1(exchange) => exchange.assignment.server_name(),
+            VersionedExchange::Http2(exchange) => exchange.assignment.server_name(),
         }
     }
 
@@ -85,13 +88,16 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 
     /// Sends the same request over another connection.
     pub fn retry_over(&mut self, head: &Head, connection: CheckedOutConnection) {
-        let CheckedOutConnection { lease, transport } = connection;
+        let CheckedOutConnection {
+            assignment,
+            transport,
+        } = connection;
         match (&mut self.0, transport) {
             (VersionedExchange::Http1(exchange), Transport::Http1(connection)) => {
-                exchange.retry_over(head, lease, connection)
+                exchange.retry_over(head, assignment, connection)
             }
-            (VersionedExchange::Http2(exchange), Transport::Http2(channel)) => {
-                exchange.retry_over(head, lease, channel)
+            (VersionedExchange::Http2(exchange), Transport::Http2(stream)) => {
+                exchange.retry_over(head, assignment, stream)
             }
             // All connections of a pool use the same version of HTTP.
             (VersionedExchange::Http1(_), Transport::Http2(_))
@@ -126,15 +132,15 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// Records for the server's health that it broke off its response.
     fn record_failure(&mut self) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.lease.record_failure(),
-            VersionedExchange::Http2(exchange) => exchange.lease.record_failure(),
+            VersionedExchange::Http1(exchange) => exchange.assignment.record_failure(),
+            VersionedExchange::Http2(exchange) => exchange.assignment.record_failure(),
         }
     }
 
     /// Records for the server's health that it took too long. Other requests avoid its HTTP/2 connection from now on.
     pub fn record_timeout(&mut self) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.lease.record_failure(),
+            VersionedExchange::Http1(exchange) => exchange.assignment.record_failure(),
             VersionedExchange::Http2(exchange) => exchange.record_timeout(),
         }
     }
@@ -228,7 +234,9 @@ impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
     fn finish(&mut self) {
         match self.exchange.take() {
             Some(Exchange(VersionedExchange::Http1(exchange))) => exchange.finish(self.now),
-            Some(Exchange(VersionedExchange::Http2(exchange))) => exchange.lease.record_success(),
+            Some(Exchange(VersionedExchange::Http2(exchange))) => {
+                exchange.assignment.record_success()
+            }
             None => {}
         }
     }

@@ -25,12 +25,12 @@ impl Gate {
             return true;
         }
         let next_shut_until = now.after(connect_timeout.into()).0;
-        let claim = || {
+        let claim_attempt = || {
             self.shut_until
                 .compare_exchange(shut_until, next_shut_until, Relaxed, Relaxed)
                 .is_ok()
         };
-        shut_until <= now.0 && claim()
+        shut_until <= now.0 && claim_attempt()
     }
 
     /// Shuts the gate, because no server accepted a connection.

@@ -52,7 +52,7 @@ impl LastHead {
     }
 
     /// Keeps the bytes of a head, and the head itself if the bytes have come before.
-    fn remember(&mut self, bytes: &[u8], head: &mut FinalHead, has_no_body: bool) {
+    fn remember_head(&mut self, bytes: &[u8], head: &mut FinalHead, has_no_body: bool) {
         if self.bytes == bytes {
             // Copied, because a slice of the input would keep the whole input in memory.
             let ResponseHead { reason, fields, .. } = &mut head.response;
@@ -101,34 +101,35 @@ impl HeadReader {
     pub fn next_head(
         &mut self,
         input: &mut BytesMut,
-        last: &mut LastHead,
+        last_head: &mut LastHead,
     ) -> Result<Option<ParsedHead>, Malformed> {
         self.has_received |= !input.is_empty();
-        if let Some(head) = last.take_if_repeated(input, self.has_no_body) {
+        if let Some(head) = last_head.take_if_repeated(input, self.has_no_body) {
             return Ok(Some(ParsedHead::Final(head)));
         }
-        let Some(raw) = parse_head(input)? else {
+        let Some(raw_head) = parse_head(input)? else {
             return Ok(None);
         };
-        match raw.status.as_u16() {
-            101 if self.may_switch_protocols => {
-                raw.take_switch_head(input).map(ParsedHead::Final).map(Some)
-            }
+        match raw_head.status.as_u16() {
+            101 if self.may_switch_protocols => raw_head
+                .take_switch_head(input)
+                .map(ParsedHead::Final)
+                .map(Some),
             101 => Err(Malformed("it switches protocols unasked")),
             100..=199 => {
                 self.interim_count += 1;
                 if self.interim_count > MAX_INTERIM_RESPONSES {
                     return Err(Malformed("too many interim responses"));
                 }
-                let (mut head, _) = raw.take_head(input, true)?;
+                let (mut head, _) = raw_head.take_head(input, true)?;
                 head.response.fields.remove("content-length");
                 hop_by_hop::strip_connection_fields(&mut head.response.fields);
                 Ok(Some(ParsedHead::Interim(head.response)))
             }
             _ => {
-                let (mut head, bytes) = raw.take_head(input, self.has_no_body)?;
+                let (mut head, bytes) = raw_head.take_head(input, self.has_no_body)?;
                 hop_by_hop::strip_connection_fields(&mut head.response.fields);
-                last.remember(&bytes, &mut head, self.has_no_body);
+                last_head.remember_head(&bytes, &mut head, self.has_no_body);
                 Ok(Some(ParsedHead::Final(head)))
             }
         }
@@ -246,15 +247,19 @@ mod tests {
     use super::*;
     use crate::http::http1::chunked::ChunkedDecoder;
 
-    fn read(text: &[u8], has_no_body: bool, cut: usize) -> Result<Option<FinalHead>, Malformed> {
+    fn read(
+        text: &[u8],
+        has_no_body: bool,
+        piece_bytes: usize,
+    ) -> Result<Option<FinalHead>, Malformed> {
         let mut reader = HeadReader {
             has_no_body,
             ..HeadReader::default()
         };
-        let (mut input, mut last) = (BytesMut::new(), LastHead::default());
-        for piece in text.chunks(cut) {
+        let (mut input, mut last_head) = (BytesMut::new(), LastHead::default());
+        for piece in text.chunks(piece_bytes) {
             input.extend_from_slice(piece);
-            while let Some(read) = reader.next_head(&mut input, &mut last)? {
+            while let Some(read) = reader.next_head(&mut input, &mut last_head)? {
                 if let ParsedHead::Final(head) = read {
                     return Ok(Some(head));
                 }
@@ -320,8 +325,10 @@ mod tests {
             ),
         ];
         for (text, has_no_body, framing, keep) in cases {
-            for cut in [1, 7, text.len()] {
-                let head = read(text.as_bytes(), has_no_body, cut).unwrap().unwrap();
+            for piece_bytes in [1, 7, text.len()] {
+                let head = read(text.as_bytes(), has_no_body, piece_bytes)
+                    .unwrap()
+                    .unwrap();
                 assert_eq!((head.framing, head.keeps_alive), (framing, keep), "{text}");
             }
         }
@@ -342,16 +349,16 @@ mod tests {
             "HTTP/1.1 103 Hints\r\nlink: a\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 5, 5\r\n\r\n",
         ];
-        let read = |text: &str, has_no_body: bool, cut: usize, last: &mut LastHead| {
+        let read = |text: &str, has_no_body: bool, piece_bytes: usize, last_head: &mut LastHead| {
             let mut reader = HeadReader {
                 has_no_body,
                 ..HeadReader::default()
             };
             let mut input = BytesMut::new();
-            for piece in [text, "and more"].concat().into_bytes().chunks(cut) {
+            for piece in [text, "and more"].concat().into_bytes().chunks(piece_bytes) {
                 input.extend_from_slice(piece);
-                let read = reader.next_head(&mut input, last).map(|read| {
-                    let (head, rest) = match read? {
+                let read = reader.next_head(&mut input, last_head).map(|read| {
+                    let (head, connection_use) = match read? {
                         ParsedHead::Interim(response) => (response, None),
                         ParsedHead::Final(head) => {
                             (head.response, Some((head.framing, head.keeps_alive)))
@@ -359,7 +366,7 @@ mod tests {
                     };
                     let mut lines = Vec::new();
                     head.fields.write_lines(&mut lines);
-                    Some((head.status, head.reason, lines, rest))
+                    Some((head.status, head.reason, lines, connection_use))
                 });
                 if !matches!(read, Ok(None)) {
                     return read.map(|read| (read, reader.has_received, input.len()));
@@ -367,24 +374,24 @@ mod tests {
             }
             Ok((None, false, 0))
         };
-        let mut last = LastHead::default();
-        let mut chosen = 1_u64;
-        let mut next = |many: usize| {
-            chosen = chosen
+        let mut last_head = LastHead::default();
+        let mut generator_state = 1_u64;
+        let mut draw_below = |many: usize| {
+            generator_state = generator_state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            (chosen >> 33) as usize % many
+            (generator_state >> 33) as usize % many
         };
         let mut head = heads[0];
         for _ in 0..2000 {
             // The same one most of the time.
-            if next(4) == 0 {
-                head = heads[next(heads.len())];
+            if draw_below(4) == 0 {
+                head = heads[draw_below(heads.len())];
             }
-            let (has_no_body, cut) = (next(8) == 0, [1, 7, 200][next(3)]);
-            let busy = read(head, has_no_body, cut, &mut last);
-            let new = read(head, has_no_body, cut, &mut LastHead::default());
-            assert_eq!(format!("{busy:?}"), format!("{new:?}"), "{head:?}");
+            let (has_no_body, piece_bytes) = (draw_below(8) == 0, [1, 7, 200][draw_below(3)]);
+            let on_used = read(head, has_no_body, piece_bytes, &mut last_head);
+            let new = read(head, has_no_body, piece_bytes, &mut LastHead::default());
+            assert_eq!(format!("{on_used:?}"), format!("{new:?}"), "{head:?}");
         }
     }
 

@@ -25,7 +25,7 @@ use crate::http::http1::{Framing, MessageError, Outbox};
 
 /// An exchange over HTTP/1.1. [`super::exchange::Exchange`] documents its methods.
 pub struct Http1Exchange<B> {
-    pub(super) lease: Assignment,
+    pub(super) assignment: Assignment,
     connection: Rc<RefCell<Http1Connection>>,
     upload: Upload<B>,
     head_reader: HeadReader,
@@ -43,7 +43,7 @@ pub struct Http1Exchange<B> {
 
 impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     pub fn new(
-        lease: Assignment,
+        assignment: Assignment,
         connection: Rc<RefCell<Http1Connection>>,
         head: &Head,
         body: B,
@@ -51,7 +51,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         let upload = Upload::new(head, body);
         upload.queue_head(head, &mut connection.borrow_mut());
         Http1Exchange {
-            lease,
+            assignment,
             connection,
             upload,
             head_reader: HeadReader::for_request(head),
@@ -80,18 +80,18 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     pub fn retry_over(
         &mut self,
         head: &Head,
-        lease: Assignment,
+        assignment: Assignment,
         connection: Rc<RefCell<Http1Connection>>,
     ) {
         // The old connection must not send what is queued. If nothing was sent yet, that is all of the request so far.
-        let queued = std::mem::take(&mut self.connection.borrow_mut().outbox);
+        let queued_bytes = std::mem::take(&mut self.connection.borrow_mut().outbox);
         if self.upload.has_begun {
             self.upload.has_begun = false;
             self.upload.queue_head(head, &mut connection.borrow_mut());
         } else {
-            connection.borrow_mut().outbox = queued;
+            connection.borrow_mut().outbox = queued_bytes;
         }
-        (self.lease, self.connection) = (lease, connection);
+        (self.assignment, self.connection) = (assignment, connection);
         self.is_sent = false;
         self.write_error = None;
     }
@@ -127,13 +127,15 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
         let head = self.poll_next_head(cx);
         match &head {
-            Poll::Ready(Ok(ReceivedHead::Final(head))) => self.lease.record_response(head.status),
+            Poll::Ready(Ok(ReceivedHead::Final(head))) => {
+                self.assignment.record_response(head.status)
+            }
             // It is no failure to close an idle connection, or one whose client is slow.
             Poll::Ready(Err(ExchangeError::Server(_)))
                 if self.is_sent
                     && (self.head_reader.has_received || !self.connection.borrow().is_reused) =>
             {
-                self.lease.record_failure();
+                self.assignment.record_failure();
             }
             _ => {}
         }
@@ -199,7 +201,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             self.upload.mark_queued();
             self.is_sent = true;
             connection.waker = Some(cx.waker().clone());
-            self.lease.flush_queue().add(self.connection.clone());
+            self.assignment.flush_queue().add(self.connection.clone());
             return Ok(());
         }
         match self.upload.poll_send(cx, connection) {
@@ -223,7 +225,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
 
     /// Ends the exchange after the response. The connection returns to its pool, unless bytes are unsent or unread.
     pub fn finish(self, now: Nanos) {
-        self.lease.record_success();
+        self.assignment.record_success();
         let is_sent_whole = self.is_sent && self.write_error.is_none();
         let has_empty_buffers = {
             let connection = self.connection.borrow();
@@ -232,7 +234,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
                 && !connection.is_flush_late
         };
         if self.keeps_alive && is_sent_whole && has_empty_buffers && !self.is_shut_down {
-            self.lease.release(self.connection, now);
+            self.assignment.release(self.connection, now);
         }
     }
 

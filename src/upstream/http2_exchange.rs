@@ -29,7 +29,7 @@ const LENGTH_FIELD: &str = "content-length";
 
 /// An exchange over HTTP/2. [`super::exchange::Exchange`] documents its methods.
 pub struct Http2Exchange<B> {
-    pub(super) lease: Assignment,
+    pub(super) assignment: Assignment,
     stream: ReservedStream,
     /// The head that is to be sent; `None` if it is sent or HTTP/2 cannot express it.
     unsent_head: Option<UnsentHead>,
@@ -48,7 +48,7 @@ pub struct Http2Exchange<B> {
     /// The part of the body that the server's window has no room for.
     unsent_piece: Bytes,
     /// Whether the body is held back until the server sends `100 Continue`.
-    is_held: bool,
+    is_body_held: bool,
     /// Whether no more of the request will be sent.
     pub(super) is_sent: bool,
     /// Whether the server may have received some of the request.
@@ -84,7 +84,7 @@ struct UnsentHead {
 impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     /// An exchange of which nothing has been sent.
     pub fn new(
-        lease: Assignment,
+        assignment: Assignment,
         stream: ReservedStream,
         head: &Head,
         body: B,
@@ -92,7 +92,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         let body = Some(body).filter(|body| !body.is_end_stream());
         let protocol = head.upgrade.clone();
         let protocol = protocol.filter(|_| stream.send.is_extended_connect_protocol_enabled());
-        let key = head.fields.first(websocket::KEY_FIELD);
+        let websocket_key = head.fields.first(websocket::KEY_FIELD);
         let has_safe_method = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let mut exchange = Http2Exchange {
             unsent_head: None,
@@ -100,7 +100,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             interim_count: 0,
             body_sender: None,
             unsent_piece: Bytes::new(),
-            is_held: false,
+            is_body_held: false,
             is_sent: false,
             has_begun: false,
             has_body_begun: false,
@@ -112,8 +112,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             is_safe: has_safe_method && body.is_none(),
             response_body: None,
             remaining_length: None,
-            lease,
-            websocket_accept: key
+            assignment,
+            websocket_accept: websocket_key
                 .map(websocket::accept_value)
                 .filter(|_| protocol.is_some()),
             stream,
@@ -127,15 +127,15 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     /// Builds the head for the current connection. A head that HTTP/2 cannot express becomes an error when it is sent.
     fn build_head(&mut self, head: &Head) {
         let ends_request = self.body.is_none() && self.protocol.is_none();
-        let request = build_request(head, self.protocol.as_deref(), self.lease.is_tls());
+        let request = build_request(head, self.protocol.as_deref(), self.assignment.is_tls());
         self.unsent_head = request.ok().map(|request| UnsentHead {
             request,
             ends_request,
         });
     }
 
-    pub fn set_body_held(&mut self, is_held: bool) {
-        self.is_held = is_held;
+    pub fn set_body_held(&mut self, is_body_held: bool) {
+        self.is_body_held = is_body_held;
     }
 
     pub fn is_retryable(&self) -> bool {
@@ -148,8 +148,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             && (self.is_safe || !self.has_begun)
     }
 
-    pub fn retry_over(&mut self, head: &Head, lease: Assignment, stream: ReservedStream) {
-        (self.lease, self.stream) = (lease, stream);
+    pub fn retry_over(&mut self, head: &Head, assignment: Assignment, stream: ReservedStream) {
+        (self.assignment, self.stream) = (assignment, stream);
         (self.has_begun, self.is_unprocessed, self.is_sent) = (false, false, false);
         self.is_connection_lost = false;
         (self.response, self.body_sender) = (None, None);
@@ -179,7 +179,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     /// Records that the server sends no response. New requests use other connections, which may still work.
     pub fn record_timeout(&mut self) {
         self.stream.retire();
-        self.lease.record_failure();
+        self.assignment.record_failure();
     }
 
     pub fn poll_head(
@@ -188,11 +188,13 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
         let head = self.poll_next_head(cx);
         match &head {
-            Poll::Ready(Ok(ReceivedHead::Final(head))) => self.lease.record_response(head.status),
+            Poll::Ready(Ok(ReceivedHead::Final(head))) => {
+                self.assignment.record_response(head.status)
+            }
             Poll::Ready(Err(ExchangeError::Server(_)))
                 if !self.is_unprocessed && (self.has_received || !self.stream.is_reused) =>
             {
-                self.lease.record_failure();
+                self.assignment.record_failure();
             }
             _ => {}
         }
@@ -222,7 +224,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                     return Poll::Ready(Err(Malformed("it switches protocols").into()));
                 }
                 if parts.status == StatusCode::CONTINUE {
-                    self.is_held = false;
+                    self.is_body_held = false;
                     self.send(cx)?;
                     continue;
                 }
@@ -312,7 +314,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         if self.is_sent {
             return Ok(());
         }
-        match self.poll_send(cx) {
+        match self.poll_send_body(cx) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.is_sent = true,
             Poll::Ready(Err(Some(error))) => return Err(ExchangeError::Request(error)),
@@ -322,7 +324,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     }
 
     /// Sends the body. The error is that of the client's body; `None` if the server accepts no more bytes.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Option<B::Error>>> {
+    fn poll_send_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Option<B::Error>>> {
         let Some(sender) = &mut self.body_sender else {
             return Poll::Ready(Err(None));
         };
@@ -335,10 +337,10 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                         .map_err(|_| None)?,
                     capacity => capacity,
                 };
-                let part = self
+                let sent_part = self
                     .unsent_piece
                     .split_to(capacity.min(self.unsent_piece.len()));
-                sender.send_data(part, false).map_err(|_| None)?;
+                sender.send_data(sent_part, false).map_err(|_| None)?;
                 self.has_progress = true;
             }
             let Some(body) = &mut self.body else {
@@ -349,7 +351,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                     Poll::Ready(Ok(()))
                 };
             };
-            if self.is_held {
+            if self.is_body_held {
                 return Poll::Pending;
             }
             let frame = ready!(Pin::new(body).poll_frame(cx))
@@ -381,8 +383,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         // With REFUSED_STREAM, and with GOAWAY, the server says that it has not processed the request: RFC 9113 section
         // 8.7.
         let is_refused = error.reason() == Some(Reason::REFUSED_STREAM);
-        let is_gone = error.is_go_away() && error.is_remote();
-        self.is_unprocessed |= !self.has_received && (is_refused || is_gone);
+        let is_going_away = error.is_go_away() && error.is_remote();
+        self.is_unprocessed |= !self.has_received && (is_refused || is_going_away);
         to_message_error(error).into()
     }
 

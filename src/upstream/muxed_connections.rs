@@ -30,7 +30,7 @@ const SEND_BUFFER_BYTES: usize = 64 * 1024;
 pub struct MuxedConnections {
     connections: RefCell<Vec<MuxedConnection>>,
     /// Held while one request makes a connection for all that wait.
-    pub connecting: Mutex<()>,
+    pub connect_lock: Mutex<()>,
 }
 
 /// One connection, as the pool sees it.
@@ -47,7 +47,7 @@ struct MuxState {
     /// Whether the connection gets no more requests.
     is_retired: Cell<bool>,
     /// The time at which the connection was last seen with an open request; zero before the first look.
-    last_used: Cell<Nanos>,
+    last_used_at: Cell<Nanos>,
 }
 
 /// A stream that is reserved for one request on a connection. It begins when the request's head is sent.
@@ -65,8 +65,8 @@ impl MuxedConnections {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|mux| !mux.state.is_retired.get());
         let free_connection = connections.iter().find(|mux| {
-            let max_streams = mux.send.current_max_send_streams().min(MAX_STREAMS);
-            mux.state.open_requests.get() < max_streams
+            let allowed_streams = mux.send.current_max_send_streams().min(MAX_STREAMS);
+            mux.state.open_requests.get() < allowed_streams
         });
         free_connection.map(|mux| mux.reserve_stream(true))
     }
@@ -77,12 +77,12 @@ impl MuxedConnections {
     ///
     /// The connection broke, or the server does not speak HTTP/2.
     pub async fn connect(&self, socket: Socket) -> io::Result<ReservedStream> {
-        let window = STREAM_WINDOW_BYTES * MAX_STREAMS as u32;
+        let connection_window_bytes = STREAM_WINDOW_BYTES * MAX_STREAMS as u32;
         let (send, mut connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(STREAM_WINDOW_BYTES)
             // With room for all streams, none waits for another one's client.
-            .initial_connection_window_size(window)
+            .initial_connection_window_size(connection_window_bytes)
             .max_header_list_size(MAX_HEAD_BYTES)
             .max_send_buffer_size(SEND_BUFFER_BYTES)
             .handshake(socket)
@@ -91,7 +91,7 @@ impl MuxedConnections {
         let state = Rc::new(MuxState {
             open_requests: Cell::new(0),
             is_retired: Cell::new(false),
-            last_used: Cell::new(Nanos::ZERO),
+            last_used_at: Cell::new(Nanos::ZERO),
         });
         let ping = connection.ping_pong();
         let retire_on_drop = RetireOnDrop(state.clone());
@@ -116,10 +116,10 @@ impl MuxedConnections {
     pub fn close_idle(&self, now: Nanos, keep_since: Nanos) {
         self.connections.borrow_mut().retain(|mux| {
             let state = &mux.state;
-            if state.open_requests.get() > 0 || state.last_used.get() == Nanos::ZERO {
-                state.last_used.set(now);
+            if state.open_requests.get() > 0 || state.last_used_at.get() == Nanos::ZERO {
+                state.last_used_at.set(now);
             }
-            !state.is_retired.get() && state.last_used.get() >= keep_since
+            !state.is_retired.get() && state.last_used_at.get() >= keep_since
         });
     }
 

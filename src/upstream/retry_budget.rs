@@ -48,22 +48,22 @@ impl RetryBudget {
     /// Takes one retry; false if none is left.
     pub fn take_retry(&self, now: Nanos) -> bool {
         self.refill(now);
-        let remaining = self.saved_requests.get().checked_sub(REQUESTS_PER_RETRY);
-        if let Some(remaining) = remaining {
-            self.saved_requests.set(remaining);
+        let new_balance = self.saved_requests.get().checked_sub(REQUESTS_PER_RETRY);
+        if let Some(new_balance) = new_balance {
+            self.saved_requests.set(new_balance);
         }
-        remaining.is_some()
+        new_balance.is_some()
     }
 
     /// Returns one retry for each second that passed, up to [`MIN_RETRIES`].
     fn refill(&self, now: Nanos) {
-        let seconds = now.since(self.refilled_until.get()).0 / Nanos::from_secs(1).0;
-        if seconds == 0 {
+        let passed_seconds = now.since(self.refilled_until.get()).0 / Nanos::from_secs(1).0;
+        if passed_seconds == 0 {
             return;
         }
         self.refilled_until.set(now);
         let saved = self.saved_requests.get();
-        let returned = u32::try_from(seconds)
+        let returned = u32::try_from(passed_seconds)
             .unwrap_or(MIN_RETRIES)
             .min(MIN_RETRIES);
         let refilled = saved + returned * REQUESTS_PER_RETRY;
@@ -76,7 +76,7 @@ impl RetryBudget {
 mod tests {
     use super::*;
 
-    fn spent(budget: &RetryBudget, now: Nanos) -> usize {
+    fn take_all_retries(budget: &RetryBudget, now: Nanos) -> usize {
         (0..1_000).take_while(|_| budget.take_retry(now)).count()
     }
 
@@ -85,21 +85,27 @@ mod tests {
         let now = Nanos::from_secs(9);
         let budget = RetryBudget::new(now);
         assert!(!budget.is_low());
-        assert_eq!(spent(&budget, now), 10);
+        assert_eq!(take_all_retries(&budget, now), 10);
         assert!(budget.is_low());
         (0..49).for_each(|_| budget.record_request());
-        assert_eq!(spent(&budget, now), 9);
+        assert_eq!(take_all_retries(&budget, now), 9);
         (0..10_000).for_each(|_| budget.record_request());
-        assert_eq!(spent(&budget, now), 100);
+        assert_eq!(take_all_retries(&budget, now), 100);
     }
 
     #[test]
     fn the_floor_comes_back_with_time() {
         let now = Nanos::from_secs(9);
         let budget = RetryBudget::new(now);
-        assert_eq!(spent(&budget, now), 10);
-        assert_eq!(spent(&budget, now.after(Nanos::from_millis(900))), 0);
-        assert_eq!(spent(&budget, now.after(Nanos::from_secs(3))), 3);
-        assert_eq!(spent(&budget, now.after(Nanos::from_secs(3_000))), 10);
+        assert_eq!(take_all_retries(&budget, now), 10);
+        assert_eq!(
+            take_all_retries(&budget, now.after(Nanos::from_millis(900))),
+            0
+        );
+        assert_eq!(take_all_retries(&budget, now.after(Nanos::from_secs(3))), 3);
+        assert_eq!(
+            take_all_retries(&budget, now.after(Nanos::from_secs(3_000))),
+            10
+        );
     }
 }

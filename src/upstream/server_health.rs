@@ -53,7 +53,7 @@ pub struct ServerHealth {
     /// The number of ejections in a row, each of which is longer than the one before.
     ejections_in_row: AtomicU32,
     /// The time at which the slow start began, in nanoseconds.
-    returned_at: AtomicU64,
+    slow_start_began_at: AtomicU64,
     /// The number of all ejections.
     ejections: AtomicU64,
     /// The number of all failed checks.
@@ -102,12 +102,12 @@ impl ServerHealth {
         }
         let next_retry_at = now.after(UNREACHABLE_TIME).0;
         // The caller whose exchange succeeds is the only one that tries.
-        let claim = || {
+        let claim_retry = || {
             self.unreachable_until
                 .compare_exchange(unreachable_until, next_retry_at, Relaxed, Relaxed)
                 .is_ok()
         };
-        if unreachable_until <= now.0 && claim() {
+        if unreachable_until <= now.0 && claim_retry() {
             return Reachability::Retry;
         }
         Reachability::Unreachable
@@ -224,7 +224,7 @@ impl ServerHealth {
 
     /// Clears a flag, and begins a slow start.
     fn clear_and_start_slowly(&self, flag: u8, now: Nanos) {
-        self.returned_at.store(now.0, Relaxed);
+        self.slow_start_began_at.store(now.0, Relaxed);
         self.flags.fetch_or(STARTING, Relaxed);
         self.flags.fetch_and(!flag, Relaxed);
     }
@@ -232,7 +232,7 @@ impl ServerHealth {
     /// The share in a slow start, of [`FULL_FACTOR`]. It grows from a tenth to all in a straight line. Ends the slow start
     /// after its duration.
     pub fn slow_start_factor(&self, slow_start: Duration, now: Nanos) -> u32 {
-        let time_since_return = now.since(Nanos(self.returned_at.load(Relaxed)));
+        let time_since_return = now.since(Nanos(self.slow_start_began_at.load(Relaxed)));
         let duration = Nanos::from(slow_start).0.max(1);
         let share =
             u128::from(time_since_return.0) * u128::from(FULL_FACTOR) / u128::from(duration);
@@ -353,8 +353,8 @@ mod tests {
         let span = Duration::from_secs(100);
         let share =
             |seconds| health.slow_start_factor(span, start.after(Nanos::from_secs(seconds)));
-        let shares = [0, 10, 25, 50, 75, 99].map(share);
-        assert_eq!(shares, [102, 102, 256, 512, 768, 1013]);
+        let factors = [0, 10, 25, 50, 75, 99].map(share);
+        assert_eq!(factors, [102, 102, 256, 512, 768, 1013]);
         assert_eq!(health.flags(STARTING), STARTING);
         assert_eq!((share(100), health.flags(STARTING)), (FULL_FACTOR, 0));
     }
@@ -376,8 +376,8 @@ mod tests {
             (true, None),
             (true, Some(true)),
         ];
-        for (place, (well, expected)) in verdicts.into_iter().enumerate() {
-            assert_eq!(judge.record_check(well), expected, "check {place}");
+        for (index, (well, expected)) in verdicts.into_iter().enumerate() {
+            assert_eq!(judge.record_check(well), expected, "check {index}");
         }
         assert_eq!(CheckJudge::new(3, 2, true).record_check(false), Some(false));
     }

@@ -49,13 +49,13 @@ impl ServerWatch {
     /// Watches these upstreams from now on. The tasks of unchanged upstreams go on; those of removed ones end. Must be
     /// called inside a local runtime.
     pub fn follow(&mut self, upstreams: &[Arc<Servers>], clock: &Clock) {
-        let mut before = std::mem::take(&mut self.watched);
+        let mut watched_before = std::mem::take(&mut self.watched);
         for servers in upstreams {
-            let mut existing = before.iter();
+            let mut existing = watched_before.iter();
             let unchanged_index =
                 existing.position(|watched| Arc::ptr_eq(&watched.servers, servers));
             let watched = match unchanged_index {
-                Some(index) => before.swap_remove(index),
+                Some(index) => watched_before.swap_remove(index),
                 None => WatchedUpstream {
                     servers: servers.clone(),
                     _tasks: spawn_tasks(servers, clock),
@@ -68,11 +68,12 @@ impl ServerWatch {
 
 /// Starts the tasks for one upstream: a lookup task for each name, and one for all checks.
 fn spawn_tasks(servers: &Arc<Servers>, clock: &Clock) -> Vec<WatchTask> {
-    let configured = servers.settings.servers.iter().enumerate();
-    let named = configured.filter(|(_, server)| server.location.address().is_none());
-    let lookups =
-        named.map(|(index, _)| spawn_task(keep_looking_up(servers.clone(), index, clock.clone())));
-    let mut tasks: Vec<WatchTask> = lookups.collect();
+    let configured_servers = servers.settings.servers.iter().enumerate();
+    let named_servers =
+        configured_servers.filter(|(_, server)| server.location.address().is_none());
+    let lookup_tasks = named_servers
+        .map(|(index, _)| spawn_task(keep_looking_up(servers.clone(), index, clock.clone())));
+    let mut tasks: Vec<WatchTask> = lookup_tasks.collect();
     if let Some(check) = servers.settings.health_check.clone().map(Rc::new) {
         let checks = keep_all_checked(servers.clone(), check, clock.clone());
         tasks.push(spawn_task(checks));
@@ -119,14 +120,14 @@ async fn keep_checking(
 ) {
     let health = &endpoint.health;
     let is_healthy = health.flags(FAILING) == 0;
-    let mut judge = CheckJudge::new(check.fall, check.rise, is_healthy);
+    let mut check_judge = CheckJudge::new(check.fall, check.rise, is_healthy);
     loop {
         let result = check_endpoint(&servers, &endpoint, &check, &clock);
         let has_succeeded = matches!(timeout(check.timeout, result).await, Ok(Ok(true)));
         if !has_succeeded {
             health.record_failed_check();
         }
-        if let Some(is_healthy) = judge.record_check(has_succeeded) {
+        if let Some(is_healthy) = check_judge.record_check(has_succeeded) {
             servers.record_verdict(&endpoint, is_healthy, clock.now());
         }
         sleep(check.interval).await;

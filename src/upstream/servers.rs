@@ -278,7 +278,7 @@ impl Servers {
         }
         let servers = self.clone();
         let lookup = tokio::spawn(async move {
-            *result = servers.resolve(server_index, now).await;
+            *result = servers.resolve_name(server_index, now).await;
             let lookups = &servers.configured[server_index].lookups;
             lookups.finished_count.fetch_add(1, Relaxed);
             result.clone()
@@ -286,7 +286,7 @@ impl Servers {
         lookup.await?.map_err(io::Error::other)
     }
 
-    async fn resolve(&self, server_index: usize, now: Nanos) -> Result<(), String> {
+    async fn resolve_name(&self, server_index: usize, now: Nanos) -> Result<(), String> {
         let Location::Host(host, port) = &self.settings.servers[server_index].location else {
             return Ok(());
         };
@@ -313,8 +313,8 @@ impl Servers {
         let addresses: Vec<Address> = addresses.into_iter().map(Address::Tcp).collect();
         let mut endpoints = self.endpoints.write();
         let is_own = |one: &&Endpoint| one.server_index == server_index;
-        let existing = || endpoints.iter().filter(is_own);
-        let existing_addresses = existing().map(|one| one.address.as_ref());
+        let existing_endpoints = || endpoints.iter().filter(is_own);
+        let existing_addresses = existing_endpoints().map(|one| one.address.as_ref());
         if existing_addresses.eq(addresses.iter().map(Some)) {
             return;
         }
@@ -323,15 +323,15 @@ impl Servers {
             let address = one.address.as_ref();
             address.is_none_or(|address| !addresses.contains(address))
         };
-        for removed in existing().filter(is_removed) {
+        for removed in existing_endpoints().filter(is_removed) {
             configured.add_removed_counts(&removed.health);
         }
         // The first addresses of a name have a full share, unless the server itself starts slowly.
         let has_full_weight =
             |one: &Endpoint| one.address.is_none() && one.health.flags(STARTING) == 0;
-        let has_full_weight = existing().any(has_full_weight);
+        let has_full_weight = existing_endpoints().any(has_full_weight);
         let endpoint = |address: &Address| {
-            let kept = existing().find(|one| one.address.as_ref() == Some(address));
+            let kept = existing_endpoints().find(|one| one.address.as_ref() == Some(address));
             kept.cloned().unwrap_or_else(|| {
                 let endpoint = Endpoint::new(server_index, &configured.name, Some(address.clone()));
                 if !has_full_weight {
@@ -343,11 +343,11 @@ impl Servers {
         let previous = endpoints
             .iter()
             .filter(|one| one.server_index < server_index);
-        let after = endpoints
+        let of_later_servers = endpoints
             .iter()
             .filter(|one| one.server_index > server_index);
         let replaced = previous.cloned().chain(addresses.iter().map(endpoint));
-        let replaced: Arc<[Endpoint]> = replaced.chain(after.cloned()).collect();
+        let replaced: Arc<[Endpoint]> = replaced.chain(of_later_servers.cloned()).collect();
         *endpoints = replaced;
         drop(endpoints);
         self.endpoints_changed.notify_one();
@@ -424,8 +424,8 @@ impl Servers {
         let all = self.endpoints();
         let gets_no_requests =
             |one: &&Endpoint| one.health.flags(self.flag_mask) & (EJECTED | FAILING) != 0;
-        let out_count = all.iter().filter(gets_no_requests).count();
-        if health.flags(EJECTED) != 0 || (out_count + 1) * 2 > all.len() {
+        let excluded_count = all.iter().filter(gets_no_requests).count();
+        if health.flags(EJECTED) != 0 || (excluded_count + 1) * 2 > all.len() {
             return;
         }
         let duration = health.eject(ejection, now);

@@ -58,9 +58,9 @@ impl Http1Connection {
 impl DeferredFlush for RefCell<Http1Connection> {
     fn flush_deferred(&self, cx: &mut Context<'_>) {
         let connection = &mut *self.borrow_mut();
-        let sent = connection.outbox.poll_flush(cx, &mut connection.socket);
+        let flush = connection.outbox.poll_flush(cx, &mut connection.socket);
         let waker = connection.waker.take();
-        if !matches!(sent, Poll::Ready(Ok(()))) {
+        if !matches!(flush, Poll::Ready(Ok(()))) {
             connection.is_flush_late = true;
             waker.into_iter().for_each(Waker::wake);
         }

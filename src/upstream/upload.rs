@@ -104,22 +104,22 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             }
             // The beginning of the body is written together with the head, and small pieces with each other.
             self.has_started = true;
-            let mut piece = self.poll_queue_piece(cx, &mut connection.outbox);
-            while matches!(piece, Poll::Ready(Ok(true))) && !connection.outbox.is_full() {
-                piece = self.poll_queue_piece(cx, &mut connection.outbox);
+            let mut has_more = self.poll_queue_piece(cx, &mut connection.outbox);
+            while matches!(has_more, Poll::Ready(Ok(true))) && !connection.outbox.is_full() {
+                has_more = self.poll_queue_piece(cx, &mut connection.outbox);
             }
             ready!(self.poll_write_queued(cx, connection)).map_err(UploadError::Server)?;
             // The TLS buffer is flushed even when more of the body comes later.
-            let flushed = Pin::new(&mut connection.socket).poll_flush(cx);
-            let flushed = flushed.map_err(UploadError::Server)?;
+            let flush = Pin::new(&mut connection.socket).poll_flush(cx);
+            let flush = flush.map_err(UploadError::Server)?;
             let was_flush_pending =
-                std::mem::replace(&mut self.is_flush_pending, flushed.is_pending());
-            self.has_progress |= was_flush_pending && flushed.is_ready();
-            if !ready!(piece).map_err(UploadError::Body)? {
-                ready!(flushed);
+                std::mem::replace(&mut self.is_flush_pending, flush.is_pending());
+            self.has_progress |= was_flush_pending && flush.is_ready();
+            if !ready!(has_more).map_err(UploadError::Body)? {
+                ready!(flush);
                 if self.closes_at_end {
-                    let closed = Pin::new(&mut connection.socket).poll_shutdown(cx);
-                    return closed.map_err(UploadError::Server);
+                    let shutdown = Pin::new(&mut connection.socket).poll_shutdown(cx);
+                    return shutdown.map_err(UploadError::Server);
                 }
                 return Poll::Ready(Ok(()));
             }
@@ -204,8 +204,8 @@ fn write_head(out: &mut Vec<u8>, head: &Head, is_chunked: bool, length: Option<u
         fields::write_field(out, b"connection", b"upgrade");
         fields::write_field(out, b"upgrade", upgrade);
         if websocket::is_websocket(upgrade) && !head.fields.contains(websocket::KEY_FIELD) {
-            let key = websocket::random_key();
-            fields::write_field(out, websocket::KEY_FIELD.as_bytes(), &key);
+            let websocket_key = websocket::random_key();
+            fields::write_field(out, websocket::KEY_FIELD.as_bytes(), &websocket_key);
         }
     }
     if is_chunked {

@@ -93,14 +93,14 @@ pub(super) enum IdleUse {
 
 /// Whether a request is sent for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
+enum Sending {
     First,
-    Retry,
+    Repeated,
 }
 
 /// A connection for one request, which counts as open.
 pub struct CheckedOutConnection {
-    pub(super) lease: Assignment,
+    pub(super) assignment: Assignment,
     pub(super) transport: Transport,
 }
 
@@ -160,14 +160,14 @@ impl UpstreamPool {
     /// No server accepts a connection, or a bound is reached. Nothing of the request was sent.
     pub fn checkout(
         self: &Rc<Self>,
-        caller: ClientContext,
+        client: ClientContext,
     ) -> impl Future<Output = Result<CheckedOutConnection, Error>> {
         self.budget.record_request();
         let idle_use = match self.budget.is_low() {
             true => IdleUse::Avoided,
             false => IdleUse::Allowed,
         };
-        self.checkout_with(caller, Attempt::First, idle_use)
+        self.checkout_with(client, Sending::First, idle_use)
     }
 
     /// Takes one retry from the budget; false if none is left, so that a failed request must not be sent again.
@@ -183,35 +183,38 @@ impl UpstreamPool {
     /// No server accepts a connection, or a bound is reached.
     pub fn checkout_for_retry(
         self: &Rc<Self>,
-        caller: ClientContext,
+        client: ClientContext,
     ) -> impl Future<Output = Result<CheckedOutConnection, Error>> {
         self.counters.retries.increment(1);
-        self.checkout_with(caller, Attempt::Retry, IdleUse::Avoided)
+        self.checkout_with(client, Sending::Repeated, IdleUse::Avoided)
     }
 
     // Not an `async fn`, whose future would keep the arguments twice.
     fn checkout_with(
         self: &Rc<Self>,
-        caller: ClientContext,
-        attempt: Attempt,
+        client: ClientContext,
+        sending: Sending,
         idle_use: IdleUse,
     ) -> impl Future<Output = Result<CheckedOutConnection, Error>> {
         let set = self.endpoint_set();
         async move {
             let Some(endpoint_index) =
-                set.choose_endpoint(caller.balance_key, &EndpointIndices::new())
+                set.choose_endpoint(client.balance_key, &EndpointIndices::new())
             else {
                 return Err(set.unavailable_error());
             };
-            let lease = match attempt {
-                Attempt::First => set.lease(endpoint_index)?,
-                Attempt::Retry => set.assign_again(endpoint_index),
+            let assignment = match sending {
+                Sending::First => set.assignment(endpoint_index)?,
+                Sending::Repeated => set.assign_again(endpoint_index),
             };
-            if let Some(transport) = lease.set.take_existing(endpoint_index, idle_use) {
-                return Ok(CheckedOutConnection { lease, transport });
+            if let Some(transport) = assignment.set.take_existing(endpoint_index, idle_use) {
+                return Ok(CheckedOutConnection {
+                    assignment,
+                    transport,
+                });
             }
             // Boxed, because it is rare: each request's future is moved with the room for all that it may hold.
-            Box::pin(self.search(lease, caller, idle_use)).await
+            Box::pin(self.search(assignment, client, idle_use)).await
         }
     }
 
@@ -246,8 +249,8 @@ impl UpstreamPool {
         }
         let (clock, flush_queue) = (before.clock.clone(), before.flush_queue.clone());
         let after = EndpointSet::new(&self.servers, self.seed, clock, flush_queue, |endpoint| {
-            let mut existing = before.endpoints.iter();
-            let index = existing.position(|other| other.is_same(endpoint))?;
+            let mut endpoints_before = before.endpoints.iter();
+            let index = endpoints_before.position(|other| other.is_same(endpoint))?;
             Some(before.pools[index].clone())
         });
         for pool in &before.pools {
@@ -303,9 +306,9 @@ impl EndpointSet {
     /// # Errors
     ///
     /// The upstream has as many open requests as it may have.
-    pub(super) fn lease(self: Rc<Self>, endpoint_index: usize) -> Result<Assignment, Error> {
-        let counted = self.servers.try_count_request(RequestBound::Open);
-        counted.map_err(|max| self.full_error("open", max))?;
+    pub(super) fn assignment(self: Rc<Self>, endpoint_index: usize) -> Result<Assignment, Error> {
+        let count_result = self.servers.try_count_request(RequestBound::Open);
+        count_result.map_err(|max| self.full_error("open", max))?;
         Ok(self.new_assignment(endpoint_index))
     }
 
@@ -391,9 +394,9 @@ impl EndpointPool {
     fn take_idle(&self) -> Option<Rc<RefCell<Http1Connection>>> {
         let mut idle = self.idle_connections.borrow_mut();
         loop {
-            let last = idle.pop()?;
-            if last.connection.borrow_mut().socket.probe_idle() {
-                return Some(last.connection);
+            let most_recent = idle.pop()?;
+            if most_recent.connection.borrow_mut().socket.probe_idle() {
+                return Some(most_recent.connection);
             }
         }
     }

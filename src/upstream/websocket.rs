@@ -18,16 +18,16 @@ pub fn is_websocket(protocol: &[u8]) -> bool {
 
 /// A random key of 16 bytes, in Base64. It is no secret.
 pub fn random_key() -> Vec<u8> {
-    let mut random = [0; 16];
+    let mut key_bytes = [0; 16];
     // If this fails, the key is all zeros and still valid. It only keeps caches from responding, and none is in between.
-    let _ = getrandom::fill(&mut random);
-    STANDARD.encode(random).into_bytes()
+    let _ = getrandom::fill(&mut key_bytes);
+    STANDARD.encode(key_bytes).into_bytes()
 }
 
 /// The value of [`ACCEPT_FIELD`] for a key.
 pub fn accept_value(key: &[u8]) -> String {
-    let text = [key, b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"].concat();
-    STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &text))
+    let hashed_text = [key, b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"].concat();
+    STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &hashed_text))
 }
 
 #[cfg(test)]

@@ -10,25 +10,25 @@ use crate::upstream::tests::settings;
 
 /// A view whose figures the test sets, by the index of the server.
 struct FixedView {
-    shares: Vec<u32>,
+    factors: Vec<u32>,
     open_requests: RefCell<Vec<u32>>,
 }
 
 impl FixedView {
-    fn of(shares: &[u32]) -> FixedView {
+    fn of(factors: &[u32]) -> FixedView {
         FixedView {
-            shares: shares.to_vec(),
-            open_requests: RefCell::new(vec![0; shares.len()]),
+            factors: factors.to_vec(),
+            open_requests: RefCell::new(vec![0; factors.len()]),
         }
     }
 }
 
 impl ServerView for FixedView {
     fn has_full_weight(&self, index: usize) -> bool {
-        self.shares[index] == FULL_FACTOR
+        self.factors[index] == FULL_FACTOR
     }
     fn share(&self, index: usize) -> u32 {
-        self.shares[index]
+        self.factors[index]
     }
     fn open_requests(&self, index: usize) -> u32 {
         self.open_requests.borrow()[index]
@@ -41,10 +41,10 @@ fn balancer(method: BalanceMethod, weights: &[u32]) -> Balancer {
         server.weight = *weight;
     }
     settings.balance_method = method;
-    seeded(settings, 7)
+    balancer_with_seed(settings, 7)
 }
 
-fn seeded(settings: Settings, seed: u64) -> Balancer {
+fn balancer_with_seed(settings: Settings, seed: u64) -> Balancer {
     let servers = Servers::new(settings, None, Nanos::ZERO);
     Balancer::new(&servers.settings, &servers.endpoints(), seed)
 }
@@ -53,8 +53,8 @@ fn hash_balancer(weights: &[u32]) -> Balancer {
     balancer(BalanceMethod::Hash(vec![Identity::User]), weights)
 }
 
-fn spread(balancer: &Balancer, view: &FixedView, requests: usize) -> Vec<usize> {
-    let mut counts = vec![0; view.shares.len()];
+fn count_choices(balancer: &Balancer, view: &FixedView, requests: usize) -> Vec<usize> {
+    let mut counts = vec![0; view.factors.len()];
     for _ in 0..requests {
         counts[balancer.choose(None, true, view).unwrap()] += 1;
     }
@@ -63,11 +63,14 @@ fn spread(balancer: &Balancer, view: &FixedView, requests: usize) -> Vec<usize> 
 
 #[test]
 fn round_robin_follows_weights_and_factors() {
-    let check = |weights: &[u32], shares: &[u32], requests, expected: &[usize]| {
+    let check = |weights: &[u32], factors: &[u32], requests, expected: &[usize]| {
         let balancer = balancer(BalanceMethod::RoundRobin, weights);
-        let counts = spread(&balancer, &FixedView::of(shares), requests);
-        for (got, wanted) in counts.iter().zip(expected) {
-            assert!(got.abs_diff(*wanted) <= wanted / 10, "{counts:?}");
+        let counts = count_choices(&balancer, &FixedView::of(factors), requests);
+        for (got, expected_count) in counts.iter().zip(expected) {
+            assert!(
+                got.abs_diff(*expected_count) <= expected_count / 10,
+                "{counts:?}"
+            );
         }
     };
     check(
@@ -123,7 +126,7 @@ fn heavy_servers_are_not_asked_in_a_row() {
 #[test]
 fn workers_begin_at_different_servers() {
     let first = |seed| {
-        let balancer = seeded(settings(3), seed);
+        let balancer = balancer_with_seed(settings(3), seed);
         balancer.choose(None, true, &FixedView::of(&[FULL_FACTOR; 3]))
     };
     assert_eq!([first(0), first(1), first(2)], [Some(0), Some(1), Some(2)]);
@@ -148,7 +151,7 @@ fn the_busy_one_of_two_is_spared() {
     let least = balancer(BalanceMethod::LeastRequests, &[1, 1, 1]);
     let view = FixedView::of(&[FULL_FACTOR; 3]);
     view.open_requests.borrow_mut()[1] = 1_000;
-    assert_eq!(spread(&least, &view, 300)[1], 0);
+    assert_eq!(count_choices(&least, &view, 300)[1], 0);
     // Nobody ends, so that open requests follow the weights.
     let least = balancer(BalanceMethod::LeastRequests, &[1, 2, 1]);
     let view = FixedView::of(&[FULL_FACTOR, FULL_FACTOR, 0]);
@@ -164,8 +167,8 @@ fn the_busy_one_of_two_is_spared() {
 fn a_key_stays_and_only_keys_of_a_lost_server_move() {
     let balancer = hash_balancer(&[1; 5]);
     let place =
-        |key: u64, shares: &[u32]| balancer.choose(Some(mix(key)), true, &FixedView::of(shares));
-    let (mut counts, mut moved) = ([0; 5], 0);
+        |key: u64, factors: &[u32]| balancer.choose(Some(mix(key)), true, &FixedView::of(factors));
+    let (mut counts, mut moved_count) = ([0; 5], 0);
     for key in 0..10_000 {
         let before = place(key, &[FULL_FACTOR; 5]).unwrap();
         counts[before] += 1;
@@ -176,12 +179,12 @@ fn a_key_stays_and_only_keys_of_a_lost_server_move() {
         )
         .unwrap();
         if before == 2 {
-            moved += 1;
+            moved_count += 1;
         } else {
             assert_eq!(before, after, "of a server that stayed");
         }
     }
-    assert_eq!(moved, counts[2]);
+    assert_eq!(moved_count, counts[2]);
     assert!(
         counts.iter().all(|n| (1_800..2_200).contains(n)),
         "{counts:?}"
@@ -191,10 +194,10 @@ fn a_key_stays_and_only_keys_of_a_lost_server_move() {
 #[test]
 fn keys_follow_weights() {
     let balancer = hash_balancer(&[1, 3]);
-    let heavy = (0..10_000)
+    let heavy_count = (0..10_000)
         .filter(|key| {
             balancer.choose(Some(mix(*key)), true, &FixedView::of(&[FULL_FACTOR; 2])) == Some(1)
         })
         .count();
-    assert!((7_300..7_700).contains(&heavy), "{heavy}");
+    assert!((7_300..7_700).contains(&heavy_count), "{heavy_count}");
 }

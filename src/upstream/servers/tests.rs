@@ -13,12 +13,12 @@ fn servers(count: usize) -> Arc<Servers> {
     Servers::new(settings(count), None, NOW)
 }
 
-fn one(servers: &Servers, server: usize) -> Endpoint {
+fn endpoint(servers: &Servers, server: usize) -> Endpoint {
     servers.endpoints()[server].clone()
 }
 
 fn fail(servers: &Servers, server: usize, times: usize) {
-    (0..times).for_each(|_| servers.record_failure(&one(servers, server), NOW));
+    (0..times).for_each(|_| servers.record_failure(&endpoint(servers, server), NOW));
 }
 
 fn address(text: &str) -> SocketAddr {
@@ -27,7 +27,9 @@ fn address(text: &str) -> SocketAddr {
 
 fn states(servers: &Servers, now: Nanos) -> Vec<ServerState> {
     let all = servers.endpoints();
-    all.iter().map(|one| servers.state(one, now)).collect()
+    all.iter()
+        .map(|endpoint| servers.state(endpoint, now))
+        .collect()
 }
 
 /// The system's resolver is not asked anew for each caller that gives up.
@@ -36,13 +38,13 @@ async fn a_lookup_goes_on_without_its_caller() {
     let mut settings = settings(1);
     settings.servers[0].location = Location::Host("localhost".into(), 80);
     let servers = Servers::new(settings, None, NOW);
-    let mut asking = Box::pin(servers.look_up_name(0, NOW));
+    let mut lookup = Box::pin(servers.look_up_name(0, NOW));
     let cx = &mut Context::from_waker(Waker::noop());
-    assert!(asking.as_mut().poll(cx).is_pending());
-    drop(asking);
+    assert!(lookup.as_mut().poll(cx).is_pending());
+    drop(lookup);
     let changed = tokio::time::timeout(Duration::from_secs(30), servers.wait_for_change());
     changed.await.unwrap();
-    assert!(one(&servers, 0).address.is_some());
+    assert!(endpoint(&servers, 0).address.is_some());
 }
 
 #[test]
@@ -62,26 +64,29 @@ fn never_more_than_half_is_ejected() {
 #[test]
 fn one_whose_time_is_over_is_asked_again_on_trial() {
     let servers = servers(3);
-    let it = one(&servers, 1);
+    let ejected = endpoint(&servers, 1);
     fail(&servers, 1, 2);
-    assert!(servers.has_full_weight(&it));
+    assert!(servers.has_full_weight(&ejected));
     fail(&servers, 1, 1);
     assert_eq!(
-        (servers.has_full_weight(&it), servers.share(&it, NOW)),
+        (
+            servers.has_full_weight(&ejected),
+            servers.share(&ejected, NOW)
+        ),
         (false, 0)
     );
-    let back = NOW.after(Nanos::from_secs(10));
-    assert_eq!(servers.share(&it, back), MIN_FACTOR);
-    assert_eq!(servers.state(&it, back), ServerState::Starting);
-    servers.record_failure(&it, back);
-    assert_eq!(servers.state(&it, back), ServerState::Ejected);
-    let back = back.after(Nanos::from_secs(20));
-    assert_eq!(servers.share(&it, back), MIN_FACTOR);
-    it.health.record_response();
-    assert!(servers.has_full_weight(&it));
-    it.health.record_success();
-    servers.record_failure(&it, back);
-    assert_eq!(servers.state(&it, back), ServerState::Up);
+    let returned_at = NOW.after(Nanos::from_secs(10));
+    assert_eq!(servers.share(&ejected, returned_at), MIN_FACTOR);
+    assert_eq!(servers.state(&ejected, returned_at), ServerState::Starting);
+    servers.record_failure(&ejected, returned_at);
+    assert_eq!(servers.state(&ejected, returned_at), ServerState::Ejected);
+    let returned_at = returned_at.after(Nanos::from_secs(20));
+    assert_eq!(servers.share(&ejected, returned_at), MIN_FACTOR);
+    ejected.health.record_response();
+    assert!(servers.has_full_weight(&ejected));
+    ejected.health.record_success();
+    servers.record_failure(&ejected, returned_at);
+    assert_eq!(servers.state(&ejected, returned_at), ServerState::Up);
 }
 
 #[test]
@@ -96,18 +101,18 @@ fn checks_may_take_all_out_and_leave_none_to_eject() {
     });
     settings.slow_start = Some(Duration::from_secs(10));
     let servers = Servers::new(settings, None, NOW);
-    servers.record_verdict(&one(&servers, 0), false, NOW);
+    servers.record_verdict(&endpoint(&servers, 0), false, NOW);
     fail(&servers, 1, 10);
     assert_eq!(
         states(&servers, NOW),
         [ServerState::Failing, ServerState::Up]
     );
-    servers.record_verdict(&one(&servers, 1), false, NOW);
+    servers.record_verdict(&endpoint(&servers, 1), false, NOW);
     assert_eq!(
         states(&servers, NOW),
         [ServerState::Failing, ServerState::Failing]
     );
-    servers.record_verdict(&one(&servers, 0), true, NOW);
+    servers.record_verdict(&endpoint(&servers, 0), true, NOW);
     assert_eq!(
         states(&servers, NOW),
         [ServerState::Starting, ServerState::Failing]
@@ -137,7 +142,7 @@ fn a_reload_keeps_what_is_known_of_servers_that_stay() {
     // What nobody decides any more does not count.
     changed.ejection = None;
     let after = Servers::new(changed, Some(&after), NOW);
-    assert_eq!(after.state(&one(&after, 0), NOW), ServerState::Up);
+    assert_eq!(after.state(&endpoint(&after, 0), NOW), ServerState::Up);
 }
 
 #[test]
@@ -163,7 +168,7 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
     settings.servers.insert(0, server("shop.internal", 80));
     settings.slow_start = Some(Duration::from_secs(10));
     let servers = Servers::new(settings.clone(), None, NOW);
-    assert_eq!(one(&servers, 0).address, None);
+    assert_eq!(endpoint(&servers, 0).address, None);
     let [first, second, third] = ["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80"].map(address);
     servers.set_addresses(0, vec![second, first], NOW);
     assert_eq!(states(&servers, NOW), [ServerState::Up; 3]);
@@ -181,19 +186,25 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
     servers.set_addresses(0, vec![third, second], NOW);
     let expected = [ServerState::Ejected, ServerState::Starting, ServerState::Up];
     assert_eq!(states(&servers, NOW), expected);
-    assert!(!servers.endpoints().iter().any(|one| one.is_same(&all[0])));
+    assert!(
+        !servers
+            .endpoints()
+            .iter()
+            .any(|endpoint| endpoint.is_same(&all[0]))
+    );
     // So it is after a reload, and what was counted stays when the address goes.
     settings.servers.swap(0, 1);
     let after = Servers::new(settings, Some(&servers), NOW);
     let expected = [ServerState::Up, ServerState::Ejected, ServerState::Starting];
     assert_eq!(states(&after, NOW), expected);
     after.set_addresses(1, vec![first], NOW);
-    let mut seen = Vec::new();
-    after
-        .for_each_server(|name, all, gone| seen.push((name.to_owned(), all.len(), gone.ejections)));
+    let mut visited = Vec::new();
+    after.for_each_server(|name, all, removed_counts| {
+        visited.push((name.to_owned(), all.len(), removed_counts.ejections))
+    });
     let expected = [
         ("10.0.0.1:9001".into(), 1, 0),
         ("shop.internal:80".into(), 1, 1),
     ];
-    assert_eq!(seen, expected);
+    assert_eq!(visited, expected);
 }

@@ -31,10 +31,13 @@ fn pool(addresses: &[SocketAddr]) -> Rc<UpstreamPool> {
     pool_with(addresses, |_| {})
 }
 
-fn pool_with(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<UpstreamPool> {
+fn pool_with(
+    addresses: &[SocketAddr],
+    change_settings: impl FnOnce(&mut Settings),
+) -> Rc<UpstreamPool> {
     let mut settings = settings(0);
     settings.servers = vec![server("shop.internal", 80)];
-    more(&mut settings);
+    change_settings(&mut settings);
     let clock = Clock::manual(NOW);
     let servers = Servers::new(settings, None, NOW);
     servers.set_addresses(0, addresses.to_vec(), NOW);
@@ -52,20 +55,20 @@ fn listen() -> (TcpListener, SocketAddr) {
 }
 
 /// An address at which nothing is answered, not even that nobody is there.
-fn unreachable() -> (Vec<Raw>, SocketAddr) {
-    let socket = || Raw::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    let listener = socket();
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    listener.bind(&any.into()).unwrap();
+fn unreachable_address() -> (Vec<Raw>, SocketAddr) {
+    let new_socket = || Raw::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let listener = new_socket();
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    listener.bind(&loopback.into()).unwrap();
     listener.listen(0).unwrap();
     let address = listener.local_addr().unwrap();
     let mut held = vec![listener];
     // What fills its queue.
     loop {
-        let filling = socket();
-        let full = filling.connect_timeout(&address, Duration::from_millis(100));
-        held.push(filling);
-        if full.is_err() {
+        let waiting = new_socket();
+        let connected = waiting.connect_timeout(&address, Duration::from_millis(100));
+        held.push(waiting);
+        if connected.is_err() {
             return (held, address.as_socket().unwrap());
         }
         assert!(held.len() < 10, "its queue has no end");
@@ -73,10 +76,10 @@ fn unreachable() -> (Vec<Raw>, SocketAddr) {
 }
 
 fn nobody() -> ClientContext {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let ends = ConnectionAddresses {
-        client: any,
-        local: any,
+        client: loopback,
+        local: loopback,
     };
     ClientContext {
         balance_key: None,
@@ -85,16 +88,25 @@ fn nobody() -> ClientContext {
 }
 
 /// A connection of HTTP/1.1 and what counts it.
-fn parts(connection: CheckedOutConnection) -> (Assignment, Rc<RefCell<Http1Connection>>) {
-    let CheckedOutConnection { lease, transport } = connection;
+fn into_parts(connection: CheckedOutConnection) -> (Assignment, Rc<RefCell<Http1Connection>>) {
+    let CheckedOutConnection {
+        assignment,
+        transport,
+    } = connection;
     match transport {
-        Transport::Http1(connection) => (lease, connection),
+        Transport::Http1(connection) => (assignment, connection),
         Transport::Http2(_) => panic!("it is of HTTP/2"),
     }
 }
 
-fn address(lease: &Assignment) -> SocketAddr {
-    lease.endpoint().address.as_ref().unwrap().tcp().unwrap()
+fn address(assignment: &Assignment) -> SocketAddr {
+    assignment
+        .endpoint()
+        .address
+        .as_ref()
+        .unwrap()
+        .tcp()
+        .unwrap()
 }
 
 fn open(pool: &UpstreamPool) -> u32 {
@@ -110,13 +122,13 @@ fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
     runtime().block_on(async {
         let mut held = Vec::new();
         for _ in 0..12 {
-            let (lease, connection) = parts(pool.checkout(nobody()).await.unwrap());
+            let (assignment, connection) = into_parts(pool.checkout(nobody()).await.unwrap());
             assert!(!connection.borrow().is_reused);
-            held.push((lease, connection));
+            held.push((assignment, connection));
         }
         let at = |place| {
             held.iter()
-                .filter(|(lease, _)| address(lease) == place)
+                .filter(|(assignment, _)| address(assignment) == place)
                 .count()
         };
         assert_eq!((at(first), at(second), at(third)), (6, 6, 0));
@@ -132,7 +144,8 @@ fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
 
 #[test]
 fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second() {
-    let ((_one, first), (_held, second), (_three, third)) = (listen(), unreachable(), listen());
+    let ((_one, first), (_held, second), (_three, third)) =
+        (listen(), unreachable_address(), listen());
     let pool = pool_with(&[first, second, third], |settings| {
         settings.connect_timeout = Duration::from_millis(600);
         settings.ejection = Some(Ejection {
@@ -152,17 +165,17 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
             .find(|one| one.address == Some(second.into()))
             .unwrap();
         for round in 1..=2 {
-            let mut slow = 0;
+            let mut slow_count = 0;
             for _ in 0..20 {
-                let begun = system.now();
-                let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
-                assert_ne!(address(&lease), second);
-                let took = Duration::from(system.now().since(begun));
+                let begun_at = system.now();
+                let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+                assert_ne!(address(&assignment), second);
+                let took = Duration::from(system.now().since(begun_at));
                 assert!(took < Duration::from_millis(400), "{took:?}");
-                slow += usize::from(took > Duration::from_millis(200));
+                slow_count += usize::from(took > Duration::from_millis(200));
             }
             // Once it is known, it is tried beside another.
-            assert_eq!(slow, if round == 1 { 1 } else { 0 });
+            assert_eq!(slow_count, if round == 1 { 1 } else { 0 });
             // The attempt goes on, and its end counts.
             assert_eq!(dead.health.flags(EJECTED), 0);
             sleep(Duration::from_millis(700)).await;
@@ -180,49 +193,49 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
 
 #[test]
 fn where_all_addresses_swallow_connections_none_is_left_out() {
-    let ((mut held, first), (_held, second)) = (unreachable(), unreachable());
+    let ((mut held, first), (_held, second)) = (unreachable_address(), unreachable_address());
     let pool = pool_with(&[first, second], |settings| {
         settings.connect_timeout = Duration::from_millis(600);
         settings.ejection = None;
     });
     runtime().block_on(async {
-        let vain = pool.checkout(nobody()).await.err();
+        let error = pool.checkout(nobody()).await.err();
         assert!(
-            matches!(vain, Some(Error::ConnectTimeout { .. })),
-            "{vain:?}"
+            matches!(error, Some(Error::ConnectTimeout { .. })),
+            "{error:?}"
         );
         let shut = pool.checkout(nobody()).await.err();
         assert!(matches!(shut, Some(Error::Unavailable { .. })), "{shut:?}");
         pool.endpoint_set().clock.advance(Nanos::from_millis(100));
         held.clear();
         let _listener = TcpListener::bind(first).unwrap();
-        let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
-        assert_eq!(address(&lease), first);
+        let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+        assert_eq!(address(&assignment), first);
     });
 }
 
 #[test]
 fn a_connection_that_comes_late_serves_another_request() {
-    let ((_held, first), (_two, second)) = (unreachable(), listen());
+    let ((_held, first), (_two, second)) = (unreachable_address(), listen());
     let pool = pool(&[first, second]);
     runtime().block_on(async {
         let mut seen = Vec::new();
         for _ in 0..2 {
-            let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
-            seen.push(address(&lease));
+            let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+            seen.push(address(&assignment));
         }
         assert_eq!(seen, [second; 2]);
         // It has room now, and the kernel asks it again after a second.
         let queue: TcpListener = _held.into_iter().next().unwrap().into();
         let _accepted: Vec<_> = (0..2).map(|_| queue.accept().unwrap()).collect();
         sleep(Duration::from_millis(1_500)).await;
-        let links = (0..2).map(|_| pool.checkout(nobody()));
-        let mut late = Vec::new();
-        for connection in links {
-            let (lease, connection) = parts(connection.await.unwrap());
-            late.push((address(&lease), connection.borrow().is_reused));
+        let connections = (0..2).map(|_| pool.checkout(nobody()));
+        let mut checked_out = Vec::new();
+        for connection in connections {
+            let (assignment, connection) = into_parts(connection.await.unwrap());
+            checked_out.push((address(&assignment), connection.borrow().is_reused));
         }
-        assert!(late.contains(&(first, true)), "{late:?}");
+        assert!(checked_out.contains(&(first, true)), "{checked_out:?}");
     });
 }
 
@@ -233,31 +246,34 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
     runtime().block_on(async {
         let mut held = Vec::new();
         for _ in 0..4 {
-            held.push(parts(pool.checkout(nobody()).await.unwrap()));
+            held.push(into_parts(pool.checkout(nobody()).await.unwrap()));
         }
         let under_way = held.split_off(2);
-        for (lease, connection) in held {
-            lease.release(connection, NOW);
+        for (assignment, connection) in held {
+            assignment.release(connection, NOW);
         }
         pool.servers.set_addresses(0, vec![second, third], NOW);
         pool.update_endpoints();
-        let left: Vec<_> = under_way
+        let weak_connections: Vec<_> = under_way
             .iter()
             .map(|(_, connection)| Rc::downgrade(connection))
             .collect();
-        let places: Vec<_> = under_way.iter().map(|(lease, _)| address(lease)).collect();
-        for (lease, connection) in under_way {
-            lease.release(connection, NOW);
+        let places: Vec<_> = under_way
+            .iter()
+            .map(|(assignment, _)| address(assignment))
+            .collect();
+        for (assignment, connection) in under_way {
+            assignment.release(connection, NOW);
         }
         // What was under way to an address that stays is kept.
-        for (place, connection) in places.iter().zip(left) {
+        for (place, connection) in places.iter().zip(weak_connections) {
             assert_eq!(connection.upgrade().is_some(), *place == second);
         }
         let mut seen = Vec::new();
         for _ in 0..4 {
-            let (lease, connection) = parts(pool.checkout(nobody()).await.unwrap());
-            seen.push((address(&lease), connection.borrow().is_reused));
-            keep_open(lease, connection);
+            let (assignment, connection) = into_parts(pool.checkout(nobody()).await.unwrap());
+            seen.push((address(&assignment), connection.borrow().is_reused));
+            keep_open(assignment, connection);
         }
         seen.sort();
         let mut expected = [
@@ -272,8 +288,8 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
 }
 
 /// Neither unused nor closed.
-fn keep_open(lease: Assignment, connection: Rc<RefCell<Http1Connection>>) {
-    std::mem::forget((lease, connection));
+fn keep_open(assignment: Assignment, connection: Rc<RefCell<Http1Connection>>) {
+    std::mem::forget((assignment, connection));
 }
 
 #[test]
@@ -305,8 +321,8 @@ fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
     };
     let pool = UpstreamPool::new(servers, Clock::manual(NOW), counters, 0, Rc::default());
     runtime().block_on(async {
-        let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
-        assert_eq!(self::address(&lease), address);
+        let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+        assert_eq!(self::address(&assignment), address);
         assert!(
             pool.servers
                 .endpoints()
@@ -320,11 +336,11 @@ fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
 #[test]
 fn a_lookup_has_no_server_tried_twice() {
     let (_listener, address) = listen();
-    let refuses = listen().1;
+    let refusing_address = listen().1;
     for seed in 0..2 {
         let mut settings = settings(0);
         settings.servers = vec![
-            server("127.0.0.1", refuses.port()),
+            server("127.0.0.1", refusing_address.port()),
             server("localhost", address.port()),
         ];
         settings.ejection = Some(Ejection {
@@ -339,8 +355,8 @@ fn a_lookup_has_no_server_tried_twice() {
         let clock = Clock::manual(NOW);
         let pool = UpstreamPool::new(servers, clock, counters, seed, Rc::default());
         runtime().block_on(async {
-            let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
-            assert_eq!(self::address(&lease), address);
+            let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+            assert_eq!(self::address(&assignment), address);
         });
         let endpoints = pool.servers.endpoints();
         assert_eq!(endpoints[0].health.flags(EJECTED), 0, "seed {seed}");
@@ -359,17 +375,21 @@ fn a_request_whose_sending_panicked_ends_at_once() {
         fields: Fields::default(),
     };
     runtime().block_on(async {
-        for taken in [false, true] {
-            let (lease, connection) = parts(pool.checkout(nobody()).await.unwrap());
-            let mut exchange = Http1Exchange::new(lease, connection.clone(), &head, String::new());
+        for is_outbox_empty in [false, true] {
+            let (assignment, connection) = into_parts(pool.checkout(nobody()).await.unwrap());
+            let mut exchange =
+                Http1Exchange::new(assignment, connection.clone(), &head, String::new());
             let mut cx = Context::from_waker(Waker::noop());
             assert!(exchange.poll_head(&mut cx).is_pending());
-            if taken {
+            if is_outbox_empty {
                 connection.borrow_mut().outbox = Outbox::default();
             }
             connection.mark_broken();
             let answer = exchange.poll_head(&mut cx);
-            assert!(matches!(answer, Poll::Ready(Err(_))), "taken: {taken}");
+            assert!(
+                matches!(answer, Poll::Ready(Err(_))),
+                "taken: {is_outbox_empty}"
+            );
         }
     });
 }

@@ -34,16 +34,16 @@ impl BitWriter {
     /// Appends a number in a form in which small numbers are short: its length in bits, then the bits below its highest
     /// one-bit.
     pub fn put_sized(&mut self, value: u64) {
-        let length = 64 - value.leading_zeros();
-        self.put_bits(u64::from(length), LENGTH_BITS);
-        self.put_bits(value, length.saturating_sub(1));
+        let bit_length = 64 - value.leading_zeros();
+        self.put_bits(u64::from(bit_length), LENGTH_BITS);
+        self.put_bits(value, bit_length.saturating_sub(1));
     }
 
     /// Returns the written bytes. The last one is word_bits up with zeros.
     pub fn finish(mut self) -> Vec<u8> {
-        let last_bytes = self.word_bits.div_ceil(8) as usize;
+        let last_byte_count = self.word_bits.div_ceil(8) as usize;
         self.bytes
-            .extend_from_slice(&self.word.to_le_bytes()[..last_bytes]);
+            .extend_from_slice(&self.word.to_le_bytes()[..last_byte_count]);
         self.bytes
     }
 }
@@ -83,9 +83,9 @@ impl<'a> BitReader<'a> {
     /// Fills `word` to at least 57 bits, as far as there are bytes.
     #[inline]
     fn fill(&mut self) {
-        if let Some(next) = self.unread_bytes.first_chunk::<8>() {
+        if let Some(next_bytes) = self.unread_bytes.first_chunk::<8>() {
             // Only whole bytes are counted. The bits of another one are read again with its byte.
-            self.word |= u64::from_le_bytes(*next) << self.word_bits;
+            self.word |= u64::from_le_bytes(*next_bytes) << self.word_bits;
             let whole_bytes = (63 - self.word_bits) / 8;
             self.unread_bytes = &self.unread_bytes[whole_bytes as usize..];
             self.word_bits += whole_bytes * 8;
@@ -98,12 +98,12 @@ impl<'a> BitReader<'a> {
     #[cold]
     fn fill_by_bytes(&mut self) {
         while self.word_bits <= 56 {
-            let Some((first, rest)) = self.unread_bytes.split_first() else {
+            let Some((next_byte, later_bytes)) = self.unread_bytes.split_first() else {
                 return;
             };
-            self.word |= u64::from(*first) << self.word_bits;
+            self.word |= u64::from(*next_byte) << self.word_bits;
             self.word_bits += 8;
-            self.unread_bytes = rest;
+            self.unread_bytes = later_bytes;
         }
     }
 
@@ -138,11 +138,11 @@ impl<'a> BitReader<'a> {
     pub fn get_sized(&mut self) -> u64 {
         match self.get_bits(LENGTH_BITS) as u32 {
             0 => 0,
-            length if length > 64 => {
+            bit_length if bit_length > 64 => {
                 self.is_overrun = true;
                 0
             }
-            length => self.get_bits(length - 1) | 1 << (length - 1),
+            bit_length => self.get_bits(bit_length - 1) | 1 << (bit_length - 1),
         }
     }
 

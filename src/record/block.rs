@@ -45,8 +45,8 @@ pub fn encode_block(values: &[u64], out: &mut BitWriter) {
     let all_distances_bits = values.len() as u64 * u64::from(width);
     let packed_bits = sized_bit_count(least) + u64::from(WIDTH_BITS) + all_distances_bits;
     let median = median(values);
-    let distances = || values.iter().map(|value| zigzag(*value, median));
-    let distances_code = best_rice_code(distances());
+    let median_distances = || values.iter().map(|value| zigzag(*value, median));
+    let distances_code = best_rice_code(median_distances());
     let rice_bits = distances_code.bit_count + sized_bit_count(median) + u64::from(ORDER_BITS);
     let gaps = || {
         let mut next_index = 0;
@@ -85,7 +85,7 @@ pub fn encode_block(values: &[u64], out: &mut BitWriter) {
         out.put_bits(FORM_RICE, FORM_BITS);
         out.put_sized(median);
         out.put_bits(u64::from(distances_code.order), ORDER_BITS);
-        distances().for_each(|distance| put_rice(out, distance, distances_code.order));
+        median_distances().for_each(|distance| put_rice(out, distance, distances_code.order));
     } else {
         out.put_bits(FORM_PACKED, FORM_BITS);
         out.put_sized(least);
@@ -144,9 +144,9 @@ pub fn decode_block(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
 }
 
 fn median(values: &[u64]) -> u64 {
-    let mut sorted = values.to_vec();
-    let half = sorted.len() / 2;
-    *sorted.select_nth_unstable(half).1
+    let mut partly_sorted = values.to_vec();
+    let middle_index = partly_sorted.len() / 2;
+    *partly_sorted.select_nth_unstable(middle_index).1
 }
 
 /// Maps the signed distance from the median to a number: 0, -1, 1, -2, 2 … become 0, 1, 2, 3, 4 …
@@ -235,10 +235,10 @@ mod tests {
 
     fn check(values: &[u64], max_bytes: usize) {
         let encoded = encoded(values);
-        let mut back = vec![7; values.len()];
+        let mut decoded = vec![7; values.len()];
         let mut bits = BitReader::new(&encoded);
-        assert!(decode_block(&mut bits, &mut back), "{values:?}");
-        assert_eq!(back, values);
+        assert!(decode_block(&mut bits, &mut decoded), "{values:?}");
+        assert_eq!(decoded, values);
         assert_eq!(bits.following_bytes(), Some(&[][..]), "{values:?}");
         assert!(
             encoded.len() <= max_bytes,

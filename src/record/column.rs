@@ -72,9 +72,9 @@ impl Column {
             (&mut self.minima, &other.minima),
             (&mut self.maxima, &other.maxima),
         ];
-        for (target, source) in lists {
+        for (target_list, source) in lists {
             let source_run = &source[run.source_index..run.source_index + run.count];
-            target[run.target_index..run.target_index + run.count].copy_from_slice(source_run);
+            target_list[run.target_index..run.target_index + run.count].copy_from_slice(source_run);
         }
     }
 
@@ -86,10 +86,10 @@ impl Column {
             let sums = finer.sums[buckets.clone()].iter();
             let maxima = finer.maxima[buckets.clone()].iter();
             // A bucket without recorded seconds has no minimum.
-            let recorded = buckets
+            let recorded_buckets = buckets
                 .zip(covered_seconds)
                 .filter(|(_, seconds)| **seconds > 0);
-            let minima = recorded.map(|(bucket, _)| finer.minima[bucket]);
+            let minima = recorded_buckets.map(|(bucket, _)| finer.minima[bucket]);
             self.sums
                 .push(sums.fold(0, |sum, value| sum.saturating_add(*value)));
             self.minima.push(minima.min().unwrap_or(0));

@@ -209,9 +209,9 @@ impl RecordFolder {
     /// Fails if the folder was moved, replaced or unmounted.
     pub fn check_lock(&self, lock: &File) -> io::Result<()> {
         let (held, current) = (lock.metadata()?, fs::metadata(self.0.join(LOCK_FILE)));
-        let is_held =
+        let is_locked_file =
             |current: fs::Metadata| (current.dev(), current.ino()) == (held.dev(), held.ino());
-        if current.is_ok_and(is_held) {
+        if current.is_ok_and(is_locked_file) {
             return Ok(());
         }
         let path = self.0.display();
@@ -227,14 +227,14 @@ impl RecordFolder {
         start: u64,
         write: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<(), E> {
-        let unfinished = self.0.join(UNFINISHED_FILE);
-        ignore_missing(fs::remove_file(&unfinished))?;
-        if let Err(error) = write(&unfinished) {
+        let unfinished_path = self.0.join(UNFINISHED_FILE);
+        ignore_missing(fs::remove_file(&unfinished_path))?;
+        if let Err(error) = write(&unfinished_path) {
             // A half-written file takes room. If it cannot be removed now, the next call does.
-            let _ = fs::remove_file(&unfinished);
+            let _ = fs::remove_file(&unfinished_path);
             return Err(error);
         }
-        fs::rename(&unfinished, self.segment_path(tier, start))?;
+        fs::rename(&unfinished_path, self.segment_path(tier, start))?;
         Ok(File::open(self.0.join(tier.name()))?.sync_all()?)
     }
 

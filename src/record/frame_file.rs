@@ -65,20 +65,20 @@ impl FrameFile {
         seed: u64,
         mut visit: impl FnMut(&[u8]) -> Option<()>,
     ) -> Result<FrameFile, Damage> {
-        let mut bytes = Vec::new();
+        let mut file_bytes = Vec::new();
         match fs::metadata(path) {
             // Opening a pipe would block for ever.
             Ok(metadata) if !metadata.is_file() => return Err(Damage::Foreign),
             Ok(_) => {
-                File::open(path)?.read_to_end(&mut bytes)?;
+                File::open(path)?.read_to_end(&mut file_bytes)?;
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
         let mut head = mark.to_vec();
         head.extend(seed.to_le_bytes());
-        let compared_bytes = bytes.len().min(HEAD_BYTES);
-        if bytes[..compared_bytes] != head[..compared_bytes] {
+        let compared_bytes = file_bytes.len().min(HEAD_BYTES);
+        if file_bytes[..compared_bytes] != head[..compared_bytes] {
             return Err(Damage::Foreign);
         }
         let mut sound_bytes = if compared_bytes < HEAD_BYTES {
@@ -87,7 +87,7 @@ impl FrameFile {
             HEAD_BYTES
         };
         while sound_bytes > 0
-            && let Some(content) = read_frame(seed, sound_bytes, &bytes)
+            && let Some(content) = read_frame(seed, sound_bytes, &file_bytes)
             && visit(content).is_some()
         {
             sound_bytes += FRAME_HEAD_BYTES + content.len();
@@ -100,8 +100,8 @@ impl FrameFile {
             file: None,
             // The process that wrote it may have been killed before it could sync.
             is_unsynced: sound_bytes > 0,
-            lost_bytes: (bytes.len() - sound_bytes) as u64,
-            is_damaged: sound_bytes > 0 && !is_unfinished_frame(&bytes[sound_bytes..]),
+            lost_bytes: (file_bytes.len() - sound_bytes) as u64,
+            is_damaged: sound_bytes > 0 && !is_unfinished_frame(&file_bytes[sound_bytes..]),
         })
     }
 
@@ -167,21 +167,21 @@ impl FrameFile {
 }
 
 /// Whether these last bytes are nothing, or a frame that was not complete when its process or its machine died.
-fn is_unfinished_frame(bytes: &[u8]) -> bool {
-    let length = bytes
+fn is_unfinished_frame(file_bytes: &[u8]) -> bool {
+    let length = file_bytes
         .first_chunk()
         .map(|length| u32::from_le_bytes(*length));
     let frame_bytes = length.map(|length| FRAME_HEAD_BYTES + length as usize);
     frame_bytes.is_none_or(|frame_bytes| {
-        bytes.len() < frame_bytes && frame_bytes <= FRAME_HEAD_BYTES + MAX_CONTENT_BYTES
+        file_bytes.len() < frame_bytes && frame_bytes <= FRAME_HEAD_BYTES + MAX_CONTENT_BYTES
     })
         // A file system may have made the file longer without writing its content.
-        || bytes.iter().all(|byte| *byte == 0)
+        || file_bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Returns the content of the frame at an offset, if it is complete and sound.
-fn read_frame(seed: u64, offset: usize, bytes: &[u8]) -> Option<&[u8]> {
-    let frame = bytes.get(offset..)?;
+fn read_frame(seed: u64, offset: usize, file_bytes: &[u8]) -> Option<&[u8]> {
+    let frame = file_bytes.get(offset..)?;
     let length = u32::from_le_bytes(*frame.first_chunk()?) as usize;
     let expected_checksum = u32::from_le_bytes(*frame.get(4..)?.first_chunk()?);
     if length > MAX_CONTENT_BYTES {

@@ -38,8 +38,8 @@ impl HourSeries {
     /// Packs all values before block `block_index`.
     fn pack_before(&mut self, block_index: usize) {
         while self.block_count < block_index {
-            let count = self.unpacked.len().min(MAX_BLOCK_VALUES);
-            let mut values: Vec<u64> = self.unpacked.drain(..count).collect();
+            let value_count = self.unpacked.len().min(MAX_BLOCK_VALUES);
+            let mut values: Vec<u64> = self.unpacked.drain(..value_count).collect();
             values.resize(MAX_BLOCK_VALUES, 0);
             pack_values(&values, &mut self.packed);
             self.block_count += 1;
@@ -51,14 +51,14 @@ impl HourSeries {
     fn unpack_from(&mut self, block_index: usize) {
         let mut bytes = &self.packed[..];
         let _ = unpack_values(&mut bytes, block_index * MAX_BLOCK_VALUES);
-        let kept_bytes = self.packed.len() - bytes.len();
+        let packed_before = self.packed.len() - bytes.len();
         let mut values = unpack_values(
             &mut bytes,
             (self.block_count - block_index) * MAX_BLOCK_VALUES,
         )
         .unwrap_or_default();
         values.append(&mut self.unpacked);
-        self.packed.truncate(kept_bytes);
+        self.packed.truncate(packed_before);
         self.unpacked = values;
         self.block_count = block_index;
     }

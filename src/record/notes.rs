@@ -143,17 +143,17 @@ impl Notes {
             return Ok(());
         };
         // How often each note was visited already. Two processes may write equal notes, so a set would not do.
-        let mut visits: HashMap<&Note, usize> = HashMap::new();
+        let mut visit_counts: HashMap<&Note, usize> = HashMap::new();
         for note in &recent {
-            *visits.entry(note).or_default() += 1;
+            *visit_counts.entry(note).or_default() += 1;
         }
         for (day_start, path) in folder.note_files(topic)?.into_iter().rev() {
             if day_start >= to || day_start + DAY_SECONDS <= from {
                 continue;
             }
-            let stored = read_day_file(&path, day_start)?;
-            for note in stored.iter().rev().filter(is_in_span) {
-                if let Some(count) = visits.get_mut(note).filter(|count| **count > 0) {
+            let stored_notes = read_day_file(&path, day_start)?;
+            for note in stored_notes.iter().rev().filter(is_in_span) {
+                if let Some(count) = visit_counts.get_mut(note).filter(|count| **count > 0) {
                     *count -= 1;
                 } else if visit(note).is_break() {
                     return Ok(());
@@ -213,7 +213,7 @@ pub(super) fn count_damaged_bytes(path: &Path, day_start: u64) -> Result<u64, Da
 /// are left.
 pub(super) fn trim_notes(folder: &RecordFolder, now: u64, max_bytes: u64) -> io::Result<()> {
     let mut total = 0;
-    let mut files = Vec::new();
+    let mut deletable_files = Vec::new();
     for topic in Topic::ALL {
         for (day_start, path) in folder.note_files(topic)? {
             if day_start + DAY_SECONDS + topic.retention_seconds() <= now {
@@ -224,11 +224,11 @@ pub(super) fn trim_notes(folder: &RecordFolder, now: u64, max_bytes: u64) -> io:
             total += bytes;
             // The file of the current day stays, because it is open.
             if day_start + DAY_SECONDS <= now {
-                files.push((path, bytes));
+                deletable_files.push((path, bytes));
             }
         }
     }
-    for (path, bytes) in files {
+    for (path, bytes) in deletable_files {
         if total <= max_bytes {
             break;
         }
@@ -264,17 +264,17 @@ mod tests {
         record.write_pending().unwrap();
     }
 
-    fn noted(folder: &Path) -> Vec<u64> {
-        let mut noted = Vec::new();
+    fn note_times(folder: &Path) -> Vec<u64> {
+        let mut note_times = Vec::new();
         let see = |note: &Note| {
-            noted.push(note.at - TODAY);
+            note_times.push(note.at - TODAY);
             ControlFlow::Continue(())
         };
         let record = open(folder);
         record
             .visit_notes(Topic::Minute, (0, u64::MAX), see)
             .unwrap();
-        noted
+        note_times
     }
 
     #[test]
@@ -292,18 +292,21 @@ mod tests {
         let mut damaged = sound.clone();
         damaged[24 + 20 + 12] ^= 1;
         fs::write(&file, &damaged).unwrap();
-        let found = faults();
-        assert_eq!((found.len(), &found[0].path), (1, &file));
+        let damage_faults = faults();
+        assert_eq!((damage_faults.len(), &damage_faults[0].path), (1, &file));
         assert!(
-            found[0].description.contains("last 40 bytes"),
+            damage_faults[0].description.contains("last 40 bytes"),
             "{}",
-            found[0].description
+            damage_faults[0].description
         );
-        assert_eq!(noted(folder.path()), [0]);
+        assert_eq!(note_times(folder.path()), [0]);
         note(&open(folder.path()), TODAY + 300);
         let aside = format!("damaged/minutes-{TODAY}");
         assert_eq!(fs::read(folder.path().join(aside)).unwrap(), damaged);
-        assert_eq!((noted(folder.path()), faults().len()), (vec![300, 0], 0));
+        assert_eq!(
+            (note_times(folder.path()), faults().len()),
+            (vec![300, 0], 0)
+        );
     }
 
     #[test]
@@ -316,6 +319,6 @@ mod tests {
         note(&record, TODAY + 7_200);
         assert_eq!(record.last_second_end(), TODAY + 7_201);
         drop(record);
-        assert_eq!(noted(folder.path()), [30 * DAY_SECONDS, 7_200, 0]);
+        assert_eq!(note_times(folder.path()), [30 * DAY_SECONDS, 7_200, 0]);
     }
 }

@@ -253,8 +253,8 @@ impl Record {
         }
         // A query that reads the hour meanwhile keeps the copy without this second.
         Arc::make_mut(&mut memory.hours[index]).add(&second);
-        let excess = memory.hours.len().saturating_sub(MAX_HOURS);
-        for lost in memory.hours.drain(..excess) {
+        let excess_count = memory.hours.len().saturating_sub(MAX_HOURS);
+        for lost in memory.hours.drain(..excess_count) {
             memory.sealed_until = memory.sealed_until.max(lost.next_hour());
             if self.disk.is_some() {
                 let hour = lost.start();
@@ -286,23 +286,23 @@ impl Record {
         // Names come first: see `NamesFile::sync`.
         self.write_names(&mut state.names)?;
         // Sealing an hour frees the room of its journal, so it comes before the seconds.
-        let sealed = match state.seal_pause_calls.checked_sub(1) {
+        let seal_result = match state.seal_pause_calls.checked_sub(1) {
             Some(remaining) => {
                 state.seal_pause_calls = remaining;
                 Ok(())
             }
             None => self.seal_hours(disk, &mut state),
         };
-        if sealed.is_err() {
+        if seal_result.is_err() {
             state.seal_pause_calls = SEAL_RETRY_CALLS;
         }
-        let seconds = self.write_seconds(disk, &mut state);
+        let seconds_result = self.write_seconds(disk, &mut state);
         let max_bytes = disk.max_bytes / NOTES_DIVISOR;
         let notes = self
             .notes
             .write_pending(&disk.folder, &mut state.notes, max_bytes);
         // Each part is tried, whether or not another one fails.
-        seconds.and(notes).and(sealed)
+        seconds_result.and(notes).and(seal_result)
     }
 
     /// Adds a note. Never waits for the disk. A note that is not persistent exists only as long as memory holds it.
@@ -331,13 +331,13 @@ impl Record {
 
     /// Measures the space that the record takes on the disk. Returns `None` for a record in memory.
     pub fn disk_usage(&self) -> io::Result<Option<DiskUsage>> {
-        let usage = |disk: &DiskWriter| {
+        let measure = |disk: &DiskWriter| {
             Ok(DiskUsage {
                 used_bytes: disk.folder.total_bytes()?,
                 max_bytes: disk.max_bytes,
             })
         };
-        self.disk.as_ref().map(usage).transpose()
+        self.disk.as_ref().map(measure).transpose()
     }
 
     /// Writes the names of new series to the disk.
@@ -385,10 +385,10 @@ impl Record {
 
     /// Syncs the journal and the notes, and marks the journal's seconds as durable.
     fn sync(&self, state: &mut WriteState) -> io::Result<()> {
-        let synced = state.journal.as_mut().map_or(Ok(()), Journal::sync);
+        let journal_result = state.journal.as_mut().map_or(Ok(()), Journal::sync);
         let notes = state.notes.sync();
         let mut memory = self.memory.lock();
-        if let Err(error) = synced {
+        if let Err(error) = journal_result {
             // After a failed sync the system drops the unwritten pages, and a second sync would succeed without them.
             let from = memory.durable_until;
             memory.mark_unjournaled(from, state.written_until.saturating_sub(1));
@@ -426,7 +426,9 @@ impl Record {
             memory.sealed_until = sealed_until.max(hour.next_hour());
             memory.durable_until = memory.durable_until.max(memory.sealed_until);
             // An hour that was changed while it was written is another `Arc` now, stays, and is written again.
-            memory.hours.retain(|other| !Arc::ptr_eq(other, &hour));
+            memory
+                .hours
+                .retain(|kept_hour| !Arc::ptr_eq(kept_hour, &hour));
             let next_hour = hour.next_hour();
             memory
                 .unwritten_seconds
@@ -438,15 +440,15 @@ impl Record {
                 // A clock that went ahead makes no file older than it is.
                 memory.last_second.min(memory.sealed_until)
             };
-            let rolled_up = disk.folder.roll_up();
+            let roll_up_result = disk.folder.roll_up();
             let max_note_bytes = disk.max_bytes / NOTES_DIVISOR;
             notes::trim_notes(&disk.folder, now, max_note_bytes)?;
             let note_bytes = disk.folder.note_bytes()?.min(max_note_bytes);
             let max_bytes = disk.max_bytes - note_bytes;
-            let trimmed = disk
-                .folder
-                .trim_segments(now, Settings::retention_seconds, max_bytes);
-            rolled_up.and(trimmed)?;
+            let trim_result =
+                disk.folder
+                    .trim_segments(now, Settings::retention_seconds, max_bytes);
+            roll_up_result.and(trim_result)?;
             state.is_roll_up_due = false;
         }
         Ok(())
@@ -458,8 +460,8 @@ impl Record {
         let Some(disk) = &self.disk else {
             return written;
         };
-        let synced = self.sync(&mut disk.state.lock());
+        let journal_result = self.sync(&mut disk.state.lock());
         disk.lock_file.unlock()?;
-        written.and(synced)
+        written.and(journal_result)
     }
 }

@@ -114,16 +114,20 @@ impl Record {
     }
 
     /// Sums each series over all seconds before `until`, which must be the start of a [`Grid`] or a multiple of a step.
-    pub fn totals_before(&self, until: u64, series: &[u32]) -> io::Result<BTreeMap<u32, u64>> {
+    pub fn totals_before(
+        &self,
+        until: u64,
+        series_numbers: &[u32],
+    ) -> io::Result<BTreeMap<u32, u64>> {
         let hours = self.memory.lock().hours.clone();
         let folder = self.disk.as_ref().map(|disk| &disk.folder);
-        range::totals_before(folder, &hours, until, series)
+        range::totals_before(folder, &hours, until, series_numbers)
     }
 
     /// Reads series on a grid. Memory is copied first, so that reading the disk delays no addition.
-    pub fn read(&self, grid: &Grid, series: &[u32]) -> io::Result<RangeResult> {
+    pub fn read(&self, grid: &Grid, series_numbers: &[u32]) -> io::Result<RangeResult> {
         let hours = self.memory.lock().hours.clone();
         let folder = self.disk.as_ref().map(|disk| &disk.folder);
-        range::read_range(folder, &hours, grid, series)
+        range::read_range(folder, &hours, grid, series_numbers)
     }
 }

@@ -42,21 +42,21 @@ impl Grid {
     ) -> Grid {
         let to = to.max(from + 1);
         let bucket_count = |step: u64| to.div_ceil(step) - from / step;
-        let fits = |step: &u64| bucket_count(*step) <= max_buckets.max(2) as u64;
-        let longest = GRID_STEPS_SECONDS[GRID_STEPS_SECONDS.len() - 1];
-        let longer = (2..).map(|times| times * longest);
+        let is_within_max = |step: &u64| bucket_count(*step) <= max_buckets.max(2) as u64;
+        let longest_round_step = GRID_STEPS_SECONDS[GRID_STEPS_SECONDS.len() - 1];
+        let longer_steps = (2..).map(|times| times * longest_round_step);
         let mut step = GRID_STEPS_SECONDS
             .into_iter()
-            .chain(longer)
-            .find(fits)
-            .unwrap_or(longest);
+            .chain(longer_steps)
+            .find(is_within_max)
+            .unwrap_or(longest_round_step);
         let mut tiers = Tier::ALL.into_iter();
-        while let Some(finer) = tiers.clone().next().filter(|tier| !reaches_back(*tier)) {
+        while let Some(unusable) = tiers.clone().next().filter(|tier| !reaches_back(*tier)) {
             tiers.next();
-            step = step.next_multiple_of(tiers.clone().next().unwrap_or(finer).step_seconds());
+            step = step.next_multiple_of(tiers.clone().next().unwrap_or(unusable).step_seconds());
         }
-        let divides = |tier: &Tier| step % tier.step_seconds() == 0;
-        let tier = tiers.rev().find(divides).unwrap_or(Tier::Day);
+        let fits_step = |tier: &Tier| step % tier.step_seconds() == 0;
+        let tier = tiers.rev().find(fits_step).unwrap_or(Tier::Day);
         Grid {
             from: from - from % step,
             step_seconds: step,
@@ -88,7 +88,7 @@ pub fn totals_before(
     folder: Option<&RecordFolder>,
     hours: &[Arc<Hour>],
     until: u64,
-    series: &[u32],
+    series_numbers: &[u32],
 ) -> io::Result<BTreeMap<u32, u64>> {
     let (mut from, mut totals) = (0, BTreeMap::new());
     // Each tier is read up to its last whole bucket, and the next finer one from there.
@@ -103,7 +103,7 @@ pub fn totals_before(
             bucket_count: 1,
             tier,
         };
-        for (number, column) in read_range(folder, hours, &whole, series)?.columns {
+        for (number, column) in read_range(folder, hours, &whole, series_numbers)?.columns {
             let total: &mut u64 = totals.entry(number).or_default();
             *total = total.saturating_add(column.sums[0]);
         }
@@ -124,8 +124,8 @@ pub struct RangeResult {
 impl RangeResult {
     /// Adds the recorded seconds of a source.
     fn add_coverage(&mut self, grid: &Grid, slice: SourceSlice, covered_seconds: &[u32]) {
-        for (source_bucket, bucket) in slice.buckets(grid, covered_seconds.len()) {
-            self.covered_seconds[bucket] += covered_seconds[source_bucket];
+        for (source_bucket, grid_bucket) in slice.buckets(grid, covered_seconds.len()) {
+            self.covered_seconds[grid_bucket] += covered_seconds[source_bucket];
         }
     }
 
@@ -135,26 +135,26 @@ impl RangeResult {
         grid: &Grid,
         slice: SourceSlice,
         covered_seconds: &[u32],
-        series: u32,
+        series_numbers: u32,
         column: Option<&Column>,
     ) {
-        let Some(target) = self.columns.get_mut(&series) else {
+        let Some(target) = self.columns.get_mut(&series_numbers) else {
             return;
         };
-        for (source_bucket, bucket) in slice.buckets(grid, covered_seconds.len()) {
+        for (source_bucket, grid_bucket) in slice.buckets(grid, covered_seconds.len()) {
             if covered_seconds[source_bucket] == 0 {
                 continue;
             }
             match column {
                 Some(column) => {
-                    let sum = &mut target.sums[bucket];
+                    let sum = &mut target.sums[grid_bucket];
                     *sum = sum.saturating_add(column.sums[source_bucket]);
-                    let minimum = &mut target.minima[bucket];
+                    let minimum = &mut target.minima[grid_bucket];
                     *minimum = column.minima[source_bucket].min(*minimum);
-                    let maximum = &mut target.maxima[bucket];
+                    let maximum = &mut target.maxima[grid_bucket];
                     *maximum = column.maxima[source_bucket].max(*maximum);
                 }
-                None => target.minima[bucket] = 0,
+                None => target.minima[grid_bucket] = 0,
             }
         }
     }
@@ -193,13 +193,13 @@ impl SourceSlice {
         bucket_count: usize,
     ) -> impl Iterator<Item = (usize, usize)> + use<> {
         let grid = *grid;
-        let index = move |second: u64| {
+        let bucket_index = move |second: u64| {
             (second
                 .saturating_sub(self.start)
                 .div_ceil(self.step_seconds) as usize)
                 .min(bucket_count)
         };
-        (index(self.from)..index(self.to)).map(move |source_bucket| {
+        (bucket_index(self.from)..bucket_index(self.to)).map(move |source_bucket| {
             let second = self.start + source_bucket as u64 * self.step_seconds;
             (
                 source_bucket,
@@ -219,29 +219,32 @@ pub fn read_range(
     folder: Option<&RecordFolder>,
     hours: &[Arc<Hour>],
     grid: &Grid,
-    series: &[u32],
+    series_numbers: &[u32],
 ) -> io::Result<RangeResult> {
-    retry_without_damaged(|| try_read(folder, hours, grid, series))
+    retry_without_damaged(|| read_undamaged(folder, hours, grid, series_numbers))
 }
 
-fn try_read(
+fn read_undamaged(
     folder: Option<&RecordFolder>,
     hours: &[Arc<Hour>],
     grid: &Grid,
-    series: &[u32],
+    series_numbers: &[u32],
 ) -> Result<RangeResult, SegmentError> {
-    let empty = || Column {
+    let empty_column = || Column {
         sums: vec![0; grid.bucket_count],
         minima: vec![u64::MAX; grid.bucket_count],
         maxima: vec![0; grid.bucket_count],
     };
     let mut result = RangeResult {
         covered_seconds: vec![0; grid.bucket_count],
-        columns: series.iter().map(|series| (*series, empty())).collect(),
+        columns: series_numbers
+            .iter()
+            .map(|series_numbers| (*series_numbers, empty_column()))
+            .collect(),
     };
     let memory_start = hours.first().map_or(u64::MAX, |hour| hour.start());
     let read_until = match folder {
-        Some(folder) => read_segments(folder, memory_start, grid, series, &mut result)?,
+        Some(folder) => read_segments(folder, memory_start, grid, series_numbers, &mut result)?,
         None => grid.from,
     };
     for hour in hours {
@@ -252,13 +255,13 @@ fn try_read(
             to: hour.end().min(grid.end()),
         };
         result.add_coverage(grid, slice, hour.covered_seconds());
-        for series in series {
-            let column = hour.column(*series);
+        for series_numbers in series_numbers {
+            let column = hour.column(*series_numbers);
             result.add_column(
                 grid,
                 slice,
                 hour.covered_seconds(),
-                *series,
+                *series_numbers,
                 column.as_ref(),
             );
         }
@@ -271,7 +274,7 @@ fn read_segments(
     folder: &RecordFolder,
     memory_start: u64,
     grid: &Grid,
-    series: &[u32],
+    series_numbers: &[u32],
     result: &mut RangeResult,
 ) -> Result<u64, SegmentError> {
     let mut read_until = grid.from;
@@ -302,13 +305,13 @@ fn read_segments(
                 to: to.min(segment.end()),
             };
             result.add_coverage(grid, slice, segment.covered_seconds());
-            for series in series {
-                let column = folder.read_column(&segment, *series)?;
+            for series_numbers in series_numbers {
+                let column = folder.read_column(&segment, *series_numbers)?;
                 result.add_column(
                     grid,
                     slice,
                     segment.covered_seconds(),
-                    *series,
+                    *series_numbers,
                     column.as_ref(),
                 );
             }

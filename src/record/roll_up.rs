@@ -59,15 +59,16 @@ impl RecordFolder {
         let ratio = (tier.step_seconds() / finer.step_seconds()) as usize;
         let added_count = ((end - from) / finer.step_seconds()) as usize;
         let mut sources = Vec::new();
-        for source in self.segment_starts(finer)? {
-            if source < end && source + finer.file_seconds() > from {
-                sources.extend(self.open_segment(finer, source)?);
+        for finer_start in self.segment_starts(finer)? {
+            if finer_start < end && finer_start + finer.file_seconds() > from {
+                sources.extend(self.open_segment(finer, finer_start)?);
             }
         }
         // Which buckets of a source are added, and where among the added buckets.
         let added_run = |segment: &RecordSegment| {
-            let skipped = (from.saturating_sub(segment.start()) / finer.step_seconds()) as usize;
-            let source_index = skipped.min(segment.covered_seconds().len());
+            let skipped_count =
+                (from.saturating_sub(segment.start()) / finer.step_seconds()) as usize;
+            let source_index = skipped_count.min(segment.covered_seconds().len());
             let target_index =
                 (segment.start().saturating_sub(from) / finer.step_seconds()) as usize;
             BucketRun {
@@ -87,8 +88,8 @@ impl RecordFolder {
         let current_coverage = current.iter().flat_map(|current| current.covered_seconds());
         let mut covered_seconds: Vec<u32> = current_coverage.copied().collect();
         let current_bucket_count = covered_seconds.len();
-        let added = added_coverage.chunks(ratio);
-        covered_seconds.extend(added.map(|seconds| seconds.iter().sum::<u32>()));
+        let added_column = added_coverage.chunks(ratio);
+        covered_seconds.extend(added_column.map(|seconds| seconds.iter().sum::<u32>()));
         let series = current.iter().chain(&sources);
         let series: BTreeSet<u32> = series.flat_map(RecordSegment::series).collect();
         self.write_segment(tier, start, |path| {
@@ -99,14 +100,14 @@ impl RecordFolder {
                     None => Column::default(),
                 };
                 column.resize(current_bucket_count);
-                let mut added = Column::default();
-                added.resize(added_count);
-                for source in &sources {
-                    if let Some(source_column) = self.read_column(source, series)? {
-                        added.copy_run(added_run(source), &source_column);
+                let mut added_column = Column::default();
+                added_column.resize(added_count);
+                for finer_start in &sources {
+                    if let Some(finer_column) = self.read_column(finer_start, series)? {
+                        added_column.copy_run(added_run(finer_start), &finer_column);
                     }
                 }
-                column.roll_up(&added, &added_coverage, ratio);
+                column.roll_up(&added_column, &added_coverage, ratio);
                 if !column.is_zero() {
                     writer.add(series, &column)?;
                 }

@@ -158,12 +158,12 @@ impl RecordSegment {
         let index_offset = tail_offset.checked_sub(index_bytes);
         let index_offset = index_offset.ok_or(Damage::Section("index"))?;
         let coverage = read(HEAD_BYTES as u64, coverage_bytes, "coverage")?;
-        let entries = read(index_offset, series_count * INDEX_ENTRY_BYTES, "index")?;
-        if checksum(&[&head, &coverage, &entries, &tail[..4]]) != expected_checksum {
+        let encoded_index = read(index_offset, series_count * INDEX_ENTRY_BYTES, "index")?;
+        if checksum(&[&head, &coverage, &encoded_index, &tail[..4]]) != expected_checksum {
             return Err(Damage::Section("index"));
         }
         let columns_offset = (HEAD_BYTES + coverage.len()) as u64;
-        let (index, columns_end) = decode_index(&entries, columns_offset)?;
+        let (index, columns_end) = decode_index(&encoded_index, columns_offset)?;
         let coverage =
             unpack_values(&mut &coverage[..], bucket_count).ok_or(Damage::Section("coverage"))?;
         let covered_seconds = coverage
@@ -213,13 +213,13 @@ impl RecordSegment {
     ///
     /// Fails if the column is damaged or cannot be read.
     pub fn read_column(&self, series: u32) -> Result<Option<Column>, Damage> {
-        let Ok(position) = self
+        let Ok(entry_index) = self
             .index
             .binary_search_by_key(&series, |entry| entry.series)
         else {
             return Ok(None);
         };
-        let entry = self.index[position];
+        let entry = self.index[entry_index];
         let mut bytes = vec![0; entry.length as usize];
         self.file.read_exact_at(&mut bytes, entry.offset)?;
         let is_sound = column_checksum(series, self.start, &bytes) == entry.checksum;
@@ -249,10 +249,13 @@ fn decode_head(head: &[u8], tier: Tier, start: u64) -> Result<(usize, usize), Da
 }
 
 /// Returns the entries of the index, and the offset after the last column. The columns lie one after another.
-fn decode_index(entries: &[u8], columns_offset: u64) -> Result<(Vec<IndexEntry>, u64), Damage> {
+fn decode_index(
+    encoded_index: &[u8],
+    columns_offset: u64,
+) -> Result<(Vec<IndexEntry>, u64), Damage> {
     let mut offset = columns_offset;
-    let mut index = Vec::with_capacity(entries.len() / INDEX_ENTRY_BYTES);
-    for entry in entries.chunks_exact(INDEX_ENTRY_BYTES) {
+    let mut index = Vec::with_capacity(encoded_index.len() / INDEX_ENTRY_BYTES);
+    for entry in encoded_index.chunks_exact(INDEX_ENTRY_BYTES) {
         let field = |offset| u32_at(entry, offset).ok_or(Damage::Section("index"));
         let (series, length, checksum) = (field(0)?, field(4)?, field(8)?);
         index.push(IndexEntry {
@@ -273,7 +276,7 @@ pub struct SegmentWriter<'a> {
     start: u64,
     covered_seconds: &'a [u32],
     /// The head and the coverage, which the last checksum covers.
-    front: Vec<u8>,
+    head_and_coverage: Vec<u8>,
     /// The entries of the index, which follow the columns.
     index: Vec<u8>,
     /// The number of series so far.
@@ -302,22 +305,22 @@ impl<'a> SegmentWriter<'a> {
                 .collect::<Vec<_>>(),
             &mut coverage,
         );
-        let mut front = Vec::with_capacity(HEAD_BYTES + coverage.len());
-        front.extend(FILE_MARK);
-        front.extend(FORMAT_VERSION.to_le_bytes());
-        front.extend((tier.step_seconds() as u32).to_le_bytes());
-        front.extend(start.to_le_bytes());
-        front.extend((covered_seconds.len() as u32).to_le_bytes());
-        front.extend((coverage.len() as u32).to_le_bytes());
-        front.extend(coverage);
+        let mut head_and_coverage = Vec::with_capacity(HEAD_BYTES + coverage.len());
+        head_and_coverage.extend(FILE_MARK);
+        head_and_coverage.extend(FORMAT_VERSION.to_le_bytes());
+        head_and_coverage.extend((tier.step_seconds() as u32).to_le_bytes());
+        head_and_coverage.extend(start.to_le_bytes());
+        head_and_coverage.extend((covered_seconds.len() as u32).to_le_bytes());
+        head_and_coverage.extend((coverage.len() as u32).to_le_bytes());
+        head_and_coverage.extend(coverage);
         let mut out = BufWriter::new(File::create_new(path)?);
-        out.write_all(&front)?;
+        out.write_all(&head_and_coverage)?;
         Ok(SegmentWriter {
             out,
             tier,
             start,
             covered_seconds,
-            front,
+            head_and_coverage,
             index: Vec::new(),
             series_count: 0,
         })
@@ -341,7 +344,7 @@ impl<'a> SegmentWriter<'a> {
     /// Writes the index and the tail. When this returns, the segment survives a crash of the machine.
     pub fn finish(mut self) -> io::Result<()> {
         let series_count = self.series_count.to_le_bytes();
-        let checksum = checksum(&[&self.front, &self.index, &series_count]);
+        let checksum = checksum(&[&self.head_and_coverage, &self.index, &series_count]);
         self.out.write_all(&self.index)?;
         self.out.write_all(&series_count)?;
         self.out.write_all(&checksum.to_le_bytes())?;

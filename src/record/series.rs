@@ -145,17 +145,17 @@ fn encode_series(number: u32, series: &Series) -> Vec<u8> {
 }
 
 fn decode_series(content: &[u8]) -> Option<(u32, Series)> {
-    let (number, rest) = content.split_first_chunk()?;
-    let ([kind, decimals], mut rest) = rest.split_first_chunk()?;
+    let (number, undecoded) = content.split_first_chunk()?;
+    let ([kind, decimals], mut undecoded) = undecoded.split_first_chunk()?;
     let kind = match kind {
         0 => SeriesKind::Counter,
         1 => SeriesKind::Gauge,
         _ => return None,
     };
     let mut text = || {
-        let (length, following) = rest.split_first_chunk()?;
+        let (length, following) = undecoded.split_first_chunk()?;
         let (text, following) = following.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-        rest = following;
+        undecoded = following;
         Some(std::str::from_utf8(text).ok()?.to_owned())
     };
     let name = text()?;

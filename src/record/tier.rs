@@ -80,6 +80,6 @@ impl Tier {
     /// The next coarser tier, which is rolled up from files of this one.
     pub(super) fn coarser(self) -> Option<Tier> {
         let mut tiers = Tier::ALL.into_iter();
-        tiers.find(|other| other.finer() == Some(self))
+        tiers.find(|tier| tier.finer() == Some(self))
     }
 }

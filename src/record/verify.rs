@@ -65,8 +65,8 @@ pub fn verify(path: &Path) -> io::Result<VerifyReport> {
             };
             report.file_count += 1;
             report.total_bytes += fs::metadata(&path)?.len();
-            let nameless = segment.series();
-            nameless_numbers.extend(nameless.filter(|series| !named_numbers.contains(series)));
+            let numbers = segment.series();
+            nameless_numbers.extend(numbers.filter(|series| !named_numbers.contains(series)));
             if let Some(coarser) = tier.coarser() {
                 report.compare_with_coarser(&folder, &segment, coarser);
             }
@@ -195,21 +195,23 @@ impl VerifyReport {
             return;
         };
         let ratio = (tier.step_seconds() / finer.tier().step_seconds()) as usize;
-        let first = ((finer.start() - start) / tier.step_seconds()) as usize;
-        let end =
-            (first + finer.covered_seconds().len() / ratio).min(coarse.covered_seconds().len());
-        if first >= end {
+        let first_bucket = ((finer.start() - start) / tier.step_seconds()) as usize;
+        let end_bucket = (first_bucket + finer.covered_seconds().len() / ratio)
+            .min(coarse.covered_seconds().len());
+        if first_bucket >= end_bucket {
             return;
         }
-        self.compared_buckets += (end - first) as u64;
+        self.compared_buckets += (end_bucket - first_bucket) as u64;
         let finer_path = folder.segment_path(finer.tier(), finer.start());
-        let rolled_up_covered = finer
+        let rolled_up_seconds = finer
             .covered_seconds()
             .chunks(ratio)
             .map(|covered| covered.iter().sum::<u32>());
-        if !rolled_up_covered
-            .take(end - first)
-            .eq(coarse.covered_seconds()[first..end].iter().copied())
+        if !rolled_up_seconds
+            .take(end_bucket - first_bucket)
+            .eq(coarse.covered_seconds()[first_bucket..end_bucket]
+                .iter()
+                .copied())
         {
             let description = format!("it does not cover what {} covers", finer_path.display());
             self.add_fault(&path, description);
@@ -226,11 +228,12 @@ impl VerifyReport {
             coarser_column.resize(coarse.covered_seconds().len());
             let mut rolled_up = Column::default();
             rolled_up.roll_up(&finer_column, finer.covered_seconds(), ratio);
-            let is_same =
-                |expected: &[u64], actual: &[u64]| expected[..end - first] == actual[first..end];
-            if !(is_same(&rolled_up.sums, &coarser_column.sums)
-                && is_same(&rolled_up.minima, &coarser_column.minima)
-                && is_same(&rolled_up.maxima, &coarser_column.maxima))
+            let are_equal = |expected: &[u64], actual: &[u64]| {
+                expected[..end_bucket - first_bucket] == actual[first_bucket..end_bucket]
+            };
+            if !(are_equal(&rolled_up.sums, &coarser_column.sums)
+                && are_equal(&rolled_up.minima, &coarser_column.minima)
+                && are_equal(&rolled_up.maxima, &coarser_column.maxima))
             {
                 let from = finer_path.display();
                 let description = format!("series {series} is not what {from} makes of it");

@@ -12,9 +12,12 @@ const INDEX_BITS: u32 = REGISTER_COUNT.trailing_zeros();
 /// Returns the register of a key, and the rank of the key: the position of the first one-bit in the rest of its hash.
 pub fn register_and_rank(hash: u64) -> (usize, u8) {
     // `HeavyKeeper` and the stripes use bits of the same hash, so these are mixed by an odd factor with random bits.
-    let bits = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    let rank = (bits << INDEX_BITS).leading_zeros().min(64 - INDEX_BITS) as u8 + 1;
-    ((bits >> (64 - INDEX_BITS)) as usize, rank)
+    let mixed_hash = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let rank = (mixed_hash << INDEX_BITS)
+        .leading_zeros()
+        .min(64 - INDEX_BITS) as u8
+        + 1;
+    ((mixed_hash >> (64 - INDEX_BITS)) as usize, rank)
 }
 
 /// An estimator of the number of different keys.

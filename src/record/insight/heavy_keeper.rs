@@ -81,21 +81,21 @@ impl<N> HeavyKeeper<N> {
         let fingerprint = fingerprint(hash);
         for index in self.cell_indexes(hash) {
             let mut cell = self.cells[index];
-            let mut remaining = times;
-            while cell.fingerprint != fingerprint && cell.count > 0 && remaining > 0 {
+            let mut uncounted = times;
+            while cell.fingerprint != fingerprint && cell.count > 0 && uncounted > 0 {
                 let Some(chance) = DECAY_CHANCES.get(cell.count as usize) else {
-                    remaining = 0;
+                    uncounted = 0;
                     break;
                 };
                 if self.random.draw() >> 32 < u64::from(*chance) {
                     cell.count -= 1;
                 }
                 // The event that decays the count to zero takes the cell over, and is counted in it.
-                remaining -= u32::from(cell.count > 0);
+                uncounted -= u32::from(cell.count > 0);
             }
-            if remaining > 0 {
+            if uncounted > 0 {
                 cell.fingerprint = fingerprint;
-                cell.count = cell.count.saturating_add(remaining);
+                cell.count = cell.count.saturating_add(uncounted);
                 estimate = estimate.max(cell.count);
             }
             self.cells[index] = cell;

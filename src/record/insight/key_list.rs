@@ -113,12 +113,12 @@ mod letters {
 
     pub(crate) fn serialize<S: Serializer>(
         distinct: &Option<DistinctCount>,
-        to: S,
+        serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let registers = distinct.as_ref().map_or(&[][..], DistinctCount::registers);
         // A register is at most 54, so each is one ASCII character from `A` on.
         let letters = registers.iter().map(|rank| char::from(b'A' + *rank));
-        to.serialize_str(&letters.collect::<String>())
+        serializer.serialize_str(&letters.collect::<String>())
     }
 
     pub(crate) fn deserialize<'a, D: Deserializer<'a>>(

@@ -28,8 +28,8 @@ impl KeyPlans {
     /// Remembers a plan by a hash of limit and key, which must be spread evenly. An empty name stands for no plan.
     pub fn record(&self, hash: u64, plan: &str) {
         let generations = &mut *self.0.lock();
-        let current = generations.young.get(&hash);
-        if current.is_some_and(|current| **current == *plan) {
+        let current_plan = generations.young.get(&hash);
+        if current_plan.is_some_and(|current_plan| **current_plan == *plan) {
             return;
         }
         if generations.young.len() >= MAX_GENERATION_KEYS {
@@ -54,13 +54,13 @@ mod tests {
     #[test]
     fn keys_that_are_counted_again_are_remembered() {
         let plans = KeyPlans::default();
-        let most = MAX_GENERATION_KEYS as u64;
-        for hash in 0..3 * most {
+        let generation_keys = MAX_GENERATION_KEYS as u64;
+        for hash in 0..3 * generation_keys {
             plans.record(hash, "free");
             plans.record(7, "gold");
         }
         assert_eq!(plans.get(7).as_deref(), Some("gold"));
-        assert_eq!(plans.get(3 * most - 1).as_deref(), Some("free"));
+        assert_eq!(plans.get(3 * generation_keys - 1).as_deref(), Some("free"));
         assert_eq!(plans.get(8), None);
         plans.record(7, "");
         assert_eq!(plans.get(7).as_deref(), Some(""));

@@ -66,17 +66,17 @@ impl ListSum {
         if list.total == 0 {
             return;
         }
-        let other = list.estimator();
+        let list_estimator = list.estimator();
         if self.total == 0 {
             self.seed = list.seed;
         }
         if self.seed == list.seed {
-            self.distinct.merge(&other);
+            self.distinct.merge(&list_estimator);
         } else {
             self.has_other_seeds = true;
             // Keys under another secret cannot be merged, so the greater estimate is kept as a lower bound.
-            if other.estimate() > self.distinct.estimate() {
-                (self.distinct, self.seed) = (other, list.seed);
+            if list_estimator.estimate() > self.distinct.estimate() {
+                (self.distinct, self.seed) = (list_estimator, list.seed);
             }
         }
         self.has_unlisted |= list.distinct.is_some();
@@ -91,8 +91,10 @@ impl ListSum {
             }
         }
         if self.keys.len() > MAX_SUMMED_KEYS {
-            let kept = self.take_most_frequent(MAX_SUMMED_KEYS / 2).into_iter();
-            self.keys = kept.map(|listed| (listed.key.clone(), listed)).collect();
+            let frequent_keys = self.take_most_frequent(MAX_SUMMED_KEYS / 2).into_iter();
+            self.keys = frequent_keys
+                .map(|listed| (listed.key.clone(), listed))
+                .collect();
             self.has_unlisted = true;
         }
     }

@@ -46,22 +46,22 @@ impl LiveInsight {
     /// no reader sees the lists of `next` before it returns.
     pub fn begin_minute(&self, next: Minute, store: impl FnOnce(u64, KeyLists)) {
         let mut minute = self.minute.lock();
-        let ended = std::mem::replace(&mut *minute, next);
+        let ended_minute = std::mem::replace(&mut *minute, next);
         let lists = KeyLists {
-            decided: self.decided.take_list(ended.seed),
-            refused: self.refused.take_list(ended.seed),
+            decided: self.decided.take_list(ended_minute.seed),
+            refused: self.refused.take_list(ended_minute.seed),
         };
-        store(ended.start, lists);
+        store(ended_minute.start, lists);
     }
 
-    /// Returns the first second of the current minute, its lists, and the result of `read`, which reads stored minutes.
+    /// Returns the first second of the current minute, its lists, and the result of `read_stored`, which reads stored minutes.
     ///
     /// Each minute is in exactly one of them: in the current lists or in the stored ones.
     pub fn with_current<T, E>(
         &self,
-        read: impl Fn() -> Result<T, E>,
+        read_stored: impl Fn() -> Result<T, E>,
     ) -> Result<(u64, KeyLists, T), E> {
-        let current = || {
+        let read_current = || {
             let minute = self.minute.lock();
             let lists = KeyLists {
                 decided: self.decided.list(minute.seed),
@@ -69,12 +69,12 @@ impl LiveInsight {
             };
             (*minute, lists)
         };
-        let (mut minute, mut lists) = current();
-        let mut stored = read()?;
+        let (mut minute, mut lists) = read_current();
+        let mut stored = read_stored()?;
         if *self.minute.lock() != minute {
             // The minute ended meanwhile. The next one does not end within this call.
-            (minute, lists) = current();
-            stored = read()?;
+            (minute, lists) = read_current();
+            stored = read_stored()?;
         }
         Ok((minute.start, lists, stored))
     }

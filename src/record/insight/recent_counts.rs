@@ -51,18 +51,18 @@ impl<S: CountSink> RecentCounts<S> {
     ) {
         let slot = &mut self.0.borrow_mut()[slot_index(hash)];
         match slot {
-            Some(counted) if counted.hash == hash && is_same_sink(&counted.sink) => {
-                counted.decisions += 1;
-                counted.refusals += u32::from(is_refused);
+            Some(pending) if pending.hash == hash && is_same_sink(&pending.sink) => {
+                pending.decisions += 1;
+                pending.refusals += u32::from(is_refused);
             }
             _ => {
-                let counted = PendingCount {
+                let pending = PendingCount {
                     hash,
                     decisions: 1,
                     refusals: is_refused.into(),
                     sink: new_sink(),
                 };
-                if let Some(displaced) = slot.replace(counted) {
+                if let Some(displaced) = slot.replace(pending) {
                     displaced.flush();
                 }
             }
@@ -75,7 +75,7 @@ impl<S: CountSink> RecentCounts<S> {
         slots
             .iter_mut()
             .filter_map(Option::take)
-            .for_each(|counted| counted.flush());
+            .for_each(|pending| pending.flush());
     }
 }
 
@@ -120,20 +120,21 @@ mod tests {
     fn every_count_is_passed_on_once() {
         let (book, recent) = (RecordingSink::default(), RecentCounts::default());
         let recorded = || book.0.borrow().clone();
-        let other = (9..).find(|other| slot_index(*other) == slot_index(7));
-        let other = other.unwrap_or(0);
+        let colliding_hash =
+            (9..).find(|colliding_hash| slot_index(*colliding_hash) == slot_index(7));
+        let colliding_hash = colliding_hash.unwrap_or(0);
         for refused in [false, true, true] {
             recent.count(7, refused, |_| true, || book.clone());
             recent.count(8, false, |_| true, || book.clone());
         }
         assert!(recorded().is_empty());
-        recent.count(other, true, |_| true, || book.clone());
+        recent.count(colliding_hash, true, |_| true, || book.clone());
         assert_eq!(recorded(), [(7, (3, 2))].into());
         recent.flush();
         recent.flush();
         assert_eq!(
             recorded(),
-            [(7, (3, 2)), (8, (3, 0)), (other, (1, 1))].into()
+            [(7, (3, 2)), (8, (3, 0)), (colliding_hash, (1, 1))].into()
         );
         recent.count(7, false, |_| true, || book.clone());
         let before = recorded();

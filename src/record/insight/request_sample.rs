@@ -77,7 +77,7 @@ pub struct Sampler {
     /// The second in which the samples below were taken, by the clock of the gateway.
     second: Cell<u64>,
     /// How many samples were taken.
-    taken_count: Cell<u32>,
+    sample_count: Cell<u32>,
     counts_by_class: RefCell<Vec<(SampleClass, u32)>>,
 }
 
@@ -86,10 +86,10 @@ impl Sampler {
     pub fn has_room(&self, now: Nanos) -> bool {
         let second = now.0 / 1_000_000_000;
         if self.second.replace(second) != second {
-            self.taken_count.set(0);
+            self.sample_count.set(0);
             self.counts_by_class.borrow_mut().clear();
         }
-        self.taken_count.get() < MAX_SAMPLES_PER_SECOND
+        self.sample_count.get() < MAX_SAMPLES_PER_SECOND
     }
 
     /// Whether to take a request of this class as an example; counts it if so.
@@ -98,17 +98,19 @@ impl Sampler {
             return false;
         }
         let mut classes = self.counts_by_class.borrow_mut();
-        let index = classes.iter().position(|(other, _)| *other == class);
-        let index = index.unwrap_or_else(|| {
+        let class_index = classes
+            .iter()
+            .position(|(counted_class, _)| *counted_class == class);
+        let class_index = class_index.unwrap_or_else(|| {
             classes.push((class, 0));
             classes.len() - 1
         });
-        let (_, taken) = &mut classes[index];
-        if *taken >= MAX_SAMPLES_PER_CLASS {
+        let (_, class_count) = &mut classes[class_index];
+        if *class_count >= MAX_SAMPLES_PER_CLASS {
             return false;
         }
-        *taken += 1;
-        self.taken_count.set(self.taken_count.get() + 1);
+        *class_count += 1;
+        self.sample_count.set(self.sample_count.get() + 1);
         true
     }
 }

@@ -9,9 +9,9 @@ use super::list_sum::ListSum;
 use super::*;
 
 /// Marsaglia's xorshift64*, for tests.
-struct Dice(u64);
+struct TestRandom(u64);
 
-impl Dice {
+impl TestRandom {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -29,15 +29,15 @@ fn key(number: u64) -> LimitKey {
 
 /// A hash as the keyed ones are: without pattern.
 fn hash(number: u64) -> u64 {
-    let mut dice = Dice(number + 1);
-    dice.next();
-    dice.next()
+    let mut random = TestRandom(number + 1);
+    random.next();
+    random.next()
 }
 
 /// A key and where it is counted.
-struct Counted<'t>(&'t TopKeys, u64);
+struct KeySink<'t>(&'t TopKeys, u64);
 
-impl CountSink for Counted<'_> {
+impl CountSink for KeySink<'_> {
     fn record(&self, hash: u64, decisions: u32, _: u32) {
         self.0.count(hash, decisions, || key(self.1));
     }
@@ -47,9 +47,9 @@ impl CountSink for Counted<'_> {
 #[track_caller]
 fn check(spray: u64, seed: u64) {
     const EVENTS: u64 = 1_200_000;
-    let mut dice = Dice(seed);
+    let mut random = TestRandom(seed);
     let top = TopKeys::new(seed);
-    let workers: [RecentCounts<Counted<'_>>; 4] = Default::default();
+    let workers: [RecentCounts<KeySink<'_>>; 4] = Default::default();
     let weights: Vec<f64> = (1..=2_000).map(|rank| 1.0 / f64::from(rank)).collect();
     let sums: Vec<f64> = weights
         .iter()
@@ -58,36 +58,42 @@ fn check(spray: u64, seed: u64) {
             Some(*sum)
         })
         .collect();
-    let mut truth: HashMap<u64, u64> = HashMap::new();
+    let mut true_counts: HashMap<u64, u64> = HashMap::new();
     for event in 0..EVENTS {
-        let number = if dice.next() % 100 < spray {
+        let number = if random.next() % 100 < spray {
             1_000_000 + event
         } else {
-            let point = (dice.next() >> 11) as f64 / (1_u64 << 53) as f64 * sums[sums.len() - 1];
+            let point = (random.next() >> 11) as f64 / (1_u64 << 53) as f64 * sums[sums.len() - 1];
             sums.partition_point(|sum| *sum < point) as u64
         };
-        *truth.entry(number).or_default() += 1;
-        workers[event as usize % 4].count(hash(number), false, |_| true, || Counted(&top, number));
+        *true_counts.entry(number).or_default() += 1;
+        workers[event as usize % 4].count(hash(number), false, |_| true, || KeySink(&top, number));
         if event % 10_000 == 0 {
             workers.iter().for_each(RecentCounts::flush);
         }
     }
     workers.iter().for_each(RecentCounts::flush);
     let list = top.take_list(0);
-    let mut heavy: Vec<(u64, u64)> = truth.iter().map(|(key, count)| (*count, *key)).collect();
-    heavy.sort_unstable_by(|one, other| other.cmp(one));
-    let near = |(count, number): &&(u64, u64)| {
+    let mut heavy: Vec<(u64, u64)> = true_counts
+        .iter()
+        .map(|(key, count)| (*count, *key))
+        .collect();
+    heavy.sort_unstable_by(|small_sum, other| other.cmp(small_sum));
+    let is_listed_within_5_percent = |(count, number): &&(u64, u64)| {
         let named = key(*number);
         let listed = list.keys.iter().find(|listed| listed.key == named);
         listed.is_some_and(|listed| listed.count.abs_diff(*count) * 20 <= *count)
     };
-    let found = heavy[..20].iter().filter(near).count();
-    println!("{spray} % spray, seed {seed}: {found} of 20 within 5 %");
-    assert!(found >= 19, "{spray} %: {found} of 20");
+    let accurate_count = heavy[..20]
+        .iter()
+        .filter(is_listed_within_5_percent)
+        .count();
+    println!("{spray} % spray, seed {seed}: {accurate_count} of 20 within 5 %");
+    assert!(accurate_count >= 19, "{spray} %: {accurate_count} of 20");
     assert_eq!(list.total, EVENTS);
-    let (distinct, true_distinct) = (list.distinct_count(), truth.len() as u64);
-    let off = distinct.abs_diff(true_distinct) as f64 / true_distinct as f64;
-    assert!(off < 0.1, "{distinct} of {true_distinct} keys");
+    let (distinct, true_distinct) = (list.distinct_count(), true_counts.len() as u64);
+    let error_share = distinct.abs_diff(true_distinct) as f64 / true_distinct as f64;
+    assert!(error_share < 0.1, "{distinct} of {true_distinct} keys");
     assert_eq!(top.list(0), KeyList::default());
 }
 
@@ -126,14 +132,14 @@ fn lists_add_up() {
         lists.iter().for_each(|list| sum.add(list));
         sum.into_list(MAX_LISTED_KEYS)
     };
-    let one = sum(&[list(&[(1, 5), (2, 3)]), list(&[(2, 4), (3, 1)])]);
-    let counts: Vec<_> = one
+    let small_sum = sum(&[list(&[(1, 5), (2, 3)]), list(&[(2, 4), (3, 1)])]);
+    let counts: Vec<_> = small_sum
         .keys
         .iter()
         .map(|listed| (&*listed.key.key, listed.count))
         .collect();
     assert_eq!(counts, [("ip=2", 7), ("ip=1", 5), ("ip=3", 1)]);
-    assert_eq!((one.total, one.distinct_count()), (13, 3));
+    assert_eq!((small_sum.total, small_sum.distinct_count()), (13, 3));
     let many: Vec<_> = (0..500).map(|number| (number, 1)).collect();
     let other: Vec<_> = (400..900).map(|number| (number, 1)).collect();
     assert_eq!(list(&many).keys.len(), MAX_LISTED_KEYS);
@@ -173,8 +179,11 @@ fn count_after_decay(before: u32, times: u32) -> u64 {
         let mut keeper = HeavyKeeper::new(1, 2, hash(seed));
         keeper.count(hash(1), before, || "before");
         (0..40 / times).for_each(|_| keeper.count(hash(2), times, || "after"));
-        let found = keeper.candidates().iter().find(|one| one.name == "after");
-        let count = found.map_or(0, |one| one.count);
+        let accurate_count = keeper
+            .candidates()
+            .iter()
+            .find(|small_sum| small_sum.name == "after");
+        let count = accurate_count.map_or(0, |small_sum| small_sum.count);
         assert!(count <= 40, "{count}");
         count
     });
@@ -258,17 +267,20 @@ fn keys_under_another_secret_are_not_counted_twice() {
 fn a_minute_is_in_the_current_lists_or_in_the_stored_ones() {
     let insight = LiveInsight::default();
     insight.decided.count(hash(1), 1, || key(1));
-    let kept = Mutex::new(Vec::new());
+    let stored = Mutex::new(Vec::new());
     let next = Minute { start: 60, seed: 0 };
-    let ends = std::cell::Cell::new(true);
-    let read = || -> Result<_, ()> {
-        let read = kept.lock().clone();
+    let minute_ends = std::cell::Cell::new(true);
+    let read_stored = || -> Result<_, ()> {
+        let read_stored = stored.lock().clone();
         // It ends just after what is over was read.
-        if ends.replace(false) {
-            insight.begin_minute(next, |_, lists| kept.lock().push(lists.decided.total));
+        if minute_ends.replace(false) {
+            insight.begin_minute(next, |_, lists| stored.lock().push(lists.decided.total));
         }
-        Ok(read)
+        Ok(read_stored)
     };
-    let (minute, live, over) = insight.with_current(read).unwrap();
-    assert_eq!((minute, live.decided.total, over), (60, 0, vec![1]));
+    let (minute, current, stored_totals) = insight.with_current(read_stored).unwrap();
+    assert_eq!(
+        (minute, current.decided.total, stored_totals),
+        (60, 0, vec![1])
+    );
 }

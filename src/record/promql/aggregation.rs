@@ -31,28 +31,28 @@ pub fn apply_aggregation(
     if selects_series && parameter < 1.0 {
         return Ok(Vec::new());
     }
-    let mut indexes: HashMap<Labels, usize> = HashMap::new();
+    let mut group_indexes: HashMap<Labels, usize> = HashMap::new();
     let mut groups: Vec<(Labels, Vec<VectorElement>)> = Vec::new();
-    for point in series {
-        let labels = group_labels(&aggregation.grouping, &point.labels);
+    for element in series {
+        let labels = group_labels(&aggregation.grouping, &element.labels);
         let new_index = groups.len();
-        let index = *indexes.entry(labels.clone()).or_insert(new_index);
+        let index = *group_indexes.entry(labels.clone()).or_insert(new_index);
         if index == new_index {
             groups.push((labels, Vec::new()));
         }
-        groups[index].1.push(point);
+        groups[index].1.push(element);
     }
-    let mut aggregated = Vec::new();
+    let mut results = Vec::new();
     for (labels, points) in groups {
         if selects_series {
             let count = parameter as usize;
-            aggregated.extend(select_series(aggregation.aggregator, count, points));
+            results.extend(select_series(aggregation.aggregator, count, points));
         } else {
             let value = aggregate_values(aggregation.aggregator, parameter, &points);
-            aggregated.push(VectorElement { labels, value });
+            results.push(VectorElement { labels, value });
         }
     }
-    Ok(aggregated)
+    Ok(results)
 }
 
 /// Returns the labels of the group to which a series belongs.
@@ -68,13 +68,13 @@ fn group_labels(grouping: &Grouping, labels: &Labels) -> Labels {
 
 /// Computes the value of a group.
 fn aggregate_values(aggregator: Aggregator, parameter: f64, points: &[VectorElement]) -> f64 {
-    let values = || points.iter().map(|point| point.value);
+    let values = || points.iter().map(|element| element.value);
     let extreme = |is_better: fn(&f64, &f64) -> bool| {
-        let choose = |best: f64, value: f64| match is_better(&value, &best) || best.is_nan() {
+        let better_value = |best: f64, value: f64| match is_better(&value, &best) || best.is_nan() {
             true => value,
             false => best,
         };
-        values().reduce(choose).unwrap_or(f64::NAN)
+        values().reduce(better_value).unwrap_or(f64::NAN)
     };
     let variance = || {
         let mut accumulator = VarianceAccumulator::default();
@@ -132,16 +132,16 @@ fn select_series(
     let is_above =
         |a: &VectorElement, b: &VectorElement| a.value.is_nan() || is_worse(a.value, b.value);
     let mut heap: Vec<VectorElement> = Vec::with_capacity(count.min(points.len()));
-    for point in points {
+    for element in points {
         if heap.len() == count {
-            if !is_worse(heap[0].value, point.value) && !heap[0].value.is_nan() {
+            if !is_worse(heap[0].value, element.value) && !heap[0].value.is_nan() {
                 continue;
             }
             // The root is removed, and the last element takes its place.
             heap.swap_remove(0);
             sift_down(&mut heap, is_above);
         }
-        heap.push(point);
+        heap.push(element);
         sift_up(&mut heap, is_above);
     }
     heap.sort_by(|a, b| {

@@ -29,20 +29,20 @@ pub fn apply_operator(
             Ok(Value::Scalar(value))
         }
         (Value::Vector(left), Value::Scalar(right)) => {
-            let points = apply_to_scalar(operation, left, right, Side::Right);
-            Ok(Value::Vector(points))
+            let elements = apply_to_scalar(operation, left, right, Side::Right);
+            Ok(Value::Vector(elements))
         }
         (Value::Scalar(left), Value::Vector(right)) => {
-            let points = apply_to_scalar(operation, right, left, Side::Left);
-            Ok(Value::Vector(points))
+            let elements = apply_to_scalar(operation, right, left, Side::Left);
+            Ok(Value::Vector(elements))
         }
         (Value::Vector(left), Value::Vector(right)) => {
-            let points = if operation.operator.is_set_operator() {
+            let elements = if operation.operator.is_set_operator() {
                 combine_sets(operation, left, right)
             } else {
                 apply_to_pairs(operation, left, right)?
             };
-            Ok(Value::Vector(points))
+            Ok(Value::Vector(elements))
         }
         _ => Err(Error::execution("an operator between texts")),
     }
@@ -56,22 +56,22 @@ fn apply_to_scalar(
     scalar_side: Side,
 ) -> Vec<VectorElement> {
     let mut results = Vec::with_capacity(series.len());
-    for point in series {
+    for element in series {
         let (left, right) = match scalar_side {
-            Side::Left => (scalar, point.value),
-            Side::Right => (point.value, scalar),
+            Side::Left => (scalar, element.value),
+            Side::Right => (element.value, scalar),
         };
         let result = operation.operator.apply(left, right);
         let value = match (operation.operator.is_comparison(), result) {
             (true, result) if operation.returns_bool => f64::from(result.is_some()),
             // A comparison keeps the value of the series, on whichever side it is.
-            (true, Some(_)) => point.value,
+            (true, Some(_)) => element.value,
             (false, Some(value)) => value,
             (_, None) => continue,
         };
         let labels = match drops_metric_name(operation) {
-            true => point.labels.nameless(),
-            false => point.labels,
+            true => element.labels.nameless(),
+            false => element.labels,
         };
         results.push(VectorElement { labels, value });
     }
@@ -98,18 +98,18 @@ fn combine_sets(
     left: Vec<VectorElement>,
     right: Vec<VectorElement>,
 ) -> Vec<VectorElement> {
-    let match_key = |point: &VectorElement| match_key(&operation.matching, &point.labels);
+    let match_key = |element: &VectorElement| match_key(&operation.matching, &element.labels);
     let mut combined = left;
     match operation.operator {
         Operator::Or => {
             let left_keys: HashSet<_> = combined.iter().map(match_key).collect();
-            let is_new = |point: &VectorElement| !left_keys.contains(&match_key(point));
+            let is_new = |element: &VectorElement| !left_keys.contains(&match_key(element));
             combined.extend(right.into_iter().filter(is_new));
         }
-        other => {
+        set_operator => {
             let right_keys: HashSet<_> = right.iter().map(match_key).collect();
-            let keeps_matched = other == Operator::And;
-            combined.retain(|point| right_keys.contains(&match_key(point)) == keeps_matched);
+            let keeps_matched = set_operator == Operator::And;
+            combined.retain(|element| right_keys.contains(&match_key(element)) == keeps_matched);
         }
     }
     combined
@@ -133,22 +133,22 @@ fn apply_to_pairs(
     };
     let one_side_name = if is_many_right { "left" } else { "right" };
     let partners = index_by_match_key(matching, one, one_side_name)?;
-    let (mut results, mut used) = (Vec::new(), HashSet::new());
-    for point in many {
-        let match_key = match_key(matching, &point.labels);
+    let (mut results, mut matched_keys) = (Vec::new(), HashSet::new());
+    for element in many {
+        let match_key = match_key(matching, &element.labels);
         let Some(partner) = partners.get(&match_key) else {
             continue;
         };
         let (left, right) = match is_many_right {
-            false => (point.value, partner.value),
-            true => (partner.value, point.value),
+            false => (element.value, partner.value),
+            true => (partner.value, element.value),
         };
         let value = match operation.operator.apply(left, right) {
             result if operation.returns_bool => f64::from(result.is_some()),
             Some(value) => value,
             None => continue,
         };
-        let labels = joined_labels(operation, &point.labels, &partner.labels);
+        let labels = joined_labels(operation, &element.labels, &partner.labels);
         let (key, why) = match matching.many_side {
             None => (
                 (match_key, Labels::default()),
@@ -159,7 +159,7 @@ fn apply_to_pairs(
                 "multiple matches for labels: grouping labels must ensure unique matches",
             ),
         };
-        if !used.insert(key) {
+        if !matched_keys.insert(key) {
             return Err(Error::execution(why));
         }
         results.push(VectorElement { labels, value });
@@ -173,18 +173,18 @@ fn index_by_match_key(
     series: Vec<VectorElement>,
     side: &str,
 ) -> Result<HashMap<Labels, VectorElement>, Error> {
-    let mut index: HashMap<Labels, VectorElement> = HashMap::with_capacity(series.len());
-    for point in series {
-        let match_key = match_key(matching, &point.labels);
-        if let Some(duplicate) = index.get(&match_key) {
+    let mut elements_by_key: HashMap<Labels, VectorElement> = HashMap::with_capacity(series.len());
+    for element in series {
+        let match_key = match_key(matching, &element.labels);
+        if let Some(duplicate) = elements_by_key.get(&match_key) {
             return Err(Error::execution(format!(
                 "found duplicate series for the match group {match_key} on the {side} hand-side of the operation: [{}, {}];many-to-many matching not allowed: matching labels must be unique on one side",
-                point.labels, duplicate.labels
+                element.labels, duplicate.labels
             )));
         }
-        index.insert(match_key, point);
+        elements_by_key.insert(match_key, element);
     }
-    Ok(index)
+    Ok(elements_by_key)
 }
 
 /// Returns the labels of the result of two matched series.

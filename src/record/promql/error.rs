@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::limits::{MAX_LABEL_BYTES, MAX_POINTS};
+use super::limits::{MAX_LABEL_BYTES, MAX_RESULT_SAMPLES};
 
 /// Why a query has no result.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +36,10 @@ impl Error {
         Error::Execution(why.into())
     }
 
-    /// Makes the error of a result with more than [`MAX_POINTS`].
+    /// Makes the error of a result with more than [`MAX_RESULT_SAMPLES`].
     pub(super) fn too_many_samples() -> Error {
         Error::execution(format!(
-            "the answer has more than {MAX_POINTS} points: ask for fewer series or a longer step"
+            "the answer has more than {MAX_RESULT_SAMPLES} points: ask for fewer series or a longer step"
         ))
     }
 

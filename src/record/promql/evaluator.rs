@@ -13,7 +13,7 @@ use super::budget::{ELEMENT_WORK, QueryBudget};
 use super::error::Error;
 use super::functions::{Function, FunctionBehavior, SpecialFunction};
 use super::labels::{LabelTest, Labels, METRIC_NAME_LABEL, compile_pattern, is_label_name};
-use super::limits::{LOOKBACK_MS, MAX_POINTS, MAX_SAMPLES};
+use super::limits::{LOOKBACK_MS, MAX_READ_SAMPLES, MAX_RESULT_SAMPLES};
 use super::quantile::{compare_values, max_or_nan, min_or_nan};
 use super::source::{SampleSource, SampledSeries};
 use super::step_times::StepTimes;
@@ -25,7 +25,7 @@ use super::{aggregation, binary_operation, histogram};
 /// Evaluates the tree of one query.
 pub struct Evaluator<'a> {
     /// The series of each selector, by [`Selector::index`].
-    selected: Vec<SelectorData>,
+    selector_data: Vec<SelectorData>,
     /// The remaining budget of the query.
     budget: QueryBudget<'a>,
     /// The compiled patterns of `label_replace`, by their texts.
@@ -62,8 +62,8 @@ impl<'a> Evaluator<'a> {
         let mut selectors = Vec::new();
         expr.visit_selectors(&mut |selector| selectors.push(selector));
         selectors.sort_by_key(|selector| selector.index);
-        let max_samples = MAX_SAMPLES / selectors.len().max(1);
-        let mut selected = Vec::with_capacity(selectors.len());
+        let max_samples = MAX_RESULT_SAMPLES / selectors.len().max(1);
+        let mut selector_data = Vec::with_capacity(selectors.len());
         for selector in selectors {
             let range_ms = selector.range_ms.unwrap_or(LOOKBACK_MS);
             let from_ms = times.start_ms - selector.offset_ms - range_ms;
@@ -77,14 +77,14 @@ impl<'a> Evaluator<'a> {
                     labels,
                     samples,
                 });
-            selected.push(SelectorData {
+            selector_data.push(SelectorData {
                 series: series.collect(),
                 // Where samples are an hour apart, the newest one counts for an hour.
                 lookback_ms: LOOKBACK_MS.max(data.step_ms),
             });
         }
         Ok(Evaluator {
-            selected,
+            selector_data,
             budget: QueryBudget::new(source),
             patterns: HashMap::new(),
         })
@@ -104,7 +104,7 @@ impl<'a> Evaluator<'a> {
     fn evaluate(&mut self, expr: &Expr, time_ms: i64) -> Result<Value, Error> {
         let value = self.evaluate_uncharged(expr, time_ms)?;
         self.budget
-            .charge_work(ELEMENT_WORK * value.point_count())?;
+            .charge_work(ELEMENT_WORK * value.element_count())?;
         Ok(value)
     }
 
@@ -116,8 +116,8 @@ impl<'a> Evaluator<'a> {
             Expr::Selector(selector) => Value::Vector(self.newest_samples(selector, time_ms)?),
             Expr::Negative(inner) => match self.evaluate(inner, time_ms)? {
                 Value::Scalar(value) => Value::Scalar(-value),
-                Value::Vector(points) => {
-                    Value::Vector(require_unique(map_values(points, |value| -value))?)
+                Value::Vector(elements) => {
+                    Value::Vector(require_unique(map_values(elements, |value| -value))?)
                 }
                 text @ Value::Text(_) => text,
             },
@@ -126,10 +126,10 @@ impl<'a> Evaluator<'a> {
                 let right = self.evaluate(&operation.right, time_ms)?;
                 let matching = &operation.matching;
                 let label_count = matching.labels.len() + matching.included_labels.len();
-                let point_count = left.point_count() + right.point_count();
-                self.budget.charge_work(point_count * label_count)?;
+                let element_count = left.element_count() + right.element_count();
+                self.budget.charge_work(element_count * label_count)?;
                 match binary_operation::apply_operator(operation, left, right)? {
-                    Value::Vector(points) => Value::Vector(require_unique(points)?),
+                    Value::Vector(elements) => Value::Vector(require_unique(elements)?),
                     other => other,
                 }
             }
@@ -138,11 +138,11 @@ impl<'a> Evaluator<'a> {
                     Some(parameter) => self.evaluate_scalar(parameter, time_ms)?,
                     None => f64::NAN,
                 };
-                let points = self.evaluate_vector(&aggregate.operand, time_ms)?;
+                let elements = self.evaluate_vector(&aggregate.operand, time_ms)?;
                 let label_count = aggregate.grouping.labels().len();
-                self.budget.charge_work(points.len() * label_count)?;
+                self.budget.charge_work(elements.len() * label_count)?;
                 Value::Vector(aggregation::apply_aggregation(
-                    aggregate, parameter, points,
+                    aggregate, parameter, elements,
                 )?)
             }
             Expr::Call(function, arguments) => self.evaluate_call(function, arguments, time_ms)?,
@@ -160,7 +160,7 @@ impl<'a> Evaluator<'a> {
     /// Evaluates an expression of the type vector.
     fn evaluate_vector(&mut self, expr: &Expr, time_ms: i64) -> Result<Vec<VectorElement>, Error> {
         match self.evaluate(expr, time_ms)? {
-            Value::Vector(points) => Ok(points),
+            Value::Vector(elements) => Ok(elements),
             _ => Ok(Vec::new()),
         }
     }
@@ -172,17 +172,17 @@ impl<'a> Evaluator<'a> {
         time_ms: i64,
     ) -> Result<Vec<VectorElement>, Error> {
         let time_ms = time_ms - selector.offset_ms;
-        let data = &self.selected[selector.index];
+        let data = &self.selector_data[selector.index];
         self.budget.charge_work(ELEMENT_WORK * data.series.len())?;
-        let newest = |series: &LoadedSeries| {
-            let until = series.samples.partition_point(|(at, _)| *at <= time_ms);
-            let (at, value) = *series.samples[..until].last()?;
+        let newest_sample = |series: &LoadedSeries| {
+            let sample_count = series.samples.partition_point(|(at, _)| *at <= time_ms);
+            let (at, value) = *series.samples[..sample_count].last()?;
             (at >= time_ms - data.lookback_ms).then(|| VectorElement {
                 labels: series.labels.clone(),
                 value,
             })
         };
-        Ok(data.series.iter().filter_map(newest).collect())
+        Ok(data.series.iter().filter_map(newest_sample).collect())
     }
 
     /// Returns all samples in the range of a selector.
@@ -195,7 +195,7 @@ impl<'a> Evaluator<'a> {
         selector: &Selector,
         time_ms: i64,
     ) -> Result<Vec<SampledSeries>, Error> {
-        let (mut all, mut remaining_samples) = (Vec::new(), MAX_POINTS);
+        let (mut all, mut remaining_samples) = (Vec::new(), MAX_READ_SAMPLES);
         for (series, window) in self.windows(selector, time_ms) {
             remaining_samples = remaining_samples
                 .checked_sub(window.samples.len())
@@ -213,12 +213,12 @@ impl<'a> Evaluator<'a> {
     ) -> impl Iterator<Item = (&LoadedSeries, RangeWindow<'_>)> {
         let to_ms = time_ms - selector.offset_ms;
         let from_ms = to_ms - selector.range_ms.unwrap_or(0);
-        self.selected[selector.index]
+        self.selector_data[selector.index]
             .series
             .iter()
             .filter_map(move |series| {
-                let begin = series.samples.partition_point(|(at, _)| *at < from_ms);
-                let samples = &series.samples[begin..];
+                let start = series.samples.partition_point(|(at, _)| *at < from_ms);
+                let samples = &series.samples[start..];
                 let samples = &samples[..samples.partition_point(|(at, _)| *at <= to_ms)];
                 let window = RangeWindow {
                     samples,
@@ -240,8 +240,8 @@ impl<'a> Evaluator<'a> {
         let Expr::Selector(selector) = expr else {
             return Ok(Vec::new());
         };
-        let mut points = Vec::new();
-        let mut work = ELEMENT_WORK * self.selected[selector.index].series.len();
+        let mut elements = Vec::new();
+        let mut work = ELEMENT_WORK * self.selector_data[selector.index].series.len();
         for (series, window) in self.windows(selector, time_ms) {
             work += window.samples.len();
             let labels = if keeps_name {
@@ -249,13 +249,13 @@ impl<'a> Evaluator<'a> {
             } else {
                 &series.nameless
             };
-            points.extend(function(&window).map(|value| VectorElement {
+            elements.extend(function(&window).map(|value| VectorElement {
                 labels: labels.clone(),
                 value,
             }));
         }
         self.budget.charge_work(work)?;
-        require_unique(points)
+        require_unique(elements)
     }
 
     /// Evaluates a call of any function.
@@ -265,21 +265,21 @@ impl<'a> Evaluator<'a> {
         arguments: &[Expr],
         time_ms: i64,
     ) -> Result<Value, Error> {
-        let points = match (&function.behavior, arguments) {
+        let elements = match (&function.behavior, arguments) {
             (FunctionBehavior::Window(compute), [range]) => {
                 let keeps_name = function.name == "last_over_time";
                 self.apply_to_windows(range, time_ms, keeps_name, compute)?
             }
             (FunctionBehavior::Each(compute), [vector]) => {
-                let points = self.evaluate_vector(vector, time_ms)?;
-                require_unique(map_values(points, compute))?
+                let elements = self.evaluate_vector(vector, time_ms)?;
+                require_unique(map_values(elements, compute))?
             }
             (FunctionBehavior::Special(special), arguments) => {
                 return self.evaluate_special_call(*special, arguments, time_ms);
             }
             _ => Vec::new(),
         };
-        Ok(Value::Vector(points))
+        Ok(Value::Vector(elements))
     }
 
     /// Evaluates a call of a function that is not computed from one series alone.
@@ -289,11 +289,11 @@ impl<'a> Evaluator<'a> {
         arguments: &[Expr],
         time_ms: i64,
     ) -> Result<Value, Error> {
-        let points = match (function, arguments) {
+        let elements = match (function, arguments) {
             (SpecialFunction::Time, _) => return Ok(Value::Scalar(time_ms as f64 / 1_000.0)),
             (SpecialFunction::Scalar, [vector]) => {
-                let points = self.evaluate_vector(vector, time_ms)?;
-                let [VectorElement { value, .. }] = points[..] else {
+                let elements = self.evaluate_vector(vector, time_ms)?;
+                let [VectorElement { value, .. }] = elements[..] else {
                     return Ok(Value::Scalar(f64::NAN));
                 };
                 return Ok(Value::Scalar(value));
@@ -321,32 +321,32 @@ impl<'a> Evaluator<'a> {
                 histogram::histogram_quantiles(q, &self.evaluate_vector(vector, time_ms)?)
             }
             (SpecialFunction::Sort, [vector]) => {
-                let points = self.evaluate_vector(vector, time_ms)?;
-                sort_elements(points, compare_values)
+                let elements = self.evaluate_vector(vector, time_ms)?;
+                sort_elements(elements, compare_values)
             }
             (SpecialFunction::SortDescending, [vector]) => {
-                let points = self.evaluate_vector(vector, time_ms)?;
-                sort_elements(points, |a, b| compare_values(b, a))
+                let elements = self.evaluate_vector(vector, time_ms)?;
+                sort_elements(elements, |a, b| compare_values(b, a))
             }
             (SpecialFunction::LabelReplace, [vector, texts @ ..]) => {
-                let points = self.evaluate_vector(vector, time_ms)?;
-                require_unique(self.replace_labels(points, &argument_texts(texts))?)?
+                let elements = self.evaluate_vector(vector, time_ms)?;
+                require_unique(self.replace_labels(elements, &argument_texts(texts))?)?
             }
             (SpecialFunction::LabelJoin, [vector, texts @ ..]) => {
-                let points = self.evaluate_vector(vector, time_ms)?;
-                require_unique(self.join_labels(points, &argument_texts(texts))?)?
+                let elements = self.evaluate_vector(vector, time_ms)?;
+                require_unique(self.join_labels(elements, &argument_texts(texts))?)?
             }
             (_, [vector, scalars @ ..]) => {
                 let mut numbers = [1.0; 2];
                 for (number, scalar) in numbers.iter_mut().zip(scalars) {
                     *number = self.evaluate_scalar(scalar, time_ms)?;
                 }
-                let points = self.evaluate_vector(vector, time_ms)?;
-                require_unique(clamp_or_round(function, points, numbers))?
+                let elements = self.evaluate_vector(vector, time_ms)?;
+                require_unique(clamp_or_round(function, elements, numbers))?
             }
             _ => Vec::new(),
         };
-        Ok(Value::Vector(points))
+        Ok(Value::Vector(elements))
     }
 }
 
@@ -369,45 +369,45 @@ fn absent_labels(expr: &Expr) -> Labels {
 }
 
 /// Applies a function to each value. The results have no metric name.
-fn map_values(points: Vec<VectorElement>, function: impl Fn(f64) -> f64) -> Vec<VectorElement> {
-    let points = points.into_iter().map(|point| VectorElement {
+fn map_values(elements: Vec<VectorElement>, function: impl Fn(f64) -> f64) -> Vec<VectorElement> {
+    let elements = elements.into_iter().map(|point| VectorElement {
         labels: point.labels.nameless(),
         value: function(point.value),
     });
-    points.collect()
+    elements.collect()
 }
 
 /// Applies `clamp`, `clamp_max`, `clamp_min` or `round`, with their one or two numbers.
 fn clamp_or_round(
     function: SpecialFunction,
-    points: Vec<VectorElement>,
+    elements: Vec<VectorElement>,
     [first, second]: [f64; 2],
 ) -> Vec<VectorElement> {
     match function {
         SpecialFunction::Clamp if second < first => Vec::new(),
-        SpecialFunction::Clamp => {
-            map_values(points, |value| max_or_nan(first, min_or_nan(value, second)))
-        }
-        SpecialFunction::ClampMax => map_values(points, |value| min_or_nan(first, value)),
-        SpecialFunction::ClampMin => map_values(points, |value| max_or_nan(first, value)),
+        SpecialFunction::Clamp => map_values(elements, |value| {
+            max_or_nan(first, min_or_nan(value, second))
+        }),
+        SpecialFunction::ClampMax => map_values(elements, |value| min_or_nan(first, value)),
+        SpecialFunction::ClampMin => map_values(elements, |value| max_or_nan(first, value)),
         _ => {
             // Prometheus multiplies by the inverse, which gives other results for steps such as 0.1.
             let inverse = 1.0 / first;
-            map_values(points, |value| (value * inverse + 0.5).floor() / inverse)
+            map_values(elements, |value| (value * inverse + 0.5).floor() / inverse)
         }
     }
 }
 
 /// Sorts points by value, with NaN last.
 fn sort_elements(
-    mut points: Vec<VectorElement>,
+    mut elements: Vec<VectorElement>,
     compare: impl Fn(&f64, &f64) -> Ordering,
 ) -> Vec<VectorElement> {
-    points.sort_by(|a, b| {
+    elements.sort_by(|a, b| {
         let order = compare(&a.value, &b.value);
         a.value.is_nan().cmp(&b.value.is_nan()).then(order)
     });
-    points
+    elements
 }
 
 /// Returns the values of arguments that are texts.
@@ -423,18 +423,18 @@ impl Evaluator<'_> {
     /// Applies `label_join`. Its texts are the target label, the separator, and the source labels.
     fn join_labels(
         &mut self,
-        points: Vec<VectorElement>,
+        elements: Vec<VectorElement>,
         texts: &[&str],
     ) -> Result<Vec<VectorElement>, Error> {
         let [target, separator, sources @ ..] = texts else {
-            return Ok(points);
+            return Ok(elements);
         };
         if !is_label_name(target) {
             let why = format!("invalid destination label name in label_join(): {target}");
             return Err(Error::execution(why));
         }
-        let mut joined = Vec::with_capacity(points.len());
-        for point in points {
+        let mut joined = Vec::with_capacity(elements.len());
+        for point in elements {
             let values: Vec<_> = sources.iter().map(|name| point.labels.get(name)).collect();
             let value_bytes: usize = values.iter().map(|value| value.len()).sum();
             let separator_bytes = separator.len() * values.len();
@@ -451,11 +451,11 @@ impl Evaluator<'_> {
     /// Applies `label_replace`. Its texts are the target label, the replacement, the source label, and the pattern.
     fn replace_labels(
         &mut self,
-        points: Vec<VectorElement>,
+        elements: Vec<VectorElement>,
         texts: &[&str],
     ) -> Result<Vec<VectorElement>, Error> {
         let [target, replacement, source, pattern] = texts else {
-            return Ok(points);
+            return Ok(elements);
         };
         if !is_label_name(target) {
             let why = format!("invalid destination label name in label_replace(): {target}");
@@ -463,8 +463,8 @@ impl Evaluator<'_> {
         }
         let compiled = self.compiled_pattern(pattern)?;
         let reference_count = replacement.matches('$').count();
-        let mut replaced = Vec::with_capacity(points.len());
-        for mut point in points {
+        let mut replaced = Vec::with_capacity(elements.len());
+        for mut point in elements {
             let value = point.labels.get(source);
             self.budget.charge_work(pattern.len() * value.len())?;
             if let Some(captures) = compiled.captures(value) {
@@ -496,10 +496,10 @@ impl Evaluator<'_> {
 }
 
 /// Returns the points if no two have the same labels.
-fn require_unique(points: Vec<VectorElement>) -> Result<Vec<VectorElement>, Error> {
-    let mut seen = HashSet::with_capacity(points.len());
-    if points.iter().all(|point| seen.insert(&point.labels)) {
-        return Ok(points);
+fn require_unique(elements: Vec<VectorElement>) -> Result<Vec<VectorElement>, Error> {
+    let mut seen = HashSet::with_capacity(elements.len());
+    if elements.iter().all(|point| seen.insert(&point.labels)) {
+        return Ok(elements);
     }
     let why = "vector cannot contain metrics with the same labelset";
     Err(Error::execution(why))

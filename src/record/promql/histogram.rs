@@ -13,14 +13,14 @@ pub const BUCKET_BOUND_LABEL: &str = "le";
 type BoundAndCount = (f64, f64);
 
 /// Estimates the `q`-quantile of each histogram among series of buckets. Series without a bound are ignored.
-pub fn histogram_quantiles(q: f64, series: &[VectorElement]) -> Vec<VectorElement> {
+pub fn histogram_quantiles(q: f64, bucket_elements: &[VectorElement]) -> Vec<VectorElement> {
     let mut indexes: HashMap<Labels, usize> = HashMap::new();
     let mut histograms: Vec<(Labels, Vec<BoundAndCount>)> = Vec::new();
-    for point in series {
-        let Some(bound) = number::parse_float(point.labels.get(BUCKET_BOUND_LABEL)) else {
+    for element in bucket_elements {
+        let Some(bound) = number::parse_float(element.labels.get(BUCKET_BOUND_LABEL)) else {
             continue;
         };
-        let labels = point
+        let labels = element
             .labels
             .filtered(|name| name != METRIC_NAME_LABEL && name != BUCKET_BOUND_LABEL);
         let new_index = histograms.len();
@@ -28,7 +28,7 @@ pub fn histogram_quantiles(q: f64, series: &[VectorElement]) -> Vec<VectorElemen
         if index == new_index {
             histograms.push((labels, Vec::new()));
         }
-        histograms[index].1.push((bound, point.value));
+        histograms[index].1.push((bound, element.value));
     }
     let estimate = |(labels, buckets)| VectorElement {
         labels,
@@ -51,15 +51,19 @@ fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     // Bounds that are the same number in two spellings, such as `1` and `1.0`, are one bucket.
     buckets.dedup_by(|next, first| {
-        let is_same = next.0 == first.0;
-        first.1 += if is_same { next.1 } else { 0.0 };
-        is_same
+        let is_same_bucket = next.0 == first.0;
+        first.1 += if is_same_bucket { next.1 } else { 0.0 };
+        is_same_bucket
     });
     // A count below the one before it was read a moment earlier.
-    let mut greatest = f64::NEG_INFINITY;
+    let mut greatest_count = f64::NEG_INFINITY;
     for (_, count) in &mut buckets {
-        greatest = if *count > greatest { *count } else { greatest };
-        *count = greatest;
+        greatest_count = if *count > greatest_count {
+            *count
+        } else {
+            greatest_count
+        };
+        *count = greatest_count;
     }
     let [.., (last_finite_bound, _), (f64::INFINITY, total)] = buckets[..] else {
         return f64::NAN;
@@ -72,12 +76,12 @@ fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
     if index >= buckets.len() - 1 {
         return last_finite_bound;
     }
-    let (upper, count) = buckets[index];
+    let (upper_bound, count) = buckets[index];
     match index.checked_sub(1).map(|previous| buckets[previous]) {
-        None if upper <= 0.0 => upper,
-        None => upper * (rank / count),
+        None if upper_bound <= 0.0 => upper_bound,
+        None => upper_bound * (rank / count),
         Some((lower, count_below)) => {
-            lower + (upper - lower) * ((rank - count_below) / (count - count_below))
+            lower + (upper_bound - lower) * ((rank - count_below) / (count - count_below))
         }
     }
 }

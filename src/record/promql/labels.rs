@@ -58,8 +58,8 @@ impl Labels {
         if self.0.iter().all(|(name, _)| keep(name)) {
             return self.clone();
         }
-        let kept = self.0.iter().filter(|(name, _)| keep(name));
-        Labels(kept.cloned().collect())
+        let kept_pairs = self.0.iter().filter(|(name, _)| keep(name));
+        Labels(kept_pairs.cloned().collect())
     }
 
     /// Returns the labels without the name of the metric.
@@ -69,12 +69,12 @@ impl Labels {
 
     /// Returns the labels with another value for one of them. An empty value removes the label.
     pub fn with(&self, name: &str, value: &str) -> Labels {
-        let others = self
+        let other_pairs = self
             .0
             .iter()
             .filter(|(own_name, _)| &**own_name != name)
             .cloned();
-        Labels::new(others.chain([(name.into(), value.into())]))
+        Labels::new(other_pairs.chain([(name.into(), value.into())]))
     }
 }
 
@@ -115,8 +115,8 @@ impl Matcher {
     /// Whether the value of the label passes the test.
     pub fn accepts(&self, value: &str) -> bool {
         match &self.test {
-            LabelTest::Equal(other) => value == other,
-            LabelTest::NotEqual(other) => value != other,
+            LabelTest::Equal(expected) => value == expected,
+            LabelTest::NotEqual(expected) => value != expected,
             LabelTest::Matching(pattern) => pattern.is_match(value),
             LabelTest::NotMatching(pattern) => !pattern.is_match(value),
         }
@@ -125,7 +125,9 @@ impl Matcher {
 
 /// Whether labels pass the tests of all matchers.
 pub fn match_all(matchers: &[Matcher], labels: &Labels) -> bool {
-    matchers.iter().all(|m| m.accepts(labels.get(&m.name)))
+    matchers
+        .iter()
+        .all(|matcher| matcher.accepts(labels.get(&matcher.name)))
 }
 
 /// Compiles a pattern that must match a whole value.

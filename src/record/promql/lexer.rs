@@ -58,7 +58,7 @@ impl TokenKind {
                 "," => String::from("\",\""),
                 "=" => String::from("\"=\""),
                 ":" => String::from("\":\""),
-                other => format!("<op:{other}>"),
+                operator => format!("<op:{operator}>"),
             },
             TokenKind::End => String::from("end of input"),
         }
@@ -68,8 +68,8 @@ impl TokenKind {
 /// Quotes a spelling for an error, cut to ten characters.
 fn quote_spelling(text: &str) -> String {
     if text.chars().count() > 10 {
-        let begin: String = text.chars().take(10).collect();
-        return format!("{begin:?}...");
+        let start: String = text.chars().take(10).collect();
+        return format!("{start:?}...");
     }
     format!("{text:?}")
 }
@@ -81,31 +81,31 @@ fn quote_spelling(text: &str) -> String {
 /// Fails at a character, number or text that is no token.
 pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
     let (mut tokens, mut next, mut is_in_brackets) = (Vec::new(), 0, false);
-    while let Some(letter) = query[next..].chars().next() {
-        let rest = &query[next..];
+    while let Some(next_char) = query[next..].chars().next() {
+        let unread_text = &query[next..];
         let offset = next;
-        let kind = match letter {
+        let kind = match next_char {
             ' ' | '\t' | '\n' | '\r' => {
                 next += 1;
                 continue;
             }
             '#' => {
-                next += rest.find('\n').unwrap_or(rest.len());
+                next += unread_text.find('\n').unwrap_or(unread_text.len());
                 continue;
             }
             '"' | '\'' | '`' => {
                 let (text, length) =
-                    unquote(rest).map_err(|why| Error::parse(query, offset, why))?;
+                    unquote(unread_text).map_err(|why| Error::parse(query, offset, why))?;
                 next += length;
-                TokenKind::Text(text, rest[..length].to_owned())
+                TokenKind::Text(text, unread_text[..length].to_owned())
             }
             // Elsewhere a colon is part of a name.
             ':' if is_in_brackets => {
                 next += 1;
                 TokenKind::Sign(":")
             }
-            _ if letter.is_ascii_digit() || is_fraction(rest) => {
-                let numeral = numeral_at_start(rest);
+            _ if next_char.is_ascii_digit() || is_fraction(unread_text) => {
+                let numeral = numeral_at_start(unread_text);
                 next += numeral.len();
                 if let Some(value) = number::parse_literal(numeral) {
                     TokenKind::Number(value, numeral.to_owned())
@@ -116,15 +116,18 @@ pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
                     return Err(Error::parse(query, offset, &why));
                 }
             }
-            _ if letter.is_ascii_alphabetic() || matches!(letter, '_' | ':') => {
-                let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
-                let length = rest.find(|c| !is_inside(c)).unwrap_or(rest.len());
+            _ if next_char.is_ascii_alphabetic() || matches!(next_char, '_' | ':') => {
+                let is_word_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+                let length = unread_text
+                    .find(|c| !is_word_char(c))
+                    .unwrap_or(unread_text.len());
                 next += length;
-                word_or_number(&rest[..length])
+                word_or_number(&unread_text[..length])
             }
             _ => {
-                let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) else {
-                    let why = format!("unexpected character: {letter:?}");
+                let Some(sign) = SIGNS.into_iter().find(|sign| unread_text.starts_with(sign))
+                else {
+                    let why = format!("unexpected character: {next_char:?}");
                     return Err(Error::parse(query, offset, &why));
                 };
                 next += sign.len();
@@ -148,15 +151,15 @@ fn word_or_number(text: &str) -> TokenKind {
 }
 
 /// Whether a text begins with a number such as `.5`.
-fn is_fraction(rest: &str) -> bool {
-    let mut bytes = rest.bytes();
+fn is_fraction(unread_text: &str) -> bool {
+    let mut bytes = unread_text.bytes();
     bytes.next() == Some(b'.') && bytes.next().is_some_and(|byte| byte.is_ascii_digit())
 }
 
 /// Returns the characters at the start of a text that may be a number or a duration, with the sign of an exponent.
-fn numeral_at_start(rest: &str) -> &str {
-    let bytes = rest.as_bytes();
-    let is_inside = |at: usize| match bytes[at] {
+fn numeral_at_start(unread_text: &str) -> &str {
+    let bytes = unread_text.as_bytes();
+    let is_word_char = |at: usize| match bytes[at] {
         byte if byte.is_ascii_alphanumeric() => true,
         b'.' | b'_' => true,
         b'+' | b'-' => {
@@ -165,26 +168,26 @@ fn numeral_at_start(rest: &str) -> &str {
         }
         _ => false,
     };
-    let end = (1..bytes.len()).find(|at| !is_inside(*at));
-    &rest[..end.unwrap_or(rest.len())]
+    let end = (1..bytes.len()).find(|at| !is_word_char(*at));
+    &unread_text[..end.unwrap_or(unread_text.len())]
 }
 
-/// Reads the quoted text at the start of `rest`. Returns its content, and its bytes with the quotes.
-fn unquote(rest: &str) -> Result<(String, usize), &'static str> {
+/// Reads the quoted text at the start of `unread_text`. Returns its content, and its bytes with the quotes.
+fn unquote(unread_text: &str) -> Result<(String, usize), &'static str> {
     const UNTERMINATED: &str = "unterminated quoted string";
-    let mut letters = rest.char_indices();
+    let mut letters = unread_text.char_indices();
     let (_, quote) = letters.next().ok_or(UNTERMINATED)?;
     let mut bytes = Vec::new();
     loop {
-        let (at, letter) = letters.next().ok_or(UNTERMINATED)?;
-        match letter {
-            _ if letter == quote => {
+        let (at, next_char) = letters.next().ok_or(UNTERMINATED)?;
+        match next_char {
+            _ if next_char == quote => {
                 let text = String::from_utf8(bytes).map_err(|_| "invalid UTF-8 rune")?;
                 return Ok((text, at + 1));
             }
             '\n' if quote != '`' => return Err(UNTERMINATED),
             '\\' if quote != '`' => unescape(&mut letters, quote, &mut bytes)?,
-            _ => bytes.extend(letter.encode_utf8(&mut [0; 4]).bytes()),
+            _ => bytes.extend(next_char.encode_utf8(&mut [0; 4]).bytes()),
         }
     }
 }
@@ -196,20 +199,20 @@ fn unescape(
     out: &mut Vec<u8>,
 ) -> Result<(), &'static str> {
     const UNKNOWN: &str = "unknown escape sequence";
-    let (_, letter) = letters.next().ok_or("escape sequence not terminated")?;
-    let mut read_digits = |first: u32, count: usize, base: u32| {
-        (0..count).try_fold(first, |value, _| {
+    let (_, next_char) = letters.next().ok_or("escape sequence not terminated")?;
+    let mut read_digits = |value_so_far: u32, count: usize, base: u32| {
+        (0..count).try_fold(value_so_far, |value, _| {
             let digit = letters.next()?.1.to_digit(base)?;
             value.checked_mul(base)?.checked_add(digit)
         })
     };
     let push_char = |value: u32, out: &mut Vec<u8>| {
-        let letter =
+        let next_char =
             char::from_u32(value).ok_or("escape sequence is an invalid Unicode code point")?;
-        out.extend(letter.encode_utf8(&mut [0; 4]).bytes());
+        out.extend(next_char.encode_utf8(&mut [0; 4]).bytes());
         Ok(())
     };
-    let byte = match letter {
+    let byte = match next_char {
         'a' => 7,
         'b' => 8,
         'f' => 12,
@@ -218,10 +221,10 @@ fn unescape(
         't' => b'\t',
         'v' => 11,
         '\\' => b'\\',
-        _ if letter == quote => quote as u8,
+        _ if next_char == quote => quote as u8,
         '0'..='7' => {
-            let first = letter.to_digit(8).ok_or(UNKNOWN)?;
-            u8::try_from(read_digits(first, 2, 8).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?
+            let value_so_far = next_char.to_digit(8).ok_or(UNKNOWN)?;
+            u8::try_from(read_digits(value_so_far, 2, 8).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?
         }
         'x' => u8::try_from(read_digits(0, 2, 16).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?,
         'u' => return push_char(read_digits(0, 4, 16).ok_or(UNKNOWN)?, out),

@@ -16,39 +16,46 @@ const MAX_DURATION_MS: i64 = 200 * 365 * 86_400_000;
 
 /// Parses a duration such as `5m` or `1h30m` into milliseconds. Units must come from the longest, each at most once.
 pub fn parse_duration_ms(text: &str) -> Option<i64> {
-    let (mut rest, mut smaller_units, mut milliseconds) = (text, &DURATION_UNITS_MS[..], 0_i64);
-    while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (count, following) = rest.split_at(digits);
-        let letters = following.bytes().take_while(u8::is_ascii_alphabetic);
-        let (unit, following) = following.split_at(letters.count());
-        let index = smaller_units.iter().position(|(name, _)| *name == unit)?;
+    let (mut remaining_text, mut smaller_units, mut total_ms) =
+        (text, &DURATION_UNITS_MS[..], 0_i64);
+    while !remaining_text.is_empty() {
+        let digits = remaining_text
+            .bytes()
+            .take_while(u8::is_ascii_digit)
+            .count();
+        let (count, after_digits) = remaining_text.split_at(digits);
+        let letters = after_digits.bytes().take_while(u8::is_ascii_alphabetic);
+        let (unit, after_digits) = after_digits.split_at(letters.count());
+        let unit_index = smaller_units.iter().position(|(name, _)| *name == unit)?;
         let count: i64 = count.parse().ok()?;
-        milliseconds = milliseconds.checked_add(count.checked_mul(smaller_units[index].1)?)?;
-        (rest, smaller_units) = (following, &smaller_units[index + 1..]);
+        total_ms = total_ms.checked_add(count.checked_mul(smaller_units[unit_index].1)?)?;
+        (remaining_text, smaller_units) = (after_digits, &smaller_units[unit_index + 1..]);
     }
-    (!text.is_empty() && milliseconds <= MAX_DURATION_MS).then_some(milliseconds)
+    (!text.is_empty() && total_ms <= MAX_DURATION_MS).then_some(total_ms)
 }
 
 /// Parses a number literal: decimal with or without an exponent, hexadecimal, octal after a leading zero, `Inf` or
 /// `NaN`.
 pub fn parse_literal(text: &str) -> Option<f64> {
-    let lower = text.to_ascii_lowercase();
-    let integer = |digits: &str, base| {
+    let lowercase = text.to_ascii_lowercase();
+    let parse_integer = |digits: &str, base| {
         u64::from_str_radix(digits, base)
             .ok()
             .map(|number| number as f64)
     };
-    if let Some(digits) = lower.strip_prefix("0x") {
-        return integer(digits, 16);
+    if let Some(digits) = lowercase.strip_prefix("0x") {
+        return parse_integer(digits, 16);
     }
-    let is_octal = lower.len() > 1 && lower.bytes().all(|b| matches!(b, b'0'..=b'7'));
-    if is_octal && lower.starts_with('0') {
-        return integer(&lower, 8);
+    let has_octal_digits =
+        lowercase.len() > 1 && lowercase.bytes().all(|b| matches!(b, b'0'..=b'7'));
+    if has_octal_digits && lowercase.starts_with('0') {
+        return parse_integer(&lowercase, 8);
     }
-    match lower.as_str() {
-        "inf" | "nan" => parse_float(&lower),
-        _ if lower.starts_with(|c: char| c.is_ascii_digit() || c == '.') => lower.parse().ok(),
+    match lowercase.as_str() {
+        "inf" | "nan" => parse_float(&lowercase),
+        _ if lowercase.starts_with(|c: char| c.is_ascii_digit() || c == '.') => {
+            lowercase.parse().ok()
+        }
         _ => None,
     }
 }
@@ -90,7 +97,7 @@ pub fn format_ms_as_seconds(ms: i64) -> String {
     let (sign, magnitude) = (if ms < 0 { "-" } else { "" }, ms.unsigned_abs());
     match magnitude % 1_000 {
         0 => format!("{sign}{}", magnitude / 1_000),
-        fraction => format!("{sign}{}.{fraction:03}", magnitude / 1_000),
+        fraction_ms => format!("{sign}{}.{fraction_ms:03}", magnitude / 1_000),
     }
 }
 
@@ -132,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn written() {
+    fn numbers_as_text() {
         let check = |value, expected: &str| assert_eq!(format_sample(value), expected);
         check(0.0, "0");
         check(2.5, "2.5");

@@ -126,23 +126,23 @@ impl<'a> Parser<'a> {
     fn unexpected_token(&self, context: &str) -> Error {
         let token = self.token();
         let count = |sign: &str| {
-            let is_sign =
-                |token: &&QueryToken| matches!(token.kind, TokenKind::Sign(own) if own == sign);
+            let is_sign = |token: &&QueryToken| matches!(token.kind, TokenKind::Sign(token_sign) if token_sign == sign);
             self.tokens.iter().filter(is_sign).count()
         };
         if self.is_at_end() && !context.contains("braces") && count("(") > count(")") {
             return self.error_at(token.offset, "unclosed left parenthesis");
         }
-        let what = match token.kind {
+        let token_name = match token.kind {
             TokenKind::Sign(sign) if context.contains("label matching") => format!("{sign:?}"),
             _ => token.kind.describe(),
         };
-        self.error_at(token.offset, &format!("unexpected {what}{context}"))
+        self.error_at(token.offset, &format!("unexpected {token_name}{context}"))
     }
 
     /// Passes a sign if it is the next token. Returns whether it was.
     fn skip_sign(&mut self, sign: &str) -> bool {
-        let is_next = matches!(self.token().kind, TokenKind::Sign(own) if own == sign);
+        let is_next =
+            matches!(self.token().kind, TokenKind::Sign(token_sign) if token_sign == sign);
         self.next_index += usize::from(is_next);
         is_next
     }
@@ -356,8 +356,8 @@ impl<'a> Parser<'a> {
         self.advance();
         let is_called = matches!(self.token().kind, TokenKind::Sign("("));
         if let Some(aggregator) = Aggregator::from_text(word) {
-            let is_grouped = matches!(&self.token().kind, TokenKind::Word(next)
-                if ["by", "without"].iter().any(|word| next.eq_ignore_ascii_case(word)));
+            let is_grouped = matches!(&self.token().kind, TokenKind::Word(next_word)
+                if ["by", "without"].iter().any(|word| next_word.eq_ignore_ascii_case(word)));
             if is_called || is_grouped {
                 return self.parse_aggregate(aggregator, start);
             }
@@ -471,10 +471,13 @@ impl<'a> Parser<'a> {
             return Err(self.error_at(start, &why));
         }
         let context = format!("call to function {name:?}");
-        let typed = arguments.into_iter().zip(function.arguments);
-        let checked =
-            typed.map(|(argument, wanted)| self.require_type(Some(argument), *wanted, &context));
-        Ok(Expr::Call(function, checked.collect::<Result<_, _>>()?))
+        let typed_arguments = arguments.into_iter().zip(function.arguments);
+        let checked_arguments = typed_arguments
+            .map(|(argument, wanted)| self.require_type(Some(argument), *wanted, &context));
+        Ok(Expr::Call(
+            function,
+            checked_arguments.collect::<Result<_, _>>()?,
+        ))
     }
 
     /// Parses names of labels in parentheses.

@@ -15,10 +15,10 @@ pub fn quantile(q: f64, sorted: &[f64]) -> f64 {
         return f64::INFINITY;
     }
     let rank = q * last_index as f64;
-    let lower = (rank.floor() as usize).min(last_index);
-    let upper = (lower + 1).min(last_index);
+    let lower_index = (rank.floor() as usize).min(last_index);
+    let upper_index = (lower_index + 1).min(last_index);
     let weight = rank - rank.floor();
-    sorted[lower] * (1.0 - weight) + sorted[upper] * weight
+    sorted[lower_index] * (1.0 - weight) + sorted[upper_index] * weight
 }
 
 /// Orders values ascending, with NaN first.

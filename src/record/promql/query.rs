@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::error::Error;
 use super::evaluator::Evaluator;
 use super::labels::Labels;
-use super::limits::{MAX_LABEL_BYTES, MAX_POINTS, MAX_STEPS};
+use super::limits::{MAX_LABEL_BYTES, MAX_RESULT_SAMPLES, MAX_STEPS};
 use super::parser;
 use super::source::{SampleSource, SampledSeries};
 use super::step_times::StepTimes;
@@ -57,7 +57,11 @@ pub fn query_instant(
         Value::Text(text) => QueryResult::Text(text),
         Value::Vector(points) => {
             let points = points.into_iter();
-            QueryResult::Vector(points.map(|point| (point.labels, point.value)).collect())
+            QueryResult::Vector(
+                points
+                    .map(|element| (element.labels, element.value))
+                    .collect(),
+            )
         }
     })
 }
@@ -95,16 +99,18 @@ pub fn query_range(
         return Err(Error::Invalid(why));
     }
     let mut evaluator = Evaluator::load(&expr, times, source)?;
-    let mut indexes: HashMap<Labels, usize> = HashMap::new();
-    let mut series: Vec<SampledSeries> = Vec::new();
-    let (mut remaining_samples, mut remaining_label_bytes) = (MAX_POINTS, MAX_LABEL_BYTES);
+    let mut series_indexes: HashMap<Labels, usize> = HashMap::new();
+    let mut series_list: Vec<SampledSeries> = Vec::new();
+    let (mut remaining_samples, mut remaining_label_bytes) = (MAX_RESULT_SAMPLES, MAX_LABEL_BYTES);
     let mut time_ms = times.start_ms;
     while time_ms <= times.end_ms {
         let points = match evaluator.evaluate_step(&expr, time_ms)? {
             Value::Scalar(value) => vec![(Labels::default(), value)],
             Value::Vector(points) => {
                 let points = points.into_iter();
-                points.map(|point| (point.labels, point.value)).collect()
+                points
+                    .map(|element| (element.labels, element.value))
+                    .collect()
             }
             Value::Text(_) => Vec::new(),
         };
@@ -112,21 +118,21 @@ pub fn query_range(
             .checked_sub(points.len())
             .ok_or_else(Error::too_many_samples)?;
         for (labels, value) in points {
-            let index = match indexes.get(&labels) {
+            let index = match series_indexes.get(&labels) {
                 Some(index) => *index,
                 None => {
                     remaining_label_bytes = remaining_label_bytes
                         .checked_sub(labels.byte_len())
                         .ok_or_else(Error::too_many_labels)?;
-                    indexes.insert(labels.clone(), series.len());
-                    series.push((labels, Vec::new()));
-                    series.len() - 1
+                    series_indexes.insert(labels.clone(), series_list.len());
+                    series_list.push((labels, Vec::new()));
+                    series_list.len() - 1
                 }
             };
-            series[index].1.push((time_ms, value));
+            series_list[index].1.push((time_ms, value));
         }
         time_ms = time_ms.saturating_add(times.step_ms);
     }
-    series.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(series)
+    series_list.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(series_list)
 }

@@ -47,10 +47,12 @@ impl Expr {
             Expr::Selector(selector) if selector.range_ms.is_some() => ValueType::Matrix,
             Expr::Selector(_) | Expr::Aggregate(_) => ValueType::Vector,
             Expr::Negative(inner) => inner.value_type(),
-            Expr::Binary(binary) => match (binary.left.value_type(), binary.right.value_type()) {
-                (ValueType::Scalar, ValueType::Scalar) => ValueType::Scalar,
-                _ => ValueType::Vector,
-            },
+            Expr::Binary(operation) => {
+                match (operation.left.value_type(), operation.right.value_type()) {
+                    (ValueType::Scalar, ValueType::Scalar) => ValueType::Scalar,
+                    _ => ValueType::Vector,
+                }
+            }
             Expr::Call(function, _) => function.result_type,
         }
     }
@@ -61,9 +63,9 @@ impl Expr {
             Expr::Number(_) | Expr::Text(_) => {}
             Expr::Selector(selector) => visit(selector),
             Expr::Negative(inner) => inner.visit_selectors(visit),
-            Expr::Binary(binary) => {
-                binary.left.visit_selectors(visit);
-                binary.right.visit_selectors(visit);
+            Expr::Binary(operation) => {
+                operation.left.visit_selectors(visit);
+                operation.right.visit_selectors(visit);
             }
             Expr::Aggregate(aggregate) => {
                 if let Some(parameter) = &aggregate.parameter {
@@ -300,8 +302,9 @@ impl Aggregator {
 
     /// Returns the aggregator with this name, in any case.
     pub fn from_text(text: &str) -> Option<Aggregator> {
-        let mut all = Aggregator::ALL.into_iter();
-        all.find(|(name, _)| text.eq_ignore_ascii_case(name))
+        let mut aggregators = Aggregator::ALL.into_iter();
+        aggregators
+            .find(|(name, _)| text.eq_ignore_ascii_case(name))
             .map(|(_, aggregator)| aggregator)
     }
 

@@ -8,12 +8,12 @@ use super::*;
 mod bounds;
 
 /// Some series, 20 samples each, one every ten seconds.
-struct Memory(Vec<SampledSeries>);
+struct MemorySource(Vec<SampledSeries>);
 
-impl Memory {
-    fn new() -> Memory {
+impl MemorySource {
+    fn new() -> MemorySource {
         let series = |pairs: &[(&str, &str)], value: fn(i64) -> f64| {
-            let samples = (0..20).map(|place| (place * 10_000, value(place)));
+            let samples = (0..20).map(|position| (position * 10_000, value(position)));
             (Labels::new(pairs.iter().copied()), samples.collect())
         };
         let mut all = vec![
@@ -39,11 +39,11 @@ impl Memory {
             }),
         ];
         all.sort_by(|a, b| a.0.cmp(&b.0));
-        Memory(all)
+        MemorySource(all)
     }
 }
 
-impl SampleSource for Memory {
+impl SampleSource for MemorySource {
     fn select(
         &self,
         matchers: &[Matcher],
@@ -69,20 +69,20 @@ impl SampleSource for Memory {
 }
 
 /// An answer in one line.
-fn written(answer: Result<QueryResult, Error>) -> String {
-    match answer {
+fn result_text(result: Result<QueryResult, Error>) -> String {
+    match result {
         Ok(QueryResult::Scalar(value)) => number::format_plain(value),
         Ok(QueryResult::Text(text)) => format!("{text:?}"),
         Ok(QueryResult::Vector(points)) => {
             let points = points.iter();
-            let each =
+            let texts =
                 points.map(|(labels, value)| format!("{labels} {}", number::format_sample(*value)));
-            each.collect::<Vec<_>>().join("; ")
+            texts.collect::<Vec<_>>().join("; ")
         }
         Ok(QueryResult::Matrix(series)) => {
-            let each = series.iter();
-            let each = each.map(|(labels, samples)| format!("{labels} {samples:?}"));
-            each.collect::<Vec<_>>().join("; ")
+            let texts = series.iter();
+            let texts = texts.map(|(labels, samples)| format!("{labels} {samples:?}"));
+            texts.collect::<Vec<_>>().join("; ")
         }
         Err(error) => error.to_string(),
     }
@@ -91,7 +91,7 @@ fn written(answer: Result<QueryResult, Error>) -> String {
 #[track_caller]
 fn check(query: &str, expected: &str) {
     assert_eq!(
-        written(query_instant(query, 190_000, &Memory::new())),
+        result_text(query_instant(query, 190_000, &MemorySource::new())),
         expected,
         "{query}"
     );
@@ -254,9 +254,9 @@ fn which_series_belong_together() {
 #[test]
 fn mistakes() {
     let check = |query, expected: &str| {
-        let said = written(query_instant(query, 0, &Memory::new()));
-        let (place, why) = expected.split_once(' ').unwrap();
-        assert_eq!(said, format!("{place}: parse error: {why}"), "{query}");
+        let said = result_text(query_instant(query, 0, &MemorySource::new()));
+        let (position, why) = expected.split_once(' ').unwrap();
+        assert_eq!(said, format!("{position}: parse error: {why}"), "{query}");
     };
     check("", "1:1 no expression found in input");
     check("sum(a", "1:6 unclosed left parenthesis");
@@ -292,14 +292,18 @@ fn mistakes() {
     check("a?", "1:2 unexpected character: '?'");
     check("a{b=\"c", "1:5 unterminated quoted string");
     check("5x", "1:1 bad number or duration syntax: \"5x\"");
-    let unknown = written(query_instant("deriv(a[5m])", 0, &Memory::new()));
+    let unknown = result_text(query_instant("deriv(a[5m])", 0, &MemorySource::new()));
     assert!(
         unknown.contains("unknown function with name \"deriv\"; supported are avg_over_time, ")
     );
     let long = "a".repeat(17_000);
-    assert!(written(query_instant(&long, 0, &Memory::new())).contains("16384 is the most"));
+    assert!(
+        result_text(query_instant(&long, 0, &MemorySource::new())).contains("16384 is the most")
+    );
     let deep = format!("{}1{}", "(".repeat(300), ")".repeat(300));
-    assert!(written(query_instant(&deep, 0, &Memory::new())).contains("more than 256 parts"));
+    assert!(
+        result_text(query_instant(&deep, 0, &MemorySource::new())).contains("more than 256 parts")
+    );
 }
 
 #[test]
@@ -309,7 +313,12 @@ fn ranges() {
         end_ms: 60_000,
         step_ms: 20_000,
     };
-    let found = query_range("sum by (route) (rate(a_total[20s]))", times, &Memory::new()).unwrap();
+    let found = query_range(
+        "sum by (route) (rate(a_total[20s]))",
+        times,
+        &MemorySource::new(),
+    )
+    .unwrap();
     let first = (
         Labels::new([("route", "x")]),
         vec![(20_000, 1.1), (40_000, 1.1), (60_000, 1.1)],
@@ -322,7 +331,7 @@ fn ranges() {
         "{found:?}"
     );
     let wrong = |query, times| {
-        query_range(query, times, &Memory::new())
+        query_range(query, times, &MemorySource::new())
             .unwrap_err()
             .to_string()
     };
@@ -341,7 +350,7 @@ fn ranges() {
 }
 
 /// Samples that nobody wants any more after a while.
-struct Impatient(Memory, std::cell::Cell<usize>);
+struct Impatient(MemorySource, std::cell::Cell<usize>);
 
 impl SampleSource for Impatient {
     fn select(
@@ -362,15 +371,19 @@ impl SampleSource for Impatient {
 
 #[test]
 fn a_result_that_no_client_waits_for() {
-    let check = |query: &str, steps: i64, asked: usize| {
+    let check = |query: &str, steps: i64, check_count: usize| {
         let times = StepTimes {
             start_ms: 1,
             end_ms: steps,
             step_ms: 1,
         };
-        let after = |asked| Impatient(Memory::new(), std::cell::Cell::new(asked));
-        assert!(query_range(query, times, &after(asked)).is_ok(), "{query}");
-        let late = query_range(query, times, &after(asked - 1));
+        let impatient_after =
+            |check_count| Impatient(MemorySource::new(), std::cell::Cell::new(check_count));
+        assert!(
+            query_range(query, times, &impatient_after(check_count)).is_ok(),
+            "{query}"
+        );
+        let late = query_range(query, times, &impatient_after(check_count - 1));
         let expected = "query timed out in expression evaluation";
         assert!(
             late.is_err_and(|late| late.to_string() == expected),
@@ -451,9 +464,9 @@ proptest! {
     #[test]
     fn no_text_panics(text in prop_oneof![any::<String>(), scrambled(), "[a-z0-9(){}\\[\\]=~!\"',. +^-]{0,60}"]) {
         let _ = parse_selector(&text);
-        if let Err(Error::Invalid(why)) = query_instant(&text, 190_000, &Memory::new()) {
-            let place = why.split(": parse error").next().and_then(|place| place.split_once(':'));
-            let (line, column) = place.expect("a place");
+        if let Err(Error::Invalid(why)) = query_instant(&text, 190_000, &MemorySource::new()) {
+            let position = why.split(": parse error").next().and_then(|position| position.split_once(':'));
+            let (line, column) = position.expect("a place");
             let (line, column): (usize, usize) = (line.parse().unwrap(), column.parse().unwrap());
             let of_query = text.split('\n').nth(line - 1).expect("a line of the query");
             prop_assert!((1..=of_query.len() + 1).contains(&column), "{}", why);

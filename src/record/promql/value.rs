@@ -24,9 +24,9 @@ pub enum Value {
 
 impl Value {
     /// How many numbers or texts the value has, for the budget.
-    pub fn point_count(&self) -> usize {
+    pub fn element_count(&self) -> usize {
         match self {
-            Value::Vector(points) => points.len(),
+            Value::Vector(elements) => elements.len(),
             Value::Scalar(_) | Value::Text(_) => 1,
         }
     }

@@ -33,10 +33,10 @@ impl RangeWindow<'_> {
 
     /// The growth of the value, extrapolated from the samples to the whole range and divided by `divisor`.
     fn extrapolated_growth(&self, kind: ValueKind, divisor: f64) -> Option<f64> {
-        let [(first_ms, first), .., (last_time, last)] = *self.samples else {
+        let [(first_ms, first_value), .., (last_ms, last)] = *self.samples else {
             return None;
         };
-        let mut growth = last - first;
+        let mut growth = last - first_value;
         if kind == ValueKind::Counter {
             // A reset hides the value before it.
             let pairs = self.samples.windows(2);
@@ -46,30 +46,31 @@ impl RangeWindow<'_> {
                 .sum::<f64>();
         }
         let seconds = |from: i64, to: i64| (to - from) as f64 / 1_000.0;
-        let sampled_seconds = seconds(first_ms, last_time);
-        let sample_interval = sampled_seconds / (self.samples.len() - 1) as f64;
+        let sampled_seconds = seconds(first_ms, last_ms);
+        let interval_seconds = sampled_seconds / (self.samples.len() - 1) as f64;
         let mut gap_before = seconds(self.from_ms, first_ms);
-        let gap_after = seconds(last_time, self.to_ms);
-        if kind == ValueKind::Counter && growth > 0.0 && first >= 0.0 {
+        let gap_after = seconds(last_ms, self.to_ms);
+        if kind == ValueKind::Counter && growth > 0.0 && first_value >= 0.0 {
             // A counter cannot have been negative, so it grew from zero at the earliest.
-            gap_before = gap_before.min(sampled_seconds * (first / growth));
+            gap_before = gap_before.min(sampled_seconds * (first_value / growth));
         }
         // Over a gap of more than an interval, the series probably begins or ends within the range.
-        let extrapolated = |gap: f64| {
-            if gap < sample_interval * 1.1 {
-                gap
+        let extension_seconds = |gap_seconds: f64| {
+            if gap_seconds < interval_seconds * 1.1 {
+                gap_seconds
             } else {
-                sample_interval / 2.0
+                interval_seconds / 2.0
             }
         };
-        let extended_seconds = sampled_seconds + extrapolated(gap_before) + extrapolated(gap_after);
+        let extended_seconds =
+            sampled_seconds + extension_seconds(gap_before) + extension_seconds(gap_after);
         let factor = extended_seconds / sampled_seconds;
         Some(growth * (factor / divisor))
     }
 
     /// The growth from the last sample but one to the last, and the seconds between them.
     fn last_growth(&self, kind: ValueKind) -> Option<(f64, f64)> {
-        let [.., (previous_ms, previous), (time, value)] = *self.samples else {
+        let [.., (previous_ms, previous), (time_ms, value)] = *self.samples else {
             return None;
         };
         let growth = if kind == ValueKind::Counter && value < previous {
@@ -77,7 +78,7 @@ impl RangeWindow<'_> {
         } else {
             value - previous
         };
-        (time > previous_ms).then(|| (growth, (time - previous_ms) as f64 / 1_000.0))
+        (time_ms > previous_ms).then(|| (growth, (time_ms - previous_ms) as f64 / 1_000.0))
     }
 
     /// Counts the pairs of successive values that meet a condition.
@@ -226,13 +227,13 @@ impl VarianceAccumulator {
 fn compensated_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut compensation) = (0.0_f64, 0.0_f64);
     for value in values {
-        let next = sum + value;
+        let next_sum = sum + value;
         compensation += match sum.abs() >= value.abs() {
-            _ if next.is_infinite() => 0.0,
-            true => (sum - next) + value,
-            false => (value - next) + sum,
+            _ if next_sum.is_infinite() => 0.0,
+            true => (sum - next_sum) + value,
+            false => (value - next_sum) + sum,
         };
-        sum = next;
+        sum = next_sum;
     }
     if sum.is_infinite() {
         sum

@@ -73,21 +73,21 @@ impl Batch {
         }
         for (counter, values) in counters.iter().zip(values) {
             let value = |index: usize| values.get(index).copied().unwrap_or(0);
-            let first = (may_begin_series && !counter.was_delivered).then(|| TimedValue {
+            let first_sample = (may_begin_series && !counter.was_delivered).then(|| TimedValue {
                 at: steps.grid.from,
                 value: value(0),
             });
-            let recorded = covered_seconds
+            let recorded_steps = covered_seconds
                 .iter()
                 .enumerate()
                 .filter(|(_, seconds)| **seconds > 0);
-            let samples = recorded.map(|(step, _)| TimedValue {
+            let samples = recorded_steps.map(|(step, _)| TimedValue {
                 at: steps.sample_time(step),
                 value: value(step + 1),
             });
             self.rows.push(Row {
                 series: counter.series.clone(),
-                samples: first.into_iter().chain(samples).collect(),
+                samples: first_sample.into_iter().chain(samples).collect(),
             });
         }
         self.rows.sort_by(|a, b| a.series.cmp(&b.series));
@@ -115,7 +115,7 @@ impl BatchSteps {
         self.sample_time(self.grid.bucket_count - 1)
     }
 
-    /// Reads the gauges of the batch: those in `active`, by number, and those in `live_series`.
+    /// Reads the gauges of the batch: those in `changed_numbers`, by number, and those in `live_series`.
     ///
     /// The value of a step is that of its last recorded second. If the record has only longer buckets, the value is the
     /// average of the last recorded one.
@@ -123,7 +123,7 @@ impl BatchSteps {
         &self,
         record: &Record,
         gauges: &[(&Series, u32)],
-        active: &BTreeSet<u32>,
+        changed_numbers: &BTreeSet<u32>,
         live_series: &BTreeSet<Series>,
     ) -> io::Result<Vec<Row>> {
         let Grid {
@@ -150,12 +150,12 @@ impl BatchSteps {
                 ))
             })
             .collect();
-        let is_sent = |(series, number): &(&Series, u32)| {
-            active.contains(number) || live_series.contains(*series)
+        let is_in_batch = |(series, number): &(&Series, u32)| {
+            changed_numbers.contains(number) || live_series.contains(*series)
         };
-        let sent: Vec<_> = gauges.iter().copied().filter(is_sent).collect();
+        let batch_gauges: Vec<_> = gauges.iter().copied().filter(is_in_batch).collect();
         let mut rows = Vec::new();
-        for gauges in sent.chunks((MAX_GAUGE_BUCKETS / grid.bucket_count).max(1)) {
+        for gauges in batch_gauges.chunks((MAX_GAUGE_BUCKETS / grid.bucket_count).max(1)) {
             let columns = record.read(&grid, &series_numbers(gauges))?.columns;
             for (series, number) in gauges {
                 let column = columns.get(number);

@@ -81,13 +81,13 @@ impl Cursor {
     ///
     /// Fails if the disk does. The previous file is then still there.
     pub fn save(&self, folder: &Path, name: &str) -> io::Result<()> {
-        let (path, unfinished) = cursor_paths(folder, name);
+        let (path, unfinished_path) = cursor_paths(folder, name);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&unfinished)?;
+        let mut file = options.open(&unfinished_path)?;
         file.write_all(&self.encode())?;
         file.sync_all()?;
-        fs::rename(unfinished, path)?;
+        fs::rename(unfinished_path, path)?;
         File::open(folder)?.sync_all()
     }
 

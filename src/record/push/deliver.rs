@@ -24,7 +24,7 @@ use crate::net::client::{BoxError, send_request};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest delay that a `Retry-After` may ask for, so that a mistake of the destination does not stop pushing for
 /// long.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 /// The most characters of a response that a log line or the admin API shows.
 const MAX_REASON_CHARS: usize = 200;
 /// The first bytes of a response in which the phrases below are searched.
@@ -102,9 +102,9 @@ fn describe_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let deeper = error.to_string();
-        if !text.contains(&deeper) {
-            text = format!("{text}: {deeper}");
+        let cause_text = error.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
         }
         cause = error.source();
     }
@@ -215,8 +215,8 @@ fn classify_response(
             None => DeliveryOutcome::Accepted,
         };
     }
-    let searched = &body[..body.len().min(MAX_SEARCHED_BYTES)];
-    let text = String::from_utf8_lossy(searched).to_lowercase();
+    let searched_bytes = &body[..body.len().min(MAX_SEARCHED_BYTES)];
+    let text = String::from_utf8_lossy(searched_bytes).to_lowercase();
     let reason = match first_line(body).as_str() {
         "" => format!("it answers {}", status.as_u16()),
         line => format!("it answers {}: {line}", status.as_u16()),
@@ -252,16 +252,16 @@ fn first_line(body: &[u8]) -> String {
     printable.take(MAX_REASON_CHARS).collect()
 }
 
-/// Reads `Retry-After`, which is a number of seconds or a date, and limits it to [`MAX_RETRY_DELAY`].
+/// Reads `Retry-After`, which is a number of seconds or a date, and limits it to [`MAX_RETRY_AFTER`].
 fn parse_retry_after(fields: &HeaderMap, now: Duration) -> Option<Duration> {
     let text = fields.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    let seconds = text.parse().map(Duration::from_secs).ok();
-    let delay = seconds.or_else(|| {
+    let seconds_delay = text.parse().map(Duration::from_secs).ok();
+    let delay = seconds_delay.or_else(|| {
         let date = httpdate::parse_http_date(text).ok()?;
         let date = date.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some(date.saturating_sub(now))
     })?;
-    Some(delay.min(MAX_RETRY_DELAY))
+    Some(delay.min(MAX_RETRY_AFTER))
 }
 
 #[cfg(test)]
@@ -304,8 +304,8 @@ mod tests {
         check(otlp, 400, "out of order sample", &refused);
         let refused = DeliveryOutcome::Refused("it answers 422".into());
         check(prometheus, 422, "", &refused);
-        let large = DeliveryOutcome::TooLarge("it answers 413".into());
-        check(prometheus, 413, "", &large);
+        let too_large = DeliveryOutcome::TooLarge("it answers 413".into());
+        check(prometheus, 413, "", &too_large);
     }
 
     /// A wrong path or token must not drop samples that a mended one would deliver.
@@ -335,7 +335,7 @@ mod tests {
         fields.insert("retry-after", "99999999999".parse().unwrap());
         assert_eq!(
             parse_retry_after(&fields, Duration::ZERO),
-            Some(MAX_RETRY_DELAY)
+            Some(MAX_RETRY_AFTER)
         );
         fields.insert("retry-after", "soon".parse().unwrap());
         assert_eq!(parse_retry_after(&fields, Duration::ZERO), None);

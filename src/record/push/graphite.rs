@@ -24,11 +24,17 @@ pub fn encode(slice: RowSlice<'_>, extra_labels: &[(String, String)]) -> Vec<u8>
 /// Returns `name;label=value;…`. Carbon understands such tags since 1.1.
 fn tagged_name(series: &Series, extra_labels: &[(String, String)]) -> String {
     let mut name = sanitize(&series.name);
-    let own = series.labels.iter();
-    let added = extra_labels
-        .iter()
-        .filter(|(label, _)| !series.labels.iter().any(|(other, _)| other == label));
-    for (label, value) in own.chain(added).filter(|(_, value)| !value.is_empty()) {
+    let own_labels = series.labels.iter();
+    let added_labels = extra_labels.iter().filter(|(label, _)| {
+        !series
+            .labels
+            .iter()
+            .any(|(own_label, _)| own_label == label)
+    });
+    for (label, value) in own_labels
+        .chain(added_labels)
+        .filter(|(_, value)| !value.is_empty())
+    {
         let _ = write!(name, ";{}={}", sanitize(label), sanitize(value));
     }
     name

@@ -36,8 +36,8 @@ pub fn encode(slice: RowSlice<'_>, labels: &[(String, String)], counted_since: u
 fn resource(labels: &[(String, String)]) -> ProtoMessage {
     let is_named = labels.iter().any(|(label, _)| label == "service.name");
     let default_name = (!is_named).then(|| key_value("service.name", "tollgate"));
-    let own = labels.iter().map(|(label, value)| key_value(label, value));
-    let attributes = default_name.into_iter().chain(own);
+    let label_attributes = labels.iter().map(|(label, value)| key_value(label, value));
+    let attributes = default_name.into_iter().chain(label_attributes);
     attributes.fold(ProtoMessage::default(), |resource, attribute| {
         resource.with_message(1, &attribute)
     })
@@ -68,12 +68,12 @@ fn metric(rows: &[(&Series, &[TimedValue])], counted_since: u64) -> ProtoMessage
 
 /// Builds a `NumberDataPoint`.
 fn number_data_point(series: &Series, sample: &TimedValue, counted_since: u64) -> ProtoMessage {
-    let nanos = |second: u64| second.saturating_mul(1_000_000_000);
+    let to_nanos = |second: u64| second.saturating_mul(1_000_000_000);
     let mut point = ProtoMessage::default();
     if series.kind == SeriesKind::Counter {
-        point = point.with_fixed64(2, nanos(counted_since.min(sample.at)));
+        point = point.with_fixed64(2, to_nanos(counted_since.min(sample.at)));
     }
-    point = point.with_fixed64(3, nanos(sample.at));
+    point = point.with_fixed64(3, to_nanos(sample.at));
     point = match series.decimals {
         0 => point.with_fixed64(6, sample.value),
         _ => point.with_double(4, to_f64(series, sample)),
@@ -123,14 +123,14 @@ fn find_field(mut message: &[u8], field_number: u64) -> Option<ProtoValue<'_>> {
             0 => ProtoValue::Number(take_varint(&mut message)?),
             2 => {
                 let length = usize::try_from(take_varint(&mut message)?).ok()?;
-                let (bytes, rest) = message.split_at_checked(length)?;
-                message = rest;
+                let (bytes, later_fields) = message.split_at_checked(length)?;
+                message = later_fields;
                 ProtoValue::Bytes(bytes)
             }
             wire_type @ (1 | 5) => {
                 let length = if wire_type == 1 { 8 } else { 4 };
-                let (bytes, rest) = message.split_at_checked(length)?;
-                message = rest;
+                let (bytes, later_fields) = message.split_at_checked(length)?;
+                message = later_fields;
                 ProtoValue::Bytes(bytes)
             }
             _ => return None,

@@ -50,15 +50,15 @@ mod tests {
     #[test]
     fn an_outage_is_logged_when_it_changes_and_every_ten_minutes() {
         let mut log = OutageLog::default();
-        let mut lines = Vec::new();
+        let mut logged_seconds = Vec::new();
         // For an hour, every 30 seconds, a request fails for one of two reasons in turn.
         for step in 0..120_u64 {
             let why = ["refused", "no answer"][(step % 2) as usize];
             if log.record_failure(why, Nanos::from_secs(30 * step)) {
-                lines.push(30 * step);
+                logged_seconds.push(30 * step);
             }
         }
-        assert_eq!(lines, [0, 600, 1_200, 1_800, 2_400, 3_000]);
+        assert_eq!(logged_seconds, [0, 600, 1_200, 1_800, 2_400, 3_000]);
         assert!(log.record_success());
         assert!(!log.record_success());
         assert!(log.record_failure("it answers 401", Nanos::from_secs(3_010)));
@@ -67,11 +67,11 @@ mod tests {
     #[test]
     fn turns_of_failure_and_success_do_not_flood_the_log() {
         let mut log = OutageLog::default();
-        let lines = (0..1_200).filter(|second| {
+        let logged_seconds = (0..1_200).filter(|second| {
             let fails = log.record_failure("busy", Nanos::from_secs(*second));
             log.record_success();
             fails
         });
-        assert_eq!(lines.collect::<Vec<_>>(), [0, 600]);
+        assert_eq!(logged_seconds.collect::<Vec<_>>(), [0, 600]);
     }
 }

@@ -59,17 +59,17 @@ impl Progress {
     /// Starts with a new destination at `now`. The first samples have everything that was counted before.
     pub fn start(record: &Record, now: u64, step_seconds: u64) -> io::Result<Progress> {
         let oldest = record.oldest_second()?.unwrap_or(now);
-        let first = match record.folder().is_some() {
+        let first_step = match record.folder().is_some() {
             // A record that has just begun is sent as a whole.
             true if oldest + NEW_RECORD_MAX_SECONDS >= now => oldest.min(now),
             true => now,
             // An earlier process may have sent the second in which it ended.
             false => now + 1,
         };
-        let first = first - first % step_seconds;
+        let first_step = first_step - first_step % step_seconds;
         let cursor = Cursor {
-            delivered_until: first,
-            counted_since: oldest.min(first),
+            delivered_until: first_step,
+            counted_since: oldest.min(first_step),
             ..Cursor::default()
         };
         let mut progress = Progress {
@@ -96,7 +96,7 @@ impl Progress {
             let tier = finest_tier(record, cursor.attempted_until)?;
             let counters: Vec<_> = counters.collect();
             let counts = progress.counts_before(record, cursor.attempted_until, tier, &counters)?;
-            let is_same = cursor.counts.iter().all(|(number, count)| {
+            let are_values_unchanged = cursor.counts.iter().all(|(number, count)| {
                 let current = counts
                     .get(number)
                     .copied()
@@ -106,7 +106,7 @@ impl Progress {
                     .attempted_value
                     .is_none_or(|attempted_value| attempted_value == current)
             });
-            if !is_same {
+            if !are_values_unchanged {
                 progress.mark_delivered(cursor.attempted_until);
             }
         }
@@ -148,7 +148,7 @@ impl Progress {
         }
         let late_addition_count = record.late_addition_count();
         let all = pushed_series(record);
-        let (steps, active) =
+        let (steps, changed_numbers) =
             self.plan_steps(record, &all, step_seconds, until, live_series.len())?;
         let BatchSteps { grid, tier, .. } = steps;
         let from = grid.from;
@@ -169,7 +169,7 @@ impl Progress {
         };
         let active_counters = counters
             .iter()
-            .filter(|(_, number)| active.contains(number));
+            .filter(|(_, number)| changed_numbers.contains(number));
         let active_counters: Vec<_> = active_counters.copied().collect();
         let growth = record.read(&grid, &series_numbers(&active_counters))?;
         if growth.covered_seconds.iter().all(|seconds| *seconds == 0) {
@@ -178,7 +178,7 @@ impl Progress {
         let (counters, counts_at_end) =
             self.counter_values(&counters, counts_at_start, &growth, live_series);
         let mut batch = Batch {
-            rows: steps.gauge_rows(record, &gauges, &active, live_series)?,
+            rows: steps.gauge_rows(record, &gauges, &changed_numbers, live_series)?,
             from,
             to: steps.end(),
             last_values: Vec::new(),
@@ -220,11 +220,15 @@ impl Progress {
         let step_count = max_steps(live_count).min((max_seconds / step_seconds).max(1));
         let step_count = step_count.min((until - from).div_ceil(step_seconds));
         let numbers: Vec<u32> = all.iter().map(|(_, number)| *number).collect();
-        let whole = Grid::from_parts(from, step_seconds * step_count, 1, tier);
-        let active: BTreeSet<u32> = record.read(&whole, &numbers)?.columns.into_keys().collect();
-        let step_count = step_count.min(max_steps(active.len())) as usize;
+        let searched_grid = Grid::from_parts(from, step_seconds * step_count, 1, tier);
+        let changed_numbers: BTreeSet<u32> = record
+            .read(&searched_grid, &numbers)?
+            .columns
+            .into_keys()
+            .collect();
+        let step_count = step_count.min(max_steps(changed_numbers.len())) as usize;
         let grid = Grid::from_parts(from, step_seconds, step_count, tier);
-        Ok((BatchSteps { grid, tier, until }, active))
+        Ok((BatchSteps { grid, tier, until }, changed_numbers))
     }
 
     /// Returns everything that was counted before the second `at`. In the hour of `at`, buckets of `tier` are read.
@@ -266,21 +270,26 @@ impl Progress {
         let start = |number: &u32| counts_at_start.get(number).copied().unwrap_or(0);
         let counter_cursor =
             |number: &u32| self.cursor.counts.get(number).copied().unwrap_or_default();
-        let is_sent = counters.iter().map(|(series, number)| {
+        let is_in_batch = counters.iter().map(|(series, number)| {
             let counter_cursor = counter_cursor(number);
             // Events were added to a second after its samples had been delivered.
             let has_late_events =
                 counter_cursor.was_delivered && start(number) > counter_cursor.delivered_value;
             growth.columns.contains_key(number) || has_late_events || live_series.contains(*series)
         });
-        let mut is_sent: Vec<bool> = is_sent.collect();
+        let mut is_in_batch: Vec<bool> = is_in_batch.collect();
         // A histogram is useless to an engine that lacks some of its buckets.
         for buckets in find_histograms(counters.iter().map(|(series, _)| *series)) {
-            if buckets.iter().any(|(_, index)| is_sent[*index]) {
-                buckets.iter().for_each(|(_, index)| is_sent[*index] = true);
+            if buckets.iter().any(|(_, index)| is_in_batch[*index]) {
+                buckets
+                    .iter()
+                    .for_each(|(_, index)| is_in_batch[*index] = true);
             }
         }
-        let delivered_value = counters.iter().zip(is_sent).filter(|(_, is_sent)| *is_sent);
+        let delivered_value = counters
+            .iter()
+            .zip(is_in_batch)
+            .filter(|(_, is_in_batch)| *is_in_batch);
         let values = delivered_value.map(|((series, number), _)| {
             let (counter_cursor, mut count) = (counter_cursor(number), start(number));
             // A value below the last one sent would look like a reset of the counter.
@@ -313,12 +322,12 @@ impl Progress {
         let covered_seconds = record.read(&grid, &[])?.covered_seconds;
         let recorded_hour = covered_seconds.iter().position(|seconds| *seconds > 0);
         let skipped_hours = recorded_hour.map_or(hour_count, |index| index as u64);
-        let resumed = hour_start + HOUR_SECONDS * skipped_hours;
-        let resumed = (resumed - resumed % steps.grid.step_seconds).min(steps.until);
+        let gap_end = hour_start + HOUR_SECONDS * skipped_hours;
+        let gap_end = (gap_end - gap_end % steps.grid.step_seconds).min(steps.until);
         Ok(Batch {
             rows: Vec::new(),
             from: end,
-            to: end.max(resumed),
+            to: end.max(gap_end),
             last_values: Vec::new(),
             totals: None,
         })

@@ -146,7 +146,7 @@ async fn send_until_stopped(
     seed: u64,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let mut panics = OutageLog::default();
+    let mut panic_log = OutageLog::default();
     loop {
         let mut sender = DestinationSender::new(&context, destination.clone(), seed);
         let mut sender_stopped = stopped.clone();
@@ -162,7 +162,7 @@ async fn send_until_stopped(
             return;
         }
         let name = destination.settings.lock().name.clone();
-        if panics.record_failure("it panicked", context.clock.now()) {
+        if panic_log.record_failure("it panicked", context.clock.now()) {
             tracing::error!(
                 name,
                 "the sender of a destination panicked and is started again"

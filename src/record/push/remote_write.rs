@@ -37,11 +37,13 @@ fn time_series(
     samples: &[TimedValue],
     extra_labels: &[(String, String)],
 ) -> ProtoMessage {
-    let own = series.labels.iter();
-    let own = own.map(|(label, value)| (label.as_str(), value.as_str()));
-    let mut labels: Vec<_> = own.chain([("__name__", series.name.as_str())]).collect();
+    let own_labels = series.labels.iter();
+    let own_labels = own_labels.map(|(label, value)| (label.as_str(), value.as_str()));
+    let mut labels: Vec<_> = own_labels
+        .chain([("__name__", series.name.as_str())])
+        .collect();
     for (label, value) in extra_labels {
-        if !labels.iter().any(|(other, _)| other == label) {
+        if !labels.iter().any(|(own_label, _)| own_label == label) {
             labels.push((label, value));
         }
     }
@@ -55,8 +57,8 @@ fn time_series(
             message.with_message(1, &label.with_string(2, value))
         });
     samples.iter().fold(message, |message, sample| {
-        let milliseconds = sample.at.saturating_mul(1_000);
+        let timestamp_ms = sample.at.saturating_mul(1_000);
         let value = ProtoMessage::default().with_double(1, to_f64(series, sample));
-        message.with_message(2, &value.with_uint(2, milliseconds))
+        message.with_message(2, &value.with_uint(2, timestamp_ms))
     })
 }

@@ -48,9 +48,9 @@ impl RequestRange {
     pub fn split(&self, slice: RowSlice<'_>) -> Option<(RequestRange, RequestRange)> {
         self.split_by_time(slice).or_else(|| {
             let middle = self.rows.start + self.rows.len() / 2;
-            let (mut first, mut second) = (self.clone(), self.clone());
-            (first.rows.end, second.rows.start) = (middle, middle);
-            (self.rows.len() > 1).then_some((first, second))
+            let (mut first_half, mut second) = (self.clone(), self.clone());
+            (first_half.rows.end, second.rows.start) = (middle, middle);
+            (self.rows.len() > 1).then_some((first_half, second))
         })
     }
 }
@@ -63,10 +63,10 @@ pub fn split_into_requests(
     was_attempted: bool,
 ) -> Vec<RequestRange> {
     let sum_label_bytes = |labels: &[(String, String)]| -> usize {
-        let lengths = labels
+        let label_bytes = labels
             .iter()
             .map(|(label, value)| label.len() + value.len() + LABEL_OVERHEAD_BYTES);
-        lengths.sum()
+        label_bytes.sum()
     };
     let extra_bytes = sum_label_bytes(extra_labels);
     let mut requests: Vec<RequestRange> = Vec::new();

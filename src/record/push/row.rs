@@ -38,9 +38,9 @@ impl<'a> RowSlice<'a> {
     /// Iterates over the series that have samples in these seconds, with those samples.
     pub fn rows(self) -> impl Iterator<Item = (&'a Series, &'a [TimedValue])> {
         self.rows.iter().filter_map(move |row| {
-            let first = row.samples.partition_point(|sample| sample.at < self.from);
+            let start = row.samples.partition_point(|sample| sample.at < self.from);
             let end = row.samples.partition_point(|sample| sample.at <= self.to);
-            let samples = row.samples.get(first..end)?;
+            let samples = row.samples.get(start..end)?;
             (!samples.is_empty()).then_some((&row.series, samples))
         })
     }
@@ -53,9 +53,9 @@ impl<'a> RowSlice<'a> {
     /// Returns the last second of the earlier half of the samples' seconds; `None` if all samples are of one second.
     pub fn middle_second(self) -> Option<u64> {
         let samples = self.rows().flat_map(|(_, samples)| samples);
-        let times: BTreeSet<u64> = samples.map(|sample| sample.at).collect();
-        let half = (times.len() / 2).checked_sub(1)?;
-        times.into_iter().nth(half)
+        let seconds: BTreeSet<u64> = samples.map(|sample| sample.at).collect();
+        let middle_index = (seconds.len() / 2).checked_sub(1)?;
+        seconds.into_iter().nth(middle_index)
     }
 }
 
@@ -71,16 +71,19 @@ type HistogramKey<'a> = (&'a str, Vec<&'a (String, String)>);
 type HistogramBuckets = Vec<(f64, usize)>;
 
 /// Finds the histograms among some series: counters whose names end in `_bucket`, split by the label `le`.
-pub fn find_histograms<'a>(all: impl Iterator<Item = &'a Series>) -> Vec<HistogramBuckets> {
+pub fn find_histograms<'a>(series_list: impl Iterator<Item = &'a Series>) -> Vec<HistogramBuckets> {
     let mut histograms: BTreeMap<HistogramKey<'_>, HistogramBuckets> = BTreeMap::new();
-    for (index, series) in all.enumerate() {
+    for (series_index, series) in series_list.enumerate() {
         let bound = series.labels.iter().find(|(label, _)| label == "le");
         let bound = bound.and_then(|(_, bound)| bound.parse::<f64>().ok());
         let is_bucket = series.kind == SeriesKind::Counter && series.name.ends_with("_bucket");
         if let Some(bound) = bound.filter(|_| is_bucket) {
-            let others = series.labels.iter().filter(|(label, _)| label != "le");
-            let key = (series.name.as_str(), others.collect());
-            histograms.entry(key).or_default().push((bound, index));
+            let other_labels = series.labels.iter().filter(|(label, _)| label != "le");
+            let key = (series.name.as_str(), other_labels.collect());
+            histograms
+                .entry(key)
+                .or_default()
+                .push((bound, series_index));
         }
     }
     for buckets in histograms.values_mut() {
@@ -93,9 +96,9 @@ pub fn find_histograms<'a>(all: impl Iterator<Item = &'a Series>) -> Vec<Histogr
 /// `values` has the values of each series by its index.
 pub fn accumulate_buckets(buckets: &[(f64, usize)], values: &mut [Vec<u64>]) {
     for pair in buckets.windows(2) {
-        let below = values[pair[0].1].clone();
-        for (value, below) in values[pair[1].1].iter_mut().zip(below) {
-            *value = value.saturating_add(below);
+        let lower_value = values[pair[0].1].clone();
+        for (value, lower_value) in values[pair[1].1].iter_mut().zip(lower_value) {
+            *value = value.saturating_add(lower_value);
         }
     }
 }

@@ -122,12 +122,11 @@ impl DestinationSender {
 
     /// Sends new seconds as they are recorded. Never returns; the caller drops the future to stop.
     pub async fn run(&mut self) {
-        let mut next_round = Nanos::ZERO;
+        let mut retry_at = Nanos::ZERO;
         loop {
-            if self.clock.now() >= next_round {
+            if self.clock.now() >= retry_at {
                 let delay = self.send_batches(BatchEnd::WholeStep).await.err();
-                next_round =
-                    delay.map_or(Nanos::ZERO, |delay| self.clock.now().after(delay.into()));
+                retry_at = delay.map_or(Nanos::ZERO, |delay| self.clock.now().after(delay.into()));
             }
             self.update_lag();
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -163,8 +162,8 @@ impl DestinationSender {
             return Ok(());
         };
         if self.progress.is_none() {
-            let loaded = self.load_progress(record);
-            self.progress = Some(loaded.map_err(|reason| self.record_failure(&reason, None))?);
+            let load_result = self.load_progress(record);
+            self.progress = Some(load_result.map_err(|reason| self.record_failure(&reason, None))?);
         }
         loop {
             self.update_lag();
@@ -200,7 +199,7 @@ impl DestinationSender {
         let outcome = deliver(&self.settings, roots, slice, counted_since, now).await;
         let count = slice.sample_count() as u64;
         let all_refused = |reason| (0, Some((count, reason)));
-        let (halves, (accepted, refused)) = match outcome {
+        let (halves, (accepted_count, refused)) = match outcome {
             DeliveryOutcome::Accepted => (None, (count, None)),
             DeliveryOutcome::PartlyAccepted {
                 refused_count,
@@ -229,17 +228,17 @@ impl DestinationSender {
         };
         pending.requests.pop();
         match halves {
-            Some((first, second)) => pending.requests.extend([second, first]),
-            None => self.count_samples(accepted, refused),
+            Some((first_half, second_half)) => pending.requests.extend([second_half, first_half]),
+            None => self.count_samples(accepted_count, refused),
         }
         Ok(true)
     }
 
     /// Counts the accepted and the refused samples of a request, and logs a refusal.
-    fn count_samples(&mut self, accepted: u64, refused: Option<(u64, String)>) {
-        self.sent_samples.increment(accepted);
+    fn count_samples(&mut self, accepted_count: u64, refused: Option<(u64, String)>) {
+        self.sent_samples.increment(accepted_count);
         let mut status = self.destination.status.lock();
-        status.sent_samples += accepted;
+        status.sent_samples += accepted_count;
         if let Some((refused_count, why)) = refused {
             if let Some(pending) = &mut self.pending {
                 pending.was_refused = true;
@@ -294,13 +293,13 @@ impl DestinationSender {
         let cursor = progress.cursor.clone();
         self.save_cursor(&cursor);
         let was_attempted = batch.to <= self.attempted_until;
-        let whole = RowSlice {
+        let whole_batch = RowSlice {
             rows: &batch.rows,
             from: batch.from,
             to: batch.to,
         };
         Ok(Some(OutgoingBatch {
-            requests: split_into_requests(whole, &self.settings.labels, was_attempted),
+            requests: split_into_requests(whole_batch, &self.settings.labels, was_attempted),
             batch,
             was_refused: false,
         }))
@@ -310,18 +309,18 @@ impl DestinationSender {
     /// next round tries again.
     fn load_progress(&mut self, record: &Record) -> Result<Progress, String> {
         let name = &self.settings.name;
-        let loaded = match &self.cursor_folder {
+        let load_result = match &self.cursor_folder {
             Some(folder) => Cursor::load(folder, name),
             None => Ok(self.destination.cursor.lock().clone()),
         };
-        let loaded = match (loaded, &self.cursor_folder) {
+        let load_result = match (load_result, &self.cursor_folder) {
             (Err(error), Some(folder)) if error.kind() == ErrorKind::InvalidData => {
                 tracing::error!(name, %error, "the cursor of a destination is of no use and put aside: what it has not got until now is not sent");
                 Cursor::set_aside(folder, name).map(|()| None)
             }
-            (loaded, _) => loaded,
+            (load_result, _) => load_result,
         };
-        let cursor = loaded.map_err(|error| format!("its cursor cannot be read: {error}"))?;
+        let cursor = load_result.map_err(|error| format!("its cursor cannot be read: {error}"))?;
         if let Some(cursor) = cursor {
             let progress = Progress::resume(cursor, record).map_err(unreadable_record)?;
             self.attempted_until = progress.cursor.attempted_until;
@@ -383,10 +382,13 @@ impl DestinationSender {
     fn record_failure(&mut self, why: &str, requested_delay: Option<Duration>) -> Duration {
         // The roots of the system may have been renewed since they were read.
         self.system_roots.take();
-        let doubled = MIN_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failure_count));
+        let doubled_delay =
+            MIN_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failure_count));
         self.failure_count = self.failure_count.saturating_add(1);
         // The jitter adds up to a quarter.
-        let delay = self.jitter.around(doubled.min(MAX_RETRY_DELAY * 4 / 5));
+        let delay = self
+            .jitter
+            .around(doubled_delay.min(MAX_RETRY_DELAY * 4 / 5));
         let mut status = self.destination.status.lock();
         why.clone_into(&mut status.last_error);
         if self.failure_log.record_failure(why, self.clock.now()) {

@@ -39,9 +39,11 @@ impl Parser<'_> {
             self.parse_braces(&mut matchers)?;
         }
         if let Some(name) = name {
-            let other = matchers.iter().find(|m| &*m.name == METRIC_NAME_LABEL);
-            if let Some(LabelTest::Equal(other)) = other.map(|matcher| &matcher.test) {
-                let why = format!("metric name must not be set twice: {name:?} or {other:?}");
+            let name_matcher = matchers.iter().find(|m| &*m.name == METRIC_NAME_LABEL);
+            if let Some(LabelTest::Equal(name_matcher)) = name_matcher.map(|matcher| &matcher.test)
+            {
+                let why =
+                    format!("metric name must not be set twice: {name:?} or {name_matcher:?}");
                 return Err(self.error_at(offset, &why));
             }
             let matcher = Matcher {
@@ -85,12 +87,12 @@ impl Parser<'_> {
                 return Err(self.unexpected_token(context));
             };
             self.advance();
-            let pattern = || compile_pattern(&value).map_err(|why| self.error_at(offset, &why));
+            let compile = || compile_pattern(&value).map_err(|why| self.error_at(offset, &why));
             let test = match sign {
                 "=" => LabelTest::Equal(value),
                 "!=" => LabelTest::NotEqual(value),
-                "=~" => LabelTest::Matching(pattern()?),
-                _ => LabelTest::NotMatching(pattern()?),
+                "=~" => LabelTest::Matching(compile()?),
+                _ => LabelTest::NotMatching(compile()?),
             };
             let name = name.as_str().into();
             matchers.push(Matcher { name, test });

@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn labels_that_grow_and_grow() {
     let check = |query: &str, expected: &str| {
-        let said = written(query_instant(query, 190_000, &Memory::new()));
-        assert!(said.contains(expected), "{query}: {said}");
+        let text = result_text(query_instant(query, 190_000, &MemorySource::new()));
+        assert!(text.contains(expected), "{query}: {text}");
     };
     let nested = |part: fn(String) -> String| (0..40).fold("open".into(), |of, _| part(of));
     let many = "the query writes labels of more than 2097152 bytes";
@@ -36,19 +36,19 @@ fn labels_that_grow_and_grow() {
 fn labels_of_all_steps_together() {
     let series = (0..20).map(|winner| {
         let long = format!("{winner}{}", "x".repeat(80_000));
-        let samples = (0..20).map(|place| (place * 10_000, f64::from(u8::from(place == winner))));
+        let samples = (0..20).map(|index| (index * 10_000, f64::from(u8::from(index == winner))));
         (
             Labels::new([("__name__", "m"), ("own", &*long)]),
             samples.collect(),
         )
     });
-    let source = Memory(series.collect());
+    let source = MemorySource(series.collect());
     let times = StepTimes {
         start_ms: 0,
         end_ms: 190_000,
         step_ms: 10_000,
     };
-    let ask = |copies: usize| {
+    let query_copies = |copies: usize| {
         let own = vec!["\"own\""; copies].join(", ");
         query_range(
             &format!("label_join(topk(1, m), \"all\", \"\", {own})"),
@@ -56,8 +56,8 @@ fn labels_of_all_steps_together() {
             &source,
         )
     };
-    assert_eq!(ask(5).unwrap().len(), 20);
-    let refused = ask(12).unwrap_err().to_string();
+    assert_eq!(query_copies(5).unwrap().len(), 20);
+    let refused = query_copies(12).unwrap_err().to_string();
     assert!(
         refused.starts_with("the labels of the answer have more than"),
         "{refused}"
@@ -66,19 +66,21 @@ fn labels_of_all_steps_together() {
 
 #[test]
 fn samples_themselves() {
-    struct Long;
-    impl SampleSource for Long {
+    struct LongSource;
+    impl SampleSource for LongSource {
         fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<SelectedSeries, Error> {
-            let samples = (0..=MAX_POINTS as i64).map(|at| (at, 1.0)).collect();
+            let samples = (0..=MAX_RESULT_SAMPLES as i64)
+                .map(|at| (at, 1.0))
+                .collect();
             let series = vec![(Labels::default(), samples)];
             Ok(SelectedSeries { series, step_ms: 1 })
         }
     }
-    let error = query_instant("a[1h]", MAX_POINTS as i64, &Long).unwrap_err();
+    let error = query_instant("a[1h]", MAX_RESULT_SAMPLES as i64, &LongSource).unwrap_err();
     assert!(
         error
             .to_string()
             .starts_with("the answer has more than 500000 points")
     );
-    assert!(query_instant("a[1h]", MAX_POINTS as i64 - 1, &Long).is_ok());
+    assert!(query_instant("a[1h]", MAX_RESULT_SAMPLES as i64 - 1, &LongSource).is_ok());
 }

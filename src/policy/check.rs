@@ -60,20 +60,20 @@ pub fn check(cx: &mut LoadContext, gateway: &GatewayConfig, policies: &[PolicyCo
 /// Checks that each address is bound once, and that the admin listener is not open to others without a token.
 fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
     let admin = gateway.admin.as_ref();
-    let mut addresses = AddressCheck {
+    let mut address_check = AddressCheck {
         is_default_admin: admin.is_some_and(|admin| admin.address.is_none()),
-        first_locations: HashMap::new(),
+        earlier_locations: HashMap::new(),
     };
     let listeners = gateway.listen.iter();
     for address in listeners.filter_map(|listener| listener.address.as_ref()) {
-        addresses.add(cx, &address.value, address.location);
+        address_check.add(cx, &address.value, address.location);
     }
     if let Some(probes) = admin.and_then(|admin| admin.probes) {
-        addresses.add(cx, &probes.value.into(), probes.location);
+        address_check.add(cx, &probes.value.into(), probes.location);
     }
     let has_token = admin.is_some_and(|admin| admin.token_file.is_some());
     if let Some(admin) = admin.and_then(|admin| admin.address) {
-        addresses.add(cx, &admin.value.into(), admin.location);
+        address_check.add(cx, &admin.value.into(), admin.location);
         if !admin.value.ip().to_canonical().is_loopback() && !has_token {
             let message = format!(
                 "`{}` is not loopback: whoever reaches it could run the gateway",
@@ -93,7 +93,7 @@ fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
 struct AddressCheck {
     /// Whether the admin listener binds its default address, which no file names.
     is_default_admin: bool,
-    first_locations: HashMap<Address, SourceLocation>,
+    earlier_locations: HashMap<Address, SourceLocation>,
 }
 
 impl AddressCheck {
@@ -104,10 +104,10 @@ impl AddressCheck {
             let help = "it is the default of `admin`; choose another port, or write another one as `admin: { address: … }`";
             cx.error(location, message.clone(), Some(help.into()));
         }
-        let first_location = self.first_locations.insert(address.clone(), location);
+        let earlier_location = self.earlier_locations.insert(address.clone(), location);
         // Port 0 stands for a free port, another one each time.
         let is_any_port = address.tcp().is_some_and(|address| address.port() == 0);
-        if let Some(first) = first_location.filter(|_| !is_any_port) {
+        if let Some(first) = earlier_location.filter(|_| !is_any_port) {
             let kind = if address.tcp().is_some() {
                 "port"
             } else {
@@ -146,20 +146,20 @@ fn check_upstreams(cx: &mut LoadContext, gateway: &GatewayConfig) {
 
 /// Checks that the upstream of each policy exists.
 fn check_upstream_uses(cx: &mut LoadContext, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
-    let defined: HashSet<&str> = gateway
+    let defined_names: HashSet<&str> = gateway
         .upstreams
         .iter()
         .map(|upstream| upstream.name.value.as_str())
         .collect();
     // A gateway file without upstreams is a mistake of its own.
-    if defined.is_empty() {
+    if defined_names.is_empty() {
         return;
     }
     for upstream in policies
         .iter()
         .filter_map(|policy| policy.upstream.as_ref())
     {
-        if defined.contains(upstream.value.as_str()) {
+        if defined_names.contains(upstream.value.as_str()) {
             continue;
         }
         let names = gateway.upstreams.iter().map(|up| up.name.value.as_str());
@@ -233,14 +233,14 @@ fn check_path_parts(
     policy: &PolicyConfig,
     limit: &LimitConfig,
 ) {
-    let by_key = limit.key.iter().flat_map(|part| {
+    let key_identities = limit.key.iter().flat_map(|part| {
         let identities = part.value.identities().iter();
         identities.map(|value| (*value, part.location))
     });
     let conditions = limit.clients.conditions().into_iter();
     let condition_identities =
         conditions.map(|condition| (condition.value.identity, condition.location));
-    for (value, location) in by_key.chain(condition_identities) {
+    for (value, location) in key_identities.chain(condition_identities) {
         check_path_part(cx, gateway, policy, &Located { value, location });
     }
 }
@@ -296,10 +296,10 @@ fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyCo
 
 /// Reports limits of the gateway file that a policy lists twice.
 fn check_repeated_uses(cx: &mut LoadContext, policy: &PolicyConfig) {
-    let mut first_locations: HashMap<&str, SourceLocation> = HashMap::new();
+    let mut earlier_locations: HashMap<&str, SourceLocation> = HashMap::new();
     for used in &policy.limits {
         if let LimitUse::Shared(name) = used
-            && let Some(first) = first_locations.insert(&name.value, name.location)
+            && let Some(first) = earlier_locations.insert(&name.value, name.location)
         {
             let help = format!("it is already on line {}; remove one of them", first.line);
             let message = format!("`{}` is listed twice", name.value);

@@ -142,7 +142,7 @@ fn compile_access_log(base: &Path, gateway: &GatewayConfig) -> AccessLogSettings
                 path: base.join(path),
                 rotate,
             },
-            other => other.unwrap_or(LogDestination::Stdout),
+            standard_stream => standard_stream.unwrap_or(LogDestination::Stdout),
         },
     }
 }

@@ -90,8 +90,8 @@ impl Sources {
 
     /// The names and texts of all files, without the files of secrets.
     pub fn into_files(self) -> Vec<(String, String)> {
-        let shown = self.files.into_iter().filter(|source| !source.is_secret);
-        shown
+        let public_files = self.files.into_iter().filter(|source| !source.is_secret);
+        public_files
             .map(|source| (source.name.to_string(), source.text))
             .collect()
     }
@@ -160,14 +160,15 @@ impl LoadContext {
             further_lines: 0,
             ..location
         });
-        self.hidden
-            .extend((1..=location.further_lines).map(|further| SourceLocation {
-                line: location.line.saturating_add(further),
+        self.hidden.extend(
+            (1..=location.further_lines).map(|line_offset| SourceLocation {
+                line: location.line.saturating_add(line_offset),
                 column: 1,
                 width: u32::MAX,
                 further_lines: 0,
                 ..location
-            }));
+            }),
+        );
     }
 
     /// Keeps a value and everything inside it out of every excerpt.
@@ -211,11 +212,11 @@ impl LoadContext {
         help: Option<String>,
     ) {
         let filled = self.filled.iter().find(|filled| filled.is_at(location));
-        let shown = |text: &str| match filled {
+        let public_files = |text: &str| match filled {
             Some(filled) => sanitize(&filled.hide_in(text)),
             None => sanitize(text),
         };
-        let (message, help) = (shown(&message), help.as_deref().map(shown));
+        let (message, help) = (public_files(&message), help.as_deref().map(public_files));
         self.add_diagnostic(severity, location, message, help);
     }
 

@@ -249,12 +249,12 @@ fn sharing(rule: &Rule) -> String {
         Sharing::Local => return String::from("each gateway counts for itself"),
         Sharing::Strict => String::from("the store is asked about each request"),
         Sharing::Leased => {
-            let life = limit.lease_life();
+            let lease_duration = limit.lease_life();
             let window = limit.windows.first().map_or(1, |rate| rate.window().0) as f64;
-            let share = window / (window + life.0 as f64);
+            let share = window / (window + lease_duration.0 as f64);
             format!(
                 "the store grants units for {} ms in advance, a steady client gets {:.1} % of the rate",
-                life.0 / 1_000_000,
+                lease_duration.0 / 1_000_000,
                 (share * 1_000.0).floor() / 10.0
             )
         }

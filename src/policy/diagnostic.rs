@@ -51,7 +51,7 @@ pub struct Excerpt {
     /// At most [`Excerpt::MAX_CHARS`] characters of the line, without control characters, and `…` where it is cut.
     pub text: String,
     /// The number of characters of `text` before the location.
-    pub before: usize,
+    pub chars_before: usize,
     /// The number of characters of `text` at the location, at least 1.
     pub width: usize,
 }
@@ -85,14 +85,14 @@ impl Excerpt {
         if chars.next().is_some() {
             text.push('…');
         }
-        let before = column - skipped_chars + usize::from(skipped_chars > 0);
-        let max_width = text.chars().count().saturating_sub(before).max(1);
+        let chars_before = column - skipped_chars + usize::from(skipped_chars > 0);
+        let max_width = text.chars().count().saturating_sub(chars_before).max(1);
         let width = usize::try_from(width)
             .unwrap_or(usize::MAX)
             .clamp(1, max_width);
         Excerpt {
             text,
-            before,
+            chars_before,
             width,
         }
     }
@@ -160,7 +160,7 @@ impl fmt::Display for Diagnostic {
         writeln!(f, "{}", sanitize(&self.message))?;
         if let Some(Excerpt {
             text,
-            before,
+            chars_before,
             width,
         }) = &self.excerpt
         {
@@ -170,7 +170,7 @@ impl fmt::Display for Diagnostic {
             writeln!(
                 f,
                 " {gutter} | {}{}",
-                " ".repeat(*before),
+                " ".repeat(*chars_before),
                 "^".repeat(*width)
             )?;
         }
@@ -239,10 +239,10 @@ impl fmt::Display for DiagnosticReport {
         for diagnostic in &self.diagnostics {
             writeln!(f, "{diagnostic}")?;
         }
-        let errors = self.count(Severity::Error) + self.unlisted_errors;
-        if errors > 0 {
-            let plural = if errors == 1 { "" } else { "s" };
-            write!(f, "{errors} mistake{plural}")?;
+        let error_count = self.count(Severity::Error) + self.unlisted_errors;
+        if error_count > 0 {
+            let plural = if error_count == 1 { "" } else { "s" };
+            write!(f, "{error_count} mistake{plural}")?;
         }
         if self.unlisted_errors > 0 {
             write!(f, " ({} not listed)", self.unlisted_errors)?;
@@ -261,10 +261,10 @@ mod tests {
     fn check(line: &str, column: u32, width: u32, expected: (&str, usize, usize)) {
         let Excerpt {
             text,
-            before,
+            chars_before,
             width,
         } = Excerpt::cut(line, column, width);
-        assert_eq!((text.as_str(), before, width), expected);
+        assert_eq!((text.as_str(), chars_before, width), expected);
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         check("", 1, 5, ("", 0, 1));
         let long = "x".repeat(1_000_000);
         let cut = Excerpt::cut(&long, 500_000, 400_000);
-        assert_eq!((cut.text.chars().count(), cut.before), (102, 31));
+        assert_eq!((cut.text.chars().count(), cut.chars_before), (102, 31));
         assert_eq!(cut.width, 71);
         check("\u{202e}abc", 2, 3, ("\u{fffd}abc", 1, 3));
     }

@@ -115,19 +115,19 @@ impl Expander<'_> {
                     dollar + 2
                 }
                 Some('{') => {
-                    let brace = after_dollar.find('}').ok_or_else(|| {
+                    let closing_brace = after_dollar.find('}').ok_or_else(|| {
                         ReferenceError::new(dollar, "`${` has no `}`", REFERENCE_HELP)
                     })?;
-                    let value = self.read_replacement(&after_dollar[1..brace], dollar)?;
-                    let start = filled.len();
-                    if is_in_userinfo(&text[..dollar], &after_dollar[brace + 1..]) {
+                    let value = self.read_replacement(&after_dollar[1..closing_brace], dollar)?;
+                    let value_start = filled.len();
+                    if is_in_userinfo(&text[..dollar], &after_dollar[closing_brace + 1..]) {
                         filled.push_str(&escape_for_url(&value));
                     } else {
                         filled.push_str(&value);
                     }
-                    let reference_end = dollar + brace + 2;
+                    let reference_end = dollar + closing_brace + 2;
                     references.push(FilledReference {
-                        range: start..filled.len(),
+                        range: value_start..filled.len(),
                         reference: text[dollar..reference_end].to_owned(),
                         value,
                     });
@@ -231,9 +231,11 @@ fn is_in_userinfo(before: &str, after: &str) -> bool {
 /// Removes references, because a path in one may contain characters that delimit the parts of a URL.
 fn remove_references(text: &str) -> String {
     let mut pieces = text.split("${");
-    let first = pieces.next().unwrap_or_default();
+    let before_references = pieces.next().unwrap_or_default();
     let after_references = pieces.map(|piece| piece.split_once('}').map_or("", |(_, after)| after));
-    std::iter::once(first).chain(after_references).collect()
+    std::iter::once(before_references)
+        .chain(after_references)
+        .collect()
 }
 
 /// Percent-encodes a text, so that none of its characters has a meaning in a URL.

@@ -70,12 +70,12 @@ impl FilledValue {
 
     /// Replaces filled-in texts in a message about this value by their references.
     pub(super) fn hide_in(&self, message: &str) -> String {
-        let parts = self.references.iter().flat_map(|part| {
+        let filled_parts = self.references.iter().flat_map(|part| {
             let escaped = &self.filled_text[part.range.clone()];
             [escaped, &part.value].map(|value| (value, part.reference.as_str()))
         });
-        let whole = (self.filled_text.as_str(), self.unfilled_text.as_str());
-        let texts = std::iter::once(whole).chain(parts);
+        let whole_value = (self.filled_text.as_str(), self.unfilled_text.as_str());
+        let texts = std::iter::once(whole_value).chain(filled_parts);
         let secrets = texts.filter(|(text, _)| text.len() >= MIN_SECRET_BYTES);
         secrets.fold(message.to_owned(), |message, (secret, reference)| {
             message.replace(secret, reference)

@@ -35,13 +35,13 @@ pub fn find_key_controls(
     let mut key_controls: Vec<Option<KeyControl>> = vec![None; rule_count];
     for route in routes {
         for rule in route.rules.iter() {
-            let Some(worst) = key_controls.get_mut(rule.index) else {
+            let Some(worst_control) = key_controls.get_mut(rule.index) else {
                 continue;
             };
-            if worst.is_none_or(|worst| !worst.is_evadable) {
+            if worst_control.is_none_or(|worst_control| !worst_control.is_evadable) {
                 let control = KeyControl::new(rule, route, identity);
-                if worst.is_none() || control.is_evadable {
-                    *worst = Some(control);
+                if worst_control.is_none() || control.is_evadable {
+                    *worst_control = Some(control);
                 }
             }
         }
@@ -160,12 +160,12 @@ impl KeyControl {
             } else {
                 ""
             };
-            let coverage = match covering_rule {
+            let coverage_text = match covering_rule {
                 Some(other) => format!("; `{}` counts it all the same", other.name),
                 None => String::new(),
             };
             return format!(
-                "a client can choose another {}{omission_text}{coverage}",
+                "a client can choose another {}{omission_text}{coverage_text}",
                 chosen_part.as_str()
             );
         }
@@ -180,7 +180,7 @@ impl KeyControl {
         proven_parts.retain(|name| *name != Identity::Ip.as_str());
         let proven_names = proven_parts.join(" or ");
         if self.can_be_omitted {
-            let coverage = match covering_rule {
+            let coverage_text = match covering_rule {
                 Some(other) => format!("counted by `{}` only", other.name),
                 None => String::from("not counted"),
             };
@@ -191,7 +191,7 @@ impl KeyControl {
             } else {
                 ""
             };
-            return format!("requests without a {proven_names}{unverified} are {coverage}");
+            return format!("requests without a {proven_names}{unverified} are {coverage_text}");
         }
         let mut fixed_parts = parts_with_control(rule, PartControl::Fixed, settings);
         let given_parts = parts_with_control(rule, PartControl::Given, settings);
@@ -272,11 +272,11 @@ fn find_chosen_part(rule: &Rule, route: &Route, settings: &Settings) -> Option<I
         let is_fixed = |identity: &Identity| {
             !is_chosen(identity) && is_always_present(*identity, route, settings)
         };
-        let reachable = match identities.iter().position(is_fixed) {
+        let possible_identities = match identities.iter().position(is_fixed) {
             Some(index) => &identities[..index],
             None => identities,
         };
-        reachable.iter().copied().find(is_chosen)
+        possible_identities.iter().copied().find(is_chosen)
     })
 }
 

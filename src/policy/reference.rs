@@ -130,14 +130,14 @@ fn section_title(name: &str) -> String {
 
 /// The anchor that Markdown renderers give to a heading.
 fn heading_anchor(title: &str) -> String {
-    let kept = title.chars().filter_map(|letter| match letter {
+    let anchor_chars = title.chars().filter_map(|letter| match letter {
         ' ' => Some('-'),
         '-' | '_' => Some(letter),
         _ => letter
             .is_alphanumeric()
             .then_some(letter.to_ascii_lowercase()),
     });
-    kept.collect()
+    anchor_chars.collect()
 }
 
 /// Escapes a text so that it does not end its cell of a Markdown table.

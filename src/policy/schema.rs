@@ -147,10 +147,10 @@ fn definition_name(name: &str) -> String {
         .strip_prefix("an ")
         .or_else(|| name.strip_prefix("a "))
         .unwrap_or(name);
-    let kept = name
+    let key_chars = name
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_'));
-    format!("{}-{kind}", kept.collect::<String>().replace(' ', "-"))
+    format!("{}-{kind}", key_chars.collect::<String>().replace(' ', "-"))
 }
 
 /// Converts an example to JSON.

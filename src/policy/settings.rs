@@ -109,7 +109,7 @@ impl ProcessSettings {
                         .push
                         .iter()
                         .zip(&other.push)
-                        .all(|(a, b)| a.is_same_destination(b)),
+                        .all(|(a, others)| a.is_same_destination(others)),
             ),
         ];
         comparisons

@@ -312,9 +312,9 @@ impl<'n> MapFields<'n> {
         cx: &mut LoadContext,
         names: &[&'static str],
     ) -> Option<&'static str> {
-        let mut present = names.iter().copied().filter(|name| self.has(name));
-        let first = present.next();
-        for other in present {
+        let mut present_names = names.iter().copied().filter(|name| self.has(name));
+        let first = present_names.next();
+        for other in present_names {
             let message = format!("`{other}` and `{}` exclude each other", first.unwrap_or(""));
             cx.error(
                 self.location_of(other),

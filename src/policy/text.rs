@@ -40,8 +40,8 @@ pub fn strip_byte_order_mark(mut bytes: Vec<u8>) -> Result<Vec<u8>, TextError> {
 /// The errors of [`strip_byte_order_mark`], and bytes that are not UTF-8.
 pub fn decode_utf8(bytes: Vec<u8>) -> Result<String, TextError> {
     String::from_utf8(strip_byte_order_mark(bytes)?).map_err(|error| {
-        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        error_after(valid, "the file is not UTF-8", UTF_8_HELP)
+        let valid_bytes = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        error_after(valid_bytes, "the file is not UTF-8", UTF_8_HELP)
     })
 }
 

@@ -107,15 +107,15 @@ impl Node {
     }
 
     /// The location of a byte range of the text in the file, or of the whole value if the range has no location.
-    pub fn location_of(&self, part: std::ops::Range<usize>) -> SourceLocation {
+    pub fn location_of(&self, range: std::ops::Range<usize>) -> SourceLocation {
         let text = self
             .text_in_file()
-            .and_then(|text| text.get(part.clone()))
+            .and_then(|text| text.get(range.clone()))
             .filter(|text| !text.contains('\n'));
         match (self.opening_quotes, text) {
             (Some(_), Some(part_text)) => SourceLocation {
                 width: count_chars(part_text).max(1),
-                ..self.location_at(part.start)
+                ..self.location_at(range.start)
             },
             _ => self.location,
         }
@@ -126,10 +126,10 @@ impl Node {
         let (Some(quotes), Some(text)) = (self.opening_quotes, self.text_in_file()) else {
             return self.location;
         };
-        let Some(before) = text.get(..offset) else {
+        let Some(text_before) = text.get(..offset) else {
             return self.location;
         };
-        let skipped_chars = count_chars(before) + quotes;
+        let skipped_chars = count_chars(text_before) + quotes;
         let word_chars = text[offset..]
             .chars()
             .take_while(|c| !c.is_whitespace())
@@ -242,8 +242,8 @@ impl<'de> Visitor<'de> for RawVisitor {
         inner.deserialize_any(self)
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<RawValue, E> {
-        Ok(RawValue::Bool(flag))
+    fn visit_bool<E>(self, is_true: bool) -> Result<RawValue, E> {
+        Ok(RawValue::Bool(is_true))
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<RawValue, E> {
@@ -306,18 +306,19 @@ struct TreeBuilder<'t> {
 
 impl TreeBuilder<'_> {
     fn build_node(&self, RawNode(raw): RawNode) -> Node {
-        let written = self.text_at(&raw.defined);
-        let location = self.locate(&raw.defined, written);
+        let written_text = self.text_at(&raw.defined);
+        let location = self.locate(&raw.defined, written_text);
         let mut opening_quotes = None;
         let value = match raw.value {
             RawValue::Null => YamlValue::Null,
-            RawValue::Bool(flag) => YamlValue::Bool(flag),
-            RawValue::Number => YamlValue::Number(written.trim().into()),
+            RawValue::Bool(is_true) => YamlValue::Bool(is_true),
+            RawValue::Number => YamlValue::Number(written_text.trim().into()),
             RawValue::Text(text) => {
-                let quotes = written.len() - written.trim_start_matches(['"', '\'']).len();
-                let is_verbatim = written
+                let quotes =
+                    written_text.len() - written_text.trim_start_matches(['"', '\'']).len();
+                let is_verbatim = written_text
                     .get(quotes.min(1)..)
-                    .is_some_and(|written| written.starts_with(&*text));
+                    .is_some_and(|written_text| written_text.starts_with(&*text));
                 opening_quotes = is_verbatim.then_some(u32::from(quotes > 0));
                 YamlValue::Text(text)
             }
@@ -340,9 +341,9 @@ impl TreeBuilder<'_> {
     }
 
     fn build_key(&self, key: Spanned<String>) -> MapKey {
-        let written = self.text_at(&key.defined);
+        let written_text = self.text_at(&key.defined);
         MapKey {
-            location: self.locate(&key.defined, written),
+            location: self.locate(&key.defined, written_text),
             text: key.value,
         }
     }
@@ -358,9 +359,9 @@ impl TreeBuilder<'_> {
         self.text.get(start..end).unwrap_or("")
     }
 
-    /// The location of a value, whose text in the file is `written`.
-    fn locate(&self, position: &Location, written: &str) -> SourceLocation {
-        let mut lines = written.trim_end().lines();
+    /// The location of a value, whose text in the file is `written_text`.
+    fn locate(&self, position: &Location, written_text: &str) -> SourceLocation {
+        let mut lines = written_text.trim_end().lines();
         let first_line = lines.next().unwrap_or("").trim_end();
         SourceLocation {
             width: count_chars(first_line).max(1),

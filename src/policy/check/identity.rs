@@ -37,7 +37,7 @@ pub(super) fn check_identity(
             sources
                 .custom
                 .iter()
-                .any(|own| own.name.value == custom.as_str()),
+                .any(|defined| defined.name.value == custom.as_str()),
             "add it to `identity`, for instance as `{ header: x-device-id }`",
         ),
     };
@@ -133,7 +133,7 @@ pub(super) fn check_condition_values(
             if !names.clone().any(|name| name == value) {
                 let message = format!("`{name}` has no networks called `{value}`");
                 let help = match nearest_word(value, names.clone()) {
-                    Some(near) => format!("did you mean `{near}`?"),
+                    Some(nearest) => format!("did you mean `{nearest}`?"),
                     None => format!("its networks are {}", list_words(names.clone())),
                 };
                 cx.error(condition.location, message, Some(help));

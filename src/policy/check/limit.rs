@@ -47,7 +47,7 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
         Identity::Plan => has_default_plan(gateway),
         Identity::User | Identity::Token | Identity::Email | Identity::Custom(_) => false,
     };
-    let mut seen = IdentitySet::default();
+    let mut earlier_identities = IdentitySet::default();
     for part in &limit.key {
         if part.value == KeyPartConfig::Everyone && limit.key.len() > 1 {
             let message = "`everyone` is a whole key: all clients count together";
@@ -61,11 +61,11 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
                 location: part.location,
             };
             check_identity(cx, gateway, &located);
-            if seen.contains(*identity) {
+            if earlier_identities.contains(*identity) {
                 let message = format!("`{}` is twice in this key", identity.as_str());
                 cx.error(part.location, message, Some("remove one of them".into()));
             }
-            seen.insert(*identity);
+            earlier_identities.insert(*identity);
         }
         let before_last = identities
             .split_last()

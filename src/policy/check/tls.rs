@@ -23,13 +23,13 @@ fn check_client_certificates(cx: &mut LoadContext, gateway: &GatewayConfig) {
         .iter()
         .filter_map(|custom| custom.tls);
     let users = gateway.identity.users.iter();
-    let names = users
+    let user_names = users
         .filter_map(|user| user.value.client_cert)
         .chain(custom);
     if gateway.listen.iter().any(asks_clients) {
         return;
     }
-    for name in names {
+    for name in user_names {
         let message = "no listener asks clients for a certificate";
         let help = "add `client_roots: clients.pem` beside the `tls` of a listener";
         cx.error(name.location, message, Some(help.into()));
@@ -44,10 +44,10 @@ fn check_acme(cx: &mut LoadContext, gateway: &GatewayConfig) {
         let acme = &acme.value;
         for name in &acme.domains {
             match certificates.insert(&name.value, (acme, name.location)) {
-                Some((other, first))
+                Some((other, first_location))
                     if !acme.is_same_certificate(other) || std::ptr::eq(acme, other) =>
                 {
-                    let help = format!("it is on line {} already", first.line);
+                    let help = format!("it is on line {} already", first_location.line);
                     let message = format!("`{}` is asked for twice", name.value);
                     cx.error(name.location, message, Some(help));
                 }

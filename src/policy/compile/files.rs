@@ -13,7 +13,7 @@ use super::super::tree::{Located, SourceLocation};
 const MAX_NAMED_FILE_BYTES: usize = 1024 * 1024;
 
 /// Maximum size of a list in bytes: about 800,000 networks.
-const MAX_LIST_FILE_BYTES: usize = 16 * 1024 * 1024;
+const MAX_TABLE_FILE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Reads a file that holds no secret. Messages call it `what`, for instance "the certificate".
 pub(super) fn read_named_file(
@@ -45,7 +45,7 @@ fn read_file(
     }
 }
 
-/// Reads a file that is a list of up to [`MAX_LIST_FILE_BYTES`], as text.
+/// Reads a file that is a list of up to [`MAX_TABLE_FILE_BYTES`], as text.
 pub(super) fn read_list_file(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -53,7 +53,7 @@ pub(super) fn read_list_file(
     name: &Located<String>,
     what: &str,
 ) -> Option<String> {
-    let bytes = read_file(cx, files, base, name, what, MAX_LIST_FILE_BYTES)?;
+    let bytes = read_file(cx, files, base, name, what, MAX_TABLE_FILE_BYTES)?;
     decode_text(cx, base, name, bytes)
 }
 

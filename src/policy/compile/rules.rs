@@ -112,8 +112,8 @@ impl<'g> RuleCompiler<'g> {
     pub(super) fn compile_unrouted(&mut self, cx: &mut LoadContext) -> UnroutedLimits {
         let gateway = self.gateway;
         let limits = gateway.limits.iter().enumerate();
-        let everywhere = limits.filter(|(_, limit)| !limit.routes.is_only_listed());
-        let rules: Vec<_> = everywhere
+        let limits_of_every_route = limits.filter(|(_, limit)| !limit.routes.is_only_listed());
+        let rules: Vec<_> = limits_of_every_route
             .flat_map(|(limit_index, limit)| self.compile_shared_limit(cx, limit_index, limit, ""))
             .filter(|rule| rule.counts_own_responses())
             .collect();
@@ -230,7 +230,7 @@ impl<'g> RuleCompiler<'g> {
             index: self.all.len(),
             origin: cx.sources.origin(config.name.location),
             scope,
-            key: compile_key(config),
+            key: compile_overrides(config),
             clients: ClientFilter {
                 conditions: conditions.chain(variant.condition.clone()).collect(),
             },
@@ -263,7 +263,7 @@ impl<'g> RuleCompiler<'g> {
     }
 }
 
-fn compile_key(limit: &LimitConfig) -> KeySpec {
+fn compile_overrides(limit: &LimitConfig) -> KeySpec {
     let parts = limit.key.iter().filter_map(|part| match &part.value {
         KeyPartConfig::FirstOf(part) => Some(part.clone()),
         KeyPartConfig::Everyone => None,

@@ -164,13 +164,18 @@ impl<'a> ServerCompiler<'a> {
         let roots_file = tls.and_then(|tls| tls.value.roots.as_ref());
         let pem_files = tls.and_then(|tls| tls.value.cert.as_ref().zip(tls.value.key.as_ref()));
         // Both are read before a mistake in one of them ends this, so that mistakes in both are reported.
-        let own =
+        let client_certificate =
             pem_files.map(|(cert, key)| read_certificate(cx, self.files, self.base, cert, key));
         let roots = match roots_file {
             Some(file) => read_named_roots(cx, self.files, self.base, file),
             None => self.system_roots(cx, first_with_tls),
         };
-        let (roots, own) = (roots?, own.map_or(Some(None), |own| own.map(Some))?);
+        let (roots, client_certificate) = (
+            roots?,
+            client_certificate.map_or(Some(None), |client_certificate| {
+                client_certificate.map(Some)
+            })?,
+        );
         let mut servers = Vec::with_capacity(written.servers.len());
         for server in &written.servers {
             let connector = if server.value.tls {
@@ -181,7 +186,7 @@ impl<'a> ServerCompiler<'a> {
                     server,
                     name,
                     &roots,
-                    own.clone(),
+                    client_certificate.clone(),
                     http2,
                 )?)
             } else {
@@ -212,7 +217,7 @@ fn compile_connector(
     server: &Located<ServerConfig>,
     name: Option<&Located<String>>,
     roots: &Roots,
-    own: Option<Certificate>,
+    client_certificate: Option<Certificate>,
     http2: bool,
 ) -> Option<Connector> {
     let (text, location) = match (name, &server.value.location) {
@@ -222,7 +227,8 @@ fn compile_connector(
         (None, Location::Unix(_)) => ("localhost", server.location),
     };
     let connector = match Connector::parse_server_name(text) {
-        Ok(name) => Connector::new(name, roots, own, http2).map_err(|error| error.to_string()),
+        Ok(name) => Connector::new(name, roots, client_certificate, http2)
+            .map_err(|error| error.to_string()),
         Err(_) => Err(format!("`{text}` cannot be the name in a certificate")),
     };
     connector

@@ -97,8 +97,8 @@ impl FieldReader for Nat64Field {
 
 impl IdentityConfig {
     /// Whether some source of the user is like this.
-    pub fn has_user(&self, is_like: impl Fn(&UserConfig) -> bool) -> bool {
-        self.users.iter().any(|user| is_like(&user.value))
+    pub fn has_user(&self, meets_condition: impl Fn(&UserConfig) -> bool) -> bool {
+        self.users.iter().any(|user| meets_condition(&user.value))
     }
 
     /// The treatment of credentials that do not verify, which all sources of the user share.
@@ -111,8 +111,8 @@ impl IdentityConfig {
 /// Checks that the sources of the user differ in their kind, and defines the custom identities.
 fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConfig) {
     for (index, user) in written.users.iter().enumerate() {
-        let before = &written.users[..index];
-        if before
+        let earlier_identities = &written.users[..index];
+        if earlier_identities
             .iter()
             .any(|other| other.value.kind() == user.value.kind())
         {
@@ -125,14 +125,14 @@ fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConf
             cx.error(user.location, message, Some("write it once".into()));
         }
     }
-    let fold = |name: &str| name.replace('_', "-");
+    let fold_name = |name: &str| name.replace('_', "-");
     for (index, custom) in written.custom.iter().enumerate() {
-        let mut before = written.custom[..index].iter();
-        let is_alike = |other: &&Named<CustomConfig>| {
+        let mut earlier_identities = written.custom[..index].iter();
+        let has_same_header = |other: &&Named<CustomConfig>| {
             other.name.value != custom.name.value
-                && fold(&other.name.value) == fold(&custom.name.value)
+                && fold_name(&other.name.value) == fold_name(&custom.name.value)
         };
-        if let Some(other) = before.find(is_alike) {
+        if let Some(other) = earlier_identities.find(has_same_header) {
             let message = format!(
                 "`{}` is one header with `{}`",
                 custom.name.value, other.name.value

@@ -270,8 +270,8 @@ mod tests {
     fn the_schema_accepts_the_keys_that_are_read() {
         let pattern = regex_lite::Regex::new(KEY_PART_FORMAT.pattern).unwrap();
         let words = Identity::BUILT_IN.map(Identity::as_str);
-        let read = ["everyone", "user or ip", " token  or\tuser or ip "];
-        for text in words.into_iter().chain(read) {
+        let accepted_keys = ["everyone", "user or ip", " token  or\tuser or ip "];
+        for text in words.into_iter().chain(accepted_keys) {
             assert!(
                 pattern.is_match(text) && parse_key_part(text).is_ok(),
                 "{text}"

@@ -317,7 +317,7 @@ fn suggest_rate(text: &str) -> Option<String> {
         .trim()
         .trim_start_matches(|c: char| c.is_ascii_digit())
         .trim();
-    let units = window.trim().strip_suffix(unit)?.trim();
+    let unit_count = window.trim().strip_suffix(unit)?.trim();
     let letter = match unit.to_ascii_lowercase().as_str() {
         "s" | "sec" | "secs" | "second" | "seconds" => "s",
         "m" | "min" | "mins" | "minute" | "minutes" => "m",
@@ -329,7 +329,7 @@ fn suggest_rate(text: &str) -> Option<String> {
         }
         _ => return None,
     };
-    let suggestion = format!("{}/{units}{letter}", quota.trim());
+    let suggestion = format!("{}/{unit_count}{letter}", quota.trim());
     (suggestion != text && suggestion.parse::<Rate>().is_ok())
         .then(|| format!("write `{suggestion}`"))
 }
@@ -396,10 +396,10 @@ pub(in crate::policy) fn format_duration(duration: Duration) -> String {
         (1_000, "s"),
     ]
     .into_iter()
-    .find(|(length, _)| millis >= *length && millis.is_multiple_of(*length))
+    .find(|(unit_millis, _)| millis >= *unit_millis && millis.is_multiple_of(*unit_millis))
     .map_or_else(
         || format!("{millis}ms"),
-        |(length, unit)| format!("{}{unit}", millis / length),
+        |(unit_millis, unit)| format!("{}{unit}", millis / unit_millis),
     )
 }
 
@@ -412,9 +412,9 @@ pub(in crate::policy) fn format_size(bytes: u64) -> String {
         (1 << 10, "KiB"),
     ]
     .into_iter()
-    .find(|(length, _)| bytes >= *length && bytes.is_multiple_of(*length))
+    .find(|(unit_millis, _)| bytes >= *unit_millis && bytes.is_multiple_of(*unit_millis))
     .map_or_else(
         || format!("{bytes}B"),
-        |(length, unit)| format!("{}{unit}", bytes / length),
+        |(unit_millis, unit)| format!("{}{unit}", bytes / unit_millis),
     )
 }

@@ -92,24 +92,24 @@ fn visit_tables(shape: &'static ValueShape, visit: &mut impl FnMut(&'static Tabl
 
 #[test]
 fn examples_are_yaml_and_names_are_distinct() {
-    let mut seen: Vec<&Table> = Vec::new();
+    let mut visited_tables: Vec<&Table> = Vec::new();
     for root in [&GATEWAY_TABLE, &POLICY_TABLE] {
         for field in root.fields {
             visit_tables(&field.shape, &mut |table| {
-                let other = seen.iter().find(|other| other.name == table.name);
+                let other = visited_tables.iter().find(|other| other.name == table.name);
                 assert!(
                     other.is_none_or(|other| std::ptr::eq(*other, table)),
                     "{}",
                     table.name
                 );
-                seen.push(table);
+                visited_tables.push(table);
                 for (index, field) in table.fields.iter().enumerate() {
                     let name = format!("{} {}", table.name, field.name);
                     assert!(tree::parse(0, field.example).is_ok(), "{name}");
                     assert!(!field.doc.is_empty(), "{name}");
-                    let before = &table.fields[..index];
+                    let earlier_fields = &table.fields[..index];
                     assert!(
-                        before.iter().all(|other| other.name != field.name),
+                        earlier_fields.iter().all(|other| other.name != field.name),
                         "{name}"
                     );
                 }

@@ -197,7 +197,7 @@ fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
             weight: 1,
         });
     }
-    let Some((scheme, rest)) = text.split_once("://") else {
+    let Some((scheme, after_scheme)) = text.split_once("://") else {
         let help = match text.starts_with('/') {
             true => format!("write `{UNIX_PREFIX}{text}`"),
             false => format!("write `http://{text}`"),
@@ -213,11 +213,11 @@ fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
             return Err(ValueError::new(message, "write `http://`"));
         }
     };
-    if rest.starts_with(UNIX_PREFIX) {
+    if after_scheme.starts_with(UNIX_PREFIX) {
         let message = "a Unix socket has no scheme; HTTP without TLS is spoken to it";
-        return Err(ValueError::new(message, format!("write `{rest}`")));
+        return Err(ValueError::new(message, format!("write `{after_scheme}`")));
     }
-    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    let authority = after_scheme.strip_suffix('/').unwrap_or(after_scheme);
     if authority.contains(['/', '?', '#', '@']) {
         let host = authority.rsplit('@').next().unwrap_or_default();
         let host = host.split(['/', '?', '#']).next().unwrap_or_default();

@@ -13,12 +13,12 @@ pub(super) fn find_broader_route<'l>(loaded: &'l LoadedConfig, route: &Route) ->
         return None;
     }
     let routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);
-    let broader = routes.filter(|other: &&Route| {
+    let broader_routes = routes.filter(|other: &&Route| {
         other.pattern.is_broader_than(&route.pattern)
             && route.has_limits_beyond(other)
             && (route.is_as_strict_as(other) || !other.is_as_strict_as(route))
     });
-    broader.min_by(|a, b| compare_specificity(&a.pattern, &b.pattern))
+    broader_routes.min_by(|a, right| compare_specificity(&a.pattern, &right.pattern))
 }
 
 /// Finds a route that counts less than `route` and that a client reaches by naming another host.
@@ -40,14 +40,14 @@ pub(super) fn find_route_with_other_host<'l>(
 /// The routes in the order in which they match.
 pub(super) fn sort_by_specificity(loaded: &LoadedConfig) -> Vec<&Route> {
     let mut routes: Vec<&Route> = loaded.ruleset.routes.iter().map(AsRef::as_ref).collect();
-    routes.sort_by(|a, b| {
-        compare_specificity(&a.pattern, &b.pattern).then_with(|| a.name.cmp(&b.name))
+    routes.sort_by(|a, right| {
+        compare_specificity(&a.pattern, &right.pattern).then_with(|| a.name.cmp(&right.name))
     });
     routes
 }
 
 /// Orders the more specific pattern first, as [`crate::route::RouteTable`] prefers it.
-fn compare_specificity(a: &Pattern, b: &Pattern) -> Ordering {
+fn compare_specificity(a: &Pattern, right: &Pattern) -> Ordering {
     let host_rank = |pattern: &Pattern| match pattern.host() {
         HostPattern::Exact(_) => (0, 0),
         HostPattern::Below(name) => (1, usize::MAX - name.len()),
@@ -58,24 +58,24 @@ fn compare_specificity(a: &Pattern, b: &Pattern) -> Ordering {
         Segment::One(_) => 1,
         Segment::Rest => 2,
     };
-    let literal = |segment: &Segment| match segment {
+    let literal_text = |segment: &Segment| match segment {
         Segment::Literal(text) => text.clone(),
         Segment::One(_) | Segment::Rest => "".into(),
     };
     let compare_segments = || {
-        for (one, other) in a.segments().iter().zip(b.segments()) {
-            let order = segment_rank(one)
+        for (left_segment, other) in a.segments().iter().zip(right.segments()) {
+            let order = segment_rank(left_segment)
                 .cmp(&segment_rank(other))
-                .then_with(|| literal(one).cmp(&literal(other)));
+                .then_with(|| literal_text(left_segment).cmp(&literal_text(other)));
             if order != Ordering::Equal {
                 return order;
             }
         }
         // The longer path is more specific, but `/a` comes before `/a/**`.
-        let (left_length, right_length) = (a.segments().len(), b.segments().len());
+        let (left_length, right_length) = (a.segments().len(), right.segments().len());
         match (
             a.segments().get(right_length),
-            b.segments().get(left_length),
+            right.segments().get(left_length),
         ) {
             (Some(Segment::Rest), _) => Ordering::Greater,
             (_, Some(Segment::Rest)) => Ordering::Less,
@@ -84,7 +84,7 @@ fn compare_specificity(a: &Pattern, b: &Pattern) -> Ordering {
     };
     let has_any_method = |pattern: &Pattern| pattern.methods().is_any();
     host_rank(a)
-        .cmp(&host_rank(b))
+        .cmp(&host_rank(right))
         .then_with(compare_segments)
-        .then_with(|| has_any_method(a).cmp(&has_any_method(b)))
+        .then_with(|| has_any_method(a).cmp(&has_any_method(right)))
 }

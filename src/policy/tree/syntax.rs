@@ -27,8 +27,9 @@ pub(super) fn syntax_error(file: u32, text: &str, error: &serde_yaml::Error) -> 
         .split(" at line ")
         .next()
         .unwrap_or(&full_message);
-    let described = exceeded_bound(parser_message).or_else(|| unsupported_syntax(parser_message));
-    if let Some((message, help)) = described {
+    let message_and_help =
+        exceeded_bound(parser_message).or_else(|| unsupported_syntax(parser_message));
+    if let Some((message, help)) = message_and_help {
         return SyntaxError {
             location,
             message: message.into(),

@@ -41,8 +41,8 @@ fn collect_locations(node: &Node, out: &mut Vec<(String, u32, u32, u32)>) {
 fn every_value_knows_its_location() {
     let text = "a: 1\nb: [x, 'y z', 2.50, ~, yes]\nc:\n  é: \"q\"\n";
     let node = parse(0, text).expect("a tree");
-    let mut found = Vec::new();
-    collect_locations(&node, &mut found);
+    let mut locations = Vec::new();
+    collect_locations(&node, &mut locations);
     let expected = [
         ("a", 1, 1, 1),
         ("1", 1, 4, 1),
@@ -59,7 +59,7 @@ fn every_value_knows_its_location() {
     let expected: Vec<_> = expected
         .map(|(t, l, c, w)| (String::from(t), l, c, w))
         .into();
-    assert_eq!(found, expected);
+    assert_eq!(locations, expected);
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn bounds() {
         );
     }
     let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x]\n");
-    for i in 1..30 {
-        let inner = vec![format!("*a{}", i - 1); 9].join(",");
-        bomb.push_str(&format!("a{i}: &a{i} [{inner}]\n"));
+    for level in 1..30 {
+        let inner = vec![format!("*a{}", level - 1); 9].join(",");
+        bomb.push_str(&format!("a{level}: &a{level} [{inner}]\n"));
     }
     let error = parse(0, &bomb).expect_err("a bomb");
     assert_eq!(

@@ -61,20 +61,20 @@ pub fn read_api_keys(
     // Keys are looked up in the normal form in which they are counted.
     let bearer = token::TokenSource::Bearer;
     let token = gateway.identity.tokens.first().unwrap_or(&bearer);
-    let mut written = Vec::new();
+    let mut keys_and_owners = Vec::new();
     for (key, owner) in owners {
         let Some(parsed) = WrittenKey::parse(&key.text) else {
             let help = "write `sha256:` and the 64 digits that `printf %s KEY | sha256sum` prints";
             cx.error(key.location, "this is no SHA-256 hash", Some(help.into()));
             return None;
         };
-        let normal = match parsed {
+        let normal_key = match parsed {
             WrittenKey::Text(_) => WrittenKey::Text(token.normalise(&key.text)),
             hash => hash,
         };
-        written.push((normal, owner));
+        keys_and_owners.push((normal_key, owner));
     }
-    match ApiKeys::new(written) {
+    match ApiKeys::new(keys_and_owners) {
         Ok(keys) => Some(keys),
         Err(error) => {
             let location = entries

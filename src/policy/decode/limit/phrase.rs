@@ -50,16 +50,16 @@ pub(super) fn parse_key_part(text: &str) -> Result<KeyPartConfig, ValueError> {
     let identity = |name: &str| Identity::find(name).ok_or_else(|| unknown_word(name, key_words()));
     let mut words = text.split_whitespace();
     let mut alternatives = vec![identity(words.next().unwrap_or_default())?];
-    while let Some(joint) = words.next() {
+    while let Some(conjunction) = words.next() {
         let (before, next) = (alternatives.last(), words.next());
         let before = before.map_or("user", |identity| identity.as_str());
         let after = next.unwrap_or("ip");
-        if joint == "or" && next.is_none() {
+        if conjunction == "or" && next.is_none() {
             let help = format!("write for instance `{before} or ip`");
             return Err(ValueError::new("`or` needs an identity after it", help));
         }
-        if joint != "or" {
-            let message = format!("expected `or` after `{before}`, found `{joint}`");
+        if conjunction != "or" {
+            let message = format!("expected `or` after `{before}`, found `{conjunction}`");
             let help = format!(
                 "write `{before} or {after}` for the first that a client has, or the list `[{before}, {after}]` for both"
             );

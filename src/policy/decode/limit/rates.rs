@@ -42,7 +42,7 @@ impl RatesConfig {
 
     /// The rates of all clients and of each plan.
     pub fn iter(&self) -> impl Iterator<Item = Rate> {
-        let by_plan = self.by_plan.iter().flat_map(|own| &own.rates);
+        let by_plan = self.by_plan.iter().flat_map(|plan_rates| &plan_rates.rates);
         self.of_all.iter().chain(by_plan).map(|rate| rate.value)
     }
 }

@@ -25,20 +25,22 @@ pub fn split_by_plan(limit: &LimitConfig) -> Vec<LimitVariant> {
             condition: None,
         }];
     }
-    let named = || by_plan.iter().filter_map(|rates| rates.plan.clone());
-    let limited = by_plan.iter().filter(|own| !own.rates.is_empty());
-    let variants = limited.map(|own| {
-        let test = match &own.plan {
+    let plan_names = || by_plan.iter().filter_map(|rates| rates.plan.clone());
+    let limited_plans = by_plan
+        .iter()
+        .filter(|plan_rates| !plan_rates.rates.is_empty());
+    let variants = limited_plans.map(|plan_rates| {
+        let test = match &plan_rates.plan {
             Some(plan) => IdentityTest::OneOf(vec![plan.clone()]),
-            None => IdentityTest::NoneOf(named().collect()),
+            None => IdentityTest::NoneOf(plan_names().collect()),
         };
         let mut variant = limit.clone();
         variant.fields.rates = RatesConfig {
-            of_all: own.rates.clone(),
+            of_all: plan_rates.rates.clone(),
             by_plan: Vec::new(),
         };
         LimitVariant {
-            plan: Some(own.plan.clone().unwrap_or_else(|| ELSE.to_owned())),
+            plan: Some(plan_rates.plan.clone().unwrap_or_else(|| ELSE.to_owned())),
             limit: variant,
             condition: Some(ClientCondition {
                 identity: Identity::Plan,

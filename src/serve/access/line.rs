@@ -32,11 +32,12 @@ pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos)
 
 /// Writes the part of a line between the times, or copies it from the client's last refusal if nothing differs.
 fn write_or_copy_middle(out: &mut Vec<u8>, context: &RequestContext) {
-    let refused = context
+    let refused_fields = context
         .repeated
         .as_ref()
         .filter(|_| context.outcome() == RequestOutcome::Refused);
-    let (Some(repeated), Some(client), Some(head)) = (refused, context.client.get(), &context.head)
+    let (Some(repeated), Some(client), Some(head)) =
+        (refused_fields, context.client.get(), &context.head)
     else {
         return write_middle(out, context);
     };
@@ -46,18 +47,18 @@ fn write_or_copy_middle(out: &mut Vec<u8>, context: &RequestContext) {
         deciding_limit: context.deciding_limit.get(),
         is_without_store: context.is_without_store.get(),
     };
-    let mut last = repeated.logged_refusal.borrow_mut();
-    if let Some(last) = &*last
-        && Rc::ptr_eq(&last.head, head)
-        && Rc::ptr_eq(&last.client, client)
-        && last.facts == facts
+    let mut last_refusal = repeated.logged_refusal.borrow_mut();
+    if let Some(last_refusal) = &*last_refusal
+        && Rc::ptr_eq(&last_refusal.head, head)
+        && Rc::ptr_eq(&last_refusal.client, client)
+        && last_refusal.facts == facts
     {
-        return out.extend_from_slice(&last.text);
+        return out.extend_from_slice(&last_refusal.text);
     }
     let middle_start = out.len();
     write_middle(out, context);
     let text = &out[middle_start..];
-    *last = (text.len() <= MAX_CACHED_BYTES).then(|| LoggedRefusal {
+    *last_refusal = (text.len() <= MAX_CACHED_BYTES).then(|| LoggedRefusal {
         head: head.clone(),
         client: client.clone(),
         facts,

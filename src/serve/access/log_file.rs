@@ -106,7 +106,7 @@ impl LogFile {
             Ok(metadata) => file_id(&metadata),
             // The other process has renamed its next file too.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(with_path(&self.path, &error)),
+            Err(error) => return Err(error_with_path(&self.path, &error)),
         };
         if metadata_at_path != self.open_file_id {
             return Ok(());
@@ -140,13 +140,13 @@ pub fn check_folder_writable(folder: &Path) -> io::Result<()> {
         return Err(io::Error::new(ErrorKind::NotADirectory, "it is no folder"));
     }
     // Permissions do not tell everything: some file systems are read-only for everybody.
-    let trial = folder.join(format!(".tollgate-check-{}", std::process::id()));
+    let trial_folder = folder.join(format!(".tollgate-check-{}", std::process::id()));
     // Processes in different containers may have the same id, and a killed process leaves its trial folder behind.
-    match fs::create_dir(&trial) {
+    match fs::create_dir(&trial_folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    match fs::remove_dir(&trial) {
+    match fs::remove_dir(&trial_folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -164,17 +164,17 @@ impl Write for LogFile {
 
 fn open_for_append(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().create(true).append(true).open(path);
-    file.map_err(|error| with_path(path, &error))
+    file.map_err(|error| error_with_path(path, &error))
 }
 
 fn rename_if_exists(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(with_path(from, &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error_with_path(from, &error)),
         _ => Ok(()),
     }
 }
 
-fn with_path(path: &Path, error: &io::Error) -> io::Error {
+fn error_with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
@@ -232,8 +232,8 @@ mod tests {
     #[test]
     fn a_trial_that_was_left_behind_is_no_obstacle() {
         let folder = tempfile::tempdir().unwrap();
-        let trial = format!(".tollgate-check-{}", std::process::id());
-        fs::create_dir(folder.path().join(trial)).unwrap();
+        let trial_folder = format!(".tollgate-check-{}", std::process::id());
+        fs::create_dir(folder.path().join(trial_folder)).unwrap();
         check_folder_writable(folder.path()).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

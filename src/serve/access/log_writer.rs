@@ -79,33 +79,33 @@ impl LogWriter {
                 LossReport::new("standard error"),
             ),
         };
-        let (batch_sender, queue) = sync_channel(MAX_QUEUED_BATCHES);
+        let (batch_sender, batch_queue) = sync_channel(MAX_QUEUED_BATCHES);
         let lost_lines = registry.counter(Metric::LogLinesLost, &[]);
         let unwritten_lines = lost_lines.clone();
-        let (end, ended) = sync_channel(0);
+        let (end, end_receiver) = sync_channel(0);
         thread::Builder::new()
             .name("access-log".into())
             .spawn(move || {
                 // Dropped when the thread ends, which `LogWriterEnd` waits for.
                 let _end_sender: SyncSender<()> = end;
-                write_batches(&queue, out, loss_report, &unwritten_lines);
+                write_batches(&batch_queue, out, loss_report, &unwritten_lines);
             })?;
         let writer = LogWriter {
             logged_requests: settings.requests,
             batch_sender,
             lost_lines,
         };
-        Ok((writer, LogWriterEnd(ended)))
+        Ok((writer, LogWriterEnd(end_receiver)))
     }
 
     /// Reopens the file if its path leads elsewhere by now.
     pub fn reopen(&self) {
         // The path is checked before each batch, so an empty batch is enough. With a full queue it is checked anyway.
-        self.hand_over(Vec::new());
+        self.send_batch(Vec::new());
     }
 
     /// Hands a batch of lines to the thread. If the queue is full, the lines of the batch are counted as lost.
-    pub fn hand_over(&self, batch: Vec<u8>) {
+    pub fn send_batch(&self, batch: Vec<u8>) {
         if let Err(error) = self.batch_sender.try_send(batch) {
             let (TrySendError::Full(batch) | TrySendError::Disconnected(batch)) = error;
             self.lost_lines.increment(count_lines(&batch));
@@ -115,16 +115,16 @@ impl LogWriter {
 
 /// Writes batches until every [`LogWriter`] is dropped.
 fn write_batches(
-    queue: &Receiver<Vec<u8>>,
+    batch_queue: &Receiver<Vec<u8>>,
     mut out: LogOutput,
     mut loss_report: LossReport,
     lost_lines: &Counter,
 ) {
-    while let Ok(first) = queue.recv() {
-        for batch in std::iter::once(first).chain(queue.try_iter()) {
-            if let Err(error) = out.write(&batch) {
+    while let Ok(first_batch) = batch_queue.recv() {
+        for batch in std::iter::once(first_batch).chain(batch_queue.try_iter()) {
+            if let Err(error) = out.write_batch(&batch) {
                 lost_lines.increment(count_lines(&batch));
-                loss_report.add(count_lines(&batch), &error);
+                loss_report.add_lost_lines(count_lines(&batch), &error);
             }
             loss_report.log_if_due();
         }
@@ -142,7 +142,7 @@ enum LogOutput {
 
 impl LogOutput {
     /// Writes a whole batch; a file is reopened or rotated first if that is due.
-    fn write(&mut self, batch: &[u8]) -> io::Result<()> {
+    fn write_batch(&mut self, batch: &[u8]) -> io::Result<()> {
         match self {
             LogOutput::File(file) => {
                 file.reopen_or_rotate(batch.len() as u64);
@@ -175,7 +175,7 @@ impl LossReport {
         }
     }
 
-    fn add(&mut self, line_count: u64, error: &io::Error) {
+    fn add_lost_lines(&mut self, line_count: u64, error: &io::Error) {
         self.line_count += line_count;
         self.cause = error.to_string();
     }

@@ -79,10 +79,10 @@ mod tests {
         push_number(&mut out, ",\"e\":", u64::MAX);
         push_plain_text(&mut out, ",\"f\":", "");
         out.push(b'}');
-        let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let parsed: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let expected = serde_json::json!({
             "a": 1_700_000_000.042, "b": "c\"\\\n\u{7f}é", "c": "\u{7f}é", "d": 0.000_007, "e": u64::MAX, "f": "",
         });
-        assert_eq!(read, expected);
+        assert_eq!(parsed, expected);
     }
 }

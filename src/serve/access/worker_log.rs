@@ -66,7 +66,7 @@ impl WorkerLog {
     pub fn flush(&self) {
         let batch = std::mem::take(&mut *self.batch.borrow_mut());
         if !batch.is_empty() {
-            self.writer.hand_over(batch);
+            self.writer.send_batch(batch);
         }
     }
 
@@ -86,7 +86,7 @@ impl WorkerLog {
         write_line(&mut batch);
         if batch.len() >= BATCH_BYTES {
             let batch = std::mem::take(&mut *batch);
-            self.writer.hand_over(batch);
+            self.writer.send_batch(batch);
         }
     }
 

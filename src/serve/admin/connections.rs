@@ -148,12 +148,12 @@ fn close_oldest_idle(open_connections: &mut Vec<OpenConnection>) {
             .count()
     };
     let connections = open_connections.iter().enumerate();
-    let idle = connections.filter(|(_, connection)| is_idle(connection));
+    let idle_connections = connections.filter(|(_, connection)| is_idle(connection));
     // `max_by_key` keeps the last of equals, so the order is reversed to get the oldest.
-    let oldest = idle
+    let oldest_idle = idle_connections
         .rev()
         .max_by_key(|(_, connection)| idle_count(connection.network));
-    if let Some((index, _)) = oldest {
+    if let Some((index, _)) = oldest_idle {
         open_connections.remove(index).task.abort();
     }
 }
@@ -211,8 +211,8 @@ async fn serve_connection(socket: ProgressSocket, router: Router, request_permit
         .serve_connection(socket, service);
     let mut connection = pin!(connection);
     // Errors are ignored: the client knows why its connection ended.
-    let ended = timeout(CONNECTION_LIFETIME, connection.as_mut()).await;
-    if ended.is_err() {
+    let lifetime_result = timeout(CONNECTION_LIFETIME, connection.as_mut()).await;
+    if lifetime_result.is_err() {
         connection.as_mut().graceful_shutdown();
         let _ = timeout(DRAIN_TIMEOUT, connection).await;
     }
@@ -286,8 +286,8 @@ impl Write for ProgressSocket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stage = &self.progress.stage;
-        let sent = stage.compare_exchange(SENDING, IDLE, Relaxed, Relaxed);
-        if sent.is_ok() {
+        let was_sending = stage.compare_exchange(SENDING, IDLE, Relaxed, Relaxed);
+        if was_sending.is_ok() {
             *self.progress.permit.lock() = None;
         }
         Pin::new(&mut self.stream).poll_flush(cx)

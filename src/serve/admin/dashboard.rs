@@ -128,9 +128,9 @@ fn file_response(
 }
 
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter();
-    let mut accepted = accepted.filter_map(|value| value.to_str().ok());
-    accepted.any(|list| list.split(',').any(|coding| coding.trim() == "gzip"))
+    let fields = headers.get_all(header::ACCEPT_ENCODING).iter();
+    let mut fields = fields.filter_map(|value| value.to_str().ok());
+    fields.any(|list| list.split(',').any(|coding| coding.trim() == "gzip"))
 }
 
 fn compress(text: &str) -> Vec<u8> {

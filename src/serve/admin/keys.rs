@@ -132,11 +132,11 @@ impl KeyLookup {
                 reserved_units: &[(0, 1)],
             };
             let verdict = self.running_config.admission.peek_shared(&request).await;
-            let mut value = explanation::describe_rule(rule);
+            let mut description = explanation::describe_rule(rule);
             if let Some(finding) = verdict.findings.first() {
-                value.extend(explanation::describe_finding(finding, rule));
+                description.extend(explanation::describe_finding(finding, rule));
             }
-            limits.push(Value::Object(value));
+            limits.push(Value::Object(description));
         }
         limits
     }
@@ -211,11 +211,11 @@ fn with_plan(
     };
     let key = identifier.key(&with_default_plan, &rule.key);
     let insight = running_config.insight.as_ref();
-    let plan_name = insight.zip(key).and_then(|(insight, key)| {
+    let last_plan_name = insight.zip(key).and_then(|(insight, key)| {
         let hash = counted_key::hash_key(key, generation::limit_hash(rule));
         insight.plans.get(hash)
     });
-    match plan_name {
+    match last_plan_name {
         Some(name) => ClientIdentity {
             plan: plans.index_of(&name),
             ..client

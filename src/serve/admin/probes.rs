@@ -50,9 +50,9 @@ pub(super) async fn readiness_with_store(State(gateway): ControlState) -> Respon
             None => String::from("ready\n"),
             Some(store) => {
                 let (status, gateways) = (store.status.as_str(), store.gateway_count);
-                let trouble = store.last_error;
-                let colon = if trouble.is_empty() { "" } else { ": " };
-                format!("ready\nstore {status} ({gateways} gateways){colon}{trouble}\n")
+                let error = store.last_error;
+                let colon = if error.is_empty() { "" } else { ": " };
+                format!("ready\nstore {status} ({gateways} gateways){colon}{error}\n")
             }
         }
         .into_response()

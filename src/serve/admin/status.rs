@@ -19,9 +19,9 @@ pub(super) fn describe_limits(gateway: &dyn Control) -> Vec<Value> {
     let running = gateway.running();
     let open_permits = running.admission.open_permits();
     let describe = |rule: &Arc<crate::limit::Rule>| {
-        let mut value = explanation::describe_rule(rule);
+        let mut description = explanation::describe_rule(rule);
         if let Some(count) = open_permits.get(rule.index).copied().flatten() {
-            value.insert("open".into(), json!(count));
+            description.insert("open".into(), json!(count));
         }
         let decision_count = |outcome| {
             let labels = [
@@ -34,13 +34,13 @@ pub(super) fn describe_limits(gateway: &dyn Control) -> Vec<Value> {
         let decisions = outcomes
             .iter()
             .map(|outcome| ((*outcome).to_owned(), json!(decision_count(outcome))));
-        value.insert("decisions".into(), Value::Object(decisions.collect()));
+        description.insert("decisions".into(), Value::Object(decisions.collect()));
         if rule.count.is_cost() {
             let labels = [(Label::Limit, rule.name.as_str())];
             let unknown_count = gateway.counter_total(Metric::CostUnknown, &labels);
-            value.insert("cost_unknown".into(), json!(unknown_count));
+            description.insert("cost_unknown".into(), json!(unknown_count));
         }
-        Value::Object(value)
+        Value::Object(description)
     };
     running.ruleset.rules.iter().map(describe).collect()
 }
@@ -91,7 +91,7 @@ pub(super) async fn status(State(gateway): ControlState) -> Response {
         };
         json!({ "kind": "shared", "state": state, "gateways": store.gateway_count })
     });
-    let destinations = gateway.push_status().into_iter().map(|status| {
+    let push_destinations = gateway.push_status().into_iter().map(|status| {
         json!({
             "to": status.engine.as_str(),
             "name": status.name,
@@ -108,7 +108,7 @@ pub(super) async fn status(State(gateway): ControlState) -> Response {
         "started": gateway.started_at(),
         "now": gateway.clock().wall().as_secs(),
         "record": record::describe_record(&*gateway).await,
-        "push": destinations.collect::<Vec<_>>(),
+        "push": push_destinations.collect::<Vec<_>>(),
         "store": store,
     }))
     .into_response()

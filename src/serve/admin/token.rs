@@ -24,6 +24,6 @@ pub fn has_token(headers: &HeaderMap, token: &str) -> bool {
 
 /// Whether two texts are equal. The duration depends only on their lengths, so it does not reveal where they differ.
 fn is_equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
-    let difference = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
-    a.len() == b.len() && std::hint::black_box(difference) == 0
+    let byte_pairs = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
+    a.len() == b.len() && std::hint::black_box(byte_pairs) == 0
 }

@@ -41,8 +41,8 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
     let mut may_be_http2 = !peer.is_tls;
     loop {
         wire.begin_request();
-        let next = poll_fn(|cx| poll_request(wire, peer, cx));
-        let (head, repeated, expectations) = match next.await {
+        let next_request = poll_fn(|cx| poll_request(wire, peer, cx));
+        let (head, repeated, expectations) = match next_request.await {
             Ok(None) => break,
             Ok(Some(request)) => (Ok(request.head), request.repeated, request.expectations),
             Err(HeadError::Http2) if may_be_http2 => return ExchangesEnd::Http2,
@@ -151,7 +151,7 @@ fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<Observ
     peer.deadlines.report_request_begun();
     let mut fields = Fields::default();
     fields.add("content-type", b"application/octet-stream");
-    let body = ObservedBody::unobserved(ResponseBody::own(key_authorization.into()));
+    let body = ObservedBody::unobserved(ResponseBody::from_gateway(key_authorization.into()));
     let head = ResponseHead {
         fields,
         ..ResponseHead::default()

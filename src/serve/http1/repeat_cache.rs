@@ -247,13 +247,13 @@ impl RepeatedFields {
         head: &Rc<Head>,
     ) -> Option<Rc<RouteDecision>> {
         let last = self.route_decision.borrow();
-        let is_of_route = |decision: &&Rc<RouteDecision>| {
+        let is_about_request = |decision: &&Rc<RouteDecision>| {
             let only_for_head = decision.only_for_head.as_ref();
             decision.route_index == route_index
                 && only_for_head.is_none_or(|only_for_head| Rc::ptr_eq(only_for_head, head))
                 && std::ptr::eq(decision.generation.as_ptr(), Rc::as_ptr(generation))
         };
-        last.as_ref().filter(is_of_route).cloned()
+        last.as_ref().filter(is_about_request).cloned()
     }
 
     /// Remembers the route of a request; true if the last request took this route too. Only then is the route's decision

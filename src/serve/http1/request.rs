@@ -76,7 +76,7 @@ impl From<Malformed> for HeadError {
 impl From<HeadError> for RefusalCause {
     fn from(error: HeadError) -> RefusalCause {
         match error {
-            HeadError::Malformed(why) => RefusalCause::Bad(why),
+            HeadError::Malformed(detail) => RefusalCause::Bad(detail),
             HeadError::Preface => {
                 RefusalCause::Bad("it is neither HTTP/1 nor the preface of HTTP/2")
             }
@@ -100,9 +100,9 @@ pub fn parse_request(
     cache: &mut RepeatCache,
 ) -> Result<Option<ParsedRequest>, HeadError> {
     if input.starts_with(&PREFACE[..3]) {
-        let length = input.len().min(PREFACE.len());
-        match input[..length] == PREFACE[..length] {
-            true if length < PREFACE.len() => return Ok(None),
+        let compared_len = input.len().min(PREFACE.len());
+        match input[..compared_len] == PREFACE[..compared_len] {
+            true if compared_len < PREFACE.len() => return Ok(None),
             true => return Err(HeadError::Http2),
             false if input.starts_with(&PREFACE[..PREFACE_PREFIX_LEN]) => {
                 return Err(HeadError::Preface);
@@ -147,9 +147,9 @@ pub fn parse_request(
         }
         Err(error) => {
             // The bytes are put back, for the record.
-            let after_head = std::mem::take(input);
+            let bytes_after_head = std::mem::take(input);
             input.extend_from_slice(&head_bytes);
-            input.extend_from_slice(&after_head);
+            input.extend_from_slice(&bytes_after_head);
             Err(error)
         }
     }

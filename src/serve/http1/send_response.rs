@@ -62,8 +62,8 @@ pub fn send_response<'a>(
     let ends_with_connection = framing == BodyFraming::Plain && exact_length.is_none();
     let mut present = head.fields.present_fields();
     // The gateway sets `Connection` on its own responses after which nothing can follow.
-    let is_last = present.has_connection && !switches_protocol;
-    if is_last {
+    let is_last_response = present.has_connection && !switches_protocol;
+    if is_last_response {
         head.fields.remove("connection");
         present.has_connection = false;
     }
@@ -72,7 +72,7 @@ pub fn send_response<'a>(
     let is_persistent = expectations.is_persistent
         && !worker.is_draining()
         && !ends_with_connection
-        && !is_last
+        && !is_last_response
         && can_read_body;
     let content_length = match framing {
         BodyFraming::Plain => exact_length,
@@ -108,7 +108,7 @@ pub fn send_response<'a>(
         last_flush: match (is_persistent, ends_with_connection) {
             (true, _) if is_short && wire.is_body_over() => LastFlush::Grouped(&worker.flushes),
             (false, false) => LastFlush::WithClose,
-            _ => LastFlush::Alone,
+            _ => LastFlush::AtOnce,
         },
         yield_to_others: (!is_short).then(YieldToOthers::default),
         has_queued_first_pieces: false,
@@ -194,8 +194,8 @@ impl Future for SendResponse<'_> {
     type Output = Result<ConnectionReuse, body::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(turn) = &mut self.yield_to_others {
-            ready!(Pin::new(turn).poll(cx));
+        if let Some(yielding) = &mut self.yield_to_others {
+            ready!(Pin::new(yielding).poll(cx));
             self.yield_to_others = None;
         }
         ready!(self.poll_body(cx))?;
@@ -216,7 +216,7 @@ enum LastFlush<'a> {
     /// The piece is sent together with the end of the connection.
     WithClose,
     /// The piece is sent at once.
-    Alone,
+    AtOnce,
 }
 
 impl SendResponse<'_> {
@@ -227,25 +227,25 @@ impl SendResponse<'_> {
             if std::mem::replace(&mut self.has_queued_first_pieces, true) {
                 ready!(self.wire.poll_flush(cx)).map_err(MessageError::from)?;
             }
-            let mut next = self.poll_queue_piece(cx);
-            while matches!(next, Poll::Ready(Ok(())))
+            let mut queued = self.poll_queue_piece(cx);
+            while matches!(queued, Poll::Ready(Ok(())))
                 && self.body.is_some()
                 && !self.wire.is_outbox_full()
             {
-                next = self.poll_queue_piece(cx);
+                queued = self.poll_queue_piece(cx);
             }
-            if self.body.is_none() && matches!(next, Poll::Ready(Ok(()))) {
+            if self.body.is_none() && matches!(queued, Poll::Ready(Ok(()))) {
                 match self.last_flush {
                     LastFlush::Grouped(flushes) if !self.wire.is_outbox_full() => {
                         flushes.add(self.wire.clone());
                         return Poll::Ready(Ok(()));
                     }
                     LastFlush::WithClose => return Poll::Ready(Ok(())),
-                    LastFlush::Grouped(_) | LastFlush::Alone => {}
+                    LastFlush::Grouped(_) | LastFlush::AtOnce => {}
                 }
             }
             let flushed = self.wire.poll_flush(cx).map_err(MessageError::from)?;
-            ready!(next)?;
+            ready!(queued)?;
             ready!(flushed);
             if self.body.is_none() {
                 return Poll::Ready(Ok(()));

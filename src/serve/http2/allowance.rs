@@ -53,9 +53,9 @@ impl Allowance {
     /// without use. A spent allowance is never renewed.
     pub fn renew_and_check_spent(&mut self, now: Nanos) -> bool {
         let second = now.0 / Nanos::from_secs(1).0;
-        let previous = std::mem::replace(&mut self.renewed_second, second);
-        if second > previous && self.remaining_frames > 0 {
-            let elapsed_seconds = u32::try_from(second - previous).unwrap_or(u32::MAX);
+        let previous_second = std::mem::replace(&mut self.renewed_second, second);
+        if second > previous_second && self.remaining_frames > 0 {
+            let elapsed_seconds = u32::try_from(second - previous_second).unwrap_or(u32::MAX);
             let renewed_frames = elapsed_seconds.saturating_mul(FRAMES_PER_SECOND);
             let frames = self.remaining_frames.saturating_add(renewed_frames);
             self.remaining_frames = frames.min(MAX_BURST_FRAMES);

@@ -115,13 +115,13 @@ impl Http2Connection {
                     Poll::Ready(Ok(())) | Poll::Pending => self.check_flood_and_deadlines(),
                 }
             }
-            let has_output = self.handle.with_state(|shared| shared.has_output());
+            let has_output = self.handle.with_state(|state| state.has_output());
             if has_output && std::mem::take(&mut self.should_yield_to_others) {
                 // The connections of a worker are all read before any is served, as in `serve/http1/wire.rs`.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let was_overfull = self.handle.with_state(|shared| shared.is_overfull());
+            let was_overfull = self.handle.with_state(|state| state.is_overfull());
             match self.handle.poll_flush(cx, &mut self.client) {
                 Poll::Ready(Ok(())) => self.should_yield_to_others = true,
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
@@ -147,7 +147,7 @@ impl Http2Connection {
                 Ok(handled_bytes) => bytes.advance(handled_bytes),
                 Err(error) => break Poll::Ready(Err(ReadEnd::Error(error))),
             }
-            if self.handle.with_state(|shared| shared.is_overfull()) {
+            if self.handle.with_state(|state| state.is_overfull()) {
                 break Poll::Ready(Ok(()));
             }
             self.inbox.bytes = bytes;
@@ -205,28 +205,28 @@ impl Http2Connection {
                 flow_bytes,
                 ends_stream,
             } => {
-                return handle.with_state(|shared| {
-                    shared.receive_data(stream_id, data, flow_bytes, ends_stream)
+                return handle.with_state(|state| {
+                    state.receive_data(stream_id, data, flow_bytes, ends_stream)
                 });
             }
             Frame::Reset { stream_id } => {
-                return handle.with_state(|shared| shared.receive_reset(stream_id));
+                return handle.with_state(|state| state.receive_reset(stream_id));
             }
             Frame::SelfDependency { stream_id } => {
-                return handle.with_state(|shared| shared.receive_self_dependency(stream_id));
+                return handle.with_state(|state| state.receive_self_dependency(stream_id));
             }
             Frame::WindowUpdate { stream_id, bytes } => {
-                return handle.with_state(|shared| shared.receive_window_update(stream_id, bytes));
+                return handle.with_state(|state| state.receive_window_update(stream_id, bytes));
             }
             Frame::Settings(settings) => {
-                return handle.with_state(|shared| {
-                    shared.allowance.spend_frame();
-                    shared.receive_settings(settings)
+                return handle.with_state(|state| {
+                    state.allowance.spend_frame();
+                    state.receive_settings(settings)
                 });
             }
-            Frame::Ping(payload) => handle.with_state(|shared| {
-                shared.allowance.spend_frame();
-                shared
+            Frame::Ping(payload) => handle.with_state(|state| {
+                state.allowance.spend_frame();
+                state
                     .outbox
                     .push_with(|out| frame::write_ping_ack(out, payload));
             }),
@@ -235,7 +235,7 @@ impl Http2Connection {
                 self.announce_last_stream(Reason::NO_ERROR);
             }
             Frame::PartialBlock | Frame::Other => {
-                handle.with_state(|shared| shared.allowance.spend_frame())
+                handle.with_state(|state| state.allowance.spend_frame())
             }
             Frame::PingAck | Frame::SettingsAck => {}
         }
@@ -253,18 +253,15 @@ impl Http2Connection {
     ) -> Result<(), ConnectionError> {
         let decoder = &mut self.decoder;
         self.head_memory.count_received_block(block.len());
-        let (open_stream, last_opened_id) = self.handle.with_state(|shared| {
-            (
-                shared.find_stream(stream_id),
-                shared.history.last_opened_id(),
-            )
-        });
+        let (open_stream, last_opened_id) = self
+            .handle
+            .with_state(|state| (state.find_stream(stream_id), state.history.last_opened_id()));
         if let Some(stream) = open_stream {
             let mut trailers = Trailers::default();
             decoder.decode(block, |field| trailers.add(field))?;
             let trailers = trailers.finish().filter(|_| !depends_on_itself);
-            self.handle.with_state(|shared| {
-                shared.receive_trailers(&stream, trailers, ends_stream, &self.head_memory);
+            self.handle.with_state(|state| {
+                state.receive_trailers(&stream, trailers, ends_stream, &self.head_memory);
             });
             return Ok(());
         }
@@ -274,10 +271,10 @@ impl Http2Connection {
         if stream_id <= last_opened_id || stream_id.is_multiple_of(2) {
             return self
                 .handle
-                .with_state(|shared| shared.receive_stray_head(stream_id));
+                .with_state(|state| state.receive_stray_head(stream_id));
         }
         self.handle
-            .with_state(|shared| shared.history.record_open(stream_id));
+            .with_state(|state| state.history.record_open(stream_id));
         if self.must_refuse_request() {
             self.refuse_stream(stream_id);
             return Ok(());
@@ -286,8 +283,8 @@ impl Http2Connection {
             draft.mark_malformed("its stream depends on itself");
         }
         match draft.finish(ends_stream, &mut self.head_memory) {
-            Ok(Some((head, charge))) => {
-                self.begin_request(cx, stream_id, charge, Ok(head), ends_stream);
+            Ok(Some((head, head_charge))) => {
+                self.begin_request(cx, stream_id, head_charge, Ok(head), ends_stream);
             }
             Ok(None) => self.refuse_stream(stream_id),
             Err(unreadable) => {
@@ -302,15 +299,15 @@ impl Http2Connection {
     fn must_refuse_request(&self) -> bool {
         // Tasks of streams that have ended may not have noticed it yet, so twice as many requests may be open.
         self.close_stage == CloseStage::Refusing
-            || self.handle.with_state(|shared| shared.is_at_stream_limit())
+            || self.handle.with_state(|state| state.is_at_stream_limit())
             || self.handle.open_request_count() >= 2 * MAX_CONCURRENT_STREAMS
     }
 
     /// Refuses a request whose head has been decoded, before any of it is processed.
     fn refuse_stream(&self, id: u32) {
-        self.handle.with_state(|shared| {
-            shared.allowance.spend_head();
-            shared.reset_stream(id, Reason::REFUSED_STREAM);
+        self.handle.with_state(|state| {
+            state.allowance.spend_head();
+            state.reset_stream(id, Reason::REFUSED_STREAM);
         });
     }
 
@@ -320,7 +317,7 @@ impl Http2Connection {
         &self,
         cx: &mut Context<'_>,
         stream_id: u32,
-        charge: HeadCharge,
+        head_charge: HeadCharge,
         head: Result<Head, UnreadableRequest>,
         ends_stream: bool,
     ) {
@@ -339,13 +336,12 @@ impl Http2Connection {
             .watch_connection(*idle_timeout, *header_timeout);
         deadlines.report_request_begun();
         if head.is_err() {
-            self.handle
-                .with_state(|shared| shared.allowance.spend_head());
+            self.handle.with_state(|state| state.allowance.spend_head());
         }
         let send_timeout = worker.generation().ruleset.timeouts.send;
         let stream = Http2Stream::new(
             stream_id,
-            charge,
+            head_charge,
             self.handle.clone(),
             deadlines,
             send_timeout,
@@ -365,7 +361,7 @@ impl Http2Connection {
             deadlines, worker, ..
         } = &*self.peer;
         let now = worker.deadline_clock.coarse_now();
-        if self.handle.with_state(|shared| shared.is_flooded(now)) {
+        if self.handle.with_state(|state| state.is_flooded(now)) {
             worker.count_flood();
             return self.close(Reason::ENHANCE_YOUR_CALM);
         }
@@ -373,8 +369,8 @@ impl Http2Connection {
             && (worker.is_draining() || deadlines.has_idle_timeout_passed())
         {
             self.close_stage = CloseStage::Announced;
-            self.handle.with_state(|shared| {
-                shared.outbox.push_with(|out| {
+            self.handle.with_state(|state| {
+                state.outbox.push_with(|out| {
                     frame::write_go_away(out, MAX_STREAM_ID, Reason::NO_ERROR);
                     // The acknowledgement of this ping arrives after all requests that the client sent before it read the
                     // GOAWAY (RFC 9113 section 6.8).
@@ -394,11 +390,11 @@ impl Http2Connection {
 
     /// Sends GOAWAY with the last stream that was processed.
     fn announce_last_stream(&mut self, reason: Reason) {
-        self.handle.with_state(|shared| {
+        self.handle.with_state(|state| {
             // A later GOAWAY must not name a higher stream: RFC 9113 section 6.8.
-            let last_stream_id = self.last_stream_id.min(shared.history.last_opened_id());
+            let last_stream_id = self.last_stream_id.min(state.history.last_opened_id());
             self.last_stream_id = last_stream_id;
-            shared
+            state
                 .outbox
                 .push_with(|out| frame::write_go_away(out, last_stream_id, reason));
         });
@@ -408,7 +404,7 @@ impl Http2Connection {
     fn update_phase(&self) {
         let (peer, deadlines) = (&*self.peer, &self.peer.deadlines);
         // While there is too much output nothing is read, so a head cannot be late.
-        let is_reading = !self.handle.with_state(|shared| shared.is_overfull());
+        let is_reading = !self.handle.with_state(|state| state.is_overfull());
         let is_in_head = is_reading && self.reader.is_in_head(&self.inbox.bytes);
         let open_request_count = self.handle.open_request_count();
         let phase = match (is_in_head, open_request_count, self.close_stage) {
@@ -421,9 +417,9 @@ impl Http2Connection {
         let is_closing = deadlines.phase() == Phase::Linger && open_request_count == 0;
         if deadlines.phase() != phase && !is_closing {
             match phase {
-                Phase::Header => deadlines.enter(phase, peer.header_timeout),
-                Phase::Linger => deadlines.enter(phase, LINGER_TIMEOUT),
-                Phase::IdleHttp2 | Phase::Idle => deadlines.enter(phase, peer.idle_timeout),
+                Phase::Header => deadlines.enter_phase(phase, peer.header_timeout),
+                Phase::Linger => deadlines.enter_phase(phase, LINGER_TIMEOUT),
+                Phase::IdleHttp2 | Phase::Idle => deadlines.enter_phase(phase, peer.idle_timeout),
                 Phase::Request => deadlines.report_request_begun(),
             }
         }

@@ -14,7 +14,7 @@ use super::connection_state::{ConnectionState, OpenStream};
 
 /// Access to the shared state of one connection.
 pub struct ConnectionHandle<S> {
-    shared: RefCell<ConnectionState<S>>,
+    state: RefCell<ConnectionState<S>>,
     open_request_count: Cell<usize>,
     /// Wakes the connection's task, when there is something to send or no request is open any more.
     waker: RefCell<Option<Waker>>,
@@ -26,7 +26,7 @@ impl<S: OpenStream> ConnectionHandle<S> {
     /// The state of a connection that begins.
     pub fn new() -> Rc<ConnectionHandle<S>> {
         Rc::new(ConnectionHandle {
-            shared: RefCell::default(),
+            state: RefCell::default(),
             open_request_count: Cell::new(0),
             waker: RefCell::new(None),
             is_task_running: Cell::new(false),
@@ -39,7 +39,7 @@ impl<S: OpenStream> ConnectionHandle<S> {
     ///
     /// If `access` calls this function again.
     pub fn with_state<T>(&self, access: impl FnOnce(&mut ConnectionState<S>) -> T) -> T {
-        access(&mut self.shared.borrow_mut())
+        access(&mut self.state.borrow_mut())
     }
 
     /// Marks the connection's task as running, and remembers the task's waker.
@@ -82,14 +82,14 @@ impl<S: OpenStream> ConnectionHandle<S> {
     where
         W: AsyncWrite + Unpin,
     {
-        let shared = &mut *self.shared.borrow_mut();
-        shared.wake_streams_if_reopened();
+        let state = &mut *self.state.borrow_mut();
+        state.wake_streams_if_reopened();
         loop {
             // Even if the outbox is empty: under TLS bytes may wait inside the socket.
-            ready!(shared.outbox.poll_flush(cx, socket))?;
-            shared.wake_waiting_streams();
-            shared.send_queued();
-            if shared.outbox.is_empty() {
+            ready!(state.outbox.poll_flush(cx, socket))?;
+            state.wake_waiting_streams();
+            state.send_queued();
+            if state.outbox.is_empty() {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -233,13 +233,13 @@ impl<S: OpenStream> ConnectionState<S> {
                 .filter(|remaining| !ends_stream || *remaining == 0)
                 .map(Some),
         };
-        let error = match (stream_window, remaining) {
+        let error_reason = match (stream_window, remaining) {
             _ if state.is_request_ended => Some(Reason::STREAM_CLOSED),
             (None, _) => Some(Reason::FLOW_CONTROL_ERROR),
             (_, None) => Some(Reason::PROTOCOL_ERROR),
             _ => None,
         };
-        if let Some(reason) = error {
+        if let Some(reason) = error_reason {
             self.consume_connection_bytes(flow_bytes);
             self.fail_stream(&stream, state, reason);
             return Ok(());
@@ -264,10 +264,10 @@ impl<S: OpenStream> ConnectionState<S> {
         memory: &HeadMemory,
     ) {
         let state = &mut *stream.state().borrow_mut();
-        let is_short = state.remaining_body_bytes.is_some_and(|bytes| bytes > 0);
+        let is_partial = state.remaining_body_bytes.is_some_and(|bytes| bytes > 0);
         let reason = match trailers {
             _ if state.is_request_ended => Reason::STREAM_CLOSED,
-            Some((trailers, bytes)) if ends_stream && !is_short => match memory.charge(bytes) {
+            Some((trailers, bytes)) if ends_stream && !is_partial => match memory.charge(bytes) {
                 Some(charge) => {
                     state.trailers_charge = charge;
                     state.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
@@ -295,7 +295,7 @@ impl<S: OpenStream> ConnectionState<S> {
                 self.history.record_reset(id, ResetSender::Client);
                 Ok(())
             }
-            None if self.history.is_used(id) => Ok(()),
+            None if self.history.has_left_idle(id) => Ok(()),
             None => Err(ConnectionError(Reason::PROTOCOL_ERROR)),
         }
     }
@@ -307,8 +307,8 @@ impl<S: OpenStream> ConnectionState<S> {
     /// The window of the connection would be too large, or the stream was never opened.
     pub fn receive_window_update(&mut self, id: u32, bytes: u32) -> Result<(), ConnectionError> {
         let enlarge_window = |window: i64| {
-            let enlarged = window + i64::from(bytes);
-            (bytes > 0 && enlarged <= i64::from(MAX_WINDOW)).then_some(enlarged)
+            let enlarged_window = window + i64::from(bytes);
+            (bytes > 0 && enlarged_window <= i64::from(MAX_WINDOW)).then_some(enlarged_window)
         };
         let reason = match bytes {
             0 => Reason::PROTOCOL_ERROR,
@@ -319,7 +319,7 @@ impl<S: OpenStream> ConnectionState<S> {
             return Ok(());
         }
         let Some(stream) = self.find_stream(id) else {
-            return match self.history.is_used(id) {
+            return match self.history.has_left_idle(id) {
                 true => Ok(()),
                 false => Err(ConnectionError(Reason::PROTOCOL_ERROR)),
             };
@@ -470,16 +470,16 @@ impl<S: OpenStream> ConnectionState<S> {
     fn write_data(&mut self, stream: &S, state: &mut StreamState) -> bool {
         let window = self.send_window.min(state.send_window);
         let allowed_bytes = window.clamp(0, MAX_FRAME_PAYLOAD as i64) as usize;
-        let length = state.pending_data.len().min(allowed_bytes);
-        if length == 0 {
+        let sent_bytes = state.pending_data.len().min(allowed_bytes);
+        if sent_bytes == 0 {
             return false;
         }
-        let data = state.pending_data.split_to(length);
-        self.send_window -= length as i64;
-        state.send_window -= length as i64;
+        let data = state.pending_data.split_to(sent_bytes);
+        self.send_window -= sent_bytes as i64;
+        state.send_window -= sent_bytes as i64;
         let ends_stream = state.is_last_data && state.pending_data.is_empty();
         let flags = if ends_stream { flag::END_STREAM } else { 0 };
-        let head = frame::frame_head(length, kind::DATA, flags, stream.id());
+        let head = frame::frame_head(sent_bytes, kind::DATA, flags, stream.id());
         self.outbox.push_with(|out| out.extend_from_slice(&head));
         self.outbox.push(data);
         self.allowance.earn_frame();

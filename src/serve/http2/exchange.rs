@@ -96,8 +96,8 @@ pub(super) async fn serve_request(
     let is_from_gateway = response.body.is_from_gateway();
     let date = worker.date();
     // If the client is late, the rest of the response is dropped, and `request` resets the stream at the end.
-    let sent = send_response(stream, is_head_request, &date, response);
-    run_within_deadlines(stream, sent).await;
+    let sending = send_response(stream, is_head_request, &date, response);
+    run_within_deadlines(stream, sending).await;
     if is_from_gateway && !stream.is_body_over() {
         // Some clients read the response only after they have sent their whole body.
         let mut drained_bytes = 0;

@@ -101,7 +101,7 @@ impl From<HeadFault> for RefusalCause {
         match fault {
             HeadFault::TooLarge => RefusalCause::TooLarge,
             HeadFault::LongTarget => RefusalCause::LongTarget,
-            HeadFault::Bad(why) | HeadFault::Malformed(why) => RefusalCause::Bad(why),
+            HeadFault::Bad(detail) | HeadFault::Malformed(detail) => RefusalCause::Bad(detail),
         }
     }
 }
@@ -172,11 +172,11 @@ impl HeadDraft {
                 check_absent(&self.path_range)?;
                 self.reserve_text();
                 // The beginning of a path that is too long is kept for the record.
-                let kept = &value[..value.len().min(MAX_TARGET_BYTES)];
-                let start = self.text.len();
-                self.path_range = Some(start..start + kept.len());
-                self.text.extend_from_slice(kept);
-                if kept.len() < value.len() {
+                let kept_path = &value[..value.len().min(MAX_TARGET_BYTES)];
+                let path_start = self.text.len();
+                self.path_range = Some(path_start..path_start + kept_path.len());
+                self.text.extend_from_slice(kept_path);
+                if kept_path.len() < value.len() {
                     return Err(HeadFault::LongTarget);
                 }
             }
@@ -244,8 +244,8 @@ impl HeadDraft {
 
     /// Marks the head as malformed for a reason outside of its fields.
     #[cold]
-    pub fn mark_malformed(&mut self, why: &'static str) {
-        self.fault = Some(HeadFault::Malformed(why));
+    pub fn mark_malformed(&mut self, detail: &'static str) {
+        self.fault = Some(HeadFault::Malformed(detail));
     }
 
     /// Reserves space for an ordinary head when the first text is written.
@@ -260,8 +260,8 @@ impl HeadDraft {
     fn write_line(&mut self, name: &[u8], value: &[u8]) {
         self.reserve_text();
         let line_start = self.text.len();
-        for part in [name, b": ", value, b"\r\n"] {
-            self.text.extend_from_slice(part);
+        for piece in [name, b": ", value, b"\r\n"] {
+            self.text.extend_from_slice(piece);
         }
         let value_start = line_start + name.len() + b": ".len();
         self.fields
@@ -372,10 +372,11 @@ impl HeadDraft {
         let path_range = self.path_range.take();
         // From now on the path is a text of its own.
         self.path_range = path_range.clone().map(|range| 0..range.len());
-        let stored = memory.store_head(&mut self.fields, &text, path_range.unwrap_or_default());
+        let path_and_charge =
+            memory.store_head(&mut self.fields, &text, path_range.unwrap_or_default());
         text.clear();
         SCRATCH_TEXT.set(text);
-        stored
+        path_and_charge
     }
 
     /// The target of the request, from its method, scheme, authority and path: RFC 9113 section 8.3.1.

@@ -194,10 +194,10 @@ mod tests {
         let mut heads = HeadMemory::default();
         let value = "v".repeat(5000);
         let first = store(&mut heads, "/", &value).unwrap();
-        let once = charged(&heads);
-        assert!((4000..6000).contains(&once));
+        let charged_once = charged(&heads);
+        assert!((4000..6000).contains(&charged_once));
         let second = store(&mut heads, "/", &value).unwrap();
-        assert_eq!(charged(&heads), once);
+        assert_eq!(charged(&heads), charged_once);
         assert_eq!(first.1.as_ptr(), second.1.as_ptr(), "the path is shared");
         drop(first);
         heads.forget_recent_heads();
@@ -214,12 +214,12 @@ mod tests {
         let mut heads = HeadMemory::default();
         let value = "v".repeat(5000);
         let _first = store(&mut heads, "/", &value).unwrap();
-        let once = charged(&heads);
+        let charged_once = charged(&heads);
         let path = format!("/{}", "p".repeat(2000));
         let second = store(&mut heads, &path, &value).unwrap();
-        assert!(charged(&heads) > once + 1000);
+        assert!(charged(&heads) > charged_once + 1000);
         drop(second);
-        assert_eq!(charged(&heads), once);
+        assert_eq!(charged(&heads), charged_once);
     }
 
     #[test]
@@ -227,14 +227,14 @@ mod tests {
         let mut heads = HeadMemory::default();
         let count_heads_that_fit = |heads: &mut HeadMemory| {
             let values = (0..).map(|number| format!("{number:05}").repeat(2000));
-            let held: Vec<_> = values
+            let held_heads: Vec<_> = values
                 .map_while(|value| store(heads, "/", &value))
                 .collect();
-            held.len()
+            held_heads.len()
         };
-        let one = store(&mut heads, "/", &"v".repeat(10_000)).unwrap();
+        let single_head = store(&mut heads, "/", &"v".repeat(10_000)).unwrap();
         let bytes_per_head = charged(&heads);
-        drop(one);
+        drop(single_head);
         heads.forget_recent_heads();
         assert_eq!(
             count_heads_that_fit(&mut heads),
@@ -254,11 +254,11 @@ mod tests {
     #[test]
     fn some_large_heads_in_turn_are_held_once_each() {
         let mut heads = HeadMemory::default();
-        let mut held = Vec::new();
+        let mut held_heads = Vec::new();
         for round in 0..10 {
             for number in 0..MAX_RECENT_HEADS {
                 let value = format!("{number:05}").repeat(200);
-                held.push(store(&mut heads, "/", &value).unwrap());
+                held_heads.push(store(&mut heads, "/", &value).unwrap());
             }
             assert!(charged(&heads) < MAX_RECENT_HEADS * 1100, "round {round}");
         }

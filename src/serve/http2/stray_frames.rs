@@ -57,7 +57,7 @@ impl<S: OpenStream> ConnectionState<S> {
                     Reason::PROTOCOL_ERROR,
                 );
             }
-            None if self.history.is_used(id) => {
+            None if self.history.has_left_idle(id) => {
                 self.allowance.spend_frame();
                 self.reset_stream(id, Reason::PROTOCOL_ERROR);
             }

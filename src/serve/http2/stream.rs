@@ -205,7 +205,9 @@ impl Http2Stream {
             _ if state.is_request_ended && state.trailers.is_none() => {
                 SizeHint::with_exact(received_bytes)
             }
-            Some(remaining) => SizeHint::with_exact(remaining.saturating_add(received_bytes)),
+            Some(unreceived_bytes) => {
+                SizeHint::with_exact(unreceived_bytes.saturating_add(received_bytes))
+            }
             None => SizeHint::default(),
         }
     }

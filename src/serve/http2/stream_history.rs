@@ -82,21 +82,21 @@ impl StreamHistory {
     /// Records that `sender` has reset a stream.
     pub fn record_reset(&mut self, id: u32, sender: ResetSender) {
         if self.resets.len() == MAX_REMEMBERED_ENTRIES
-            && let Some(oldest) = self.resets.pop_front()
+            && let Some(oldest_reset) = self.resets.pop_front()
         {
-            self.highest_forgotten_id = self.highest_forgotten_id.max(oldest.id);
+            self.highest_forgotten_id = self.highest_forgotten_id.max(oldest_reset.id);
         }
         self.resets.push_back(ResetStream { id, sender });
     }
 
     /// Whether the client has opened the stream or skipped it.
-    pub fn is_used(&self, id: u32) -> bool {
+    pub fn has_left_idle(&self, id: u32) -> bool {
         id <= self.last_opened_id && id % 2 == 1
     }
 
     /// Why a stream is not open. The caller has checked that it is not.
     pub fn past_stream(&self, id: u32) -> PastStream {
-        if !self.is_used(id) {
+        if !self.has_left_idle(id) {
             return PastStream::NotOpened;
         }
         if self.skipped.iter().any(|skipped| skipped.contains(&id)) {

@@ -44,7 +44,7 @@ impl UpstreamClaims<'_> {
 /// Adds the fields by which a proxy describes the client's connection: `X-Forwarded-*`, `Via` and `Forwarded` (RFC
 /// 7239).
 pub fn add_proxy_fields(fields: &mut Fields, peer: &Peer, via: &[u8]) {
-    append_element(fields, "x-forwarded-for", peer.address.as_bytes());
+    append_element(fields, "x-forwarded-for", peer.ip_text.as_bytes());
     fields.add("via", via);
     if !fields.contains("x-forwarded-proto") {
         fields.add("x-forwarded-proto", peer.scheme().as_bytes());

@@ -35,7 +35,7 @@ pub async fn may_be_present(
 ) -> Result<bool, RefusalCause> {
     let fields = &head.fields;
     let may_have_credential =
-        |prefix: &[u8], is_whole| identifier.may_have_credential(fields, prefix, is_whole);
+        |body_start: &[u8], is_whole| identifier.may_have_credential(fields, body_start, is_whole);
     match body.read_ahead_for_field(may_have_credential).await? {
         true if is_unsearchable(fields, MAX_READ_AHEAD_BYTES) => {
             Err(RefusalCause::Bad(UNSEARCHABLE_BODY))

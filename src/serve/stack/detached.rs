@@ -120,23 +120,23 @@ impl DetachedRequests {
 
 /// Counts a request as detached until this value is dropped, and holds the request's permits.
 struct DetachedGuard {
-    registry: Rc<DetachedRequests>,
+    detached_requests: Rc<DetachedRequests>,
     permits: Option<Arc<PermitGuard>>,
 }
 
 impl DetachedGuard {
     /// Counts one more request. `None` if there is no room; then the permits are held for [`UNOBSERVED_PERMIT_TIME`].
     fn new(
-        registry: &Rc<DetachedRequests>,
+        detached_requests: &Rc<DetachedRequests>,
         permits: Option<Arc<PermitGuard>>,
     ) -> Option<DetachedGuard> {
-        if !registry.has_room() {
-            registry.hold_permits(permits);
+        if !detached_requests.has_room() {
+            detached_requests.hold_permits(permits);
             return None;
         }
-        registry.open_count.update(|count| count + 1);
+        detached_requests.open_count.update(|count| count + 1);
         Some(DetachedGuard {
-            registry: registry.clone(),
+            detached_requests: detached_requests.clone(),
             permits,
         })
     }
@@ -144,7 +144,7 @@ impl DetachedGuard {
     /// Reads an exchange to its end, within [`MAX_DISCARDED_BYTES`].
     async fn drain(&mut self, mut exchange: PendingExchange) {
         let has_permits = self.permits.is_some();
-        let now = self.registry.deadline_clock.coarse_now();
+        let now = self.detached_requests.deadline_clock.coarse_now();
         let mut discarded_bytes = 0;
         while discarded_bytes <= MAX_DISCARDED_BYTES {
             match poll_fn(|cx| exchange.poll_step(has_permits, now, cx)).await {
@@ -153,13 +153,13 @@ impl DetachedGuard {
                 DrainStep::Unobservable => break,
             }
         }
-        self.registry.hold_permits(self.permits.take());
+        self.detached_requests.hold_permits(self.permits.take());
     }
 }
 
 impl Drop for DetachedGuard {
     fn drop(&mut self) {
-        self.registry.open_count.update(|count| count - 1);
+        self.detached_requests.open_count.update(|count| count - 1);
     }
 }
 
@@ -170,16 +170,16 @@ pub async fn finish_response<F, B>(
     into_relayed: impl FnOnce(B) -> Option<SettlingBody<RelayedBody>>,
     permits: Option<Arc<PermitGuard>>,
     deadlines: &Deadlines,
-    registry: &Rc<DetachedRequests>,
+    detached_requests: &Rc<DetachedRequests>,
 ) where
     F: Future<Output = Result<Response<B>, Infallible>>,
 {
-    let Some(mut guard) = DetachedGuard::new(registry, permits) else {
+    let Some(mut guard) = DetachedGuard::new(detached_requests, permits) else {
         return;
     };
     // The request no longer waits for the client to read.
     deadlines.report_write_progress();
-    let drained = async {
+    let draining = async {
         let result = poll_fn(|cx| {
             // Called only to register the task, which checks by itself whether the server is late.
             let _ = deadlines.must_close(cx);
@@ -190,21 +190,21 @@ pub async fn finish_response<F, B>(
             guard.drain(PendingExchange::from_body(body)).await;
         }
     };
-    let _ = tokio::time::timeout(MAX_DETACHED_TIME, drained).await;
+    let _ = tokio::time::timeout(MAX_DETACHED_TIME, draining).await;
 }
 
 /// Reads an exchange to its end in a task of its own.
 pub fn spawn_drain(
     exchange: PendingExchange,
     permits: Option<Arc<PermitGuard>>,
-    registry: &Rc<DetachedRequests>,
+    detached_requests: &Rc<DetachedRequests>,
 ) {
-    let Some(mut guard) = DetachedGuard::new(registry, permits) else {
+    let Some(mut guard) = DetachedGuard::new(detached_requests, permits) else {
         return;
     };
     tokio::task::spawn_local(async move {
-        let drained = guard.drain(exchange);
-        let _ = tokio::time::timeout(MAX_DETACHED_TIME, drained).await;
+        let draining = guard.drain(exchange);
+        let _ = tokio::time::timeout(MAX_DETACHED_TIME, draining).await;
     });
 }
 
@@ -321,7 +321,7 @@ mod tests {
     use crate::store::permits::Permits;
 
     /// The detached requests of a worker whose time stands still.
-    fn registry() -> (Rc<DetachedRequests>, Clock) {
+    fn detached_requests() -> (Rc<DetachedRequests>, Clock) {
         let clock = Clock::manual(Nanos::from_secs(5));
         (
             DetachedRequests::new(DeadlineClock::new(clock.clone())),
@@ -342,25 +342,27 @@ mod tests {
 
     #[test]
     fn permits_are_held_for_a_while_if_there_is_no_room() {
-        let (registry, clock) = registry();
-        let others: Vec<_> = (0..MAX_DETACHED_REQUESTS)
-            .map(|_| DetachedGuard::new(&registry, None))
+        let (detached_requests, clock) = detached_requests();
+        let other_guards: Vec<_> = (0..MAX_DETACHED_REQUESTS)
+            .map(|_| DetachedGuard::new(&detached_requests, None))
             .collect();
-        assert!(others.iter().all(Option::is_some));
+        assert!(other_guards.iter().all(Option::is_some));
         let (held_permits, observer) = permits();
-        assert!(DetachedGuard::new(&registry, held_permits).is_none());
-        let pass = |duration: Duration| {
+        assert!(DetachedGuard::new(&detached_requests, held_permits).is_none());
+        let are_held_after = |duration: Duration| {
             clock.advance(duration.into());
-            registry.deadline_clock.tick();
-            registry.tick();
+            detached_requests.deadline_clock.tick();
+            detached_requests.tick();
             are_held(&observer)
         };
         assert!(are_held(&observer));
-        assert!(pass(UNOBSERVED_PERMIT_TIME - Duration::from_millis(1)));
-        assert!(!pass(Duration::from_millis(1)));
-        drop(others);
+        assert!(are_held_after(
+            UNOBSERVED_PERMIT_TIME - Duration::from_millis(1)
+        ));
+        assert!(!are_held_after(Duration::from_millis(1)));
+        drop(other_guards);
         let (held_permits, observer) = permits();
-        let guard = DetachedGuard::new(&registry, held_permits);
+        let guard = DetachedGuard::new(&detached_requests, held_permits);
         assert!(guard.is_some() && are_held(&observer));
         drop(guard);
         assert!(!are_held(&observer));
@@ -368,27 +370,27 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_the_oldest_permits_are_returned() {
-        let (registry, _) = registry();
+        let (detached_requests, _) = detached_requests();
         let (held_permits, oldest) = permits();
-        registry.hold_permits(held_permits);
+        detached_requests.hold_permits(held_permits);
         for _ in 1..MAX_UNOBSERVED_PERMITS {
-            registry.hold_permits(permits().0);
+            detached_requests.hold_permits(permits().0);
         }
         assert!(are_held(&oldest));
-        registry.hold_permits(permits().0);
+        detached_requests.hold_permits(permits().0);
         assert!(!are_held(&oldest));
-        let held_count = registry.unobserved_permits.borrow().len();
+        let held_count = detached_requests.unobserved_permits.borrow().len();
         assert_eq!(held_count, MAX_UNOBSERVED_PERMITS);
     }
 
     #[test]
     fn a_worker_that_ends_holds_no_permits() {
-        let (registry, _) = registry();
+        let (detached_requests, _) = detached_requests();
         let (held_permits, before) = permits();
-        registry.hold_permits(held_permits);
-        registry.close();
+        detached_requests.hold_permits(held_permits);
+        detached_requests.close();
         let (held_permits, after) = permits();
-        assert!(DetachedGuard::new(&registry, held_permits).is_none());
+        assert!(DetachedGuard::new(&detached_requests, held_permits).is_none());
         assert!(!are_held(&before) && !are_held(&after));
     }
 }

@@ -36,7 +36,7 @@ impl Downstream {
     }
 
     /// The gateway's element of the request's `Via` field: RFC 9110 section 7.6.3.
-    pub fn via(&self, version: Version) -> &'static [u8] {
+    pub fn via_element(&self, version: Version) -> &'static [u8] {
         match self {
             Downstream::Http1(_) if version >= Version::HTTP_11 => b"1.1 tollgate",
             Downstream::Http1(_) => b"1.0 tollgate",

@@ -114,7 +114,7 @@ impl RequestToExplain {
     /// Whether the request has a header field of this name, in any case.
     fn has_field(&self, name: &str) -> bool {
         let mut names = self.headers.iter().map(|(name, _)| name);
-        names.any(|other| other.eq_ignore_ascii_case(name))
+        names.any(|field_name| field_name.eq_ignore_ascii_case(name))
     }
 
     /// The subject of the client's certificate, if there is one.
@@ -129,8 +129,8 @@ impl RequestToExplain {
 fn write_field(text: &mut String, name: &str, value: &str) -> Result<(), ExplainError> {
     HeaderName::try_from(name).map_err(|_| ExplainError::FieldName(name.to_owned()))?;
     HeaderValue::try_from(value).map_err(|_| ExplainError::FieldValue(name.to_owned()))?;
-    for part in [name, ": ", value, "\r\n"] {
-        text.push_str(part);
+    for piece in [name, ": ", value, "\r\n"] {
+        text.push_str(piece);
     }
     Ok(())
 }
@@ -245,8 +245,8 @@ impl Examiner<'_> {
         if !body.is_empty() {
             identifier.mark_email_if_unsearchable(&mut client, head);
         }
-        let fields = (true, route.reads.custom);
-        identifier.set_identities_in_fields(&mut client, head, fields, (body, true));
+        let searched_identities = (true, route.reads.custom);
+        identifier.set_identities_in_fields(&mut client, head, searched_identities, (body, true));
         let objection = objection.or_else(|| find_route_objection(route, &client, identifier));
         let own_response = objection.map(|cause| {
             let ruleset = &running_config.ruleset;
@@ -285,11 +285,11 @@ impl ExplainedOutcome {
     ) -> ExplainedOutcome {
         let (status, reason, retry_after) = match (verdict.is_admitted, own_response, shed) {
             (false, _, _) => (429, None, verdict.retry_after_secs(rules)),
-            (true, Some(own), _) => {
+            (true, Some(response), _) => {
                 let retry_after = verdict
                     .retry_after_secs(rules)
-                    .filter(|_| own.status == 429);
-                (own.status, Some(own.reason.clone()), retry_after)
+                    .filter(|_| response.status == 429);
+                (response.status, Some(response.reason.clone()), retry_after)
             }
             (true, None, Some(shed)) => {
                 let class = shed.class.as_str();
@@ -333,7 +333,9 @@ pub async fn explain(
     let own_response = own_response.as_ref();
     let route = matched.as_ref().map(|matched| matched.route(ruleset));
     let all_rules = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
-    let rules = own_response.map_or(all_rules, |own| own.counting_limits.rules(ruleset));
+    let rules = own_response.map_or(all_rules, |response| {
+        response.counting_limits.rules(ruleset)
+    });
     let servers = route.and_then(|route| running_config.upstreams.get(route.upstream_index));
     let pressure = servers.and_then(|servers| servers.pressure());
     let admission_request = AdmissionRequest {
@@ -353,7 +355,9 @@ pub async fn explain(
         let mut findings = verdict.findings.iter();
         let limit = ExplainedLimit {
             rule,
-            counts_request: rules.iter().any(|other| other.index == rule.index),
+            counts_request: rules
+                .iter()
+                .any(|field_name| field_name.index == rule.index),
             finding: findings.find(|finding| rules[finding.rule_index].index == rule.index),
             decides: decider_index == Some(rule.index),
         };

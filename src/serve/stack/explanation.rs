@@ -75,8 +75,8 @@ pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
 /// The identities of a client. Of tokens and email addresses only keyed hashes are shown.
 pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) -> Value {
     let plans = &identifier.settings().plan.plans;
-    let present = Identity::all().filter(|identity| client.has(*identity));
-    let identities = present.map(|identity| {
+    let present_identities = Identity::all().filter(|identity| client.has(*identity));
+    let identities = present_identities.map(|identity| {
         let settings = identifier.settings();
         json!({
             "name": identity.as_str(),
@@ -205,7 +205,7 @@ pub fn render(explanation: &Value) -> String {
 }
 
 /// The text of a JSON value, a string without its quotes; empty for null.
-fn text_of(value: &Value) -> String {
+fn json_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -220,7 +220,7 @@ fn render_outcome(out: &mut String, explanation: &Value) {
         Some(429) => "refused by a limit",
         _ => "not served",
     };
-    *out += &format!("{} {outcome}", text_of(status));
+    *out += &format!("{} {outcome}", json_text(status));
     if let Some(reason) = explanation["reason"].as_str() {
         *out += &format!(": {reason}");
     }
@@ -235,7 +235,7 @@ fn render_route(out: &mut String, route: &Value) {
         return;
     }
     let [name, pattern, upstream] =
-        ["name", "match", "upstream"].map(|field| text_of(&route[field]));
+        ["name", "match", "upstream"].map(|field| json_text(&route[field]));
     *out += &format!("route {name} ({pattern}) to {upstream}\n");
 }
 
@@ -243,7 +243,7 @@ fn render_client(out: &mut String, client: &Value) {
     if !client.is_object() {
         return;
     }
-    *out += &format!("from ip {}", text_of(&client["ip"]));
+    *out += &format!("from ip {}", json_text(&client["ip"]));
     for name in ["user", "plan"] {
         if let Some(value) = client[name].as_str() {
             *out += &format!(", {name} {value}");
@@ -258,7 +258,7 @@ fn render_client(out: &mut String, client: &Value) {
     }
     out.push('\n');
     for identity in client["identities"].as_array().into_iter().flatten() {
-        let [key, source] = ["key", "source"].map(|field| text_of(&identity[field]));
+        let [key, source] = ["key", "source"].map(|field| json_text(&identity[field]));
         let negation = if identity["verified"] == true {
             ""
         } else {
@@ -274,14 +274,14 @@ fn render_pressure(out: &mut String, explanation: &Value) {
     if let Some((load, factor)) = load.zip(pressure["elastic_factor"].as_f64()) {
         *out += &format!(
             "priority {}; upstream load {load:.2}, elastic limits lend {:.2} times their rate\n",
-            text_of(&explanation["priority"]),
+            json_text(&explanation["priority"]),
             factor - 1.0
         );
     }
 }
 
 fn render_limit(out: &mut String, limit: &Value) {
-    let field = |name: &str| text_of(&limit[name]);
+    let field = |name: &str| json_text(&limit[name]);
     let mark = if limit["decides"] == true { "*" } else { " " };
     *out += &format!("{mark} {}", field("limit"));
     if let Some(clients) = limit["for"].as_str() {

@@ -155,7 +155,7 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         ..
     } = identified;
     let Arrival {
-        head: received,
+        head: received_head,
         body,
         downstream,
         context,
@@ -164,7 +164,9 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
     let reusable_decision = route_decision
         .as_ref()
         .filter(|_| exceeded_limits.is_none());
-    if let Some(head) = reusable_decision.and_then(|decision| decision.forwarded_head(received)) {
+    if let Some(head) =
+        reusable_decision.and_then(|decision| decision.forwarded_head(received_head))
+    {
         return head;
     }
     let (peer, generation) = (&context.peer, &context.generation);
@@ -176,16 +178,21 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         custom: forwarded_custom_identities(client, &generation.ruleset.identity),
         exceeded_limits,
     };
-    let mut fields = received.fields.clone();
+    let mut fields = received_head.fields.clone();
     // Fields that the client lists in `Connection` are removed before the gateway adds its own fields, so that the client
     // cannot have those removed. Nor can it have a field removed by which it was counted.
     hop_by_hop::strip_connection_fields_except(&mut fields, |name| {
         generation.identifier.is_identity_field(name)
     });
-    let names_target = generation.identifier.strip(peer.remote, &mut fields);
-    let names_path = names_target && proxy_fields::retain_fields_of_route(&mut fields, routed);
+    let has_proxy_fields = generation.identifier.strip(peer.remote, &mut fields);
+    let keeps_path_field =
+        has_proxy_fields && proxy_fields::retain_fields_of_route(&mut fields, routed);
     claims.add_to(&mut fields);
-    add_proxy_fields(&mut fields, peer, downstream.via(received.version));
+    add_proxy_fields(
+        &mut fields,
+        peer,
+        downstream.via_element(received_head.version),
+    );
     if !fields.contains("host") {
         let host = generation.pools[route.upstream_index].host();
         fields.add("host", host.as_bytes());
@@ -194,7 +201,7 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
     if reusable_decision.is_some() {
         fields = fields.to_shared();
     }
-    let mut first_line = received.without_fields();
+    let mut first_line = received_head.without_fields();
     if first_line.method == Method::HEAD && route.reads.cost_in_body {
         // The response to GET states its cost in the body. The client gets only the head of that response.
         first_line.method = Method::GET;
@@ -203,8 +210,8 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         fields,
         ..first_line
     });
-    if let Some(decision) = reusable_decision.filter(|_| !names_path) {
-        decision.remember_forwarded_head(received.clone(), head.clone());
+    if let Some(decision) = reusable_decision.filter(|_| !keeps_path_field) {
+        decision.remember_forwarded_head(received_head.clone(), head.clone());
     }
     head
 }

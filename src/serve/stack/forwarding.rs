@@ -68,7 +68,7 @@ impl Forwarding<'_> {
         }
         let mut deadline = RequestDeadline::after(self.pool.settings().total_timeout);
         let connection = {
-            let checkout = pin!(self.pool.checkout(self.caller()));
+            let checkout = pin!(self.pool.checkout(self.client_context()));
             deadline.limit(checkout).await
         };
         let connection = connection.unwrap_or_else(|| Err(self.total_timeout()));
@@ -109,10 +109,10 @@ impl Forwarding<'_> {
         &self,
         deadline: &mut RequestDeadline,
     ) -> Result<CheckedOutConnection, upstream::Error> {
-        if let Some(probe) = &self.load_measurement {
-            probe.restart();
+        if let Some(measurement) = &self.load_measurement {
+            measurement.restart();
         }
-        let checkout = pin!(self.pool.checkout_for_retry(self.caller()));
+        let checkout = pin!(self.pool.checkout_for_retry(self.client_context()));
         let connection = deadline.limit(checkout).await;
         connection.unwrap_or_else(|| Err(self.total_timeout()))
     }
@@ -121,8 +121,8 @@ impl Forwarding<'_> {
     fn record_response(&self, head: &ResponseHead, sent_at: Nanos) {
         let generation = &self.context.generation;
         let now = generation.clock.now();
-        if let Some(probe) = &self.load_measurement {
-            probe.record_response(head.status, now);
+        if let Some(measurement) = &self.load_measurement {
+            measurement.record_response(head.status, now);
         }
         let counters = generation.route_counters(self.context.route_index.get());
         counters.upstream_duration.observe(now.since(sent_at));
@@ -178,13 +178,13 @@ impl Forwarding<'_> {
     #[cold]
     fn hold_permits(&self, exchange: PendingExchange) {
         if let Some(permits) = self.context.permits() {
-            let registry = &self.context.peer.worker.detached;
-            detached::spawn_drain(exchange, Some(permits), registry);
+            let detached_requests = &self.context.peer.worker.detached;
+            detached::spawn_drain(exchange, Some(permits), detached_requests);
         }
     }
 
     /// The request's wishes for its connection to a server.
-    fn caller(&self) -> ClientContext {
+    fn client_context(&self) -> ClientContext {
         ClientContext {
             balance_key: self.balance_key,
             addresses: self.context.peer.addresses,
@@ -212,8 +212,8 @@ impl Forwarding<'_> {
         }
         let mut continue_timer = self.hold_body(exchange);
         let head = poll_fn(|cx| self.poll_head(exchange, deadline, &mut continue_timer, cx));
-        let awaited = head.await;
-        self.head_or_cause(exchange, awaited)
+        let awaited_head = head.await;
+        self.head_or_cause(exchange, awaited_head)
     }
 
     /// Holds the body back if the client waits for `100 Continue`. The timer ends before the server would be late.
@@ -248,8 +248,8 @@ impl Forwarding<'_> {
                 Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
                 Poll::Pending => {}
             }
-            if let Some(probe) = &self.load_measurement {
-                probe.record_waiting(!exchange.is_sent());
+            if let Some(measurement) = &self.load_measurement {
+                measurement.record_waiting(!exchange.is_sent());
             }
             if self.context.has_client_left.get() && !self.context.needs_settlement() {
                 exchange.cancel(cx);
@@ -280,16 +280,16 @@ impl Forwarding<'_> {
     fn head_or_cause(
         &self,
         exchange: &mut Exchange<RequestBody>,
-        awaited: AwaitedHead,
+        awaited_head: AwaitedHead,
     ) -> Result<ResponseHead, RefusalCause> {
         let deadlines = self.downstream.deadlines();
         let (is_body_late, is_server_late) = (deadlines.is_body_late(), deadlines.is_server_late());
-        if awaited.is_none() && !is_body_late && (is_server_late || exchange.is_sent()) {
+        if awaited_head.is_none() && !is_body_late && (is_server_late || exchange.is_sent()) {
             exchange.record_timeout();
         }
         deadlines.report_server_responded();
         let server = || exchange.server_name().to_string();
-        Err(match awaited {
+        Err(match awaited_head {
             Some(Ok(head)) => return Ok(head),
             Some(Err(_)) | None if is_body_late => RefusalCause::SlowBody,
             Some(Err(ExchangeError::Request(error))) => error.into(),
@@ -316,8 +316,8 @@ impl Forwarding<'_> {
     ) {
         if let Some(metric) = &self.pool.settings().load_metric {
             let report = upstream_load::take_report(&mut response.fields, metric.as_deref());
-            if let Some((probe, report)) = self.load_measurement.as_ref().zip(report) {
-                probe.record_report(report);
+            if let Some((measurement, report)) = self.load_measurement.as_ref().zip(report) {
+                measurement.record_report(report);
             }
         }
         let upgrade = request.upgrade.as_ref();
@@ -342,8 +342,8 @@ impl Forwarding<'_> {
         let counter = peer.failure_counter(Metric::UpstreamErrors, name, reason);
         counter.increment(1);
         tracing::warn!(upstream = %name, %error, "no answer");
-        if let Some(probe) = &self.load_measurement {
-            probe.record_failure();
+        if let Some(measurement) = &self.load_measurement {
+            measurement.record_failure();
         }
     }
 }
@@ -356,13 +356,14 @@ fn check_upgrade(
     response: &ResponseHead,
     downstream: &Downstream,
 ) -> Result<(), RefusalCause> {
-    let requested = request.upgrade.as_deref();
-    if requested.is_none() && response.status != SWITCHED {
+    let requested_protocol = request.upgrade.as_deref();
+    if requested_protocol.is_none() && response.status != SWITCHED {
         return Ok(());
     }
-    let chosen = response.fields.first("upgrade").unwrap_or_default();
-    let is_requested = requested.is_some_and(|requested| requested.eq_ignore_ascii_case(chosen));
-    let is_unclear = requested.is_some()
+    let chosen_protocol = response.fields.first("upgrade").unwrap_or_default();
+    let is_requested = requested_protocol
+        .is_some_and(|requested_protocol| requested_protocol.eq_ignore_ascii_case(chosen_protocol));
+    let is_unclear = requested_protocol.is_some()
         && matches!(downstream, Downstream::Http2(_))
         && response.status.is_success();
     let fault = match response.status {

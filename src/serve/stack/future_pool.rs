@@ -50,12 +50,12 @@ impl<I: 'static, O: 'static> FuturePool<I, O> {
             empty_boxes,
             build_box,
         } = &*self.0;
-        let reused = empty_boxes.borrow_mut().pop();
-        let mut boxed = reused.unwrap_or_else(build_box);
-        boxed.as_mut().start(input);
+        let reused_box = empty_boxes.borrow_mut().pop();
+        let mut future_box = reused_box.unwrap_or_else(build_box);
+        future_box.as_mut().start(input);
         PooledFuture {
-            boxed: Some(boxed),
-            shared: self.0.clone(),
+            future_box: Some(future_box),
+            shared_boxes: self.0.clone(),
         }
     }
 }
@@ -68,19 +68,19 @@ impl<I, O> Clone for FuturePool<I, O> {
 
 /// A future in a box. The box returns to the pool when the future ends or is dropped.
 pub struct PooledFuture<I, O> {
-    boxed: Option<PooledBox<I, O>>,
-    shared: Rc<SharedBoxes<I, O>>,
+    future_box: Option<PooledBox<I, O>>,
+    shared_boxes: Rc<SharedBoxes<I, O>>,
 }
 
 impl<I, O> PooledFuture<I, O> {
     fn return_box(&mut self) {
-        let Some(mut boxed) = self.boxed.take() else {
+        let Some(mut future_box) = self.future_box.take() else {
             return;
         };
-        boxed.as_mut().clear();
-        let mut empty_boxes = self.shared.empty_boxes.borrow_mut();
+        future_box.as_mut().clear();
+        let mut empty_boxes = self.shared_boxes.empty_boxes.borrow_mut();
         if empty_boxes.len() < MAX_EMPTY_BOXES {
-            empty_boxes.push(boxed);
+            empty_boxes.push(future_box);
         }
     }
 }
@@ -89,10 +89,10 @@ impl<I, O> Future for PooledFuture<I, O> {
     type Output = O;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
-        let Some(boxed) = &mut self.boxed else {
+        let Some(future_box) = &mut self.future_box else {
             return Poll::Pending;
         };
-        let polled = boxed.as_mut().poll(cx);
+        let polled = future_box.as_mut().poll(cx);
         if polled.is_ready() {
             self.return_box();
         }
@@ -186,10 +186,10 @@ mod tests {
             drop((regular, never));
             assert_eq!((empty_count(), Rc::strong_count(&held)), (2, 1));
         }
-        let many: Vec<_> = (0..MAX_EMPTY_BOXES + 10)
+        let many_futures: Vec<_> = (0..MAX_EMPTY_BOXES + 10)
             .map(|_| run(FutureEnd::Never))
             .collect();
-        drop(many);
+        drop(many_futures);
         assert_eq!(empty_count(), MAX_EMPTY_BOXES);
         assert_eq!(Rc::strong_count(&held), 1);
     }

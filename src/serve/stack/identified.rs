@@ -130,11 +130,11 @@ pub fn request_class(
 
 /// The number that decides which clients of a class are shed first: a hash of the user, or else of the address.
 pub fn shed_cohort(client: &ClientIdentity, identifier: &Identifier) -> u64 {
-    let hash = |identity| {
+    let hash_identity = |identity| {
         let key = identifier.single_identity_key(client, identity);
         key.map(|key| key.0 as u64)
     };
-    hash(Identity::User)
-        .or_else(|| hash(Identity::Ip))
+    hash_identity(Identity::User)
+        .or_else(|| hash_identity(Identity::Ip))
         .unwrap_or_default()
 }

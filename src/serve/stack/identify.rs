@@ -82,11 +82,11 @@ where
             None => identify_client(&routed),
         };
         let (rules, reads) = (&routed.route().rules, &routed.route().reads);
-        let needs_token = needs_token_in_body(&routed);
-        if !needs_token {
+        let needs_credential = needs_token_in_body(&routed);
+        if !needs_credential {
             record_client(&arrival.context, &client);
         }
-        let must_read_ahead = needs_token
+        let must_read_ahead = needs_credential
             || needs_field_search(&routed)
             || (reads.reserve_in_body && has_body(arrival));
         let reserved_units = match reads.reserve {
@@ -139,15 +139,15 @@ where
         &mut self,
         mut identified: Identified,
     ) -> BoxedOutcome<IdentifiedResponse<S>> {
-        let next = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, next);
+        let inner_clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, inner_clone);
         Box::pin(async move {
             let is_unrecorded = identified.routed.arrival.context.client.get().is_none();
-            let searched = search_body(&mut identified).await;
+            let search_result = search_body(&mut identified).await;
             if is_unrecorded {
                 record_client(&identified.routed.arrival.context, &identified.client);
             }
-            let cause = searched
+            let cause = search_result
                 .err()
                 .or_else(|| find_request_objection(&identified));
             match cause {
@@ -171,7 +171,8 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         reserved_units,
         ..
     } = identified;
-    let (mut needs_token, needs_fields) = (needs_token_in_body(routed), needs_field_search(routed));
+    let (mut needs_credential, needs_fields) =
+        (needs_token_in_body(routed), needs_field_search(routed));
     let generation = routed.arrival.context.generation.clone();
     let identifier = &generation.identifier;
     let matched = routed.matched.clone();
@@ -185,8 +186,8 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         context,
         ..
     } = &mut routed.arrival;
-    if needs_token {
-        needs_token = credential_in_body::may_be_present(identifier, head, body).await?;
+    if needs_credential {
+        needs_credential = credential_in_body::may_be_present(identifier, head, body).await?;
         routed.now = generation.clock.now();
     }
     let client = Rc::make_mut(client);
@@ -196,23 +197,23 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         && route.reads.parameter
         && (route.reads.body_field || !is_stream(&head.fields));
     let needs_fields_in_body = needs_email_in_body || needs_parameter_in_body;
-    if !(needs_fields_in_body || needs_reserve || needs_token) {
+    if !(needs_fields_in_body || needs_reserve || needs_credential) {
         if needs_fields {
             identifier.set_identities_in_fields(client, head, fields, (b"", true));
         }
         return Ok(());
     }
     let field_bytes = identifier.max_body_bytes(needs_email_in_body, needs_parameter_in_body);
-    let other_bytes = MAX_READ_AHEAD_BYTES * usize::from(needs_reserve || needs_token);
-    let peeked = body.peek(field_bytes.max(other_bytes)).await?;
+    let other_bytes = MAX_READ_AHEAD_BYTES * usize::from(needs_reserve || needs_credential);
+    let read_ahead = body.peek(field_bytes.max(other_bytes)).await?;
     routed.now = generation.clock.now();
-    if needs_token {
+    if needs_credential {
         let credential = credential_in_body::find_credential(
             route,
             identifier,
             head,
-            &peeked.bytes,
-            peeked.is_whole,
+            &read_ahead.bytes,
+            read_ahead.is_whole,
         )?;
         if credential != FieldValue::Absent {
             let unclear_email_reason = client.unclear_email_reason;
@@ -221,17 +222,21 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         }
     }
     if needs_reserve {
-        *reserved_units =
-            reserved_units::read_reserved(&route.rules, head, &peeked.bytes, peeked.is_whole);
+        *reserved_units = reserved_units::read_reserved(
+            &route.rules,
+            head,
+            &read_ahead.bytes,
+            read_ahead.is_whole,
+        );
     }
     if needs_fields {
         let body = match needs_fields_in_body {
-            true => (&peeked.bytes[..], peeked.is_whole),
+            true => (&read_ahead.bytes[..], read_ahead.is_whole),
             false => (&b""[..], true),
         };
         identifier.set_identities_in_fields(client, head, fields, body);
     }
-    body.put_back(peeked.bytes, peeked.trailers);
+    body.put_back(read_ahead.bytes, read_ahead.trailers);
     Ok(())
 }
 
@@ -369,16 +374,16 @@ pub fn find_route_objection(
     {
         return Some(RefusalCause::Bad(detail));
     }
-    let mut ambiguous = client
+    let mut ambiguous_values = client
         .custom
         .iter()
         .filter(|value| value.reading == Reading::Ambiguous);
-    if ambiguous.any(|value| route.needs(Identity::Custom(value.identity))) {
+    if ambiguous_values.any(|value| route.needs(Identity::Custom(value.identity))) {
         return Some(RefusalCause::Bad(AMBIGUOUS_IDENTITY));
     }
-    let mut required = route.require.iter();
-    let missing = required.find(|identity| !client.has(**identity))?;
-    Some(RefusalCause::Unidentified(*missing))
+    let mut required_identities = route.require.iter();
+    let missing_identity = required_identities.find(|identity| !client.has(**identity))?;
+    Some(RefusalCause::Unidentified(*missing_identity))
 }
 
 /// Whether a credential of this client may be verified: not if a limit by ip refuses the address anyway. To verify a

@@ -47,8 +47,9 @@ impl From<Denied<'_, Unserved>> for Refusal {
 /// the worker.
 fn routed_response(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
     let decision = request.route_decision.as_ref();
-    let remembered = decision.and_then(|decision| decision.refusal(verdict, request.routed.now));
-    if let Some(response) = remembered {
+    let remembered_response =
+        decision.and_then(|decision| decision.refusal(verdict, request.routed.now));
+    if let Some(response) = remembered_response {
         return response;
     }
     let arrival = &request.routed.arrival;

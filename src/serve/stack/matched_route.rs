@@ -21,43 +21,45 @@ pub struct MatchedRoute {
     /// The index of the route among the ruleset's routes.
     pub route_index: usize,
     /// The route combined with the other routes whose limits count too; `None` if the route counts alone.
-    combined: Option<Arc<Route>>,
+    combined_route: Option<Arc<Route>>,
 }
 
 impl MatchedRoute {
     /// The route with all limits that count the request.
     #[inline]
     pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Route {
-        match &self.combined {
-            Some(combined) => combined,
+        match &self.combined_route {
+            Some(combined_route) => combined_route,
             None => &ruleset.routes[self.route_index],
         }
     }
 
-    /// Holds the request to `other` as well.
+    /// Holds the request to `other_match` as well.
     ///
     /// # Errors
     ///
     /// More than [`MAX_LIMITS`] would count the request: 400.
     pub(crate) fn combined_with(
         self,
-        other: MatchedRoute,
+        other_match: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        if self.covers(&other, ruleset) {
+        if self.covers(&other_match, ruleset) {
             return Ok(self);
         }
-        let (own, added) = (self.route(ruleset), other.route(ruleset));
-        if own.upstream_index == added.upstream_index && other.covers(&self, ruleset) {
-            return Ok(other);
+        let (own_route, other_route) = (self.route(ruleset), other_match.route(ruleset));
+        if own_route.upstream_index == other_route.upstream_index
+            && other_match.covers(&self, ruleset)
+        {
+            return Ok(other_match);
         }
-        let combined = own.combined_with(added);
-        if combined.rules.len() > MAX_LIMITS {
+        let combined_route = own_route.combined_with(other_route);
+        if combined_route.rules.len() > MAX_LIMITS {
             return Err(RefusalCause::Bad(TOO_MANY_LIMITS));
         }
         Ok(MatchedRoute {
             route_index: self.route_index,
-            combined: Some(Arc::new(combined)),
+            combined_route: Some(Arc::new(combined_route)),
         })
     }
 
@@ -69,26 +71,31 @@ impl MatchedRoute {
     /// More than [`MAX_LIMITS`] would count the request: 400.
     pub(crate) fn choose_or_combine(
         self,
-        other: MatchedRoute,
+        other_match: MatchedRoute,
         ruleset: &Ruleset,
         choose: impl FnOnce(usize, usize, &Ruleset) -> Option<usize>,
     ) -> Result<MatchedRoute, RefusalCause> {
-        let both = self.single_route_index().zip(other.single_route_index());
-        match both.and_then(|(first, second)| choose(first, second, ruleset)) {
+        let route_indexes = self
+            .single_route_index()
+            .zip(other_match.single_route_index());
+        match route_indexes
+            .and_then(|(own_index, other_index)| choose(own_index, other_index, ruleset))
+        {
             Some(chosen_index) => Ok(chosen_index.into()),
-            None => self.combined_with(other, ruleset),
+            None => self.combined_with(other_match, ruleset),
         }
     }
 
-    /// Whether every limit of `other` counts here too.
-    pub fn covers(&self, other: &MatchedRoute, ruleset: &Ruleset) -> bool {
-        self.route(ruleset).has_all_limits_of(other.route(ruleset))
+    /// Whether every limit of `other_match` counts here too.
+    pub fn covers(&self, other_match: &MatchedRoute, ruleset: &Ruleset) -> bool {
+        self.route(ruleset)
+            .has_all_limits_of(other_match.route(ruleset))
     }
 
     /// The index of the route, unless several routes are combined.
     #[inline]
     pub fn single_route_index(&self) -> Option<usize> {
-        match &self.combined {
+        match &self.combined_route {
             Some(_) => None,
             None => Some(self.route_index),
         }
@@ -100,7 +107,7 @@ impl From<usize> for MatchedRoute {
     fn from(route_index: usize) -> MatchedRoute {
         MatchedRoute {
             route_index,
-            combined: None,
+            combined_route: None,
         }
     }
 }

@@ -100,8 +100,8 @@ pub fn is_body_searched(head: &Head) -> bool {
 }
 
 /// Whether a body with this prefix may name a method; `None` if more of it must be read. See [`body::may_have_field`].
-pub fn may_be_in_body(head: &Head, prefix: &[u8], is_whole: bool) -> Option<bool> {
-    body::may_have_field(&METHOD_FIELD, &head.fields, prefix, is_whole)
+pub fn may_be_in_body(head: &Head, body_start: &[u8], is_whole: bool) -> Option<bool> {
+    body::may_have_field(&METHOD_FIELD, &head.fields, body_start, is_whole)
 }
 
 /// Finds the other method in the beginning of a body. `is_whole` says whether that is the whole body.
@@ -115,8 +115,8 @@ pub fn find_in_body(head: &Head, text: &[u8], is_whole: bool) -> MethodInBody {
     if !is_whole || body::is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
         return MethodInBody::Unclear;
     }
-    let types = head.fields.all("content-type");
-    match body::find_field(&METHOD_FIELD, types, text) {
+    let content_types = head.fields.all("content-type");
+    match body::find_field(&METHOD_FIELD, content_types, text) {
         FieldValue::Absent => MethodInBody::Absent,
         FieldValue::Ambiguous => MethodInBody::Unclear,
         FieldValue::One(value) => match parse_method(&value) {
@@ -139,7 +139,7 @@ fn trim_to_letters(text: &[u8]) -> &[u8] {
     let end = text
         .iter()
         .rposition(is_letter)
-        .map_or(start, |last| last + 1);
+        .map_or(start, |last_letter| last_letter + 1);
     &text[start..end]
 }
 

@@ -88,14 +88,14 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, fresh: FreshRequest) -> Self::Future {
+    fn call(&mut self, request: FreshRequest) -> Self::Future {
         let FreshRequest {
             head,
             downstream,
             peer,
             generation,
             repeated,
-        } = fresh;
+        } = request;
         downstream.deadlines().report_request_begun();
         let arrived_at = generation.clock.now();
         let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);
@@ -131,7 +131,7 @@ where
             generation,
             access_log: self.access_log.clone(),
         });
-        let record = Some(RecordOnDrop(context.clone()));
+        let record_on_drop = Some(RecordOnDrop(context.clone()));
         let arrival = Arrival {
             head,
             body: RequestBody::new(&downstream, &context.generation),
@@ -143,7 +143,7 @@ where
         match unreadable {
             None => ObserveFuture {
                 future: Either::Left(self.inner.call(arrival)),
-                record,
+                record_on_drop,
             },
             Some(unreadable) => ObserveFuture {
                 future: Either::Right(self.inner.call(Unserved::unrouted(
@@ -151,7 +151,7 @@ where
                     unreadable.cause,
                     arrived_at,
                 ))),
-                record,
+                record_on_drop,
             },
         }
     }
@@ -162,7 +162,7 @@ pin_project! {
     pub struct ObserveFuture<F> {
         #[pin]
         future: F,
-        record: Option<RecordOnDrop>,
+        record_on_drop: Option<RecordOnDrop>,
     }
 }
 
@@ -170,8 +170,8 @@ impl<F> ObserveFuture<F> {
     /// Records the request now, because its client has left or no longer gets a response, for this reason. Returns the
     /// permits and reserved units that the request holds. If there are any, the caller must let the exchange go on.
     pub fn record_departure(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
-        let record = self.project().record.take()?;
-        let context = &record.0;
+        let record_on_drop = self.project().record_on_drop.take()?;
+        let context = &record_on_drop.0;
         context.has_client_left.set(true);
         context.reason.set(Some(reason));
         context.holdings.borrow().clone()
@@ -187,8 +187,10 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let result = ready!(this.future.poll(cx));
-        let record = this.record.take();
-        let context = record.as_ref().map(|record| &record.0);
+        let record_on_drop = this.record_on_drop.take();
+        let context = record_on_drop
+            .as_ref()
+            .map(|record_on_drop| &record_on_drop.0);
         let response = match result {
             Ok(response) => {
                 if let Some(context) = context {
@@ -206,7 +208,7 @@ where
                         holdings.permits = None;
                     }
                 }
-                refusal.into_response().map(ResponseBody::own)
+                refusal.into_response().map(ResponseBody::from_gateway)
             }
         };
         if let Some(context) = context {
@@ -215,14 +217,17 @@ where
             let counters = context.generation.route_counters(context.route_index.get());
             counters.count_response(status, context.is_from_upstream());
         }
-        Poll::Ready(Ok(response.map(|inner| ObservedBody { inner, record })))
+        Poll::Ready(Ok(response.map(|inner| ObservedBody {
+            inner,
+            record_on_drop,
+        })))
     }
 }
 
 /// The body of a response. When the body is dropped, the request has ended and is recorded.
 pub struct ObservedBody {
     inner: ResponseBody,
-    record: Option<RecordOnDrop>,
+    record_on_drop: Option<RecordOnDrop>,
 }
 
 impl ObservedBody {
@@ -230,7 +235,7 @@ impl ObservedBody {
     pub fn unobserved(inner: ResponseBody) -> ObservedBody {
         ObservedBody {
             inner,
-            record: None,
+            record_on_drop: None,
         }
     }
 
@@ -238,13 +243,13 @@ impl ObservedBody {
     pub fn into_relayed(mut self) -> Option<SettlingBody<RelayedBody>> {
         match self.inner.take() {
             ResponseBody::Relayed(body) => Some(body),
-            ResponseBody::Own(_) => None,
+            ResponseBody::FromGateway(_) => None,
         }
     }
 
     /// Whether the gateway itself responds. The request's body may be unread then.
     pub fn is_from_gateway(&self) -> bool {
-        matches!(self.inner, ResponseBody::Own(_))
+        matches!(self.inner, ResponseBody::FromGateway(_))
     }
 }
 
@@ -253,7 +258,10 @@ impl Drop for ObservedBody {
         let ResponseBody::Relayed(body) = &self.inner else {
             return;
         };
-        let Some(RecordOnDrop(context)) = self.record.as_ref().filter(|_| !body.is_end_stream())
+        let Some(RecordOnDrop(context)) = self
+            .record_on_drop
+            .as_ref()
+            .filter(|_| !body.is_end_stream())
         else {
             return;
         };
@@ -291,7 +299,7 @@ impl Body for ObservedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, body::Error>>> {
         let this = &mut *self;
         let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
-        if let Some(RecordOnDrop(context)) = &this.record {
+        if let Some(RecordOnDrop(context)) = &this.record_on_drop {
             match &frame {
                 Some(Ok(frame)) => {
                     let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);

@@ -25,7 +25,7 @@ pub struct Peer {
     /// The IP address of `remote`; an IPv4-mapped IPv6 address as IPv4.
     pub ip: IpAddr,
     /// The text of `ip`.
-    pub address: String,
+    pub ip_text: String,
     /// The addresses of both ends of the connection.
     pub addresses: ConnectionAddresses,
     /// The connection's deadlines.
@@ -43,7 +43,7 @@ pub struct Peer {
     /// The worker that serves the connection.
     pub worker: Rc<WorkerState>,
     /// The last `Forwarded` element of the connection.
-    forwarded: RefCell<ForwardedElement>,
+    last_forwarded_element: RefCell<ForwardedElement>,
 }
 
 /// This hop's element of the `Forwarded` field, for requests that name one host.
@@ -84,7 +84,7 @@ impl Peer {
         Rc::new(Peer {
             remote,
             ip,
-            address: ip.to_string(),
+            ip_text: ip.to_string(),
             addresses,
             deadlines,
             is_tls: listener_tls.is_some(),
@@ -93,7 +93,7 @@ impl Peer {
             idle_timeout: timeouts.idle,
             header_timeout: timeouts.header,
             worker: worker.clone(),
-            forwarded: RefCell::default(),
+            last_forwarded_element: RefCell::default(),
         })
     }
 
@@ -132,8 +132,8 @@ impl Peer {
 
     /// This hop's element of the `Forwarded` field. It is built once for as long as requests name the same host.
     pub fn forwarded_element(&self, host: &[u8]) -> Bytes {
-        let last = &mut *self.forwarded.borrow_mut();
-        if last.text.is_empty() || last.host != host {
+        let last_element = &mut *self.last_forwarded_element.borrow_mut();
+        if last_element.text.is_empty() || last_element.host != host {
             let node = match self.ip {
                 IpAddr::V4(ip) => ip.to_string(),
                 IpAddr::V6(ip) => format!("\"[{ip}]\""),
@@ -146,15 +146,15 @@ impl Peer {
                 b"\";proto=",
                 self.scheme().as_bytes(),
             ];
-            last.text = parts.concat().into();
-            last.host = host.to_vec();
+            last_element.text = parts.concat().into();
+            last_element.host = host.to_vec();
         }
-        last.text.clone()
+        last_element.text.clone()
     }
 
     /// Starts the idle timeout, within which the client must send its next request.
     pub fn enter_idle(&self) {
-        self.deadlines.enter(Phase::Idle, self.idle_timeout);
+        self.deadlines.enter_phase(Phase::Idle, self.idle_timeout);
     }
 
     /// The time of the worker's last tick, which costs no system call.

@@ -48,8 +48,8 @@ pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
     let ruleset = &context.generation.ruleset;
     retain_host_fields(fields, &ruleset.table);
     let names_path = |name: &[u8]| {
-        let mut paths = PATH_FIELDS.iter();
-        paths.any(|path| name.eq_ignore_ascii_case(path.as_bytes())) || is_prefix_field(name)
+        let mut path_fields = PATH_FIELDS.iter();
+        path_fields.any(|path| name.eq_ignore_ascii_case(path.as_bytes())) || is_prefix_field(name)
     };
     if ruleset.routes.len() == 1 || !fields.names().any(names_path) {
         return false;
@@ -59,8 +59,8 @@ pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
     let is_routed_by_head = body.is_empty() || !(reads.method_in_body || reads.path_in_body);
     let single_route_index = routed.matched.single_route_index();
     let route_index = single_route_index.filter(|_| is_routed_by_head);
-    let keeps_path = retain_paths(fields, head, route_index, ruleset);
-    retain_prefix(fields, head, route_index, ruleset) || keeps_path
+    let keeps_path = retain_path_fields(fields, head, route_index, ruleset);
+    retain_prefix_field(fields, head, route_index, ruleset) || keeps_path
 }
 
 /// Removes fields with hosts that have other policies than the host that the request was routed by.
@@ -104,7 +104,7 @@ fn retain_host_fields(fields: &mut Fields, table: &RouteTable) {
 }
 
 /// Removes fields with paths that do not lead to the route of this index. Returns whether some are kept.
-fn retain_paths(
+fn retain_path_fields(
     fields: &mut Fields,
     head: &Head,
     route_index: Option<usize>,
@@ -131,7 +131,7 @@ fn retain_paths(
 
 /// Removes the prefix fields, unless there is a single one and the path without its prefix leads to the same route.
 /// Returns whether that field is kept.
-fn retain_prefix(
+fn retain_prefix_field(
     fields: &mut Fields,
     head: &Head,
     route_index: Option<usize>,
@@ -172,25 +172,27 @@ fn leads_to(route_index: Option<usize>, target: &str, head: &Head, ruleset: &Rul
     let Ok(uri) = target.parse::<Uri>() else {
         return false;
     };
-    let other = Head {
+    let redirected_head = Head {
         uri,
         fields: head.fields.clone(),
         ..head.without_fields()
     };
-    let matched = find_route_by_head(&other, head.fields.text("host"), ruleset);
-    let other_index = matched
+    let matched = find_route_by_head(&redirected_head, head.fields.text("host"), ruleset);
+    let found_index = matched
         .ok()
         .and_then(|matched| matched.single_route_index());
-    route_index.is_some() && other_index == route_index
+    route_index.is_some() && found_index == route_index
 }
 
 /// The path and query that a field's value names, without scheme and host; `None` if the value names no path.
 fn parse_target(value: &str) -> Option<&str> {
     let value = value.trim();
     match value.split_once("://") {
-        Some((scheme, after)) if !scheme.contains(['/', '?']) => {
-            Some(after.find('/').map_or("/", |slash| &after[slash..]))
-        }
+        Some((scheme, after_scheme)) if !scheme.contains(['/', '?']) => Some(
+            after_scheme
+                .find('/')
+                .map_or("/", |start| &after_scheme[start..]),
+        ),
         _ => value.starts_with('/').then_some(value),
     }
 }
@@ -222,10 +224,10 @@ mod tests {
 
     #[test]
     fn fields_with_hosts_of_other_policies_are_removed() {
-        let apart = table(&["*", "a.com", "*.a.com"]);
+        let table_by_host = table(&["*", "a.com", "*.a.com"]);
         for name in HOST_FIELDS {
             for value in ["c.com", "b.com", "B.com.:80", "c.com, d.com"] {
-                check(&apart, name, value, true);
+                check(&table_by_host, name, value, true);
             }
             for value in [
                 "a.com",
@@ -240,7 +242,7 @@ mod tests {
                 "http://c.com",
                 "\u{e9}.com",
             ] {
-                check(&apart, name, value, false);
+                check(&table_by_host, name, value, false);
             }
         }
         for value in [
@@ -250,7 +252,7 @@ mod tests {
             "for=a;HOST = c.com, for=b;host=d.com",
             "",
         ] {
-            check(&apart, "forwarded", value, true);
+            check(&table_by_host, "forwarded", value, true);
         }
         for value in [
             "host=a.com",
@@ -263,7 +265,7 @@ mod tests {
             "host=",
             "host=\"a.com",
         ] {
-            check(&apart, "forwarded", value, false);
+            check(&table_by_host, "forwarded", value, false);
         }
         // No policy depends on the host.
         for value in ["a.com", "x,y", ""] {

@@ -46,7 +46,7 @@ pub struct PathInQuery {
 }
 
 /// The readings of a path as it stands in a query; `None` if the path is too long.
-fn reads_path(path: &str) -> Option<Vec<String>> {
+fn path_readings(path: &str) -> Option<Vec<String>> {
     let path = escape_stray_percents(path);
     let mut readings = literal_readings(&path, false)?;
     if let Ok(normal) = normalise(&path)
@@ -59,18 +59,18 @@ fn reads_path(path: &str) -> Option<Vec<String>> {
 
 /// Escapes each `%` without two hexadecimal digits behind it, because such a `%` stands for itself.
 fn escape_stray_percents(path: &str) -> Cow<'_, str> {
-    let mut parts = path.split('%');
-    let is_escape = |part: &str| {
-        let digits = part.as_bytes().first_chunk::<2>();
+    let mut pieces = path.split('%');
+    let is_escape = |piece: &str| {
+        let digits = piece.as_bytes().first_chunk::<2>();
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     };
-    if parts.clone().skip(1).all(is_escape) {
+    if pieces.clone().skip(1).all(is_escape) {
         return path.into();
     }
-    let mut escaped = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        escaped += if is_escape(part) { "%" } else { "%25" };
-        escaped += part;
+    let mut escaped = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        escaped += if is_escape(piece) { "%" } else { "%25" };
+        escaped += piece;
     }
     escaped.into()
 }
@@ -101,8 +101,8 @@ fn is_script(path: &str) -> bool {
 }
 
 /// Whether a body with this prefix may name a path; `None` if more of it must be read. See [`body::may_have_field`].
-pub fn may_be_in_body(head: &Head, prefix: &[u8], is_whole: bool) -> Option<bool> {
-    body::may_have_field(&REST_ROUTE_IN_BODY, &head.fields, prefix, is_whole)
+pub fn may_be_in_body(head: &Head, body_start: &[u8], is_whole: bool) -> Option<bool> {
+    body::may_have_field(&REST_ROUTE_IN_BODY, &head.fields, body_start, is_whole)
 }
 
 /// Finds the path in the beginning of a body. `is_whole` says whether that is the whole body.
@@ -122,7 +122,7 @@ pub fn read_rest_route(value: &[u8]) -> Option<Vec<PathInQuery>> {
     let text = text.trim_start_matches('/');
     let read_below = |folder: &str| {
         let path = format!("{folder}{text}");
-        let readings = (path.len() <= MAX_PATH_BYTES).then(|| reads_path(&path))??;
+        let readings = (path.len() <= MAX_PATH_BYTES).then(|| path_readings(&path))??;
         Some(PathInQuery {
             readings,
             folder_depth: 0,
@@ -134,16 +134,16 @@ pub fn read_rest_route(value: &[u8]) -> Option<Vec<PathInQuery>> {
 
 /// The paths that a query names beside `path`; `None` if they have more than [`MAX_PATH_BYTES`].
 pub fn find_paths_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> {
-    let file = path.strip_suffix('/').unwrap_or(path);
-    let is_script = is_script(file);
-    let folder = match file.rfind('/') {
-        Some(slash) if is_script => &file[..=slash],
+    let script_path = path.strip_suffix('/').unwrap_or(path);
+    let is_script = is_script(script_path);
+    let folder = match script_path.rfind('/') {
+        Some(slash) if is_script => &script_path[..=slash],
         _ => path,
     };
     let mut paths = NamedPaths::default();
     if query.starts_with('/') && is_folder_or_script(path) {
-        let end = query.find(['?', '&']).unwrap_or(query.len());
-        paths.add(folder, &query[..end], true)?;
+        let path_end = query.find(['?', '&']).unwrap_or(query.len());
+        paths.add_path(folder, &query[..path_end], true)?;
     }
     let reads_all_fields = is_script || path == "/";
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -161,10 +161,10 @@ struct NamedPaths {
 
 impl NamedPaths {
     /// Adds a path below a folder; `None` if there are too many bytes.
-    fn add(&mut self, folder: &str, text: &str, is_certain: bool) -> Option<()> {
+    fn add_path(&mut self, folder: &str, text: &str, is_certain: bool) -> Option<()> {
         let path = format!("{folder}{}", text.trim_start_matches('/'));
         self.bytes += path.len() + PATH_OVERHEAD_BYTES;
-        let readings = (self.bytes <= MAX_PATH_BYTES).then(|| reads_path(&path))??;
+        let readings = (self.bytes <= MAX_PATH_BYTES).then(|| path_readings(&path))??;
         self.paths.push(PathInQuery {
             readings,
             folder_depth: folder.matches('/').count() - 1,
@@ -200,16 +200,16 @@ impl NamedPaths {
         let text = String::from_utf8_lossy(&value);
         // Frameworks trim control characters, or remove them.
         let text = text.replace(char::is_control, "");
-        self.add(folder, &text, text.starts_with('/'))?;
+        self.add_path(folder, &text, text.starts_with('/'))?;
         if LENIENT_FIELDS.iter().any(has_name) {
             let mut controller = text.replace('|', "/");
             controller.retain(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.'));
             if controller != text {
-                self.add(folder, &controller, text.starts_with('/'))?;
+                self.add_path(folder, &controller, text.starts_with('/'))?;
             }
         }
         if is_rest_route {
-            self.add(&format!("{folder}wp-json/"), &text, true)?;
+            self.add_path(&format!("{folder}wp-json/"), &text, true)?;
         }
         Some(())
     }
@@ -222,13 +222,16 @@ mod tests {
     #[track_caller]
     fn check(path: &str, query: &str, expected: &[&str]) {
         assert!(may_name_path(path, query), "{path}");
-        let found = find_paths_in_query(path, query).unwrap();
-        let mut found = found.iter();
+        let named_paths = find_paths_in_query(path, query).unwrap();
+        let mut named_paths = named_paths.iter();
         let are_all_found = expected.iter().all(|path| {
-            let named = found.next();
+            let named = named_paths.next();
             named.is_some_and(|named| named.readings.iter().any(|reading| reading == path))
         });
-        assert!(are_all_found && found.next().is_none(), "{path}?{query}");
+        assert!(
+            are_all_found && named_paths.next().is_none(),
+            "{path}?{query}"
+        );
     }
 
     #[test]
@@ -260,11 +263,11 @@ mod tests {
         check("/a", "%72=login&ref=b", &["/login"]);
         check("/a", "/login&ref=b", &[]);
         let named = find_paths_in_query("/a/x.php", "q=b&s=/c").unwrap();
-        let seen: Vec<_> = named
+        let depths_and_certainty: Vec<_> = named
             .iter()
             .map(|one| (one.folder_depth, one.is_certain))
             .collect();
-        assert_eq!(seen, [(1, false), (1, true)]);
+        assert_eq!(depths_and_certainty, [(1, false), (1, true)]);
     }
 
     #[test]

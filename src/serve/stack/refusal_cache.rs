@@ -166,8 +166,9 @@ impl RefusalKey {
 fn pack_findings(findings: &[RuleFinding]) -> [PackedFinding; MAX_LIMITS] {
     let refuses = |finding: &&RuleFinding| !finding.reading.standing.admits();
     let has_single_refusal = findings.iter().filter(refuses).count() == 1;
-    let mut packed = [0; MAX_LIMITS];
-    for (index, (finding, packed)) in findings.iter().zip(&mut packed).enumerate() {
+    let mut packed_findings = [0; MAX_LIMITS];
+    for (index, (finding, packed_findings)) in findings.iter().zip(&mut packed_findings).enumerate()
+    {
         let LimitFinding {
             window,
             quota,
@@ -182,13 +183,15 @@ fn pack_findings(findings: &[RuleFinding]) -> [PackedFinding; MAX_LIMITS] {
         let rank = match refuses(&finding) {
             true if has_single_refusal => 1,
             true => {
-                let others = findings.iter().enumerate();
-                1 + others.filter(|other| is_listed_before(*other)).count()
+                let indexed_findings = findings.iter().enumerate();
+                1 + indexed_findings
+                    .filter(|other| is_listed_before(*other))
+                    .count()
             }
             false => 0,
         };
         let rule_and_window = (finding.rule_index as u64) << 48 | u64::from(window) << 40;
-        *packed = rule_and_window | (rank as u64) << 32 | u64::from(quota);
+        *packed_findings = rule_and_window | (rank as u64) << 32 | u64::from(quota);
     }
-    packed
+    packed_findings
 }

@@ -72,7 +72,7 @@ impl RequestContext {
 
     /// The text of the client's address, if that is the connection's own address; `None` otherwise.
     pub fn connection_address(&self) -> Option<&str> {
-        (self.ip() == self.peer.ip).then_some(&*self.peer.address)
+        (self.ip() == self.peer.ip).then_some(&*self.peer.ip_text)
     }
 
     /// The verified user; `None` if there is none.

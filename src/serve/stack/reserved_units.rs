@@ -26,27 +26,35 @@ pub fn read_reserved(
 ) -> ReservedUnits {
     let units = rules.iter().enumerate().filter_map(|(index, rule)| {
         let reserve = rule.reserve.as_ref()?;
-        Some((index, read_units(reserve, &head.fields, body, is_whole)?))
+        Some((
+            index,
+            read_reservation(reserve, &head.fields, body, is_whole)?,
+        ))
     });
     let units: Box<[_]> = units.collect();
     Some(units).filter(|units| !units.is_empty())
 }
 
 /// The largest number that the request gives for one rule; `None` if it gives no number.
-fn read_units(reserve: &Reserve, fields: &Fields, body: &[u8], is_whole: bool) -> Option<u32> {
-    let (mut largest, mut all_are_numbers, mut is_unambiguous) = (None, true, true);
+fn read_reservation(
+    reserve: &Reserve,
+    fields: &Fields,
+    body: &[u8],
+    is_whole: bool,
+) -> Option<u32> {
+    let (mut largest_units, mut all_are_numbers, mut is_unambiguous) = (None, true, true);
     let mut add = |text: Option<&[u8]>| {
         // Many upstreams take zero for no number, and round small numbers to zero. So zero counts as no number.
         let units = text.and_then(|text| parse_units_from(1.0, text));
         all_are_numbers &= units.is_some();
-        largest = largest.max(units);
+        largest_units = largest_units.max(units);
     };
     match reserve.source.as_ref()? {
         ReserveSource::Header(name) => {
-            let values = fields
+            let named_fields = fields
                 .iter()
                 .filter(|(field, _)| is_alike(field, name.as_str()));
-            let numbers = values.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+            let numbers = named_fields.flat_map(|(_, value)| value.split(|byte| *byte == b','));
             numbers.for_each(|number| add(Some(number)));
         }
         ReserveSource::Json(path) => {
@@ -56,8 +64,8 @@ fn read_units(reserve: &Reserve, fields: &Fields, body: &[u8], is_whole: bool) -
         }
     }
     match is_unambiguous && all_are_numbers {
-        true => largest,
-        false => Some(largest?.max(reserve.otherwise)),
+        true => largest_units,
+        false => Some(largest_units?.max(reserve.otherwise)),
     }
 }
 
@@ -89,8 +97,8 @@ mod tests {
         for (name, value) in fields {
             head.fields.add(name, value.as_bytes());
         }
-        let reserved = read_reserved(&[rule(source.clone())], &head, body.as_bytes(), is_whole);
-        let units = reserved.map(|reserved| reserved[0].1);
+        let pairs = read_reserved(&[rule(source.clone())], &head, body.as_bytes(), is_whole);
+        let units = pairs.map(|pairs| pairs[0].1);
         assert_eq!(units, expected, "{fields:?} {body}");
     }
 
@@ -162,9 +170,9 @@ mod tests {
         ] {
             check(&json, &[(name, value)], "{\"max\":1}", true, Some(units));
         }
-        let wide: Vec<u8> = "{\"max\":7}".bytes().flat_map(|byte| [byte, 0]).collect();
-        let wide = String::from_utf8(wide).unwrap();
-        check(&json, &[], &wide, true, None);
+        let utf_16: Vec<u8> = "{\"max\":7}".bytes().flat_map(|byte| [byte, 0]).collect();
+        let utf_16 = String::from_utf8(utf_16).unwrap();
+        check(&json, &[], &utf_16, true, None);
         // The body may go on.
         check(&json, &[], "{\"max\":7,", false, Some(40));
         check(&json, &[], "{\"max\":70,", false, Some(70));

@@ -74,9 +74,11 @@ where
         match matched {
             Ok(matched) => match body_routes_of(&arrival, &matched) {
                 None => Either::Left(self.inner.call(start_routed(arrival, matched, now))),
-                Some(others) => {
-                    Either::Right(Either::Right(self.route_by_body(arrival, matched, others)))
-                }
+                Some(body_routes) => Either::Right(Either::Right(self.route_by_body(
+                    arrival,
+                    matched,
+                    body_routes,
+                ))),
             },
             Err(cause) => {
                 let unserved = Unserved::unrouted(arrival, cause, now);
@@ -98,12 +100,12 @@ where
         &mut self,
         mut arrival: Arrival,
         matched: MatchedRoute,
-        others: BodyRoutes,
+        body_routes: BodyRoutes,
     ) -> BoxedOutcome<RoutedResponse<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            let matched = read_and_hold_to_body(&mut arrival, matched, others).await;
+            let matched = read_and_hold_to_body(&mut arrival, matched, body_routes).await;
             let now = arrival.context.generation.clock.now();
             match matched {
                 Ok(matched) => inner.call(start_routed(arrival, matched, now)).await,
@@ -153,7 +155,7 @@ fn body_routes_of(arrival: &Arrival, matched: &MatchedRoute) -> Option<BodyRoute
 async fn read_and_hold_to_body(
     arrival: &mut Arrival,
     matched: MatchedRoute,
-    others: BodyRoutes,
+    body_routes: BodyRoutes,
 ) -> Result<MatchedRoute, RefusalCause> {
     let Arrival {
         head,
@@ -164,7 +166,7 @@ async fn read_and_hold_to_body(
     let is_stream = is_stream(&head.fields);
     let look_for_route =
         |prefix: &[u8], is_whole| match method_override::may_be_in_body(head, prefix, is_whole) {
-            Some(false) if others.may_differ_by_path => {
+            Some(false) if body_routes.may_differ_by_path => {
                 query_path::may_be_in_body(head, prefix, is_whole)
             }
             may_name_method => may_name_method,
@@ -175,15 +177,15 @@ async fn read_and_hold_to_body(
     let ruleset = &context.generation.ruleset;
     let host = head.fields.text("host");
     if is_stream || is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
-        return hold_to_body(head, host, None, matched, others, ruleset);
+        return hold_to_body(head, host, None, matched, body_routes, ruleset);
     }
-    let peeked = body.peek(MAX_READ_AHEAD_BYTES).await?;
+    let read_ahead = body.peek(MAX_READ_AHEAD_BYTES).await?;
     let text = Some(BodyStart {
-        bytes: &peeked.bytes,
-        is_whole: peeked.is_whole,
+        bytes: &read_ahead.bytes,
+        is_whole: read_ahead.is_whole,
     });
-    let matched = hold_to_body(head, host, text, matched, others, ruleset);
-    body.put_back(peeked.bytes, peeked.trailers);
+    let matched = hold_to_body(head, host, text, matched, body_routes, ruleset);
+    body.put_back(read_ahead.bytes, read_ahead.trailers);
     matched
 }
 
@@ -201,17 +203,18 @@ fn hold_to_body(
     host: Option<&str>,
     body: Option<BodyStart<'_>>,
     mut matched: MatchedRoute,
-    others: BodyRoutes,
+    body_routes: BodyRoutes,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
     let target = RequestTarget::new(head, host)?;
-    if !others.by_method.is_empty() {
+    if !body_routes.by_method.is_empty() {
         let method = body.map_or(MethodInBody::Unclear, |body| {
             method_override::find_in_body(head, body.bytes, body.is_whole)
         });
-        matched = target.hold_to_method_in_body(&method, matched, others.by_method, ruleset)?;
+        matched =
+            target.hold_to_method_in_body(&method, matched, body_routes.by_method, ruleset)?;
     }
-    if !others.may_differ_by_path {
+    if !body_routes.may_differ_by_path {
         return Ok(matched);
     }
     let path = body.map_or(FieldValue::Ambiguous, |body| {
@@ -244,8 +247,8 @@ fn find_body_routes(
     // One method that no pattern names stands for all methods that no pattern names.
     let unnamed_method = Method::from_bytes(b"_").ok();
     let methods = ruleset.table.named_methods().iter().chain(&unnamed_method);
-    let others = methods.filter_map(|method| target.look_up_route(method, ruleset).ok());
-    let by_method: Vec<_> = others
+    let body_routes = methods.filter_map(|method| target.look_up_route(method, ruleset).ok());
+    let by_method: Vec<_> = body_routes
         .filter(|other| !matched.covers(other, ruleset))
         .collect();
     (may_differ_by_path || !by_method.is_empty()).then_some(BodyRoutes {
@@ -309,7 +312,7 @@ pub fn find_route(
         return Ok(matched);
     }
     let host = host.as_deref();
-    let Some(others) = find_body_routes(head, host, &matched, ruleset) else {
+    let Some(body_routes) = find_body_routes(head, host, &matched, ruleset) else {
         return Ok(matched);
     };
     let is_searchable =
@@ -318,7 +321,7 @@ pub fn find_route(
         bytes: body,
         is_whole: body.len() <= MAX_READ_AHEAD_BYTES,
     });
-    hold_to_body(head, host, text, matched, others, ruleset)
+    hold_to_body(head, host, text, matched, body_routes, ruleset)
 }
 
 /// Refuses methods that the gateway does not serve.

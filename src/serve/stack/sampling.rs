@@ -30,8 +30,9 @@ pub(crate) fn sample_decision(
     now: Nanos,
 ) -> Option<Box<LimitDecision>> {
     let decider = verdict.decider(rules);
-    let notable = decider.filter(|(_, finding)| finding.reading.standing != LimitStanding::Within);
-    let (rule, finding) = notable.or_else(|| {
+    let notable_decider =
+        decider.filter(|(_, finding)| finding.reading.standing != LimitStanding::Within);
+    let (rule, finding) = notable_decider.or_else(|| {
         let findings = verdict.findings.iter();
         let mut findings = findings.map(|finding| (&*rules[finding.rule_index], finding));
         findings.find(|(rule, finding)| rule.shadow && !finding.reading.standing.admits())
@@ -56,14 +57,14 @@ pub(crate) fn sample_decision(
         key: generation.identifier.format_key(client, &rule.key),
         quota: reading.quota.into(),
         window: rate.and_then(|rate| {
-            let text = rate.to_string();
-            let (_, window) = text.split_once('/')?;
+            let rate_text = rate.to_string();
+            let (_, window) = rate_text.split_once('/')?;
             // `100/h` has a window of `1h`.
-            let number = match window.starts_with(char::is_alphabetic) {
+            let missing_number = match window.starts_with(char::is_alphabetic) {
                 true => "1",
                 false => "",
             };
-            Some(format!("{number}{window}"))
+            Some(format!("{missing_number}{window}"))
         }),
         remaining: reading.remaining.min(reading.quota).into(),
         retry_after: (!verdict.is_admitted)

@@ -245,20 +245,20 @@ impl<'h> RequestTarget<'h> {
         }
         let mut matched = choose_folded_or_both(path, folded_index, exact_index, ruleset)?;
         // One path may stand for several routes of which none is broader: `/index.php/login` is the script and `/login`.
-        let mut counted: SmallVec<[usize; 4]> = SmallVec::from_slice(&[folded_index]);
+        let mut counted_indexes: SmallVec<[usize; 4]> = SmallVec::from_slice(&[folded_index]);
         loop {
             let must_count_too = |other_index: usize| {
                 let is_broader = routes[other_index]
                     .pattern
                     .is_broader_than(&routes[folded_index].pattern);
-                must_count(other_index) && !is_broader && !counted.contains(&other_index)
+                must_count(other_index) && !is_broader && !counted_indexes.contains(&other_index)
             };
             let other_index =
                 table.find_folded(self.host, method, path, exact_index, must_count_too);
             if other_index == exact_index {
                 return Ok(matched);
             }
-            counted.push(other_index);
+            counted_indexes.push(other_index);
             let other = MatchedRoute::from(other_index);
             matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
         }
@@ -307,10 +307,10 @@ impl<'h> RequestTarget<'h> {
             let Some(other) = self.find_by_reading(method, path, &matched, ruleset)? else {
                 continue;
             };
-            let before = matched.clone();
+            let route_before = matched.clone();
             matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
             if has_only_doubled_slashes && matched.single_route_index().is_none() {
-                matched = before;
+                matched = route_before;
             }
         }
         Ok(matched)
@@ -379,10 +379,10 @@ impl RequestTarget<'_> {
         matched: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        paths.iter().try_fold(matched, |matched, named| {
-            let mut readings = named.readings.iter();
+        paths.iter().try_fold(matched, |matched, named_path| {
+            let mut readings = named_path.readings.iter();
             readings.try_fold(matched, |matched, path| {
-                self.hold_to_named_path(method, named, path, matched, ruleset)
+                self.hold_to_named_path(method, named_path, path, matched, ruleset)
             })
         })
     }
@@ -392,7 +392,7 @@ impl RequestTarget<'_> {
     fn hold_to_named_path(
         &self,
         method: &Method,
-        named: &PathInQuery,
+        named_path: &PathInQuery,
         path: &str,
         matched: MatchedRoute,
         ruleset: &Ruleset,
@@ -401,15 +401,15 @@ impl RequestTarget<'_> {
             return Ok(matched);
         };
         let segments = other.route(ruleset).pattern.segments();
-        let mut word_segments = segments.iter().skip(named.folder_depth);
+        let mut word_segments = segments.iter().skip(named_path.folder_depth);
         let mut has_literal =
             || word_segments.any(|segment| matches!(segment, Segment::Literal(_)));
-        if !named.is_certain && !has_literal() {
+        if !named_path.is_certain && !has_literal() {
             return Ok(matched);
         }
-        matched.choose_or_combine(other, ruleset, |own, other, ruleset| {
-            route_with_all_limits(own, other, ruleset)
-                .or_else(|| route_as_strict(other, own, ruleset))
+        matched.choose_or_combine(other, ruleset, |own_index, other, ruleset| {
+            route_with_all_limits(own_index, other, ruleset)
+                .or_else(|| route_as_strict(other, own_index, ruleset))
         })
     }
 }
@@ -444,10 +444,10 @@ fn choose_folded_or_both(
     exact_index: usize,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
-    let [pattern, broader] =
+    let [pattern, exact_pattern] =
         [folded_index, exact_index].map(|index| &ruleset.routes[index].pattern);
     let counts_alone = route_as_strict(folded_index, exact_index, ruleset).is_some()
-        || matches!(broader.segments(), [Segment::Rest])
+        || matches!(exact_pattern.segments(), [Segment::Rest])
         || is_common_spelling(pattern, path);
     let matched = MatchedRoute::from(folded_index);
     match counts_alone {

@@ -35,8 +35,8 @@ impl FirstLine {
     /// The first line with this method and this target, as the client sent them.
     pub fn new(method: &[u8], target: &[u8]) -> FirstLine {
         let method = (method.len() <= MAX_METHOD_BYTES).then(|| Method::from_bytes(method).ok());
-        let mut parts = target.split(|byte| matches!(byte, b'?' | b'#'));
-        let path = parts.next().filter(|path| path.starts_with(b"/"));
+        let mut pieces = target.split(|byte| matches!(byte, b'?' | b'#'));
+        let path = pieces.next().filter(|path| path.starts_with(b"/"));
         let to_bounded_text = |path: &[u8]| {
             let text = String::from_utf8_lossy(&path[..path.len().min(MAX_SAMPLE_PATH_BYTES)]);
             text[..text.floor_char_boundary(MAX_SAMPLE_PATH_BYTES)].into()
@@ -49,8 +49,8 @@ impl FirstLine {
 
     /// Parses the first line of a connection's input over HTTP/1. Examines no more bytes than can be recorded.
     pub fn parse(input: &[u8]) -> FirstLine {
-        let start = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
-        let input = &input[start.unwrap_or(input.len())..];
+        let is_line_end = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
+        let input = &input[is_line_end.unwrap_or(input.len())..];
         let input = &input[..input
             .len()
             .min(MAX_METHOD_BYTES + MAX_SAMPLE_PATH_BYTES + 2)];

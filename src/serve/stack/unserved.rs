@@ -49,8 +49,8 @@ impl CountingLimits {
         if client.unverified == Some(Unverified::Unchecked) {
             return CountingLimits::ByIp(matched);
         }
-        let mut required = matched.route(ruleset).require.iter();
-        match required.position(|identity| !client.has(*identity)) {
+        let mut required_identities = matched.route(ruleset).require.iter();
+        match required_identities.position(|identity| !client.has(*identity)) {
             Some(required_index) => CountingLimits::Without {
                 matched,
                 required_index,
@@ -95,12 +95,12 @@ impl CountingLimits {
         let Some(matched) = self.matched() else {
             return Some(usize::MAX);
         };
-        let kind = match self {
+        let set_kind = match self {
             CountingLimits::Unrouted | CountingLimits::Routed(_) => 1,
             CountingLimits::ByIp(_) => 2,
             CountingLimits::Without { required_index, .. } => required_index + 3,
         };
-        Some(route_count * kind + matched.single_route_index()?)
+        Some(route_count * set_kind + matched.single_route_index()?)
     }
 
     /// The rate-limit fields that a refusal carries.

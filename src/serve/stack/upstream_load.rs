@@ -73,8 +73,8 @@ const OTHER_REPORT_FIELDS: [&str; 2] = ["endpoint-load-metrics-bin", "endpoint-l
 
 /// Whether a field of this name, in lower case, reports the load of an upstream.
 pub fn is_report_field(name: &[u8]) -> bool {
-    let mut names = OTHER_REPORT_FIELDS.iter().chain([&REPORT_FIELD]);
-    names.any(|report| report.as_bytes() == name)
+    let mut report_fields = OTHER_REPORT_FIELDS.iter().chain([&REPORT_FIELD]);
+    report_fields.any(|report| report.as_bytes() == name)
 }
 
 /// Removes the load report from a response and returns the load. `None` if the report is missing, duplicated, malformed or
@@ -82,10 +82,10 @@ pub fn is_report_field(name: &[u8]) -> bool {
 pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisation> {
     let report = {
         let mut values = fields.all(REPORT_FIELD);
-        let single = values.next().filter(|_| values.next().is_none());
+        let single_value = values.next().filter(|_| values.next().is_none());
         let has_other_format = || OTHER_REPORT_FIELDS.iter().any(|name| fields.contains(name));
-        let single = single.filter(|_| !has_other_format());
-        single.and_then(|value| OrcaReport::parse(value, metric).ok())
+        let single_value = single_value.filter(|_| !has_other_format());
+        single_value.and_then(|value| OrcaReport::parse(value, metric).ok())
     };
     fields.remove(REPORT_FIELD);
     for name in OTHER_REPORT_FIELDS {

@@ -63,9 +63,9 @@ impl AsyncRead for ClientSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
@@ -144,13 +144,13 @@ impl AsyncWrite for ClientSocket {
             let shut_down = Pin::new(&mut this.stream).poll_shutdown(cx);
             ready!(this.report_write(shut_down))?;
             this.is_shut_down = true;
-            this.deadlines.enter(Phase::Linger, LINGER_TIMEOUT);
+            this.deadlines.enter_phase(Phase::Linger, LINGER_TIMEOUT);
         }
-        let mut scratch = [MaybeUninit::uninit(); 16 * 1024];
+        let mut discarded_bytes = [MaybeUninit::uninit(); 16 * 1024];
         loop {
-            let mut buf = ReadBuf::uninit(&mut scratch);
-            ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buf))?;
-            if buf.filled().is_empty() {
+            let mut buffer = ReadBuf::uninit(&mut discarded_bytes);
+            ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -28,7 +28,7 @@ pub async fn serve(connection: LocalConnection, worker: Rc<WorkerState>, stack: 
     let deadlines = worker
         .deadline_clock
         .watch_connection(timeouts.idle, timeouts.header);
-    let mut served = pin!(serve_until_closed(
+    let mut serving = pin!(serve_until_closed(
         connection,
         deadlines.clone(),
         worker,
@@ -38,7 +38,7 @@ pub async fn serve(connection: LocalConnection, worker: Rc<WorkerState>, stack: 
         if deadlines.must_close(cx) {
             return Poll::Ready(());
         }
-        served.as_mut().poll(cx)
+        serving.as_mut().poll(cx)
     })
     .await;
 }
@@ -57,7 +57,7 @@ async fn serve_until_closed(
     let LocalConnection {
         mut stream,
         client_address,
-        mut counted,
+        mut counted_connection,
         ..
     } = connection;
     let Ok(local) = stream.local_addr() else {
@@ -67,22 +67,30 @@ async fn serve_until_closed(
         client: client_address,
         local,
     };
-    let mut remote = stream.peer_address(client_address);
-    let is_from_proxy = listener.proxies.iter().any(|net| net.contains(remote));
+    let mut remote_address = stream.peer_address(client_address);
+    let is_from_proxy = listener
+        .proxies
+        .iter()
+        .any(|net| net.contains(remote_address));
     if is_from_proxy {
         let header = proxy_protocol::read_header(&mut stream);
         match run_before_first_request(&worker, &deadlines, header).await {
-            Ok(Some(declared)) => (addresses, remote) = (declared, declared.client.ip().into()),
+            Ok(Some(declared)) => {
+                (addresses, remote_address) = (declared, declared.client.ip().into())
+            }
             Ok(None) => {}
             Err(_) => return worker.count_refused_connection(ConnectionRefusal::ProxyHeader),
         }
     }
     let ip_settings = &generation.ruleset.identity.ip;
-    let has_client = |net: &PeerNetwork| net.contains(remote);
+    let has_client = |net: &PeerNetwork| net.contains(remote_address);
     // A trusted proxy has the connections of many clients, so `per_ip` does not hold for it.
-    if let Some(maximum) = generation.ruleset.connections.per_ip
+    if let Some(max_connections) = generation.ruleset.connections.per_ip
         && !ip_settings.trusted_proxies.iter().any(has_client)
-        && !counted.admit_address(ip_settings.client_network(remote.ip()).network(), maximum)
+        && !counted_connection.admit_address(
+            ip_settings.client_network(remote_address.ip()).network(),
+            max_connections,
+        )
     {
         return worker.count_refused_connection(ConnectionRefusal::PerIp);
     }
@@ -106,7 +114,7 @@ async fn serve_until_closed(
     let is_http2 = stream.is_http2();
     let listener_tls = listener.listener_tls.as_ref();
     let peer = Peer::new(
-        remote,
+        remote_address,
         addresses,
         &stream,
         listener_tls,
@@ -148,7 +156,7 @@ async fn run_before_first_request<F: Future>(
         output
     });
     let output = output.await;
-    deadlines.enter(Phase::Idle, worker.generation().ruleset.timeouts.idle);
+    deadlines.enter_phase(Phase::Idle, worker.generation().ruleset.timeouts.idle);
     output
 }
 
@@ -159,14 +167,14 @@ async fn shake_hands(
     worker: &WorkerState,
     deadlines: &Deadlines,
 ) -> Option<Socket> {
-    let mut count = HandshakeCount {
+    let mut handshake_count = HandshakeCount {
         worker,
         has_succeeded: false,
     };
-    let accept = Socket::accept_tls(stream, listener_tls);
-    let accepted = run_before_first_request(worker, deadlines, accept).await;
+    let accepting = Socket::accept_tls(stream, listener_tls);
+    let accepted = run_before_first_request(worker, deadlines, accepting).await;
     let socket = accepted.ok();
-    count.has_succeeded = socket.is_some();
+    handshake_count.has_succeeded = socket.is_some();
     socket
 }
 

@@ -118,7 +118,7 @@ impl DeadlineClock {
             waker: RefCell::new(None),
             deadline_clock: self.clone(),
         });
-        deadlines.enter(Phase::Idle, idle_timeout);
+        deadlines.enter_phase(Phase::Idle, idle_timeout);
         self.connections
             .borrow_mut()
             .push(Rc::downgrade(&deadlines));
@@ -140,7 +140,7 @@ impl DeadlineClock {
                 deadlines.buffer_deadline.set(NEVER);
                 deadlines.should_free_buffers.set(true);
             }
-            if should_free_buffers || deadlines.is_late() {
+            if should_free_buffers || deadlines.has_late_deadline() {
                 deadlines.wake();
             }
             true
@@ -166,7 +166,7 @@ impl Deadlines {
     }
 
     /// Starts a phase that may last for `timeout`.
-    pub fn enter(&self, phase: Phase, timeout: Duration) {
+    pub fn enter_phase(&self, phase: Phase, timeout: Duration) {
         self.phase.set(phase);
         self.phase_deadline
             .set(self.deadline_clock.deadline_after(timeout));
@@ -210,7 +210,7 @@ impl Deadlines {
     /// Reports that the client has sent bytes. The first ones of a request start the deadline of its head.
     pub fn report_bytes_received(&self) {
         if self.phase.get() == Phase::Idle {
-            self.enter(Phase::Header, self.header_timeout);
+            self.enter_phase(Phase::Header, self.header_timeout);
         }
     }
 
@@ -298,7 +298,7 @@ impl Deadlines {
             || close_at <= self.deadline_clock.deadline_now.get().0
     }
 
-    fn is_late(&self) -> bool {
+    fn has_late_deadline(&self) -> bool {
         let deadlines = [
             &self.phase_deadline,
             &self.write_deadline,
@@ -326,7 +326,7 @@ mod tests {
     fn phases_end_when_their_time_is_over() {
         let clock = Clock::manual(Nanos::from_secs(5));
         let deadline_clock = DeadlineClock::new(clock.clone());
-        let pass = |millis: u64| {
+        let frees_buffers_after = |millis: u64| {
             for _ in 0..millis / 100 {
                 clock.advance(Nanos::from_millis(100));
                 deadline_clock.tick();
@@ -336,29 +336,29 @@ mod tests {
             deadline_clock.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
         deadlines.report_bytes_received();
-        pass(9_900);
+        frees_buffers_after(9_900);
         assert!(!deadlines.must_close(&cx));
-        pass(100);
+        frees_buffers_after(100);
         assert!(deadlines.must_close(&cx));
         deadlines.report_request_begun();
         assert!(!deadlines.must_close(&cx));
         deadlines.await_server(Duration::from_secs(1), false);
-        pass(2_000);
+        frees_buffers_after(2_000);
         assert!(deadlines.is_server_late() && !deadlines.must_close(&cx));
         deadlines.await_server(Duration::from_secs(1), true);
         assert!(!deadlines.is_server_late());
         deadlines.await_body(Duration::from_secs(5));
         deadlines.await_server(Duration::from_secs(1), false);
-        pass(4_000);
+        frees_buffers_after(4_000);
         assert!(!deadlines.is_server_late() && !deadlines.is_body_late());
-        pass(1_000);
+        frees_buffers_after(1_000);
         assert!(deadlines.is_body_late() && !deadlines.must_close(&cx));
-        pass(1_000);
+        frees_buffers_after(1_000);
         assert!(deadlines.must_close(&cx));
         deadlines.report_body_arrived();
         assert!(!deadlines.must_close(&cx));
         deadlines.report_write_stalled(Duration::from_secs(3));
-        pass(3_000);
+        frees_buffers_after(3_000);
         assert!(deadlines.must_close(&cx));
     }
 
@@ -368,16 +368,23 @@ mod tests {
         let deadline_clock = DeadlineClock::new(clock.clone());
         let deadlines =
             deadline_clock.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
-        let pass = |millis: u64| {
+        let frees_buffers_after = |millis: u64| {
             clock.advance(Nanos::from_millis(millis));
             deadline_clock.tick();
             deadlines.take_free_buffers_flag()
         };
-        assert_eq!([pass(900), pass(100), pass(900)], [false, true, false]);
+        assert_eq!(
+            [
+                frees_buffers_after(900),
+                frees_buffers_after(100),
+                frees_buffers_after(900)
+            ],
+            [false, true, false]
+        );
         deadlines.report_request_begun();
-        assert!(!pass(900) && !pass(900));
-        deadlines.enter(Phase::Idle, Duration::from_secs(60));
-        assert!(!pass(900) && pass(900) && !pass(900));
+        assert!(!frees_buffers_after(900) && !frees_buffers_after(900));
+        deadlines.enter_phase(Phase::Idle, Duration::from_secs(60));
+        assert!(!frees_buffers_after(900) && frees_buffers_after(900) && !frees_buffers_after(900));
     }
 
     #[test]

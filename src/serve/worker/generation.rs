@@ -109,7 +109,7 @@ pub struct RouteCounters {
     /// Seconds from the connection to the upstream to the head of its response.
     pub upstream_duration: Histogram,
     /// Responses by status, and by whether the upstream gave them. A counter is added when its status first occurs.
-    responses: RefCell<Vec<((u16, bool), Counter)>>,
+    response_counters: RefCell<Vec<((u16, bool), Counter)>>,
     /// The JSON members that name the route in each line of the access log.
     pub log_members: Box<[u8]>,
     registry: Registry,
@@ -164,10 +164,10 @@ impl UnverifiedCounters {
 }
 
 impl Generation {
-    /// Builds the generation of worker `worker_number`. Upstreams that did not change keep their pools of `previous`.
+    /// Builds the generation of worker `worker_number`. Upstreams that did not change keep their pools of `previous_generation`.
     pub fn new(
         running_config: &RunningConfig,
-        previous: Option<&Generation>,
+        previous_generation: Option<&Generation>,
         worker_number: usize,
         registry: &Registry,
         clock: &Clock,
@@ -184,8 +184,8 @@ impl Generation {
             .upstreams
             .iter()
             .map(|servers| {
-                previous
-                    .and_then(|previous| previous.pool_to(servers))
+                previous_generation
+                    .and_then(|previous_generation| previous_generation.pool_to(servers))
                     .unwrap_or_else(|| new_pool(servers))
             })
             .collect();
@@ -283,7 +283,7 @@ impl RouteCounters {
             response_bytes: counter(Metric::ResponseBytes),
             request_duration: histogram((Metric::RequestDuration, Metric::RequestDurationSum)),
             upstream_duration: histogram((Metric::UpstreamDuration, Metric::UpstreamDurationSum)),
-            responses: RefCell::default(),
+            response_counters: RefCell::default(),
             log_members: members::route_members(route_name),
             registry: registry.clone(),
             worker_number,
@@ -293,18 +293,21 @@ impl RouteCounters {
 
     /// Counts a response with this status, which came from the upstream or from the gateway itself.
     pub fn count_response(&self, status: u16, is_from_upstream: bool) {
-        let mut responses = self.responses.borrow_mut();
+        let mut response_counters = self.response_counters.borrow_mut();
         let key = (status, is_from_upstream);
-        if let Some((_, counter)) = responses.iter().find(|(counted, _)| *counted == key) {
+        if let Some((_, counter)) = response_counters
+            .iter()
+            .find(|(counted, _)| *counted == key)
+        {
             return counter.increment(1);
         }
-        let response = (status, response_origin(is_from_upstream));
+        let status_and_origin = (status, response_origin(is_from_upstream));
         let counter =
             self.registry
-                .response_counter(self.worker_number, &self.route_name, response);
+                .response_counter(self.worker_number, &self.route_name, status_and_origin);
         counter.increment(1);
         // The list is bounded: there are no more than a thousand statuses.
-        responses.push((key, counter));
+        response_counters.push((key, counter));
     }
 }
 

@@ -29,12 +29,14 @@ pub struct InheritedSockets {
 impl InheritedSockets {
     /// The sockets that `LISTEN_FDS` announces, by the protocol of `sd_listen_fds(3)`.
     pub fn from_environment() -> InheritedSockets {
-        let mut passed = listenfd::ListenFd::from_env();
+        let mut passed_descriptors = listenfd::ListenFd::from_env();
         let mut inherited = InheritedSockets::default();
-        for index in 0..passed.len() {
-            let tcp = passed.take_tcp_listener(index).ok().flatten();
-            let mut unix = || passed.take_unix_listener(index).ok().flatten();
-            let socket = tcp.map(Socket::from).or_else(|| unix().map(Socket::from));
+        for index in 0..passed_descriptors.len() {
+            let tcp = passed_descriptors.take_tcp_listener(index).ok().flatten();
+            let mut unix_listener = || passed_descriptors.take_unix_listener(index).ok().flatten();
+            let socket = tcp
+                .map(Socket::from)
+                .or_else(|| unix_listener().map(Socket::from));
             let socket = socket.filter(|socket| socket.set_nonblocking(true).is_ok());
             let listening = socket.and_then(|socket| {
                 Some((Address::from_socket(&socket.local_addr().ok()?)?, socket))
@@ -67,11 +69,14 @@ impl InheritedSockets {
             return Vec::new();
         };
         let sockets = std::mem::take(&mut self.sockets);
-        let (taken, unused): (Vec<_>, Vec<_>) = sockets
+        let (matching_sockets, unused): (Vec<_>, Vec<_>) = sockets
             .into_iter()
             .partition(|(other, _)| *other == matching);
         self.sockets = unused;
-        taken.into_iter().map(|(_, socket)| socket).collect()
+        matching_sockets
+            .into_iter()
+            .map(|(_, socket)| socket)
+            .collect()
     }
 
     /// The address of the inherited sockets that can serve `address`. That is the same address, or for `0.0.0.0` the same
@@ -85,7 +90,7 @@ impl InheritedSockets {
             let sockets = self.sockets.iter();
             sockets.filter_map(|(other, socket)| Some((other.tcp()?, socket)))
         };
-        let exact = tcp_sockets().find(|(other, _)| serves_address(*other, tcp));
+        let exact_match = tcp_sockets().find(|(other, _)| serves_address(*other, tcp));
         let dual_stack_match = || {
             tcp_sockets().find(|(other, socket)| {
                 tcp.ip() == Ipv4Addr::UNSPECIFIED
@@ -94,14 +99,17 @@ impl InheritedSockets {
                     && socket.only_v6().is_ok_and(|is_only_v6| !is_only_v6)
             })
         };
-        exact
+        exact_match
             .or_else(dual_stack_match)
             .map(|(other, _)| other.into())
     }
 
     /// The file of the Unix socket at `path`, if this process must remove it at its end.
     pub(super) fn owned_file(&self, path: &Arc<Path>) -> Option<SocketFile> {
-        let is_owned = self.owned_paths.iter().any(|owned| **owned == **path);
+        let is_owned = self
+            .owned_paths
+            .iter()
+            .any(|owned_path| **owned_path == **path);
         is_owned.then(|| SocketFile::at(path).ok()).flatten()
     }
 

@@ -44,16 +44,16 @@ pub fn check_unused(address: &Address) -> io::Result<()> {
 /// of them may need a second descriptor, for its connection to a server.
 pub fn raise_connection_limit() -> usize {
     let mut limits = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
+    let raised_limits = Rlimit {
         current: limits.maximum,
         maximum: limits.maximum,
     };
-    if setrlimit(Resource::Nofile, raised).is_ok() {
-        limits = raised;
+    if setrlimit(Resource::Nofile, raised_limits).is_ok() {
+        limits = raised_limits;
     }
-    let descriptors = limits.current.unwrap_or(u64::MAX);
-    let reserved = RESERVED_DESCRIPTORS.min(descriptors / 4 * 3);
-    usize::try_from((descriptors - reserved) / 2).unwrap_or(usize::MAX)
+    let descriptor_count = limits.current.unwrap_or(u64::MAX);
+    let reserved_count = RESERVED_DESCRIPTORS.min(descriptor_count / 4 * 3);
+    usize::try_from((descriptor_count - reserved_count) / 2).unwrap_or(usize::MAX)
 }
 
 fn new_tcp_socket(address: SocketAddr) -> io::Result<Socket> {
@@ -148,15 +148,15 @@ mod tests {
     /// The socket may also have been passed by another process.
     #[test]
     fn connections_inherit_the_options_of_their_listener() {
-        let own = bind_for_each_worker(([127, 0, 0, 1], 0).into(), 1);
-        let other = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-        set_tcp_options(&other).expect("it is a socket");
+        let bound_sockets = bind_for_each_worker(([127, 0, 0, 1], 0).into(), 1);
+        let passed_listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        set_tcp_options(&passed_listener).expect("it is a socket");
         let seconds = Duration::from_secs;
-        let own = own
+        let bound_sockets = bound_sockets
             .expect("there is a port")
             .into_iter()
             .map(TcpListener::from);
-        for listener in own.chain([other]) {
+        for listener in bound_sockets.chain([passed_listener]) {
             let blocking = listener.set_nonblocking(false);
             let address = listener.local_addr().expect("it is bound");
             set_unacked_timeout(&listener, seconds(300)).expect("it is a socket");

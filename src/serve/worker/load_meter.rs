@@ -17,7 +17,7 @@ const CPU_SMOOTHING: f64 = 0.5;
 pub struct LoadMeter {
     clock: Clock,
     /// Processors that the workers can use.
-    processors: f64,
+    processor_count: f64,
     last_sample: CpuSample,
     /// Moving average of the share of processors in use, from 0 to 1. `None` before the second sample.
     cpu_share: Option<f64>,
@@ -32,7 +32,7 @@ struct CpuSample {
 }
 
 impl CpuSample {
-    fn take(clock: &Clock) -> CpuSample {
+    fn read(clock: &Clock) -> CpuSample {
         CpuSample {
             taken_at: clock.now(),
             cpu_time: clock.cpu_time(),
@@ -43,10 +43,10 @@ impl CpuSample {
 impl LoadMeter {
     /// Measures from now on. The workers use at most one processor each.
     pub fn new(clock: &Clock, worker_count: usize) -> LoadMeter {
-        let processors = available_parallelism().map_or(1, |count| count.get());
+        let processor_count = available_parallelism().map_or(1, |count| count.get());
         LoadMeter {
-            processors: processors.min(worker_count.max(1)) as f64,
-            last_sample: CpuSample::take(clock),
+            processor_count: processor_count.min(worker_count.max(1)) as f64,
+            last_sample: CpuSample::read(clock),
             cpu_share: None,
             clock: clock.clone(),
         }
@@ -54,19 +54,19 @@ impl LoadMeter {
 
     /// The load since the last call. Open connections count as a share of `max_connections`.
     pub fn measure(&mut self, occupancy: &Occupancy, max_connections: usize) -> GatewayLoad {
-        let sample = CpuSample::take(&self.clock);
-        let previous = std::mem::replace(&mut self.last_sample, sample);
-        let elapsed = sample.taken_at.since(previous.taken_at);
-        let available_nanos = elapsed.0 as f64 * self.processors;
-        if let Some((cpu_time, previous_cpu_time)) = sample.cpu_time.zip(previous.cpu_time)
+        let sample = CpuSample::read(&self.clock);
+        let previous_sample = std::mem::replace(&mut self.last_sample, sample);
+        let elapsed = sample.taken_at.since(previous_sample.taken_at);
+        let available_nanos = elapsed.0 as f64 * self.processor_count;
+        if let Some((cpu_time, previous_cpu_time)) = sample.cpu_time.zip(previous_sample.cpu_time)
             && available_nanos > 0.0
         {
             let used_nanos = cpu_time.since(previous_cpu_time).0 as f64;
             let share = (used_nanos / available_nanos).min(1.0);
-            let smoothed = self
+            let new_average = self
                 .cpu_share
                 .map_or(share, |average| average + CPU_SMOOTHING * (share - average));
-            self.cpu_share = Some(smoothed);
+            self.cpu_share = Some(new_average);
         }
         GatewayLoad {
             cpu: self.cpu_share,

@@ -22,7 +22,7 @@ pub struct Occupancy {
     /// which threads see it, so it is relaxed.
     open_count: AtomicUsize,
     /// Notified when a connection closes.
-    closed: Notify,
+    connection_closed: Notify,
     /// The number of open connections by network address, grouped as limits by `ip` group their clients. Never 0.
     counts_by_address: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -48,7 +48,7 @@ impl Occupancy {
     ) -> CountedConnection {
         loop {
             // Waits from before the check, so that no connection that closes meanwhile is missed.
-            let closed = self.closed.notified();
+            let connection_closed = self.connection_closed.notified();
             if self.open_count.fetch_add(1, Ordering::Relaxed) < maximum() {
                 return CountedConnection {
                     occupancy: self.clone(),
@@ -56,7 +56,7 @@ impl Occupancy {
                 };
             }
             self.open_count.fetch_sub(1, Ordering::Relaxed);
-            let _ = timeout(MAXIMUM_RECHECK_INTERVAL, closed).await;
+            let _ = timeout(MAXIMUM_RECHECK_INTERVAL, connection_closed).await;
         }
     }
 }
@@ -78,7 +78,7 @@ impl CountedConnection {
 impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.occupancy.open_count.fetch_sub(1, Ordering::Relaxed);
-        self.occupancy.closed.notify_waiters();
+        self.occupancy.connection_closed.notify_waiters();
         let Some(address) = self.address else { return };
         let mut counts = self.occupancy.counts_by_address.lock();
         if let Some(open_count) = counts.get_mut(&address) {
@@ -108,13 +108,13 @@ mod tests {
             let is_admitted = counted.admit_address(address(last_octet), 2);
             is_admitted.then_some(counted)
         };
-        let first = connect(1);
-        let others = [connect(1), connect(2)];
-        assert!(first.is_some() && others.iter().all(Option::is_some));
+        let first_connection = connect(1);
+        let later_connections = [connect(1), connect(2)];
+        assert!(first_connection.is_some() && later_connections.iter().all(Option::is_some));
         assert!(connect(1).is_none());
-        drop(first);
+        drop(first_connection);
         assert!(connect(1).is_some());
-        drop(others);
+        drop(later_connections);
         assert!(occupancy.counts_by_address.lock().is_empty());
         assert_eq!(occupancy.open_count(), 0);
     }

@@ -29,7 +29,7 @@ pub struct ClientConnection<S> {
     /// The address of the client; [`UNIX_STAND_IN`](crate::net::address::UNIX_STAND_IN) for a Unix socket.
     pub client_address: SocketAddr,
     /// Counts the connection as open until this value is dropped.
-    pub counted: CountedConnection,
+    pub counted_connection: CountedConnection,
 }
 
 /// A connection that this worker serves: its socket is registered with the worker's runtime.
@@ -48,7 +48,7 @@ impl<S> ClientConnection<S> {
             stream: convert(self.stream)?,
             listener_index: self.listener_index,
             client_address: self.client_address,
-            counted: self.counted,
+            counted_connection: self.counted_connection,
         })
     }
 }
@@ -91,15 +91,16 @@ impl Placement {
         let counts = self.connection_counts.iter();
         let counts = counts.map(|count| count.load(Ordering::Relaxed));
         let fewest = counts.zip(0..).min();
-        let (fewest_count, number) = fewest.unwrap_or((own_count, self.own_number));
-        if number != self.own_number && own_count >= fewest_count + HANDOVER_SURPLUS {
-            let handed = connection.map_stream(Stream::into_socket).ok()?;
-            self.connection_counts[number].fetch_add(1, Ordering::Relaxed);
-            let Err(SendError(returned)) = self.senders[number].send(handed) else {
+        let (fewest_count, fewest_number) = fewest.unwrap_or((own_count, self.own_number));
+        if fewest_number != self.own_number && own_count >= fewest_count + HANDOVER_SURPLUS {
+            let handed_connection = connection.map_stream(Stream::into_socket).ok()?;
+            self.connection_counts[fewest_number].fetch_add(1, Ordering::Relaxed);
+            let Err(SendError(returned)) = self.senders[fewest_number].send(handed_connection)
+            else {
                 return None;
             };
             // The other worker has ended.
-            self.connection_counts[number].fetch_sub(1, Ordering::Relaxed);
+            self.connection_counts[fewest_number].fetch_sub(1, Ordering::Relaxed);
             connection = returned.map_stream(Stream::from_socket).ok()?;
         }
         self.connection_counts[self.own_number].fetch_add(1, Ordering::Relaxed);

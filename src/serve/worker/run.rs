@@ -93,7 +93,7 @@ pub struct WorkerHandle {
 ///
 /// The system cannot start another thread.
 pub fn spawn_worker(start: WorkerStart) -> io::Result<WorkerHandle> {
-    let (sender, orders) = tokio::sync::mpsc::unbounded_channel();
+    let (order_sender, orders) = tokio::sync::mpsc::unbounded_channel();
     let runtime = move || {
         Builder::new_current_thread()
             .enable_all()
@@ -113,7 +113,7 @@ pub fn spawn_worker(start: WorkerStart) -> io::Result<WorkerHandle> {
             Err(error) => tracing::error!(%error, "cannot start a worker"),
         })?;
     Ok(WorkerHandle {
-        orders: sender,
+        orders: order_sender,
         thread,
     })
 }
@@ -152,12 +152,12 @@ async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrde
     let drain_timeout = loop {
         tokio::select! {
             order = orders.recv() => match order {
-                Some(WorkerOrder::Run(new_config, obeyed)) => {
+                Some(WorkerOrder::Run(new_config, done_sender)) => {
                     worker.start_generation(&new_config, &clock);
                     if let Some(watch) = &mut server_watch {
                         watch.follow(&new_config.upstreams, &clock);
                     }
-                    let _ = obeyed.send(());
+                    let _ = done_sender.send(());
                 }
                 Some(WorkerOrder::Drain(drain_timeout)) => break drain_timeout,
                 None => break Duration::ZERO,
@@ -226,8 +226,8 @@ async fn drain(worker: &WorkerState, drain_timeout: Duration) {
             tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
         }
     };
-    let drained = tokio::time::timeout(drain_timeout, all_closed).await;
-    if drained.is_err() {
+    let result = tokio::time::timeout(drain_timeout, all_closed).await;
+    if result.is_err() {
         tracing::warn!(
             worker = worker.number,
             open = worker.open_connections.get(),
@@ -255,12 +255,12 @@ async fn accept_connections(
             Ok((stream, client_address)) => {
                 worker.accepted_connections.increment(1);
                 let maximum = || worker.max_connections();
-                let counted = worker.occupancy.admit_connection(maximum).await;
+                let counted_connection = worker.occupancy.admit_connection(maximum).await;
                 let connection = LocalConnection {
                     stream,
                     listener_index,
                     client_address,
-                    counted,
+                    counted_connection,
                 };
                 if let Some(connection) = worker.placement.place_connection(connection) {
                     spawn_connection(connection, worker.clone(), stack.clone());

@@ -104,16 +104,16 @@ impl WorkerState {
 
     /// Serves new requests by `running_config` from now on. Open requests finish with the generation they began with.
     pub(super) fn start_generation(&self, running_config: &RunningConfig, clock: &Clock) {
-        let previous = self.generation();
-        let next = Generation::new(
+        let previous_generation = self.generation();
+        let new_generation = Generation::new(
             running_config,
-            Some(&previous),
+            Some(&previous_generation),
             self.number,
             &self.registry,
             clock,
             &self.flushes,
         );
-        self.generation.replace(Rc::new(next));
+        self.generation.replace(Rc::new(new_generation));
     }
 
     /// Keeps up the connection to a shared store, and starts a new generation when the secret of its gateways changes.

@@ -47,9 +47,9 @@ pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
         let labels = labels_of(series);
         match bucket_bound(series) {
             Some(upper_bound) => {
-                let histogram = labels.filtered(|name| name != BUCKET_BOUND_LABEL);
+                let histogram_labels = labels.filtered(|name| name != BUCKET_BOUND_LABEL);
                 histograms
-                    .entry(histogram)
+                    .entry(histogram_labels)
                     .or_default()
                     .push(CatalogBucket {
                         upper_bound,
@@ -136,10 +136,10 @@ mod tests {
     use super::*;
 
     fn series(name: &str, labels: &[(&str, &str)], kind: SeriesKind) -> Series {
-        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         Series {
             name: name.to_owned(),
-            labels: labels.iter().map(own).collect(),
+            labels: labels.iter().map(owned).collect(),
             kind,
             decimals: 0,
         }

@@ -43,16 +43,16 @@ fn now_ms(gateway: &dyn Control) -> i64 {
 /// `GET /api/v1/query`: the value of a query at one moment.
 async fn query(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     let moment = parameters.optional_moment_ms("time")?;
-    let at_millis = moment.unwrap_or_else(|| now_ms(&*gateway));
+    let time_ms = moment.unwrap_or_else(|| now_ms(&*gateway));
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
-        let result = promql::query_instant(&query, at_millis, source)?;
-        Ok(write::write_instant(&result, at_millis))
+        let result = promql::query_instant(&query, time_ms, source)?;
+        Ok(write::write_instant(&result, time_ms))
     };
     match RecordReader::open(&*gateway)?.run(timeout, evaluate).await {
         Ok(result) => Ok(success(&result, Truncated::No)),
-        Err(ApiError::Bad(why)) => Err(ApiError::parameter("query", why)),
+        Err(ApiError::BadData(why)) => Err(ApiError::parameter("query", why)),
         Err(other) => Err(other),
     }
 }
@@ -65,8 +65,9 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
         return Err(ApiError::parameter("end", why));
     }
     let text = parameters.get("step");
-    let unclear = || format!("cannot parse {text:?} to a valid duration");
-    let step = times::parse_step_ms(text).ok_or_else(|| ApiError::parameter("step", unclear()))?;
+    let parse_error = || format!("cannot parse {text:?} to a valid duration");
+    let step =
+        times::parse_step_ms(text).ok_or_else(|| ApiError::parameter("step", parse_error()))?;
     if step <= 0 {
         let why = "zero or negative query resolution step widths are not accepted. Try a positive integer";
         return Err(ApiError::parameter("step", why));
@@ -110,7 +111,7 @@ async fn label_values(
     parameters: QueryParameters,
 ) -> ApiResult {
     if !is_label_name(&name) {
-        return Err(ApiError::Bad(format!("invalid label name: {name:?}")));
+        return Err(ApiError::BadData(format!("invalid label name: {name:?}")));
     }
     parameters.check_span()?;
     let (selectors, limit) = (parameters.selectors()?, parameters.limit()?);
@@ -126,12 +127,12 @@ async fn series(State(gateway): ControlState, parameters: QueryParameters) -> Ap
     parameters.check_span()?;
     let selectors = parameters.selectors()?;
     if selectors.is_empty() {
-        return Err(ApiError::Bad("no match[] parameter provided".into()));
+        return Err(ApiError::BadData("no match[] parameter provided".into()));
     }
     let limit = parameters.limit()?;
     let reader = RecordReader::open(&*gateway)?;
     let matching = match reader.matching_labels(selectors).await {
-        Err(ApiError::Bad(why)) => return Err(ApiError::parameter("match[]", why)),
+        Err(ApiError::BadData(why)) => return Err(ApiError::parameter("match[]", why)),
         other => other?,
     };
     let listed = matching.iter().take(limit).map(write::write_labels);
@@ -163,11 +164,11 @@ async fn exemplars(parameters: QueryParameters) -> ApiResult {
         && end < start
     {
         let why = "end timestamp must not be before start timestamp";
-        return Err(ApiError::Bad(why.into()));
+        return Err(ApiError::BadData(why.into()));
     }
     let query = parameters.get("query").to_owned();
     match spawn_blocking(move || promql::validate(&query)).await {
-        Ok(checked) => checked?,
+        Ok(validation) => validation?,
         Err(_) => return Err(ApiError::Internal("the query was not read".into())),
     }
     Ok(success("[]", Truncated::No))

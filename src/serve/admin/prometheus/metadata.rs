@@ -50,10 +50,10 @@ fn describe_metrics(
     metrics: &str,
     exposed: &[ExposedSeries],
 ) -> BTreeMap<String, MetricDescription> {
-    let mut all: BTreeMap<String, MetricDescription> = BTreeMap::new();
+    let mut descriptions: BTreeMap<String, MetricDescription> = BTreeMap::new();
     for line in metrics.lines() {
         let mut words = line.splitn(4, ' ');
-        let ("#", word @ ("HELP" | "TYPE"), Some(name)) = (
+        let ("#", keyword @ ("HELP" | "TYPE"), Some(name)) = (
             words.next().unwrap_or_default(),
             words.next().unwrap_or_default(),
             words.next(),
@@ -61,8 +61,8 @@ fn describe_metrics(
             continue;
         };
         let text = words.next().unwrap_or_default();
-        let description = all.entry(name.to_owned()).or_default();
-        match word {
+        let description = descriptions.entry(name.to_owned()).or_default();
+        match keyword {
             "TYPE" => text.clone_into(&mut description.kind),
             _ => description.help = text.replace("\\n", "\n").replace("\\\\", "\\"),
         }
@@ -70,7 +70,9 @@ fn describe_metrics(
     for series in exposed {
         let name = series.labels.get(METRIC_NAME_LABEL);
         let is_histogram_part = |suffix: &str| {
-            let metric = name.strip_suffix(suffix).and_then(|name| all.get(name));
+            let metric = name
+                .strip_suffix(suffix)
+                .and_then(|name| descriptions.get(name));
             metric.is_some_and(|metric| metric.kind == "histogram")
         };
         // A histogram is described as a whole, not by its parts.
@@ -84,13 +86,14 @@ fn describe_metrics(
             SeriesKind::Counter => "counter",
             SeriesKind::Gauge => "gauge",
         };
-        all.entry(name.to_owned())
+        descriptions
+            .entry(name.to_owned())
             .or_insert_with(|| MetricDescription {
                 kind: kind.to_owned(),
                 help: String::new(),
             });
     }
-    all
+    descriptions
 }
 
 #[cfg(test)]
@@ -111,7 +114,7 @@ mod tests {
             kind,
             parts: Vec::new(),
         });
-        let found: Vec<_> = describe_metrics(metrics, &exposed).into_iter().collect();
+        let described: Vec<_> = describe_metrics(metrics, &exposed).into_iter().collect();
         let expected = [
             ("a_total", "counter", "As \\ many."),
             ("gone", "gauge", ""),
@@ -124,6 +127,6 @@ mod tests {
             };
             (name.to_owned(), description)
         };
-        assert_eq!(found, expected.map(to_described));
+        assert_eq!(described, expected.map(to_described));
     }
 }

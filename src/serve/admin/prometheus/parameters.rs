@@ -23,7 +23,7 @@ impl<S: Send + Sync> FromRequest<S> for QueryParameters {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<QueryParameters, Response> {
-        let to_error = |why: String| ApiError::Bad(why).into_response();
+        let to_error = |why: String| ApiError::BadData(why).into_response();
         let query = Query::<ParameterPairs>::try_from_uri(request.uri());
         let Query(query) = query.map_err(|rejection| to_error(rejection.body_text()))?;
         let content_type = request.headers().get(header::CONTENT_TYPE);
@@ -43,7 +43,7 @@ impl QueryParameters {
     /// The first value of the parameter `name`; empty if there is none.
     pub(super) fn get(&self, name: &str) -> &str {
         let mut pairs = self.0.iter();
-        let parameter = pairs.find(|(other_name, _)| other_name == name);
+        let parameter = pairs.find(|(pair_name, _)| pair_name == name);
         parameter.map_or("", |(_, value)| value)
     }
 
@@ -52,7 +52,7 @@ impl QueryParameters {
         let selectors = self.0.iter().filter(|(name, _)| name == "match[]");
         if selectors.clone().count() > MAX_SELECTORS {
             let why = format!("there are more than {MAX_SELECTORS} match[]");
-            return Err(ApiError::Bad(why));
+            return Err(ApiError::BadData(why));
         }
         Ok(selectors.map(|(_, text)| text.clone()).collect())
     }
@@ -63,18 +63,18 @@ impl QueryParameters {
         if text.is_empty() {
             return Ok(MAX_QUERY_TIMEOUT);
         }
-        let unclear = || format!("cannot parse {text:?} to a valid duration");
-        let millis =
-            times::parse_step_ms(text).ok_or_else(|| ApiError::parameter("timeout", unclear()))?;
-        let timeout = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+        let parse_error = || format!("cannot parse {text:?} to a valid duration");
+        let timeout_ms = times::parse_step_ms(text)
+            .ok_or_else(|| ApiError::parameter("timeout", parse_error()))?;
+        let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         Ok(timeout.min(MAX_QUERY_TIMEOUT))
     }
 
     /// A required time, in milliseconds since 1970.
     pub(super) fn moment(&self, name: &str) -> Result<i64, ApiError> {
         let text = self.get(name);
-        let unclear = || format!("cannot parse {text:?} to a valid timestamp");
-        times::parse_moment(text).ok_or_else(|| ApiError::parameter(name, unclear()))
+        let parse_error = || format!("cannot parse {text:?} to a valid timestamp");
+        times::parse_moment_ms(text).ok_or_else(|| ApiError::parameter(name, parse_error()))
     }
 
     /// An optional time, in milliseconds since 1970.
@@ -85,7 +85,7 @@ impl QueryParameters {
         }
         let why =
             format!("Invalid time value for '{name}': cannot parse {text:?} to a valid timestamp");
-        let moment = times::parse_moment(text).ok_or_else(|| ApiError::parameter(name, why))?;
+        let moment = times::parse_moment_ms(text).ok_or_else(|| ApiError::parameter(name, why))?;
         Ok(Some(moment))
     }
 
@@ -96,7 +96,7 @@ impl QueryParameters {
             text => match text.parse() {
                 Ok(0) => Ok(usize::MAX),
                 Ok(limit) => Ok(limit),
-                Err(_) => Err(ApiError::Bad("limit must be a number".into())),
+                Err(_) => Err(ApiError::BadData("limit must be a number".into())),
             },
         }
     }

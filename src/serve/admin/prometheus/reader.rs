@@ -19,7 +19,7 @@ use crate::serve::admin::control::Control;
 
 /// A permit for each query that may run at a time: two, so that a long query does not block short ones. Requests of the
 /// dashboard have a bound of their own.
-static CONCURRENT_QUERIES: Semaphore = Semaphore::const_new(2);
+static QUERY_PERMITS: Semaphore = Semaphore::const_new(2);
 
 /// Longest time for a query, including the wait for other queries.
 pub(super) const MAX_QUERY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,12 +53,12 @@ impl RecordReader {
         query: impl FnOnce(&RecordSamples) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, ApiError> {
         let deadline = self.clock.now().after(Nanos::from(timeout));
-        let permit = tokio::time::timeout(timeout, CONCURRENT_QUERIES.acquire()).await;
+        let permit = tokio::time::timeout(timeout, QUERY_PERMITS.acquire()).await;
         let permit =
             permit.map_err(|_| ApiError::TimedOut("query timed out in query queue".into()))?;
         // The guard is dropped with this future. By that the thread sees that nobody waits for the result any more.
         let waiting_guard = Arc::new(());
-        let observer = Arc::downgrade(&waiting_guard);
+        let guard_observer = Arc::downgrade(&waiting_guard);
         let result = spawn_blocking(move || {
             let _permit = permit;
             let record = self.record.get()?;
@@ -67,7 +67,7 @@ impl RecordReader {
                 exposed: &catalog::expose_series(&record.series()),
                 // The current second is incomplete, so no response includes it.
                 now: self.clock.wall().as_secs(),
-                is_wanted: &|| observer.strong_count() > 0 && self.clock.now() < deadline,
+                is_wanted: &|| guard_observer.strong_count() > 0 && self.clock.now() < deadline,
             };
             Some(query(&recorded))
         });
@@ -94,8 +94,8 @@ impl RecordReader {
             if selectors.is_empty() {
                 add_matching(&[])?;
             }
-            for text in &selectors {
-                add_matching(&promql::parse_selector(text)?)?;
+            for selector in &selectors {
+                add_matching(&promql::parse_selector(selector)?)?;
             }
             Ok(labels)
         };

@@ -9,7 +9,7 @@ use crate::record::promql::Error;
 /// Why a request failed.
 pub(super) enum ApiError {
     /// A parameter is invalid.
-    Bad(String),
+    BadData(String),
     /// The query failed on these series.
     Execution(String),
     /// Nothing is recorded.
@@ -25,14 +25,14 @@ pub(super) enum ApiError {
 impl ApiError {
     /// An error about one parameter.
     pub(super) fn parameter(name: &str, why: impl std::fmt::Display) -> ApiError {
-        ApiError::Bad(format!("invalid parameter {name:?}: {why}"))
+        ApiError::BadData(format!("invalid parameter {name:?}: {why}"))
     }
 }
 
 impl From<Error> for ApiError {
     fn from(error: Error) -> ApiError {
         match error {
-            Error::Invalid(why) => ApiError::Bad(why),
+            Error::Invalid(why) => ApiError::BadData(why),
             Error::Execution(why) => ApiError::Execution(why),
             Error::TimedOut => ApiError::TimedOut(error.to_string()),
             Error::Source(_) => ApiError::Internal(error.to_string()),
@@ -43,7 +43,7 @@ impl From<Error> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, error_type, why) = match self {
-            ApiError::Bad(why) => (StatusCode::BAD_REQUEST, "bad_data", why),
+            ApiError::BadData(why) => (StatusCode::BAD_REQUEST, "bad_data", why),
             ApiError::Execution(why) => (StatusCode::UNPROCESSABLE_ENTITY, "execution", why),
             ApiError::NotRecorded(why) => (StatusCode::NOT_FOUND, "not_found", why.into()),
             ApiError::Unavailable(why) => {

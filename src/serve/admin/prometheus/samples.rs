@@ -35,27 +35,28 @@ impl SampleSource for RecordSamples<'_> {
     fn select(
         &self,
         matchers: &[Matcher],
-        (from, to): (i64, i64),
+        (from, to_ms): (i64, i64),
         max_samples: usize,
     ) -> Result<SelectedSeries, Error> {
         let matching = self.matching_series(matchers)?;
         let max_buckets = (max_samples / matching.len().max(1)).min(MAX_BUCKETS);
         if max_buckets < MIN_BUCKETS {
-            let (selected, most) = (matching.len(), max_samples / MIN_BUCKETS);
-            let why =
-                format!("a selector has {selected} series, of {most} at most: name more labels");
+            let (series_count, most) = (matching.len(), max_samples / MIN_BUCKETS);
+            let why = format!(
+                "a selector has {series_count} series, of {most} at most: name more labels"
+            );
             return Err(Error::Execution(why));
         }
         // The sample at the end of a second is the sample of the second before.
-        let to_second = |millis: i64| u64::try_from(millis.div_euclid(1_000)).unwrap_or(0);
-        let (first_second, end_second) = (to_second(from - 1), to_second(to).min(self.now));
+        let to_second = |time_ms: i64| u64::try_from(time_ms.div_euclid(1_000)).unwrap_or(0);
+        let (first_second, end_second) = (to_second(from - 1), to_second(to_ms).min(self.now));
         if matching.is_empty() || first_second >= end_second {
             return Ok(SelectedSeries::default());
         }
         let grid = self
             .record
             .finest_grid(first_second, end_second, max_buckets)?;
-        let samples = self.read_samples(&grid, (from, to), &matching)?;
+        let samples = self.read_samples(&grid, (from, to_ms), &matching)?;
         let labels = matching.iter().map(|series| series.labels.clone());
         Ok(SelectedSeries {
             series: labels.zip(samples).collect(),
@@ -90,15 +91,15 @@ impl RecordSamples<'_> {
         matching: &[&ExposedSeries],
     ) -> Result<Vec<Vec<Sample>>, Error> {
         // By the number of a recorded series: the indices of the matching series that it is a part of, and its unit.
-        let mut uses: BTreeMap<u32, Vec<(usize, f64)>> = BTreeMap::new();
+        let mut part_uses: BTreeMap<u32, Vec<(usize, f64)>> = BTreeMap::new();
         for (index, series) in matching.iter().enumerate() {
             for SeriesPart { number, unit } in &series.parts {
-                uses.entry(*number).or_default().push((index, *unit));
+                part_uses.entry(*number).or_default().push((index, *unit));
             }
         }
         let covered = self.record.read(grid, &[])?.covered_seconds;
         let mut samples = vec![zero_samples(grid, range_ms, &covered); matching.len()];
-        let numbers: Vec<u32> = uses.keys().copied().collect();
+        let numbers: Vec<u32> = part_uses.keys().copied().collect();
         for chunk in numbers.chunks((MAX_BUCKETS / grid.bucket_count).max(1)) {
             self.check_deadline()?;
             let range = self.record.read(grid, chunk)?;
@@ -110,7 +111,7 @@ impl RecordSamples<'_> {
                     total_before: totals.get(number).copied().unwrap_or(0),
                     sums: range.columns.get(number).map_or(&[], |column| &column.sums),
                 };
-                for (index, unit) in &uses[number] {
+                for (index, unit) in &part_uses[number] {
                     column.add_to(&mut samples[*index], matching[*index].kind, *unit);
                 }
             }
@@ -120,11 +121,11 @@ impl RecordSamples<'_> {
 }
 
 /// A zero sample for each recorded bucket of a span.
-fn zero_samples(grid: &Grid, (from, to): (i64, i64), covered: &[u32]) -> Vec<Sample> {
-    let recorded = (0..).zip(covered).filter(|(_, covered)| **covered > 0);
-    let ends = recorded.map(|(index, _)| bucket_end_ms(grid, index));
-    let ends_in_range = ends.filter(|end| (from..=to).contains(end));
-    ends_in_range.map(|end| (end, 0.0)).collect()
+fn zero_samples(grid: &Grid, (from, to_ms): (i64, i64), covered: &[u32]) -> Vec<Sample> {
+    let buckets = (0..).zip(covered).filter(|(_, covered)| **covered > 0);
+    let ends_ms = buckets.map(|(index, _)| bucket_end_ms(grid, index));
+    let ends_in_range = ends_ms.filter(|end_ms| (from..=to_ms).contains(end_ms));
+    ends_in_range.map(|end_ms| (end_ms, 0.0)).collect()
 }
 
 /// When a bucket ends, in milliseconds since 1970.
@@ -150,8 +151,8 @@ impl ColumnSums<'_> {
         for (index, covered) in (0..).zip(self.covered) {
             let sum = self.sums.get(index as usize).copied().unwrap_or(0);
             total = total.saturating_add(sum);
-            let end = bucket_end_ms(self.grid, index);
-            if let Some((_, value)) = samples.next_if(|(sample_ms, _)| *sample_ms == end) {
+            let end_ms = bucket_end_ms(self.grid, index);
+            if let Some((_, value)) = samples.next_if(|(sample_ms, _)| *sample_ms == end_ms) {
                 *value += match kind {
                     SeriesKind::Counter => total as f64 / unit,
                     SeriesKind::Gauge => sum as f64 / f64::from(*covered) / unit,

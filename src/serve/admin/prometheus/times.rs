@@ -3,7 +3,7 @@
 use crate::record::promql::number;
 
 /// Parses a moment, in seconds since 1970 or in RFC 3339, into milliseconds since 1970.
-pub fn parse_moment(text: &str) -> Option<i64> {
+pub fn parse_moment_ms(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
         Ok(seconds) => seconds_to_ms(seconds),
         Err(_) => parse_rfc3339_ms(text),
@@ -20,9 +20,9 @@ pub fn parse_step_ms(text: &str) -> Option<i64> {
 
 /// Seconds as whole milliseconds; `None` beyond the numbers that `f64` has exactly.
 fn seconds_to_ms(seconds: f64) -> Option<i64> {
-    let millis = (seconds * 1_000.0).round();
+    let time_ms = (seconds * 1_000.0).round();
     // `f64` has all integers below 2^53, which is a little more.
-    (millis.abs() < 9e15).then_some(millis as i64)
+    (time_ms.abs() < 9e15).then_some(time_ms as i64)
 }
 
 /// Parses a time of RFC 3339 into milliseconds since 1970. Leap seconds and names of zones are not accepted.
@@ -37,10 +37,10 @@ fn parse_rfc3339_ms(text: &str) -> Option<i64> {
     if !is_valid || fraction.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let millis: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
+    let time_ms: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
     let days = days_since_epoch(year, month, day)?;
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
-    Some((seconds - parse_zone_seconds(zone)?) * 1_000 + millis)
+    Some((seconds - parse_zone_seconds(zone)?) * 1_000 + time_ms)
 }
 
 /// Parses the zone of a time into the seconds by which it is ahead of UTC.
@@ -60,15 +60,15 @@ fn parse_numbers<const COUNT: usize>(
     separator: char,
     digit_counts: [usize; COUNT],
 ) -> Option<[i64; COUNT]> {
-    let mut parts = text.split(separator);
+    let mut numerals = text.split(separator);
     let mut numbers = [0; COUNT];
     for (number, digit_count) in numbers.iter_mut().zip(digit_counts) {
-        let part = parts.next()?;
-        let has_only_digits = part.bytes().all(|byte| byte.is_ascii_digit());
-        let is_valid = part.len() == digit_count && has_only_digits;
-        *number = part.parse().ok().filter(|_| is_valid)?;
+        let numeral = numerals.next()?;
+        let has_only_digits = numeral.bytes().all(|byte| byte.is_ascii_digit());
+        let is_valid = numeral.len() == digit_count && has_only_digits;
+        *number = numeral.parse().ok().filter(|_| is_valid)?;
     }
-    parts.next().is_none().then_some(numbers)
+    numerals.next().is_none().then_some(numbers)
 }
 
 /// The days from the beginning of 1970 to a date, in the Gregorian calendar; `None` if there is no such date.
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn moments() {
-        let check = |text, expected| assert_eq!(parse_moment(text), expected, "{text}");
+        let check = |text, expected| assert_eq!(parse_moment_ms(text), expected, "{text}");
         check("4", Some(4_000));
         check("1700000000.1236", Some(1_700_000_000_124));
         check("-1.5", Some(-1_500));

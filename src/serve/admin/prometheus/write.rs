@@ -5,18 +5,18 @@
 use crate::record::promql::labels::Labels;
 use crate::record::promql::{QueryResult, SampledSeries, number};
 
-/// Writes the result of an instant query at `at_millis`, in milliseconds since 1970, with the result's type.
-pub fn write_instant(result: &QueryResult, at_millis: i64) -> String {
-    let time = number::format_ms_as_seconds(at_millis);
+/// Writes the result of an instant query at `time_ms`, in milliseconds since 1970, with the result's type.
+pub fn write_instant(result: &QueryResult, time_ms: i64) -> String {
+    let time = number::format_ms_as_seconds(time_ms);
     match result {
         QueryResult::Scalar(value) => {
             // Prometheus writes the times of scalars and strings without trailing zeros.
-            let time = at_millis as f64 / 1_000.0;
+            let time = time_ms as f64 / 1_000.0;
             let value = number::format_plain(*value);
             write_typed("scalar", &format!("[{time},\"{value}\"]"))
         }
         QueryResult::Text(text) => {
-            let time = at_millis as f64 / 1_000.0;
+            let time = time_ms as f64 / 1_000.0;
             write_typed("string", &format!("[{time},{}]", quote(text)))
         }
         QueryResult::Vector(points) => {
@@ -33,8 +33,8 @@ pub fn write_instant(result: &QueryResult, at_millis: i64) -> String {
 /// Writes series with their samples, with the type of such a result. The times of samples are in milliseconds since 1970.
 pub fn write_matrix(series: &[SampledSeries]) -> String {
     let series = series.iter().map(|(labels, samples)| {
-        let samples = samples.iter().map(|(at_millis, value)| {
-            let time = number::format_ms_as_seconds(*at_millis);
+        let samples = samples.iter().map(|(time_ms, value)| {
+            let time = number::format_ms_as_seconds(*time_ms);
             let value = number::format_sample(*value);
             format!("[{time},\"{value}\"]")
         });
@@ -63,11 +63,11 @@ fn write_list(parts: impl Iterator<Item = String>) -> String {
 
 fn join_by_commas(parts: impl Iterator<Item = String>) -> String {
     let mut text = String::new();
-    for part in parts {
+    for piece in parts {
         if !text.is_empty() {
             text.push(',');
         }
-        text.push_str(&part);
+        text.push_str(&piece);
     }
     text
 }

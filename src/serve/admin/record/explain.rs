@@ -175,12 +175,11 @@ impl Evidence {
     /// The change of the limit that refused most; `None` unless it came just before the limit began to refuse.
     fn recent_change(&self) -> Option<&LimitChange> {
         let (limit, _) = self.top_limit()?;
-        let began_at = self.counts.limits.get(limit)?.began_at;
-        let just_before = self
-            .events
-            .iter()
-            .filter(|event| event.at <= began_at && event.at + MAX_CHANGE_AGE_SECONDS >= began_at);
-        let mut changes = just_before.flat_map(|event| &event.changes);
+        let first_refusal_at = self.counts.limits.get(limit)?.first_refusal_at;
+        let recent_events = self.events.iter().filter(|event| {
+            event.at <= first_refusal_at && event.at + MAX_CHANGE_AGE_SECONDS >= first_refusal_at
+        });
+        let mut changes = recent_events.flat_map(|event| &event.changes);
         changes.find(|change| change.limit == limit && change.after.is_some())
     }
 
@@ -267,7 +266,7 @@ impl Evidence {
                 "refused": self.counts_before.refused,
             },
             "cause": self.likely_cause().as_str(),
-            "text": self.sentence(ruleset),
+            "text": self.describe_in_sentence(ruleset),
             "origin": {
                 "gateway_429": self.counts.gateway_429,
                 "upstream_429": self.counts.upstream_429,
@@ -287,14 +286,14 @@ impl Evidence {
     /// Definitions whose routes had no refusals are left out, unless no definition had any.
     fn origins<'a>(&self, ruleset: &'a Ruleset, limit: &str) -> Vec<LimitOrigin<'a>> {
         let mut origins: Vec<LimitOrigin> = Vec::new();
-        let named = ruleset
+        let rules_of_limit = ruleset
             .rules
             .iter()
             .filter(|rule| rule.name.as_str() == limit);
-        for rule in named {
+        for rule in rules_of_limit {
             let uses_rule = |route: &&Arc<Route>| {
                 let mut rules = route.rules.iter();
-                rules.any(|other| other.index == rule.index)
+                rules.any(|route_rule| route_rule.index == rule.index)
             };
             let routes = ruleset.routes.iter().filter(uses_rule).map(|route| {
                 let refused = self.counts.refused_by_route.get(&*route.name);
@@ -309,7 +308,10 @@ impl Evidence {
                 // definition.
                 Some(origin) => {
                     let is_new = |(route, _): &(&str, u64)| {
-                        !origin.routes.iter().any(|(known, _)| known == route)
+                        !origin
+                            .routes
+                            .iter()
+                            .any(|(listed_route, _)| listed_route == route)
                     };
                     routes.retain(is_new);
                     origin.routes.extend(routes);
@@ -329,7 +331,7 @@ impl Evidence {
     }
 
     /// The explanation as a sentence.
-    fn sentence(&self, ruleset: &Ruleset) -> String {
+    fn describe_in_sentence(&self, ruleset: &Ruleset) -> String {
         let cause = self.likely_cause();
         let Some((limit, count)) = self.top_limit() else {
             return match cause {

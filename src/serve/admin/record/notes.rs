@@ -105,7 +105,7 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
     respond_with_query(&*gateway, move |record| {
         let CoveredLists { lists, covered } =
             read_lists(record, insight.as_deref(), span, now, &[parameters.of])?;
-        let (list, word) = match parameters.of {
+        let (list, kind_name) = match parameters.of {
             ListKind::Refused => (lists.refused, "refused"),
             ListKind::Asked => (lists.decided, "asked"),
         };
@@ -116,7 +116,7 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
         );
         top["from"] = json!(covered.0);
         top["to"] = json!(covered.1);
-        top["of"] = json!(word);
+        top["of"] = json!(kind_name);
         Ok(top)
     })
     .await
@@ -181,9 +181,9 @@ pub(super) fn read_lists(
     let sums = match insight {
         None => sum_stored()?,
         Some(insight) => {
-            let (minute, live, mut sums) = insight.with_current(sum_stored)?;
+            let (minute, current_lists, mut sums) = insight.with_current(sum_stored)?;
             if (from..until).contains(&minute) {
-                sums.add(&live);
+                sums.add(&current_lists);
             }
             sums
         }
@@ -283,15 +283,16 @@ pub async fn samples(State(gateway): ControlState, query: NotesQuery) -> Respons
     respond_with_query(&*gateway, move |record| {
         let samples = find_samples(record, span, parameters.most.unwrap_or(50), |sample| {
             let limit = sample.limit.as_deref();
-            let passes = |filter: &Option<String>, value: Option<&str>| {
+            let passes_filter = |filter: &Option<String>, value: Option<&str>| {
                 filter.is_none() || filter.as_deref() == value
             };
             let outcome = Some(sample.outcome.as_str());
             let standing = limit.map(|limit| limit.standing.as_str());
-            passes(&parameters.limit, limit.map(|limit| limit.limit.as_str()))
-                && passes(&parameters.key, limit.map(|limit| limit.key.as_str()))
-                && passes(&parameters.route, sample.route.as_deref())
-                && (passes(&parameters.outcome, outcome) || passes(&parameters.outcome, standing))
+            passes_filter(&parameters.limit, limit.map(|limit| limit.limit.as_str()))
+                && passes_filter(&parameters.key, limit.map(|limit| limit.key.as_str()))
+                && passes_filter(&parameters.route, sample.route.as_deref())
+                && (passes_filter(&parameters.outcome, outcome)
+                    || passes_filter(&parameters.outcome, standing))
         })?;
         Ok(json!({ "samples": samples }))
     })
@@ -400,14 +401,14 @@ fn read_curve(
             curve[((at - from) / step) as usize] += highest_count(list);
         }
     };
-    let (minute, live, mut curves) = insight.with_current(|| -> io::Result<_> {
+    let (minute, current_lists, mut curves) = insight.with_current(|| -> io::Result<_> {
         let mut curves = [0, 1].map(|_| vec![0; ((to - from) / step) as usize]);
         let visitor = |at, lists: &KeyLists| add(&mut curves, at, lists);
         for_each_list(record, Topic::Minute, (from, to), &ListKind::ALL, visitor)?;
         Ok(curves)
     })?;
     if (from..to).contains(&minute) {
-        add(&mut curves, minute, &live);
+        add(&mut curves, minute, &current_lists);
     }
     let [asked, refused] = curves;
     Ok(json!({

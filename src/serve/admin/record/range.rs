@@ -18,7 +18,7 @@ use crate::record::{Column, Grid, RangeResult, Record, Series, SeriesKind};
 use crate::serve::admin::control::{Control, ControlState};
 
 /// Maximum number of buckets of a series. The API calls them points.
-const MAX_POINTS: usize = 11_000;
+const MAX_SERIES_POINTS: usize = 11_000;
 
 /// Maximum number of quantiles in a query.
 const MAX_QUANTILES: usize = 10;
@@ -130,9 +130,9 @@ fn parse_query(
         }),
         quantiles: parse_quantiles(&parameters.quantiles)?,
     };
-    if !(2..=MAX_POINTS).contains(&query.max_points) {
+    if !(2..=MAX_SERIES_POINTS).contains(&query.max_points) {
         return Err(bad_request(&format!(
-            "`points` must be between 2 and {MAX_POINTS}"
+            "`points` must be between 2 and {MAX_SERIES_POINTS}"
         )));
     }
     if !query.quantiles.is_empty() && !name.ends_with("_bucket") {
@@ -142,10 +142,10 @@ fn parse_query(
     }
     let mut selected = record.get().map(Record::series).unwrap_or_default();
     selected.retain(|(series, _)| matches_selector(&matchers, series));
-    let value_count = selected.len() * query.max_points;
-    if value_count > MAX_SELECTED_POINTS {
+    let point_count = selected.len() * query.max_points;
+    if point_count > MAX_SELECTED_POINTS {
         return Err(bad_request(&format!(
-            "{} series with {} points are {value_count} values, but the limit is {MAX_SELECTED_POINTS}: ask for fewer points, or name labels",
+            "{} series with {} points are {point_count} values, but the limit is {MAX_SELECTED_POINTS}: ask for fewer points, or name labels",
             selected.len(),
             query.max_points
         )));
@@ -155,11 +155,11 @@ fn parse_query(
 
 /// Parses quantiles between 0 and 1, separated by commas; each is returned with its text.
 fn parse_quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
-    let parts = text.split(',').filter(|part| !part.is_empty());
-    let quantiles = parts.map(|part| {
-        let quantile = part.trim().parse().ok();
+    let numerals = text.split(',').filter(|numeral| !numeral.is_empty());
+    let quantiles = numerals.map(|numeral| {
+        let quantile = numeral.trim().parse().ok();
         let quantile = quantile.filter(|quantile| (0.0..=1.0).contains(quantile));
-        quantile.map(|quantile| (part.trim().to_owned(), quantile))
+        quantile.map(|quantile| (numeral.trim().to_owned(), quantile))
     });
     let all: Option<Vec<_>> = quantiles.collect();
     all.filter(|all| all.len() <= MAX_QUANTILES).ok_or_else(|| {
@@ -197,12 +197,12 @@ fn list_series(selected: &NumberedSeries, range: &RangeResult) -> Vec<Value> {
     let values = selected.iter().filter_map(|(series, number)| {
         let column: &Column = range.columns.get(number)?;
         let mut value = describe_series(series);
-        let lists = [
+        let value_lists = [
             ("sum", &column.sums),
             ("min", &column.minima),
             ("max", &column.maxima),
         ];
-        for (name, list) in lists {
+        for (name, list) in value_lists {
             value.insert(name.into(), decimals_to_json(list, series.decimals));
         }
         Some(Value::Object(value))
@@ -219,12 +219,16 @@ fn group_series(
     is_kept: impl Fn(&str) -> bool,
 ) -> BTreeMap<LabelPairs, Vec<&(Series, u32)>> {
     let mut groups: BTreeMap<LabelPairs, Vec<_>> = BTreeMap::new();
-    for numbered in selected {
-        let labels = numbered.0.labels.iter().filter(|(name, _)| is_kept(name));
+    for numbered_series in selected {
+        let labels = numbered_series
+            .0
+            .labels
+            .iter()
+            .filter(|(name, _)| is_kept(name));
         groups
             .entry(labels.cloned().collect())
             .or_default()
-            .push(numbered);
+            .push(numbered_series);
     }
     groups
 }
@@ -365,14 +369,14 @@ mod tests {
             series("all:a", &[]),
         ];
         let check = |text: &str, expected: Option<&[usize]>| {
-            let found = parse_selector(text).map(|(_, matchers)| {
+            let matching_indexes = parse_selector(text).map(|(_, matchers)| {
                 let matching = all
                     .iter()
                     .enumerate()
                     .filter(|(_, series)| matches_selector(&matchers, series));
                 matching.map(|(index, _)| index).collect::<Vec<_>>()
             });
-            assert_eq!(found.as_deref(), expected, "{text}");
+            assert_eq!(matching_indexes.as_deref(), expected, "{text}");
         };
         check("a", Some(&[0, 1, 2]));
         check("a{}", Some(&[0, 1, 2]));

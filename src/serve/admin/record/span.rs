@@ -33,12 +33,12 @@ fn parse_moment(text: &str, now: u64) -> Option<u64> {
         // As an end, so that the current second is part of the span.
         return Some(now + 1);
     }
-    let Some(ago) = text.strip_prefix('-') else {
+    let Some(duration) = text.strip_prefix('-') else {
         // Later moments would overflow further arithmetic.
         return text.parse().ok().filter(|seconds| *seconds < 1 << 40);
     };
-    let milliseconds = u64::try_from(number::parse_duration_ms(ago)?).ok()?;
-    Some(now.saturating_sub(milliseconds / 1_000))
+    let duration_ms = u64::try_from(number::parse_duration_ms(duration)?).ok()?;
+    Some(now.saturating_sub(duration_ms / 1_000))
 }
 
 #[cfg(test)]

@@ -46,13 +46,13 @@ pub(super) struct SpanCounts {
 pub(super) struct LimitRefusals {
     pub(super) count: u64,
     /// The last second of the first bucket with a refusal, in seconds since 1970.
-    pub(super) began_at: u64,
+    pub(super) first_refusal_at: u64,
 }
 
 /// Counts the requests, responses and refusals of a span.
 pub(super) fn count_span(
     record: &Record,
-    recorded: &[(Series, u32)],
+    recorded_series: &[(Series, u32)],
     (from, to): (u64, u64),
 ) -> io::Result<SpanCounts> {
     let grid = record.finest_grid(from, to, MAX_BUCKETS)?;
@@ -63,11 +63,11 @@ pub(super) fn count_span(
         RESPONSES_BY_STATUS,
         LIMIT_DECISIONS,
     ];
-    let selected: Vec<_> = recorded
+    let counted_series: Vec<_> = recorded_series
         .iter()
         .filter(|(series, _)| names.contains(&series.name.as_str()))
         .collect();
-    let series_numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
+    let series_numbers: Vec<u32> = counted_series.iter().map(|(_, number)| *number).collect();
     let range = record.read(&grid, &series_numbers)?;
     let mut counts = SpanCounts {
         seconds: range
@@ -77,7 +77,7 @@ pub(super) fn count_span(
             .sum(),
         ..SpanCounts::default()
     };
-    for (series, number) in selected {
+    for (series, number) in counted_series {
         let sums = range.columns.get(number).map(|column| &column.sums[..]);
         counts.add(series, sums.unwrap_or_default(), &grid);
     }
@@ -102,17 +102,17 @@ impl SpanCounts {
                 self.refused_by_route.insert(label("route").to_owned(), sum);
             }
             LIMIT_DECISIONS if is_refused => {
-                let first_index = sums.iter().position(|sum| *sum > 0);
-                let began_at = first_index.map_or(u64::MAX, |index| {
-                    grid.from + (index as u64 + 1) * grid.step_seconds - 1
+                let first_bucket = sums.iter().position(|sum| *sum > 0);
+                let first_refusal_at = first_bucket.map_or(u64::MAX, |bucket| {
+                    grid.from + (bucket as u64 + 1) * grid.step_seconds - 1
                 });
                 let limit = self.limits.entry(label("limit").to_owned());
                 let refusals = limit.or_insert(LimitRefusals {
                     count: 0,
-                    began_at: u64::MAX,
+                    first_refusal_at: u64::MAX,
                 });
                 refusals.count += sum;
-                refusals.began_at = refusals.began_at.min(began_at);
+                refusals.first_refusal_at = refusals.first_refusal_at.min(first_refusal_at);
             }
             RESPONSES_BY_STATUS if label("status") == "429" => match label("origin") {
                 "upstream" => self.upstream_429 += sum,

@@ -60,8 +60,8 @@ impl Error {
 }
 
 impl From<ExchangeError<Error>> for Error {
-    fn from(failure: ExchangeError<Error>) -> Error {
-        match failure {
+    fn from(exchange_error: ExchangeError<Error>) -> Error {
+        match exchange_error {
             ExchangeError::Request(error) => error,
             ExchangeError::Server(cause) => Error::Upstream(cause),
         }

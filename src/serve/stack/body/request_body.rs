@@ -80,19 +80,19 @@ impl RequestBody {
         })
     }
 
-    /// Asks `judge` about the first bytes of the body, which stay in it. The second argument of `judge` says whether these
-    /// are the whole body. `judge` returns `None` while it needs more bytes.
+    /// Asks `look_for_field` about the first bytes of the body, which stay in it. The second argument of `look_for_field` says whether these
+    /// are the whole body. `look_for_field` returns `None` while it needs more bytes.
     ///
     /// Returns true where [`MAX_PREFIX_BYTES`] bytes do not decide.
     pub async fn read_ahead_for_field(
         &mut self,
-        judge: impl Fn(&[u8], bool) -> Option<bool>,
+        look_for_field: impl Fn(&[u8], bool) -> Option<bool>,
     ) -> Result<bool, Error> {
         let (mut bytes, mut is_whole) = (Bytes::new(), self.is_empty());
         loop {
             let prefix = &bytes[..bytes.len().min(MAX_PREFIX_BYTES)];
-            let is_whole_prefix = is_whole && prefix.len() == bytes.len();
-            if let Some(judgement) = judge(prefix, is_whole_prefix) {
+            let body_start = is_whole && prefix.len() == bytes.len();
+            if let Some(judgement) = look_for_field(prefix, body_start) {
                 return Ok(judgement);
             }
             if is_whole || bytes.len() >= MAX_PREFIX_BYTES {

@@ -23,7 +23,7 @@ use crate::upstream::UpstreamBody;
 pub struct RelayedBody(Box<RelayedParts>);
 
 struct RelayedParts {
-    inner: UpstreamBody<RequestBody>,
+    upstream_body: UpstreamBody<RequestBody>,
     deadlines: Rc<Deadlines>,
     settings: RelaySettings,
 }
@@ -41,14 +41,14 @@ pub struct RelaySettings {
 }
 
 impl RelayedBody {
-    /// Streams `inner`. `deadlines` are those of the client's connection.
+    /// Streams `upstream_body`. `deadlines` are those of the client's connection.
     pub fn new(
-        inner: UpstreamBody<RequestBody>,
+        upstream_body: UpstreamBody<RequestBody>,
         deadlines: Rc<Deadlines>,
         settings: RelaySettings,
     ) -> RelayedBody {
         RelayedBody(Box::new(RelayedParts {
-            inner,
+            upstream_body,
             deadlines,
             settings,
         }))
@@ -63,18 +63,20 @@ impl RelayedBody {
     /// a request that was not sent whole. Returns whether more of the response can come.
     pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
         let RelayedParts {
-            inner, deadlines, ..
+            upstream_body,
+            deadlines,
+            ..
         } = &mut *self.0;
         let _ = deadlines.must_close(cx);
-        if !inner.is_sent() {
-            inner.cancel(cx);
+        if !upstream_body.is_sent() {
+            upstream_body.cancel(cx);
         }
-        inner.is_observable()
+        upstream_body.is_observable()
     }
 
     /// Takes the unread body out, without the client's deadlines.
     pub fn take(&mut self) -> UpstreamBody<RequestBody> {
-        std::mem::replace(&mut self.0.inner, UpstreamBody::empty())
+        std::mem::replace(&mut self.0.upstream_body, UpstreamBody::empty())
     }
 }
 
@@ -87,7 +89,7 @@ impl Body for RelayedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = &mut *self.0;
-        let frame = Pin::new(&mut this.inner).poll_frame(cx);
+        let frame = Pin::new(&mut this.upstream_body).poll_frame(cx);
         if frame.is_ready() {
             this.deadlines.report_server_responded();
         } else {
@@ -95,8 +97,8 @@ impl Body for RelayedBody {
             if settings.deadline.has_passed(cx) {
                 return Poll::Ready(Some(Err(Error::Overdue)));
             }
-            let has_progress = this.inner.take_progress();
-            if !has_progress && this.deadlines.is_server_late() {
+            let has_server_progress = this.upstream_body.take_progress();
+            if !has_server_progress && this.deadlines.is_server_late() {
                 // A server whose response has begun may have nothing to send, so its health does not suffer.
                 let error = match settings.is_tunnel {
                     true => Error::Unused,
@@ -105,7 +107,8 @@ impl Body for RelayedBody {
                 return Poll::Ready(Some(Err(error(settings.idle_timeout))));
             }
             let idle_timeout = settings.idle_timeout;
-            this.deadlines.await_server(idle_timeout, has_progress);
+            this.deadlines
+                .await_server(idle_timeout, has_server_progress);
         }
         let strips_load_reports = this.settings.strips_load_reports;
         frame.map(|frame| {
@@ -123,31 +126,31 @@ impl Body for RelayedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.inner.is_end_stream()
+        self.0.upstream_body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.inner.size_hint()
+        self.0.upstream_body.size_hint()
     }
 }
 
 /// The body that a client gets.
 pub enum ResponseBody {
     /// The gateway has made the body. `None` if the body is empty or has been sent.
-    Own(Option<Bytes>),
+    FromGateway(Option<Bytes>),
     /// An upstream sends the body.
     Relayed(SettlingBody<RelayedBody>),
 }
 
 impl ResponseBody {
     /// Wraps a body that the gateway has made.
-    pub fn own(bytes: Bytes) -> ResponseBody {
-        ResponseBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    pub fn from_gateway(bytes: Bytes) -> ResponseBody {
+        ResponseBody::FromGateway(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 
     /// Takes the body out, and leaves an empty one.
     pub fn take(&mut self) -> ResponseBody {
-        std::mem::replace(self, ResponseBody::Own(None))
+        std::mem::replace(self, ResponseBody::FromGateway(None))
     }
 }
 
@@ -160,7 +163,7 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match &mut *self {
-            ResponseBody::Own(bytes) => {
+            ResponseBody::FromGateway(bytes) => {
                 Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
             }
             ResponseBody::Relayed(body) => Pin::new(body).poll_frame(cx),
@@ -169,14 +172,14 @@ impl Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            ResponseBody::Own(bytes) => bytes.is_none(),
+            ResponseBody::FromGateway(bytes) => bytes.is_none(),
             ResponseBody::Relayed(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            ResponseBody::Own(bytes) => {
+            ResponseBody::FromGateway(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             ResponseBody::Relayed(body) => body.size_hint(),

@@ -28,10 +28,15 @@ fn record(second_count: u64) -> Record {
     };
     let counter = number("a_total", &[], SeriesKind::Counter, 0);
     let gauge = number("open", &[], SeriesKind::Gauge, 1);
-    let low = number("t_bucket", &[("le", "1")], SeriesKind::Counter, 0);
-    let high = number("t_bucket", &[("le", "+Inf")], SeriesKind::Counter, 0);
+    let bucket_1 = number("t_bucket", &[("le", "1")], SeriesKind::Counter, 0);
+    let bucket_infinite = number("t_bucket", &[("le", "+Inf")], SeriesKind::Counter, 0);
     for index in (0..second_count).filter(|index| !(4..6).contains(index)) {
-        let values = vec![(counter, index), (gauge, index), (low, 1), (high, 2)];
+        let values = vec![
+            (counter, index),
+            (gauge, index),
+            (bucket_1, 1),
+            (bucket_infinite, 2),
+        ];
         let at = START + index;
         record.add(Second { at, values });
     }
@@ -49,10 +54,10 @@ fn check(record: &Record, query: &str, span: (i64, i64), max_samples: usize, exp
     };
     let base = START as i64 * 1_000;
     let span = (base + span.0, base + span.1);
-    let found = recorded
+    let selected = recorded
         .select(&parse_selector(query).unwrap(), span, max_samples)
         .unwrap();
-    let samples = found.series.iter().flat_map(|(_, samples)| samples);
+    let samples = selected.series.iter().flat_map(|(_, samples)| samples);
     let samples: Vec<_> = samples.map(|(at, value)| (at - base, *value)).collect();
     assert_eq!(samples, expected, "{query} {span:?}");
 }
@@ -93,11 +98,11 @@ fn a_sample_for_each_longer_step() {
         };
         let base = START as i64 * 1_000;
         let span = (base + 1, base + 1_000_000);
-        let found = recorded
+        let selected = recorded
             .select(&parse_selector(query).unwrap(), span, 500)
             .unwrap();
-        assert_eq!(found.step_ms, 2_000);
-        let samples = &found.series[0].1;
+        assert_eq!(selected.step_ms, 2_000);
+        let samples = &selected.series[0].1;
         let last_two = samples[samples.len() - 2..].iter();
         let last_two: Vec<_> = last_two.map(|(at, value)| (at - base, *value)).collect();
         assert_eq!(last_two, expected, "{query}");

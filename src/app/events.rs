@@ -38,15 +38,15 @@ pub(super) fn new_event(
 
 /// Finds the limits that differ between two configurations.
 pub(super) fn find_limit_changes(before: &Ruleset, after: &Ruleset) -> Vec<LimitChange> {
-    let (old, new) = (texts_by_scope(before), texts_by_scope(after));
+    let (old_limits, new) = (texts_by_scope(before), texts_by_scope(after));
     let mut changes = Vec::new();
     for (scope, (rule, new_text)) in &new {
-        let old_text = old.get(scope).map(|(_, text)| text);
+        let old_text = old_limits.get(scope).map(|(_, text)| text);
         if old_text != Some(new_text) {
             changes.push(new_limit_change(rule, old_text, Some(new_text)));
         }
     }
-    for (scope, (rule, old_text)) in &old {
+    for (scope, (rule, old_text)) in &old_limits {
         if !new.contains_key(scope) {
             changes.push(new_limit_change(rule, Some(old_text), None));
         }
@@ -122,7 +122,12 @@ impl LimitText {
         let reserve = reserve.map_or(String::new(), |reserve| format!(", reserves {reserve}"));
         let shadow = if rule.shadow { ", shadow" } else { "" };
         let plans = ruleset.identity.plan.plans.iter().filter(|_| rule.plans);
-        let has_limit = |route: &&Arc<Route>| route.rules.iter().any(|own| own.index == rule.index);
+        let has_limit = |route: &&Arc<Route>| {
+            route
+                .rules
+                .iter()
+                .any(|route_rule| route_rule.index == rule.index)
+        };
         let routes = ruleset.routes.iter().filter(has_limit);
         let mut route_names: Vec<String> = routes.map(|route| route.name.to_string()).collect();
         // A policy with several matches has a route for each.
@@ -158,7 +163,7 @@ impl LimitText {
             .details
             .iter()
             .zip(other_details)
-            .filter(|(own, other)| own != other)
+            .filter(|(route_rule, other)| route_rule != other)
         {
             text = text
                 + ", "
@@ -182,6 +187,6 @@ fn short_list(name: &str, members: impl Iterator<Item = String>) -> String {
         0 => String::new(),
         unlisted => format!(" and {unlisted} more"),
     };
-    let shown = &members[..members.len().min(MAX_LISTED_MEMBERS)];
-    format!("{name} {}{more}", shown.join(", "))
+    let listed_members = &members[..members.len().min(MAX_LISTED_MEMBERS)];
+    format!("{name} {}{more}", listed_members.join(", "))
 }

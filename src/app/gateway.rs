@@ -88,9 +88,9 @@ pub struct Gateway {
 
 impl Gateway {
     /// Limits how long sent data may stay unacknowledged, on all listening sockets and thus on new connections.
-    pub(super) fn set_unacked_timeout(&self, timeout: Duration) {
+    pub(super) fn set_unacked_timeout(&self, send_timeout: Duration) {
         for socket in &*self.listening_sockets.lock() {
-            if let Err(error) = set_unacked_timeout(socket, timeout) {
+            if let Err(error) = set_unacked_timeout(socket, send_timeout) {
                 tracing::warn!(%error, "setting TCP_USER_TIMEOUT failed; vanished clients are noticed after 15 minutes");
             }
         }

@@ -93,7 +93,7 @@ struct FetchState {
     /// The last usable set: its bytes as they were received, and its keys.
     keys: Option<(Bytes, VerificationKeys)>,
     /// Whether no settings have got the keys yet.
-    is_new: bool,
+    has_new_keys: bool,
     /// Whether a fetch has ended, with or without success.
     has_fetched: bool,
     /// Whether the thread has to end.
@@ -130,7 +130,7 @@ impl KeySetFetcher {
             *remote = followed;
         }
         let mut state = self.shared.state.lock();
-        state.is_new = false;
+        state.has_new_keys = false;
         if let Some((_, fetched)) = &state.keys {
             *keys = fetched.clone();
         }
@@ -155,7 +155,7 @@ impl KeySetFetcher {
 
     /// Waits until there are keys that no settings have got yet.
     pub async fn changed(&self) {
-        while !self.shared.state.lock().is_new {
+        while !self.shared.state.lock().has_new_keys {
             self.shared.changed.notified().await;
         }
     }
@@ -286,14 +286,14 @@ impl SharedFetches {
         self.fetched.notify_all();
         match fetched {
             Ok(set) => {
-                let is_same = state
+                let is_same_set = state
                     .keys
                     .as_ref()
                     .is_some_and(|(body, _)| *body == set.body);
-                if !is_same {
+                if !is_same_set {
                     tracing::info!(url = %source.url, keys = ?set.keys, "fetched a key set");
                     state.keys = Some((set.body, set.keys));
-                    state.is_new = true;
+                    state.has_new_keys = true;
                     self.changed.notify_one();
                 }
                 set.lifetime

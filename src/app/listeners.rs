@@ -35,7 +35,7 @@ pub fn build_listeners(
             continue;
         };
         let mut managed = Vec::new();
-        let offered = settings.certificates.iter().map(|source| match source {
+        let offered_certificates = settings.certificates.iter().map(|source| match source {
             CertificateSource::Files(certificate) => OfferedCertificate::Fixed(certificate.clone()),
             CertificateSource::Acme(settings) => {
                 let certificate = renewer.certificate(settings);
@@ -44,13 +44,13 @@ pub fn build_listeners(
                 OfferedCertificate::Issued(issued)
             }
         });
-        let offered: Vec<OfferedCertificate> = offered.collect();
+        let offered_certificates: Vec<OfferedCertificate> = offered_certificates.collect();
         let roots = settings.client_roots.as_ref();
         let listener_tls =
-            || listener_tls::build_listener_tls(&offered, roots, ticket_keys.clone());
+            || listener_tls::build_listener_tls(&offered_certificates, roots, ticket_keys.clone());
         listeners.push(RunningListener {
             listener_tls: listen.tls.then(listener_tls).transpose()?,
-            certificates: offered,
+            certificates: offered_certificates,
             managed_certificates: managed,
             proxies: settings.proxies.clone(),
         });
@@ -73,8 +73,8 @@ pub fn renew_certificates_of(
 /// name, the earlier expiry counts.
 pub fn certificate_expiries(listeners: &[RunningListener]) -> BTreeMap<String, u64> {
     let mut expiries = BTreeMap::new();
-    let offered = listeners.iter().flat_map(|listener| &listener.certificates);
-    for certificate in offered.filter_map(OfferedCertificate::certificate) {
+    let offered_certificates = listeners.iter().flat_map(|listener| &listener.certificates);
+    for certificate in offered_certificates.filter_map(OfferedCertificate::certificate) {
         let expiry = certificate.valid_until.as_secs();
         let name = certificate.names.into_iter().next().unwrap_or_default();
         let earliest = expiries.entry(name).or_insert(expiry);

@@ -53,7 +53,9 @@ impl LiveMetrics {
         let running = self.running.read().clone();
         self.refresh_permits(&running);
         let expiries = certificate_expiries(&running.listeners);
-        let expiries = expiries.iter().map(|(name, until)| (name.as_str(), *until));
+        let expiries = expiries
+            .iter()
+            .map(|(name, expiry)| (name.as_str(), *expiry));
         self.registry.set_gauges(
             Metric::CertificateExpiry,
             Label::Certificate,
@@ -107,12 +109,12 @@ impl LiveMetrics {
                 self.registry.total(Metric::Requests, &labels)
             };
             // Ended requests are read first, so that each of them is among the started ones.
-            let ended: u64 = RequestOutcome::ALL.into_iter().map(ended_requests).sum();
-            let started = self.registry.total(Metric::RequestsStarted, &[route_label]);
-            let open = started.saturating_sub(ended);
+            let ended_count: u64 = RequestOutcome::ALL.into_iter().map(ended_requests).sum();
+            let started_count = self.registry.total(Metric::RequestsStarted, &[route_label]);
+            let open_count = started_count.saturating_sub(ended_count);
             self.registry
                 .gauge(Metric::RequestsOpen, &[route_label])
-                .set(open as f64);
+                .set(open_count as f64);
         }
     }
 
@@ -124,13 +126,14 @@ impl LiveMetrics {
                 .absolute(cpu_time.0 / 1_000_000);
         }
         // The second number is the resident size in pages.
-        let pages = fs::read_to_string("/proc/self/statm").ok();
-        let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
-        if let Some(pages) = pages {
-            let bytes = pages * page_size() as u64;
+        let resident_pages = fs::read_to_string("/proc/self/statm").ok();
+        let resident_pages =
+            resident_pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+        if let Some(resident_pages) = resident_pages {
+            let resident_bytes = resident_pages * page_size() as u64;
             self.registry
                 .gauge(Metric::ProcessMemory, &[])
-                .set(bytes as f64);
+                .set(resident_bytes as f64);
         }
     }
 
@@ -212,25 +215,28 @@ impl LiveMetrics {
         for servers in &running.upstreams {
             let now = self.clock.now();
             // A server has one series for all its addresses, because addresses change without end.
-            servers.for_each_server(|name, addresses, removed| {
+            servers.for_each_server(|name, endpoints, removed_counts| {
                 let upstream = (Label::Upstream, servers.settings.name.as_str());
                 let labels = [upstream, (Label::Server, name)];
-                let is_up = addresses
+                let is_up = endpoints
                     .iter()
-                    .any(|address| servers.state(address, now).gets_requests());
-                let open_requests: u32 = addresses
+                    .any(|endpoint| servers.state(endpoint, now).gets_requests());
+                let open_requests: u32 = endpoints
                     .iter()
-                    .map(|address| address.health.open_requests())
+                    .map(|endpoint| endpoint.health.open_requests())
                     .sum();
                 let values = [f64::from(u8::from(is_up)), f64::from(open_requests)];
                 for (gauge, value) in gauges.into_iter().zip(values) {
                     self.registry.gauge(gauge, &labels).set(value);
                 }
                 let sum = |count: fn(&ServerHealth) -> u64| -> u64 {
-                    addresses.iter().map(|address| count(&address.health)).sum()
+                    endpoints
+                        .iter()
+                        .map(|endpoint| count(&endpoint.health))
+                        .sum()
                 };
-                let ejections = removed.ejections + sum(ServerHealth::ejections);
-                let failed_checks = removed.failed_checks + sum(ServerHealth::failed_checks);
+                let ejections = removed_counts.ejections + sum(ServerHealth::ejections);
+                let failed_checks = removed_counts.failed_checks + sum(ServerHealth::failed_checks);
                 let counts = [
                     (Metric::ServerEjections, ejections),
                     (Metric::ServerCheckFailures, failed_checks),

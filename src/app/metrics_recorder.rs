@@ -43,7 +43,7 @@ pub struct MetricsRecorder {
     record: Arc<OnceLock<Record>>,
     /// Events that wait to be recorded.
     events: Arc<Mutex<Vec<GatewayEvent>>>,
-    stop: Sender<StopOrder>,
+    stop_sender: Sender<StopOrder>,
     seconds_thread: JoinHandle<()>,
     disk_thread: JoinHandle<()>,
 }
@@ -66,8 +66,8 @@ impl MetricsRecorder {
             }
             Err(unusable) => return Err(unusable.into()),
         }
-        let (stop, stopped) = channel();
-        let (wake, woken) = sync_channel(1);
+        let (stop_sender, stopped) = channel();
+        let (disk_waker, disk_wakes) = sync_channel(1);
         let disk_thread = DiskThread {
             settings: settings.clone(),
             clock: live_metrics.clock.clone(),
@@ -75,7 +75,7 @@ impl MetricsRecorder {
             list_roll_up: ListRollUp::default(),
             logged_error: String::new(),
         };
-        let disk_thread = spawn_thread("record", move || disk_thread.run(&woken))?;
+        let disk_thread = spawn_thread("record", move || disk_thread.run(&disk_wakes))?;
         let events = Arc::new(Mutex::new(Vec::new()));
         let insight = live_metrics
             .running
@@ -89,14 +89,14 @@ impl MetricsRecorder {
             live_metrics,
             record: record.clone(),
             table: SeriesTable::default(),
-            pending: VecDeque::new(),
-            wake,
+            waiting_seconds: VecDeque::new(),
+            disk_waker,
         };
         let seconds_thread = spawn_thread("seconds", move || seconds_thread.run(&stopped))?;
         Ok(MetricsRecorder {
             record,
             events,
-            stop,
+            stop_sender,
             seconds_thread,
             disk_thread,
         })
@@ -118,12 +118,12 @@ impl MetricsRecorder {
     /// Orders the threads to stop within [`HANDOVER_TIMEOUT`]. [`MetricsRecorder::finish`] stops them earlier.
     pub fn stop_soon(&self) {
         // The send cannot fail, because the thread runs until it receives an order.
-        let _ = self.stop.send(StopOrder::Soon);
+        let _ = self.stop_sender.send(StopOrder::Soon);
     }
 
     /// Records the current second, stops the threads, and waits until everything is on the disk.
     pub fn finish(self) {
-        let _ = self.stop.send(StopOrder::Now);
+        let _ = self.stop_sender.send(StopOrder::Now);
         if self.seconds_thread.join().is_err() || self.disk_thread.join().is_err() {
             tracing::error!("a thread of the record panicked");
         }
@@ -142,10 +142,10 @@ struct SecondsThread {
     table: SeriesTable,
     /// Seconds that wait for the record, each with its changes by the indexes of the series. A second is in seconds
     /// since 1970.
-    pending: VecDeque<(u64, Vec<(usize, u64)>)>,
+    waiting_seconds: VecDeque<(u64, Vec<(usize, u64)>)>,
     notes: NoteWriter,
     /// Wakes the thread that writes to the disk.
-    wake: SyncSender<()>,
+    disk_waker: SyncSender<()>,
 }
 
 impl SecondsThread {
@@ -172,7 +172,7 @@ impl SecondsThread {
         }
         self.record_second(clock.wall().as_secs());
         self.notes.write_current_minute(self.record.get());
-        let _ = self.wake.try_send(());
+        let _ = self.disk_waker.try_send(());
     }
 
     /// Records the changes of the second `at`, and everything that waited for the record.
@@ -182,22 +182,22 @@ impl SecondsThread {
             .read(|registry| self.table.take_changes(registry));
         let series_gauge = self.live_metrics.registry.gauge(Metric::RecordSeries, &[]);
         series_gauge.set(self.table.series_count() as f64);
-        self.pending.push_back((at, changes));
-        if self.pending.len() > MAX_WAITING_SECONDS {
+        self.waiting_seconds.push_back((at, changes));
+        if self.waiting_seconds.len() > MAX_WAITING_SECONDS {
             tracing::warn!(
                 at,
                 "a second is lost: another process still writes the record"
             );
-            self.pending.pop_front();
+            self.waiting_seconds.pop_front();
         }
         if let Some(record) = self.record.get() {
             // Another process recorded until here while this one waited.
-            let recorded_until = if self.pending.len() > 1 {
+            let recorded_until = if self.waiting_seconds.len() > 1 {
                 record.end()
             } else {
                 0
             };
-            for (at, changes) in self.pending.drain(..) {
+            for (at, changes) in self.waiting_seconds.drain(..) {
                 let second = self
                     .table
                     .numbered_second(record, at, changes, recorded_until);
@@ -207,7 +207,7 @@ impl SecondsThread {
         self.notes
             .end_second(self.record.get(), at, self.live_metrics.seed());
         // If the channel is full, the disk thread has yet to handle an earlier signal, and will write this second too.
-        let _ = self.wake.try_send(());
+        let _ = self.disk_waker.try_send(());
     }
 }
 
@@ -222,8 +222,8 @@ struct DiskThread {
 }
 
 impl DiskThread {
-    fn run(mut self, woken: &Receiver<()>) {
-        while woken.recv().is_ok() {
+    fn run(mut self, disk_wakes: &Receiver<()>) {
+        while disk_wakes.recv().is_ok() {
             let result = match self.record.get() {
                 Some(record) => self
                     .list_roll_up

@@ -34,7 +34,7 @@ pub(super) struct NoteWriter {
     /// The first second of the current minute.
     minute_start: u64,
     /// Minutes that wait for the record, each with its first second.
-    waiting: VecDeque<(u64, KeyLists)>,
+    waiting_minutes: VecDeque<(u64, KeyLists)>,
     /// Kinds of samples of which one was kept, each with the second until which no other sample of the kind is kept.
     kept_sample_kinds: Vec<(String, u64)>,
 }
@@ -50,7 +50,7 @@ impl NoteWriter {
             insight,
             events,
             minute_start: minute.start,
-            waiting: VecDeque::new(),
+            waiting_minutes: VecDeque::new(),
             kept_sample_kinds: Vec::new(),
         }
     }
@@ -58,21 +58,21 @@ impl NoteWriter {
     /// Writes what became complete with `second`. Must be called at the end of each second. Events and samples wait
     /// while there is no record.
     pub(super) fn end_second(&mut self, record: Option<&Record>, second: u64, seed: u64) {
-        let next = minute_of(second + 1, seed);
-        if next.start != self.minute_start {
-            self.begin_minute(record, next);
+        let next_minute = minute_of(second + 1, seed);
+        if next_minute.start != self.minute_start {
+            self.begin_minute(record, next_minute);
         }
         let Some(record) = record else {
             return;
         };
-        for (start, lists) in self.waiting.drain(..) {
+        for (start, lists) in self.waiting_minutes.drain(..) {
             write_note(record, Topic::Minute, start, &lists, true);
         }
         for event in self.events.lock().drain(..) {
             write_note(record, Topic::Event, event.at, &event, true);
         }
         for sample in self.insight.take_samples() {
-            let is_kept = self.should_keep(&sample, second);
+            let is_kept = self.should_keep_sample(&sample, second);
             // A sample is noted at its end, because the file of the day in which it began may be closed.
             let end = (sample.at + sample.seconds) as u64;
             write_note(record, Topic::Sample, end, &sample, is_kept);
@@ -85,24 +85,24 @@ impl NoteWriter {
     }
 
     /// Writes the lists of the current minute, or lets them wait for the record, and begins another minute.
-    fn begin_minute(&mut self, record: Option<&Record>, next: Minute) {
-        self.minute_start = next.start;
-        let waiting = &mut self.waiting;
+    fn begin_minute(&mut self, record: Option<&Record>, next_minute: Minute) {
+        self.minute_start = next_minute.start;
+        let waiting_minutes = &mut self.waiting_minutes;
         self.insight
-            .begin_minute(next, |start, lists| match record {
+            .begin_minute(next_minute, |start, lists| match record {
                 _ if lists.decided.total == 0 => {}
                 Some(record) => write_note(record, Topic::Minute, start, &lists, true),
                 None => {
-                    if waiting.len() == MAX_WAITING_MINUTES {
-                        waiting.pop_front();
+                    if waiting_minutes.len() == MAX_WAITING_MINUTES {
+                        waiting_minutes.pop_front();
                     }
-                    waiting.push_back((start, lists));
+                    waiting_minutes.push_back((start, lists));
                 }
             });
     }
 
     /// Whether a sample is kept for days: the first of its kind in [`KEPT_SAMPLE_INTERVAL_SECONDS`].
-    fn should_keep(&mut self, sample: &RequestSample, second: u64) -> bool {
+    fn should_keep_sample(&mut self, sample: &RequestSample, second: u64) -> bool {
         self.kept_sample_kinds.retain(|(_, until)| *until > second);
         let limit = sample.limit.as_ref();
         let limit = limit.map(|limit| format!("{} {}", limit.limit, limit.standing));
@@ -130,7 +130,7 @@ pub(super) fn minute_of(second: u64, seed: u64) -> Minute {
 #[derive(Default)]
 pub(super) struct ListRollUp {
     /// The ends of the last hour and of the last day that were rolled up, in seconds since 1970.
-    done_until: [u64; 2],
+    rolled_up_until: [u64; 2],
 }
 
 impl ListRollUp {
@@ -142,9 +142,11 @@ impl ListRollUp {
             (Topic::Minute, Topic::Hour, 3_600),
             (Topic::Hour, Topic::Day, 86_400),
         ];
-        for ((shorter, longer, step), done_until) in steps.into_iter().zip(&mut self.done_until) {
+        for ((shorter, longer, step), rolled_up_until) in
+            steps.into_iter().zip(&mut self.rolled_up_until)
+        {
             let until = now.saturating_sub(COMPLETION_DELAY_SECONDS) / step * step;
-            if until == *done_until {
+            if until == *rolled_up_until {
                 continue;
             }
             let mut from = until
@@ -158,7 +160,7 @@ impl ListRollUp {
             for start in (from..until).step_by(step as usize) {
                 roll_up(record, shorter, longer, (start, start + step))?;
             }
-            *done_until = until;
+            *rolled_up_until = until;
         }
         Ok(())
     }
@@ -247,7 +249,7 @@ mod tests {
         count(&after, 1, 3);
         count(&after, 3, 1);
         after.end_second(Some(&record), HOUR + 1_859, 1);
-        let lives = |from: u64, until: u64| {
+        let record_until = |from: u64, until: u64| {
             for at in (from..=until).step_by(600) {
                 let values = Vec::new();
                 record.add(Second { at, values });
@@ -261,7 +263,7 @@ mod tests {
             .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_DELAY_SECONDS - 1)
             .unwrap();
         assert_eq!(noted(&record, Topic::Hour), []);
-        lives(HOUR, HOUR + 2 * 3_600);
+        record_until(HOUR, HOUR + 2 * 3_600);
         rollup
             .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_DELAY_SECONDS)
             .unwrap();
@@ -270,7 +272,7 @@ mod tests {
             .unwrap();
         assert_eq!(noted(&record, Topic::Hour), [(HOUR, vec![8, 1])]);
         let midnight = HOUR - HOUR % 86_400;
-        lives(HOUR + 3 * 3_600, midnight + 86_400 + 3_600);
+        record_until(HOUR + 3 * 3_600, midnight + 86_400 + 3_600);
         rollup
             .roll_up_complete(&record, midnight + 86_400 + COMPLETION_DELAY_SECONDS)
             .unwrap();
@@ -306,13 +308,13 @@ mod tests {
             .insight
             .add_sample(serde_json::from_value(sample).unwrap());
         writer.end_second(Some(&record), HOUR + 2, 1);
-        let mut found = None;
+        let mut sample_noted_at = None;
         let span = (HOUR, HOUR + 9);
         let see = |note: &Note| {
-            found = Some(note.at);
+            sample_noted_at = Some(note.at);
             ControlFlow::Continue(())
         };
         record.visit_notes(Topic::Sample, span, see).unwrap();
-        assert_eq!(found, Some(HOUR + 2));
+        assert_eq!(sample_noted_at, Some(HOUR + 2));
     }
 }

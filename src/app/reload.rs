@@ -65,14 +65,14 @@ impl Gateway {
             let _reload_guard = self.reload_lock.lock();
             let loaded = policy::load(&self.config_path).map_err(Error::Policy)?;
             let mut ruleset = loaded.ruleset;
-            let before = self.running();
-            let admission = before.admission.with_rules(&ruleset.rules)?;
+            let config_before = self.running();
+            let admission = config_before.admission.with_rules(&ruleset.rules)?;
             let listeners = build_listeners(
                 &self.process_settings,
                 &ruleset,
                 &self.ticket_keys,
                 &self.certificate_renewer,
-                &before.listeners,
+                &config_before.listeners,
             )?;
             let identity = &mut ruleset.identity;
             self.key_set_fetcher
@@ -82,8 +82,8 @@ impl Gateway {
             let running = RunningConfig {
                 listeners,
                 challenge_tokens: self.certificate_renewer.challenge_tokens(),
-                insight: before.insight.clone(),
-                upstreams: build_servers(&ruleset, &before.upstreams, &self.clock),
+                insight: config_before.insight.clone(),
+                upstreams: build_servers(&ruleset, &config_before.upstreams, &self.clock),
                 ruleset,
                 admission,
                 process_keyer: self.keyer.clone(),
@@ -96,10 +96,10 @@ impl Gateway {
             if let Some(pusher) = &*self.pusher.lock() {
                 pusher.update_settings(&loaded.process.push);
             }
-            let limit_changes = find_limit_changes(&before.ruleset, &running.ruleset);
+            let limit_changes = find_limit_changes(&config_before.ruleset, &running.ruleset);
             let mut warnings = loaded.warnings;
             warnings.extend(reset_warnings(
-                (&before.ruleset, &before.admission),
+                (&config_before.ruleset, &config_before.admission),
                 (&running.ruleset, &running.admission),
             ));
             let has_same_contents = self
@@ -109,8 +109,8 @@ impl Gateway {
             let report = ReloadReport {
                 warnings,
                 needs_restart: self.process_settings.differences(&loaded.process),
-                changes: ReloadChanges::between(
-                    &before.ruleset,
+                changes: ReloadChanges::compare(
+                    &config_before.ruleset,
                     &running.ruleset,
                     limit_changes.clone(),
                     has_same_contents,
@@ -138,15 +138,15 @@ impl Gateway {
     pub async fn renew_keys(&self) -> Result<(), Error> {
         let acknowledgements = {
             let _reload_guard = self.reload_lock.lock();
-            let before = self.running();
-            let mut ruleset = Ruleset::clone(&before.ruleset);
+            let config_before = self.running();
+            let mut ruleset = Ruleset::clone(&config_before.ruleset);
             let identity = &mut ruleset.identity;
             self.key_set_fetcher
                 .follow(identity)
                 .map_err(Error::Thread)?;
             let running = RunningConfig {
                 ruleset: Arc::new(ruleset),
-                ..before
+                ..config_before
             };
             *self.running.write() = running.clone();
             self.order_workers_to_run(&running)
@@ -161,8 +161,8 @@ impl Gateway {
     fn order_workers_to_run(&self, running: &RunningConfig) -> Vec<oneshot::Receiver<()>> {
         let mut acknowledgements = Vec::new();
         for worker in &*self.workers.lock() {
-            let (done, acknowledgement) = oneshot::channel();
-            let order = WorkerOrder::Run(Box::new(running.clone()), done);
+            let (acknowledge, acknowledgement) = oneshot::channel();
+            let order = WorkerOrder::Run(Box::new(running.clone()), acknowledge);
             if worker.orders.send(order).is_ok() {
                 acknowledgements.push(acknowledgement);
             }

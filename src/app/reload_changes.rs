@@ -34,7 +34,7 @@ pub struct FileChange {
 impl ReloadChanges {
     /// Compares the files of two configurations. `has_same_contents` says whether all contents are equal, also of the
     /// files that the configurations name.
-    pub(super) fn between(
+    pub(super) fn compare(
         before: &Ruleset,
         after: &Ruleset,
         limits: Vec<LimitChange>,
@@ -47,7 +47,7 @@ impl ReloadChanges {
         let mut files = Vec::new();
         for (path, text) in &after.files {
             match text_of(before, path) {
-                Some(previous) if previous == *text => {}
+                Some(text_before) if text_before == *text => {}
                 Some(_) => files.push(FileChange::new(path, "changed")),
                 None => files.push(FileChange::new(path, "added")),
             }
@@ -91,8 +91,8 @@ impl fmt::Display for ReloadChanges {
         if self.is_empty() {
             return f.write_str("nothing");
         }
-        let named = self.files.iter().take(MAX_NAMED_FILES);
-        let mut parts: Vec<String> = named
+        let named_files = self.files.iter().take(MAX_NAMED_FILES);
+        let mut parts: Vec<String> = named_files
             .map(|file| format!("{} {}", file.path, file.how))
             .collect();
         let more = self.files.len().saturating_sub(MAX_NAMED_FILES);

@@ -31,7 +31,7 @@ fn reset_cause(
     (old_rule, old_admission): (&Rule, &Admission),
     (new_rule, new_admission): (&Rule, &Admission),
 ) -> Option<String> {
-    let (before, after) = (old_rule.limit.rate()?, new_rule.limit.rate()?);
+    let (before, new) = (old_rule.limit.rate()?, new_rule.limit.rate()?);
     if !old_rule.key.is_same(&new_rule.key) {
         return Some(format!(
             "it counts by {}, no longer by {}",
@@ -43,14 +43,14 @@ fn reset_cause(
     if old_sharing.map(|plan| plan.hash) == new_sharing.map(|plan| plan.hash) {
         return None;
     }
-    let changed = |what: &str, before: &str, after: &str| {
-        (before != after).then(|| format!("{what} is {after}, no longer {before}"))
+    let changed = |what: &str, before: &str, new: &str| {
+        (before != new).then(|| format!("{what} is {new}, no longer {before}"))
     };
     let algorithm = || {
         changed(
             "its algorithm",
             before.algorithm.as_str(),
-            after.algorithm.as_str(),
+            new.algorithm.as_str(),
         )
     };
     let sharing = || {

@@ -84,16 +84,24 @@ impl SeriesTable {
             return Ok(*index);
         }
         let mut sum_indexes = SumIndexes::new();
-        for (_, name, kept_labels) in SUM_SERIES.iter().filter(|(summed, ..)| *summed == metric) {
-            let kept = labels
+        for (_, name, label_names) in SUM_SERIES
+            .iter()
+            .filter(|(summed_metric, ..)| *summed_metric == metric)
+        {
+            let sum_labels = labels
                 .iter()
-                .filter(|(label, _)| kept_labels.contains(label));
-            let previous_count = self.series.len();
-            sum_indexes.push(self.add(metric, name, kept.cloned().collect(), SumIndexes::new()));
-            self.sum_count += self.series.len() - previous_count;
+                .filter(|(label, _)| label_names.contains(label));
+            let count_before = self.series.len();
+            sum_indexes.push(self.add_if_missing(
+                metric,
+                name,
+                sum_labels.cloned().collect(),
+                SumIndexes::new(),
+            ));
+            self.sum_count += self.series.len() - count_before;
         }
         if self.series.len() - self.sum_count < MAX_SERIES {
-            return Ok(self.add(metric, metric.name(), labels.to_vec(), sum_indexes));
+            return Ok(self.add_if_missing(metric, metric.name(), labels.to_vec(), sum_indexes));
         }
         if !std::mem::replace(&mut self.is_full, true) {
             tracing::error!(
@@ -105,7 +113,7 @@ impl SeriesTable {
     }
 
     /// Adds a series unless it is there, and returns its index.
-    fn add(
+    fn add_if_missing(
         &mut self,
         metric: Metric,
         name: &'static str,
@@ -246,14 +254,16 @@ mod tests {
         };
         let counters: Vec<_> = routes.iter().map(counter).collect();
         let mut table = SeriesTable::default();
-        let mut increment_all = |each: u64| {
-            counters.iter().for_each(|counter| counter.increment(each));
+        let mut increment_all = |amount: u64| {
+            counters
+                .iter()
+                .for_each(|counter| counter.increment(amount));
             let changes = table.take_changes(&registry);
             let sum_of = |name: &str| {
-                let mut named = changes
+                let mut tracked_changes = changes
                     .iter()
                     .map(|(index, change)| (&table.series[*index], change));
-                named
+                tracked_changes
                     .find(|(tracked, _)| tracked.series.name == name)
                     .map(|(_, change)| *change)
             };
@@ -261,7 +271,7 @@ mod tests {
                 ["all", "outcome"].map(|sum| sum_of(&format!("{sum}:tollgate_requests_total")));
             (table.series.len(), sums)
         };
-        let all = |each: u64| [Some(each * (MAX_SERIES as u64 + 100)); 2];
+        let all = |amount: u64| [Some(amount * (MAX_SERIES as u64 + 100)); 2];
         assert_eq!(increment_all(1), (MAX_SERIES + 2, all(1)));
         assert_eq!(increment_all(3), (MAX_SERIES + 2, all(3)));
     }

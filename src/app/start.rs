@@ -53,8 +53,8 @@ impl Gateway {
         let process = loaded.process;
         let registry = Registry::default();
         // Nothing reads the clock before this, because the snapshot may move it.
-        let restored = RestoredState::find(&process, clock)?;
-        let (clock, keyer) = (restored.clock.clone(), restored.keyer.clone());
+        let restored_state = RestoredState::find(&process, clock)?;
+        let (clock, keyer) = (restored_state.clock.clone(), restored_state.keyer.clone());
         let store = Arc::new(MemoryStore::new(store::Settings {
             budget_bytes: process.store_budget,
         })?);
@@ -65,7 +65,7 @@ impl Gateway {
             .map_err(Error::Thread)?;
         let ruleset = Arc::new(loaded.ruleset);
         let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
-        restored.restore_counts(&store);
+        restored_state.restore_counts(&store);
         let ticket_keys = listener_tls::new_ticket_keys()?;
         let certificate_renewer =
             CertificateRenewer::new(clock.clone(), registry.clone(), keyer.seed());
@@ -135,14 +135,14 @@ impl Gateway {
         let worker_count = self.process_settings.workers;
         let sockets_by_worker = self.bind_listeners(inherited)?;
         self.set_unacked_timeout(self.running.read().ruleset.timeouts.send);
-        let writer = LogWriter::start(&self.process_settings.access_log, &self.registry);
-        let (log_writer, writer_end) = writer.map_err(Error::AccessLog)?;
+        let started_writer = LogWriter::start(&self.process_settings.access_log, &self.registry);
+        let (log_writer, writer_end) = started_writer.map_err(Error::AccessLog)?;
         self.access_log = Mutex::new(Some((log_writer.clone(), writer_end)));
         let connection_counts: Arc<[AtomicUsize]> =
             (0..worker_count).map(|_| AtomicUsize::new(0)).collect();
-        let (senders, connection_receivers): (Vec<_>, Vec<_>) =
+        let (connection_senders, connection_receivers): (Vec<_>, Vec<_>) =
             (0..worker_count).map(|_| unbounded_channel()).unzip();
-        let senders: Arc<[_]> = senders.into();
+        let connection_senders: Arc<[_]> = connection_senders.into();
         let occupancy = Arc::new(Occupancy::default());
         let default_max_connections = listen::raise_connection_limit();
         let workers = sockets_by_worker
@@ -155,7 +155,11 @@ impl Gateway {
                 sockets,
                 running_config: self.running.read().clone(),
                 handed_connections,
-                placement: Placement::new(connection_counts.clone(), senders.clone(), number),
+                placement: Placement::new(
+                    connection_counts.clone(),
+                    connection_senders.clone(),
+                    number,
+                ),
                 occupancy: occupancy.clone(),
                 default_max_connections,
                 log_writer: log_writer.clone(),
@@ -177,18 +181,18 @@ impl Gateway {
         let worker_count = self.process_settings.workers;
         let mut sockets_by_worker: Vec<Vec<_>> = (0..worker_count).map(|_| Vec::new()).collect();
         for (listener_index, listen) in self.process_settings.listen.iter().enumerate() {
-            let failed = |cause| Error::Listen {
+            let listen_error = |cause| Error::Listen {
                 address: listen.address.clone(),
                 cause,
             };
-            let bound = listen::bind(listen, worker_count, inherited).map_err(failed)?;
+            let bound = listen::bind(listen, worker_count, inherited).map_err(listen_error)?;
             self.socket_files.lock().extend(bound.file);
-            let address = bound.sockets[0].local_addr().map_err(failed)?;
+            let address = bound.sockets[0].local_addr().map_err(listen_error)?;
             let address = Address::from_socket(&address).unwrap_or_else(|| listen.address.clone());
             self.addresses.push(address);
             for (socket_index, socket) in bound.sockets.into_iter().enumerate() {
-                let own = socket.try_clone().map_err(failed)?;
-                self.listening_sockets.lock().push(own);
+                let socket_copy = socket.try_clone().map_err(listen_error)?;
+                self.listening_sockets.lock().push(socket_copy);
                 let socket = run::WorkerSocket {
                     socket,
                     listener_index,

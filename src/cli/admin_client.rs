@@ -36,7 +36,7 @@ impl AdminAddress {
     /// Sends a request, and returns the JSON of a response with status 200. Any other response is an error.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Result<Value, CommandError> {
         let admin = self.admin.as_deref().unwrap_or(AdminAddress::DEFAULT);
-        let failed = |error: io::Error| match error.kind() {
+        let with_path = |error: io::Error| match error.kind() {
             // A read that timed out is reported as `WouldBlock`.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 let seconds = ADMIN_TIMEOUT.as_secs();
@@ -52,7 +52,7 @@ impl AdminAddress {
         let token = self.token_file.as_deref().map(read_token).transpose()?;
         let request = AdminRequest { method, path, body };
         let response = send_request(authority, token.as_deref(), request, ADMIN_TIMEOUT);
-        let (head, body) = response.map_err(failed)?;
+        let (head, body) = response.map_err(with_path)?;
         if head.split(' ').nth(1) != Some("200") {
             let status_line = head.lines().next().unwrap_or_default();
             return Err(CommandError::failure(format!("{status_line}\n{body}")));
@@ -78,12 +78,12 @@ pub struct AdminRequest<'a> {
 
 /// Reads the token of the admin listener from a file.
 fn read_token(file: &Path) -> Result<String, CommandError> {
-    let failed = |error: &dyn std::fmt::Display| {
+    let with_path = |error: &dyn std::fmt::Display| {
         CommandError::failure(format!("{}: {error}", file.display()))
     };
-    let bytes = std::fs::read(file).map_err(|error| failed(&error))?;
-    let text = text::decode_utf8(bytes).map_err(|error| failed(&error.message))?;
-    let token = text::trim_secret(&text).map_err(|error| failed(&error.message))?;
+    let bytes = std::fs::read(file).map_err(|error| with_path(&error))?;
+    let text = text::decode_utf8(bytes).map_err(|error| with_path(&error.message))?;
+    let token = text::trim_secret(&text).map_err(|error| with_path(&error.message))?;
     Ok(token.to_owned())
 }
 

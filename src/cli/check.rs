@@ -25,13 +25,13 @@ pub struct Arguments {
 /// Runs the command. Exit code 0: the configuration can run. 2: the configuration has mistakes, or needs something that
 /// this machine lacks.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let checked =
+    let check_result =
         policy::load(&arguments.config).and_then(|loaded| check_machine(arguments, loaded));
-    let loaded = match checked {
+    let loaded = match check_result {
         Ok(loaded) => loaded,
         Err(report) if arguments.json => {
-            let printed = output::print_line(format_args!("{:#}", report.to_json()));
-            return output::exit_code(printed, ExitCode::from(MISTAKE_EXIT_CODE));
+            let print_result = output::print_line(format_args!("{:#}", report.to_json()));
+            return output::exit_code(print_result, ExitCode::from(MISTAKE_EXIT_CODE));
         }
         Err(report) => {
             output::print_stderr(report);
@@ -56,11 +56,11 @@ fn check_machine(
         false => NetworkChecks::Online,
     };
     let config_path = arguments.config.display().to_string();
-    let findings = preflight::check(&loaded, &config_path, network_checks);
-    let has_errors = findings
+    let machine_diagnostics = preflight::check(&loaded, &config_path, network_checks);
+    let has_errors = machine_diagnostics
         .iter()
         .any(|finding| finding.severity == Severity::Error);
-    loaded.warnings.extend(findings);
+    loaded.warnings.extend(machine_diagnostics);
     diagnostic::sort_and_dedup(&mut loaded.warnings);
     if has_errors {
         return Err(DiagnosticReport {

@@ -157,13 +157,13 @@ fn reload(gateway: &Arc<Gateway>) {
 /// Sends requests of three users in turn, and prints the decisions of each second.
 fn send_traffic(gateway: &Gateway, address: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
     let mut users = ["alice", "bob", "carol"].into_iter().cycle();
-    let count = |limit, outcome| {
+    let decision_count = |limit, outcome| {
         gateway.counter_total(
             Metric::LimitDecisions,
             &[(Label::Limit, limit), (Label::Outcome, outcome)],
         )
     };
-    let total = |outcome| count("per-ip", outcome) + count("per-user", outcome);
+    let total = |outcome| decision_count("per-ip", outcome) + decision_count("per-user", outcome);
     for second in 0_u64.. {
         if seconds.is_some_and(|seconds| second >= seconds) {
             break;
@@ -183,9 +183,9 @@ fn send_traffic(gateway: &Gateway, address: SocketAddr, seconds: Option<u64>) ->
              and over {} so far ({} decisions)",
             "#".repeat(admitted),
             "-".repeat(refused),
-            count("per-ip", "refused"),
-            count("per-user", "refused"),
-            count("per-user", "over"),
+            decision_count("per-ip", "refused"),
+            decision_count("per-user", "refused"),
+            decision_count("per-user", "over"),
             total("within") + total("over") + total("refused"),
         ))?;
     }

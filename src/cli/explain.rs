@@ -111,13 +111,13 @@ fn request_to_explain(arguments: &Arguments) -> Result<RequestToExplain, String>
 
 /// Reads the first certificate of a PEM file. A private key in the same file is left out.
 fn read_certificate(file: &Path) -> Result<String, String> {
-    let failed = |cause: &dyn std::fmt::Display| format!("{}: {cause}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+    let with_path = |cause: &dyn std::fmt::Display| format!("{}: {cause}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| with_path(&error))?;
     let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
     let content = text
         .split_once(begin)
         .and_then(|(_, after_begin)| after_begin.split_once(end));
-    let (content, _) = content.ok_or_else(|| failed(&"it holds no certificate in PEM"))?;
+    let (content, _) = content.ok_or_else(|| with_path(&"it holds no certificate in PEM"))?;
     Ok(format!("{begin}{content}{end}\n"))
 }
 

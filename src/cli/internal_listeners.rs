@@ -37,7 +37,7 @@ impl InternalListeners {
                 return Ok::<_, Error>(None);
             };
             let listener = match inherited.take_sockets(&address.into()).pop() {
-                Some(passed) => Ok(passed.into()),
+                Some(inherited_socket) => Ok(inherited_socket.into()),
                 None => TcpListener::bind(address),
             };
             let listener =
@@ -66,11 +66,11 @@ impl InternalListeners {
     ///
     /// A thread cannot be started.
     pub fn serve(self, gateway: &Arc<Gateway>) -> io::Result<ServingListeners> {
-        let mut stops = Vec::new();
+        let mut stop_senders = Vec::new();
         let mut serve = |listener, router, name| {
             let (stop, stopped) = oneshot::channel();
             let address = serve_on_thread(listener, router, name, stopped)?;
-            stops.push(stop);
+            stop_senders.push(stop);
             output::print_stderr(format_args!("{name} on http://{address}"));
             io::Result::Ok(())
         };
@@ -81,7 +81,7 @@ impl InternalListeners {
             serve(listener, admin::probes(gateway.clone()), "probes")?;
         }
         Ok(ServingListeners {
-            _stop_senders: stops,
+            _stop_senders: stop_senders,
         })
     }
 }

@@ -49,10 +49,10 @@ impl CommandError {
 pub fn print(text: impl Display) -> io::Result<()> {
     let text = text.to_string();
     let mut stdout = io::stdout().lock();
-    let printed = stdout
+    let write_result = stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
-    printed.map_err(|error| {
+    write_result.map_err(|error| {
         let message = format!("cannot write to standard output: {error}");
         io::Error::new(error.kind(), message)
     })
@@ -74,8 +74,8 @@ pub fn print_stderr(text: impl Display) {
 }
 
 /// Returns the exit code of a command: `code`, unless printing failed. A closed pipe does not count as a failure.
-pub fn exit_code(printed: io::Result<()>, code: ExitCode) -> ExitCode {
-    match printed {
+pub fn exit_code(write_result: io::Result<()>, code: ExitCode) -> ExitCode {
+    match write_result {
         Ok(()) => code,
         Err(error) if error.kind() == ErrorKind::BrokenPipe => code,
         Err(error) => {

@@ -34,18 +34,18 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::from(MISTAKE_EXIT_CODE);
         }
     };
-    let (sender, result) = channel();
+    let (result_sender, result_receiver) = channel();
     // If the thread still waits after the timeout, it ends with the process.
-    thread::spawn(move || sender.send(check_ready(&endpoints)));
-    let timed_out = || {
+    thread::spawn(move || result_sender.send(check_ready(&endpoints)));
+    let timeout_error = || {
         let seconds = READY_TIMEOUT.as_secs();
         Err(CommandError::failure(format!(
             "no answer within {seconds} s"
         )))
     };
-    match result
+    match result_receiver
         .recv_timeout(READY_TIMEOUT)
-        .unwrap_or_else(|_| timed_out())
+        .unwrap_or_else(|_| timeout_error())
     {
         Ok(status) => output::exit_code(output::print_line(status.trim_end()), ExitCode::SUCCESS),
         Err(error) => {
@@ -81,13 +81,13 @@ fn check_ready(endpoints: &Endpoints) -> Result<String, CommandError> {
 /// Connects to every listener for clients. Nothing else can be checked without probes and without an admin listener.
 fn check_connections(addresses: &[Address]) -> Result<String, CommandError> {
     for address in addresses {
-        let connected = match address {
+        let connect_result = match address {
             Address::Tcp(address) => {
                 TcpStream::connect_timeout(&reachable_address(*address), READY_TIMEOUT).map(drop)
             }
             Address::Unix(path) => unix_socket::try_connect(path),
         };
-        connected.map_err(|error| {
+        connect_result.map_err(|error| {
             CommandError::failure(format!("nothing listens on {address}: {error}"))
         })?;
     }

@@ -29,7 +29,7 @@ impl BlockedSignals {
     /// Blocks the signals with one system call, so that this can be the first step of a process. The value must be
     /// dropped before a thread starts, because threads inherit the mask.
     pub fn new() -> BlockedSignals {
-        let handled = [
+        let handled_signals = [
             SignalNumber::SIGTERM,
             SignalNumber::SIGINT,
             SignalNumber::SIGQUIT,
@@ -38,10 +38,10 @@ impl BlockedSignals {
             SignalNumber::SIGUSR2,
             SignalNumber::SIGCHLD,
         ];
-        let handled: SigSet = handled.into_iter().collect();
+        let handled_signals: SigSet = handled_signals.into_iter().collect();
         // Blocking cannot fail for a valid set.
-        let _ = handled.thread_block();
-        BlockedSignals(handled)
+        let _ = handled_signals.thread_block();
+        BlockedSignals(handled_signals)
     }
 }
 
@@ -54,8 +54,8 @@ impl Drop for BlockedSignals {
 /// The handlers of all signals. A signal that comes before [`Signals::next`] is called waits for that call.
 pub struct Signals {
     hangup: Signal,
-    reopen: Signal,
-    replace: Signal,
+    user1: Signal,
+    user2: Signal,
     child: Signal,
     terminate: Signal,
     interrupt: Signal,
@@ -74,8 +74,8 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
             hangup: signal(SignalKind::hangup())?,
-            reopen: signal(SignalKind::user_defined1())?,
-            replace: signal(SignalKind::user_defined2())?,
+            user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
             child: signal(SignalKind::child())?,
         };
         drop(blocked_signals);
@@ -86,8 +86,8 @@ impl Signals {
     pub async fn next(&mut self) -> SignalEvent {
         tokio::select! {
             _ = self.hangup.recv() => SignalEvent::Reload,
-            _ = self.reopen.recv() => SignalEvent::Reopen,
-            _ = self.replace.recv() => SignalEvent::Replace,
+            _ = self.user1.recv() => SignalEvent::Reopen,
+            _ = self.user2.recv() => SignalEvent::Replace,
             _ = self.child.recv() => SignalEvent::ChildEnded,
             () = end_signal(&mut self.terminate, &mut self.interrupt, &mut self.quit) => SignalEvent::End,
         }

@@ -14,8 +14,10 @@ pub fn replace_control_chars(text: &str) -> String {
 
 /// Returns the numbers of a JSON array. An element that is no number counts as 0.
 pub fn parse_numbers(value: &Value) -> Vec<f64> {
-    let list = value.as_array().into_iter().flatten();
-    list.map(|value| value.as_f64().unwrap_or(0.0)).collect()
+    let elements = value.as_array().into_iter().flatten();
+    elements
+        .map(|value| value.as_f64().unwrap_or(0.0))
+        .collect()
 }
 
 /// Draws rates as a sparkline, with a gap where nothing was recorded.

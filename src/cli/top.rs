@@ -62,17 +62,17 @@ fn render_screen(admin: &AdminAddress) -> Result<String, CommandError> {
         let (rate, curve) = (format_short(rate), sparkline(&rates));
         let _ = writeln!(text, "{outcome:>10} {rate:>9}  {curve}");
     }
-    let limits = get(
+    let refused_series = get(
         "/v1/record/range?series=tollgate_limit_decisions_total%7Boutcome=%22refused%22%7D&from=-61s&points=61&by=limit",
     )?;
-    let mut refused_by_limit: Vec<(u64, &str)> = elements(&limits["series"])
+    let mut refused_by_limit: Vec<(u64, &str)> = elements(&refused_series["series"])
         .map(|series| {
             let sum = elements(&series["sum"]).filter_map(Value::as_u64).sum();
             (sum, series["labels"]["limit"].as_str().unwrap_or_default())
         })
         .filter(|(sum, _)| *sum > 0)
         .collect();
-    refused_by_limit.sort_unstable_by(|one, other| other.cmp(one));
+    refused_by_limit.sort_unstable_by(|one, right| right.cmp(one));
     let _ = writeln!(text, "\nrefused in the last minute, by limit");
     for (sum, limit) in refused_by_limit.iter().take(MAX_SHOWN_LIMITS) {
         let _ = writeln!(text, "{sum:>20}  {limit}");

@@ -61,9 +61,10 @@ pub(super) fn render_top(response: &Value) -> String {
         );
     }
     text.push('\n');
-    for listed in response["keys"].as_array().into_iter().flatten() {
-        let text_of = |name: &str| replace_control_chars(listed[name].as_str().unwrap_or_default());
-        let count = listed["count"].as_u64().unwrap_or(0);
+    for listed_key in response["keys"].as_array().into_iter().flatten() {
+        let text_of =
+            |name: &str| replace_control_chars(listed_key[name].as_str().unwrap_or_default());
+        let count = listed_key["count"].as_u64().unwrap_or(0);
         let share = count as f64 / total.max(1) as f64 * 100.0;
         let _ = writeln!(
             text,
@@ -135,7 +136,7 @@ pub(super) fn render_explanation(response: &Value) -> String {
             text_of(&event["detail"])
         );
         for change in event["changes"].as_array().into_iter().flatten() {
-            let side = |name: &str| match change[name].as_str() {
+            let limit_text = |name: &str| match change[name].as_str() {
                 Some(text) => replace_control_chars(text),
                 None => String::from("nothing"),
             };
@@ -143,8 +144,8 @@ pub(super) fn render_explanation(response: &Value) -> String {
                 text,
                 "  {} was {}, is {}",
                 text_of(&change["limit"]),
-                side("before"),
-                side("after")
+                limit_text("before"),
+                limit_text("after")
             );
         }
     }

@@ -14,15 +14,17 @@ const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may 
 pub fn check_files(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let process = &loaded.process;
     if let LogDestination::File { path, rotate } = &process.access_log.destination {
-        let usable = access_log::check_log_path(path).map_err(|cause| (None, cause));
-        let usable = match rotate {
+        let log_check = access_log::check_log_path(path).map_err(|cause| (None, cause));
+        let log_check = match rotate {
             // A rotation creates files beside the log.
-            Some(_) => usable.and_then(|()| check_writable(path.parent().unwrap_or(Path::new("")))),
-            None => usable,
+            Some(_) => {
+                log_check.and_then(|()| check_writable(path.parent().unwrap_or(Path::new(""))))
+            }
+            None => log_check,
         };
-        if let Err(error) = usable {
-            let described = describe_path(findings, "access_log", path, error);
-            let message = format!("cannot write the access log {described}");
+        if let Err(error) = log_check {
+            let description = describe_path(findings, "access_log", path, error);
+            let message = format!("cannot write the access log {description}");
             let help =
                 "name a file that can be written, in a folder that exists and can be written";
             findings.add_error(("access_log", &file_name(path)), message, help);
@@ -50,8 +52,8 @@ pub fn check_files(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
 /// Checks a folder that the gateway creates if it is missing. `content` names what it holds.
 fn check_folder(findings: &mut Findings<'_>, field: &str, content: &str, folder: &Path) {
     if let Err(error) = check_creatable(folder) {
-        let described = describe_path(findings, field, folder, error);
-        let message = format!("cannot write to the folder of {content} {described}");
+        let description = describe_path(findings, field, folder, error);
+        let message = format!("cannot write to the folder of {content} {description}");
         findings.add_error((field, &file_name(folder)), message, FOLDER_HELP);
     }
 }
@@ -84,15 +86,15 @@ fn file_name(path: &Path) -> String {
 
 /// Checks that a folder can be written, or can be created.
 fn check_creatable(folder: &Path) -> Result<(), WriteError<'_>> {
-    let mut nearest = folder;
+    let mut existing_folder = folder;
     loop {
-        match nearest.metadata() {
-            Ok(_) => return check_writable(nearest),
+        match existing_folder.metadata() {
+            Ok(_) => return check_writable(existing_folder),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err((None, error.to_string())),
         }
-        nearest = nearest.parent().unwrap_or(Path::new(""));
-        if nearest.as_os_str().is_empty() {
+        existing_folder = existing_folder.parent().unwrap_or(Path::new(""));
+        if existing_folder.as_os_str().is_empty() {
             return check_writable(Path::new("."));
         }
     }

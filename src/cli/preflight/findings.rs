@@ -62,7 +62,7 @@ impl<'l> Findings<'l> {
     }
 
     /// Adds a finding about the value of a field of the gateway file, or about the default of that field.
-    fn add(
+    fn add_diagnostic(
         &mut self,
         severity: Severity,
         (field, value): (&str, &str),
@@ -109,8 +109,9 @@ impl<'l> Findings<'l> {
         let mut lines = lines.skip_while(|(line, _)| !begins_field(line));
         let first = lines.next();
         // The next line that is not indented begins another field.
-        let inside = lines.take_while(|(line, _)| !line.starts_with(|c: char| c.is_alphanumeric()));
-        first.into_iter().chain(inside).collect()
+        let indented_lines =
+            lines.take_while(|(line, _)| !line.starts_with(|c: char| c.is_alphanumeric()));
+        first.into_iter().chain(indented_lines).collect()
     }
 
     /// Formats a value of a field for messages.
@@ -139,11 +140,11 @@ impl<'l> Findings<'l> {
 
     /// Adds an error about a field and its value.
     pub fn add_error(&mut self, subject: (&str, &str), message: String, help: &str) {
-        self.add(Severity::Error, subject, message, help);
+        self.add_diagnostic(Severity::Error, subject, message, help);
     }
 
     /// Adds a warning about a field and its value.
     pub fn add_warning(&mut self, subject: (&str, &str), message: String, help: &str) {
-        self.add(Severity::Warning, subject, message, help);
+        self.add_diagnostic(Severity::Warning, subject, message, help);
     }
 }

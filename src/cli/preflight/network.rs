@@ -45,19 +45,19 @@ pub fn check_addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
         .listen
         .iter()
         .map(|listen| ("listen", listen.address.clone()));
-    let internal = [process.admin, process.probes].into_iter().flatten();
-    let internal = internal.map(|address| ("admin", address.into()));
-    for (field, address) in listeners.chain(internal) {
+    let internal_addresses = [process.admin, process.probes].into_iter().flatten();
+    let internal_addresses = internal_addresses.map(|address| ("admin", address.into()));
+    for (field, address) in listeners.chain(internal_addresses) {
         let bind_check = listen::check_unused(&address);
         let folder = match &address {
             Address::Unix(path) if bind_check.is_ok() => path.parent(),
             _ => None,
         };
         if let Some(Err((_, cause))) = folder.map(files::check_writable) {
-            let written = address.to_string();
-            let shown = findings.display_value(field, &written, &written);
+            let address_text = address.to_string();
+            let shown = findings.display_value(field, &address_text, &address_text);
             let message = format!("cannot listen on {shown}: {cause}");
-            findings.add_warning((field, &written), message, SOCKET_FOLDER_HELP);
+            findings.add_warning((field, &address_text), message, SOCKET_FOLDER_HELP);
         }
         if let Err(error) = bind_check {
             add_bind_diagnostic(findings, field, &address, &error);
@@ -72,15 +72,15 @@ fn add_bind_diagnostic(
     address: &Address,
     error: &io::Error,
 ) {
-    let written = address.to_string();
+    let address_text = address.to_string();
     let message = format!(
         "cannot listen on {}: {error}",
-        findings.display_value(field, &written, &written)
+        findings.display_value(field, &address_text, &address_text)
     );
     let help = match error.kind() {
         ErrorKind::AlreadyExists => {
             let help = "remove it, or choose another path";
-            return findings.add_error((field, &written), message, help);
+            return findings.add_error((field, &address_text), message, help);
         }
         ErrorKind::AddrInUse => {
             "this is expected while the gateway itself runs; otherwise stop the other process, or choose another address"
@@ -96,7 +96,7 @@ fn add_bind_diagnostic(
         }
         _ => "choose another address",
     };
-    findings.add_warning((field, &written), message, help);
+    findings.add_warning((field, &address_text), message, help);
 }
 
 /// A target that is checked over the network. Servers come first, because there are few of them.
@@ -118,9 +118,9 @@ pub fn check_reachable(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     }
     targets.truncate(MAX_TARGETS);
     let results = run_in_parallel(targets.clone(), check_target);
-    let timed_out = || Some(format!("no answer within {} s", CHECK_TIMEOUT.as_secs()));
+    let timeout_error = || Some(format!("no answer within {} s", CHECK_TIMEOUT.as_secs()));
     for (target, result) in targets.into_iter().zip(results) {
-        let Some(error) = result.unwrap_or_else(timed_out) else {
+        let Some(error) = result.unwrap_or_else(timeout_error) else {
             continue;
         };
         let (subject, message, help) = match &target {
@@ -203,24 +203,25 @@ fn run_in_parallel<T: Send + 'static, R: Send + 'static>(
 ) -> Vec<Option<R>> {
     let mut results: Vec<Option<R>> = inputs.iter().map(|_| None).collect();
     let thread_count = inputs.len().min(MAX_CHECK_THREADS);
-    let pending = Arc::new(Mutex::new(inputs.into_iter().enumerate()));
-    let (sender, finished) = channel();
+    let pending_inputs = Arc::new(Mutex::new(inputs.into_iter().enumerate()));
+    let (result_sender, result_receiver) = channel();
     // A lookup by the resolver of the system cannot be stopped; its thread ends with the process.
     for _ in 0..thread_count {
-        let (pending, sender) = (pending.clone(), sender.clone());
+        let (pending_inputs, result_sender) = (pending_inputs.clone(), result_sender.clone());
         thread::spawn(move || {
             loop {
-                let next = pending.lock().next();
+                let next = pending_inputs.lock().next();
                 let Some((index, input)) = next else { break };
                 // The receiver may be gone after the timeout.
-                let _ = sender.send((index, run(input)));
+                let _ = result_sender.send((index, run(input)));
             }
         });
     }
-    drop(sender);
+    drop(result_sender);
     let clock = Clock::system();
     let deadline = clock.now().after(CHECK_TIMEOUT.into());
-    while let Ok((index, result)) = finished.recv_timeout(deadline.since(clock.now()).into()) {
+    while let Ok((index, result)) = result_receiver.recv_timeout(deadline.since(clock.now()).into())
+    {
         results[index] = Some(result);
     }
     results

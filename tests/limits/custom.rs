@@ -323,7 +323,7 @@ pub fn post(site: &Site, path: &str, content_type: &str, body: &str) -> u16 {
 }
 
 #[test]
-fn a_limit_counts_by_a_field_of_the_body() {
+fn cookies_count_however_a_client_of_http2_cuts_them() {
     let call = |tool: &str| {
         json!({ "jsonrpc": "2.0", "method": "tools/call", "params": { "name": tool } }).to_string()
     };

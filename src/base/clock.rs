@@ -1,5 +1,5 @@
 //! Time as a value. This file alone reads the clocks of the machine. All other code gets a [`Clock`] or a time as an
-//! argument, so tests move time by hand.
+//! argument, so tests move time by hand. Timers of tokio and of threads, which only wait, run by the machine's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// A point in time, in nanoseconds since the clock's origin, or a span of time. Always monotonic, never the wall clock.
+/// A point in time, in nanoseconds since the origin of a [`Clock`], or a span of time in nanoseconds. Points are
+/// monotonic unless a field says that it holds wall time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Nanos(pub u64);
 
@@ -15,12 +16,12 @@ impl Nanos {
     /// The clock's origin, or an empty span.
     pub const ZERO: Nanos = Nanos(0);
 
-    /// A span of whole seconds.
+    /// A span of whole seconds, or the largest value if that overflows.
     pub const fn from_secs(seconds: u64) -> Nanos {
         Nanos(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// A span of milliseconds.
+    /// A span of milliseconds, or the largest value if that overflows.
     pub const fn from_millis(millis: u64) -> Nanos {
         Nanos(millis.saturating_mul(1_000_000))
     }
@@ -30,18 +31,18 @@ impl Nanos {
         Nanos(self.0.saturating_add(span.0))
     }
 
-    /// The span since `earlier`, zero when `earlier` is later.
+    /// The span since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Whole seconds, rounded up.
+    /// The whole seconds of a span, rounded up.
     pub const fn ceil_secs(self) -> u64 {
         self.0.div_ceil(1_000_000_000)
     }
 
-    /// The time until [`Nanos::ceil_secs`] of a span that runs down is one less. For an empty span it is the largest
-    /// value.
+    /// If this is a span that runs down, the time until its [`Nanos::ceil_secs`] is one less. An empty span runs down
+    /// no more, so the result is the largest value.
     pub const fn until_next_second(self) -> Nanos {
         match self.0 {
             0 => Nanos(u64::MAX),
@@ -65,10 +66,10 @@ impl From<Nanos> for Duration {
 /// The source of time, which the process creates once and passes to all its parts.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// The machine's clocks.
+    /// The monotonic clock and the wall clock of the machine.
     System {
-        /// The reading of the machine's monotonic clock when this clock reads zero, in nanoseconds. It may lie before
-        /// the machine's start.
+        /// The reading of the machine's monotonic clock when this clock reads zero, in nanoseconds. It wraps around if
+        /// that was before the machine's start.
         origin: u64,
     },
     /// A clock that a test moves. It is atomic because a test may move it from any thread; no other data depends on it,
@@ -79,8 +80,8 @@ pub enum Clock {
     },
 }
 
-/// The first reading of a system clock: one day, so that windows that reach back from the first request stay above
-/// zero.
+/// The first reading of a system clock, unless it continues another one: one day, so that a time somewhat before the
+/// first request does not fall below zero.
 const FIRST_READING: Nanos = Nanos::from_secs(86_400);
 
 impl Clock {
@@ -100,7 +101,7 @@ impl Clock {
         }
     }
 
-    /// Monotonic time since the clock's origin.
+    /// The monotonic time since the clock's origin.
     #[allow(clippy::disallowed_methods)]
     pub fn now(&self) -> Nanos {
         match self {
@@ -111,8 +112,9 @@ impl Clock {
         }
     }
 
-    /// Wall-clock time since the Unix epoch, for logs, the record and the expiry of tokens. No window is measured by
-    /// it.
+    /// Wall-clock time since the Unix epoch; zero before it. It is for logs, the record, the expiry of tokens and
+    /// certificates, and time that other gateways share. Windows in this process's memory are measured by
+    /// [`Clock::now`]. A manual clock returns its reading.
     #[allow(clippy::disallowed_methods)]
     pub fn wall(&self) -> Duration {
         match self {
@@ -133,7 +135,7 @@ impl Clock {
     }
 
     /// Shifts this clock to read `reading` now, so that it continues the clock of a process that has ended. A manual
-    /// clock is never moved back.
+    /// clock is shifted with its clones, and never back.
     pub fn resumed(self, reading: Nanos) -> Clock {
         match self {
             Clock::System { origin } => Clock::System {
@@ -154,7 +156,7 @@ impl Clock {
     }
 }
 
-/// Converts the reading of a clock that is never negative. It wraps after 584 years.
+/// Converts the reading of a clock that is never negative to nanoseconds. The result wraps after 584 years.
 fn to_nanos(time: Timespec) -> u64 {
     (time.tv_sec as u64)
         .wrapping_mul(1_000_000_000)

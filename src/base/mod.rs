@@ -3,9 +3,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | `clock` | time as a value, from the machine or from a test |
-//! | `random` | seeded generators and jitter |
-//! | `suggest` | the nearest known word for a misspelled one |
-//! | `telemetry` | every metric and label by name; logging |
+//! | `random` | seeded generators, a mixer of bits, and jitter |
+//! | `suggest` | the nearest valid word for a misspelled one; lists of words |
+//! | `telemetry` | every metric and label by name, their values, and the process's log |
 //! | `varint` | integers in seven bits per byte |
 
 pub mod clock;

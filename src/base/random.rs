@@ -1,11 +1,12 @@
 //! Pseudo-random generators and jitter. A caller passes the seed, and the same seed gives the same numbers.
 //!
-//! Nothing here is fit for secrets: see [`Keyer`](crate::identity::Keyer) for those.
+//! Nothing here is fit for secrets. [`Keyer`](crate::identity::Keyer) has its secret from the operating system.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// 2^64 divided by the golden ratio, made odd: the increment of SplitMix64, and the factor of Fibonacci hashing.
+/// 2^64 divided by the golden ratio, rounded down to an odd number: the increment of SplitMix64, and the factor of
+/// Fibonacci hashing.
 pub const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64's finalizer (Steele, Lea, Flood 2014): every bit of `bits` changes about half of the bits of the result.
@@ -16,17 +17,17 @@ pub fn mix(bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a generator for choices that may be guessed.
+/// The generator SplitMix64, whose finalizer is [`mix`]: for choices that clients may guess.
 #[derive(Debug)]
 pub struct SplitMix64(Cell<u64>);
 
 impl SplitMix64 {
-    /// Makes a generator. No seed is better or worse than another one.
+    /// Creates a generator. No seed is better or worse than another one.
     pub fn new(seed: u64) -> SplitMix64 {
         SplitMix64(Cell::new(seed))
     }
 
-    /// The next number.
+    /// The next number, from all 64-bit ones.
     #[inline]
     pub fn draw(&self) -> u64 {
         let new_state = self.0.get().wrapping_add(GOLDEN_RATIO);
@@ -35,17 +36,17 @@ impl SplitMix64 {
     }
 }
 
-/// Xorshift (George Marsaglia, "Xorshift RNGs", 2003): the cheapest generator, for sketches.
+/// Xorshift (George Marsaglia, "Xorshift RNGs", 2003): a generator of three shifts, for sketches.
 #[derive(Debug)]
 pub struct Xorshift64(u64);
 
 impl Xorshift64 {
-    /// Sets the lowest bit of the seed, because a seed of zero would give only zeros.
+    /// Creates a generator. Sets the lowest bit of the seed, because a seed of zero would give only zeros.
     pub fn new(seed: u64) -> Xorshift64 {
         Xorshift64(seed | 1)
     }
 
-    /// The next number.
+    /// The next number, which is never zero.
     #[inline]
     pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
@@ -60,25 +61,26 @@ impl Xorshift64 {
 pub struct Jitter(SplitMix64);
 
 impl Jitter {
-    /// Draws from a [`SplitMix64`] with this seed.
+    /// Creates a source that draws from a [`SplitMix64`] with this seed.
     pub fn new(seed: u64) -> Jitter {
         Jitter(SplitMix64::new(seed))
     }
 
-    /// A duration from zero to `longest`, in steps of a millionth of it.
+    /// A duration from zero to just below `longest`, in steps of 1/2^20 of it. A step is rounded down to nanoseconds,
+    /// so the result of a `longest` of a few milliseconds stays well below it. Below a millisecond it is always zero.
     pub fn up_to(&self, longest: Duration) -> Duration {
         // The highest twenty of the random bits: a number of steps.
         let steps = u32::try_from(self.0.draw() >> 44).unwrap_or(0);
         longest / (1 << 20) * steps
     }
 
-    /// A duration from three to five quarters of `mean`.
+    /// A duration from three to five quarters of `mean`, with the rounding of [`Jitter::up_to`].
     pub fn around(&self, mean: Duration) -> Duration {
         mean * 3 / 4 + self.up_to(mean / 2)
     }
 }
 
-/// Marsaglia's xorshift, for tests. The seed must not be zero.
+/// Marsaglia's xorshift, for the choices of tests. The seed must not be zero, which would give only zeros.
 #[cfg(test)]
 pub struct Dice(pub u64);
 
@@ -92,7 +94,7 @@ impl Dice {
         (self.0 >> 11) as usize % bound
     }
 
-    /// One of `values`.
+    /// One of `values`, which must not be empty.
     pub fn choose<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.below(values.len())]
     }

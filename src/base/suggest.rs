@@ -1,11 +1,15 @@
-//! Suggests the word that was meant for a misspelled one, and lists words for messages. Checks of configurations use it
-//! for names of fields and of values.
+//! Suggests the valid word that is nearest to a misspelled one, and lists words for messages. Checks of configurations
+//! use it for names of fields and for values.
 
-/// Longest word that is compared, in bytes. A longer one is no misspelled name of a field.
+/// The longest words that are compared: a written word in characters, a valid one in bytes. A longer one is no
+/// misspelled name.
 const MAX_WORD_LENGTH: usize = 48;
 
-/// Returns the word of `valid_words` that is nearest to `written`, or `None` if more than a third of the letters differ. Case
-/// does not matter, nor whether `_` or `-` joins the parts of a word.
+/// Returns the word of `valid_words` that is nearest to `written`; the first one if several are.
+///
+/// At most a third of the letters of `written` may differ, and one in any case. At least one letter of the valid word
+/// must match. `None` if no word is so near, and if `written` is empty or too long. Case does not matter, nor whether
+/// `_` or `-` joins the parts of a word.
 pub fn nearest_word<'w>(
     written: &str,
     valid_words: impl IntoIterator<Item = &'w str>,
@@ -27,7 +31,7 @@ pub fn nearest_word<'w>(
         .map(|(_, word)| word)
 }
 
-/// Lists words for a message: `a`, `b` or `c`.
+/// Lists words for a message, each in backticks: `a`, `b` or `c`. Without words the text is "nothing".
 pub fn list_words<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match words.split_last() {

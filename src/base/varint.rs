@@ -1,5 +1,5 @@
-//! Writes and reads numbers in seven bits per byte, the lowest bits first (LEB128), as Protocol Buffers do. Small
-//! numbers are short. The files of the record and pushes to engines use them.
+//! Writes and reads numbers in seven bits per byte, the lowest bits first (LEB128), as Protocol Buffers do. Numbers
+//! below 128 have one byte. The files of the record and pushes to engines use them.
 
 /// Appends a number to `out`.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -11,7 +11,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Removes a number from the front of `bytes`. Returns `None` if `bytes` end within the number, or if the number has
-/// more than ten bytes.
+/// more than ten bytes; `bytes` may then have lost their front. Bits beyond 64 are dropped.
 pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {

@@ -1,8 +1,8 @@
 //! The buckets of all histograms of durations, and estimates of quantiles from their counts.
 //!
-//! Buckets reach from 100 microseconds to a minute, six to a decade (the E6 series). Bounds are at most 1.5 times
-//! apart, the last 1.8 times, and an estimated quantile lies between those around it. Counts of buckets can be summed
-//! over routes and hours; quantiles cannot.
+//! The bounds reach from 100 microseconds to a minute, six to a decade (the E6 series). Each is at most 1.5 times the
+//! one before it, the last 1.8 times. A quantile and its estimate lie in the same bucket, unless the quantile is above
+//! all bounds. Counts of buckets can be summed over routes and hours; quantiles cannot.
 
 /// Upper bounds of the buckets: in microseconds, and in seconds as labels write them.
 pub const BUCKET_BOUNDS: [(u64, &str); 35] = [
@@ -43,14 +43,15 @@ pub const BUCKET_BOUNDS: [(u64, &str); 35] = [
     (60_000_000, "60"),
 ];
 
-/// The label of the bucket of durations above all bounds.
+/// The text that labels write as the bound of the last bucket, which has the durations above all bounds.
 pub const INFINITE_BOUND: &str = "+Inf";
 
-/// Estimates the duration, in seconds, that this share of all durations does not exceed. `quantile` is from 0 to 1.
-/// Returns `None` if all counts are zero.
+/// Estimates the duration, in seconds, that the share `quantile` of all durations does not exceed. `quantile` must be
+/// from 0 to 1. Returns `None` if all counts are zero.
 ///
-/// `buckets` gives the upper bound of each bucket in seconds and its count, in any order. The durations of a bucket are
-/// taken as spread evenly, those above all bounds as equal to the last bound.
+/// `buckets` has the upper bound of each bucket in seconds and its count, in any order, and is sorted in place. Each
+/// bound must be one of [`BUCKET_BOUNDS`] or infinite. The estimate assumes that the durations of a bucket are spread
+/// evenly, and that those above all bounds equal the last bound.
 pub fn estimate_quantile(quantile: f64, buckets: &mut [(f64, u64)]) -> Option<f64> {
     buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
     let total: u64 = buckets.iter().map(|(_, count)| count).sum();

@@ -1,6 +1,7 @@
-//! Histograms of durations, with the buckets of `buckets.rs`. Workers observe the durations of requests in them.
+//! Histograms of durations, with the buckets of `buckets.rs`. Workers count the durations of requests in them.
 //!
-//! There is one counter per worker, label set and bucket. It is created when the first duration falls into the bucket.
+//! There is one counter per worker, label value and bucket. It is created when the first duration falls into the
+//! bucket.
 
 use std::cell::OnceCell;
 
@@ -18,17 +19,19 @@ pub struct Histogram {
     counters: [OnceCell<Counter>; BUCKET_BOUNDS.len() + 1],
     /// The sum of all durations, in nanoseconds.
     sum: Counter,
-    /// Creates the counters of the buckets.
+    /// The registry in which the counters of the buckets are created.
     registry: Registry,
+    /// The worker that alone may count in this histogram.
     worker_number: usize,
     /// The metric of the buckets.
     metric: Metric,
+    /// The label of all series of the histogram, and its value.
     label: (Label, Box<str>),
 }
 
 impl Histogram {
-    /// Creates the histogram for one value of a label, without any bucket. `metric` is that of the buckets, and
-    /// `sum_metric` that of the sum.
+    /// Creates the histogram for one value of a label, with its sum and without any bucket. `metric` is that of the
+    /// buckets, and `sum_metric` that of the sum.
     pub fn new(
         registry: &Registry,
         worker_number: usize,
@@ -45,7 +48,7 @@ impl Histogram {
         }
     }
 
-    /// Counts one duration.
+    /// Counts one duration, in the first bucket whose bound it does not exceed, and adds it to the sum.
     pub fn observe(&self, duration: Nanos) {
         let bucket_index = BUCKET_BOUNDS.partition_point(|(micros, _)| micros * 1_000 < duration.0);
         let counter = self.counters[bucket_index].get_or_init(|| {

@@ -1,14 +1,16 @@
-//! Sets up the log of the process, in which it reports what it does itself. Requests are logged by `serve/access`.
+//! Sets up the log of the process, in which it reports what it does itself. `serve/access` logs requests.
 
 use std::io::{IsTerminal as _, stderr};
 
 use tracing_subscriber::EnvFilter;
 
-/// The level of the log unless `TOLLGATE_LOG` sets another one.
+/// The level of the log unless `TOLLGATE_LOG` sets a valid one.
 const DEFAULT_LEVEL: &str = "info";
 
-/// Sends the log of the process to standard error, in colour only on a terminal. `TOLLGATE_LOG` sets the level. A
-/// mistake in that variable is logged as a warning.
+/// Sends the log of the process to standard error, in colour only on a terminal. A second call changes nothing.
+///
+/// `TOLLGATE_LOG` sets the level, or levels by module as [`EnvFilter`] reads them. A mistake in that variable is logged
+/// as a warning, and the level is [`DEFAULT_LEVEL`] then.
 pub fn log_to_stderr() {
     let level = std::env::var("TOLLGATE_LOG").unwrap_or_default();
     let level = match level.as_str() {

@@ -1,7 +1,12 @@
 //! The metrics of the gateway, and the log of the process.
 //!
-//! `names.rs` has all metrics and labels, `registry.rs` their values, and `histogram.rs` histograms with the buckets of
-//! `buckets.rs`. `log.rs` sets up the log.
+//! | module | what it is |
+//! |---|---|
+//! | `names` | all metrics and labels by name |
+//! | `registry` | the values of all metrics |
+//! | `histogram` | histograms of durations |
+//! | `buckets` | the bounds of their buckets, and estimates of quantiles |
+//! | `log` | sets up the process's log |
 
 pub mod buckets;
 pub mod histogram;

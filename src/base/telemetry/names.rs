@@ -1,92 +1,94 @@
-//! The names of all metrics and labels of the gateway, with their help texts and kinds. No other file may name one, so
-//! these lists are complete. The values are in `registry.rs`.
+//! The names of all metrics and labels of the gateway, with their help texts and kinds. A metric can only be counted by
+//! these types, so the lists are complete. Queries of the record spell some of the names again. The values are in
+//! `registry.rs`.
 
-/// A metric. The record keeps every one of them, and `/metrics` shows it.
+/// A metric. `/metrics` shows all of them, and the record keeps their series up to its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Requests that have ended, by route and outcome.
     Requests,
     /// Decisions of each limit, by outcome.
     LimitDecisions,
-    /// Requests whose credential did not verify, by reason.
+    /// Requests whose credential did not verify, by reason, whether they were refused or not.
     UnverifiedCredentials,
-    /// Requests whose cost never became known.
+    /// Requests that were charged what they had reserved, because no response stated their cost, by limit.
     CostUnknown,
-    /// Responses by route, status and origin: the gateway or an upstream.
+    /// Responses, by route, status and origin.
     Responses,
     /// Bytes of the bodies of responses, by route.
     ResponseBytes,
-    /// Requests for which a route was found.
+    /// Requests that matched a route, whether they have ended or not, by route.
     RequestsStarted,
     /// Requests open now, by route.
     RequestsOpen,
-    /// Requests by their duration, from arrival to the end of the response.
+    /// Requests by their duration, from arrival to the end of the response, by route.
     RequestDuration,
     /// The sum of all durations of [`Metric::RequestDuration`], in nanoseconds.
     RequestDurationSum,
-    /// Requests by the time from a connection to the upstream to the head of its response.
+    /// Requests by the time from a connection to the upstream to the head of its response, by route.
     UpstreamDuration,
     /// The sum of all durations of [`Metric::UpstreamDuration`], in nanoseconds.
     UpstreamDurationSum,
-    /// Requests that got no response from their upstream, by reason.
+    /// Requests that got no response from their upstream, by upstream and reason.
     UpstreamErrors,
-    /// Connections made to upstreams.
+    /// Connections made to upstreams, by upstream.
     UpstreamConnects,
-    /// Requests sent to another server or over another connection.
+    /// Requests sent once more, to another server or over another connection, by upstream.
     UpstreamRetries,
-    /// 1 if a server gets requests, 0 if it is ejected or its health checks fail.
+    /// 1 if a server gets requests, 0 if it is ejected or its health checks fail. This metric and the three that follow
+    /// are by upstream and server.
     ServerUp,
     /// Requests open at a server now.
     ServerOpen,
-    /// Ejections of a server.
+    /// Ejections of a server because of requests that failed.
     ServerEjections,
-    /// Failed health checks of a server.
+    /// Health checks of a server that failed.
     ServerCheckFailures,
-    /// The load of an upstream; 1 is full.
+    /// The load of an upstream; 1 is full. This metric and the four that follow are by upstream.
     UpstreamLoad,
-    /// Requests that an upstream serves at a time without a queue.
+    /// Requests that an upstream serves at a time without a queue: this gateway's share.
     UpstreamConcurrency,
-    /// The factor on their rates that elastic limits grant now.
+    /// The factor by which elastic limits multiply their rates now; 1 if they lend nothing.
     ElasticFactor,
-    /// The level of shedding at an upstream, from 4 (none) to 0 (critical requests only).
+    /// The shed level of an upstream, from 4 (nothing is cut) to 0 (even critical requests lose room).
     SheddingLevel,
     /// Requests above their rate that elastic limits admitted.
     LentRequests,
-    /// Requests shed in favour of more important ones, by priority.
+    /// Requests shed in favour of more important ones, by upstream and priority.
     ShedRequests,
     /// Connections accepted from clients.
     Connections,
     /// Connections closed before their first request, by reason.
     ConnectionsRefused,
-    /// TLS handshakes with clients.
+    /// TLS handshakes with clients, by outcome.
     Handshakes,
-    /// The Unix time at which a certificate of the gateway expires, in seconds.
+    /// The Unix time at which a certificate of the gateway expires, in seconds, by certificate.
     CertificateExpiry,
-    /// Certificates ordered from an ACME directory, by result.
+    /// Certificates ordered from an ACME directory, by certificate and outcome.
     CertificateOrders,
-    /// Challenges of ACME directories that the gateway answered.
+    /// Challenges of ACME directories to which the gateway responded with a proof.
     AcmeProofs,
     /// HTTP/2 connections closed for a flood of empty frames.
     Http2Floods,
     /// Client connections open now.
     ConnectionsOpen,
-    /// Policy reloads, by result.
+    /// Reloads of the configuration, by outcome.
     Reloads,
     /// Bytes of the memory store in use.
     StoreBytes,
-    /// Most bytes that the memory store may use.
+    /// The largest number of bytes that the memory store may use.
     StoreBudget,
     /// Keys that the memory store holds.
     StoreKeys,
     /// Requests open now that hold a permit, by limit.
     PermitsOpen,
-    /// Decisions of the overflow sketch, made because no cell was free.
+    /// Decisions of the memory store's overflow sketch, made because no cell was free.
     SketchDecisions,
     /// 1 while limits are shared, 0 while this gateway decides alone.
     SharedStoreUp,
-    /// Gateways that share the store, as last known.
+    /// Gateways that share the store, as of the last reply of the store.
     SharedStoreGateways,
-    /// Counters of the shared store that this gateway knows of.
+    /// Counters of the shared store about which this gateway keeps facts in its memory.
     SharedStoreKeys,
     /// Calls to the shared store, by outcome.
     SharedStoreCalls,
@@ -94,7 +96,7 @@ pub enum Metric {
     SharedStoreDecisions,
     /// Lines of the access log that were lost, because the output was too slow or could not be written.
     LogLinesLost,
-    /// Series that the record keeps.
+    /// Series and sums that this process records.
     RecordSeries,
     /// Processor time of the process, in milliseconds.
     ProcessCpu,
@@ -102,13 +104,13 @@ pub enum Metric {
     ProcessMemory,
     /// Fetches of a key set at a URL, by outcome.
     KeySetFetches,
-    /// Samples pushed to a destination, by result.
+    /// Samples pushed to a destination, by destination and result.
     PushSamples,
-    /// Seconds of the record that a destination does not have yet.
+    /// Seconds between now and the last second that a destination has, by destination.
     PushLag,
 }
 
-/// The kind of a metric's values.
+/// The kind of a metric's values, which decides how they are added up and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// A count of events, which only grows.
@@ -311,7 +313,7 @@ impl Metric {
         }
     }
 
-    /// How many of the last digits are decimal places, in the whole numbers that [`super::Registry::visit`] gives.
+    /// How many of the last digits are decimal places, in the whole numbers that [`super::Registry::visit`] passes on.
     pub fn decimal_places(self) -> u8 {
         match self {
             Metric::RequestDurationSum | Metric::UpstreamDurationSum => 6,
@@ -325,35 +327,35 @@ impl Metric {
     }
 }
 
-/// A label, which splits a metric into series. Values come from the configuration or from a closed list, never from a
-/// request.
+/// A label, which splits a metric into series. Its values are from the configuration or from a closed list. Statuses of
+/// responses and values of identities may be others, but `registry.rs` bounds their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Label {
-    /// A route's name.
+    /// The name of a route; `none` for requests without a route.
     Route,
-    /// How a request or a decision ended.
+    /// The outcome of a request, a decision, a call, a fetch, a handshake, an order or a reload.
     Outcome,
     /// A limit's name.
     Limit,
-    /// An upstream's name.
+    /// The name of an upstream.
     Upstream,
-    /// A server of an upstream: host and port.
+    /// A server of an upstream, as the configuration writes its location.
     Server,
     /// The first name of a certificate.
     Certificate,
-    /// The reason of a failure.
+    /// The reason of a failure or of a refused connection.
     Reason,
-    /// The priority of shed requests.
+    /// The priority of requests that were shed.
     Priority,
-    /// The status of a response.
+    /// The status of a response; `other` beyond the bound.
     Status,
     /// The origin of a response: the gateway itself or an upstream.
     Origin,
     /// The upper bound of a histogram's bucket, in seconds.
     BucketBound,
-    /// The destination of pushed samples.
+    /// The name of the destination of pushed samples.
     Destination,
-    /// The result of a reload, a push or an order.
+    /// The result of pushed samples: sent or refused.
     Result,
 }
 

@@ -1,5 +1,5 @@
-//! The registry of all metrics, which `/metrics` renders. Each worker counts in cells of its own and never waits for
-//! another one. A scrape adds the cells up.
+//! The registry of all metrics, which `/metrics` renders. Each worker counts in cells of its own, so that counting
+//! never waits for another worker. A scrape adds the cells up.
 //!
 //! There is one cell per worker, metric and label set. Label values come from the configuration and from closed
 //! lists, and [`MAX_STATUSES_PER_ROUTE`] bounds the statuses of a route, so clients cannot make the registry grow.
@@ -85,7 +85,8 @@ impl GaugeFn for Cell {
 }
 
 impl Registry {
-    /// Returns the cell of this writer, which is created if there is none.
+    /// Returns the cell of this writer, which is created if there is none. Locks the registry, so callers keep the
+    /// cell.
     fn find_or_add_cell(
         &self,
         writer: CellWriter,
@@ -158,7 +159,8 @@ impl Registry {
         Gauge::from_arc(self.find_or_add_cell(CellWriter::Process, metric, labels))
     }
 
-    /// Sets a gauge for each of these values of a label, and the gauges of all other values to zero.
+    /// Sets a gauge for each of these values of a label, and the gauges of all other values to zero. No series of
+    /// `metric` may have another label.
     pub fn set_gauges(&self, metric: Metric, label: Label, values: &BTreeMap<&str, u64>) {
         let mut series = self.series.lock();
         for ((series_metric, _), cells) in series.iter() {
@@ -179,28 +181,30 @@ impl Registry {
         }
     }
 
-    /// Removes all series of one metric, because the things that they count may be gone.
+    /// Removes all series of one metric, because what they measure may not exist any more. Earlier handles still work,
+    /// but their values are not shown any more.
     pub fn remove_series(&self, metric: Metric) {
         self.series
             .lock()
             .retain(|(series_metric, _), _| *series_metric != metric);
     }
 
-    /// The sum of all cells of one counter; zero if there is none.
+    /// The sum of all cells of one counter, whose labels must be in their order; zero if there is none.
     pub fn total(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
         let series = self.series.lock();
         let cells = series.get(&(metric, owned_labels(labels)));
         cells.map_or(0, |cells| sum_of_counter(cells))
     }
 
-    /// Calls `on_series` with the value of every series, in a fixed order. A value is a whole number, whose last
-    /// [`Metric::decimal_places`] digits stand behind the decimal point.
+    /// Calls `on_series` with the value of every series, ordered by metric and labels. A value is a whole number, whose
+    /// last [`Metric::decimal_places`] digits stand behind the decimal point. The registry is locked meanwhile, so
+    /// `on_series` must not use it.
     pub fn visit(&self, mut on_series: impl FnMut(Metric, &[(Label, String)], u64)) {
         for ((metric, labels), cells) in self.series.lock().iter() {
             let bits = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
             let value = match metric.kind() {
                 MetricKind::Counter | MetricKind::Histogram => bits.fold(0, u64::wrapping_add),
-                // Nanoseconds of many requests would overflow when the record adds up a long step.
+                // In microseconds: nanoseconds of many requests would overflow when the record adds up a long step.
                 MetricKind::Sum => bits.fold(0, u64::wrapping_add) / 1_000,
                 MetricKind::Gauge => {
                     let level = bits.map(f64::from_bits).sum::<f64>();
@@ -216,7 +220,8 @@ impl Registry {
         let mut text = String::new();
         let series = self.series.lock();
         let mut last_metric = None;
-        // The histogram whose buckets are being added up. Its series follow each other.
+        // The histogram whose buckets are being added up. Its series follow each other, because the bound is the last
+        // label.
         let mut open_histogram: Option<RenderedHistogram<'_>> = None;
         for ((metric, labels), cells) in series.iter() {
             let kind = metric.kind();
@@ -258,6 +263,7 @@ impl Registry {
     }
 }
 
+/// Copies labels, so that they can be kept as the key of a series.
 fn owned_labels(labels: &[(Label, &str)]) -> MetricLabels {
     labels
         .iter()
@@ -265,7 +271,7 @@ fn owned_labels(labels: &[(Label, &str)]) -> MetricLabels {
         .collect()
 }
 
-/// The sum of the cells of a counter.
+/// The sum of the cells of a counter, in the unit in which it counts.
 fn sum_of_counter(cells: &[Arc<Cell>]) -> u64 {
     cells
         .iter()
@@ -284,7 +290,7 @@ fn render_family(text: &mut String, metric: Metric) {
     let _ = writeln!(text, "# HELP {family} {help}\n# TYPE {family} {kind}");
 }
 
-/// Renders the value of a counter or a gauge.
+/// Renders the value of a counter or a gauge, added up over its cells.
 fn render_value(
     text: &mut String,
     metric: Metric,
@@ -309,8 +315,11 @@ fn render_value(
 
 /// The buckets of one histogram, added up over all workers.
 struct RenderedHistogram<'s> {
+    /// The name of the histogram, without `_bucket`.
     name: &'static str,
+    /// The labels of the histogram, without the bound of a bucket.
     labels: &'s [(Label, String)],
+    /// The durations in each bucket, without those in lower buckets.
     counts: [u64; BUCKET_BOUNDS.len() + 1],
     /// The sum of all durations, in seconds.
     sum_seconds: f64,
@@ -331,7 +340,7 @@ impl<'s> RenderedHistogram<'s> {
         }
     }
 
-    /// Adds the count of the bucket whose bound has this label.
+    /// Adds a count to the bucket whose bound labels write as `bound`.
     fn add_bucket(&mut self, bound: &str, count: u64) {
         let bucket_index = BUCKET_BOUNDS.iter().position(|(_, text)| *text == bound);
         self.counts[bucket_index.unwrap_or(BUCKET_BOUNDS.len())] += count;
@@ -380,6 +389,7 @@ fn render_line(
     let _ = writeln!(text, " {value}");
 }
 
+/// Escapes what the text format does not allow in the value of a label.
 fn escape_label_value(value: &str) -> String {
     value
         .replace('\\', "\\\\")

@@ -1,7 +1,7 @@
-//! The heads of requests and responses, for all versions of HTTP.
+//! The heads of requests and responses, for all versions of HTTP. `http1` and `http2` parse them from bytes.
 //!
-//! Fields stay in the bytes that were received, and a lookup searches all of them. A request has about a dozen, so a hash
-//! map would cost more to build than its lookups save.
+//! Fields stay in the bytes that were received. A filter shows most absent names at once, and other lookups search all
+//! fields. A request has about a dozen, so a hash map would cost more to build than its lookups save.
 
 pub mod hop_by_hop;
 mod layout;
@@ -22,18 +22,18 @@ use own_fields::OwnFields;
 pub struct Head {
     /// The method of the request line, or of `:method`.
     pub method: Method,
-    /// The request target, in the form in which the client sent it.
+    /// The request target of the request line, or of the pseudo-header fields.
     pub uri: Uri,
     /// The version of HTTP in which the request was received.
     pub version: Version,
-    /// The protocol to which the client asks to change the connection or stream; `None` for most requests.
+    /// The protocol to which the client wants to change the connection or stream; `None` for most requests.
     pub upgrade: Option<Bytes>,
-    /// The header fields.
+    /// The header fields, in order.
     pub fields: Fields,
 }
 
 impl Head {
-    /// A copy without fields.
+    /// A copy of all parts but the fields.
     pub fn without_fields(&self) -> Head {
         Head {
             method: self.method.clone(),
@@ -60,11 +60,11 @@ impl From<&Parts> for Head {
 /// The status and the fields of a response.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
-    /// The status code.
+    /// The status, without its reason phrase.
     pub status: StatusCode,
-    /// The reason phrase of HTTP/1.1, if it differs from the default one of the status.
+    /// The reason phrase of HTTP/1.1; `None` if it is the default one of the status, and over HTTP/2.
     pub reason: Option<Bytes>,
-    /// The header fields.
+    /// The header fields, in order.
     pub fields: Fields,
 }
 
@@ -98,7 +98,7 @@ impl<B> From<Response<B>> for http::Response<B> {
 
 /// Fields that can be looked up: [`Fields`], or the [`HeaderMap`] of a service that uses this crate as a library.
 pub trait Lookup {
-    /// The value of the first field of this name.
+    /// The value of the first field of this name; `None` if there is none.
     fn lookup(&self, name: &str) -> Option<&[u8]>;
 
     /// Calls `visitor` with the value of each field of this name.
@@ -130,7 +130,7 @@ impl Lookup for HeaderMap {
 /// Header fields in their order. Names are compared without regard to case.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
-    /// Fields that other heads share; they come first. With them `own` has only added fields.
+    /// Fields that other heads share; they come first. If there are some, `own` has only added fields.
     shared: Option<Arc<SharedFields>>,
     /// Fields of this head alone. They are boxed, because heads are moved often.
     own: Option<Box<OwnFields>>,
@@ -169,7 +169,7 @@ pub struct PresentFields {
 }
 
 impl Fields {
-    /// No fields yet, with capacity for `field_count`.
+    /// Creates an empty list, with capacity for `field_count` fields.
     pub fn with_capacity(field_count: usize) -> Fields {
         let mut own = OwnFields::recycled_or_new();
         own.spans.reserve(field_count);
@@ -179,13 +179,13 @@ impl Fields {
         }
     }
 
-    /// The fields of this head alone, which are created if there are none.
+    /// The fields of this head alone. Creates the box if there is none.
     #[inline]
     fn own_mut(&mut self) -> &mut OwnFields {
         self.own.get_or_insert_with(OwnFields::recycled_or_new)
     }
 
-    /// Adds a field whose name and value begin at these offsets in the bytes that [`Fields::attach_text`] will be given.
+    /// Adds a field by the offsets of its name and value in the bytes that [`Fields::attach_text`] gets later.
     pub fn add_span(
         &mut self,
         name: &[u8],
@@ -197,7 +197,7 @@ impl Fields {
             .add_span(name, name_start, value_start, value_length);
     }
 
-    /// Sets the bytes that all fields added by [`Fields::add_span`] stand in.
+    /// Sets the bytes of all fields that [`Fields::add_span`] added. Must precede [`Fields::add`] and every lookup.
     pub fn attach_text(&mut self, received: Bytes) {
         self.own_mut().received = received;
     }
@@ -242,7 +242,7 @@ impl Fields {
         self.add_with(name, write);
     }
 
-    /// A copy of the fields that is cheap to clone.
+    /// A copy of all fields whose clones share one buffer.
     pub fn to_shared(&self) -> Fields {
         let mut lines = Vec::new();
         self.write_lines(&mut lines);
@@ -312,7 +312,7 @@ impl Fields {
         own.has_removals = true;
     }
 
-    /// The values of all fields of this name.
+    /// The values of all fields of this name, in order.
     #[inline]
     pub fn all<'f, 'n>(
         &'f self,
@@ -326,7 +326,7 @@ impl Fields {
             .map(|(span, text)| text.value(span))
     }
 
-    /// The position of each field, with the text that it refers to.
+    /// The position of each field, in order, with the text that it refers to.
     #[inline]
     fn spans(&self) -> impl DoubleEndedIterator<Item = (&FieldSpan, Text<'_>)> + Clone {
         let (lines, spans) = match &self.shared {
@@ -339,12 +339,12 @@ impl Fields {
         shared.chain(own.flat_map(|own| own.spans.iter().map(|span| (span, own.text()))))
     }
 
-    /// The value of the first field of this name.
+    /// The value of the first field of this name; `None` if there is none.
     #[inline(always)]
     pub fn first(&self, name: &str) -> Option<&[u8]> {
         let (shared, own) = (self.shared.as_ref(), self.own.as_ref());
         let filter = shared.map_or(0, |shared| shared.filter) | own.map_or(0, |own| own.filter);
-        // The bit is mostly a constant, and most lookups end here.
+        // For constant names the compiler computes the bit. Most lookups end here.
         let bit = NameTag::of(name.as_bytes()).filter_bit();
         if filter & bit == 0 {
             return None;
@@ -352,7 +352,7 @@ impl Fields {
         self.search_spans(name)
     }
 
-    /// Does the search of [`Fields::first`], out of line.
+    /// Does the search of [`Fields::first`] after the filter. It is not inlined, so that `first` stays small.
     #[inline(never)]
     fn search_spans(&self, name: &str) -> Option<&[u8]> {
         let shared = self.shared.as_ref();
@@ -364,7 +364,7 @@ impl Fields {
         })
     }
 
-    /// The value of the first field of this name, if it is UTF-8.
+    /// The value of the first field of this name; `None` if there is none or it is not UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.first(name)
             .and_then(|value| std::str::from_utf8(value).ok())
@@ -393,13 +393,13 @@ impl Fields {
         present
     }
 
-    /// The name and value of each field.
+    /// The name and value of each field, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let spans = self.spans();
         spans.map(|(span, text)| (text.name(span), text.value(span)))
     }
 
-    /// The name of each field.
+    /// The name of each field, in order and as it is spelled.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.spans().map(|(span, text)| text.name(span))
     }
@@ -417,7 +417,7 @@ impl Fields {
             return;
         }
         let text = own.text();
-        // The range of consecutive lines that are not copied yet.
+        // The range of consecutive lines that are not copied yet. It must not reach from received into added bytes.
         let mut uncopied_range = 0..0;
         for span in &own.spans {
             let Some(end) = text.line_end(span) else {
@@ -450,7 +450,7 @@ impl From<&HeaderMap> for Fields {
     }
 }
 
-/// Leaves out fields that the `http` crate considers invalid.
+/// Leaves out fields whose name or value the `http` crate considers invalid.
 impl From<Fields> for HeaderMap {
     fn from(mut fields: Fields) -> HeaderMap {
         let OwnFields {
@@ -460,6 +460,7 @@ impl From<Fields> for HeaderMap {
             ..
         } = std::mem::take(fields.convert_to_own());
         let added = Bytes::from(added);
+        // Two more, because senders often add fields.
         let mut map = HeaderMap::with_capacity(spans.len() + 2);
         for span in spans {
             let part = |start: u32, length: u32| {
@@ -481,7 +482,8 @@ impl From<Fields> for HeaderMap {
     }
 }
 
-/// The name as a [`HeaderName`]. Names that the gateway adds to every response are constants, which need no allocation.
+/// The name as a [`HeaderName`]; `None` if it is invalid. Names of fields that many responses get are constants, which
+/// need no allocation.
 fn to_header_name(bytes: &[u8]) -> Option<HeaderName> {
     const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
     const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

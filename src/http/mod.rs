@@ -7,6 +7,7 @@
 //! | `head` | heads of requests and responses, for all versions of HTTP |
 //! | `http1` | fields, framing and chunks of HTTP/1.1, for both sides |
 //! | `http2` | frames and field compression of HTTP/2 |
+//! | `websocket_frames` | the frames of WebSockets |
 
 pub mod head;
 pub mod http1;

@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use super::Fields;
 
-/// Options of `Connection` that never remove the field of that name. Some are no field names; the other fields are needed,
-/// because without them the message would mean something else.
+/// Options of `Connection` for which no field of that name is removed. The first two are about the connection itself.
+/// If one of the other fields were removed, the message would mean something else.
 const NEVER_REMOVED: [&[u8]; 8] = [
     b"keep-alive",
     b"close",
@@ -24,15 +24,15 @@ const NEVER_REMOVED: [&[u8]; 8] = [
     b"content-type",
 ];
 
-/// Removes the fields of one connection from a message, and the fields that its `Connection` field lists. `TE: trailers`
-/// stays.
+/// Removes the fields of one connection from a message, and the fields that its `Connection` fields list. If a `TE`
+/// field lists `trailers`, a field `TE: trailers` is added.
 pub fn strip_connection_fields(fields: &mut Fields) {
     strip_connection_fields_except(fields, |_| false);
 }
 
-/// As [`strip_connection_fields`], but a listed field stays if `is_kept`, given its name.
+/// Does the same as [`strip_connection_fields`], but a listed field stays if `is_kept` is true for its name.
 pub fn strip_connection_fields_except(fields: &mut Fields, is_kept: impl Fn(&[u8]) -> bool) {
-    // Most messages have none of them.
+    // Most messages have no field of one connection, and then none that lists others.
     if !fields.names().any(is_connection_field) {
         return;
     }
@@ -74,14 +74,13 @@ pub fn is_connection_field(name: &[u8]) -> bool {
     }
 }
 
-/// Whether the value of a `TE` field lists `trailers`.
+/// Whether the value of a `TE` field lists `trailers`, without a parameter.
 pub fn accepts_trailers(value: &[u8]) -> bool {
     let mut codings = value.split(|byte| *byte == b',');
     codings.any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Removes from trailers the fields that a recipient could use for framing, routing or credentials, and those whose names
-/// `is_guarded`.
+/// Removes from trailers the fields that must not be trailers, and those for whose name `is_guarded` is true.
 pub fn strip_forbidden_trailers(trailers: &mut HeaderMap, is_guarded: impl Fn(&[u8]) -> bool) {
     let forbidden: SmallVec<[HeaderName; 2]> = trailers
         .keys()
@@ -93,7 +92,8 @@ pub fn strip_forbidden_trailers(trailers: &mut HeaderMap, is_guarded: impl Fn(&[
     }
 }
 
-/// Fields that must not be trailers: RFC 9110 section 6.5.1.
+/// Fields that must not be trailers, because recipients use them for framing, routing, credentials or the content: RFC
+/// 9110 section 6.5.1.
 const FORBIDDEN_TRAILERS: [HeaderName; 16] = [
     AUTHORIZATION,
     CONNECTION,

@@ -1,8 +1,8 @@
-//! Positions of fields in the text of a head: [`FieldSpan`] is a position, [`Text`] the text, [`NameTag`] a short hash of
-//! a name.
+//! Positions of fields in the text of a head: [`FieldSpan`] is a position, [`Text`] the text, [`NameTag`] a short hash
+//! of a name.
 //!
-//! The text has two parts: the bytes that were received, and behind them the bytes of fields that were added. A position
-//! counts through both, as if they were one.
+//! The text has two parts: the bytes that were received, and behind them the bytes of fields that were added. A
+//! position counts through both, as if they were one.
 
 use std::ops::Range;
 
@@ -19,12 +19,13 @@ pub(crate) struct FieldSpan {
     pub(crate) value_length: u32,
 }
 
-/// A short summary of a name: its length, and its first and last byte in lower case. Different names seldom share one.
+/// A short summary of a name of less than 64 KiB: its length, and its first and last byte in lower case. Different
+/// names seldom share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameTag(u32);
 
 impl NameTag {
-    /// The tag of a name. Bit 5 of a byte is set in its lower case: `0x20`.
+    /// The tag of a name. Names that differ only in case have the same tag.
     #[inline]
     pub(crate) fn of(name: &[u8]) -> NameTag {
         let lower_case = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | 0x20));
@@ -32,7 +33,8 @@ impl NameTag {
         NameTag(end_bytes | u32::from(name.len() as u16))
     }
 
-    /// The bit of this tag in a filter of 64 bits: if the bit is not set, no field has the name.
+    /// The bit of this tag in a filter of 64 bits. If the bit is not set in the filter of some fields, none has the
+    /// name.
     #[inline]
     pub(crate) fn filter_bit(self) -> u64 {
         1 << (self.0.wrapping_mul(0x9e37_79b9) >> (u32::BITS - 6))
@@ -48,7 +50,9 @@ impl NameTag {
 /// The text of a head. The offsets of added bytes continue those of received ones.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<'a> {
+    /// The bytes that were received.
     pub(crate) received: &'a [u8],
+    /// The lines of fields that were added.
     pub(crate) added: &'a [u8],
 }
 
@@ -61,7 +65,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The value of the first field of this name.
+    /// The value of the first field of this name; `None` if there is none.
     #[inline]
     pub(crate) fn first_value(self, spans: &[FieldSpan], name: &str) -> Option<&'a [u8]> {
         let tag = NameTag::of(name.as_bytes());
@@ -73,7 +77,7 @@ impl<'a> Text<'a> {
         None
     }
 
-    /// The offset after the line of a field. `None` if the text does not have the line as it would be written.
+    /// The offset after the line of a field; `None` if the text does not have the line as `name: value` with CRLF.
     pub(crate) fn line_end(self, span: &FieldSpan) -> Option<usize> {
         let Text { received, added } = self;
         let name_end = span.name_start as usize + span.tag.name_length() as usize;
@@ -105,6 +109,7 @@ impl<'a> Text<'a> {
         self.slice(span.value_start, span.value_length)
     }
 
+    /// The bytes from an offset on, which must all be in one part.
     fn slice(self, start: u32, length: u32) -> &'a [u8] {
         let (start, length) = (start as usize, length as usize);
         self.bytes(&(start..start + length))

@@ -1,7 +1,7 @@
 //! Fields that belong to one head, in boxes that a thread uses again.
 //!
-//! Every head has such a box, and many heads are open at a time. The allocator keeps only a few free boxes of each size,
-//! so without this most heads would cost a slow allocation.
+//! Almost every head has such a box, and many heads exist at a time. The allocator keeps only a few free blocks of each
+//! size. So without the spare boxes that are kept here, most heads would cost a slow allocation.
 //!
 //! Bound: [`MAX_SPARE_BOXES`] empty boxes for each thread, of less than a KiB each.
 
@@ -30,7 +30,7 @@ thread_local! {
 /// Fields that belong to one head, and are not shared with others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnFields {
-    /// The received bytes that the fields stand in.
+    /// The received bytes, which have the names and values of fields that were not added.
     pub(crate) received: Bytes,
     /// The lines of added fields. Their offsets continue those in `received`.
     pub(crate) added: Vec<u8>,
@@ -46,12 +46,12 @@ impl OwnFields {
     /// An empty box: a recycled one, or a new one if the thread has none.
     #[inline]
     pub(crate) fn recycled_or_new() -> Box<OwnFields> {
-        // While a thread ends, its thread-local boxes are gone already.
+        // While a thread ends, its thread-local boxes do not exist any more.
         let spare = SPARE_BOXES.try_with(|boxes| boxes.borrow_mut().pop());
         spare.ok().flatten().unwrap_or_default()
     }
 
-    /// Empties the box and keeps it for other fields, unless it is too large.
+    /// Empties the box and keeps it for another head, unless it is too large or the thread keeps enough.
     #[inline]
     pub(crate) fn recycle(mut self: Box<Self>) {
         if self.added.capacity() > ADDED_CAPACITY_BYTES
@@ -78,8 +78,8 @@ impl OwnFields {
         });
     }
 
-    /// Allocates [`ADDED_CAPACITY_BYTES`] for added bytes at once, because growing step by step costs more. A clone of a box has
-    /// no spare capacity.
+    /// Allocates [`ADDED_CAPACITY_BYTES`] for added bytes at once, because growing step by step costs more. A clone of
+    /// a box has no spare capacity.
     #[inline]
     pub(crate) fn reserve_added_bytes(&mut self) {
         self.added

@@ -7,10 +7,12 @@ use super::Fields;
 use super::layout::{FieldSpan, Text};
 
 impl Fields {
-    /// The same fields, of which those that `other` has too refer to its bytes. Only the remaining fields are copied.
+    /// A copy of these fields that refers to the bytes of `other` for fields that `other` has too. The remaining fields
+    /// are copied, and so are a few equal ones, because the search is bounded.
     ///
     /// The spans of `self` must refer to `received`, which is not attached yet. Returns `None` if more than
-    /// `max_copied_bytes` would be copied, or if `other` does not have the longest field.
+    /// `max_copied_bytes` would be copied, or if `other` does not have the longest field. Also `None` if one of the two
+    /// has no received fields.
     pub fn share_with(
         &self,
         received: &[u8],
@@ -32,7 +34,7 @@ impl Fields {
         target.received = theirs.received.clone();
         let their_spans = &theirs.spans;
         // Most heads have the same fields in the same order, so the search begins after the last match. Only the first
-        // candidate is compared, to bound the work.
+        // field with the same tag and length is compared, to bound the work.
         let mut search_start = 0;
         for span in &own.spans {
             let has_same_shape = |index: &usize| {
@@ -70,7 +72,7 @@ impl Fields {
         Some(shared)
     }
 
-    /// Bytes of memory that these fields hold besides the received bytes.
+    /// Bytes of memory that these fields hold alone: added lines and positions, without received and shared bytes.
     pub fn memory_bytes(&self) -> usize {
         self.own.as_ref().map_or(0, |own| {
             own.added.capacity() + own.spans.len() * size_of::<FieldSpan>()
@@ -127,7 +129,7 @@ mod tests {
             assert_eq!(shared.contains("host"), plain.contains("host"));
             let spans = fields.len() * size_of::<FieldSpan>();
             assert_eq!(shared.memory_bytes(), apart + spans);
-            // What the gateway adds comes behind it.
+            // Fields that the gateway adds come behind these.
             let (mut shared, mut plain) = (shared, plain);
             for fields in [&mut shared, &mut plain] {
                 fields.remove("x");

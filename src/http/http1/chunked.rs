@@ -1,7 +1,7 @@
-//! Decodes the chunked coding of RFC 9112 section 7.1, for both sides of the gateway. Encoding is in `http1/outbox.rs`.
+//! Decodes the chunked coding of RFC 9112 section 7.1, for both sides of the gateway. `http1/outbox.rs` encodes it.
 //!
-//! It reads strictly, because two readers that find different ends of a body find different messages behind it. A size is
-//! hexadecimal digits alone, and lines end in CRLF. Lines, extensions and trailers have bounds.
+//! It reads strictly, because two readers that find different ends of a body find different messages behind it. A size
+//! is hexadecimal digits alone, and lines end in CRLF. Lines, extensions and trailers have bounds.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -18,7 +18,8 @@ const MAX_EXTRA_BYTES: u32 = 16 * 1024;
 /// Maximum number of trailer fields.
 const MAX_TRAILER_FIELDS: usize = 64;
 
-/// Chunks are joined while they have fewer bytes than this together. Each piece costs more than copying a short chunk.
+/// Whole chunks of at most this many bytes are joined while the piece has fewer bytes than this. Each piece costs more
+/// than copying a short chunk.
 const MAX_JOINED_BYTES: usize = 4 * 1024;
 
 /// A decoder of one chunked body. Its variants are the parts of the body that may come next.
@@ -26,7 +27,7 @@ const MAX_JOINED_BYTES: usize = 4 * 1024;
 pub enum ChunkedDecoder {
     /// The line with the size of the next chunk.
     Size(ExtensionBytes),
-    /// The content of a chunk, of which this many bytes are left.
+    /// The content of a chunk, of which this many bytes are still to come.
     Data(u64, ExtensionBytes),
     /// The CRLF that ends a chunk.
     DataEnd(ExtensionBytes),
@@ -73,7 +74,8 @@ pub enum BodyPiece {
 }
 
 impl ChunkedDecoder {
-    /// Takes the next piece off the front of `input`.
+    /// Takes the next piece off the front of `input`. After the end of the body it returns [`BodyPiece::End`] and takes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -119,8 +121,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Takes the last `first_length` bytes of a chunk off the front of `input`, joined with the short chunks behind it
-    /// that `input` has whole. A chunk that is malformed or incomplete is left to the next call.
+    /// Takes the last `first_length` bytes of a chunk off the front of `input`, joined with short whole chunks behind
+    /// them. A chunk that is malformed or incomplete is left to the next call of `next_piece`.
     fn take_whole_chunks(
         &mut self,
         input: &mut BytesMut,
@@ -152,6 +154,7 @@ impl ChunkedDecoder {
         data
     }
 
+    /// Takes the trailers and the CRLF behind them off the front of `input`, once it has all of them.
     fn parse_trailers(
         &mut self,
         input: &mut BytesMut,
@@ -181,8 +184,8 @@ impl ChunkedDecoder {
     }
 }
 
-/// Parses the line with a chunk's size at the front of `input`. Returns the line's length and the size; `None` if the line
-/// is incomplete.
+/// Parses the line with a chunk's size at the front of `input`, and counts its extensions. Returns the line's length,
+/// CRLF included, and the size; `None` if the line is incomplete.
 #[inline]
 fn parse_size_line(
     input: &[u8],
@@ -221,6 +224,7 @@ fn parse_size_line(
     Ok(Some((end + 1, size)))
 }
 
+/// The trailers as a map. They are few and rare, so a map costs little. An error if a name or value is invalid.
 fn to_header_map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Malformed> {
     let mut map = HeaderMap::with_capacity(fields.len());
     for field in fields {
@@ -351,10 +355,10 @@ mod tests {
         };
         assert_eq!(whole(max_extra, b""), [true; 3]);
         assert_eq!(whole(max_extra + 1, b""), [false; 3]);
-        // The line ends of 12 bytes of trailers, and theirs, are part of it.
+        // 15 bytes count: the field's line (13 bytes), and the CRLF that ends the body.
         assert_eq!(whole(max_extra - 2, b"a: 12345678\r\n"), [true; 3]);
         assert_eq!(whole(max_extra - 1, b"a: 12345678\r\n"), [false; 3]);
-        // What is not an extension is not counted.
+        // Only extensions are counted, not the sizes of chunks.
         assert!(
             read(
                 &[b"1\r\na\r\n".repeat(100_000), b"0\r\n\r\n".into()].concat(),

@@ -1,16 +1,16 @@
-//! Why bytes cannot be read as a message of HTTP.
+//! Why a message of HTTP cannot be read, or a connection ends before its message does.
 
 use std::io;
 
-/// The rule of HTTP that a message breaks, as the end of a sentence about it.
+/// The rule of HTTP that a message breaks, as a clause about the message: "it says its length twice".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
 
-/// Why a message cannot be received whole.
+/// Why an exchange of messages on a connection fails.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// The connection failed.
+    /// Reading or writing the connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The connection ended before the message.

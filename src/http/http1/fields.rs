@@ -1,4 +1,4 @@
-//! Reads header fields of HTTP/1.1 from bytes, and writes them to bytes.
+//! Reads header fields of HTTP/1.1 from parsed lines, and writes lines of header fields and trailers.
 
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -9,12 +9,12 @@ use crate::http::head::Fields;
 
 /// The fields of a head that was parsed from the front of `input`, and those of them that frame its body.
 ///
-/// The fields refer to positions in the head. Once the head is split off `input`, the caller must pass it to
-/// [`Fields::attach_text`].
+/// The fields refer to positions in `input`, from its front. Once the head is split off `input`, the caller must pass
+/// it to [`Fields::attach_text`].
 ///
 /// # Errors
 ///
-/// The framing of the message is ambiguous or malformed.
+/// The framing of the message is malformed or stated twice, or `Connection` lists too many options.
 pub fn read_fields(
     input: &BytesMut,
     parsed: &[httparse::Header<'_>],
@@ -31,7 +31,8 @@ pub fn read_fields(
     Ok((fields, framing_fields))
 }
 
-/// The position of `part` in `input`. An empty part may come from elsewhere; its position is 0.
+/// The position of `part` in `input`. A part that is not empty must be a slice of `input`. An empty one may come from
+/// elsewhere, so its position is 0.
 pub fn offset_in(input: &BytesMut, part: &[u8]) -> usize {
     if part.is_empty() {
         return 0;

@@ -1,6 +1,7 @@
 //! Decides where the body of an HTTP/1.1 message ends, by RFC 9112 section 6, and splits it off the received bytes.
 //!
-//! A message that states its length in two ways is an error, even if both agree: the next reader may choose the other one.
+//! A message that states its length twice is an error, even if both statements agree: the next reader may choose the
+//! other one.
 
 use bytes::BytesMut;
 use http::Version;
@@ -8,10 +9,10 @@ use http::Version;
 use super::chunked::{BodyPiece, ChunkedDecoder};
 use super::error::Malformed;
 
-/// What is left of a body, and so where it ends.
+/// The part of a body that is still to come, and so where the body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// This many bytes are left.
+    /// This many bytes are still to come.
     Length(u64),
     /// The body ends with its last chunk.
     Chunked(ChunkedDecoder),
@@ -20,7 +21,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// Whether nothing is left of the body.
+    /// Whether the body has ended; never for [`Framing::Close`], where only the connection shows it.
     pub fn is_over(&self) -> bool {
         matches!(
             self,
@@ -28,11 +29,12 @@ impl Framing {
         )
     }
 
-    /// Takes the next piece of the body off the front of `input`.
+    /// Takes the next piece of the body off the front of `input`. After the end it returns [`BodyPiece::End`] and takes
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// The chunked coding is malformed.
+    /// The chunked coding is malformed, or exceeds one of its bounds.
     pub fn next_piece(&mut self, input: &mut BytesMut) -> Result<BodyPiece, Malformed> {
         Ok(match self {
             Framing::Chunked(chunked) => return chunked.next_piece(input),
@@ -49,14 +51,14 @@ impl Framing {
     }
 }
 
-/// Most options that the `Connection` fields of a message may list together. Each option is later compared with the name
-/// of each field.
+/// Largest number of options that the `Connection` fields of a message may list together. It is small, because each
+/// option is compared with the name of each field.
 const MAX_CONNECTION_OPTIONS: u8 = 32;
 
 /// What the fields of a head say about the framing of the body and about the connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FramingFields {
-    /// The value of `Content-Length`, in bytes.
+    /// The value of `Content-Length`, in bytes; `None` if there is no such field.
     pub content_length: Option<u64>,
     /// Whether there is `Transfer-Encoding: chunked`.
     pub is_chunked: bool,
@@ -66,12 +68,18 @@ pub struct FramingFields {
     pub has_keep_alive: bool,
     /// Whether there is `Connection: upgrade`.
     pub has_upgrade: bool,
-    /// The number of options in `Connection`, empty ones included.
+    /// The number of options in all `Connection` fields, empty ones included.
     connection_option_count: u8,
 }
 
 impl FramingFields {
-    /// Records a field if it is about framing. Returns the value to forward, which is canonical for a length.
+    /// Records a field if it is about framing or the connection. Returns the value to forward: a length without leading
+    /// zeros, and any other value as it is.
+    ///
+    /// # Errors
+    ///
+    /// A length is no number, or a transfer coding is not `chunked` alone. A field about framing comes twice, or
+    /// `Connection` lists more than [`MAX_CONNECTION_OPTIONS`].
     #[inline]
     pub(crate) fn record_field<'v>(
         &mut self,
@@ -85,6 +93,7 @@ impl FramingFields {
         }
     }
 
+    /// Does the work of [`FramingFields::record_field`], for names that have the length of one of the three.
     fn record_framing_field<'v>(
         &mut self,
         name: &[u8],
@@ -119,7 +128,8 @@ impl FramingFields {
         Ok(value)
     }
 
-    /// Whether the connection can carry another message after this one. HTTP/1.0 has to ask for that.
+    /// Whether the connection can carry another message after this one. In HTTP/1.0 it can only if there is
+    /// `Connection: keep-alive`.
     pub fn is_persistent(&self, version: Version) -> bool {
         !self.has_close && (version >= Version::HTTP_11 || self.has_keep_alive)
     }
@@ -128,7 +138,7 @@ impl FramingFields {
     ///
     /// # Errors
     ///
-    /// The message has a length and a transfer coding, or a transfer coding in HTTP/1.0.
+    /// The message has both a length and a transfer coding, or it has a transfer coding in HTTP/1.0.
     pub fn body_framing(&self, version: Version, default: Framing) -> Result<Framing, Malformed> {
         match (self.is_chunked, self.content_length) {
             (true, None) if version >= Version::HTTP_11 => {
@@ -141,12 +151,14 @@ impl FramingFields {
     }
 }
 
-/// A length without leading zeros. Some readers take `010` for eight.
+/// The digits of a length without leading zeros, because some readers understand `010` as eight. One zero of `00`
+/// stays.
 pub fn without_leading_zeros(digits: &[u8]) -> &[u8] {
     let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
     &digits[zeros.min(digits.len().saturating_sub(1))..]
 }
 
+/// Parses a length; `None` if it is empty, has other bytes than digits, or does not fit into 64 bits.
 fn parse_length(digits: &[u8]) -> Option<u64> {
     // `parse` alone would accept a sign.
     let is_plain = digits.iter().all(u8::is_ascii_digit);

@@ -1,6 +1,7 @@
 //! The buffer of received bytes that have not been parsed yet, for connections of HTTP/1.1 and HTTP/2.
 //!
-//! It grows with what a message needs, and never holds a large buffer while the connection waits for the next message.
+//! It grows with what a message needs. A buffer that has grown is freed between messages, if it is empty then. The
+//! buffer has no bound of its own: callers must parse or stop reading.
 
 use std::io;
 use std::pin::Pin;
@@ -12,10 +13,10 @@ use tokio_util::io::poll_read_buf;
 
 use super::syntax::MAX_HEAD_BYTES;
 
-/// Space for the first read of a message, in bytes. Most heads fit.
+/// Space for the first read of a message, in bytes. Most heads fit into it.
 const MIN_READ_BYTES: usize = 4 * 1024;
 
-/// Most space for a read, in bytes. The space grows fourfold each time that a read fills it.
+/// Largest space for a read, in bytes.
 const MAX_READ_BYTES: usize = 64 * 1024;
 
 /// The received bytes of one connection.
@@ -25,7 +26,7 @@ pub struct Inbox {
     pub bytes: BytesMut,
     /// The space that the next read gets, in bytes.
     next_read_bytes: usize,
-    /// The number of bytes at the front of `bytes` in which the end of a head was searched for.
+    /// The number of bytes at the front of `bytes` that were searched for the end of a head; 0 before the first search.
     searched_length: usize,
 }
 
@@ -56,27 +57,29 @@ impl Inbox {
         }
     }
 
-    /// Whether parsing a head may succeed: at the first bytes, which may be no HTTP at all, and when its end has arrived.
-    /// Otherwise a head that arrives byte by byte would be parsed again for each byte.
+    /// Whether parsing a head is worth trying: at the first bytes, which may be no HTTP at all; when the end of a head
+    /// has arrived; and beyond [`MAX_HEAD_BYTES`], which is an error. Without this test a head that arrives byte by
+    /// byte would be parsed again for each byte.
     pub fn is_head_worth_parsing(&mut self) -> bool {
         let searched_length = std::mem::replace(&mut self.searched_length, self.bytes.len());
         if searched_length == 0 || self.searched_length > MAX_HEAD_BYTES {
             return true;
         }
-        // An end of up to three bytes may have begun in the bytes that were searched before.
+        // The end of a head has two or three bytes, which may have begun among those that were searched before.
         let unsearched = &self.bytes[searched_length.saturating_sub(3)..];
         unsearched
             .windows(3)
             .any(|end| end == b"\n\r\n" || end[1..] == *b"\n\n")
     }
 
-    /// Reads more bytes; ready with their number, 0 at the end of the connection.
+    /// Reads more bytes; ready with their number, which is 0 at the end of the connection.
     pub fn poll_read<R>(&mut self, cx: &mut Context<'_>, from: &mut R) -> Poll<io::Result<usize>>
     where
         R: AsyncRead + Unpin,
     {
         let spare_bytes = self.bytes.capacity() - self.bytes.len();
-        // Only once half of the space is used: while parsed bytes are still held elsewhere, this allocates a new buffer.
+        // While parsed bytes of this buffer are held elsewhere, reserving allocates a new buffer. So more space is
+        // reserved only when less than half of the space for a read is left.
         if spare_bytes < self.next_read_bytes / 2 {
             self.bytes.reserve(self.next_read_bytes);
         }

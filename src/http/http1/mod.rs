@@ -1,5 +1,5 @@
-//! HTTP/1.1 (RFC 9112) as far as both sides of the gateway share it: fields, framing, and buffers for received and unsent
-//! bytes.
+//! HTTP/1.1 (RFC 9112) as far as both sides of the gateway share it: fields, framing, and buffers for received and
+//! unsent bytes.
 //!
 //! It parses strictly: bytes that two readers could understand differently are an error. It knows neither clients nor
 //! upstreams.
@@ -7,12 +7,12 @@
 //! | file | what it is |
 //! |---|---|
 //! | `chunked` | decodes the chunked coding |
-//! | `error` | why a message cannot be read |
-//! | `fields` | header fields, read from bytes and written to bytes |
-//! | `framing` | where the body of a message ends |
+//! | `error` | why a message cannot be read, or its connection fails |
+//! | `fields` | lines of header fields, read and written |
+//! | `framing` | where the body of a message ends, and whether the connection lasts |
 //! | `inbox` | received bytes that are not parsed yet |
 //! | `outbox` | bytes that wait to be sent |
-//! | `syntax` | the bounds of heads, and the syntax of lines |
+//! | `syntax` | the bounds of heads; versions and ends of lines |
 
 pub mod chunked;
 mod error;

@@ -1,7 +1,7 @@
 //! The buffer of bytes that wait to be sent on an HTTP/1.1 or HTTP/2 connection.
 //!
-//! Small pieces are copied into one buffer that the connection keeps, large ones are queued as they are. A write of one
-//! buffer is cheaper for the kernel than a vectored write of several, by about a tenth of a short exchange. Adding never
+//! Small pieces are copied into one buffer that the connection keeps, and large ones are queued without a copy. The
+//! kernel writes one buffer with less work than several, which saves about a tenth of a short exchange. Adding never
 //! blocks and has no bound of its own: callers must check [`Outbox::is_full`].
 
 use std::collections::VecDeque;
@@ -15,16 +15,17 @@ use tokio::io::AsyncWrite;
 
 use super::fields;
 
-/// Most pieces in one vectored write.
+/// Largest number of pieces in one vectored write, so that the slices fit on the stack.
 const MAX_SLICES_PER_WRITE: usize = 8;
 
 /// Largest piece that is copied into the buffer, in bytes. Larger ones are queued.
 const MAX_COPIED_BYTES: usize = 2048;
 
-/// An outbox with this many bytes is full.
+/// An outbox with this many bytes is full. So a slow reader makes the gateway hold at most this and the piece that was
+/// added last.
 const FULL_BYTES: usize = 16 * 1024;
 
-/// Largest buffer that is kept while it is empty, in bytes.
+/// Largest capacity of a buffer that is kept once all of its bytes are written.
 const MAX_KEPT_BUFFER_BYTES: usize = 4096;
 
 /// Bytes that wait to be sent.
@@ -60,7 +61,7 @@ impl Outbox {
         self.len() >= FULL_BYTES
     }
 
-    /// Adds the bytes that `write` appends.
+    /// Adds the bytes that `write` appends to its argument, which may have other bytes already.
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.queue.is_empty() {
             self.discard_written();
@@ -82,7 +83,7 @@ impl Outbox {
         }
     }
 
-    /// Discards written bytes once they are most of the buffer. With a slow reader the buffer may never become empty.
+    /// Discards written bytes once they are most of the buffer, which may never become empty with a slow reader.
     fn discard_written(&mut self) {
         if self.written_bytes > self.buffer.len() / 2 {
             self.buffer.drain(..self.written_bytes);
@@ -92,6 +93,7 @@ impl Outbox {
 
     /// Adds content of a body, as one chunk if the body `is_chunked`.
     pub fn push_data(&mut self, data: Bytes, is_chunked: bool) {
+        // An empty chunk would end the body.
         if is_chunked && !data.is_empty() {
             let is_copied = self.queue.is_empty() && data.len() <= MAX_COPIED_BYTES;
             self.push_with(|out| {
@@ -122,7 +124,7 @@ impl Outbox {
         });
     }
 
-    /// Makes every further write fail. It is unknown how much was sent, so nothing may follow.
+    /// Makes every further write fail. For callers that cannot tell how much was sent, so that nothing may follow.
     pub fn mark_broken(&mut self) {
         self.is_broken = true;
     }
@@ -132,7 +134,7 @@ impl Outbox {
         self.is_broken
     }
 
-    /// Frees the buffer if it is empty.
+    /// Frees the buffer if no bytes wait and the outbox is not broken.
     pub fn free_buffer(&mut self) {
         if self.is_empty() && !self.is_broken {
             *self = Outbox::default();
@@ -143,7 +145,7 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// The connection failed, or the outbox is broken.
+    /// The connection failed or accepts no more bytes, or the outbox is broken.
     pub fn poll_write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,
@@ -202,7 +204,7 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// The connection failed, or the outbox is broken.
+    /// The same as of [`Outbox::poll_write`].
     pub fn poll_flush<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,
@@ -214,7 +216,8 @@ impl Outbox {
     }
 }
 
-/// Appends the line that begins a chunk. Formatting it by hand pays for peers that send many tiny chunks.
+/// Appends the line that begins a chunk, whose `size` must not be 0. It formats the number by hand, which is faster
+/// than `write!` and matters for peers that send many tiny chunks.
 fn write_chunk_size(out: &mut Vec<u8>, size: usize) {
     let digit_count = (usize::BITS - size.leading_zeros()).div_ceil(4);
     let digit = |position| b"0123456789abcdef"[size >> (4 * position) & 15];
@@ -226,7 +229,7 @@ fn write_chunk_size(out: &mut Vec<u8>, size: usize) {
 mod tests {
     use super::*;
 
-    /// A connection that takes at most `max_bytes` in each write.
+    /// A connection that accepts at most `max_bytes` in each write.
     struct SlowWriter {
         max_bytes: usize,
         received: Vec<u8>,

@@ -1,7 +1,7 @@
 //! Writes frames of HTTP/2, by RFC 9113 sections 4.1 and 6.
 //!
-//! It also has the numbers of frame types, flags and settings. It keeps no state: callers make sure that the peer may get
-//! the frame.
+//! It also has the numbers of frame types, flags and settings. It keeps no state: callers must make sure that a frame
+//! may be sent now.
 
 use super::Reason;
 
@@ -62,6 +62,7 @@ pub fn frame_head(length: usize, kind: u8, flags: u8, stream_id: u32) -> [u8; FR
     ]
 }
 
+/// Appends a frame with this payload, which must have fewer than 2^24 bytes.
 fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream_id: u32, payload: &[u8]) {
     out.extend_from_slice(&frame_head(payload.len(), kind, flags, stream_id));
     out.extend_from_slice(payload);
@@ -77,7 +78,7 @@ pub fn write_headers(
 ) {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEAD_BYTES]);
-    // The block is compressed in place, behind a head that is filled in afterwards.
+    // The block is written behind an empty head, which is filled in afterwards.
     write_block(out);
     let end_stream_flag = if ends_stream { flag::END_STREAM } else { 0 };
     let length = out.len() - start - FRAME_HEAD_BYTES;
@@ -109,7 +110,7 @@ pub fn write_end(out: &mut Vec<u8>, stream_id: u32) {
     write_frame(out, kind::DATA, flag::END_STREAM, stream_id, &[]);
 }
 
-/// Appends a SETTINGS frame with pairs of an identifier and a value.
+/// Appends a SETTINGS frame with pairs of an identifier and a value. The identifiers are in [`setting`].
 pub fn write_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     let bytes = settings.iter().flat_map(|(identifier, value)| {
         let [a, identifier_1] = identifier.to_be_bytes();
@@ -140,13 +141,14 @@ pub fn write_reset(out: &mut Vec<u8>, stream_id: u32, reason: Reason) {
     write_frame(out, kind::RST_STREAM, 0, stream_id, &reason.0.to_be_bytes());
 }
 
-/// Appends a GOAWAY frame: no stream above `last_stream_id` will be processed.
+/// Appends a GOAWAY frame: no stream with an identifier above `last_stream_id` will be processed.
 pub fn write_go_away(out: &mut Vec<u8>, last_stream_id: u32, reason: Reason) {
     let payload = [last_stream_id.to_be_bytes(), reason.0.to_be_bytes()];
     write_frame(out, kind::GOAWAY, 0, 0, payload.as_flattened());
 }
 
-/// Appends a WINDOW_UPDATE frame, which allows the peer `bytes` more. Stream 0 is the connection.
+/// Appends a WINDOW_UPDATE frame, which allows the peer to send `bytes` more, from 1 to
+/// [`MAX_WINDOW`](super::MAX_WINDOW). Stream 0 is the connection.
 pub fn write_window_update(out: &mut Vec<u8>, stream_id: u32, bytes: u32) {
     write_frame(out, kind::WINDOW_UPDATE, 0, stream_id, &bytes.to_be_bytes());
 }

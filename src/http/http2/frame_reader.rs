@@ -1,7 +1,8 @@
-//! Parses the frames that a client sends, and enforces the rules that need no knowledge of streams: RFC 9113 sections 3.4,
-//! 4 and 6.
+//! Parses the frames that a client sends, and enforces the rules that need no knowledge of streams: RFC 9113 sections
+//! 3.4, 4 and 6.
 //!
-//! It joins the frames of a block of fields, and leaves decompression and flow control to others.
+//! It joins the frames of a block of fields. `hpack` decompresses blocks, and `serve/http2` knows streams and flow
+//! control.
 
 use super::frame::{FRAME_HEAD_BYTES, flag, kind};
 use super::{ConnectionError, MAX_FRAME_PAYLOAD, Reason};
@@ -39,9 +40,9 @@ pub enum Frame<'a> {
         /// Whether the stream is declared to depend on itself, which is an error: RFC 7540 section 5.3.1.
         depends_on_itself: bool,
     },
-    /// A part of a block of fields, which is kept until the block is whole.
+    /// A fragment of a block of fields, which is kept until the block is whole.
     PartialBlock,
-    /// RST_STREAM: the client gives a request up.
+    /// RST_STREAM: the client gives up a request.
     Reset {
         /// The identifier of the stream.
         stream_id: u32,
@@ -66,7 +67,8 @@ pub enum Frame<'a> {
         /// The number of bytes by which the window grows.
         bytes: u32,
     },
-    /// The preface, or a frame without any effect.
+    /// The preface, or a frame that the gateway ignores: GOAWAY, other PRIORITY frames, and types that it does not
+    /// support.
     Other,
 }
 
@@ -93,8 +95,10 @@ impl SettingsPayload<'_> {
 /// Parses the frames of one connection.
 #[derive(Debug, Default)]
 pub struct FrameReader {
+    /// What the next bytes must be.
     stage: ReaderStage,
-    /// The parts of an incomplete block of fields; at most [`MAX_BLOCK_BYTES`].
+    /// The fragments of an incomplete block of fields, or the last block of several frames; at most
+    /// [`MAX_BLOCK_BYTES`].
     block: Vec<u8>,
 }
 
@@ -108,7 +112,7 @@ enum ReaderStage {
     FirstSettings,
     /// Any frame may come.
     Frames,
-    /// A block of fields is incomplete, so a CONTINUATION must come.
+    /// A block of fields is incomplete, so a CONTINUATION must come. The fields are those of [`Frame::Headers`].
     Block {
         stream_id: u32,
         ends_stream: bool,
@@ -117,19 +121,20 @@ enum ReaderStage {
 }
 
 impl FrameReader {
-    /// Whether a request's head, or the preface, has begun and is incomplete. `unread` are the bytes that were received and
-    /// not parsed.
+    /// Whether the rest of a request's head must come now, or the preface is not complete yet. `unread` are the bytes
+    /// that were received and not parsed.
     pub fn is_in_head(&self, unread: &[u8]) -> bool {
         // The fourth byte of a frame is its type: section 4.1.
         let has_begun = matches!(unread.get(3), Some(&(kind::HEADERS | kind::CONTINUATION)));
         has_begun || matches!(self.stage, ReaderStage::Preface | ReaderStage::Block { .. })
     }
 
-    /// Parses the first frame of `input`. Returns its length and the frame, or `None` if it is incomplete.
+    /// Parses the preface or the frame at the front of `input`. Returns its length in bytes and the frame; `None` if it
+    /// is incomplete. The caller must remove that many bytes before the next call.
     ///
     /// # Errors
     ///
-    /// The frame is malformed, too long or out of order.
+    /// The preface is wrong. The frame is malformed or must not come now, or it or its block of fields is too long.
     pub fn next_frame<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -163,8 +168,10 @@ impl FrameReader {
         Ok(Some((FRAME_HEAD_BYTES + length, frame)))
     }
 
-    /// Checks that a frame of this type may come now, and that it is on a stream or on the connection as its type needs.
+    /// Checks that a frame of this type may come now, and that it is on a stream or on the connection as its type
+    /// needs.
     fn check_order(&self, kind: u8, flags: u8, stream_id: u32) -> Result<(), ConnectionError> {
+        // `None` for types that may be on either.
         let is_for_connection = match kind {
             kind::SETTINGS | kind::PING | kind::GOAWAY => Some(true),
             kind::DATA
@@ -193,6 +200,7 @@ impl FrameReader {
         Ok(())
     }
 
+    /// Parses a whole frame whose order and length were checked.
     fn parse_payload<'a>(
         &'a mut self,
         kind: u8,
@@ -235,6 +243,7 @@ impl FrameReader {
         })
     }
 
+    /// Parses a HEADERS frame, which is a whole block of fields or begins one.
     fn parse_headers<'a>(
         &'a mut self,
         flags: u8,
@@ -269,7 +278,8 @@ impl FrameReader {
         self.append_block(block, flags)
     }
 
-    /// Adds a part to the incomplete block of fields. The block is whole if `flags` have END_HEADERS.
+    /// Adds a fragment to the incomplete block of fields. The block is whole if `flags` has END_HEADERS. Fails if the
+    /// block becomes longer than [`MAX_BLOCK_BYTES`].
     fn append_block(&mut self, fragment: &[u8], flags: u8) -> Result<Frame<'_>, ConnectionError> {
         if self.block.len() + fragment.len() > MAX_BLOCK_BYTES {
             return Err(ConnectionError(Reason::ENHANCE_YOUR_CALM));
@@ -323,7 +333,7 @@ fn parse_dependency(priority: &[u8; 5]) -> u32 {
     u32::from_be_bytes([first & 0x7f, second, third, fourth])
 }
 
-/// The payload of a DATA or HEADERS frame without its padding.
+/// The payload of a DATA or HEADERS frame without its padding. Fails if the padding does not fit into the payload.
 fn without_padding(payload: &[u8], flags: u8) -> Result<&[u8], ConnectionError> {
     if flags & flag::PADDED == 0 {
         return Ok(payload);

@@ -1,7 +1,7 @@
 //! Decodes blocks of fields: RFC 7541 sections 3 and 6.
 //!
-//! A few bytes may stand for many fields, so a block decodes to at most [`MAX_DECODED_BYTES`]. The decoder does not judge
-//! the fields; it only names their [`FieldKind`].
+//! A few bytes may stand for many fields, so a block decodes to at most [`MAX_DECODED_BYTES`]. The decoder determines
+//! the [`FieldKind`] of each field, and does not refuse any.
 
 use super::field_kind::FieldKind;
 use super::huffman;
@@ -23,18 +23,22 @@ pub struct DecodedField<'a> {
     pub value: &'a [u8],
 }
 
-/// Maximum bytes that a block decodes to, with [`ENTRY_OVERHEAD_BYTES`] for each field: two bytes may refer to a field of 4 KiB.
-/// It is four times the largest head, so that a head which is merely too large does not end its connection.
+/// Maximum bytes that a block decodes to, with [`ENTRY_OVERHEAD_BYTES`] for each field: one byte may refer to a field
+/// of almost 4 KiB. It is four times the largest head, so that a head which is merely too large does not end its
+/// connection.
 const MAX_DECODED_BYTES: usize = 4 * MAX_HEAD_BYTES;
 
-/// The error of a block that cannot be decoded. The table then differs from the peer's, so the connection must end.
+/// The error of a block that cannot be decoded. The decoder's table then differs from the peer's, so the connection
+/// must end.
 const UNDECODABLE: ConnectionError = ConnectionError(Reason::COMPRESSION_ERROR);
 
 /// Decodes the fields of one connection. Its table holds at most [`DYNAMIC_TABLE_BYTES`] bytes.
 #[derive(Debug)]
 pub struct Decoder {
+    /// The fields that the peer has added.
     table: DynamicTable,
-    /// Scratch space: the decoded name and value of one Huffman-coded field, one after the other.
+    /// Scratch space: the name and the value of one field as far as they were Huffman-coded, decoded one after the
+    /// other.
     huffman_text: Vec<u8>,
 }
 
@@ -52,7 +56,8 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// The block is malformed, or decodes to more than [`MAX_DECODED_BYTES`]. No later block can be decoded then.
+    /// The block is malformed, or decodes to more than [`MAX_DECODED_BYTES`]. Fields before the error were passed on.
+    /// No later block can be decoded then.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -62,6 +67,7 @@ impl Decoder {
         // A change of the table size may only come before the first field: section 4.2.
         let mut has_fields = false;
         let mut allowed_bytes = MAX_DECODED_BYTES;
+        // Passes a field on, unless the block has become too large.
         let mut emit = |field: DecodedField<'_>| {
             let size = field.name.len() + field.value.len() + ENTRY_OVERHEAD_BYTES;
             allowed_bytes = allowed_bytes
@@ -72,13 +78,13 @@ impl Decoder {
         };
         while let Some(first) = remaining.first() {
             match first {
-                // An indexed field: section 6.1.
+                // An indexed field, whose first bit is 1: section 6.1.
                 0x80.. => {
                     let index = read_number(&mut remaining, 7).ok_or(UNDECODABLE)?;
                     let (_, field) = indexed_field(&self.table, index).ok_or(UNDECODABLE)?;
                     emit(field)?;
                 }
-                // A change of the table size, at the front of the block only: section 6.3.
+                // A change of the table size, whose first bits are 001: section 6.3.
                 0x20..0x40 => {
                     let size = read_number(&mut remaining, 5).ok_or(UNDECODABLE)?;
                     if has_fields || size > DYNAMIC_TABLE_BYTES {
@@ -94,7 +100,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a literal field (section 6.2) off the front of `remaining`, which begins with the byte `first`.
+    /// Removes a literal field (section 6.2) from the front of `remaining`, whose first byte is `first`. Passes it to
+    /// `emit`, and adds it to the table if its form says so.
     fn decode_literal(
         &mut self,
         first: u8,
@@ -137,8 +144,8 @@ impl Decoder {
     }
 }
 
-/// The kind of the name, and the field, at this index of both tables: the static one, then the dynamic one. `None` if
-/// neither table has the index.
+/// The kind that the name alone has, and the field, at this index. The indexes of the dynamic table follow those of the
+/// static one, from 1. `None` if neither table has the index.
 fn indexed_field(table: &DynamicTable, index: usize) -> Option<(FieldKind, DecodedField<'_>)> {
     let dynamic_index = match STATIC_TABLE.get(index.checked_sub(1)?) {
         Some(entry) => {
@@ -160,9 +167,9 @@ fn indexed_field(table: &DynamicTable, index: usize) -> Option<(FieldKind, Decod
     Some((entry.name_kind, field))
 }
 
-/// Takes a text off the front of `remaining`: section 5.2. Returns `None` if the text is malformed.
+/// Removes a text from the front of `remaining`: section 5.2. Returns `None` if the text is malformed.
 ///
-/// A Huffman-coded text is decoded to the end of `huffman_text`; the result is then `Some(None)`.
+/// The result is `Some(None)` for a Huffman-coded text, which is appended to `huffman_text` decoded.
 fn read_text<'a>(remaining: &mut &'a [u8], huffman_text: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
     let is_huffman = remaining.first()? & 0x80 != 0;
     let length = read_number(remaining, 7)?;

@@ -1,14 +1,15 @@
 //! Encodes blocks of fields: RFC 7541 sections 3 and 6.
 //!
-//! A field is added to the dynamic table when it is sent a second time, and takes one or two bytes from then on. So a field
-//! whose value differs each time is never added. Texts are never Huffman-coded: that would save less in bytes than it
-//! costs in time.
+//! A field is added to the dynamic table when it is sent again while the encoder remembers it. Then it needs one or two
+//! bytes until it is evicted. So a field whose value differs each time is never added. Texts are never Huffman-coded:
+//! that would save less in bytes than it costs in time.
 
 use super::field_kind::FieldKind;
 use super::integer::write_number;
 use super::table::{DYNAMIC_TABLE_BYTES, DynamicTable, STATIC_TABLE, StaticEntry, TableEntry};
 
-/// Number of recently sent fields that are remembered by their hash.
+/// Number of recently sent fields that are remembered by their hash. It is a power of two, so that some bits of the
+/// hash are the index.
 const REMEMBERED_FIELDS: usize = 64;
 
 /// Longest value that is added to the table, in bytes. A longer one could evict all other fields.
@@ -17,24 +18,27 @@ const MAX_INDEXED_VALUE_BYTES: usize = 256;
 /// Encodes the fields of one connection, and tracks the peer's dynamic table.
 #[derive(Debug)]
 pub struct Encoder {
+    /// The same entries as in the table of the peer's decoder.
     table: DynamicTable,
     /// The last sent fields. A field is at the index `hash % REMEMBERED_FIELDS`, and replaces the one before it there.
     remembered: Box<[SentField]>,
-    /// The number of fields added to the table since the connection began.
+    /// The number of fields added to the table since the connection began. At the largest number nothing is added any
+    /// more.
     added_count: u32,
-    /// A change of the table size that the next block must announce.
+    /// A change of the table size that the next block must announce; `None` if the size has not changed.
     resize: Option<TableResize>,
 }
 
 /// A field that was sent, by its hash.
 #[derive(Clone, Copy, Debug, Default)]
 struct SentField {
+    /// The result of [`hash_field`].
     hash: u64,
-    /// Its number among the fields added to the table, from 1; 0 if it was not added.
+    /// The field's number among those added to the table, from 1; 0 if it was not added.
     added_number: u32,
 }
 
-/// Table sizes that the peer has asked for since the last block.
+/// Table sizes that the peer has set since the last block.
 #[derive(Clone, Copy, Debug)]
 struct TableResize {
     /// The smallest size in bytes, which evicts the most entries.
@@ -55,7 +59,8 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// Changes the table to the size that the peer allows. At most [`DYNAMIC_TABLE_BYTES`] are used.
+    /// Changes the table to the size that the peer allows, but at most to [`DYNAMIC_TABLE_BYTES`]. The next block
+    /// announces the change.
     pub fn resize(&mut self, allowed_bytes: usize) {
         let size = allowed_bytes.min(DYNAMIC_TABLE_BYTES);
         self.resize = Some(TableResize {
@@ -77,9 +82,9 @@ impl Encoder {
         }
     }
 
-    /// Appends the pseudo-header field `:status`.
+    /// Appends the pseudo-header field `:status`. The status must have three digits.
     pub fn write_status(&mut self, out: &mut Vec<u8>, status: u16) {
-        // Indexes of the static table.
+        // The indexes of these statuses in the static table.
         let index = match status {
             200 => 8,
             204 => 9,
@@ -97,7 +102,7 @@ impl Encoder {
         out.push(0x80 | index);
     }
 
-    /// Appends a field. Its name is written in lower case.
+    /// Appends a field, with its name in lower case. [`Encoder::begin_block`] must have been called for this block.
     pub fn write_field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
         let hash = hash_field(name, value);
         let slot = hash as usize % REMEMBERED_FIELDS;
@@ -137,14 +142,15 @@ fn is_entry_for(entry: &TableEntry, name: &[u8], value: &[u8]) -> bool {
     entry.value() == value && entry.name().eq_ignore_ascii_case(name)
 }
 
-/// Whether the field must never be in a table, where an attacker could guess its value: section 7.1.3.
+/// Whether the field must never be in a table, where an attacker could guess its value: section 7.1.3. Of the fields of
+/// responses, only cookies are such secrets.
 fn is_secret(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"set-cookie")
 }
 
 /// A hash of a field that ignores the case of its name. Different fields may have the same hash.
 fn hash_field(name: &[u8], value: &[u8]) -> u64 {
-    // The fractional part of the golden ratio, as in Fibonacci hashing: odd, with evenly spread bits.
+    // 2^64 times the fractional part of the golden ratio, as in Fibonacci hashing: odd, with evenly spread bits.
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     // The bit by which upper and lower case differ, in each byte.
     const CASE_BITS: u64 = 0x2020_2020_2020_2020;
@@ -188,7 +194,7 @@ impl LiteralForm {
     };
 }
 
-/// Appends a field as text. Only its name may be an index, of the static table.
+/// Appends a field as text. Its name is an index if the static table has it.
 fn write_literal(out: &mut Vec<u8>, literal: LiteralForm, name: &[u8], value: &[u8]) {
     match static_index(name) {
         Some(index) => write_number(out, literal.flags, literal.prefix_bits, index),
@@ -202,7 +208,8 @@ fn write_literal(out: &mut Vec<u8>, literal: LiteralForm, name: &[u8], value: &[
     out.extend_from_slice(value);
 }
 
-/// The index of a name in the static table. Names of pseudo-header fields of requests are not searched.
+/// The index of a name in the static table; `None` if the table does not have it. Names of pseudo-header fields of
+/// requests are not searched.
 fn static_index(name: &[u8]) -> Option<usize> {
     // The position of `:status`, the first name that a response can have.
     const FIRST_POSITION: usize = 7;

@@ -5,36 +5,37 @@
 /// What a field means to HTTP/2 itself: RFC 9113 sections 8.2 and 8.3, RFC 8441 section 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
-    /// `:method`
+    /// The pseudo-header field `:method`.
     Method,
-    /// `:scheme`
+    /// The pseudo-header field `:scheme`.
     Scheme,
-    /// `:authority`
+    /// The pseudo-header field `:authority`.
     Authority,
-    /// `:path`
+    /// The pseudo-header field `:path`.
     Path,
-    /// `:protocol`
+    /// The pseudo-header field `:protocol`.
     Protocol,
-    /// `:status`
+    /// The pseudo-header field `:status`.
     Status,
-    /// `host`
+    /// The header field `host`.
     Host,
-    /// `cookie`, which may be split into several fields.
+    /// The header field `cookie`, which may be split into several fields.
     Cookie,
-    /// `content-length`
+    /// The header field `content-length`.
     Length,
-    /// `te`
+    /// The header field `te`.
     Te,
     /// A field about an HTTP/1.1 connection, which HTTP/2 forbids.
     Connection,
-    /// Any other field.
+    /// Any other valid field.
     Regular,
-    /// A field with an invalid name or value.
+    /// A field with an invalid name or value, also a pseudo-header field with another name.
     Malformed,
 }
 
 impl FieldKind {
-    /// The kind of a field with this name, if its value is valid: see [`FieldKind::with_value`].
+    /// The kind that a field of this name has if its value is valid: see [`FieldKind::with_value`]. A name in upper
+    /// case is invalid.
     pub const fn of(name: &[u8]) -> FieldKind {
         match name {
             b":method" => FieldKind::Method,

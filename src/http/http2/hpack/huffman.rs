@@ -1,7 +1,8 @@
 //! Decodes the Huffman code of RFC 7541 appendix B. Nothing here encodes.
 //!
-//! The code is canonical: codes of one length are consecutive numbers, in the order of their symbols. So the lengths of all
-//! codes determine the codes, and only they are listed. Most codes are found in a table by their first eight bits.
+//! The code is canonical: codes of one length are consecutive numbers, in the order of their symbols. So only the
+//! lengths of the codes are listed, which determine the codes. Short codes, which are those of usual characters, are
+//! looked up in a table by their first eight bits.
 
 /// The number of symbols: 256 bytes and [`END_OF_TEXT`].
 const SYMBOL_COUNT: usize = 257;
@@ -28,20 +29,20 @@ const CODE_LENGTHS: [u8; SYMBOL_COUNT] = [
     30,
 ];
 
-/// The symbol that marks the end of a text. Its code is an error in a text; only its first bits may pad one.
+/// The symbol that marks the end of a text. Its code is an error in a text; only its first bits may pad the text.
 const END_OF_TEXT: u16 = 256;
 
 /// Length of the longest code, in bits.
 const MAX_CODE_LENGTH: usize = 30;
 
-/// Bits that are looked up at once. The codes of digits, letters and usual punctuation are not longer.
+/// Bits that are looked up at once. The codes of digits, letters and much punctuation are not longer.
 const LOOKUP_BITS: usize = 8;
 
 /// The tables by which codes are decoded. Codes in them are aligned to the left of 32 bits.
 struct DecodeTables {
     /// All symbols in the order of their codes.
     symbols: [u16; SYMBOL_COUNT],
-    /// The first code of each length, by the length in bits.
+    /// The first code of each length, by the length in bits. No code has the first length, 0, or the last one.
     first_codes: [FirstCode; MAX_CODE_LENGTH + 2],
     /// The short codes, by the next [`LOOKUP_BITS`] of the text.
     short_codes: ShortCodes,
@@ -50,17 +51,20 @@ struct DecodeTables {
 /// The first of the codes with one length.
 #[derive(Clone, Copy)]
 struct FirstCode {
-    /// The code, aligned to the left of 32 bits. It is 2^32, more than any code, for lengths that no code has.
+    /// The code, aligned to the left of 32 bits. For a length that no code has, the next longer code; beyond the
+    /// longest, 2^32, which is more than any code.
     code: u64,
     /// The index of its symbol in [`DecodeTables::symbols`].
     symbol_index: u16,
 }
 
+/// Each short code, at every index whose bits begin with the code.
 type ShortCodes = [ShortCode; 1 << LOOKUP_BITS];
 
 /// A code of at most [`LOOKUP_BITS`].
 #[derive(Clone, Copy)]
 struct ShortCode {
+    /// The byte that the code stands for.
     symbol: u8,
     /// The length of the code in bits; 0 if a longer code begins with the bits that were looked up.
     length: u8,
@@ -68,6 +72,7 @@ struct ShortCode {
 
 static DECODE_TABLES: DecodeTables = build_tables();
 
+/// Computes the tables from the lengths of the codes.
 const fn build_tables() -> DecodeTables {
     let mut tables = DecodeTables {
         symbols: [0; SYMBOL_COUNT],
@@ -103,7 +108,7 @@ const fn build_tables() -> DecodeTables {
     tables
 }
 
-/// Enters a short code at all lookups that begin with it.
+/// Enters a short code at all indexes whose bits begin with it.
 const fn enter_short_code(short_codes: &mut ShortCodes, code: u64, symbol: u8, length: usize) {
     let first_index = (code >> (32 - LOOKUP_BITS)) as usize;
     let mut index = first_index;
@@ -116,7 +121,8 @@ const fn enter_short_code(short_codes: &mut ShortCodes, code: u64, symbol: u8, l
     }
 }
 
-/// Appends the decoded text to `out`; `None` if `coded` is malformed.
+/// Appends the decoded text to `out`. Returns `None` if `coded` is malformed; then `out` may have got a part of the
+/// text.
 pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
     // No code has fewer than five bits, so this is the longest possible text.
     out.reserve(coded.len() * 8 / 5);
@@ -124,6 +130,7 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
     // Bits that have been read and not decoded, aligned to the left, and their number.
     let (mut bits, mut bit_count) = (0_u64, 0);
     loop {
+        // Reads bytes while another one fits.
         while bit_count <= 56 {
             let Some(byte) = bytes.next() else { break };
             bits |= u64::from(*byte) << (56 - bit_count);
@@ -158,11 +165,12 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
 }
 
 /// Checks that the last bits of a text are padding: fewer than eight, all set, as [`END_OF_TEXT`] begins (section 5.2).
+/// `None` if they are not.
 fn check_padding(bits: u64, bit_count: usize) -> Option<()> {
     (bit_count < 8 && bits >> (64 - bit_count) == (1 << bit_count) - 1).then_some(())
 }
 
-/// The symbol and the length of the code that these 32 bits begin with, if it is longer than [`LOOKUP_BITS`].
+/// The symbol and the length of the code that these 32 bits begin with, which must be longer than [`LOOKUP_BITS`].
 fn find_long_code(bits: u64) -> (u16, usize) {
     let mut length = LOOKUP_BITS + 1;
     while length < MAX_CODE_LENGTH && bits >= DECODE_TABLES.first_codes[length + 1].code {
@@ -173,5 +181,6 @@ fn find_long_code(bits: u64) -> (u16, usize) {
     let symbol = DECODE_TABLES
         .symbols
         .get(usize::from(first_code.symbol_index) + offset as usize);
+    // Every code has a symbol. If one had none, `END_OF_TEXT` would make it an error.
     (symbol.copied().unwrap_or(END_OF_TEXT), length)
 }

@@ -5,6 +5,7 @@
 
 /// Appends a number with a prefix of `prefix_bits`. The other bits of the first byte are those of `flags`.
 pub fn write_number(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, number: usize) {
+    // The prefix with all bits set: more bytes follow.
     let full_prefix = (1 << prefix_bits) - 1;
     if number < full_prefix {
         return out.push(flags | number as u8);
@@ -18,8 +19,8 @@ pub fn write_number(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, number: usiz
     out.push(remaining as u8);
 }
 
-/// Takes a number with a prefix of `prefix_bits` off the front of `block`; `None` if it is incomplete or has more than four
-/// bytes after the first.
+/// Takes a number with a prefix of `prefix_bits` off the front of `block`. If the number is incomplete or has more than
+/// four bytes after the first, it returns `None` and takes nothing.
 pub fn read_number(block: &mut &[u8], prefix_bits: u32) -> Option<usize> {
     let (first, mut rest) = block.split_first()?;
     let full_prefix = (1 << prefix_bits) - 1;

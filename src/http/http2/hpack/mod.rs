@@ -1,13 +1,15 @@
 //! Compresses and decompresses the fields of HTTP/2: HPACK, RFC 7541.
 //!
-//! Each direction of a connection has a table of recent fields, which a block refers to. So all blocks must be decoded, in
-//! order, also those of streams that are refused.
+//! Each direction of a connection has a table of recent fields, to which blocks of fields refer. So all blocks must be
+//! decoded in order, also those of refused streams.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `decoder`, `encoder` | blocks of fields, from and to bytes |
-//! | `field_kind` | what a field means to HTTP/2 |
-//! | `huffman`, `integer` | the codings of texts and numbers |
+//! | `decoder` | decodes blocks of fields |
+//! | `encoder` | encodes blocks of fields |
+//! | `field_kind` | what a field means to HTTP/2, and whether it is valid |
+//! | `huffman` | decodes texts |
+//! | `integer` | the coding of numbers |
 //! | `table` | the tables that blocks refer to |
 
 mod decoder;

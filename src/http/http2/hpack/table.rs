@@ -1,11 +1,12 @@
-//! The tables of fields that blocks refer to by index: the static one of RFC 7541 appendix A, and a dynamic one with the
-//! fields that one side has added (section 2.3.2).
+//! The tables of fields that blocks refer to by index: the static one of RFC 7541 appendix A, and a dynamic one with
+//! the fields that one side has added (section 2.3.2).
 
 use std::collections::VecDeque;
 
 use super::field_kind::FieldKind;
 
-/// Bytes of a dynamic table, unless settings change it: RFC 9113 section 6.5.2.
+/// Largest size of a dynamic table in bytes, as settings have it by default (RFC 9113 section 6.5.2). The gateway never
+/// uses more.
 pub const DYNAMIC_TABLE_BYTES: usize = 4096;
 
 /// Bytes that an entry counts beyond its name and value: RFC 7541 section 4.1.
@@ -114,8 +115,9 @@ pub static STATIC_TABLE: [StaticEntry; NAMES_AND_VALUES.len()] = {
 pub struct TableEntry {
     /// The name and the value, one after the other.
     text: Box<[u8]>,
+    /// The length of the name, in bytes.
     name_length: usize,
-    /// The kind of the field.
+    /// What the field means to HTTP/2; [`FieldKind::Malformed`] if its name or value is invalid.
     pub kind: FieldKind,
     /// The kind that the name alone would have. It differs from `kind` if the value is invalid.
     pub name_kind: FieldKind,
@@ -150,6 +152,7 @@ pub struct DynamicTable {
     entries: VecDeque<TableEntry>,
     /// The size of all entries: their names and values, and [`ENTRY_OVERHEAD_BYTES`] for each.
     size_bytes: usize,
+    /// The largest size of all entries, in bytes.
     max_bytes: usize,
 }
 
@@ -168,13 +171,13 @@ impl DynamicTable {
         self.evict_until_fits(0);
     }
 
-    /// The entry at `index`, counted from the newest, which has 0.
+    /// The entry at `index`, counted from the newest, which has 0; `None` if there are fewer entries.
     pub fn get(&self, index: usize) -> Option<&TableEntry> {
         self.entries.get(index)
     }
 
-    /// Adds an entry and evicts the oldest ones for it. Returns false if the entry is larger than the table, which is then
-    /// empty.
+    /// Adds an entry and evicts the oldest ones for it. Returns false if the entry is larger than the table, which is
+    /// then empty.
     pub fn add(&mut self, entry: TableEntry) -> bool {
         let size = entry.text.len() + ENTRY_OVERHEAD_BYTES;
         self.evict_until_fits(size);

@@ -48,7 +48,7 @@ fn requests_of_the_specification() {
     }
 }
 
-/// RFC 7541 section C.6: answers that drive each other out of a table of 256 bytes.
+/// RFC 7541 section C.6: responses whose fields evict each other from a table of 256 bytes.
 #[test]
 fn responses_of_the_specification() {
     let blocks = [
@@ -123,7 +123,7 @@ fn a_block_says_no_more_than_four_heads() {
             assert_eq!(count, most, "{value} {again:x?}");
         }
     }
-    // What says as much as it has is only as long as a block may be.
+    // Literal fields, which decode to about as many bytes as they have, are below the bound.
     let plain = [&[0x00, 1, b'a', 0x7f, 0xd9, 0x03][..], &[b'v'; 600]].concat();
     let mut decoder = Decoder::default();
     assert!(decoded(&mut decoder, &plain.repeat(105)).is_ok());
@@ -137,7 +137,7 @@ fn names_and_values_that_no_field_has() {
             write_number(&mut block, 0, 7, text.len());
             block.extend_from_slice(text.as_bytes());
         }
-        // What the table has of it is as good or bad.
+        // The same field by its index in the table, and its name by its index with another value.
         block.extend_from_slice(&[0xbe, 0x7e, 1, b'b']);
         let mut kinds = Vec::new();
         let read = Decoder::default().decode(&block, |field| kinds.push(field.kind));

@@ -1,4 +1,4 @@
-//! The types of addresses: of listeners and servers, of peers, and sets of peers. Nothing here connects.
+//! The addresses of listeners, servers and peers, and networks of peers. Nothing here connects.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use socket2::SockAddr;
 
-/// The prefix of a Unix socket's path in policy files.
+/// The prefix of a Unix socket's path in an address, as the gateway file and messages write it.
 pub const UNIX_PREFIX: &str = "unix:";
 
 /// Maximum bytes of the path of a Unix socket. The field in `unix(7)` has 108, of which the last one is zero.
@@ -27,7 +27,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Converts the address of a socket. Returns `None` for an unnamed or abstract Unix socket.
+    /// Converts the address of a socket. Returns `None` for an unnamed or abstract Unix socket, and for other families.
     pub fn from_socket(address: &SockAddr) -> Option<Address> {
         let tcp = address.as_socket().map(Address::Tcp);
         tcp.or_else(|| Some(Address::Unix(address.as_pathname()?.into())))
@@ -82,7 +82,7 @@ impl From<IpAddr> for PeerAddress {
     }
 }
 
-/// A set of peers, such as the trusted proxies of a listener.
+/// A set of peers. The trusted proxies of a listener are a list of such sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerNetwork {
     /// The peers with an address in this network.

@@ -1,5 +1,5 @@
-//! An HTTP/1.1 client that opens a connection for each request. It serves the few requests of the gateway itself: to an
-//! ACME directory, and to the engines that get pushed samples. Requests of clients go through `upstream`.
+//! An HTTP/1.1 client that opens a connection for each request. It sends the few requests of the gateway itself, such
+//! as those to an ACME directory. It follows no redirects. Requests of clients go through `upstream`.
 
 use std::error::Error as StdError;
 
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::net::{Connector, Roots, Socket};
 
-/// Maximum bytes of a response body. A longer body is an error.
+/// Maximum bytes of a response body, to bound the memory that a server can fill. A longer body is an error.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// The error of a request; its text is for log messages.
@@ -40,12 +40,14 @@ pub fn named_port(authority: &Authority) -> Result<Option<u16>, InvalidPort> {
     port.map(Some).ok_or(InvalidPort)
 }
 
-/// Sends a request to the host of its URL, and reads the whole response. There is no timeout; the caller sets one.
+/// Sends a request to the host of its URL, and reads the whole response. Sets `Host` and `Connection: close`. There is
+/// no timeout; the caller sets one.
 ///
 /// # Errors
 ///
-/// Fails if the URL is not `http://` or `https://`, if the server's certificate does not chain to `roots`, or if the
-/// connection fails.
+/// The URL is not `http://` or `https://`, or has no host or an invalid port. For `https://` there are no `roots`, or
+/// the server's certificate is not for the host or does not chain to them. The connection fails, the response is
+/// malformed, or its body is longer than 1 MiB.
 pub async fn send_request<B>(
     roots: Option<&Roots>,
     mut request: Request<B>,

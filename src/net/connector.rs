@@ -1,4 +1,5 @@
-//! Does the TLS handshakes with servers. The verification of their certificates cannot be turned off.
+//! The TLS settings for connections to servers, and the handshakes with them. The verification of a server's
+//! certificate cannot be turned off.
 
 use std::fmt;
 use std::io;
@@ -21,16 +22,18 @@ use super::tls::roots::{Roots, RootsError};
 #[derive(Clone)]
 pub struct Connector {
     config: Arc<ClientConfig>,
-    /// The name that the server's certificate must have, which is also sent as SNI.
+    /// The name that the server's certificate must have. A DNS name is also sent as SNI; an IP address is not.
     server_name: ServerName<'static>,
+    /// The roots in `config`, kept to compare connectors.
     roots: Arc<RootCertStore>,
-    /// The certificate of the gateway, for servers that ask for one.
+    /// The certificate of the gateway in `config`, kept to compare connectors.
     client_certificate: Option<Certificate>,
 }
 
 impl Connector {
-    /// Makes settings for a server whose certificate is for `server_name` and chains to `roots`. The gateway shows
-    /// `client_certificate`. The handshake offers only HTTP/2 if `uses_http2`, and else only HTTP/1.1.
+    /// Makes settings for a server whose certificate must be for `server_name` and chain to `roots`. The gateway sends
+    /// `client_certificate` if the server asks for one. The handshake offers only HTTP/2 if `uses_http2`, and otherwise
+    /// only HTTP/1.1.
     ///
     /// # Errors
     ///
@@ -77,7 +80,11 @@ impl Connector {
         ServerName::try_from(host.to_owned())
     }
 
-    /// Does the handshake over a connected stream.
+    /// Does the TLS handshake over a connected stream.
+    ///
+    /// # Errors
+    ///
+    /// The stream fails, or either side rejects the handshake.
     pub(super) async fn connect(&self, stream: Stream) -> io::Result<TlsStream<Corked>> {
         let connector = TlsConnector::from(self.config.clone());
         // Not corked: the server waits for the client's last message of the handshake.
@@ -86,6 +93,8 @@ impl Connector {
     }
 }
 
+/// Connectors are equal if they were made of equal parts. [`ClientConfig`] cannot be compared, but everything else in
+/// it is the same for all connectors.
 impl PartialEq for Connector {
     fn eq(&self, other: &Connector) -> bool {
         self.server_name == other.server_name

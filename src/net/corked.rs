@@ -1,8 +1,8 @@
-//! The stream under a TLS session, which can hold small messages back so that they are sent together. Each packet less
-//! wakes the other end once less.
+//! The stream under a TLS session. It can hold small messages back so that they are sent together, because each packet
+//! wakes the process at the other end.
 //!
-//! A session ticket is sent with the first response, or when there is nothing to read. The last response is sent with the
-//! alert that closes the session.
+//! So a session ticket is sent with the first response, or when there is nothing to read. The last response is sent
+//! with the alert that closes the session.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Stream;
 
-/// The number of held bytes from which they are sent in any case: about two TLS records.
+/// Once so many bytes are held, they are sent before more are added, even while the stream is corked. They are about
+/// two TLS records.
 const MAX_HELD_BYTES: usize = 32 * 1024;
 
 /// A stream that holds written bytes back while it is corked, as `TCP_CORK` does for TCP.
@@ -20,7 +21,7 @@ const MAX_HELD_BYTES: usize = 32 * 1024;
 pub struct Corked {
     /// The stream to which held bytes are written.
     pub stream: Stream,
-    /// Written bytes that are not sent yet; at most [`MAX_HELD_BYTES`] and one write.
+    /// Written bytes that are not sent yet; fewer than [`MAX_HELD_BYTES`] and those of one more write.
     held_bytes: Vec<u8>,
     is_corked: bool,
 }
@@ -36,7 +37,8 @@ impl Corked {
     }
 
     /// Corks or uncorks the stream. While it is corked, flushing sends nothing. Held bytes are sent when a read has to
-    /// wait, or with the next write after the stream is uncorked.
+    /// wait, when they are too many, and at shutdown or drop. Once the stream is uncorked, the next write or flush
+    /// sends them.
     pub fn set_corked(&mut self, is_corked: bool) {
         self.is_corked = is_corked;
     }
@@ -107,6 +109,7 @@ impl AsyncWrite for Corked {
         for slice in slices {
             self.held_bytes.extend_from_slice(slice);
         }
+        // The new bytes count as written even if the socket has no room for them now: the next flush sends them.
         if !self.is_corked
             && let Poll::Ready(Err(error)) = self.poll_write_held_bytes(cx)
         {

@@ -1,7 +1,9 @@
-//! Sends the complete messages of several connections together, at the end of a worker's turn.
+//! Sends the complete messages of several connections together, at the end of a worker's turn. In a turn the worker
+//! runs each task that is ready.
 //!
-//! The kernel's largest cost of a message is to wake the process that receives it. Of messages that are sent right after
-//! each other, only the first one has this cost. Connections decide themselves which messages may wait.
+//! The kernel's largest cost of a message is to wake the process that receives it. If several messages are sent to one
+//! process right after each other, only the first one has this cost. Each connection decides which of its messages may
+//! wait. With [`YieldToOthers`], its task can also give other connections their turn first.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -12,15 +14,15 @@ use std::task::{Context, Poll, Waker};
 
 /// A connection whose message waits to be sent.
 pub trait DeferredFlush {
-    /// Sends the message. If the socket does not take all of it, the connection's own task is woken and sends the
-    /// remainder.
+    /// Sends the waiting message. If the socket does not take all of it, or fails, the connection's own task is woken.
+    /// The task sends the remainder or closes the connection.
     fn flush_deferred(&self, cx: &mut Context<'_>);
 
     /// Called when `flush_deferred` panicked. Wakes the connection's own task, which closes the connection.
     fn mark_broken(&self);
 }
 
-/// The connections of one worker whose messages wait.
+/// The connections of one worker whose messages wait. Each turn of the worker empties the queue, which bounds it.
 #[derive(Default)]
 pub struct FlushQueue {
     connections: RefCell<Vec<Rc<dyn DeferredFlush>>>,
@@ -40,7 +42,7 @@ impl FlushQueue {
         connections.push(connection);
     }
 
-    /// Sends the messages of all added connections.
+    /// Sends the messages of all added connections. If one panics, it is marked as broken.
     pub fn flush_all(&self, cx: &mut Context<'_>) {
         let mut flushed_connections = self.connections.take();
         for connection in flushed_connections.drain(..) {
@@ -57,7 +59,7 @@ impl FlushQueue {
         }
     }
 
-    /// Calls [`FlushQueue::flush_all`] whenever connections were added. Never returns.
+    /// Calls [`FlushQueue::flush_all`] whenever connections were added. Never returns. Only one task may run it.
     pub async fn run(&self) {
         let flushed_connections = poll_fn(|cx| {
             let mut waker = self.waker.borrow_mut();

@@ -1,4 +1,5 @@
-//! Sockets: TCP and Unix streams, plain or under TLS. Nothing here knows what is said over a connection.
+//! Sockets: TCP and Unix streams, plain or under TLS. Besides TLS and the PROXY protocol, only `client` and ACME know
+//! what is sent over a connection.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -10,7 +11,7 @@
 //! | `proxy_protocol` | the PROXY protocol |
 //! | `socket` | a connection, plain or under TLS |
 //! | `stream` | a stream of bytes, read and written past libc; has unsafe code |
-//! | `tls` | certificates, roots of trust, the TLS settings of listeners, ACME |
+//! | `tls` | certificates and their subjects, roots of trust, the TLS settings of listeners, JA4 fingerprints, ACME |
 //! | `unix_socket` | the files of listening Unix sockets |
 
 pub mod address;

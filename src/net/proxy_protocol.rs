@@ -1,7 +1,7 @@
 //! The PROXY protocol, versions 1 and 2: reads the header that a proxy in front of the gateway sends, and writes one
 //! for servers.
 //!
-//! Whether a peer may send a header is decided elsewhere. Source:
+//! `serve/worker` decides whether a peer may send a header. Source:
 //! <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
 
 use std::io;
@@ -15,12 +15,13 @@ use super::Stream;
 /// Maximum bytes of a header: the addresses of version 2, and the fields that a proxy may add to them.
 const MAX_HEADER_BYTES: usize = 4096;
 
-/// Reads the header with which a connection must begin, and leaves all bytes behind it unread. Returns `None` for a
-/// connection of the proxy itself, such as a health check.
+/// Reads the header with which a connection must begin, and leaves all bytes behind it unread. Returns `None` if the
+/// header names no client, as for a health check by the proxy itself. There is no timeout; the caller sets one.
 ///
 /// # Errors
 ///
-/// Fails if the connection ends before the header does, or does not begin with a header.
+/// Fails if the connection breaks or ends before the header does, does not begin with a header, or has a header of more
+/// than [`MAX_HEADER_BYTES`].
 pub async fn read_header(stream: &mut Stream) -> io::Result<Option<ConnectionAddresses>> {
     let mut header = Vec::new();
     loop {
@@ -51,9 +52,9 @@ pub async fn read_header(stream: &mut Stream) -> io::Result<Option<ConnectionAdd
 /// A header that was received from a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedHeader {
-    /// The addresses of the proxied connection. `None` if the connection is one of the proxy itself.
+    /// The addresses of the proxied connection. `None` if the header has none, as for a connection of the proxy itself.
     pub addresses: Option<ConnectionAddresses>,
-    /// The number of bytes of the header.
+    /// The length of the header, in bytes.
     pub length: usize,
 }
 
@@ -95,15 +96,16 @@ pub struct ConnectionAddresses {
 pub enum ProxyProtocolVersion {
     /// A line of text.
     One,
-    /// A binary header.
+    /// A header in a binary form.
     Two,
 }
 
-/// Encodes the header with which a connection to a server begins.
+/// Encodes the header with which a connection to a server begins. IPv4-mapped addresses become IPv4. If only one
+/// address is of IPv6 then, the other one is mapped to IPv6.
 ///
 /// # Errors
 ///
-/// Fails if the header cannot be encoded. No addresses are known for which that happens.
+/// The encoder fails. It does not fail for two addresses of one family.
 pub fn encode_header(
     version: ProxyProtocolVersion,
     addresses: ConnectionAddresses,

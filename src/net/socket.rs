@@ -43,8 +43,9 @@ impl Socket {
         Ok(Socket::Plain(with_tcp_options(stream.into())?))
     }
 
-    /// Does the TLS handshake with a client. The stream has inherited its options from the listener: see
-    /// [`set_tcp_options`].
+    /// Does the TLS handshake with a client. Returns also its JA4 fingerprint; `None` unless `needs_ja4`, or if the
+    /// hello cannot be read. The stream has inherited its options from the listener: see [`set_tcp_options`]. There is
+    /// no timeout; the caller sets one.
     ///
     /// # Errors
     ///
@@ -58,7 +59,7 @@ impl Socket {
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 
-    /// Sets the options of a stream to a server, and does the TLS handshake.
+    /// Sets the options of a stream to a server, and does the TLS handshake. There is no timeout; the caller sets one.
     ///
     /// # Errors
     ///
@@ -105,7 +106,8 @@ impl Socket {
         }
     }
 
-    /// The host name that the client sent in its handshake (SNI).
+    /// The host name that the client sent in its handshake (SNI). `None` without TLS, without SNI, and for a connection to
+    /// a server.
     pub fn server_name(&self) -> Option<&str> {
         match self {
             Socket::Tls(stream) => match &**stream {
@@ -116,8 +118,8 @@ impl Socket {
         }
     }
 
-    /// The subject of the peer's certificate, which was verified in the handshake. The certificate is parsed in each
-    /// call.
+    /// The subject of the peer's certificate, which was verified in the handshake. `None` without TLS, or if the peer
+    /// has sent no certificate. Each call parses the certificate.
     pub fn subject(&self) -> Option<Subject> {
         let Socket::Tls(stream) = self else {
             return None;
@@ -133,7 +135,8 @@ impl Socket {
         }
     }
 
-    /// Holds all further output back until the connection closes, which must be soon. It has no effect without TLS.
+    /// Holds further output back until the connection closes, a read waits, or 32 KiB are held. So the last response
+    /// leaves together with the alert that ends the session. It has no effect without TLS.
     pub fn hold_output(&mut self) {
         if let Socket::Tls(stream) = self {
             stream.get_mut().0.set_corked(true);
@@ -146,8 +149,8 @@ impl Socket {
         let _ = SockRef::from(self.stream()).set_linger(should_reset.then_some(Duration::ZERO));
     }
 
-    /// Whether the peer has reset the connection or no longer acknowledges keepalive probes. The kernel reports it only
-    /// once.
+    /// Whether the connection has failed: the peer has reset it, or no longer acknowledges what is sent. The kernel
+    /// reports it only once.
     pub fn is_broken(&self) -> bool {
         !matches!(SockRef::from(self.stream()).take_error(), Ok(None))
     }
@@ -158,14 +161,15 @@ impl Socket {
         let _ = SockRef::from(self.stream()).shutdown(Shutdown::Both);
     }
 
-    /// Whether nothing was received, not even the end of the stream. If something was received, a byte of it is lost, so
-    /// the connection cannot be used any more.
+    /// Whether nothing was received, not even the end of the stream. If something was, the check may consume a byte of it,
+    /// so the connection must not be used any more.
     ///
     /// The check costs a system call only if the reactor has reported input.
     pub fn probe_idle(&mut self) -> bool {
         let byte = &mut [0];
         if let Socket::Tls(stream) = self {
-            // The session may have decrypted content already. Or the input has none, such as a session ticket.
+            // The session may hold decrypted content already. And input without content, such as a session ticket, must be
+            // consumed here: it does not count as received.
             let mut cx = Context::from_waker(Waker::noop());
             let read_result = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(byte));
             if read_result.is_ready() {
@@ -177,6 +181,7 @@ impl Socket {
     }
 }
 
+/// Sets the options of a stream to a server: see [`set_tcp_options`].
 fn with_tcp_options(stream: Stream) -> io::Result<Stream> {
     match &stream {
         Stream::Tcp(tcp) => set_tcp_options(tcp)?,
@@ -203,11 +208,15 @@ pub fn set_tcp_options<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// Closes a listener's connections to clients that acknowledge nothing for [`UNACKED_TIMEOUT`]. Without it the kernel
-/// retransmits for a quarter of an hour.
+/// Makes the kernel close a listener's connections to clients that acknowledge nothing for [`UNACKED_TIMEOUT`]. By
+/// default the kernel retransmits for a quarter of an hour.
 ///
-/// It also closes connections to clients that read nothing. So it is not set if `send_timeout`, which is for those
-/// clients, is longer.
+/// The timeout also closes connections to clients that read nothing. So it is not set if `send_timeout`, which is for
+/// those clients, is longer. Unix sockets have no such timeout.
+///
+/// # Errors
+///
+/// Fails if the kernel does not accept the option.
 pub fn set_unacked_timeout<'s>(
     listener: impl Into<SockRef<'s>>,
     send_timeout: Duration,

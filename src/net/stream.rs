@@ -1,4 +1,5 @@
-//! TCP and Unix streams, whose reads and writes are system calls without libc, and the listeners that accept them.
+//! TCP and Unix streams, and the listeners that accept them. Polled reads and writes are system calls without libc.
+//! [`Stream::try_read`] and [`Stream::try_write`], which are rare, go through libc.
 //!
 //! In libc both calls are cancellation points, which cost two atomic operations each in a process with several threads
 //! (glibc before 2.41). The only unsafe code here fills a read buffer that is not initialised.
@@ -18,16 +19,16 @@ use tokio::time::sleep;
 
 use super::address::{Address, PeerAddress, UNIX_STAND_IN};
 
-/// A connected stream.
+/// A connected stream, which belongs to the runtime of one thread.
 #[derive(Debug)]
 pub enum Stream {
-    /// A TCP connection.
+    /// A connection over TCP.
     Tcp(TcpStream),
     /// A connection over a Unix socket.
     Unix(UnixStream),
 }
 
-/// Evaluates an expression for the inner stream, of either kind.
+/// Evaluates the same expression for a TCP stream and for a Unix stream.
 macro_rules! for_either_kind {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream {
@@ -42,7 +43,8 @@ macro_rules! for_either_kind {
 const QUEUE_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 impl Stream {
-    /// Connects to a server. While the queue of a Unix socket is full, it waits, as the kernel does for TCP.
+    /// Connects to a server. While the queue of a Unix socket is full, it waits, as the kernel does for TCP. There is no
+    /// timeout; the caller sets one.
     pub async fn connect(address: &Address) -> io::Result<Stream> {
         let path = match address {
             Address::Tcp(address) => return TcpStream::connect(address).await.map(Stream::Tcp),
@@ -58,7 +60,7 @@ impl Stream {
         }
     }
 
-    /// Registers a socket from [`Stream::into_socket`] with the runtime of this thread.
+    /// Registers a socket from [`Stream::into_socket`] with the runtime of this thread. Fails if the kernel refuses.
     pub fn from_socket(socket: Socket) -> io::Result<Stream> {
         match socket.domain()? {
             Domain::UNIX => UnixStream::from_std(socket.into()).map(Stream::Unix),
@@ -66,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// Removes the stream from the runtime, so that it can move to another thread.
+    /// Removes the stream from the runtime, so that it can move to another thread. Fails if the runtime refuses.
     pub fn into_socket(self) -> io::Result<Socket> {
         for_either_kind!(self, stream => stream.into_std().map(|stream| OwnedFd::from(stream).into()))
     }
@@ -87,12 +89,12 @@ impl Stream {
         }
     }
 
-    /// See [`TcpStream::try_read`].
+    /// Reads without waiting, as [`TcpStream::try_read`] does.
     pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         for_either_kind!(self, stream => stream.try_read(bytes))
     }
 
-    /// See [`TcpStream::try_write`].
+    /// Writes without waiting, as [`TcpStream::try_write`] does.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         for_either_kind!(self, stream => stream.try_write(bytes))
     }
@@ -119,10 +121,11 @@ impl Stream {
         for_either_kind!(self, stream => stream.try_io(interest, call))
     }
 
-    /// Reads or writes up to `wanted_bytes` bytes with `call`. Returns `None` if it would block.
+    /// Reads or writes up to `wanted_bytes` bytes with `system_call`. Returns `None` if that would block.
     ///
-    /// If TCP transfers fewer bytes than wanted, a further call would block. So tokio gets that error at once, which
-    /// saves the call. A Unix socket also stops between two messages of its queue, so the same does not hold for it.
+    /// If TCP transfers fewer bytes than wanted, another system call would block. So this one is reported to tokio as
+    /// one that has blocked, which saves the other. A Unix socket also stops between two messages of its queue, so the
+    /// same does not hold for it.
     fn try_transfer(
         &self,
         interest: Interest,
@@ -158,10 +161,10 @@ impl From<TcpStream> for Stream {
     }
 }
 
-/// A listening socket.
+/// A listening socket, which belongs to the runtime of one thread.
 #[derive(Debug)]
 pub enum Listener {
-    /// A TCP listener.
+    /// A listening TCP socket.
     Tcp(TcpListener),
     /// A listening Unix socket.
     Unix(UnixListener),
@@ -176,7 +179,7 @@ impl Listener {
         }
     }
 
-    /// Waits for the next connection. The address is that of the peer, or [`UNIX_STAND_IN`] for a Unix socket.
+    /// Waits for the next connection. Returns also the address of the peer, or [`UNIX_STAND_IN`] for a Unix socket.
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         match self {
             Listener::Tcp(listener) => {
@@ -191,7 +194,7 @@ impl Listener {
     }
 }
 
-/// Receives bytes into the unfilled part of a buffer. Returns their number.
+/// Receives bytes into the unfilled part of a buffer. Returns the number of received bytes.
 #[allow(unsafe_code)]
 fn receive(stream: &Stream, buf: &mut ReadBuf<'_>) -> rustix::io::Result<usize> {
     // SAFETY: only the kernel writes to this part, and nothing marks initialised bytes of it as uninitialised.
@@ -328,7 +331,7 @@ mod tests {
             one.write_all(text.as_bytes()).await.unwrap();
             let read = other.read(&mut room).await.unwrap();
             assert_eq!(&room[..read], text.as_bytes());
-            // Known without a question to the kernel.
+            // Tokio tells so without a system call.
             let ready = other.try_io(Interest::READABLE, || Ok(()));
             assert_eq!(ready.unwrap_err().kind(), io::ErrorKind::WouldBlock);
             let mut buf = ReadBuf::new(&mut room);

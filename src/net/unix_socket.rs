@@ -1,5 +1,5 @@
-//! Listening Unix sockets and their files: creates sockets, replaces files that were left behind, and removes files at the
-//! end. A file that is no socket is never touched.
+//! Listening Unix sockets and their files: creates sockets, replaces files that an earlier process left behind, and
+//! removes files at the end. A file that is no socket stays as it is.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -14,7 +14,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 ///
 /// # Errors
 ///
-/// Fails if another process listens there, if another file is there, or if the folder is missing.
+/// Fails if another process listens there or another file is there. Also fails if the folder is missing or not
+/// writable, or if the path is too long. If only the permissions or the queue cannot be set, the new file stays.
 pub fn bind(path: &Path, mode: u32, backlog: i32) -> io::Result<Socket> {
     let socket = new_socket()?;
     let address = SockAddr::unix(path)?;
@@ -31,17 +32,18 @@ pub fn bind(path: &Path, mode: u32, backlog: i32) -> io::Result<Socket> {
         }
         bound => bound?,
     }
-    // The permissions come first: no process can connect before the socket listens.
+    // The permissions are set first, while no process can connect yet.
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     socket.listen(backlog)?;
     Ok(socket)
 }
 
-/// Verifies that no process listens at `path`.
+/// Verifies that `path` is free: nothing is there, or a socket on which no process listens. A process that listens sees
+/// a connection that ends at once.
 ///
 /// # Errors
 ///
-/// Fails if a process listens there, or if the file is no socket.
+/// Fails if a process listens there, if the file is no socket, or if that cannot be determined.
 pub fn check_unused(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(file) if file.file_type().is_socket() => {}
@@ -79,18 +81,23 @@ fn new_socket() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The file of a listening socket, which is removed when the listener closes.
+/// The file of a listening socket. It stays until [`SocketFile::remove`] is called.
 #[derive(Debug)]
 pub struct SocketFile {
     /// The path of the file.
     pub path: Arc<Path>,
-    // Device and inode tell whether another file has replaced this one at its path.
+    /// The number of the file's device. With `inode` it tells whether another file has replaced this one at its path.
     device: u64,
+    /// The number of the file on its device.
     inode: u64,
 }
 
 impl SocketFile {
     /// Returns the file that is at `path` now.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no file, or if its metadata cannot be read.
     pub fn at(path: &Arc<Path>) -> io::Result<SocketFile> {
         let file = path.symlink_metadata()?;
         Ok(SocketFile {

@@ -1,5 +1,5 @@
-//! A certificate chain with its private key, read from PEM. It checks that both belong together, and not whether the
-//! certificate has expired or is trusted.
+//! A certificate chain with its private key, read from PEM. Reading checks that both belong together, but not whether
+//! the certificate has expired or is trusted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A certificate chain with the private key of its first certificate.
+/// A certificate chain with the private key of its first certificate, to which the other fields refer.
 #[derive(Clone)]
 pub struct Certificate {
-    /// The host names that the certificate is for, sorted and in lower case. They may have the form `*.example.com`.
+    /// The host names that the certificate is for, sorted and in lower case. They may have the form `*.example.com`. IP
+    /// addresses of the certificate are left out.
     pub names: Vec<String>,
-    /// The start of the certificate's validity, since the Unix epoch.
+    /// The start of the certificate's validity, since the Unix epoch; zero if it is earlier.
     pub valid_from: Duration,
-    /// The end of the certificate's validity, since the Unix epoch.
+    /// The end of the certificate's validity, since the Unix epoch; zero if it is earlier.
     pub valid_until: Duration,
     /// The chain and the key, as rustls uses them.
     pub(crate) certified_key: Arc<CertifiedKey>,
@@ -37,7 +38,7 @@ pub enum Error {
     /// The second file has no key.
     #[error("it holds no private key in PEM")]
     NoKey,
-    /// The key is encrypted with a password.
+    /// The key is encrypted with a password, as PKCS #8 does it.
     #[error("its private key is encrypted: store it without a password")]
     Encrypted,
     /// The key cannot be parsed, or TLS does not support it.
@@ -55,18 +56,20 @@ impl Error {
     }
 }
 
-/// The error of a PEM file of which the parser has skipped certificates. The mark of each must be alone on its line.
+/// The error of a PEM file in which the parser has skipped certificates, because their BEGIN lines are malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "of its {begin_line_count} certificates {read_count} can be read; `-----BEGIN CERTIFICATE-----` must be all of its line"
 )]
 pub(crate) struct UnreadCertificates {
+    /// The number of lines that look like the BEGIN line of a certificate.
     begin_line_count: usize,
+    /// The number of certificates that the parser has read.
     read_count: usize,
 }
 
-/// Verifies that all certificates of a PEM file were read: `read_count` of them. The parser takes a line with a malformed
-/// mark for a comment, and would skip its certificate silently.
+/// Checks that the parser has read all certificates of a PEM file; `read_count` is the number that it has read. The parser
+/// takes a malformed BEGIN line for a comment, and skips its certificate silently.
 pub(crate) fn check_all_read(pem: &[u8], read_count: usize) -> Result<(), UnreadCertificates> {
     let is_begin_line = |line: &&[u8]| {
         let line_contains = |text: &[u8]| memchr::memmem::find(line, text).is_some();
@@ -89,7 +92,9 @@ impl Certificate {
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be parsed, or if the key is not that of the first certificate.
+    /// Fails if a file cannot be parsed, or if a BEGIN line in the chain is malformed. Also fails if TLS does not
+    /// support the key, or if the key is encrypted or not that of the first certificate. Of later certificates only the
+    /// PEM is parsed.
     pub fn from_pem(chain_pem: &[u8], key_pem: &[u8]) -> Result<Certificate, Error> {
         let invalid_pem = |error: pem::Error| Error::Certificate(error.to_string());
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain_pem)

@@ -1,6 +1,6 @@
 //! A certificate that an ACME directory issues while the gateway runs, shared by the handshakes of all workers.
 //!
-//! It also holds the certificates that prove names to the directory, in handshakes of their own (RFC 8737). Ordering is
+//! It also holds the certificates that prove names to the directory, in handshakes of their own (RFC 8737). The orders are
 //! in `acme`.
 
 use std::collections::HashMap;
@@ -18,14 +18,14 @@ use crate::net::Certificate;
 pub struct IssuedCertificate {
     /// The host names that the certificate is for, in lower case.
     pub names: Vec<String>,
-    /// The certificate that handshakes show; `None` until the first one is issued.
+    /// The certificate that handshakes present; `None` until the first one is issued.
     current: RwLock<Option<Certificate>>,
-    /// The certificates that prove names, by name; at most one for each.
+    /// The certificates that prove names, by name: at most one for each of `names`, while its order is open.
     proofs: RwLock<HashMap<String, Arc<CertifiedKey>>>,
 }
 
 impl IssuedCertificate {
-    /// Makes a holder for these names, without a certificate yet.
+    /// The certificate for these names, which is not issued yet.
     pub fn new(names: Vec<String>) -> IssuedCertificate {
         IssuedCertificate {
             names,
@@ -34,7 +34,7 @@ impl IssuedCertificate {
         }
     }
 
-    /// The certificate that handshakes show now; `None` until one is issued.
+    /// The certificate that handshakes present now; `None` until one is issued.
     pub fn certificate(&self) -> Option<Certificate> {
         self.current.read().clone()
     }
@@ -44,7 +44,8 @@ impl IssuedCertificate {
         *self.current.write() = Some(certificate);
     }
 
-    /// Shows the certificate `proof` in handshakes that ask for the proof of a name: RFC 8737 section 3.
+    /// Presents the certificate `proof` in handshakes that ask for the proof of a name: RFC 8737 section 3. `key` is
+    /// the private key of `proof`.
     ///
     /// # Errors
     ///
@@ -62,12 +63,12 @@ impl IssuedCertificate {
         Ok(())
     }
 
-    /// Stops showing the proof of a name.
+    /// Stops presenting the proof of a name.
     pub fn remove_proof(&self, name: &str) {
         self.proofs.write().remove(name);
     }
 
-    /// The certificate that proves `name`, while it is shown.
+    /// The certificate that proves `name`; `None` if there is no proof to present.
     pub(crate) fn proof(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         self.proofs.read().get(name).cloned()
     }

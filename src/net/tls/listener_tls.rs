@@ -1,5 +1,5 @@
-//! The TLS settings of a listener, [`ListenerTls`]: versions 1.2 and 1.3, the choice of the certificate by the client's
-//! server name, the order of cipher suites, and session tickets.
+//! The TLS settings of a listener, [`ListenerTls`]: versions 1.2 and 1.3, certificates by the client's server name, the
+//! order of cipher suites, protocols (ALPN), client certificates, and session tickets.
 //!
 //! A reload makes new settings. Handshakes themselves are in `net/socket.rs`.
 
@@ -23,6 +23,7 @@ pub struct ListenerTls {
     aes_first: Arc<ServerConfig>,
     /// The settings that prefer ChaCha20, for clients whose processors have no instructions for AES.
     chacha_first: Arc<ServerConfig>,
+    /// The certificates that the listener may show.
     certificates: Arc<CertificatesByName>,
 }
 
@@ -30,8 +31,8 @@ impl ListenerTls {
     /// Chooses the settings for a client: ChaCha20 first if that is the client's first cipher suite, as OpenSSL does
     /// with `PrioritizeChaCha`.
     ///
-    /// Other clients get AES with 128 bits if they support it, because processors have instructions for the hash of
-    /// those suites. The larger hash would take a seventh of the handshake's time.
+    /// Other clients get AES with 128 bits if they support it. Its suites hash with SHA-256, for which processors have
+    /// instructions. SHA-384, the hash of AES with 256 bits, would take a seventh of the handshake's time.
     pub fn config(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
         let first_suite = hello.cipher_suites().first();
         match first_suite.is_some_and(|suite| is_chacha(*suite)) {
@@ -40,7 +41,7 @@ impl ListenerTls {
         }
     }
 
-    /// Whether the certificate that clients get for `server_name` is for the host `other_host` too.
+    /// Whether a certificate that clients may get for `server_name` is for `other_host` too, which must be in lower case.
     pub fn covers(&self, server_name: &str, other_host: &str) -> bool {
         let covers_other_host = |name: &String| match name.strip_prefix("*.") {
             Some(parent) => other_host
@@ -73,8 +74,8 @@ fn is_aes_128(suite: CipherSuite) -> bool {
     )
 }
 
-/// The keys of session tickets. All listeners share them, and they outlive reloads, so that clients can resume
-/// sessions.
+/// The keys of session tickets. They outlive reloads, so that clients can resume sessions. All listeners share them,
+/// except those that verify client certificates, which issue no tickets.
 pub type TicketKeys = Arc<dyn ProducesTickets>;
 
 /// The ALPN name of HTTP/2.
@@ -86,7 +87,7 @@ pub const HTTP1: &[u8] = b"http/1.1";
 /// The ALPN name of a handshake in which an ACME directory reads the proof of a name: RFC 8737.
 pub const ACME_CHALLENGE: &[u8] = b"acme-tls/1";
 
-/// Makes random ticket keys, which rustls replaces every six hours.
+/// Makes random ticket keys, which rustls replaces with others every six hours.
 ///
 /// # Errors
 ///
@@ -113,6 +114,7 @@ impl OfferedCertificate {
         }
     }
 
+    /// The host names that the certificate is for, in lower case.
     fn names(&self) -> &[String] {
         match self {
             OfferedCertificate::Fixed(certificate) => &certificate.names,
@@ -120,12 +122,13 @@ impl OfferedCertificate {
         }
     }
 
+    /// The chain and key of [`OfferedCertificate::certificate`].
     fn certified_key(&self) -> Option<Arc<CertifiedKey>> {
         self.certificate()
             .map(|certificate| certificate.certified_key)
     }
 
-    /// The certificate that proves `name` to an ACME directory, while its order is open.
+    /// The certificate that proves `name` to an ACME directory; `None` unless its order is open.
     fn proof(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         match self {
             OfferedCertificate::Fixed(_) => None,
@@ -135,7 +138,8 @@ impl OfferedCertificate {
 }
 
 /// Makes the TLS settings of a listener with these certificates. Clients that send no server name, or one that no
-/// certificate is for, get the first. With `client_roots`, the certificates of clients that show one are verified.
+/// certificate is for, get the first certificate, or another one for exactly its names. With `client_roots`, the
+/// certificates of clients that show one are verified.
 ///
 /// # Errors
 ///
@@ -191,7 +195,8 @@ fn build_config(
     }
     if client_roots.is_none() {
         config.ticketer = ticket_keys;
-        // Each resumed session brings the next ticket. A second one would cost every handshake, and few clients use it.
+        // Each resumed session gets a new ticket. A second ticket would cost time in every handshake, and few clients use
+        // it.
         config.send_tls13_tickets = 1;
     } else {
         // A resumed session would bring back a certificate that was verified by other roots, before a reload.
@@ -252,7 +257,9 @@ fn normalize_name(name: &str) -> String {
 }
 
 impl ResolvesServerCert for CertificatesByName {
-    /// Chooses the first of several certificates for one name whose key the client can verify.
+    /// Chooses among the certificates for the client's server name: the first whose key the client can verify, or else
+    /// the first. For the handshake of an ACME challenge, chooses the proof of the name. With `None`, while nothing is
+    /// issued or proven, the handshake fails.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let certificates = self.find(hello.server_name());
         let is_acme_challenge = hello

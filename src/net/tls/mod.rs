@@ -6,9 +6,10 @@
 //! | `acme` | orders and renews certificates |
 //! | `certificate` | a certificate chain with its private key |
 //! | `issued_certificate` | a certificate that is replaced while the gateway runs |
+//! | `ja4` | the fingerprint of a client's handshake |
 //! | `listener_tls` | the TLS settings of a listener |
 //! | `roots` | the authorities that are trusted |
-//! | `subject` | whom a client's certificate is for |
+//! | `subject` | the names in a client's certificate, as text |
 
 pub mod acme;
 pub mod certificate;

@@ -1,4 +1,4 @@
-//! Roots of trust: the certificates of the authorities by which those of servers and of clients are verified.
+//! Roots of trust: the certificates of authorities, by which the certificates of servers and clients are verified.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Roots {
     ///
     /// # Errors
     ///
-    /// Fails if the file has no certificate, or one that cannot be read.
+    /// Fails if the file has no certificate, or one that cannot be read or has a malformed BEGIN line.
     pub fn from_pem(pem: &[u8]) -> Result<Roots, RootsError> {
         let mut store = RootCertStore::empty();
         let unreadable = |error: &dyn fmt::Display| RootsError::Unreadable(error.to_string());
@@ -56,7 +56,8 @@ impl Roots {
         Ok(Roots(Arc::new(store)))
     }
 
-    /// Makes a verifier of clients' certificates. Clients without a certificate are accepted too.
+    /// Makes a verifier of clients' certificates. Clients without a certificate are accepted too. Fails if there are no
+    /// roots.
     pub(super) fn client_verifier(
         &self,
         provider: Arc<CryptoProvider>,
@@ -67,7 +68,8 @@ impl Roots {
             .map_err(|error| rustls::Error::General(error.to_string()))
     }
 
-    /// Reads the roots that the system trusts. Those that cannot be read are skipped.
+    /// Reads the roots that the system trusts, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. Those that cannot
+    /// be read are skipped.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The subject of a client's certificate as text, by which policies identify clients. Nothing is verified here.
+//! The subject of a client's certificate as text, by which the gateway identifies clients. Nothing is verified here.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use x509_parser::x509::{AttributeTypeAndValue, RelativeDistinguishedName, X509Na
 pub struct Subject {
     /// The distinguished name in the form of RFC 4514, such as `CN=alice,O=Example`; empty if there is none.
     pub distinguished_name: Arc<str>,
-    /// The first URI among the alternative names. Without one, the first DNS name in lower case, or else the first email
-    /// address.
+    /// The first URI among the alternative names. Without one, the first DNS name in lower case, or else the first
+    /// email address. `None` if there is none of these, or if the names cannot be parsed.
     pub alternative_name: Option<Arc<str>>,
 }
 
@@ -62,13 +62,14 @@ fn find_alternative_name(certificate: &X509Certificate<'_>) -> Option<String> {
     alternative.or_else(|| names.iter().find_map(email))
 }
 
-/// Formats a name as RFC 4514 section 2.1 does, which begins with the last part.
+/// Formats a name as RFC 4514 section 2.1 does: the last relative name comes first.
 fn format_name(name: &X509Name<'_>) -> String {
     let mut parts: Vec<String> = name.iter().map(format_relative_name).collect();
     parts.reverse();
     parts.join(",")
 }
 
+/// Formats a relative name: its attributes with `+` between them.
 fn format_relative_name(relative_name: &RelativeDistinguishedName<'_>) -> String {
     let attributes: Vec<String> = relative_name.iter().map(format_attribute).collect();
     attributes.join("+")
@@ -104,6 +105,7 @@ fn format_attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     }
 }
 
+/// The value of an attribute as text; `None` if it is not text.
 fn value_text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
     let value = attribute.attr_value();
     match value.tag() {
@@ -112,13 +114,14 @@ fn value_text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
     }
 }
 
+/// The DER encoding of an attribute's value, in hexadecimal digits.
 fn value_hex(attribute: &AttributeTypeAndValue<'_>) -> String {
     let bytes = attribute.attr_value().to_der_vec().unwrap_or_default();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Escapes a value: RFC 4514 section 2.4. Control characters are written as their bytes, because the text goes to logs
-/// and header fields.
+/// Escapes a value: RFC 4514 section 2.4. Control characters are written as their bytes in hexadecimal digits, because
+/// logs and header fields contain the text.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let last_index = text.chars().count().saturating_sub(1);

@@ -12,10 +12,10 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use crate::net::Roots;
 use crate::net::client::{BoxError, send_request};
 
-/// The longest time for connecting, the request and its response.
+/// The longest time for connecting, sending the request and receiving its response together.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client for directories whose certificates chain to these roots.
+/// A client for directories whose certificates chain to these roots. It refuses URLs without `https://`.
 pub struct DirectoryClient(pub Roots);
 
 impl HttpClient for DirectoryClient {

@@ -13,7 +13,7 @@ pub enum Error {
     /// The directory did not accept the proof of a name.
     #[error("{name} could not be proven by {challenge}: {why}")]
     Unproven {
-        /// The name.
+        /// The host name that was to be proven.
         name: String,
         /// The kind of challenge.
         challenge: &'static str,
@@ -23,7 +23,7 @@ pub enum Error {
     /// The order ended in this status, and the directory gave no reason.
     #[error("the order ended as {0}, and the directory gives no reason")]
     Order(String),
-    /// The order took longer than ten minutes.
+    /// The order took longer than ten minutes in all.
     #[error("the order was not finished in time")]
     TimedOut,
     /// The issued or stored text is no certificate, or the key is not that of the certificate.
@@ -32,7 +32,7 @@ pub enum Error {
     /// The issued or stored certificate does not cover the names of the settings.
     #[error("the certificate is for other names")]
     OtherNames,
-    /// The issued or stored certificate has expired, or has less than a third of its life left.
+    /// The issued or stored certificate has expired, or the issued one has at most a third of its life left.
     #[error(
         "the certificate has expired, or is past two thirds of its life; check the system clock"
     )]
@@ -40,7 +40,7 @@ pub enum Error {
     /// The folder for certificates cannot be read or written.
     #[error("the folder for certificates cannot be used: {0}")]
     Folder(#[from] io::Error),
-    /// The account's file is not valid JSON.
+    /// The account's file is not valid JSON, or a new account cannot be written as JSON.
     #[error("the account's file cannot be read: {0}")]
     Account(serde_json::Error),
     /// A key or a certificate request cannot be made.
@@ -52,8 +52,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the directory was reached and refused. Directories limit failed orders, so the next one must wait
-    /// longer.
+    /// Whether the order may count as failed at the directory. Directories limit failed orders, so the next order must wait
+    /// longer. False if the directory was not reached or the order took too long, or if a file could not be used.
     pub fn is_refusal(&self) -> bool {
         match self {
             Error::Directory(error) => matches!(error, instant_acme::Error::Api(_)),

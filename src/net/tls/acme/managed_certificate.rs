@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::settings::Settings;
 use crate::net::IssuedCertificate;
 
-/// A certificate that the gateway orders and renews, with its settings.
+/// One such certificate. Its settings never change: a reload with other settings makes another one.
 #[derive(Debug)]
 pub struct ManagedCertificate {
     /// The settings of its orders.
     pub settings: Settings,
-    /// The certificate that was issued last, which handshakes show.
+    /// The certificate that was issued last, if any. The gateway presents it in handshakes.
     pub issued: Arc<IssuedCertificate>,
 }

@@ -1,9 +1,9 @@
-//! ACME (RFC 8555): orders and renews certificates at a directory, on a thread of its own. A failure here neither stops
-//! the gateway nor delays a request.
+//! ACME (RFC 8555): orders and renews certificates at a directory, on a thread of its own. An order that fails neither
+//! stops the gateway nor delays a request. But TLS handshakes fail until a first certificate is issued.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `challenge_tokens` | the proofs that are served at port 80 |
+//! | `challenge_tokens` | the proofs of names that are served over HTTP |
 //! | `directory_client` | sends HTTPS requests to the directory |
 //! | `error` | why a certificate was not issued |
 //! | `managed_certificate` | a certificate that is renewed, with its settings |

@@ -1,6 +1,7 @@
 //! Places one order at a directory: an account, a proof for each name, and a certificate for a new key.
 //!
-//! Proofs are shown until the directory has checked them. Nothing here saves the certificate or retries an order.
+//! A new account is saved at once. Proofs are shown until the directory has checked them, or the order has failed.
+//! Nothing here saves the certificate or retries an order.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use super::settings::{Challenge, Settings};
 use super::storage;
 use crate::net::IssuedCertificate;
 
-/// The timing of polls. The timeout holds twice: while the directory checks proofs, and while it issues.
+/// The timing of polls. The timeout applies twice: while the directory checks proofs, and while it issues the
+/// certificate. Both together are well below the ten minutes of an order.
 const POLL_POLICY: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .timeout(Duration::from_secs(120));
@@ -30,7 +32,8 @@ const UNKNOWN_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 ///
 /// # Errors
 ///
-/// Fails if the folder cannot be written, if the directory refuses or cannot be reached, or if a name is not proven.
+/// The folder or the account's file cannot be used, or a key cannot be made. The directory refuses, cannot be reached or
+/// responds too late, or a name is not proven.
 pub async fn order_certificate(
     settings: &Settings,
     issued: &IssuedCertificate,
@@ -57,6 +60,7 @@ pub async fn order_certificate(
     }
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(settings.names.clone())?;
+    // Directories read only the alternative names.
     params.distinguished_name = DistinguishedName::new();
     let request = params.serialize_request(&key)?;
     order.finalize_csr(request.der()).await?;
@@ -64,7 +68,8 @@ pub async fn order_certificate(
     Ok([key.serialize_pem(), chain].concat().into_bytes())
 }
 
-/// Places an order with the stored account, or with a new one if the directory does not know it.
+/// Places an order with the stored account. If none is stored, or if the directory does not have it, a new account is
+/// created.
 async fn place_order(settings: &Settings) -> Result<Order, Error> {
     let names = settings.names.iter().cloned();
     let names: Vec<Identifier> = names.map(Identifier::Dns).collect();
@@ -132,7 +137,7 @@ impl Drop for ShownProof<'_> {
 }
 
 /// Shows a proof for each name that is not proven yet, and asks the directory to check it. The proofs are added to
-/// `proofs`.
+/// `proofs`, also those before a failure.
 async fn show_proofs<'a>(
     settings: &Settings,
     issued: &'a IssuedCertificate,
@@ -200,7 +205,8 @@ fn show_in_handshakes(
     Ok(issued.add_proof(name, certificate.der().clone(), &key)?)
 }
 
-/// Finds the first name that was not proven, with the directory's reason. Returns `None` if the directory gives no reason.
+/// The error about the first name that was not proven, with the directory's reason. Returns `None` if the directory
+/// gives no reason or cannot be reached.
 async fn find_unproven_name(settings: &Settings, order: &mut Order) -> Option<Error> {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {

@@ -1,4 +1,5 @@
-//! Renews each certificate at two thirds of its life. After a failure it waits before the next order, longer each time.
+//! Decides when each certificate is ordered: at two thirds of its life, or a little earlier. After a failure it waits
+//! before the next order, longer each time, up to ten minutes or six hours. `renewer.rs` runs this on its thread.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,16 +14,16 @@ use crate::base::random::Jitter;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::net::Certificate;
 
-/// The longest time that one order may take.
+/// The longest time that one order may take. Meanwhile the orders of other certificates wait.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The time between two readings of the clock while no renewal is due. A machine may sleep meanwhile, or its clock be
-/// set.
+/// The time between two readings of the clock while no renewal is due. Timers do not notice if the machine was
+/// suspended or its clock was set.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// What the renewals of all certificates share. Each certificate has a task of its own, on one thread.
 pub struct Renewals {
-    /// Tells when a renewal is due.
+    /// The clock by which a renewal is due.
     pub clock: Clock,
     /// Counts orders by their outcome.
     pub registry: Registry,
@@ -68,7 +69,8 @@ impl Renewals {
         }
     }
 
-    /// Orders a certificate, checks and saves it, and shows it in handshakes.
+    /// Orders a certificate, checks and saves it, and shows it in handshakes. One that cannot be saved is shown all the
+    /// same.
     async fn renew_once(&self, managed: &ManagedCertificate) -> Result<Certificate, Error> {
         let _lock = self.order_lock.lock().await;
         let order = order::order_certificate(&managed.settings, &managed.issued, &self.tokens);
@@ -78,7 +80,7 @@ impl Renewals {
         if !storage::covers_names(&managed.settings, &certificate) {
             return Err(Error::OtherNames);
         }
-        // It would be due for renewal at once, and orders would follow each other without a pause.
+        // The certificate would be due for renewal at once, and orders would follow each other without a pause.
         if renewal_due_at(&certificate) <= self.clock.wall() {
             return Err(Error::Expired);
         }
@@ -90,8 +92,8 @@ impl Renewals {
         Ok(certificate)
     }
 
-    /// The time at which to renew a certificate, since the Unix epoch: two thirds of its life, or up to a twentieth of its
-    /// life earlier to spread the load of directories.
+    /// The time at which to renew a certificate, since the Unix epoch: after two thirds of its lifetime, or up to a
+    /// twentieth of its lifetime earlier. The random part keeps gateways from renewing at the same time.
     fn renewal_time(&self, certificate: &Certificate) -> Duration {
         let life = certificate
             .valid_until
@@ -120,7 +122,7 @@ impl Renewals {
     }
 }
 
-/// The time at which two thirds of a certificate's life are over, since the Unix epoch.
+/// The time at which two thirds of a certificate's lifetime are over, since the Unix epoch.
 fn renewal_due_at(certificate: &Certificate) -> Duration {
     let life = certificate
         .valid_until

@@ -1,4 +1,5 @@
-//! The thread that orders and renews certificates, and the set of certificates that a reload gives it.
+//! The thread that orders and renews certificates, and the set of certificates that a reload gives it. When an order is
+//! due is decided in `renewal.rs`.
 
 use std::io;
 use std::rc::Rc;
@@ -34,7 +35,7 @@ pub struct CertificateRenewer {
 }
 
 struct RenewalThread {
-    /// Sends the thread all certificates to renew from now on. Dropping it ends the thread.
+    /// Sends the thread all certificates that it renews from now on. Dropping the sender ends the thread.
     managed_sender: UnboundedSender<Vec<Arc<ManagedCertificate>>>,
     handle: JoinHandle<()>,
 }
@@ -52,13 +53,14 @@ impl CertificateRenewer {
         }
     }
 
-    /// The open http-01 challenges, which listeners at port 80 serve.
+    /// The open http-01 challenges, which listeners serve on connections without TLS.
     pub fn challenge_tokens(&self) -> ChallengeTokens {
         self.tokens.clone()
     }
 
-    /// Returns the certificate with these settings: the one that is managed already, or else a stored one, or else one that
-    /// is not issued yet. Call [`CertificateRenewer::renew_only`] afterwards.
+    /// Returns the certificate with these settings: the one that is managed already, or else a stored one, or else one
+    /// that is not issued yet. Logs a warning if handshakes fail until the directory has issued one. Call
+    /// [`CertificateRenewer::renew_only`] afterwards.
     pub fn certificate(&self, settings: &Settings) -> Arc<ManagedCertificate> {
         let mut all_managed = self.managed.lock();
         if let Some(same) = all_managed.iter().find(|other| other.settings == *settings) {
@@ -83,7 +85,8 @@ impl CertificateRenewer {
         managed
     }
 
-    /// Orders and renews these certificates from now on, and no others.
+    /// Orders and renews these certificates from now on, and no others. They must come from
+    /// [`CertificateRenewer::certificate`].
     ///
     /// # Errors
     ///
@@ -102,6 +105,7 @@ impl CertificateRenewer {
         Ok(())
     }
 
+    /// Starts the thread, which renews nothing before it receives certificates.
     fn spawn_thread(&self) -> io::Result<RenewalThread> {
         let (managed_sender, managed_receiver) = unbounded_channel();
         let (clock, registry) = (self.clock.clone(), self.registry.clone());
@@ -149,7 +153,7 @@ impl Drop for CertificateRenewer {
     }
 }
 
-/// Runs a task for each certificate of the last received set, until the sender is dropped.
+/// Runs a task for each of the certificates that were received last, until the sender is dropped.
 async fn run_renewals(
     mut managed_sender: UnboundedReceiver<Vec<Arc<ManagedCertificate>>>,
     renewals: Rc<Renewals>,

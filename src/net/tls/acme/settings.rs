@@ -1,4 +1,4 @@
-//! The settings with which a certificate is ordered. The policy compiler builds them from `acme:` of a listener.
+//! The settings with which a certificate is ordered. `policy/compile` builds them from `acme:` of a listener.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub struct Settings {
     pub roots: Roots,
     /// The host names that the certificate is for, in lower case; at least one.
     pub names: Vec<String>,
-    /// The email address of the account, to which the authority may write.
+    /// The email address of the account, to which the authority may write; `None` for an account without one.
     pub contact_email: Option<String>,
     /// The folder in which accounts and certificates are saved.
     pub folder: PathBuf,
@@ -31,7 +31,7 @@ pub enum Challenge {
 }
 
 impl Challenge {
-    /// The name that directories and policy files use.
+    /// The name that directories and the gateway file use.
     pub fn name(self) -> &'static str {
         match self {
             Challenge::TlsAlpn01 => "tls-alpn-01",

@@ -1,7 +1,8 @@
 //! Reads and writes accounts and certificates on the disk. Only their owner may read the files.
 //!
-//! Each ACME directory, the URL of an authority, has a folder of its own. So certificates of a test directory are never
-//! mistaken for real ones.
+//! The folder of an ACME directory is named by the directory's URL. So certificates of a CA's test directory are not
+//! mistaken for real ones. URLs that differ only in their scheme or in special characters share a folder, such as
+//! `https://a:1/x` and `https://a-1/x`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -40,7 +41,7 @@ pub fn parse_certificate(text: &[u8], now: Duration) -> Result<Certificate, Erro
     Ok(certificate)
 }
 
-/// Whether a certificate is for all names of the settings.
+/// Whether a certificate has all names of the settings. A wildcard in it stands only for itself.
 pub fn covers_names(settings: &Settings, certificate: &Certificate) -> bool {
     let is_covered = |name: &String| certificate.names.binary_search(name).is_ok();
     settings.names.iter().all(is_covered)
@@ -85,7 +86,8 @@ fn certificate_path(settings: &Settings) -> PathBuf {
     directory_folder(settings).join(format!("{name}.pem"))
 }
 
-/// The folder of a directory, which is named by its URL. Characters that could leave the folder are replaced.
+/// The folder of a directory, which is named by its URL without the scheme. `-` replaces all characters but letters, digits
+/// and `.`, so that the name has no `/`.
 fn directory_folder(settings: &Settings) -> PathBuf {
     let directory = &settings.directory;
     let name = directory

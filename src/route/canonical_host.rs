@@ -1,22 +1,22 @@
-//! Rewrites a host to its canonical form, in which it is matched and forwarded. Nothing is looked up.
+//! Rewrites a host to its canonical form, in which it is matched and forwarded. No name is resolved here.
 //!
 //! - A name has labels of ASCII letters, digits, `-` and `_`, in lower case. No label is empty, and one dot at the
 //!   end is dropped (RFC 1034 section 3.1).
 //! - A name whose last label is a number is an IPv4 address of four decimal numbers, as in the URL Standard. `127.1`,
 //!   `0x7f.1` and `2130706433`, which some resolvers take for addresses, are refused.
 //! - An IPv6 address stands in brackets without a zone, as RFC 5952 writes it.
-//! - A port is at most 65535, without leading zeros; an empty port is dropped.
+//! - A port is at most 65535. Leading zeros of up to five digits are dropped, and so is an empty port.
 //!
 //! Everything else is no host, because servers disagree on what `a.com,b.com` or `a.com;x` names.
 
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Maximum bytes of a host and its port: RFC 1035 section 3.1.
+/// Maximum bytes of a host and its port. RFC 1035 section 3.1 allows as many for the name alone.
 pub const MAX_HOST_BYTES: usize = 255;
 
 /// The canonical form of the value of `Host`, or of an authority; `None` for a text that is no host. Borrows the text
-/// unless something other than its end changes.
+/// if at most a dot or a colon at its end is dropped.
 pub fn canonical_host(authority: &str) -> Option<Cow<'_, str>> {
     if authority.len() > MAX_HOST_BYTES {
         return None;
@@ -82,12 +82,12 @@ pub fn canonical_name(name: &str) -> Option<Cow<'_, str>> {
     })
 }
 
-/// Removes the port of a canonical host, if it has one.
+/// The host without its port, if it has one. The host must be in its canonical form.
 pub fn without_port(host: &str) -> &str {
     split_after_name(host).0
 }
 
-/// Splits an authority before the colon of its port. The second part is empty if it has no port.
+/// Splits an authority before the colon of its port. The second part is empty if nothing follows the name.
 fn split_after_name(authority: &str) -> (&str, &str) {
     let after_bracket = authority.rfind(']').map(|bracket| bracket + 1);
     let name_end = after_bracket.or_else(|| authority.find(':'));

@@ -1,7 +1,7 @@
-//! Finds the route of a request by host, method and path.
+//! Finds the route of a request by host, method and path. This file defines and compares the routes themselves.
 //!
-//! It matches a normalised copy of the path, so that no spelling of a path escapes its policy. It never changes what is
-//! forwarded: the upstream gets the path as the client wrote it.
+//! Routes match a normalised copy of the path, so that no spelling of a path escapes its policy. What is forwarded
+//! never changes: the upstream gets the path as the client wrote it.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -37,19 +37,19 @@ pub struct Route {
     pub index: usize,
     /// The requests that the route takes.
     pub pattern: Pattern,
-    /// The patterns of the routes that were combined with this one.
+    /// The patterns of the routes that were combined with this one; empty for a route as policies define it.
     pub other_patterns: Vec<Pattern>,
     /// Index of the upstream among those of the running policies.
     pub upstream_index: usize,
     /// The limits of every request on this route, those of the gateway file first.
     pub rules: Rules,
-    /// The limits that count requests which the gateway answers itself.
+    /// The limits that count requests to which the gateway responds itself.
     pub own_response_rules: OwnResponseRules,
     /// The identities without which a request gets 401.
     pub require: Vec<Identity>,
-    /// The parts of messages that the route's limits read beyond heads.
+    /// The parts of requests and responses that the route's limits and identities read.
     pub reads: RouteReads,
-    /// The route's priority under pressure; if absent, the priority of the client's plan holds.
+    /// The route's priority under pressure; `None` if the priority of the client's plan holds.
     pub priority: Option<Priority>,
     /// The rate-limit header fields that responses get.
     pub headers: HeaderStyle,
@@ -57,12 +57,12 @@ pub struct Route {
     pub keeps_slashes: bool,
 }
 
-/// The limits of a route that count a request which the gateway answers itself.
+/// The limits of a route that count a request to which the gateway responds itself.
 #[derive(Clone, Debug, Default)]
 pub struct OwnResponseRules {
     /// All such limits of the route.
     pub all: Rules,
-    /// The limits by ip alone, which decide before a credential is checked.
+    /// The limits that depend on no identity but ip. They decide before a credential is checked.
     pub by_ip: Rules,
     /// For each identity that the route requires, in the order of [`Route::require`]: the limits whose keys do not need
     /// it. They apply to a request without that identity, which lacks a part of the other limits' keys.
@@ -91,7 +91,7 @@ impl OwnResponseRules {
     }
 }
 
-/// The parts of messages that the limits of a route read beyond the identities in heads. They are computed once per
+/// The parts of requests and responses that the limits and identities of a route read. They are computed once per
 /// route, because each request needs them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteReads {
@@ -99,15 +99,15 @@ pub struct RouteReads {
     pub email: bool,
     /// A custom identity that is a field of the query or the request's body.
     pub parameter: bool,
-    /// A custom identity that is a field of the request's body, even of one that streams messages.
+    /// A custom identity that is a field of the request's body. Then even a body that streams messages is searched.
     pub body_field: bool,
     /// A custom identity that is a part of the path, which the route's pattern names.
     pub path_part: bool,
     /// The custom identities that the route requires or its limits depend on.
     pub custom: IdentitySet,
-    /// The number of units that the request says it may cost.
+    /// The number of units that the request says it costs or may cost, in its head or body.
     pub reserve: bool,
-    /// The number of units to reserve, in the request's body.
+    /// The number of units that the request says in its body.
     pub reserve_in_body: bool,
     /// A cost in the response's body.
     pub cost_in_body: bool,
@@ -160,7 +160,8 @@ pub enum Priority {
     Critical,
 }
 
-/// The lower of two priorities. An absent priority is that of the plan, which may be lower than critical.
+/// The priority of two combined routes: the lower one, where `None` is that of the client's plan. Beside `None`,
+/// critical gives `None`, because the plan's cannot be higher. Low and normal stay, though the plan's may be low.
 fn lower_priority(first: Option<Priority>, second: Option<Priority>) -> Option<Priority> {
     match (first, second) {
         (Some(first), Some(second)) => Some(first.min(second)),
@@ -180,7 +181,7 @@ pub enum HeaderStyle {
     Legacy,
     /// The fields of [`HeaderStyle::Ietf`] and of [`HeaderStyle::Legacy`].
     Both,
-    /// No rate-limit fields.
+    /// No rate-limit fields at all.
     None,
 }
 
@@ -201,7 +202,8 @@ impl Route {
         self.upstream_index == other.upstream_index && !other.has_all_limits_of(self)
     }
 
-    /// Whether this route has every limit and requires every identity that `other` does.
+    /// Whether this route has every limit and requires every identity that `other` does. If `other` counts by parts of
+    /// the path, both patterns must have the same segments.
     pub fn has_all_limits_of(&self, other: &Route) -> bool {
         let has_rule = |rule: &Arc<Rule>| {
             self.rules
@@ -213,8 +215,9 @@ impl Route {
             && other.require.iter().all(|part| self.require.contains(part))
     }
 
-    /// Whether this route is on the same upstream as `other`, requires the same identities, and has for each limit of
-    /// `other` the same one or one that admits no more.
+    /// Whether this route is on the same upstream as `other`, and requires every identity that `other` does. For each
+    /// limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts of the path,
+    /// both patterns must have the same segments.
     pub fn is_as_strict_as(&self, other: &Route) -> bool {
         let has_rule_for = |other_rule: &Arc<Rule>| {
             self.rules
@@ -227,17 +230,17 @@ impl Route {
             && other.rules.iter().all(has_rule_for)
     }
 
-    /// The patterns by which the request may be read.
+    /// The route's own pattern, and those of the routes that were combined with it.
     pub fn patterns(&self) -> impl Iterator<Item = &Pattern> {
         std::iter::once(&self.pattern).chain(&self.other_patterns)
     }
 
-    /// Whether this route finds every part of the path that `other` counts by.
+    /// Whether `other` counts by no part of the path, or both patterns have the same segments.
     fn has_path_parts_of(&self, other: &Route) -> bool {
         !other.reads.path_part || self.pattern.segments() == other.pattern.segments()
     }
 
-    /// This route with the limits and required identities of `other` as well.
+    /// This route with the limits and required identities of `other` as well, and with [`lower_priority`] of both.
     pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {
@@ -287,7 +290,8 @@ impl Route {
         self.require.contains(&identity) || self.rules.iter().any(|rule| rule.depends_on(identity))
     }
 
-    /// Whether a decision about a request depends on the identity: the route needs it, or plans change one of its limits.
+    /// Whether a decision about a request depends on the identity: the route needs it, or it is the plan, which changes
+    /// one of the route's limits.
     pub fn depends_on(&self, identity: Identity) -> bool {
         self.needs(identity)
             || (identity == Identity::Plan && self.rules.iter().any(|rule| rule.plans))

@@ -33,7 +33,7 @@ pub enum PathError {
     AmbiguousDots,
 }
 
-/// Maximum bytes of a path that is read in several ways. Each reading is a pass over the path.
+/// Maximum bytes of a path that is read in several ways. There may be dozens of readings, and each is a pass over the path.
 const MAX_AMBIGUOUS_BYTES: usize = 2048;
 
 /// The role of a byte in a path.
@@ -76,7 +76,7 @@ const CLASSES: [ByteClass; 256] = {
 };
 
 /// The normal form of `path`, a request target's path without its query. The normal form of a normal path is itself. It
-/// costs one allocation, and none if the path has only plain segments.
+/// allocates unless a quick scan shows that the path is normal.
 ///
 /// # Errors
 ///
@@ -93,7 +93,8 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
     })
 }
 
-/// Whether a quick scan can tell that the path is normal. Normal paths with escapes or leading dots need the rewriter.
+/// Whether a quick scan can tell that the path is normal. For a normal path with escapes, or with a dot after a slash,
+/// only the rewriter can tell.
 fn is_plainly_normal(path: &[u8]) -> bool {
     if path.first() != Some(&b'/') {
         return false;
@@ -113,15 +114,14 @@ fn is_plainly_normal(path: &[u8]) -> bool {
 
 /// The readings of a path by frameworks that keep more of its spelling than the normal form does:
 ///
-/// - All of them leave `;` and `\` in segments.
+/// - All but those of the last line leave `;` and `\` in segments.
 /// - Some take `%2F` for a part of a segment (Express). With `keeps_slashes` there are no readings in which it is a slash.
 /// - Some take a dot segment for a name (Express, Django, Rack) or drop it (CodeIgniter).
 /// - Some take a second slash for an empty segment (Express, Django, Rack).
 /// - Some do not decode `%61` when they look for literals (Express).
 /// - Some end the path at the first `;` (Fastify).
 ///
-/// The list is empty if `path` has a control character or a `%` without two digits. `None` if the path has several readings
-/// and more than [`MAX_AMBIGUOUS_BYTES`].
+/// `path` must have a normal form. `None` if the path has several readings and more than [`MAX_AMBIGUOUS_BYTES`].
 pub fn literal_readings(path: &str, keeps_slashes: bool) -> Option<Vec<String>> {
     let ambiguous_parts = AmbiguousParts::find(path);
     if ambiguous_parts.has_any() && path.len() > MAX_AMBIGUOUS_BYTES {
@@ -157,7 +157,7 @@ struct AmbiguousParts {
     has_encoded_slashes: bool,
     /// Whether the path has dots, which may be dot segments.
     has_dots: bool,
-    /// Whether slashes follow each other, as they are or escaped.
+    /// Whether slashes follow each other, or may do so because one is escaped.
     has_empty_segments: bool,
     /// Whether characters are escaped that need no escape.
     has_plain_escapes: bool,
@@ -227,7 +227,7 @@ impl AmbiguousParts {
 }
 
 /// The path after its first segment, if the path begins with two separators. `new URL(path, base)` and PHP's `parse_url`
-/// take that segment for a host.
+/// take that segment for a host. `None` for any other path, and if nothing follows the segment.
 pub fn path_after_authority(path: &str) -> Option<&str> {
     let separators = ['/', '\\'];
     let authority = path.strip_prefix('/')?.strip_prefix(separators)?;
@@ -235,8 +235,8 @@ pub fn path_after_authority(path: &str) -> Option<&str> {
     authority.find(separators).map(|end| &authority[end..])
 }
 
-/// The normal form of the path in which `%2F` stays part of its segment. `None` if the path has no `%2F`, or if other
-/// parts of the path may be read as a slash or as a step up.
+/// The normal form of the path in which `%2F` stays part of its segment. `None` if the path has no `%2F` or no normal
+/// form. `None` also if it has a backslash, as it is or escaped, or if a dot segment stands beside a `%2F`.
 pub fn with_encoded_slashes(path: &str) -> Option<String> {
     let kept = KeptSpellings {
         encoded_slashes: true,
@@ -255,7 +255,7 @@ enum DotSegments {
     /// They are steps: RFC 3986 section 5.2.4.
     #[default]
     Resolved,
-    /// They are names.
+    /// They are names like any other.
     Kept,
     /// They are removed, and the segment before `..` stays.
     Dropped,
@@ -268,6 +268,7 @@ struct KeptSpellings {
     delimiters: bool,
     /// `%2F`.
     encoded_slashes: bool,
+    /// The segments `.` and `..`.
     dots: DotSegments,
     /// The empty segments between several slashes.
     empty_segments: bool,
@@ -276,6 +277,7 @@ struct KeptSpellings {
 }
 
 impl KeptSpellings {
+    /// Every part keeps its spelling.
     const ALL: KeptSpellings = KeptSpellings {
         delimiters: true,
         encoded_slashes: true,
@@ -353,7 +355,7 @@ impl Rewriter {
         self.output.extend_from_slice(&[b'%', digits[0], digits[1]]);
     }
 
-    /// Ends the unfinished segment: keeps it, drops it, or takes its step.
+    /// Ends the unfinished segment: keeps it, drops it, or resolves it if it is a dot segment.
     fn end_segment(&mut self, slash_follows: bool) -> Result<(), PathError> {
         let dots = self.kept.dots;
         match &self.output[self.segment_start..] {
@@ -385,7 +387,7 @@ impl Rewriter {
     }
 }
 
-/// The byte of an escape with these two digits.
+/// The byte of an escape with these two hexadecimal digits. Fails if they are none.
 fn decode_escape(high: u8, low: u8) -> Result<u8, PathError> {
     Ok(hex_value(high)? << 4 | hex_value(low)?)
 }

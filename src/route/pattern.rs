@@ -36,7 +36,7 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// The first mistake, with its byte offset in `text`.
+    /// One mistake, with its byte offset in `text`. Mistakes in the methods come before those in the path.
     pub fn parse(text: &str) -> Result<Pattern, PatternError> {
         let (methods, path_offset) = parse_methods(text)?;
         let segments = parse_path(text[path_offset..].trim_end(), path_offset)?;
@@ -47,7 +47,7 @@ impl Pattern {
         })
     }
 
-    /// Replaces the host.
+    /// The same pattern for these hosts.
     #[must_use]
     pub fn with_host(mut self, host: HostPattern) -> Pattern {
         self.host = host;
@@ -69,22 +69,22 @@ impl Pattern {
         &self.segments
     }
 
-    /// The index of the segment that the pattern calls `name`, as in `{name}`.
+    /// The index of the segment that the pattern calls `name`, as in `{name}`; `None` if there is none.
     pub fn segment_index(&self, name: &str) -> Option<usize> {
         let is_named =
             |segment: &Segment| matches!(segment, Segment::One(own_name) if **own_name == *name);
         self.segments.iter().position(is_named)
     }
 
-    /// Whether this pattern takes every path of `other` by a less specific segment, on all of its hosts and with some
-    /// of its methods.
+    /// Whether this pattern takes every path of `other`, and at least one of its segments is less specific. It must
+    /// also take all hosts of `other` and some of its methods.
     pub fn is_broader_than(&self, other: &Pattern) -> bool {
         self.host.is_superset_of(&other.host)
             && self.methods.has_common_method_with(&other.methods)
             && is_path_broader(&self.segments, &other.segments)
     }
 
-    /// Whether both patterns take some path on some host, whatever the methods.
+    /// Whether both patterns take some path on the same host, whatever the methods.
     pub fn may_share_path(&self, other: &Pattern) -> bool {
         let share_host =
             self.host.is_superset_of(&other.host) || other.host.is_superset_of(&self.host);
@@ -92,7 +92,7 @@ impl Pattern {
     }
 }
 
-/// Whether `segments` take every path that `other_segments` take, and one of them is less specific.
+/// Whether `segments` take every path that `other_segments` take, and at least one of `segments` is less specific.
 fn is_path_broader(segments: &[Segment], other_segments: &[Segment]) -> bool {
     let mut is_broader = false;
     let (mut segments, mut other_segments) = (segments.iter(), other_segments.iter());
@@ -108,7 +108,7 @@ fn is_path_broader(segments: &[Segment], other_segments: &[Segment]) -> bool {
     }
 }
 
-/// Whether some path is taken by `segments` and by `other_segments`.
+/// Whether both `segments` and `other_segments` take some path.
 fn has_common_path(segments: &[Segment], other_segments: &[Segment]) -> bool {
     let mut other_segments = other_segments.iter();
     for segment in segments {
@@ -166,7 +166,7 @@ fn parse_methods(text: &str) -> Result<(MethodSet, usize), PatternError> {
     Ok((methods, path_offset))
 }
 
-/// Parses the path of a pattern, which stands at `path_offset` in the text.
+/// Parses the path of a pattern, which begins at the byte `path_offset` of the text.
 fn parse_path(path: &str, path_offset: usize) -> Result<Vec<Segment>, PatternError> {
     use PatternErrorKind as Kind;
 
@@ -180,7 +180,7 @@ fn parse_path(path: &str, path_offset: usize) -> Result<Vec<Segment>, PatternErr
         return Err(Kind::Query.at(path_offset + mark));
     }
     let mut segments = Vec::new();
-    // The path with a plain name for each wildcard.
+    // The path with a plain name for each wildcard, because the normal form would escape braces.
     let mut example_path = String::from("/");
     let mut offset = path_offset + 1;
     let mut segment_texts = after_slash.split('/').peekable();
@@ -212,7 +212,8 @@ fn parse_path(path: &str, path_offset: usize) -> Result<Vec<Segment>, PatternErr
     Ok(segments)
 }
 
-/// Refuses a path that is not in the normal form in which requests are matched. The error shows that form.
+/// Refuses a path that is not in the normal form in which requests are matched. The error shows that form. A path
+/// without a normal form is refused too.
 fn check_normal(path: &str, example_path: &str, path_offset: usize) -> Result<(), PatternError> {
     let normal_example =
         normalise(example_path).map_err(|error| PatternErrorKind::Path(error).at(path_offset))?;
@@ -252,7 +253,7 @@ fn parse_segment(segment_text: &str, offset: usize) -> Result<Segment, PatternEr
     }
 }
 
-/// Writes the pattern as policies do, without the host. The text parses to an equal pattern.
+/// Writes the pattern as policies do, without the host. The text parses to the same pattern for any host.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.methods.is_any() {

@@ -1,5 +1,8 @@
-//! Finds the route of a request in a trie of path segments; each host that policies name has one. The cost of a lookup
-//! depends on the length of the path and not on the number of routes, and a lookup allocates nothing.
+//! Finds the route of a request in a trie of path segments; each host that policies name has one. A lookup by the exact
+//! spelling allocates nothing. Its cost depends on the length of the path. The number of routes matters only where a
+//! literal and a wildcard take the same segment.
+//!
+//! Tries and the exact lookup are in `trie.rs`; lookups by other readings are in `readings.rs` and `fold.rs`.
 //!
 //! The most specific pattern that takes the request wins:
 //!
@@ -27,7 +30,8 @@ pub use readings::is_common_spelling;
 use readings::may_have_action;
 use trie::{LeafPattern, Trie, TrieNode, segments_of};
 
-/// The patterns of all routes. A route is identified by the index of its pattern in the list that the table was built from.
+/// The patterns of all routes on one listener, or on all listeners that no policy names. A route is identified by the
+/// index that [`RouteTable::build`] was given with its pattern.
 #[derive(Clone, Debug, Default)]
 pub struct RouteTable {
     /// Tries of [`HostPattern::Exact`], by host.
@@ -37,20 +41,22 @@ pub struct RouteTable {
     /// The trie of [`HostPattern::Any`].
     any_host: Trie,
     other_readings: OtherReadings,
-    /// The methods that some pattern names.
+    /// The methods that some pattern names, with HEAD if one names GET.
     named_methods: Vec<Method>,
 }
 
-/// Tells which requests may have a reading that another route takes, so that most requests are searched once.
+/// Shows which requests may have a reading that another route takes. Most requests have none, and are searched only
+/// once.
 #[derive(Clone, Debug, Default)]
 struct OtherReadings {
-    /// For each pattern by its index, whether another one has a literal segment where this one takes any.
+    /// For each pattern by its index, whether another one has a literal segment where this one takes any, or may have a
+    /// narrower host.
     may_have_readings: Vec<bool>,
     /// Whether some literal is not plain, so that a plain path may be another spelling of it.
     has_ambiguous_literals: bool,
 }
 
-/// Two patterns that match the same requests equally specifically.
+/// Two patterns that take some of the same requests equally specifically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// Index of the earlier pattern.
@@ -71,7 +77,7 @@ pub enum RouteMatch {
 }
 
 impl RouteMatch {
-    /// The index of the pattern that takes the request, if one does.
+    /// The index of the pattern that takes the request; `None` if none does.
     pub fn route_index(self) -> Option<usize> {
         match self {
             RouteMatch::Route(index) => Some(index),
@@ -81,11 +87,12 @@ impl RouteMatch {
 }
 
 impl RouteTable {
-    /// Builds the table of `patterns`.
+    /// Builds the table of these patterns, each with the index of its route, in ascending order.
     ///
     /// # Errors
     ///
-    /// Every pair of patterns with the same host and path of which both name some method, or neither names any.
+    /// Every pair of patterns with the same host and path that name the same method, or that both take any method. The
+    /// names of segments make no difference.
     pub fn build<'p>(
         patterns: impl IntoIterator<Item = &'p Pattern>,
     ) -> Result<RouteTable, Vec<Conflict>> {
@@ -141,9 +148,9 @@ impl RouteTable {
         }
     }
 
-    /// Finds the most specific pattern that takes any reading of a request, among `exact_index` and the
-    /// patterns that `is_eligible` accepts. The pattern `exact_index` takes the request as it is spelled. `host` and `normal_path`
-    /// are those of [`RouteTable::find`].
+    /// Finds the most specific pattern that takes any reading of a request, among `exact_index` and the patterns that
+    /// `is_eligible` accepts. The pattern `exact_index` takes the request as it is spelled, and is the result if no
+    /// other is more specific. `host` and `normal_path` are those of [`RouteTable::find`].
     pub fn find_folded(
         &self,
         host: Option<&str>,
@@ -225,8 +232,8 @@ impl RouteTable {
         &self.named_methods
     }
 
-    /// The methods that some pattern takes at this host and path, as the value of `Allow` in a 405. Empty if no pattern
-    /// takes the path.
+    /// The methods that patterns name at this host and path, with HEAD beside GET, as the value of `Allow` in a 405.
+    /// Empty if no pattern that takes the path names a method.
     pub fn allowed_methods(&self, host: Option<&str>, normal_path: &str) -> String {
         let mut methods: Vec<Method> = Vec::new();
         let no_result: Option<()> = self.search_tries(host, |trie| {

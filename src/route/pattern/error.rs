@@ -2,7 +2,7 @@
 
 use super::segment::MAX_SEGMENTS;
 
-/// A mistake in a pattern and its place in the text.
+/// A mistake in a pattern and its position in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}")]
 pub struct PatternError {
@@ -12,13 +12,14 @@ pub struct PatternError {
     pub kind: PatternErrorKind,
 }
 
-/// A kind of mistake in a pattern.
+/// A kind of mistake in a pattern. Texts in it are the words that were written; `NotNormal` has the normal form
+/// instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternErrorKind {
     /// The text is empty.
     #[error("a match is written [METHOD[,METHOD]] PATH, for instance GET /api/**")]
     Empty,
-    /// A method in lower case.
+    /// A method with lower-case letters.
     #[error("methods are upper case: `{}`", .0.to_ascii_uppercase())]
     LowerCase(String),
     /// A word that is no method.
@@ -42,7 +43,7 @@ pub enum PatternErrorKind {
     /// The path has no normal form.
     #[error("{0}")]
     Path(#[from] crate::route::PathError),
-    /// `**` before the end.
+    /// `**` stands before the end.
     #[error("`**` stands only at the end")]
     DoubleStarInside,
     /// A `*` beside other characters.

@@ -72,7 +72,8 @@ impl HostPattern {
     }
 }
 
-/// The byte offset of the first mistake in a name that is no host; 0 if no single byte is wrong.
+/// The byte offset of the first mistake in a name that is no host: a wrong byte, or the start of an empty label. It is
+/// 0 for any other mistake, for a name that is too long, and for a name that begins with a bracket.
 fn mistake_offset(name: &str) -> usize {
     if name.len() > MAX_HOST_BYTES || name.starts_with('[') {
         return 0;

@@ -24,6 +24,7 @@ const STANDARD_METHODS: [Method; 9] = [
 /// A set that names GET takes HEAD too, as in nginx or Go's mux, unless another equally specific route names HEAD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodSet {
+    /// Whether this is the set of all methods. It names none then.
     is_any: bool,
     /// The standard methods that the set names: one bit for each of [`STANDARD_METHODS`], in their order.
     standard_bits: u16,
@@ -57,7 +58,7 @@ impl MethodSet {
         self.is_any
     }
 
-    /// Whether a request with this method is taken.
+    /// Whether the set takes a request with this method.
     pub fn contains(&self, method: &Method) -> bool {
         self.fit(method).is_some()
     }
@@ -108,7 +109,7 @@ impl MethodSet {
             .chain(self.other_methods.iter())
     }
 
-    /// Parses `METHOD[,METHOD]`.
+    /// Parses `METHOD[,METHOD]`, the methods of a pattern.
     ///
     /// # Errors
     ///
@@ -147,7 +148,7 @@ impl MethodSet {
     }
 }
 
-/// The bit of a standard method in [`MethodSet::standard_bits`].
+/// The bit of a standard method in [`MethodSet::standard_bits`]; `None` for any other method.
 fn standard_bit(method: &Method) -> Option<u16> {
     STANDARD_METHODS
         .iter()

@@ -10,6 +10,6 @@ pub enum Segment {
     Literal(Box<str>),
     /// Any one segment. Holds the name that the policy gives it; empty for `*`.
     One(Box<str>),
-    /// `**`: any number of segments, also none. It is always the last.
+    /// `**`: any number of segments, also none. The parser allows it only at the end.
     Rest,
 }

@@ -11,13 +11,14 @@ pub(super) type FoldedSegment = SmallVec<[u8; 64]>;
 /// Maximum bytes of a script's extension.
 const MAX_EXTENSION_BYTES: usize = 8;
 
-/// Whether a path has only one reading, unless one of its segments is a folder's index.
+/// Whether a path has only lower-case letters, digits, `-`, `_` and slashes. Such a path has only one reading, unless
+/// some literal of the table is not plain, or a segment is the default action.
 pub(super) fn is_plain(path: &str) -> bool {
     let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'/');
     path.bytes().all(is_plain)
 }
 
-/// Folds a segment of a normal path.
+/// Folds a segment of a normal path. Escapes are decoded, so the result need not be UTF-8.
 pub(super) fn fold_segment(segment: &str) -> FoldedSegment {
     let mut folded = FoldedSegment::new();
     let mut bytes = trim_end(segment).bytes();
@@ -41,7 +42,7 @@ pub(super) fn fold_segment(segment: &str) -> FoldedSegment {
     }
 }
 
-/// Drops the dots and blanks at a segment's end, which Windows ignores.
+/// Drops the dots and blanks (`%20`) at a segment's end, which Windows ignores.
 pub(super) fn trim_end(mut segment: &str) -> &str {
     while let Some(shorter) = segment
         .strip_suffix('.')
@@ -66,7 +67,8 @@ fn hex_value(digit: u8) -> u8 {
     }
 }
 
-/// Whether the text may be the extension of a script. It begins with a letter, unlike the `0` of a version `1.0`.
+/// Whether the text may be the extension of a script or document: short and alphanumeric. It begins with a letter,
+/// unlike the `0` of a version `1.0`.
 pub(super) fn is_extension(text: &str) -> bool {
     let is_alphanumeric = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_alphanumeric
@@ -79,7 +81,7 @@ pub(super) fn is_session(segment: &str) -> bool {
     segment.starts_with('(') && segment.ends_with("))")
 }
 
-/// Whether the segment names a document that stands for its folder, such as `index.html`.
+/// Whether the segment names a document that stands for its folder, such as `index.html` or `default.aspx`.
 pub(super) fn is_index_document(folded: &[u8]) -> bool {
     let extension = folded
         .strip_prefix(b"index.")

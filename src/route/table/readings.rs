@@ -11,8 +11,9 @@
 //!   Yii);
 //! - a session in the path: `/(S(x))/login` is `/login` (ASP.NET).
 //!
-//! [`crate::route::normalise`] has resolved slashes, dot segments, escapes and `;parameters` before. A search skips
-//! at most one index or session of a path, so its cost is bounded by the patterns and not by the path.
+//! [`crate::route::normalise`] has resolved slashes, dot segments, escapes and `;parameters` before. A search skips at
+//! most one index or session of a path. So the patterns bound the number of nodes that it visits, however long the path
+//! is.
 
 use http::Method;
 use smallvec::SmallVec;
@@ -30,7 +31,7 @@ const MAX_DOTS: usize = 8;
 const DEFAULT_ACTION: &[u8] = b"index";
 
 /// Whether honest clients write the path in this way, although only frameworks match the pattern with it. Such a path
-/// differs in case, or is the folder of an index.
+/// differs only in case, or is plain: the folder of an index, or a default action.
 pub fn is_common_spelling(pattern: &Pattern, normal_path: &str) -> bool {
     is_plain(normal_path) || differs_in_case(pattern, normal_path)
 }
@@ -78,7 +79,7 @@ pub(super) struct FoldedSearch<'r, F> {
 }
 
 impl<F: Fn(usize) -> bool> FoldedSearch<'_, F> {
-    /// The index of the eligible pattern that takes the method most specifically.
+    /// The index of the eligible pattern in `leaf` that takes the method most specifically; `None` if none takes it.
     fn choose_pattern(&self, leaf: &Leaf) -> Option<usize> {
         let eligible = leaf
             .iter()
@@ -90,7 +91,7 @@ impl<F: Fn(usize) -> bool> FoldedSearch<'_, F> {
 }
 
 impl Trie {
-    /// Finds the most specific pattern below a node that takes any reading of `path`.
+    /// Finds the most specific eligible pattern below a node that takes any reading of `path`; `None` if none does.
     pub(super) fn find_folded<F>(
         &self,
         index: NodeIndex,
@@ -118,6 +119,7 @@ impl Trie {
                 return route;
             }
         }
+        // A front controller or a session is skipped: the rest of the path is searched below the same node.
         if !state.has_skipped && (is_index_document(&folded) || is_session(segment)) {
             let state = SearchState {
                 has_skipped: true,
@@ -128,6 +130,7 @@ impl Trie {
                 return route;
             }
         }
+        // The default action of a controller, with any arguments, stands for the controller.
         if state.is_after_literal && *folded == *DEFAULT_ACTION {
             let route = search.choose_pattern(&node.end_leaf);
             if route.is_some() {
@@ -191,8 +194,8 @@ impl Trie {
 }
 
 impl TrieNode {
-    /// The literals that a segment may mean, the one that is spelled like it first. None of them comes twice with the
-    /// same remaining path.
+    /// The literals that a segment may mean, the one that is spelled like it first. A literal comes twice with the same
+    /// remaining path only where dots or blanks follow each other in the segment.
     fn literal_readings(
         &self,
         segment: &str,
@@ -237,7 +240,7 @@ impl TrieNode {
             .map_or(&[], |children| children)
     }
 
-    /// Whether some literal may be meant by a plain path that is spelled in another way.
+    /// Whether a plain path may mean some literal that is spelled in another way.
     pub(super) fn has_ambiguous_literals(&self) -> bool {
         !self.index_documents.is_empty()
             || !self

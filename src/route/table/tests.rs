@@ -444,7 +444,7 @@ proptest! {
     }
 }
 
-/// Ten thousand routes and ten cost the same number of steps; this only holds the answer.
+/// Each of ten thousand routes takes its own requests.
 #[test]
 fn many_routes() {
     let texts: Vec<String> = (0..10_000)

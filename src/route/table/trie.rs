@@ -24,7 +24,7 @@ pub(super) type Leaf = SmallVec<[LeafPattern; 1]>;
 #[derive(Clone, Debug)]
 pub(super) struct LeafPattern {
     pub(super) methods: MethodSet,
-    /// The index of the pattern among all patterns of the table.
+    /// The index of the pattern's route, as [`super::RouteTable::build`] was given it.
     pub(super) index: usize,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Trie {
 pub(super) struct TrieNode {
     /// The children by literal segment.
     pub(super) literal_children: HashMap<Box<str>, NodeIndex, BuildHasherDefault<SegmentHasher>>,
-    /// The children of `literal_children`, by folded segment.
+    /// The same children as in `literal_children`, by folded segment.
     pub(super) folded_children:
         HashMap<FoldedSegment, SmallVec<[NodeIndex; 1]>, BuildHasherDefault<SegmentHasher>>,
     /// The children of `literal_children` whose segment names a folder's index.
@@ -104,7 +104,7 @@ pub(super) struct ExactSearch<'r> {
 }
 
 impl ExactSearch<'_> {
-    /// The index of the pattern that takes the method most specifically.
+    /// The index of the pattern in `leaf` that takes the method most specifically; `None` if none takes it.
     fn choose_pattern(&mut self, leaf: &Leaf) -> Option<usize> {
         self.has_path |= !leaf.is_empty();
         let fits = leaf
@@ -157,8 +157,8 @@ impl Trie {
         }
     }
 
-    /// Finds the most specific pattern below a node that takes `path`. The longest pattern bounds the depth, and no
-    /// node is visited twice.
+    /// Finds the most specific pattern below a node that takes `path`; `None` if none does. The longest pattern bounds the
+    /// depth, and no node is visited twice.
     pub(super) fn find(
         &self,
         index: NodeIndex,

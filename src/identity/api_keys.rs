@@ -1,4 +1,4 @@
-//! Looks up API keys: which key belongs to which user and plan. It holds hashes and never a key's text.
+//! Finds the owner of an API key: its user, plan and custom identities. It keeps hashes of keys, and never their text.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -17,6 +17,7 @@ use crate::limit::Fingerprint;
 /// All API keys. Keys that were written as text are hashed under a secret of their own. A look-up compares hashes, so the
 /// time that it takes reveals nothing of the keys.
 pub struct ApiKeys {
+    /// Hashes keys with a secret of this list.
     keyer: Keyer,
     owners: HashMap<Fingerprint, KeyOwner>,
     /// The owners of the keys of which only the SHA-256 hash is known.
@@ -30,7 +31,7 @@ pub struct ApiKeys {
 pub struct KeyOwner {
     /// The user, spelled as the upstream and the log get it.
     pub user: Arc<str>,
-    /// Index into [`super::plan::Settings::plans`].
+    /// Index into [`super::plan::Settings::plans`]; `None` if the file names no plan.
     pub plan: Option<usize>,
     /// The time since the epoch from which on the key is no longer valid.
     pub expires: Option<Duration>,
@@ -39,7 +40,7 @@ pub struct KeyOwner {
 }
 
 impl KeyOwner {
-    /// The owner of a key that does not expire and has no plan.
+    /// The owner of a key that does not expire and has neither plan nor custom identities.
     pub fn new(user: Arc<str>) -> KeyOwner {
         KeyOwner {
             user,
@@ -60,8 +61,8 @@ pub enum WrittenKey<'k> {
 }
 
 impl<'k> WrittenKey<'k> {
-    /// Parses `sha256:` and 64 hexadecimal digits, or takes another text as it is. `None` for other digits, and for what
-    /// looks like a hash of another kind.
+    /// Parses `sha256:` and 64 hexadecimal digits as a hash; most other texts are the key itself. `None` if `sha256:`
+    /// stands before anything else, and for a text that looks like a hash in another form, such as `md5:` and digits.
     pub fn parse(text: &'k str) -> Option<WrittenKey<'k>> {
         const HASH_NAMES: [&str; 6] = ["sha256", "sha-256", "sha384", "sha512", "sha1", "md5"];
         let Some(digits) = text.strip_prefix("sha256:") else {
@@ -118,7 +119,7 @@ impl ApiKeys {
     ///
     /// # Errors
     ///
-    /// [`ApiKeysError`] for the first faulty entry.
+    /// The first faulty entry has an invalid key or user, or its key is in an earlier entry, as text or as hash.
     pub fn new<'k>(
         entries: impl IntoIterator<Item = (WrittenKey<'k>, KeyOwner)>,
     ) -> Result<ApiKeys, ApiKeysError> {
@@ -160,7 +161,7 @@ impl ApiKeys {
         Ok(keys)
     }
 
-    /// The owner of `key`, who may have expired; none if the file does not list the key.
+    /// The owner of `key`, which may have expired; `None` if the file does not list the key.
     pub fn owner_of(&self, key: &[u8]) -> Option<&KeyOwner> {
         let fingerprint = self.keyer.fingerprint(Domain::ApiKey, key);
         self.owners.get(&fingerprint).or_else(|| {
@@ -191,7 +192,7 @@ fn sha256(text: &[u8]) -> Option<[u8; 32]> {
     digest(&SHA256, text).as_ref().try_into().ok()
 }
 
-/// Whether a request can carry the key.
+/// Whether a request can carry the key: see [`ApiKeysError::InvalidKey`].
 fn is_sendable(key: &[u8]) -> bool {
     let has_control_bytes = key.iter().any(u8::is_ascii_control);
     !key.is_empty()
@@ -200,7 +201,7 @@ fn is_sendable(key: &[u8]) -> bool {
         && !has_control_bytes
 }
 
-/// Shows the number of keys and nothing of them.
+/// Shows only the number of keys.
 impl fmt::Debug for ApiKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ApiKeys({} keys)", self.len())

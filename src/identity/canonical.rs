@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 
 use lenient_base64::Base64Reader;
 
-/// Shortest text whose two base64 alphabets are folded into one, in bytes. Keys that people write are shorter.
+/// Shortest text, in bytes, of which the two base64 alphabets are folded into one. Shorter texts may be keys that
+/// people chose, whose characters all matter.
 const MIN_BASE64_BYTES: usize = 40;
 
 /// The one spelling of a credential that can be written in several ways:
@@ -22,16 +23,20 @@ const MIN_BASE64_BYTES: usize = 40;
 /// - A JWT, or a session of itsdangerous, counts without its signature, which has many spellings (RFC 7515, section
 ///   10.1; ECDSA).
 /// - An encrypted token (RFC 7516, section 7.1; Laravel; Fernet) counts by its parts in canonical base64.
-/// - Other long text in base64 (sessions of Rails and Rack) counts in one alphabet, without padding.
+/// - Other text in base64 of at least [`MIN_BASE64_BYTES`] (sessions of Rails and Rack) counts in one alphabet, without
+///   padding.
 /// - A UUID counts by its digits.
+///
+/// Any other text is returned unchanged.
 pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
     if let Some(parts) = uuid::digits(text).or_else(|| sealed::parts(text)) {
         return parts.into();
     }
-    // A JWT has two dots, an encrypted one has four.
+    // A JWT has two dots, an encrypted one has four. With five or more dots a text is neither.
     let dots: SmallVec<[usize; 4]> = memchr::memchr_iter(b'.', text).take(5).collect();
     match dots[..] {
         [_, last_dot] if begins_with_json_object(text) => text[..last_dot].into(),
+        // A compressed session of itsdangerous: a dot, zlib data in base64, a time and a signature.
         [0, _, last_dot] if text.starts_with(b".eJ") => text[..last_dot].into(),
         [_, _, _, _] if begins_with_json_object(text) => {
             let parts = text.split(|byte| *byte == b'.');
@@ -45,17 +50,17 @@ pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Whether two readers take `text` for different credentials.
+/// Whether two readers may take `text` for different credentials, because they read different UUIDs in it.
 pub(super) fn is_ambiguous(text: &[u8]) -> bool {
     uuid::is_ambiguous(text)
 }
 
-/// Whether the readers of this kind of credential skip blanks in it.
+/// Whether the readers of this kind of credential skip blanks in it. They do so in encrypted tokens.
 pub(super) fn skips_blanks(text: &[u8]) -> bool {
     sealed::parts(text).is_some()
 }
 
-/// Rewrites base64 to base64url without padding; any other text stays as it is.
+/// Rewrites base64 to base64url without padding. Returns any other text unchanged, and also text that needs no change.
 fn in_one_alphabet(text: &[u8]) -> Cow<'_, [u8]> {
     let is_base64_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_=".contains(byte);
     let is_replaced = |byte: &u8| b"+/=".contains(byte);
@@ -65,8 +70,10 @@ fn in_one_alphabet(text: &[u8]) -> Cow<'_, [u8]> {
     Base64Reader::BothAlphabets.letters(text).into()
 }
 
-/// Whether the text begins as a JSON object in base64url does. Issuers may write white space around the brace.
+/// Whether the text begins as a JSON object in base64url does, by its first three bytes. Issuers may write white space
+/// around the brace.
 fn begins_with_json_object(text: &[u8]) -> bool {
+    // Four letters are three bytes.
     let mut decoded = [0; 3];
     let first_letters = text.get(..4).unwrap_or_default();
     let result = URL_SAFE_NO_PAD.decode_slice(first_letters, &mut decoded);

@@ -1,5 +1,5 @@
-//! The identities of the client that sent one request: what the [`Identifier`](super::Identifier) finds out, and what
-//! limits count by.
+//! The identities of the client that sent one request. The [`Identifier`](super::Identifier) determines them, and
+//! limits count by them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,31 +8,35 @@ use super::Unverified;
 use super::custom_value::{CustomValue, Reading};
 use crate::limit::{CustomIdentity, Fingerprint, Identity};
 
-/// The identities of one request's client. An identity that is absent did not come with the request or did not verify.
+/// The identities of one request's client. An identity is absent if it did not come with the request, or did not
+/// verify. A custom identity is absent too if it was not looked for.
 #[derive(Clone, Debug)]
 pub struct ClientIdentity {
     /// The client's address behind the trusted proxies, in the form that is counted: see [`super::embedded_ipv4`].
     pub ip: IpAddr,
-    /// The address is not the client's own: a trusted proxy named no client, or the client came over a Unix socket.
-    /// Exemptions by address never apply then.
+    /// Whether the address may not be the client's own: the fields of trusted proxies cannot be read or contradict each
+    /// other, or the client came over a Unix socket. Exemptions by address never apply then.
     pub is_ip_unclear: bool,
     /// The verified user, spelled as the upstream and the log get it.
     pub user: Option<Arc<str>>,
-    /// Why the request's credential proves no user.
+    /// Why a credential of the request did not verify, or cannot be read in one way only; `None` if none failed.
     pub unverified: Option<Unverified>,
-    /// The credential that [`Settings::tokens`](super::Settings::tokens) name occurs twice or has several readings, so
-    /// the upstream may use another one. A route that counts by token must refuse the request.
+    /// Whether the credential in [`Settings::token_sources`](super::Settings::token_sources) occurs twice or has
+    /// several readings, so that the upstream may use another one. A route that counts by token must refuse the
+    /// request.
     pub is_token_ambiguous: bool,
-    /// Keyed hash of the credential.
+    /// Keyed hash of the credential; `None` without a credential, and for one that had to verify and did not.
     pub token: Option<Fingerprint>,
-    /// Keyed hash of the folded email address, or of the name that came in its field.
+    /// Keyed hash of the folded email address, or of a name that came in the field of the address. `None` without
+    /// either.
     pub email: Option<Fingerprint>,
-    /// Why the email address in the body is uncertain. A route that counts by email must refuse the request.
+    /// Why the email address in the body is unclear, as a message for the client. A route that counts by email must
+    /// refuse the request.
     pub unclear_email_reason: Option<&'static str>,
-    /// Index into [`Settings::plans`](super::plan::Settings::plans). None if the request has no plan and there is no
+    /// Index into [`Settings::plans`](super::plan::Settings::plans). `None` if the request has no plan and there is no
     /// default one.
     pub plan: Option<usize>,
-    /// The identities that the gateway file defines, as far as the request has them.
+    /// The custom identities that the request has, as far as they were looked for.
     pub custom: Vec<CustomValue>,
 }
 
@@ -53,14 +57,15 @@ impl ClientIdentity {
         }
     }
 
-    /// Why the request's credential proves no user, for operators; also for an ambiguous credential.
+    /// Why the request's credential proves no user, for operators. In contrast to `unverified`, a reason is given also
+    /// for an ambiguous credential that need not prove a user.
     pub fn credential_fault(&self) -> Option<Unverified> {
         let is_ambiguous = self.is_token_ambiguous && self.user.is_none();
         self.unverified
             .or(is_ambiguous.then_some(Unverified::Ambiguous))
     }
 
-    /// Whether the client has this identity.
+    /// Whether the client has this identity. An ambiguous value of a custom identity does not count.
     pub fn has(&self, identity: Identity) -> bool {
         match identity {
             Identity::Ip => true,

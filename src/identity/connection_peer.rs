@@ -1,4 +1,4 @@
-//! The peer of a connection: what the gateway knows about a client before its first request.
+//! The peer of a connection: what the connection itself shows about a client, before any request.
 
 use std::net::IpAddr;
 
@@ -9,11 +9,11 @@ use crate::net::{PeerAddress, Subject};
 pub struct ConnectionPeer<'a> {
     /// The address of the other end, which may be a proxy's.
     pub peer: PeerAddress,
-    /// The subject of the client certificate, if the peer presented one that verified.
+    /// The subject of the client certificate; `None` if the peer presented none that verified.
     pub subject: Option<&'a Subject>,
 }
 
-/// A peer without a client certificate.
+/// A peer of which only the address matters: without a client certificate and a fingerprint.
 impl From<IpAddr> for ConnectionPeer<'_> {
     fn from(peer: IpAddr) -> Self {
         ConnectionPeer {

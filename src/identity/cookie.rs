@@ -1,4 +1,4 @@
-//! Finds a cookie by name, and undoes the quotes and escapes in its value that some readers undo.
+//! Finds a cookie by name, and decodes its value: quotes, backslashes and escapes, which only some readers decode.
 //!
 //! A cookie whose value depends on the reader is ambiguous.
 
@@ -11,7 +11,8 @@ use super::field_value::{FieldValue, trim};
 use super::{canonical, form};
 use crate::http::head::Fields;
 
-/// The value of the cookie that resembles `name`.
+/// The value of the cookie whose name resembles `name`. It is ambiguous if two cookies have such a name, even with one
+/// value, or if the value depends on the reader.
 pub(super) fn find_value<'r>(fields: &'r Fields, name: &FieldName) -> FieldValue<'r> {
     let mut cookie = FieldValue::Absent;
     let lines = fields.all("cookie");
@@ -32,10 +33,10 @@ pub(super) fn find_value<'r>(fields: &'r Fields, name: &FieldName) -> FieldValue
     cookie
 }
 
-/// Whether readers that split cookies also at blanks or commas find one of this name in `pair`.
+/// Whether readers that split cookies at blanks or commas too find one of this name in `pair`.
 fn has_hidden_cookie(pair: &[u8], name: &FieldName) -> bool {
     let mut before_equals = pair.split(|byte| *byte == b'=').map(<[u8]>::trim_ascii_end);
-    // No name stands behind the last `=`.
+    // The text after the last `=` is a value, and holds no name.
     let after_last_equals = before_equals.next_back();
     after_last_equals.is_some()
         && before_equals.any(|text| {
@@ -44,13 +45,14 @@ fn has_hidden_cookie(pair: &[u8], name: &FieldName) -> bool {
         })
 }
 
-/// The value of a cookie without quotes, backslashes (RFC 2109) and escapes, each of which only some readers undo. A
-/// blank becomes `+`, which Rack reads as a blank. None if readers would disagree on an escape.
+/// The value of a cookie, with quotes, backslashes (RFC 2109) and escapes decoded, which only some readers do. JSON of
+/// Express becomes its text. A blank becomes `+`, because Rack reads `+` as a blank. `None` if readers would disagree
+/// on the value.
 fn parse_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     let raw = trim(raw)?;
     let value = match raw.strip_prefix(b"\"") {
         Some(after_quote) => decode_backslashes(after_quote.strip_suffix(b"\"")?)?,
-        // Python ends a value at a blank or a comma, and reads the remaining as another cookie.
+        // Python ends a value at a blank or a comma, and reads the text after it as another cookie.
         None if raw.iter().any(|byte| b" \t,".contains(byte)) => return None,
         None => raw.into(),
     };
@@ -70,7 +72,8 @@ fn parse_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(text.iter().map(blank_to_plus).collect())
 }
 
-/// Decodes escapes, or returns the value if none is valid. None if only some are valid, or if the result is not UTF-8.
+/// Decodes escapes and trims the result. Returns the value as it is if it has no valid escape. `None` if only some
+/// escapes are valid, or if the result is not UTF-8 or has a control character.
 fn decode_escapes(value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     if !value.contains(&b'%') {
         return Some(value);
@@ -85,8 +88,8 @@ fn decode_escapes(value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     Some(trim(&decoded)?.to_vec().into())
 }
 
-/// Undoes backslashes: one stands before a byte in octal or before any character. None if a quote has none before it,
-/// or the text ends with one.
+/// Decodes backslashes: one stands before three octal digits of a byte, or before any character. `None` if a quote has
+/// no backslash before it, or if the text ends with a backslash.
 fn decode_backslashes(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !text.iter().any(|byte| matches!(byte, b'\\' | b'"')) {
         return Some(text.into());

@@ -1,4 +1,5 @@
-//! Identities that the gateway file defines: where each of them comes from.
+//! The settings of custom identities, which the gateway file defines: where each of them comes from.
+//! `identifier/custom.rs` finds their values in requests, and `custom_value.rs` defines these values.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ mod network_table;
 
 pub use network_table::NetworkTable;
 
-/// An identity that the gateway file defines.
+/// The settings of one custom identity.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The identity, which is also its name.
@@ -30,7 +31,7 @@ pub struct Settings {
 pub enum Source {
     /// A header field or a cookie, which is read as strictly as a credential.
     Field(TokenSource),
-    /// A claim of the verified token that proves the user. Dots lead into nested claims.
+    /// A claim of the verified token that proves the user. Dots in the name lead into nested claims.
     Claim(String),
     /// The entry of the request's key in the file of API keys.
     ApiKeys,

@@ -1,4 +1,4 @@
-//! What a request has as an identity that the gateway file defines.
+//! The value that a request has of a custom identity, which the gateway file defines.
 
 use std::sync::Arc;
 
@@ -6,26 +6,27 @@ use smallvec::SmallVec;
 
 use crate::limit::{CustomIdentity, Fingerprint};
 
-/// What a request has as a custom identity. One without a value is not listed in
+/// A custom identity that a request has, and its value. Those that a request lacks are not listed in
 /// [`ClientIdentity::custom`](super::ClientIdentity::custom).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CustomValue {
-    /// The identity.
+    /// The identity that the request has.
     pub identity: CustomIdentity,
     /// Its value.
     pub reading: Reading,
 }
 
-/// The value of a custom identity.
+/// The value of a custom identity, or that it has no certain value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// One name, or the names of a claim that is a list: sorted, and each of them once.
     Names(Names),
-    /// The keyed hash of a value that is secret or longer than a name.
+    /// The keyed hash of a value that is secret, or that cannot be a name because `user_name::parse` does not accept
+    /// it.
     Hash(Fingerprint),
     /// The value can be read in more than one way. A route that counts by it must refuse the request.
     Ambiguous,
 }
 
-/// The names of one identity; at least one.
+/// The names of one custom identity; at least one. Only a claim that is a list gives more than one.
 pub type Names = SmallVec<[Arc<str>; 1]>;

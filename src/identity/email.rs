@@ -9,11 +9,11 @@ use crate::http::head::{Fields, Head};
 /// The field that holds the address, and how addresses are folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The field; a dotted path in JSON.
+    /// The field. Dots in its name lead into objects of a JSON body.
     pub field: BodyField,
-    /// Most bytes of a body that are buffered for the search.
+    /// Maximum bytes of a body that is buffered for the search. A longer body cannot be searched.
     pub max_body_bytes: usize,
-    /// Which differences between addresses do not count.
+    /// Which differences between spellings of an address are ignored.
     pub fold: Fold,
 }
 
@@ -24,11 +24,12 @@ const COMPRESSED_BODY: &str = "this route counts by a field of the body, which i
 pub(super) const TOO_LONG_BODY: &str =
     "this route counts by a field of the body, and the body is longer than what is searched for it";
 
-/// Message for a client whose body has the address twice, or a text that is no single address.
+/// Message for a client whose request has the address twice, or a text that is no single address.
 pub(super) const UNCLEAR_ADDRESS: &str = "the email address can be read in more than one way: send it once, as one address, in a plain form or JSON body";
 
-/// The folded address in a complete `body`, in the query or in a cookie. PHP's `$_REQUEST`, Go's `FormValue`, Rails'
-/// `params` and Java's `getParameter` read them as one.
+/// The folded address in a complete `body`, in the query or in a cookie. It is ambiguous if they have different ones.
+/// Many frameworks read several of the three as one set of fields: PHP's `$_REQUEST`, Go's `FormValue`, Rails'
+/// `params`, Java's `getParameter`.
 pub fn find_mailbox(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
     let [in_query, in_cookie] = query::find_in_query_and_cookie(head, settings.field.name());
     let content_types = head.fields.all("content-type");
@@ -40,6 +41,7 @@ pub fn find_mailbox(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
         .fold(Mailbox::Absent, Mailbox::or)
 }
 
+/// The mailbox that the value of a field names.
 fn mailbox_of(value: FieldValue<'_>, fold: Fold) -> Mailbox {
     match value {
         FieldValue::Absent => Mailbox::Absent,
@@ -51,7 +53,9 @@ fn mailbox_of(value: FieldValue<'_>, fold: Fold) -> Mailbox {
     }
 }
 
-/// Why the body of this request cannot be searched for an address; none if it can.
+/// Why the body of a request with these header fields cannot be searched for an address, as a message for the client.
+/// `None` if it may be searched. It may still be too long, because a body without `Content-Length` shows its length
+/// only at its end.
 pub(super) fn unsearchable_reason(settings: &Settings, fields: &Fields) -> Option<&'static str> {
     if body::has_content_coding(fields) {
         return Some(COMPRESSED_BODY);

@@ -1,13 +1,14 @@
-//! Finds the IPv4 address that is embedded in an IPv6 address. Both addresses belong to the same client:
+//! Finds the IPv4 address that is embedded in an IPv6 address, because both addresses belong to the same client:
 //!
 //! - mapped addresses, `::ffff:192.0.2.1` (RFC 4291 section 2.5.5.2);
 //! - translated addresses, `64:ff9b::192.0.2.1` (NAT64, RFC 6052): the whole IPv4 Internet would share one /64;
 //! - 6to4 (RFC 3056): each IPv4 address has a /48, and so would have 65,536 budgets;
 //! - Teredo (RFC 4380): all clients of one server would share one /64.
 //!
-//! The last two decide only how a client is counted, never whether a proxy is trusted. The deprecated forms
-//! `::192.0.2.1` and `::ffff:0:192.0.2.1`, which no translator writes, count as IPv6. The prefix of the latter may be
-//! configured.
+//! 6to4 and Teredo decide only how a client is counted, never whether a proxy is trusted. The deprecated forms
+//! `::192.0.2.1` and `::ffff:0:192.0.2.1`, which translators of RFC 6052 do not write, count as IPv6. The settings may
+//! list the prefix of the first form, `::/96`, as that of a translator. They may not list the prefix of the second
+//! form, whose ninth byte is not zero.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -45,11 +46,11 @@ impl Nat64Prefix {
         Nat64Prefix(Ipv6Net::new_assert(prefix, 96))
     }
 
-    /// Accepts a network that may be the prefix of a translator.
+    /// Accepts a network that may be the prefix of a translator, without its host bits.
     ///
     /// # Errors
     ///
-    /// [`PrefixError`] for any other network.
+    /// The network is one of IPv4, has a length that RFC 6052 does not have, or has a ninth byte that is not zero.
     pub fn new(network: IpNet) -> Result<Nat64Prefix, PrefixError> {
         let IpNet::V6(network) = network else {
             return Err(PrefixError::NotIpv6);
@@ -63,7 +64,8 @@ impl Nat64Prefix {
         Ok(Nat64Prefix(network.trunc()))
     }
 
-    /// The embedded address; none if `ip` does not begin with this prefix. The bytes behind it may be anything.
+    /// The embedded address; `None` if `ip` does not begin with this prefix, or its ninth byte is not zero. The bytes
+    /// after the embedded address may be anything.
     fn embedded_address(self, ip: Ipv6Addr) -> Option<Ipv4Addr> {
         let octets = ip.octets();
         // The ninth byte is always zero and no part of the address.
@@ -79,7 +81,8 @@ impl Nat64Prefix {
         ))
     }
 
-    /// The embedded network; none if `network` is no narrower than this prefix.
+    /// The IPv4 network that is embedded in `network`. `None` if `network` is not behind this prefix. `None` also if
+    /// the prefix of `network` has no bit of an IPv4 address behind this one.
     fn embedded_network(self, network: Ipv6Net) -> Option<IpNet> {
         let (start, end_bit) = (self.0.prefix_len(), network.prefix_len());
         // Bits 64 to 71 are no part of the address.
@@ -97,7 +100,8 @@ impl Nat64Prefix {
     }
 }
 
-/// The IPv4 address of a mapped or translated address; any other address as it is.
+/// The embedded address of a mapped or translated address; any other address unchanged. The first of `prefixes` that
+/// fits decides.
 pub fn untranslated_address(ip: IpAddr, prefixes: &[Nat64Prefix]) -> IpAddr {
     let IpAddr::V6(ipv6) = ip.to_canonical() else {
         return ip.to_canonical();
@@ -108,7 +112,7 @@ pub fn untranslated_address(ip: IpAddr, prefixes: &[Nat64Prefix]) -> IpAddr {
     embedded.map_or(ip, IpAddr::V4)
 }
 
-/// The IPv4 network of a network of mapped or translated addresses; any other network as it is.
+/// The IPv4 network of a network of mapped or translated addresses; any other network unchanged.
 pub fn untranslated_network(network: IpNet, prefixes: &[Nat64Prefix]) -> IpNet {
     let IpNet::V6(ipv6) = network else {
         return network;
@@ -131,6 +135,7 @@ pub fn counted_address(ip: IpAddr, prefixes: &[Nat64Prefix]) -> IpAddr {
         return ip;
     };
     match ipv6.segments() {
+        // 6to4.
         [0x2002, high, low, ..] => IpAddr::V4(join_halves(high, low)),
         // Teredo inverts all bits, so that no router on the way rewrites the address: RFC 4380 section 4.
         [0x2001, 0, .., high, low] => IpAddr::V4(join_halves(!high, !low)),
@@ -138,6 +143,7 @@ pub fn counted_address(ip: IpAddr, prefixes: &[Nat64Prefix]) -> IpAddr {
     }
 }
 
+/// The address with these upper and lower 16 bits.
 fn join_halves(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))
 }
@@ -230,7 +236,7 @@ mod tests {
         check("2001:db8:1c0:2::/70", "192.0.2.0/24");
         check("2001:db8:1c0:2:21::/80", "192.0.2.33/32");
         check("2001:db8:1c0:2:21::/128", "192.0.2.33/32");
-        // Nobody who names a translator means all of IPv4.
+        // The prefix of a translator stands for no IPv4 network: users who name it do not mean all of IPv4.
         check("64:ff9b::/96", "64:ff9b::/96");
         check("64:ff9b::/64", "64:ff9b::/64");
         check("2001:db8::/32", "2001:db8::/32");

@@ -1,8 +1,9 @@
-//! Limits the signatures of one address that fail to verify, because a check costs a hundred times as much as a
-//! refusal.
+//! Limits how many signatures from one address may fail to verify, because verifying one costs far more CPU time than
+//! refusing a request.
 //!
-//! Each address, grouped as for limits by ip, may fail [`MAX_FAILURES`] times at once and then once each
-//! [`RECOVERY_INTERVAL`]. Beyond [`MAX_ADDRESSES`] addresses the least used ones are forgotten.
+//! At each worker, an address may fail [`MAX_FAILURES`] times at once and then once each [`RECOVERY_INTERVAL`].
+//! Addresses are grouped as for limits by ip. The failures are in a `FingerprintCache` of [`MAX_ADDRESSES`] entries.
+//! When one of its sets is full, it forgets an address, even if the cache as a whole has room.
 
 use parking_lot::Mutex;
 
@@ -10,16 +11,16 @@ use super::fingerprint_cache::FingerprintCache;
 use crate::base::clock::Nanos;
 use crate::limit::Fingerprint;
 
-/// Signatures of one address that may fail at once.
+/// Maximum number of signatures of one address that may fail at once, before further ones are not checked.
 pub const MAX_FAILURES: u64 = 20;
 
 /// Time after which one failure is forgotten.
 pub const RECOVERY_INTERVAL: Nanos = Nanos::from_secs(1);
 
-/// Addresses whose failures are remembered.
+/// Maximum number of addresses whose failures are remembered.
 pub const MAX_ADDRESSES: usize = 4_096;
 
-/// Maps each address to the time at which all of its failures will be forgotten.
+/// Maps the hash of each address to the time at which all of its failures will be forgotten.
 #[derive(Debug)]
 pub(super) struct SignatureFailures(Mutex<FingerprintCache<Nanos>>);
 
@@ -30,9 +31,11 @@ impl Default for SignatureFailures {
 }
 
 impl SignatureFailures {
-    /// Whether another signature of this address may be checked.
+    /// Whether another signature of this address may be checked at `now`. Threads that check at the same time may
+    /// exceed the maximum.
     pub(super) fn may_fail_again(&self, address: Fingerprint, now: Nanos) -> bool {
         let all_forgotten_at = self.0.lock().get(address).copied().unwrap_or_default();
+        // Each remembered failure takes one interval until `all_forgotten_at`, and another one must fit.
         all_forgotten_at.since(now).0 + RECOVERY_INTERVAL.0 <= MAX_FAILURES * RECOVERY_INTERVAL.0
     }
 

@@ -1,17 +1,18 @@
-//! The value of one named field of a request, if all readers agree on it. Every search for a field gives this type.
+//! The value of one named field of a request, if all readers agree on it. Searches of heads, queries, cookies and
+//! bodies return this type.
 
 use std::borrow::Cow;
 
 use super::body::is_blank;
 
-/// Longest credential that is read, in bytes: what nginx and Apache take in one header field. A longer one is
-/// ambiguous.
+/// Longest credential that is read, in bytes: nginx and Apache accept header fields of this length by default. A longer
+/// credential is ambiguous.
 pub const MAX_CREDENTIAL_BYTES: usize = 8 * 1024;
 
-/// What all readers agree on about a field.
+/// The value of a field, or why there is no value that all readers agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValue<'t> {
-    /// The field is missing or empty.
+    /// The field is missing or counts as missing because it is empty.
     Absent,
     /// The field occurs more than once or has no certain reading, so the upstream may use another value.
     Ambiguous,
@@ -46,8 +47,8 @@ impl<'t> FieldValue<'t> {
         }
     }
 
-    /// Drops the blanks that some upstream would trim. A value is ambiguous if its encoding decides what is a blank, or
-    /// if some reader ends it at a control character.
+    /// Drops the blanks that some upstream would trim. The value is ambiguous if its encoding decides what a blank is.
+    /// It is also ambiguous if it has a control character, because some reader would end it there.
     pub(super) fn trimmed(self) -> FieldValue<'t> {
         match self {
             FieldValue::One(Cow::Borrowed(value)) => match trim(value) {
@@ -63,11 +64,12 @@ impl<'t> FieldValue<'t> {
     }
 }
 
-/// The value without blanks at its ends; none where [`FieldValue::trimmed`] is ambiguous.
+/// The value without blanks at its ends; `None` if [`FieldValue::trimmed`] would be ambiguous.
 pub(super) fn trim(value: &[u8]) -> Option<&[u8]> {
     let trimmed = match std::str::from_utf8(value) {
         Ok(text) => text.trim_matches(is_blank).as_bytes(),
         Err(_) => {
+            // In a value that is not UTF-8, only ASCII is certainly no blank.
             let end_bytes = [value.first(), value.last()];
             let has_no_blanks = end_bytes.into_iter().flatten().all(u8::is_ascii_graphic);
             has_no_blanks.then_some(value)?

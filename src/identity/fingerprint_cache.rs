@@ -1,12 +1,12 @@
-//! A bounded cache by fingerprint, for verified tokens among others: checking a signature costs a hundred times as
-//! much as a lookup.
+//! A bounded cache by fingerprint. It holds results for tokens, because verifying a signature costs far more CPU time
+//! than a lookup, and the failures of addresses.
 //!
-//! It is a set-associative cache with second-chance eviction. It never evicts an entry that was read since its set
-//! was last full, while another one was not.
+//! It is a set-associative cache with second-chance eviction: reading an entry marks it as read, and an entry with this
+//! mark is evicted only if all entries of its set have it.
 
 use crate::limit::Fingerprint;
 
-/// Entries of one set.
+/// Entries of one set. A lookup compares at most this many fingerprints.
 const WAYS: usize = 4;
 
 /// A bounded map from fingerprints to values. It allocates with the first `put`.
@@ -14,21 +14,24 @@ const WAYS: usize = 4;
 pub struct FingerprintCache<V> {
     /// Empty before the first `put`.
     sets: Vec<CacheSet<V>>,
+    /// The number of sets that the first `put` allocates.
     set_count: usize,
 }
 
+/// The entries among which a fingerprint is looked up; a free one is `None`.
 type CacheSet<V> = [Option<CacheEntry<V>>; WAYS];
 
 #[derive(Debug)]
 struct CacheEntry<V> {
     key: Fingerprint,
-    /// The entry was read since all entries of its set were in use.
+    /// Whether the entry is marked as read: it was read since it was stored, and since the marks of its set were
+    /// cleared.
     was_read: bool,
     value: V,
 }
 
 impl<V> FingerprintCache<V> {
-    /// Has room for `capacity` values, rounded up to a multiple of four.
+    /// An empty cache for `capacity` values, rounded up to a multiple of [`WAYS`].
     pub fn new(capacity: usize) -> FingerprintCache<V> {
         FingerprintCache {
             sets: Vec::new(),
@@ -36,7 +39,7 @@ impl<V> FingerprintCache<V> {
         }
     }
 
-    /// The value of `key`, which counts as used from now on.
+    /// The value of `key`, which is marked as read; `None` if it is not in the cache.
     pub fn get(&mut self, key: Fingerprint) -> Option<&V> {
         let set_index = self.set_index(key);
         let entry = self
@@ -49,7 +52,8 @@ impl<V> FingerprintCache<V> {
         Some(&entry.value)
     }
 
-    /// Stores `value` under `key`. If the set is full, an entry that was not used is evicted.
+    /// Stores `value` under `key`, and replaces a value that the key has. If the key's set is full, an entry that is
+    /// not marked as read is evicted, or any one if all are marked.
     pub fn put(&mut self, key: Fingerprint, value: V) {
         if self.sets.is_empty() {
             self.sets
@@ -72,7 +76,8 @@ impl<V> FingerprintCache<V> {
     }
 }
 
-/// The index in `set` where `key` is stored: its own, else a free one, else that of an unused entry.
+/// The index in `set` where `key` is to be stored: that of its own entry, else a free one, else that of an entry that
+/// is not marked as read. If all are marked, the marks are cleared and the key decides.
 fn choose_way<V>(set: &mut CacheSet<V>, key: Fingerprint) -> usize {
     let way = find_way(set, |entry| entry.key == key)
         .or_else(|| set.iter().position(Option::is_none))
@@ -81,11 +86,12 @@ fn choose_way<V>(set: &mut CacheSet<V>, key: Fingerprint) -> usize {
         for entry in set.iter_mut().flatten() {
             entry.was_read = false;
         }
-        // All entries are in use. The key chooses one of them, so that it is not always the same.
+        // The upper half of the key chooses the entry, because the lower half chose the set already.
         (key.0 >> 64) as usize % WAYS
     })
 }
 
+/// The index in `set` of the first entry that has the property.
 fn find_way<V>(set: &CacheSet<V>, has_property: impl Fn(&CacheEntry<V>) -> bool) -> Option<usize> {
     set.iter()
         .position(|entry| entry.as_ref().is_some_and(&has_property))

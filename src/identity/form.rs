@@ -1,6 +1,7 @@
-//! Finds one named field in a query or a form body, and hides its value in a logged query.
+//! Finds one named field in a query or a form body, hides its value in a logged query, and decodes escapes.
 //!
-//! It has a decoder of its own: `form_urlencoded` does not report malformed escapes, and a cookie keeps its `+`.
+//! It has a decoder of its own, because the crate `form_urlencoded` does not report malformed escapes. Cookies also
+//! need a decoder that keeps `+`.
 
 use std::borrow::Cow;
 
@@ -9,10 +10,12 @@ use http::Uri;
 use super::body::FieldName;
 use super::field_value::FieldValue;
 
-/// The value of the field that [`FieldName::resembles`] `name`, in `application/x-www-form-urlencoded` text.
+/// The value of the field in `application/x-www-form-urlencoded` text whose name resembles `name`: see
+/// [`FieldName::resembles`].
 ///
-/// Some readers also split fields at `;`, so a field with one is ambiguous. So is a value with a malformed escape, or
-/// with one that makes invalid UTF-8: readers then disagree on whether its other escapes are decoded.
+/// The field is ambiguous if it occurs more than once. Some readers also split fields at `;`, so a field with a `;` is
+/// ambiguous. So is a value with a malformed escape or with escapes of invalid UTF-8, because readers disagree on
+/// whether its other escapes are decoded then.
 pub fn find_field<'t>(text: &'t [u8], name: &FieldName) -> FieldValue<'t> {
     let mut field = FieldValue::Absent;
     for pair in text.split(|byte| *byte == b'&') {
@@ -31,8 +34,8 @@ pub fn find_field<'t>(text: &'t [u8], name: &FieldName) -> FieldValue<'t> {
     field
 }
 
-/// The value of the field in a request target. Fastify begins the query at the first `;` of the path, so a field behind
-/// one is ambiguous.
+/// The value of the field in the query of a request target. Fastify begins the query at the first `;` of the path, so
+/// the value is ambiguous if the path has the field after a `;`.
 pub(super) fn find_in_target<'t>(uri: &'t Uri, name: &FieldName) -> FieldValue<'t> {
     let query = uri.query().unwrap_or_default();
     match uri.path().split_once(';') {
@@ -43,7 +46,7 @@ pub(super) fn find_in_target<'t>(uri: &'t Uri, name: &FieldName) -> FieldValue<'
     }
 }
 
-/// The query with `***` in place of each value that [`find_field`] would read.
+/// The query with `***` in place of each value that [`find_field`] would read, and of the text up to the next `&`.
 pub(super) fn mask_field(query: &str, name: &FieldName) -> String {
     let mut masked_query = String::with_capacity(query.len());
     for (index, pair) in query.split('&').enumerate() {
@@ -78,7 +81,7 @@ pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     unescape(text, b' ').0
 }
 
-/// Decodes a value; none if the result is not UTF-8 or an escape is malformed.
+/// Decodes a value as [`decode`] does; `None` if the result is not UTF-8 or an escape is malformed.
 fn decode_value(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     let (value, escapes) = unescape(text, b' ');
     (!escapes.has_malformed && std::str::from_utf8(&value).is_ok()).then_some(value)
@@ -87,9 +90,9 @@ fn decode_value(text: &[u8]) -> Option<Cow<'_, [u8]>> {
 /// Which kinds of escapes a text has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Escapes {
-    /// At least one `%` with two hexadecimal digits.
+    /// Whether the text has a `%` with two hexadecimal digits.
     pub(super) has_valid: bool,
-    /// At least one `%` without them.
+    /// Whether the text has a `%` without two hexadecimal digits.
     pub(super) has_malformed: bool,
 }
 
@@ -122,6 +125,7 @@ pub(super) fn unescape(text: &[u8], plus: u8) -> (Cow<'_, [u8]>, Escapes) {
     (Cow::Owned(masked_query), escapes)
 }
 
+/// The value of a hexadecimal digit; `None` for any other byte.
 fn hex_value(digit: u8) -> Option<u8> {
     char::from(digit)
         .to_digit(16)
@@ -156,7 +160,7 @@ mod tests {
         check("a=1;b=2&key=1", one("1"));
     }
 
-    /// What one framework takes for the field counts as it, and a second one makes it ambiguous.
+    /// A spelling that one framework takes for the field counts as the field. With a second one the field is ambiguous.
     #[test]
     fn spellings() {
         let one = FieldValue::One(Cow::Borrowed(&b"1"[..]));

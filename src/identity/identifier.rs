@@ -1,6 +1,9 @@
-//! Identifies the clients of one worker's requests, and makes keys of limits from their identities.
+//! Identifies the clients of one worker's requests, and makes keys of limits from their identities. Also removes the
+//! header fields that a client must not set.
 //!
-//! It holds the settings and caches of verified and refused tokens. It never reads a clock: time is an argument.
+//! It holds the settings, caches of verified and refused tokens, and the failures of addresses. It never reads a clock:
+//! time is an argument. Files in `identifier/` extend the type: they read addresses, credentials, bodies and custom
+//! identities, and match clients with limits and overrides.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -34,34 +37,40 @@ mod verified_token;
 
 use verified_token::VerifiedToken;
 
-/// Capacity of the cache of verified tokens.
+/// Capacity of the cache of verified tokens, in tokens. A worker checks the signature of a token again once its entry
+/// was evicted.
 const MAX_VERIFIED_TOKENS: usize = 1_024;
 
-/// Capacity of the cache of tokens that failed to verify. It is a cache of its own, so that a flood of forged tokens
-/// evicts no valid one.
+/// Capacity of the cache of tokens that failed to verify, in tokens. It is a cache of its own, so that a flood of
+/// forged tokens evicts no valid one.
 const MAX_REFUSED_TOKENS: usize = 1_024;
 
-// The tags of parts in the hash of a key. Gateways share these hashes, so the tags must not change. Those of custom
-// identities are in `key`.
+// The tags of built-in identities in the hash of a key, each before its value. Gateways share these hashes, so the tags
+// must not change. The tags of custom identities, from 6, are in `key.rs`.
 const IP_TAG: u8 = 1;
 const USER_TAG: u8 = 2;
 const TOKEN_TAG: u8 = 3;
 const EMAIL_TAG: u8 = 4;
 const PLAN_TAG: u8 = 5;
 
-/// Identifies clients. Each worker has one of its own, so that no worker waits for another's cache locks. The threads
-/// of a service may share one.
+/// Identifies clients. Each worker has an identifier of its own, so that no worker waits for another's cache locks. The
+/// threads of a service that uses this crate as a library may share one.
 #[derive(Debug)]
 pub struct Identifier {
     settings: Settings,
+    /// Hashes credentials, addresses and keys of limits with a secret.
     keyer: Keyer,
+    /// The peers whose `X-Forwarded-For` and `Forwarded` count.
     trusted_proxies: TrustedPeers,
     /// The peers that may set the user field.
     user_peers: TrustedPeers,
     /// The peers that may set the plan field.
     plan_peers: TrustedPeers,
+    /// Removes the fields that a peer must not set.
     stripper: Stripper,
+    /// The claims of tokens that verified, by the tokens' fingerprints.
     verified_tokens: Mutex<FingerprintCache<VerifiedToken>>,
+    /// Why other tokens did not verify, by the tokens' fingerprints.
     refused_tokens: Mutex<FingerprintCache<Unverified>>,
     failures: SignatureFailures,
 }
@@ -81,7 +90,7 @@ pub struct RequestParts<'r> {
     pub head: &'r Head,
     /// What [`Identifier::credential_in_body`] found in the body.
     pub credential_in_body: FieldValue<'r>,
-    /// The request's route, whose patterns name segments of the path.
+    /// The route of the request, whose patterns name segments of the path; `None` without a route.
     pub route: Option<&'r Route>,
     /// The custom identities that are looked for, beside those that the upstream is told. `None` for all.
     pub custom: Option<IdentitySet>,
@@ -100,7 +109,7 @@ impl<'r> From<&'r Head> for RequestParts<'r> {
 }
 
 impl Identifier {
-    /// Creates an identifier with empty caches.
+    /// Creates an identifier with empty caches and without overrides.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
         let trusted_peers =
             |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
@@ -127,13 +136,14 @@ impl Identifier {
         &self.settings
     }
 
-    /// Whether a credential that failed for this reason is refused, on a route that counts by what it would prove.
+    /// Whether the settings refuse a request whose credential failed for this reason. Only a route that counts by an
+    /// identity that the credential would prove refuses it.
     pub fn is_refused(&self, reason: Unverified) -> bool {
         self.settings.unverified == user::OnUnverified::Refuse && reason.may_reach_upstream()
     }
 
-    /// Whether the user and the credential depend only on the connection and the header fields: not on the query or on
-    /// time.
+    /// Whether the user and the credential depend only on the connection and the header fields, and not on the query,
+    /// the body or time.
     pub fn identifies_by_fields_alone(&self) -> bool {
         let needs_time = |user: &user::Settings| match user {
             user::Settings::Jwt(_) => true,
@@ -145,8 +155,9 @@ impl Identifier {
 
     /// Identifies the client of a request from its head; call it before [`Identifier::strip`].
     ///
-    /// `connection` is the peer, or only its address. `wall_clock` gives the time since the epoch, and is called only if a
-    /// token has a time.
+    /// All custom identities of the head are looked for, and every credential is checked. `connection` is the peer, or
+    /// only its address. `wall_clock` returns the time since the Unix epoch, and is called only if a credential has a
+    /// time.
     pub fn identify<'a>(
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
@@ -156,8 +167,9 @@ impl Identifier {
         self.identify_with_check(connection, head.into(), wall_clock, None)
     }
 
-    /// Identifies the client of a request. A credential that no cache knows is checked only if `check` allows it;
-    /// otherwise it is [`Unverified::Unchecked`].
+    /// Identifies the client of a request as [`Identifier::identify`] does. A token that no cache has is checked only
+    /// if `check_condition` and the earlier failures of the client's address allow it; otherwise it is
+    /// [`Unverified::Unchecked`]. Without a condition every token is checked, and failures are not counted.
     pub fn identify_with_check<'a, 'r>(
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
@@ -188,7 +200,8 @@ impl Identifier {
         );
         client.unverified = proof.unverified;
         client.is_token_ambiguous = credential == FieldValue::Ambiguous;
-        // The token and the user's credential are the same text, and the token is read more strictly.
+        // `proof.token` is set if the token is also the credential of the user. The rules for reading a token are
+        // stricter than those for the user, so they decide.
         if client.is_token_ambiguous && proof.token.is_some() {
             client.unverified = Some(Unverified::Ambiguous);
         }
@@ -212,10 +225,13 @@ impl Identifier {
         client
     }
 
+    /// The keyed hash of a credential. All spellings that [`canonical_form`] takes for one have the same hash.
     fn token_fingerprint(&self, text: &[u8]) -> Fingerprint {
         self.keyer.fingerprint(Domain::Token, &canonical_form(text))
     }
 
+    /// The index of the plan that the value of a header field names; `None` if the field is absent or ambiguous, or
+    /// names no configured plan.
     fn plan_in_field(&self, field: FieldValue<'_>) -> Option<usize> {
         let FieldValue::One(name) = field else {
             return None;
@@ -225,13 +241,13 @@ impl Identifier {
             .index_of(std::str::from_utf8(&name).ok()?)
     }
 
-    /// The key of a limit for this client, made of those parts that the client has; none if it has none of them. The
-    /// order of the parts does not matter.
+    /// The key of a limit for this client, made of those parts that the client has; `None` if it has none of them. A
+    /// limit for everyone has one key for all clients. The order of the parts does not matter.
     pub fn key(&self, client: &ClientIdentity, spec: &KeySpec) -> Option<Fingerprint> {
         self.key_with_identities(client, spec).map(|(key, _)| key)
     }
 
-    /// As [`Identifier::key`], with the identities of which the key is made.
+    /// The key that [`Identifier::key`] returns, and the identities of which it is made.
     pub fn key_with_identities(
         &self,
         client: &ClientIdentity,
@@ -245,7 +261,7 @@ impl Identifier {
         Some((key, key_identities))
     }
 
-    /// The key of a limit that counts by one identity; none if the client does not have it.
+    /// The key of a limit that counts by this identity alone; `None` if the client does not have it.
     pub fn single_identity_key(
         &self,
         client: &ClientIdentity,
@@ -255,8 +271,9 @@ impl Identifier {
         self.hash_identities(&self.keyer, client, key_identities)
     }
 
-    /// A hash of the client's `identities` that chooses a server. It is made without the secret, so that every gateway
-    /// chooses the same server by ip, user and plan.
+    /// A hash of the client's `identities` that chooses a server; `None` if the client has none of them. It is made
+    /// without the secret, so that every gateway chooses the same server by ip, user and plan. Tokens and emails are
+    /// hashed with the secret already, so gateways choose the same server by them only if they share it.
     pub fn placement_hash(&self, client: &ClientIdentity, identities: &[Identity]) -> Option<u64> {
         let key_identities = identities.iter().copied().collect();
         let Fingerprint(key) =
@@ -265,7 +282,7 @@ impl Identifier {
         Some(key as u64)
     }
 
-    /// The hash of those of the identities that the client has; none if it has none of them.
+    /// The hash of those of the identities that the client has; `None` if it has none of them.
     fn hash_identities(
         &self,
         keyer: &Keyer,
@@ -335,7 +352,8 @@ impl Identifier {
             .collect()
     }
 
-    /// Whether only some peers may set a field of this name; see [`super::strip`].
+    /// Whether a field of this name must not come in a trailer. Such a field may be set by some peers only, overrides
+    /// the method, or gives an identity: see [`super::strip`].
     pub fn is_protected(&self, name: &[u8]) -> bool {
         self.stripper.is_protected(name)
     }
@@ -345,8 +363,8 @@ impl Identifier {
         self.stripper.is_identity_field(name)
     }
 
-    /// Removes the fields that this peer must not set; see [`super::strip`]. Returns whether a field stays that only
-    /// trusted proxies may set.
+    /// Removes the fields that this peer must not set; see [`super::strip`]. Returns true if a field was kept because
+    /// the peer is a trusted proxy.
     pub fn strip(&self, peer: impl Into<PeerAddress>, fields: &mut Fields) -> bool {
         let peer = peer.into();
         let has_proxy_fields = Cell::new(false);

@@ -6,9 +6,9 @@
 //!   that it saw, so the first address that is not a trusted proxy's is the client's.
 //! - An unreadable address (`unknown`, `_hidden`, garbage, nothing) ends the walk at the last trusted hop, because
 //!   the client may have invented everything further left.
-//! - `Forwarded` (RFC 7239) is walked in the same way if there is no `X-Forwarded-For`. With both, a proxy may have
-//!   written one and passed on the client's other one. So both walks must find the same client; otherwise it is the
-//!   peer.
+//! - `Forwarded` (RFC 7239) is walked in the same way if there is no `X-Forwarded-For`. If a request has both, a proxy
+//!   may have written one of them, and passed on the other as the client sent it. So both walks must find the same
+//!   client. If they do not, the peer counts as the client, and the address is unclear.
 //! - An IPv6 address with an embedded IPv4 address counts as that address, also in the settings: see
 //!   [`super::embedded_ipv4`].
 
@@ -23,10 +23,11 @@ use crate::net::{PeerAddress, PeerNetwork};
 /// The field to which each proxy appends the address of its peer; no standard defines it.
 pub const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The field of RFC 7239 to which each proxy appends an element.
+/// The field of RFC 7239, to which each proxy appends an element with the address of its peer.
 pub const FORWARDED: &str = "forwarded";
 
-/// Most hops that are walked; in a longer chain the last of these is the client.
+/// Largest number of hops that are walked, to bound the work. In a longer chain of trusted hops, the last hop that is
+/// walked is the client.
 const MAX_HOPS: usize = 64;
 
 /// The networks around an IPv6 client that have budgets of their own: prefix length, and the factor on the client's
@@ -36,7 +37,7 @@ pub const PARENT_PREFIXES: [(u8, u32); 3] = [(56, 4), (48, 16), (32, 256)];
 /// How a client's address is found and grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Peers whose `X-Forwarded-For` and `Forwarded` are believed.
+    /// Peers whose `X-Forwarded-For` and `Forwarded` count.
     pub trusted_proxies: Vec<PeerNetwork>,
     /// Leading bits of an IPv4 address that make one client, 8 to 32.
     pub ipv4: u8,
@@ -94,6 +95,7 @@ pub fn network(ip: IpAddr, length: u8) -> IpNet {
 /// The peers that may set certain header fields, such as `X-Forwarded-For`.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedPeers {
+    /// The networks, with IPv4 ones in place of those of mapped and translated addresses.
     networks: Box<[PeerNetwork]>,
     nat64: Box<[Nat64Prefix]>,
 }
@@ -111,7 +113,7 @@ impl TrustedPeers {
         }
     }
 
-    /// Whether this peer is believed.
+    /// Whether the peer is in one of the networks.
     pub fn contains(&self, peer: impl Into<PeerAddress>) -> bool {
         let peer = match peer.into() {
             PeerAddress::Ip(ip) => embedded_ipv4::untranslated_address(ip, &self.nat64).into(),
@@ -126,12 +128,13 @@ impl TrustedPeers {
 pub struct ClientAddress {
     /// The client's address; that of the last trusted proxy if the chain does not name the client.
     pub ip: IpAddr,
-    /// The address is not the client's own. It is that of the last proxy, or
+    /// Whether the address may not be the client's own. It is then that of a proxy, or
     /// [`UNIX_STAND_IN`](crate::net::address::UNIX_STAND_IN), which stands for all clients of Unix sockets.
     pub is_unclear: bool,
 }
 
-/// The address of the client behind `peer`. Reads no field unless the peer is trusted, and allocates nothing.
+/// The address of the client behind `peer`; the peer itself if it is not trusted or sent neither field. Reads no field
+/// unless the peer is trusted, and allocates nothing.
 pub fn client_address(
     trusted: &TrustedPeers,
     peer: impl Into<PeerAddress>,
@@ -177,7 +180,9 @@ pub fn client_address(
     }
 }
 
-/// Walks from `peer` along the hops, the nearest first, up to the first one that is not trusted or not readable.
+/// Walks from `peer` along the hops, the nearest first, up to the first one that is not trusted or not readable. It
+/// walks over at most [`MAX_HOPS`]. A hop that is not readable is `None`. If the walk ends at such a hop, the hop
+/// before it is the client, and the address is unclear.
 fn walk_hops(
     trusted: &TrustedPeers,
     peer: ClientAddress,
@@ -202,7 +207,8 @@ fn walk_hops(
     client
 }
 
-/// The address in an element of `Forwarded`; none unless it has exactly one `for` with an address.
+/// The address in an element of `Forwarded`; `None` unless the element is readable and has exactly one `for` with an
+/// address.
 fn parse_forwarded_element(element: Option<&[u8]>) -> Option<IpAddr> {
     let mut address = None;
     for pair in ElementsFromRight::new(element?, b';') {
@@ -221,7 +227,8 @@ fn parse_forwarded_element(element: Option<&[u8]>) -> Option<IpAddr> {
     address
 }
 
-/// Parses an address as proxies write it: with or without quotes, port and zone, and IPv6 with or without brackets.
+/// Parses an address as proxies write it: with or without quotes, port and zone, and IPv6 with or without brackets. RFC
+/// 7239, section 6 calls it a node. `None` for any other text.
 fn parse_node(text: &[u8]) -> Option<IpAddr> {
     let mut text = text.trim_ascii();
     if let Some(inner) = text.strip_prefix(b"\"") {
@@ -252,7 +259,7 @@ fn parse_node(text: &[u8]) -> Option<IpAddr> {
         .or_else(|| parse_ipv6(text))
 }
 
-/// Parses an IPv6 address with or without a zone, which is dropped.
+/// Parses an IPv6 address with or without a zone, which is dropped. A mapped address becomes one of IPv4.
 fn parse_ipv6(text: &str) -> Option<IpAddr> {
     let address = match text.split_once('%') {
         Some((_, "")) => return None,
@@ -276,8 +283,9 @@ fn is_port(text: &str) -> bool {
 /// Iterates from the right over the elements of a line, which separators outside quotes divide.
 ///
 /// So a quote that a client opened and never closed cannot hide the elements that trusted proxies appended. An element
-/// whose quote has no beginning is none, and the last one.
+/// with a closing quote and no opening one is `None`, and the iteration ends with it.
 struct ElementsFromRight<'h> {
+    /// The text left of the last separator; `None` at the end of the iteration.
     remaining: Option<&'h [u8]>,
     separator: u8,
 }

@@ -1,8 +1,8 @@
 //! Verifies signed tokens (RFC 7519) against configured keys, and reads their claims.
 //!
-//! Each key has its algorithms, and a token only picks among them by name. So no token can use a public key as a
-//! shared secret, or choose no signature. Keys that a token carries or points at (`jwk`, `jku`, `x5c`) are never
-//! used, and tokens with `crit` are refused. The caller checks the times of a token.
+//! Each key has its algorithms, and a token only picks among them by name. So no token can use a public key as a shared
+//! secret, or choose no signature. Keys that a token carries or points at (`jwk`, `jku`, `x5c`) are never used, and
+//! tokens with `crit` are refused. The caller compares the times of a token with the clock.
 
 mod remote_key_set;
 
@@ -21,8 +21,8 @@ use crate::limit::CustomIdentity;
 
 pub use remote_key_set::{RemoteKeySet, has_valid_authority, is_trusted_url};
 
-/// Default leeway for clocks that differ: a token is valid this long before its `nbf` and after its `exp`. Most
-/// upstreams allow as much, so none of them accepts a token that has expired here.
+/// Default leeway for clocks that differ: a token is valid this long before its `nbf` and after its `exp`. Few
+/// upstreams allow more, so hardly one accepts a token that has expired here.
 pub const DEFAULT_LEEWAY: Duration = Duration::from_secs(60);
 
 /// Fewest bytes of a shared secret for HS256: RFC 7518 section 3.2.
@@ -58,11 +58,11 @@ const RSA_ALGORITHMS: &[Algorithm] = &[
 pub struct Settings {
     /// The claim that names the user. Dots lead into nested claims.
     pub claim: String,
-    /// Keys that may have signed a token.
+    /// Keys that may have signed a token; none until a remote set is fetched.
     pub keys: VerificationKeys,
-    /// The set at a URL that `keys` came from, or will come from.
+    /// The set at a URL that `keys` came from, or will come from; `None` if they came from a file.
     pub remote: Option<RemoteKeySet>,
-    /// The value that `iss` must have; any or none if absent.
+    /// The value that `iss` must have. With `None` a token may have any issuer, or no `iss`.
     pub issuer: Option<String>,
     /// The values of which `aud` must be or contain one; any or none if the list is empty.
     pub audiences: Vec<String>,
@@ -114,9 +114,9 @@ pub enum VerificationKeysError {
 /// The claims that are read beside that of the user.
 #[derive(Clone, Debug, Default)]
 pub struct OtherClaims<'s> {
-    /// The claim that names the plan.
+    /// The claim that names the plan; `None` if plans do not come from claims.
     pub plan: Option<&'s str>,
-    /// The claims of custom identities.
+    /// The custom identities that come from claims, each with the name of its claim.
     pub custom: Vec<(CustomIdentity, &'s str)>,
 }
 
@@ -125,11 +125,11 @@ pub struct OtherClaims<'s> {
 pub struct TokenClaims {
     /// The user, in the claim that [`Settings::claim`] names.
     pub user: Arc<str>,
-    /// The text of the claim that names the plan.
+    /// The text of the claim that names the plan, which may be no configured plan. `None` if the token lacks the claim.
     pub plan: Option<String>,
-    /// The custom identities that the token has.
+    /// The custom identities that the token has, also ambiguous ones.
     pub custom: Vec<CustomValue>,
-    /// Seconds since the epoch from which on the token is valid, leeway included.
+    /// Seconds since the epoch from which on the token is valid, leeway included; 0 without `nbf`.
     pub not_before: u64,
     /// Seconds since the epoch from which on the token is no longer valid, leeway included.
     pub expires: u64,
@@ -140,7 +140,7 @@ impl TokenClaims {
     ///
     /// # Errors
     ///
-    /// [`Unverified::NotYet`] or [`Unverified::Expired`].
+    /// [`Unverified::NotYet`] before `not_before`, and [`Unverified::Expired`] from `expires` on.
     pub fn check_times(&self, wall: Duration) -> Result<(), Unverified> {
         let now = wall.as_secs();
         if now < self.not_before {
@@ -349,12 +349,13 @@ fn has_supported_length(key: &DecodingKey) -> bool {
     }
 }
 
-/// Verifies the signature of `token` and then its claims, but not its times: the caller does that with
-/// [`TokenClaims::check_times`].
+/// Verifies the signature of `token` and then its claims, but does not compare its times with the clock: the caller
+/// does that with [`TokenClaims::check_times`]. If a remote key set lacks the key of the token, that is reported to its
+/// fetcher.
 ///
 /// # Errors
 ///
-/// The reason why the token does not verify.
+/// [`Unverified::Malformed`], `NoKeySet`, `KeyId` or `Signature`; `Issuer`, `Audience`, `NoExpiry` or `Claim` for a claim.
 pub fn verify(
     settings: &Settings,
     others: &OtherClaims<'_>,
@@ -388,6 +389,11 @@ pub fn verify(
 }
 
 /// Checks issuer and audience, and reads the other claims.
+///
+/// # Errors
+///
+/// The reason for the first claim that is missing or wrong, in the order issuer, audience, `exp`, `nbf`, user. Wrong
+/// plans and custom identities are no errors.
 fn check_claims(
     settings: &Settings,
     others: &OtherClaims<'_>,
@@ -418,8 +424,8 @@ fn check_claims(
         Some(date) => parse_date(date, f64::ceil).ok_or(Unverified::Malformed)?,
         None => 0,
     };
-    // Names are compared unchanged (RFC 7519 section 2). A number counts as its digits, which is how upstreams write a
-    // numeric name.
+    // Names are compared unchanged (RFC 7519 section 2). A number counts as its digits, because upstreams write a
+    // numeric name in this way.
     let user = find_claim(claims, &settings.claim).and_then(claim_text);
     let plan = others.plan.and_then(|claim| find_claim(claims, claim));
     let custom = others.custom.iter().filter_map(|(identity, claim)| {
@@ -439,8 +445,8 @@ fn check_claims(
     })
 }
 
-/// Finds a claim of this name, or the claim inside others that `name` leads to: `app_metadata.plan`. A claim of the
-/// whole name comes first, because names of claims may be URLs.
+/// Finds the claim of this name, or the claim inside others to which `name` leads, such as `app_metadata.plan`. A claim
+/// of the whole name is preferred, and then the longest outer name, because names of claims may be URLs with dots.
 fn find_claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c Value> {
     claims.get(name).or_else(|| {
         let mut dots = name.rmatch_indices('.');
@@ -451,10 +457,11 @@ fn find_claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c Valu
     })
 }
 
-/// Parses a NumericDate, in seconds since the epoch. `round` rounds its fraction.
+/// Parses a NumericDate (RFC 7519 section 2), in seconds since the epoch. `round` rounds its fraction. `None` if the
+/// claim is no number.
 fn parse_date(value: &Value, round: fn(f64) -> f64) -> Option<u64> {
     let whole_seconds = value.as_u64();
-    // The cast saturates: a negative date becomes 0, a too large one the end of time.
+    // The cast saturates: a negative date becomes 0, a too large one `u64::MAX`.
     whole_seconds.or_else(|| {
         value
             .as_f64()
@@ -463,7 +470,8 @@ fn parse_date(value: &Value, round: fn(f64) -> f64) -> Option<u64> {
     })
 }
 
-/// The text of a claim that is a string or a whole number.
+/// The text of a claim that is a string or a whole number. A float counts as a whole number if it has no fraction and
+/// is below [`MAX_EXACT_FLOAT`]. `None` for any other claim.
 fn claim_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

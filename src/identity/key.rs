@@ -1,6 +1,8 @@
-//! Hashes identities under a secret key, with SipHash-1-3 of 128 bits. Only these hashes are counted and stored.
+//! Hashes identities under a secret, with SipHash-1-3 of 128 bits. Limits count under these hashes alone, and stores hold
+//! no other trace of an identity.
 //!
-//! So no client can choose a text that collides with another client's counter, and stolen counters name no client.
+//! No client can choose a text whose hash collides with another client's, because the secret is hidden. Counters name no
+//! client to a reader without the secret.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,14 +13,14 @@ use smallvec::{SmallVec, smallvec};
 use super::custom_value::Reading;
 use crate::limit::{CustomIdentity, Fingerprint};
 
-// Tags of custom identities in the hash of a key; `identifier` has those of the others. Gateways share these hashes, so
-// the tags must not change.
+// The tags of the parts of a custom identity in the hash of a key. `identifier.rs` has the tags of built-in identities.
+// Gateways share these hashes, so the tags must not change.
 
 /// Tag of the identity's name.
 const CUSTOM_NAME_TAG: u8 = 6;
-/// Tag of each name that is its value.
+/// Tag of each name in the identity's value.
 const CUSTOM_VALUE_TAG: u8 = 7;
-/// Tag of the hash of its value.
+/// Tag of the hash of the identity's value.
 const CUSTOM_HASH_TAG: u8 = 8;
 
 /// Hashes identities under one secret. Two keyers with the same secret give the same fingerprints,
@@ -26,29 +28,30 @@ const CUSTOM_HASH_TAG: u8 = 8;
 #[derive(Clone)]
 pub struct Keyer(SipHasher13);
 
-/// The kind of text that is hashed. The same bytes have unrelated fingerprints in two domains.
+/// The kind of text that is hashed, as in domain separation. The same bytes have unrelated fingerprints in two domains.
 ///
 /// Gateways of different versions share fingerprints, so the numbers must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Domain {
-    /// The key of a limit, which has several parts; see [`KeyHasher`].
+    /// The key of a limit, made of one or more parts; see [`KeyHasher`].
     Key = 1,
-    /// A credential.
+    /// A credential in its canonical form.
     Token = 2,
-    /// A folded email address.
+    /// A folded email address, or the name of an account in its place.
     Email = 3,
-    /// A network around an IPv6 client.
+    /// A network around an IPv6 client, wider than the client's own.
     Network = 4,
-    /// A token whose verification is cached.
+    /// The text of a token, under which the result of its verification is cached.
     Verdict = 5,
     /// A key in the file of API keys.
     ApiKey = 6,
     /// Nothing but the secret; see [`Keyer::seed`].
     Seed = 7,
-    /// The key of a limit that counts all clients together.
+    /// The key of a limit that counts all clients together. The same hash marks the secret of an
+    /// [`OverrideCache`](super::override_table::OverrideCache).
     Everyone = 8,
-    /// A secret or long value of a custom identity.
+    /// A value of a custom identity that is secret, or that is no valid name.
     Custom = 9,
 }
 
@@ -58,7 +61,7 @@ impl Keyer {
         Keyer(SipHasher13::new_with_key(&secret))
     }
 
-    /// Hashes under a random secret, which only this process knows.
+    /// Hashes under a new random secret.
     pub fn random() -> Keyer {
         let mut secret = [0; 16];
         if getrandom::fill(&mut secret).is_err() {
@@ -78,7 +81,7 @@ impl Keyer {
         self.0.key()
     }
 
-    /// A number that differs between processes and reveals nothing of the secret.
+    /// A number that depends only on the secret and reveals nothing of it.
     pub fn seed(&self) -> u64 {
         // Either half of a hash is as random as the whole.
         self.fingerprint(Domain::Seed, &[]).0 as u64
@@ -92,6 +95,7 @@ impl Keyer {
         self.hash(&hashed_bytes)
     }
 
+    /// Hashes bytes of which the first one is their [`Domain`].
     fn hash(&self, bytes: &[u8]) -> Fingerprint {
         Fingerprint(self.0.hash(bytes).as_u128())
     }
@@ -112,15 +116,16 @@ impl fmt::Debug for Keyer {
 }
 
 /// Collects the parts of a limit's key and hashes them. Each part is hashed with its tag and its length, so that no two
-/// lists of parts give the same bytes.
+/// lists of parts give the same bytes. The order of the parts matters.
 #[derive(Debug)]
 pub struct KeyHasher<'k> {
     keyer: &'k Keyer,
+    /// The domain, and the parts so far.
     bytes: SmallVec<[u8; 128]>,
 }
 
 impl KeyHasher<'_> {
-    /// Adds a part. `tag` says which identity it is.
+    /// Adds a part. `tag` says which identity the part is of.
     pub fn add_part(&mut self, tag: u8, bytes: &[u8]) {
         self.bytes.push(tag);
         self.bytes
@@ -145,8 +150,9 @@ impl KeyHasher<'_> {
         }
     }
 
-    /// The fingerprint of all parts; none if no part was added.
+    /// The fingerprint of all parts; `None` if no part was added.
     pub fn finish(self) -> Option<Fingerprint> {
+        // The first byte is the domain.
         let has_parts = self.bytes.len() > 1;
         has_parts.then(|| self.keyer.hash(&self.bytes))
     }

@@ -1,13 +1,16 @@
 //! Formats and parses keys of limits as operators read and write them: `ip=203.0.113.9,user=alice`.
 //!
-//! A key is a list of parts with commas between them; a part is an identity, `=` and a value. Keys are written in URLs,
-//! shells and terminals. So a byte that is not plain text in all of these is escaped as `~` and two hexadecimal digits:
-//! `~`, `,`, `%`, `?`, `#`, `&`, `+`, `\`, control and formatting characters, and blanks at a value's ends. The user
-//! `CN=alice,O=Example` is written `user=CN=alice~2CO=Example`. Credentials and email addresses are written as `#` and
-//! their keyed hash, never as they are.
+//! A key is a list of parts with commas between them; a part is an identity, `=` and a value. A key that is the same for
+//! every client is the word `everyone`.
 //!
-//! A formatted key parses to the same key and to no other. The exception is a user that is an email address: the text
-//! shows its hash, and an operator must write the address. A comma that no identity follows belongs to the value.
+//! In values these characters are escaped, each byte as `~` and two hexadecimal digits: `~`, `,`, `%`, `?`, `#`, `&`, `+`,
+//! `\`, control and formatting characters, and blanks at a value's ends. All other characters stay, so in a shell some
+//! keys need quotes. The user `CN=alice,O=Example` is written `user=CN=alice~2CO=Example`. Credentials, email addresses
+//! and secret values of custom identities are written as `#` and their keyed hash.
+//!
+//! A formatted key parses to the same key and to no other. The exception is a name that is an email address, of a user or
+//! of a custom identity: the formatted key has a part of its hash, and an operator must write the address. When a key is
+//! parsed, a comma belongs to the value unless an identity and `=` follow it.
 
 mod escape;
 
@@ -21,10 +24,11 @@ use crate::limit::key_spec::EVERYONE;
 use crate::limit::{CustomIdentity, Fingerprint, Identity, IdentitySet, KeySpec};
 use escape::{escape, unescape};
 
-/// Hexadecimal digits of a whole hash, from which a key can be parsed.
+/// Number of hexadecimal digits of a whole hash. Only a whole hash can be parsed.
 const HASH_DIGITS: usize = 32;
 
-/// Bits of a hash that are not shown of a user that is an email address: 12 digits of 32 are shown.
+/// Bits that are left out of the hash of a name that is an email address. The 12 digits that are left of 32 suffice to
+/// tell users apart in a log.
 const HIDDEN_HASH_BITS: u32 = 80;
 
 /// A mistake in the text of a key.
@@ -73,7 +77,8 @@ pub enum KeyError {
 }
 
 impl Identifier {
-    /// Formats the key that [`Identifier::key`] makes for this client. Parts that the client lacks are left out.
+    /// Formats the key that [`Identifier::key`] makes for this client: `everyone` if `spec` has no parts. Parts that the
+    /// client lacks are left out, so the text may be empty.
     pub fn format_key(&self, client: &ClientIdentity, spec: &KeySpec) -> String {
         if spec.is_everyone() {
             return EVERYONE.to_owned();
@@ -86,6 +91,7 @@ impl Identifier {
             let Some(identity) = identities.find(|identity| client.has(**identity)) else {
                 continue;
             };
+            // Two parts may select the same identity, which the key has once.
             if formatted_identities.contains(*identity) {
                 continue;
             }
@@ -123,7 +129,8 @@ impl Identifier {
         }
     }
 
-    /// Formats a user for logs and files: escaped, or, if it is an email address, as the beginning of its hash.
+    /// Formats a user for texts that operators read. An email address becomes `#` and the first 12 digits of its hash; any
+    /// other name is escaped.
     pub fn format_user(&self, user: &str) -> String {
         match self.hash_address(user) {
             Some(hash) => format!("#{:012x}", hash.0 >> HIDDEN_HASH_BITS),
@@ -131,13 +138,14 @@ impl Identifier {
         }
     }
 
-    /// Parses a key of a limit that counts by `spec`. It may also have a part `plan=gold`, for limits that the plan
-    /// multiplies; without one the client has no plan.
+    /// Parses a key of a limit that counts by `spec`, and returns a client with this key. The text may also have a part
+    /// such as `plan=gold`, for limits that the plan multiplies. Without one the client has no plan.
     ///
     /// # Errors
     ///
     /// [`KeyError`] for a text that is no key of such a limit.
     pub fn parse_key(&self, text: &str, spec: &KeySpec) -> Result<ClientIdentity, KeyError> {
+        // The address stays unspecified only if no key of this limit is made of it: see `MissingAddress` below.
         let mut client = ClientIdentity::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let mut written = Vec::new();
         let is_everyone = spec.is_everyone() && text.trim() == EVERYONE;
@@ -189,6 +197,7 @@ impl Identifier {
                 }
                 client.ip = settings.ip.counted_address(network.addr());
             }
+            // A user that begins with `#` has it escaped, so this is a hash.
             Identity::User if text.starts_with('#') => {
                 return Err(KeyError::Hash(text.to_owned()));
             }
@@ -215,6 +224,8 @@ impl Identifier {
         Ok(())
     }
 
+    /// Parses the value of a custom identity, which is still escaped: a whole hash, or one or more names with `+` between
+    /// them.
     fn parse_custom_value(
         &self,
         identity: CustomIdentity,
@@ -243,7 +254,7 @@ fn parse_identity(name: &str, spec: &KeySpec) -> Result<Identity, KeyError> {
     })
 }
 
-/// Splits a key at each comma that an identity follows.
+/// Splits a key at each comma that the name of an identity and `=` follow.
 fn split_parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut part_start = 0;
@@ -261,7 +272,7 @@ fn split_parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Formats a network without its length if it is a single address.
+/// Formats a network; one of a single address is written without its prefix length.
 fn format_network(network: IpNet) -> String {
     match network.prefix_len() == network.max_prefix_len() {
         true => network.addr().to_string(),
@@ -269,11 +280,12 @@ fn format_network(network: IpNet) -> String {
     }
 }
 
+/// Writes `#` and all digits of the hash.
 fn format_hash(hash: Fingerprint) -> String {
     format!("#{:0HASH_DIGITS$x}", hash.0)
 }
 
-/// Parses what [`format_hash`] writes.
+/// Parses `#` and [`HASH_DIGITS`] hexadecimal digits of either case; `None` for any other text, also for a shortened hash.
 fn parse_hash(text: &str) -> Option<Fingerprint> {
     let digits = text.strip_prefix('#')?;
     let has_hash_digits =
@@ -478,13 +490,13 @@ mod tests {
                 prop_assert_eq!(name, "");
                 return Ok(());
             };
-            // A plan alone is no key that can be asked for.
+            // A plan alone is no key that an operator can write.
             prop_assume!(!name.starts_with("plan="));
             let read = subject.parse_key(&name, &spec);
             let read = read.map_err(|error| TestCaseError::fail(format!("{name}: {error}")))?;
             prop_assert_eq!(subject.format_key(&read, &spec), name.clone());
             prop_assert_eq!(subject.key(&read, &spec), Some(key), "{}", name);
-            // Clients of HTTP may escape what they like.
+            // Such characters would have to be escaped in the URL of the admin API.
             prop_assert!(!name.bytes().any(|byte| b"%?&+\\".contains(&byte)), "{}", name);
         }
     }

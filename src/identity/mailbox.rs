@@ -1,6 +1,6 @@
-//! Folds the spellings of one mailbox into one, so that a limit counts the person whom a message would reach.
+//! Folds the spellings of one mailbox into one, so that a limit counts the person that a message would reach.
 //!
-//! The folded address is only a key of limits: upstreams get the address as the client wrote it.
+//! The folded address is only hashed: upstreams get the address as the client wrote it.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -15,7 +15,8 @@ use idna::uts46::{DnsLength, Hyphens, Uts46};
 use super::body::is_blank;
 use super::form;
 
-/// Longest address, in bytes: 64 before the `@` and 255 after it (RFC 5321, section 4.5.3.1).
+/// Maximum bytes of a text that is read as an address, and of the folded address. An address has at most 64 bytes before
+/// the `@` and 255 after it (RFC 5321, section 4.5.3.1).
 pub const MAX_ADDRESS_BYTES: usize = 320;
 
 /// Domains of providers that deliver to the same mailboxes under several domains, and the domain that stands for all.
@@ -33,23 +34,26 @@ const DOMAIN_ALIASES: [(&str, &str); 11] = [
     ("mac.com", "icloud.com"),
 ];
 
-/// Which further differences are folded. They are a choice, because some providers tell accounts apart by them.
+/// The differences that are folded only if the settings say so, because some providers tell accounts apart by them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fold {
-    /// Ignores accents on letters.
+    /// Ignores accents on letters, and other marks that take no width of their own. Spells some letters plainly, such
+    /// as `ø` and `æ`.
     pub accents: bool,
-    /// Ignores the text from a `+` to the `@`, at Yahoo also from a `-`.
+    /// Ignores the text from the first `+` to the `@`, at Yahoo also from the first `-`, unless the address begins with it.
     pub tags: bool,
-    /// Ignores dots before the `@`, and joins the domains under which a provider delivers to the same mailboxes.
+    /// Ignores dots before the `@`, at Yandex also hyphens, and joins the domains under which a provider delivers to
+    /// the same mailboxes.
     pub dots: bool,
 }
 
 /// A text that was read as an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mailbox {
-    /// The text is empty.
+    /// The text is empty, or only blank and invisible characters.
     Absent,
-    /// The text could be several addresses, or has an `@` and is no address.
+    /// The text could be several addresses, or has an `@` and is no address. A text is ambiguous too if it is too long
+    /// or has control characters.
     Ambiguous,
     /// A folded address.
     Address(String),
@@ -68,7 +72,7 @@ impl Mailbox {
     }
 }
 
-/// Parses `text`, which may be an address, a `mailto:` link or a display name with an address in angle brackets.
+/// Parses `text`: an address, a `mailto:` link, a display name with an address in angle brackets, or a name without `@`.
 pub fn parse(text: &str, fold: Fold) -> Mailbox {
     if text.len() > MAX_ADDRESS_BYTES {
         return Mailbox::Ambiguous;
@@ -129,6 +133,8 @@ fn fold_text(text: &str, ignores_accents: bool) -> Cow<'_, str> {
     .into()
 }
 
+/// Removes the marks that take no width of their own, such as accents, and spells some letters that Unicode does not
+/// decompose by plain ones. The result is decomposed: NFKD.
 fn without_accents(text: &str) -> String {
     let categories = CodePointMapData::<GeneralCategory>::new();
     let decomposed = DecomposingNormalizer::new_nfkd().normalize(text);
@@ -137,7 +143,6 @@ fn without_accents(text: &str) -> String {
         .filter(|c| categories.get(*c) != GeneralCategory::NonspacingMark);
     let mut out = String::with_capacity(text.len());
     for c in base_letters {
-        // Letters with a stroke and ligatures have no decomposition.
         match c {
             'ø' => out.push('o'),
             'đ' => out.push('d'),
@@ -150,7 +155,7 @@ fn without_accents(text: &str) -> String {
     out
 }
 
-/// Parses the one address in a folded text; none if there are several, or the text is none.
+/// Parses the one address in a folded text; `None` if there may be several, or if the text or its fold is no address.
 fn parse_address(text: &str, fold: Fold) -> Option<String> {
     let address = without_display_name(text)?.trim_start_matches(is_blank);
     let address = address.strip_prefix("mailto:").unwrap_or(address);
@@ -179,7 +184,8 @@ fn parse_address(text: &str, fold: Fold) -> Option<String> {
     (!local.is_empty() && address.len() <= MAX_ADDRESS_BYTES).then_some(address)
 }
 
-/// The address in angle brackets, if there are any; none if the name before them could hold another address.
+/// The address in angle brackets; the whole text if there are none. `None` if the name before them could hold another
+/// address, or if the text does not end with the closing bracket.
 fn without_display_name(text: &str) -> Option<&str> {
     let Some((bracket, _)) = unquoted_chars(text).find(|(_, c)| *c == '<') else {
         return Some(text);
@@ -197,7 +203,7 @@ fn has_hyphen_tags(domain: &str) -> bool {
     domain.starts_with("yahoo.") || matches!(domain, "ymail.com" | "rocketmail.com")
 }
 
-/// The characters outside quotes, with their byte offsets.
+/// The characters outside quotes, with their byte offsets. The quote that begins a quoted part is one of them.
 fn unquoted_chars(text: &str) -> impl Iterator<Item = (usize, char)> {
     let (mut in_quotes, mut is_escaped) = (false, false);
     text.char_indices().filter(move |(_, c)| {
@@ -212,12 +218,13 @@ fn unquoted_chars(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-/// Splits an address at its `@`, and drops comments, quotes and the blanks beside them (RFC 5322). None if the text
-/// is no single address.
+/// Splits an address at its `@` into local part and domain, and drops comments, quotes and the blanks beside them (RFC
+/// 5322). `None` if the text is no single address.
 fn split_address(text: &str) -> Option<(String, String)> {
     let mut parts = [String::new(), String::new()];
     let (mut part_index, mut comment_depth, mut in_quotes) = (0, 0_usize, false);
-    // A blank inside a word would make two words of it.
+    // Each part is one word, quoted or not: blanks and comments may stand before and after it. `has_blank_after` is set
+    // behind the word, and then no more text may follow: some readers take the text before for the name of the person.
     let (mut has_blank_after, mut has_word) = (false, false);
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -251,7 +258,8 @@ fn split_address(text: &str) -> Option<(String, String)> {
     (!in_quotes && comment_depth == 0 && part_index == 1).then_some((local, domain))
 }
 
-/// The domain in ASCII, as UTS 46 maps it; none if a label has other characters than letters, digits, `-` and `_`.
+/// The domain in ASCII without dots at its end, as UTS 46 maps it, or an IP address in brackets. `None` if the brackets
+/// hold no address, UTS 46 rejects the domain, or a label is empty or not of letters, digits, `-` and `_`.
 fn canonical_domain(text: &str, ignores_accents: bool) -> Option<String> {
     if let Some(literal) = text.strip_prefix('[') {
         let literal = literal.strip_suffix(']')?;
@@ -274,7 +282,8 @@ fn canonical_domain(text: &str, ignores_accents: bool) -> Option<String> {
     ascii.split('.').all(is_label).then(|| ascii.into_owned())
 }
 
-/// The one spelling of an IP address in the brackets of a domain (RFC 5321, section 4.1.3).
+/// The one spelling of an IP address in the brackets of a domain (RFC 5321, section 4.1.3). `None` if `text` is no IP
+/// address, or if an IPv4 address is tagged as IPv6.
 fn canonical_address_literal(text: &str) -> Option<String> {
     let (has_ipv6_tag, address) = match text.strip_prefix("ipv6:") {
         Some(address) => (true, address),

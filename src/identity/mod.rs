@@ -1,20 +1,25 @@
 //! Identifies the client of a request: its ip, user, token, email and plan, and what the gateway file defines.
 //!
-//! Each identity comes only from the sources that the configuration names. One that does not verify
-//! counts as absent.
+//! Each identity comes only from the sources that the configuration names. An identity whose proof fails counts as absent.
 //!
 //! | file | what it is |
 //! |---|---|
+//! | `settings` | the sources that the configuration names |
+//! | `connection_peer`, `client_identity` | the peer of a connection; the identities of the client that sent a request |
 //! | `identifier` | turns a request into a `ClientIdentity`, and that into keys of limits |
 //! | `ip`, `embedded_ipv4` | the client's address behind trusted proxies; IPv4 addresses inside IPv6 ones |
-//! | `user`, `jwt`, `api_keys` | the proof of a user: a signed token, an API key, a header field, a certificate |
-//! | `token`, `cookie`, `query`, `canonical` | the credential of a request, and its canonical form |
-//! | `email`, `mailbox` | the email address in a body, and its canonical form |
-//! | `plan` | the plan of a request |
+//! | `user`, `jwt`, `api_keys` | what proves a user: a signed token, an API key, a header field, a certificate |
+//! | `user_name`, `unverified` | the syntax of a user's name; the reasons why a credential does not verify |
+//! | `failures`, `fingerprint_cache` | a bound on failed signatures of an address; a cache whose keys are keyed hashes |
+//! | `token`, `canonical` | the credential of a request, and its canonical form |
+//! | `email`, `mailbox` | the email address in a body, a query or a cookie, and its canonical form |
+//! | `plan` | the plans, and where a request's plan comes from |
 //! | `custom`, `custom_value`, `path_part` | identities that the gateway file defines |
-//! | `form`, `body` | one field of a form, or of a body of any format |
+//! | `query`, `cookie`, `form`, `body` | one field of a query, a cookie, a form, or a body of any format |
+//! | `field_value` | the value of such a field, if all readers agree on it |
 //! | `strip` | header fields that a client must not set |
 //! | `key`, `key_text` | keyed hashes of identities; keys of limits as operators write them |
+//! | `override_table` | the keys whose limits the policy overrides |
 
 pub mod api_keys;
 pub mod body;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::form;
 use crate::route::{Pattern, Segment};
 
-/// Extensions of scripts, which servers run with the segments behind them as their path.
+/// Extensions of scripts, without the dot. Servers run a script with the segments after it as its path.
 const SCRIPT_EXTENSIONS: [&str; 11] = [
     "php", "phtml", "php5", "cgi", "fcgi", "pl", "py", "rb", "asp", "aspx", "jsp",
 ];
@@ -34,6 +34,7 @@ pub(super) fn find<'p>(
     Some(is_clear.then(|| if is_last { without_format(text) } else { text }))
 }
 
+/// Whether a segment has the name of a script.
 fn is_script(segment: &str) -> bool {
     let extension = segment.rsplit_once('.').map(|(_, extension)| extension);
     extension.is_some_and(|extension| {
@@ -43,8 +44,8 @@ fn is_script(segment: &str) -> bool {
     })
 }
 
-/// Whether the path has the literal segments of the pattern in their places. A path that only frameworks match with the
-/// pattern may have more segments before them.
+/// Whether the path has the literal segments of the pattern at the same positions, without regard to case. The route may
+/// match by the reading of a framework that skips segments, as `/index.php`: then the positions differ.
 fn has_literal_segments(pattern: &Pattern, path: &str) -> bool {
     let segments = path.split('/').skip(1);
     pattern
@@ -60,7 +61,8 @@ fn has_literal_segments(pattern: &Pattern, path: &str) -> bool {
         })
 }
 
-/// The text without dots at its end, and without what follows the last other dot. A dot at the beginning stays.
+/// The text without the dots at its end, and then without its last dot and what follows that. A dot at the beginning of
+/// the text is not such a dot.
 fn without_format(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     let end = text
         .iter()
@@ -80,10 +82,11 @@ fn without_format(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     }
 }
 
-/// Whether all servers cut the path into the same segments. Escaped slashes, parameters, dot segments and empty segments
-/// are read in several ways.
+/// Whether all servers split the path into the same segments. Servers differ on backslashes, parameters (`;`), dot
+/// segments, empty segments, and escapes of any of these characters.
 fn has_certain_segments(path: &str) -> bool {
     let bytes = path.as_bytes();
+    // Escapes of `/`, `\`, `;`, `.` and `%`.
     let has_ambiguous_escape = || {
         let escapes = memchr::memchr_iter(b'%', bytes).filter_map(|at| bytes.get(at + 1..at + 3));
         let mut lower_case_digits = escapes.map(<[u8]>::to_ascii_lowercase);
@@ -107,6 +110,7 @@ mod tests {
 
     #[test]
     fn parts_of_paths() {
+        // `expected`: the text, the inner `None` for an ambiguous one, the outer for an absent one.
         let check = |pattern: &str, path: &str, expected: Option<Option<&str>>| {
             let pattern = Pattern::parse(pattern).unwrap();
             let found = find(&pattern, "account", path);

@@ -8,9 +8,9 @@ use crate::route::Priority;
 /// All plans, and the source of a request's plan.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// All plans, in the order of the policy file.
+    /// All plans, in the order of the gateway file.
     pub plans: Vec<Plan>,
-    /// The part of a request that names its plan; without one every request has the default plan.
+    /// The part of a request that names its plan; with `None` every request has the default plan, if there is one.
     pub source: Option<PlanSource>,
     /// Index of the plan of requests without one.
     pub default: Option<usize>,
@@ -23,7 +23,8 @@ pub struct Plan {
     pub name: String,
     /// The factor for limits with `plans: true`, 1 to 1000.
     pub plan_factor: u32,
-    /// The priority of the plan's requests under pressure, on routes without one of their own.
+    /// The priority of the plan's requests under pressure, on routes without one of their own; `None` for the normal
+    /// one.
     pub priority: Option<Priority>,
 }
 
@@ -44,12 +45,12 @@ pub enum PlanSource {
 }
 
 impl Settings {
-    /// Index of the plan of this name.
+    /// Index of the plan of this name; `None` if there is none.
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.plans.iter().position(|plan| plan.name == name)
     }
 
-    /// The priority that the plan with this index gives to its requests, if it has one.
+    /// The priority that the plan with this index gives to its requests; `None` without a plan, and for the normal one.
     pub fn priority(&self, plan: Option<usize>) -> Option<Priority> {
         self.plans.get(plan?)?.priority
     }

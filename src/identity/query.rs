@@ -1,14 +1,14 @@
-//! Finds a field in the query and in the cookies, which some frameworks read as one.
+//! Finds a field in the query and in the cookies of a request, which some frameworks read as one set of fields.
 //!
-//! PHP without a `php.ini` puts cookies into `$_REQUEST`, over query and body. ASP.NET looks into cookies if neither
-//! query nor body has the field.
+//! PHP without a `php.ini` puts cookies into `$_REQUEST`, where they replace fields of the query and the body. ASP.NET
+//! looks into cookies if neither the query nor the body has the field.
 
 use super::body::{FieldName, is_read_as_utf8};
 use super::field_value::{FieldValue, MAX_CREDENTIAL_BYTES};
 use super::{cookie, form};
 use crate::http::head::Head;
 
-/// The value of the field; ambiguous if query and cookie have different ones.
+/// The value of the field in the query or in a cookie; ambiguous if either value is, or if they differ.
 pub(super) fn find_field<'r>(head: &'r Head, name: &FieldName) -> FieldValue<'r> {
     let [in_query, in_cookie] = find_in_query_and_cookie(head, name);
     in_query.or(in_cookie)

@@ -7,7 +7,7 @@ use super::{custom, email, ip, plan, token, user};
 use crate::limit::{CustomIdentity, Identity, IdentitySet};
 use crate::net::PeerNetwork;
 
-/// The source of each identity. An identity without a source is absent from every request.
+/// The source of each identity. An identity other than ip is absent from every request if it has no source.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// How the client's address is found and grouped.
@@ -27,7 +27,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether only the user's credential proves this identity. A request whose credential does not verify lacks it.
+    /// Whether a request lacks this identity, or has the default plan, if its credential does not verify. For
+    /// [`Identity::User`] this is true for any source, also for certificates and for header fields of trusted peers.
     pub fn needs_proof(&self, identity: Identity) -> bool {
         match identity {
             Identity::User => !self.users.is_empty(),
@@ -48,7 +49,8 @@ impl Settings {
         }
     }
 
-    /// Whether a client cannot choose the value of this identity.
+    /// Whether a client cannot choose the value of this identity freely. Unlike [`Settings::needs_proof`], this includes
+    /// addresses, and identities that come from a trusted peer or a certificate. A client can choose its JA4 fingerprint.
     pub fn is_unforgeable(&self, identity: Identity) -> bool {
         match identity {
             Identity::Ip | Identity::User | Identity::Plan => true,
@@ -104,13 +106,13 @@ impl Settings {
         }
     }
 
-    /// Whether the credential may stand in the query, and so in a body.
+    /// Whether the credential may be a parameter of the query. Many frameworks then read it from the fields of a form too.
     pub fn has_token_in_query(&self) -> bool {
         let is_query = |source: &token::TokenSource| matches!(source, token::TokenSource::Query(_));
         self.tokens.iter().any(is_query)
     }
 
-    /// The header field that names the user, and the peers that may set it.
+    /// The header field that names the user, and the peers that may set it; `None` if no field does.
     pub fn user_field(&self) -> Option<(&HeaderName, &[PeerNetwork])> {
         self.users.iter().find_map(|user| match user {
             user::Settings::Header { name, from } => Some((name, from.as_slice())),
@@ -129,7 +131,8 @@ impl Settings {
             .map(|custom| &custom.source)
     }
 
-    /// Whether the signed token that proves the user is also the credential that counts as token.
+    /// Whether the signed token that proves the user is also what [`Identity::Token`] counts: the only token source is
+    /// `Authorization`, with any scheme or with `Bearer`.
     pub fn counts_jwt_as_token(&self) -> bool {
         let is_jwt = |user: &user::Settings| matches!(user, user::Settings::Jwt(_));
         self.users.iter().any(is_jwt)
@@ -140,7 +143,7 @@ impl Settings {
             }
     }
 
-    /// The source of an identity that the gateway file defines.
+    /// The source of a custom identity; `None` if the gateway file does not define it.
     pub fn custom_source(&self, identity: CustomIdentity) -> Option<&custom::Source> {
         let settings = self
             .custom

@@ -2,12 +2,15 @@
 //!
 //! - `tollgate-*`, from every peer: with these fields the gateway tells the upstream what it knows of the client.
 //! - The configured user and plan fields, unless the peer may set them.
-//! - Fields whose name an application could take for that of the configured credential or of a custom identity.
 //! - `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and the [`ROUTING_FIELDS`], unless the peer is a trusted proxy.
+//! - Other spellings of all these names, of [`METHOD_FIELDS`], and of the fields of credentials and custom identities.
 //!
-//! CGI and its heirs hand `X_User`, `X.User` and `X-User` to the application as one field. A trusted proxy may pass
-//! such spellings on from the client. So a name that differs from a protected one only in the characters between its
-//! words is always removed.
+//! CGI, and the interfaces that follow it (WSGI, Rack, PHP), pass `X_User`, `X.User` and `X-User` to the application as
+//! one field. A trusted proxy may pass such spellings on from the client. So a name that differs from one of these only
+//! in the characters between its words is removed from requests of every peer. The exceptions are the spellings of
+//! `Script-Name`, which a trusted proxy may set.
+//!
+//! This file also says which fields must not come in a trailer, and which cannot be the source of a custom identity.
 
 use http::HeaderName;
 use smallvec::SmallVec;
@@ -16,8 +19,7 @@ use super::{Settings, custom, plan, token};
 use crate::http::head::Fields;
 use crate::http::head::hop_by_hop::is_connection_field;
 
-/// Fields that servers and frameworks take for another host or path than the request's own: Symfony, IIS, Envoy, Azure,
-/// gunicorn.
+/// Fields whose value Symfony, IIS, Envoy, Azure or gunicorn uses in place of the request's own host or path.
 const ROUTING_FIELDS: [&str; 12] = [
     "x-original-url",
     "x-original-uri",
@@ -33,17 +35,20 @@ const ROUTING_FIELDS: [&str; 12] = [
     "script-name",
 ];
 
-/// Fields by which a client overrides the method. The route is matched by that method too.
+/// Fields by which a client overrides the method for some frameworks. Every peer may set them in this spelling. The
+/// routes of such a method are matched too.
 pub const METHOD_FIELDS: [&str; 3] = [
     "x-http-method-override",
     "x-http-method",
     "x-method-override",
 ];
 
-/// The peers that may set a protected field.
+/// A group of peers that may set a protected field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AllowedSetter {
+    /// No peer, not even a trusted one.
     Nobody,
+    /// The peers of [`super::ip::Settings::trusted_proxies`].
     TrustedProxies,
     /// The peers of [`super::user::Settings::Header`].
     UserPeers,
@@ -51,7 +56,7 @@ pub(super) enum AllowedSetter {
     PlanPeers,
 }
 
-/// Decides which header fields a peer may set. It holds the names that the settings protect.
+/// Decides which header fields a peer may set, by the names in the settings.
 #[derive(Clone, Debug)]
 pub(super) struct Stripper {
     user: Option<HeaderName>,
@@ -83,7 +88,8 @@ impl Stripper {
         }
     }
 
-    /// Removes every protected field of which no allowed setter satisfies `is_peer_among`.
+    /// Removes every protected field that the peer must not set. `is_peer_among` says whether the peer belongs to a
+    /// group of setters. One group suffices to keep a field.
     pub(super) fn strip(&self, fields: &mut Fields, is_peer_among: impl Fn(AllowedSetter) -> bool) {
         fields.retain(|name| {
             let setters = self.allowed_setters(name);
@@ -91,7 +97,8 @@ impl Stripper {
         });
     }
 
-    /// Whether a field of this name is protected, so that it is dropped from trailers too.
+    /// Whether a field of this name, in any spelling, must not come in a trailer: it is protected, overrides the method,
+    /// or is the source of an identity.
     pub(super) fn is_protected(&self, name: &[u8]) -> bool {
         let is_alike_field = |field: &HeaderName| is_alike(name, field.as_str());
         let is_method_field = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
@@ -100,7 +107,8 @@ impl Stripper {
             || self.open_fields.iter().any(is_alike_field)
     }
 
-    /// Whether the settings name this field as the source of an identity.
+    /// Whether the settings name this field as the source of an identity or a credential. The `Authorization` of a bearer
+    /// token and the `Cookie` of a cookie do not count as named.
     pub(super) fn is_identity_field(&self, name: &[u8]) -> bool {
         let mut fields = self.user.iter().chain(&self.plan).chain(&self.open_fields);
         fields.any(|field| name.eq_ignore_ascii_case(field.as_str().as_bytes()))
@@ -116,14 +124,15 @@ impl Stripper {
             return SmallVec::new();
         }
         let setters = self.setters_of_configured_field(name);
-        // A configured field has only its own setters, even if it is called X-Forwarded-User.
+        // A user or plan field has only its own setters, even if it is called X-Forwarded-User.
         match setters.is_empty() {
             true => setter_of_forwarding_field(name).into_iter().collect(),
             false => setters,
         }
     }
 
-    /// The peers that may set a field that the settings name. Nobody may set another spelling of its name.
+    /// The peers that may set a field that the settings name; empty for any other field, and for an open field in its
+    /// exact spelling. Nobody may set another spelling of a name in the settings.
     fn setters_of_configured_field(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
         let mut setters = SmallVec::new();
         let is_exactly = |field: &HeaderName| name.eq_ignore_ascii_case(field.as_str().as_bytes());
@@ -149,8 +158,8 @@ impl Stripper {
     }
 }
 
-/// Whether a field of this name says nothing of a client by itself: it belongs to the gateway, to proxies or to the
-/// connection, or holds credentials of all kinds.
+/// Whether a field of this name cannot be the source of a custom identity. It belongs to the gateway, to proxies, to
+/// the connection or to the message, or it holds credentials of several kinds.
 pub fn is_unfit_for_identity(name: &HeaderName) -> bool {
     let unfit_names = [
         "authorization",
@@ -168,7 +177,8 @@ pub fn is_unfit_for_identity(name: &HeaderName) -> bool {
         || setter_of_forwarding_field(name.as_bytes()).is_some()
 }
 
-/// The peers that may set a field by which a proxy describes the client's request; none for any other field.
+/// The peers that may set a field of the gateway or of proxies, or another spelling of a field that overrides the
+/// method. `None` for any other field, which this function does not protect.
 fn setter_of_forwarding_field(name: &[u8]) -> Option<AllowedSetter> {
     let is_gateway_field = begins_alike(name, "tollgate-");
     let is_forwarding_field = begins_alike(name, "x-forwarded-")
@@ -177,7 +187,7 @@ fn setter_of_forwarding_field(name: &[u8]) -> Option<AllowedSetter> {
         || ROUTING_FIELDS.iter().any(|field| is_alike(name, field));
     let is_method = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-    // gunicorn reads SCRIPT_NAME by this spelling only.
+    // gunicorn reads this field only by the spelling SCRIPT_NAME, so a trusted proxy must be able to set it.
     let has_other_separators = !name.iter().all(is_plain) && !is_alike(name, "script-name");
     if is_gateway_field || (has_other_separators && (is_forwarding_field || is_method)) {
         Some(AllowedSetter::Nobody)
@@ -186,13 +196,14 @@ fn setter_of_forwarding_field(name: &[u8]) -> Option<AllowedSetter> {
     }
 }
 
-/// Whether a field's name begins with `prefix`, as CGI compares names.
+/// Whether a field's name begins with `prefix`, compared as in [`is_alike`].
 fn begins_alike(name: &[u8], prefix: &str) -> bool {
     name.get(..prefix.len())
         .is_some_and(|start| is_alike(start, prefix))
 }
 
-/// Whether CGI and its heirs take two field names for one: they ignore case, and which characters stand between words.
+/// Whether CGI and the interfaces that follow it take two field names for one. They ignore case, and treat all characters
+/// between words alike.
 pub fn is_alike(name: &[u8], other_name: &str) -> bool {
     let fold = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),

@@ -1,8 +1,11 @@
-//! Finds the credential of a request, in the first source of the settings that has one.
+//! Finds the credential of a request in one source of the settings, and hides it in logged request targets. Custom
+//! identities in header fields and cookies are read by the same rules. `identifier.rs` tries the sources in their order,
+//! and `identifier/proof.rs` verifies the credential.
 //!
-//! A credential is ambiguous if it occurs twice, is longer than [`MAX_CREDENTIAL_BYTES`] or has two readings: the gateway and the
+//! A credential is ambiguous if its field occurs twice in one part of the request, even with equal values. So is one
+//! longer than [`MAX_CREDENTIAL_BYTES`]. It is also ambiguous if it has two readings, because the gateway and the
 //! upstream might use different ones. An ambiguous credential does not verify, and a route that counts by the
-//! credential refuses it: see [`super::ClientIdentity::is_token_ambiguous`].
+//! credential refuses the request: see [`super::ClientIdentity::is_token_ambiguous`].
 
 use std::borrow::Cow;
 
@@ -18,18 +21,18 @@ use super::field_value::FieldValue;
 use super::{canonical, cookie, form, query};
 use crate::http::head::{Fields, Head};
 
-/// Which part of a request holds the credential.
+/// The part of a request that holds the credential, or the value of a custom identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSource {
-    /// The whole value of a header field; of `Authorization`, the part after the scheme.
+    /// The whole value of a header field; of `Authorization`, the value without its scheme.
     Header(HeaderName),
     /// `Authorization: Bearer …`.
     Bearer,
     /// The part after this scheme in a header field.
     Scheme {
-        /// The header.
+        /// The name of the field.
         header: HeaderName,
-        /// The scheme, in any case.
+        /// The scheme, compared without regard to case.
         scheme: Box<str>,
     },
     /// A query parameter, decoded as in a form. It may also come in a cookie or a body.
@@ -48,7 +51,7 @@ impl TokenSource {
         }
     }
 
-    /// Whether the value identifies a session, so that only a hash of it is kept.
+    /// Whether only a hash of a custom identity from this source is kept, because the value may identify a session.
     pub(super) fn is_secret(&self) -> bool {
         matches!(self, TokenSource::Cookie(_))
     }
@@ -64,24 +67,27 @@ impl TokenSource {
         }
     }
 
-    /// The credential that [`find_credential`] finds when a client sends `text`, as an operator wrote it.
+    /// The credential that [`find_credential`] finds in a request with `text`. An operator wrote `text` with or without
+    /// the scheme. The text of a cookie must be decoded already.
     pub fn normalise<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = text.trim_matches(is_blank);
         match self {
             TokenSource::Bearer | TokenSource::Scheme { .. } => without_scheme(text).into(),
             TokenSource::Header(name) if *name == AUTHORIZATION => without_scheme(text).into(),
+            // A blank becomes `+`, as in a cookie's value.
             TokenSource::Cookie(_) => text.replace(' ', "+").into(),
             TokenSource::Header(_) | TokenSource::Query(_) => text.into(),
         }
     }
 }
 
+/// The text after the first word; the whole text if it is one word.
 fn without_scheme(text: &str) -> &str {
     let credential = text.split_once([' ', '\t']).map(|(_, after)| after);
     credential.map_or(text, |credential| credential.trim_matches(is_blank))
 }
 
-/// The credential in a request's head.
+/// The credential in a request's head. A query parameter may also come in a cookie.
 pub fn find_credential<'r>(source: &TokenSource, head: &'r Head) -> FieldValue<'r> {
     let fields = &head.fields;
     match source {
@@ -100,7 +106,8 @@ pub fn find_credential<'r>(source: &TokenSource, head: &'r Head) -> FieldValue<'
     .unless_ambiguous()
 }
 
-/// The credential in a body. Frameworks join the fields of query and body, so a query parameter may come there too.
+/// The credential in a complete body. Frameworks read the fields of query and body as one set, so a query parameter may
+/// stand in the body too. Other sources are never in a body.
 pub fn find_credential_in_body<'b>(
     source: &TokenSource,
     fields: &Fields,
@@ -124,6 +131,7 @@ pub fn mask_credentials<'t>(sources: &[TokenSource], target: Cow<'t, str>) -> Co
     names.fold(target, |target, name| mask_parameter(name, target))
 }
 
+/// The request target with `***` in place of the values of one query parameter.
 fn mask_parameter<'t>(name: &FieldName, target: Cow<'t, str>) -> Cow<'t, str> {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -147,7 +155,7 @@ fn mask_parameter<'t>(name: &FieldName, target: Cow<'t, str>) -> Cow<'t, str> {
     masked_target.into()
 }
 
-/// The value of a header field that may stand in a head once.
+/// The value of a header field, without ASCII white space at its ends; ambiguous if the field occurs twice or is too long.
 pub(super) fn single_value<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
     let mut field = FieldValue::Absent;
     for value in fields.all(name) {
@@ -156,7 +164,8 @@ pub(super) fn single_value<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r>
     field.with_max_length(MAX_CREDENTIAL_BYTES)
 }
 
-/// The text after `Authorization: Bearer`, whatever it is; other schemes count as absent.
+/// The text after `Authorization: Bearer`, whatever it is. Absent with another scheme or no text; ambiguous if the field
+/// occurs twice or is too long.
 pub(super) fn text_after_bearer(fields: &Fields) -> FieldValue<'_> {
     match single_value(fields, "authorization") {
         FieldValue::One(Cow::Borrowed(value)) => match split_scheme(value) {
@@ -170,13 +179,14 @@ pub(super) fn text_after_bearer(fields: &Fields) -> FieldValue<'_> {
     }
 }
 
-/// The credential of `Authorization: Bearer`; ambiguous if it is not one word.
+/// The credential of `Authorization: Bearer`, as of [`credential_after_scheme`].
 fn bearer_credential(fields: &Fields) -> FieldValue<'_> {
     credential_after_scheme(fields, "authorization", Some("bearer"))
 }
 
-/// The whole value of a header field without blanks. A value that proxies joined of two fields is ambiguous: upstreams
-/// take the first or the last.
+/// The whole value of a header field, without the blanks at its ends. A value that looks like a list is ambiguous: a
+/// proxy may have joined two fields, of which upstreams take the first or the last. Values that were joined by a bare
+/// comma are one credential.
 fn single_credential<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
     match single_value(fields, name).trimmed() {
         FieldValue::One(value) if is_list(&value) => FieldValue::Ambiguous,
@@ -193,8 +203,9 @@ fn is_list(value: &[u8]) -> bool {
 
 /// The one word after `scheme`; without a `scheme`, the word after any scheme or without one.
 ///
-/// A value of several words is ambiguous whatever its scheme: upstreams split it at blanks, at commas or at a fixed
-/// length.
+/// With another scheme than `scheme`, or with none, the credential is ambiguous, because upstreams may accept it all the
+/// same. Only a valid `Basic` credential is absent then. A scheme with nothing after it is absent too. A value of several
+/// words is ambiguous whatever its scheme: upstreams split it at blanks, at commas or at a fixed length.
 fn credential_after_scheme<'r>(
     fields: &'r Fields,
     name: &str,
@@ -222,7 +233,8 @@ fn credential_after_scheme<'r>(
     }
 }
 
-/// Splits a value after its first word. A tab ends the word too, as for servers that split at any white space.
+/// Splits a value after its first word. The second element is `None` if nothing follows the word. A tab ends the word
+/// too, as for servers that split at any white space.
 fn split_scheme(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     match value.iter().position(|byte| b" \t".contains(byte)) {
         Some(end) => (&value[..end], Some(value[end..].trim_ascii())),
@@ -230,15 +242,15 @@ fn split_scheme(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Whether no reader splits the text: it is a token68 (RFC 9110, section 11.2) or has other harmless characters. A `=`
-/// before the end would make it a parameter.
+/// Whether no reader splits the text: it has only graphic characters that separate nothing. A token68 (RFC 9110,
+/// section 11.2) is such a text. A `=` before the end would make it a parameter.
 fn is_word(text: &[u8]) -> bool {
     let end = text.iter().rposition(|byte| *byte != b'=');
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b",;=\"'\\".contains(byte);
     end.is_some_and(|end| text[..=end].iter().all(is_plain))
 }
 
-/// Whether the text is a name and a password (RFC 7617) in strict base64.
+/// Whether the text is a name and a password (RFC 7617) in UTF-8 and strict base64.
 fn is_basic_credential(text: &[u8]) -> bool {
     STANDARD
         .decode(text)
@@ -246,7 +258,7 @@ fn is_basic_credential(text: &[u8]) -> bool {
 }
 
 impl<'t> FieldValue<'t> {
-    /// Reads a value as strictly as a credential.
+    /// Reads a value as strictly as a credential: trimmed, ambiguous if too long or if readers disagree on it.
     pub(super) fn into_credential(self) -> FieldValue<'t> {
         self.trimmed()
             .with_max_length(MAX_CREDENTIAL_BYTES)

@@ -6,44 +6,44 @@ use std::fmt;
 /// Why a credential of a request did not verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unverified {
-    /// The token's `exp` is past, even with the leeway.
+    /// The token's `exp` is past, even with the leeway, or the API key has expired.
     Expired,
     /// The token's `nbf` is in the future, even with the leeway.
     NotYet,
     /// The token has no `exp`, or one that is no date.
     NoExpiry,
-    /// The token is of another issuer.
+    /// The token names another issuer, or none.
     Issuer,
-    /// The token is for another audience.
+    /// The token is for another audience, or names none.
     Audience,
-    /// No key has the token's id and algorithm.
+    /// No key has the token's key id (`kid`) and algorithm.
     KeyId,
     /// The key set is at a URL and has not been fetched.
     NoKeySet,
     /// The signature is wrong.
     Signature,
-    /// The credential is no signed token, or its header needs an unsupported feature.
+    /// The credential is no signed token, its header needs an unsupported feature, or its `nbf` is no date.
     Malformed,
     /// The signed token names no user: its claim is missing, or is not a name.
     Claim,
-    /// The header field holds another kind of credential.
+    /// `Authorization` has another scheme than `Bearer`, or none.
     Scheme,
     /// The file of API keys does not list the credential.
     UnknownKey,
-    /// The request has two credentials, or one that upstreams may read in another way.
+    /// The request has two credentials, one that upstreams may read in another way, or one that is too long.
     Ambiguous,
     /// The client certificate names no user.
     Certificate,
     /// The user field of a trusted peer is not one valid name.
     Field,
-    /// A peer set the user field that may not set it; the gateway removes the field.
+    /// A peer that may not set the user field has set it. The gateway removes the field.
     Peer,
-    /// The credential was not checked: a limit refuses its address, or too many from that address failed.
+    /// The credential was not checked: a limit refuses the client's address, or too many signatures from it failed.
     Unchecked,
 }
 
 impl Unverified {
-    /// All reasons, in the order of the counters.
+    /// All reasons, in the order of the enum.
     pub const ALL: [Unverified; 17] = [
         Unverified::Expired,
         Unverified::NotYet,

@@ -1,4 +1,4 @@
-//! The settings of a user's identity: what proves the user, and what happens if the proof fails.
+//! The settings of the identity `user`: what proves the user of a request, and what happens if the proof fails.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub enum Settings {
         /// Peers that may set the field; the gateway removes it from requests of all others.
         from: Vec<PeerNetwork>,
     },
-    /// The credential of [`super::Settings::tokens`], looked up in the file of API keys; where no
-    /// credential is configured, `Authorization: Bearer`.
+    /// The credential of [`super::Settings::token_sources`], looked up in the file of API keys. Without any token source,
+    /// the credential in `Authorization: Bearer`.
     ApiKeys(Arc<api_keys::ApiKeys>),
     /// The certificate that the client presented in the TLS handshake.
     ClientCert(CertificateName),
@@ -29,19 +29,21 @@ pub enum Settings {
 /// The treatment of a request whose credential does not verify, on a route that counts by what it would prove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnverified {
-    /// The gateway refuses it with 401: the upstream might accept the credential, and no limit would count it.
+    /// The gateway refuses it with 401: the upstream might accept the credential, and no limit would count it. The field of
+    /// an untrusted peer never reaches the upstream, so it is no reason to refuse.
     #[default]
     Refuse,
-    /// The gateway serves it as an anonymous request.
+    /// The gateway serves it as an anonymous request. It still refuses one whose credential is ambiguous or unchecked, and
+    /// one that lacks an identity that the route requires.
     Anonymous,
 }
 
 /// The part of a client certificate that names the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateName {
-    /// [`Subject::name`].
+    /// The distinguished name: [`Subject::distinguished_name`].
     Subject,
-    /// [`Subject::alternative`].
+    /// The alternative name: [`Subject::alternative_name`].
     San,
 }
 
@@ -58,7 +60,7 @@ impl Settings {
 }
 
 impl CertificateName {
-    /// The user whom a certificate with this subject names; none if it names no valid user.
+    /// The user that a certificate with this subject names; `None` if it names no valid user.
     pub(super) fn user(self, subject: &Subject) -> Option<Arc<str>> {
         match self {
             CertificateName::Subject => user_name::parse(&subject.distinguished_name),

@@ -1,14 +1,15 @@
-//! Checks the name of a user, which comes from a claim, a header field, a certificate or the file of API keys.
+//! Checks the name of a user, which comes from a claim, a header field, a certificate or the file of API keys. A value of
+//! a custom identity that is no such name is kept as a hash.
 //!
-//! A name is never changed: upstream, log and metrics get it as it came.
+//! A name is never trimmed or folded, because the upstream may take two spellings for two users.
 
 use std::sync::Arc;
 
 /// Longest user name, in bytes.
 pub const MAX_USER_NAME_BYTES: usize = 256;
 
-/// Accepts a name of 1 to [`MAX_USER_NAME_BYTES`] bytes without control characters and without a blank at either end. A reader
-/// could trim such a blank, and take the name for another user's.
+/// Parses a name of 1 to [`MAX_USER_NAME_BYTES`] bytes without control characters and without a blank at either end;
+/// `None` for any other text. A reader could trim such a blank, and take the name for that of another user.
 pub fn parse(text: &str) -> Option<Arc<str>> {
     let is_valid = !text.is_empty()
         && text.len() <= MAX_USER_NAME_BYTES

@@ -1,11 +1,12 @@
-//! Tells the format of a body from its first bytes, as readers do that do not trust the body's type.
+//! Guesses the format of a body from its first bytes, as some readers do because they do not trust the body's type.
 
 use memchr::memmem;
 
 /// The byte order mark of UTF-8.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Drops the white space, control characters and byte order marks that some reader skips at the beginning.
+/// Drops the bytes that some reader skips at the beginning of a body: white space, control characters (NUL too) and
+/// byte order marks of UTF-8.
 pub(super) fn trim_start(mut body: &[u8]) -> &[u8] {
     loop {
         body = match body {

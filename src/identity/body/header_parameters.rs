@@ -5,7 +5,7 @@
 
 use crate::identity::form;
 
-/// Charsets in which UTF-8 text reads unchanged.
+/// Names of UTF-8 as a charset.
 const UTF8_CHARSETS: [&str; 2] = ["utf-8", "utf8"];
 
 /// Charsets that agree with UTF-8 on ASCII only.
@@ -20,16 +20,16 @@ const ASCII_CHARSETS: [&str; 6] = [
 
 /// A header field's value and its parameters.
 pub(super) struct HeaderParameters<'v> {
-    /// The text before the first parameter.
+    /// The text before the first `;`, without blanks at its ends.
     pub(super) value: &'v str,
-    /// Names and values, as they are written.
+    /// Names and values as they are written, but without the quotes around a value.
     parameters: Vec<(&'v str, &'v str)>,
 }
 
 impl<'v> HeaderParameters<'v> {
-    /// Parses a whole field value. None if readers split it differently: it has quotes in the middle, parameters
-    /// after an escaped quote, or a parameter without `=`. None also if an unquoted value is no token (RFC 9110, section
-    /// 5.6.2): some readers end such a value at the first other character.
+    /// Parses a whole field value. `None` if readers split it differently: a parameter has no `=`, an unusual name, or
+    /// quotes that [`parse_quoted_value`] refuses. `None` also if an unquoted value is no token (RFC 9110, section 5.6.2):
+    /// some readers end such a value at the first character that a token cannot have.
     pub(super) fn parse(text: &'v str) -> Option<HeaderParameters<'v>> {
         let (value, mut remaining) = text.split_once(';').unwrap_or((text, ""));
         let mut parameters = Vec::new();
@@ -51,7 +51,7 @@ impl<'v> HeaderParameters<'v> {
         })
     }
 
-    /// Counts the parameters of this name, with encoded ones (`name*`, RFC 8187) and pieces (`name*0`).
+    /// Counts the parameters of this name, among them encoded ones (`name*`, RFC 8187) and pieces (`name*0`, RFC 2231).
     pub(super) fn count(&self, name: &str) -> usize {
         let has_name = |parameter: &&(&str, &str)| {
             let base_name = parameter.0.split('*').next().unwrap_or_default();
@@ -60,14 +60,15 @@ impl<'v> HeaderParameters<'v> {
         self.parameters.iter().filter(has_name).count()
     }
 
-    /// The value of the parameter of this name; none if it is encoded, missing or repeated.
+    /// The value of the parameter of this name; `None` if it is encoded, missing or repeated.
     pub(super) fn unique_value(&self, name: &str) -> Option<&'v str> {
         let mut parameters = self.parameters.iter();
         let parameter = parameters.find(|(other, _)| other.eq_ignore_ascii_case(name))?;
         (self.count(name) == 1).then_some(parameter.1)
     }
 
-    /// Whether readers that search for `name=` find it in another parameter.
+    /// Whether readers that search the text for `name=` find it elsewhere than at the parameters `name` and `filename`: at
+    /// another parameter, or inside a value.
     pub(super) fn has_hidden_name(&self) -> bool {
         self.parameters.iter().any(|(name, value)| {
             let name = name.to_ascii_lowercase();
@@ -78,8 +79,9 @@ impl<'v> HeaderParameters<'v> {
         })
     }
 
-    /// Whether readers may find another boundary than the parameter: PHP takes the first `boundary`, Rack the last.
-    /// The value of the parameter itself may have the word, as browsers write it.
+    /// Whether readers may find another boundary than that of the parameter `boundary`. They search for the word: PHP takes
+    /// its first occurrence, Rack the last. The value of the parameter itself may contain the word, as in browsers'
+    /// boundaries.
     pub(super) fn has_hidden_boundary(&self) -> bool {
         let contains_boundary = |text: &str| text.to_ascii_lowercase().contains("boundary");
         let has_other_boundary =
@@ -90,7 +92,8 @@ impl<'v> HeaderParameters<'v> {
         contains_boundary(self.value) || self.parameters.iter().any(has_other_boundary)
     }
 
-    /// Whether `text` reads as in UTF-8 under the `charset`, if there is one.
+    /// Whether `text` has the same meaning in the `charset` parameter's charset as in UTF-8. True without a `charset`;
+    /// false for a charset of neither list above, or if readers could find several.
     pub(super) fn is_read_as_utf8(&self, text: &[u8]) -> bool {
         let names_charset = |(name, value): &&(&str, &str)| {
             name.to_ascii_lowercase().contains("charset") || may_set_parameter(value, "charset")
@@ -101,20 +104,22 @@ impl<'v> HeaderParameters<'v> {
         }
         let charset = self.unique_value("charset").filter(|_| charset_count == 1);
         let charset = charset.unwrap_or_default().to_ascii_lowercase();
+        // In a form, escapes may stand for bytes beyond ASCII, so the decoded text decides.
         UTF8_CHARSETS.contains(&&*charset)
             || (ASCII_CHARSETS.contains(&&*charset) && form::decode(text).is_ascii())
     }
 }
 
-/// Parses a parameter's value without quotes: returns it, and the text after the `;` that ends it.
+/// Parses a parameter's value without quotes. Returns the value, and the text after the `;` that ends it. `None` if the
+/// value is no token.
 fn parse_token_value(text: &str) -> Option<(&str, &str)> {
     let (token, after) = text.split_once(';').unwrap_or((text, ""));
     let token = token.trim_end_matches([' ', '\t']);
     token.bytes().all(is_token_byte).then_some((token, after))
 }
 
-/// Parses a parameter's value in quotes, from behind the first one: returns it, and the text after the `;` that ends
-/// it.
+/// Parses a parameter's value in quotes; `text` begins after the opening quote. Returns the value, and the text after the
+/// `;` that ends it. `None` if the closing quote is missing or uncertain, or if other text than a `;` follows it.
 fn parse_quoted_value(text: &str) -> Option<(&str, &str)> {
     let (value, after) = split_at_closing_quote(text)?;
     let after = after.trim_start_matches([' ', '\t']);
@@ -124,8 +129,9 @@ fn parse_quoted_value(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Splits a text at the quote that ends a value. Some readers take an escaped quote (RFC 9110, section 5.6.4) for the
-/// end: none if they could find another parameter, or lose one, in the rest.
+/// Splits a text at the quote that closes a value, into the value and the text after the quote; `None` without such a
+/// quote. Some readers take an escaped quote (RFC 9110, section 5.6.4) for the closing one. `None` also if such readers
+/// could find other parameters than strict readers do.
 fn split_at_closing_quote(text: &str) -> Option<(&str, &str)> {
     let first_quote = text.find('"')?;
     let mut closing_quote = first_quote;

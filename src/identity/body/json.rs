@@ -1,7 +1,8 @@
-//! Finds a field of a JSON body: every text at its path, also in arrays on the way. It reads without building a tree.
+//! Finds a field of a JSON body: every scalar value at the field's path, also in arrays on the way. Members below the path
+//! count too, as the parts of a field in a form do. The body is read without building a tree.
 //!
-//! The whole body must be JSON by RFC 8259. Lenient readers (comments, single quotes, `NaN`, a second document) may see
-//! fields that a strict one does not, so any other body is ambiguous.
+//! For [`find_in_json`] the whole body must be JSON by RFC 8259. Lenient readers (comments, single quotes, `NaN`, a second
+//! document) may see fields that a strict one does not, so any other body is ambiguous.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,8 +13,8 @@ use super::field::BodyField;
 use super::name::FieldName;
 use crate::identity::FieldValue;
 
-/// A callback for the values at the path. It gets a text, or none for a value that leads to no text: null, an array, an
-/// object without the next member.
+/// A callback for the values at the path. It gets the text of a scalar value. For every other value on the path it gets
+/// `None`: null, an array, an object at the path's end or without the next member, a scalar before the end.
 type OnValue<'s> = &'s mut dyn FnMut(Option<String>);
 
 /// The value of `field` in a body without a byte order mark.
@@ -32,7 +33,8 @@ pub(super) fn find_field(field: &BodyField, body: &[u8]) -> FieldValue<'static> 
     }
 }
 
-/// Whether the body begins with a whole document without `field`. Strict readers find no field behind it.
+/// Whether the body begins with a whole document without a text at `field`. Strict readers find no field after that
+/// document.
 pub(super) fn begins_without(field: &BodyField, body: &[u8]) -> bool {
     let mut has_text = false;
     let mut on_value = |text: Option<String>| has_text |= text.is_some();
@@ -41,8 +43,8 @@ pub(super) fn begins_without(field: &BodyField, body: &[u8]) -> bool {
     visitor.deserialize(&mut reader).is_ok() && !has_text
 }
 
-/// Calls `on_value` with every value of `field` in the documents of a body, also of repeated members. False if the body
-/// is anything but one document.
+/// Calls `on_value` for every value of `field` in the documents of a body, also of repeated members. The first text that is
+/// not JSON ends the search. Returns whether the body is exactly one document.
 pub(super) fn visit_values(field: &BodyField, body: &[u8], on_value: OnValue<'_>) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(body);
     for document_index in 0.. {
@@ -57,7 +59,7 @@ pub(super) fn visit_values(field: &BodyField, body: &[u8], on_value: OnValue<'_>
     false
 }
 
-/// Whether a member on the path may occur twice in its object.
+/// What happens if a member on the path to the field occurs twice in its object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duplicates {
     Allowed,
@@ -69,7 +71,8 @@ enum Duplicates {
 struct PathVisitor<'p, 's> {
     /// The names that are yet to be followed; empty at the field itself.
     path: &'p [FieldName],
-    /// The dotted path as one name, for a member that is called so.
+    /// The dotted path as one name, for a member whose name has the dots. `None` below the outermost object, and for a
+    /// path of one name.
     dotted_name: Option<&'p FieldName>,
     duplicates: Duplicates,
     on_value: OnValue<'s>,
@@ -90,18 +93,21 @@ impl<'p, 's> PathVisitor<'p, 's> {
         }
     }
 
+    /// Calls back with a scalar value: with its text at the field itself, with `None` before the end of the path.
     fn report_scalar(self, text: impl fmt::Display) {
         let text = self.path.is_empty().then(|| text.to_string());
         (self.on_value)(text);
     }
 
-    /// The path from this object's member to the field; none if the member does not lead there.
+    /// The path from this object's member to the field, which is empty at the field itself. `None` if the member does
+    /// not lead there.
     fn path_below(&self, member: &str) -> Option<&'p [FieldName]> {
         let is_dotted_name = self
             .dotted_name
             .is_some_and(|name| name.resembles_member(member));
         match self.path {
             _ if is_dotted_name => Some(&[]),
+            // Every member of the field's own value is a part of the field.
             [] => Some(self.path),
             [next_name, below @ ..] if next_name.resembles_member(member) => Some(below),
             _ => None,

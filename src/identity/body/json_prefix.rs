@@ -1,5 +1,5 @@
-//! Decides from the first bytes of a body whether a field may stand in it, where the body's type says nothing of
-//! fields.
+//! Decides from the first bytes of a body whether a reader could find a field in it as JSON. It is for bodies whose type
+//! alone does not say that they may have fields, because some frameworks read them as JSON all the same.
 //!
 //! A decision holds for all bodies that begin with these bytes: more bytes never change it.
 
@@ -7,7 +7,7 @@ use super::field::BodyField;
 use super::first_bytes::BYTE_ORDER_MARK;
 use super::json;
 
-/// Whether `field` may stand in a body that begins with `prefix`; none if more bytes are needed to decide.
+/// Whether `field` may stand in a body that begins with `prefix`; `None` if more bytes are needed to decide.
 pub(super) fn may_have_field(field: &BodyField, prefix: &[u8]) -> Option<bool> {
     let mut characters = Characters::detect(prefix)?.filter(|c| !is_skipped(*c));
     match characters.next()? {
@@ -33,15 +33,16 @@ fn is_skipped(c: char) -> bool {
     c <= ' ' || matches!(c, '[' | '\u{feff}') || is_utf8_byte
 }
 
-/// The characters of a text in UTF-8, UTF-16 or UTF-32, told apart as JSON readers do (RFC 4627, section 3).
+/// The characters of a text in UTF-8, UTF-16 or UTF-32, which are distinguished as by JSON readers (RFC 4627, section 3).
 /// In UTF-8 each byte beyond ASCII counts as one character: only ASCII matters here.
 struct Characters<'b> {
     remaining: &'b [u8],
-    /// Bytes of one code unit: 1, 2 or 4.
+    /// Number of bytes of one code unit: 1, 2 or 4.
     unit_bytes: usize,
     byte_order: ByteOrder,
 }
 
+/// The order of the bytes in a code unit of several bytes.
 #[derive(Clone, Copy)]
 enum ByteOrder {
     Big,
@@ -49,7 +50,8 @@ enum ByteOrder {
 }
 
 impl<'b> Characters<'b> {
-    /// Detects the encoding of a text from its first bytes; none if there are too few of them.
+    /// Detects the encoding of a text from its first four bytes; `None` if there are fewer and they could be of several
+    /// encodings.
     fn detect(prefix: &'b [u8]) -> Option<Characters<'b>> {
         use ByteOrder::{Big, Little};
         let &[a, b, c, fourth, ..] = prefix else {
@@ -90,7 +92,7 @@ impl Iterator for Characters<'_> {
             ByteOrder::Little => unit.iter().rev().fold(0, append),
             ByteOrder::Big => unit.iter().fold(0, append),
         };
-        // No JSON reader gets past NUL or an invalid code point, so each stands as the replacement character.
+        // No JSON reader accepts NUL or an invalid code point, so both become the replacement character.
         let replacement = '\u{fffd}';
         Some(
             char::from_u32(code)

@@ -35,7 +35,7 @@ fn find_strictly<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> Optio
             return matches!(epilogue, b"" | b"\r\n").then_some(field);
         }
         let part = remaining.strip_prefix(b"\r\n")?;
-        // The boundary's first occurrence must end the part: some readers need no line end before it.
+        // The first occurrence of the delimiter must end the part: some readers need no line end before it.
         let part_end = delimiter_finder.find(part)?;
         remaining = &part[part_end + delimiter.len()..];
         let part = part[..part_end].strip_suffix(b"\r\n")?;
@@ -49,14 +49,16 @@ fn find_strictly<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> Optio
 
 /// The header fields of one part that decide how its value is read.
 struct PartHead<'b> {
+    /// The value of `Content-Disposition`.
     disposition: HeaderParameters<'b>,
+    /// The value of `Content-Type`, if the part has one.
     content_type: Option<HeaderParameters<'b>>,
-    /// The value has a transfer encoding, which some readers decode.
+    /// Whether the value has a transfer encoding, which only some readers decode.
     is_encoded: bool,
 }
 
 impl<'b> PartHead<'b> {
-    /// Parses the lines before the value; none if readers could disagree on them.
+    /// Parses the lines before the value; `None` if readers could disagree on them, or if they have no disposition.
     fn parse(head: &'b [u8]) -> Option<PartHead<'b>> {
         let head = std::str::from_utf8(head).ok()?;
         let (mut disposition, mut content_type, mut is_encoded) = (None, None, false);
@@ -105,7 +107,7 @@ impl<'b> PartHead<'b> {
         (!is_file && !self.is_encoded && is_utf8(value)).then_some(true)
     }
 
-    /// The name in the disposition; none if readers could see another one.
+    /// The name in the disposition; `None` if there is none, or if readers could see another one.
     fn unambiguous_name(&self) -> Option<&'b str> {
         let disposition = &self.disposition;
         let name = disposition.unique_value("name")?;
@@ -116,7 +118,8 @@ impl<'b> PartHead<'b> {
     }
 }
 
-/// Splits one line into name and value; none if readers could end it elsewhere, or find another field in it.
+/// Splits a header line into name and value; `None` if readers could end the line elsewhere, or find another field in
+/// it.
 fn parse_header_line(line: &str) -> Option<(&str, &str)> {
     let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     let (name, value) = line.split_once(':')?;
@@ -127,7 +130,7 @@ fn parse_header_line(line: &str) -> Option<(&str, &str)> {
     (!has_hidden_part_field(name, value)).then_some((name, value.trim_matches(' ')))
 }
 
-/// Parses `value` into `field`; none if it was set before, or does not parse.
+/// Parses `value` into `field`; `None` if `field` was set before, or if `value` does not parse.
 fn set_once<'b>(field: &mut Option<HeaderParameters<'b>>, value: &'b str) -> Option<()> {
     let previous = field.replace(HeaderParameters::parse(value)?);
     previous.is_none().then_some(())

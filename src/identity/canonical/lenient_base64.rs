@@ -1,4 +1,4 @@
-//! Decodes base64 as lenient readers do: each skips the bytes that are no letters to it. No input is an error.
+//! Decodes base64 as lenient readers do: each reader skips the bytes that are not in its alphabet. No input is an error.
 
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
@@ -15,16 +15,16 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 /// A way of reading base64.
 #[derive(Clone, Copy)]
 pub(super) enum Base64Reader {
-    /// PHP skips `-` and `_`, and reads on behind padding.
+    /// PHP knows only the letters of standard base64, skips `-` and `_`, and reads on after padding.
     Php,
-    /// Takes `-` and `_` for letters too, and reads on behind padding.
+    /// A reader that knows the letters of both alphabets, and reads on after padding.
     BothAlphabets,
-    /// Python takes `-` and `_` for letters too, and stops at padding.
+    /// Python knows the letters of both alphabets, and stops at padding that fills a group.
     Python,
 }
 
 impl Base64Reader {
-    /// The letters that this reader takes, in the alphabet of base64url.
+    /// The letters that this reader does not skip, in the alphabet of base64url.
     pub(super) fn letters(self, text: &[u8]) -> Vec<u8> {
         let mut letters = Vec::with_capacity(text.len());
         let mut padding_length = 0;

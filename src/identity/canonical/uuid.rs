@@ -1,12 +1,12 @@
 //! Parses UUIDs in every spelling that widely used readers accept, and tells when two of them read different UUIDs.
 //!
-//! - Python takes out `urn:`, `uuid:`, braces at the ends and all hyphens, and reads 32 characters as a number (`0x`,
-//!   `+`, `_` and blanks included); PHP's ramsey/uuid does nearly the same, PostgreSQL needs hyphens between groups
-//!   of four.
-//! - Java reads five groups of any length and keeps the last digits of each; .NET takes `0x` and `+` in a group,
-//!   braces, parentheses, and `{0x…,0x…,0x…,{0x…,…}}`.
-//! - Go's google/uuid looks at 36 of 38 characters, whatever the two at the ends are.
-//! - Symfony takes Crockford's base 32 (26 characters) and base 58 (22 characters) too.
+//! - Python drops `urn:`, `uuid:`, braces at the ends and all hyphens, and parses the remaining 32 characters as a number.
+//!   So they may contain `0x`, `+`, `_` and blanks. PHP's ramsey/uuid does nearly the same. PostgreSQL accepts hyphens only
+//!   between groups of four digits.
+//! - Java reads five groups of any length and keeps the last digits of each. .NET accepts `0x` and `+` in a group, braces,
+//!   parentheses, and its format `X`: `{0x…,0x…,0x…,{0x…,…}}`.
+//! - Go's google/uuid ignores the first and the last of 38 characters.
+//! - Symfony also accepts Crockford's base 32 (26 characters) and base 58 (22 characters).
 
 use smallvec::SmallVec;
 
@@ -25,7 +25,7 @@ const CROCKFORD_DIGITS: &[u8] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// The digits of base 58, as Bitcoin orders them.
 const BASE58_DIGITS: &[u8] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// The 32 digits of the one UUID that readers take `text` for; none if it is no UUID or two readers disagree.
+/// The 32 digits of the one UUID that readers take `text` for; `None` if it is no UUID or two readers disagree.
 pub(super) fn digits(text: &[u8]) -> Option<Vec<u8>> {
     match readings(text)[..] {
         [uuid] => Some(format!("{uuid:032x}").into_bytes()),
@@ -33,7 +33,8 @@ pub(super) fn digits(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether two readers may take `text` for different UUIDs. Some of them accept the digits of other scripts.
+/// Whether two readers may take `text` for different UUIDs. Only some readers accept the digits of other scripts, so a
+/// text with such digits is ambiguous if it could be a UUID.
 pub(super) fn is_ambiguous(text: &[u8]) -> bool {
     if text.is_ascii() {
         return text.contains(&b'-') && readings(text).len() > 1;
@@ -52,7 +53,7 @@ fn is_uuid_byte(byte: &u8) -> bool {
     byte.is_ascii_hexdigit() || b"-{}():,_+xurnidXURNID".contains(byte) || is_python_space(*byte)
 }
 
-/// Whether Python drops the byte at the ends of a number.
+/// Whether Python skips the byte at the ends of a number.
 fn is_python_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r' | b'\x1c'..=b'\x1f')
 }
@@ -71,7 +72,7 @@ fn readings(text: &[u8]) -> SmallVec<[u128; 2]> {
         }
     };
     add_reading(parse_like_go(text));
-    // Most other credentials fail this check at their first byte or two.
+    // Credentials of other kinds mostly fail this check within two bytes.
     if text.iter().all(is_uuid_byte) {
         let lower = text.to_ascii_lowercase();
         let lower = without_prefixes(&without_prefixes(&lower, b"urn:"), b"uuid:");
@@ -92,7 +93,7 @@ fn readings(text: &[u8]) -> SmallVec<[u128; 2]> {
     readings
 }
 
-/// Drops every `prefix` in a text, once: a prefix that comes up when another one is dropped stays.
+/// Drops every `prefix` in a text, in one pass: a prefix that forms only when another one is dropped stays.
 fn without_prefixes(text: &[u8], prefix: &[u8]) -> Vec<u8> {
     let mut kept_bytes = Vec::with_capacity(text.len());
     let mut start = 0;
@@ -141,10 +142,11 @@ enum OverlongGroup {
     KeepsLastDigits,
 }
 
-/// Joins groups of hexadecimal digits, each of at most as many digits as `max_digits` says. Shorter groups get zeros in
-/// front.
+/// Joins groups of hexadecimal digits. Each group has at most as many digits as its element of `max_digits`, and a
+/// shorter one gets zeros in front. `overlong` says what becomes of a longer one. `None` if there are more or fewer
+/// groups, or if a group is refused.
 fn parse_groups(groups: &[&[u8]], max_digits: &[usize], overlong: OverlongGroup) -> Option<u128> {
-    /// Digits of a `long`, as which Java reads a group.
+    /// Digits of a `long`; Java reads each group as one.
     const MAX_LONG_DIGITS: usize = 16;
 
     if groups.len() != max_digits.len() {
@@ -166,13 +168,14 @@ fn parse_groups(groups: &[&[u8]], max_digits: &[usize], overlong: OverlongGroup)
     Some(uuid)
 }
 
-/// The digits behind `+` and `0x`; none if there are no digits.
+/// The digits after `+` and `0x`, each of which may be missing; `None` if there are no digits.
 fn without_sign_and_base(text: &[u8]) -> Option<&[u8]> {
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let text = text.strip_prefix(b"0x").unwrap_or(text);
     (!text.is_empty()).then_some(text)
 }
 
+/// Parses hexadecimal digits; `None` for another byte, or for a number of more than 128 bits.
 fn parse_hex(mut digits: impl Iterator<Item = u8>) -> Option<u128> {
     digits.try_fold(0_u128, |number, digit| {
         let digit = char::from(digit).to_digit(16)?;
@@ -180,7 +183,8 @@ fn parse_hex(mut digits: impl Iterator<Item = u8>) -> Option<u128> {
     })
 }
 
-/// Parses a number in the base whose digits are `base_digits`, from zero upwards.
+/// Parses a number in the base whose digits are `base_digits`, from zero upwards. `None` for another byte, or for a
+/// number of more than 128 bits.
 fn parse_in_base(text: &[u8], base_digits: &[u8]) -> Option<u128> {
     let base = base_digits.len() as u128;
     text.iter().try_fold(0_u128, |number, letter| {
@@ -194,6 +198,7 @@ fn parse_like_go(text: &[u8]) -> Option<u128> {
     let [_, inner @ .., _] = text else {
         return None;
     };
+    // A cheap check before the text is split: the first hyphen comes after eight digits.
     let [_, _, _, _, _, _, _, _, b'-', ..] = inner else {
         return None;
     };

@@ -1,13 +1,14 @@
 //! Finds the name of the most specific network that an address is in, among many networks.
 //!
-//! Nested networks are cut into ranges that do not overlap, so that one binary search answers.
+//! Nested networks are cut into ranges that do not overlap, so that one binary search finds the name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
-/// Networks with names.
+/// Networks with names. `policy/compile/identity/` bounds their number by the sizes of files, and in a binary table by the
+/// number of ranges.
 #[derive(Clone, Debug)]
 pub struct NetworkTable {
     names: Vec<Arc<str>>,
@@ -34,7 +35,8 @@ impl NetworkTable {
         }
     }
 
-    /// The name of the most specific network around this address.
+    /// The name of the most specific network around this address; `None` if no network is around it. The caller replaces
+    /// an IPv6 address that stands for an IPv4 address: here it would be searched among networks of IPv6.
     pub fn find(&self, ip: IpAddr) -> Option<&Arc<str>> {
         let ranges = match ip {
             IpAddr::V4(_) => &self.v4,
@@ -81,6 +83,7 @@ fn begin_range(ranges: &mut Ranges, start: u128, name: Option<usize>) {
     }
 }
 
+/// The address as a number: of 32 bits for IPv4, of 128 for IPv6.
 fn bits(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => ip.to_bits().into(),

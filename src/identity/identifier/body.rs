@@ -1,4 +1,5 @@
-//! Finds the identities that a request's body may hold: an email address and a credential.
+//! Finds the identities that a request's body may hold: an email address, custom identities and a credential. The first
+//! two are looked for in the query and cookies too. It also hashes credentials and addresses that operators wrote.
 
 use super::custom::MAX_SEARCHED_BODY_BYTES;
 use super::{ClientIdentity, Domain, Fingerprint, Head, Identifier};
@@ -17,7 +18,8 @@ impl Identifier {
         email_bytes.max(MAX_SEARCHED_BODY_BYTES * usize::from(needs_custom))
     }
 
-    /// Marks the client's email as unclear if the head says that the body cannot be searched. Returns whether it did.
+    /// Marks the client's email as unclear if the head says that the body cannot be searched. Returns whether the head
+    /// says so; false if no email address is looked for.
     pub fn mark_email_if_unsearchable(&self, client: &mut ClientIdentity, head: &Head) -> bool {
         let email = self.settings.email.as_ref();
         let reason = email.and_then(|email| email::unsearchable_reason(email, &head.fields));
@@ -25,9 +27,7 @@ impl Identifier {
         reason.is_some()
     }
 
-    /// Sets the identities of the client that stand in the body, the query or a cookie: the email address if
-    /// `reads_email`, and the `custom` ones among those. A body is too long for the search if `is_whole` is false, which
-    /// says that `body` is only its beginning.
+    /// Sets those of the `wanted` identities that stand in the body, the query or a cookie, or marks them as unclear.
     pub fn set_identities_in_fields(
         &self,
         client: &mut ClientIdentity,
@@ -59,7 +59,7 @@ impl Identifier {
         }
     }
 
-    /// Whether the body that begins with `prefix` may hold the credential; none if more bytes are needed to decide.
+    /// Whether the body that begins with `prefix` may hold the credential; `None` if more bytes are needed to decide.
     /// `is_whole` says that `prefix` is the whole body.
     pub fn may_have_credential(
         &self,
@@ -81,28 +81,29 @@ impl Identifier {
         (!is_undecided).then_some(false)
     }
 
-    /// Whether a source before the first query parameter has the credential, so that none in a body counts.
+    /// Whether a source before the first query parameter has a credential, also an ambiguous one. Then no credential in a
+    /// body counts.
     pub fn has_credential_before_query(&self, head: &Head) -> bool {
         let is_not_query = |source: &&TokenSource| !matches!(source, TokenSource::Query(_));
         let mut sources_before = self.settings.tokens.iter().take_while(is_not_query);
         sources_before.any(|source| token::find_credential(source, head) != FieldValue::Absent)
     }
 
-    /// The credential in a complete body.
+    /// The credential in a complete body; ambiguous if the parameters of two sources are there with different values.
     pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
         let find = |source| token::find_credential_in_body(source, fields, body);
         let credentials = self.settings.tokens.iter().map(find);
         credentials.fold(FieldValue::Absent, FieldValue::or)
     }
 
-    /// Hashes a credential as an operator wrote it, in the normal form of the first source.
+    /// Hashes a credential that an operator wrote. It is normalised as a credential of the first source.
     pub fn hash_token(&self, text: &str) -> Fingerprint {
         let source = self.settings.tokens.first();
         let token = source.map_or_else(|| text.into(), |source| source.normalise(text));
         self.token_fingerprint(token.as_bytes())
     }
 
-    /// Hashes an email address, or the name of an account in its place, as an operator wrote it. None if the text is
+    /// Hashes an email address that an operator wrote, or the name of an account in its place. `None` if the text is
     /// empty or ambiguous.
     pub fn hash_email(&self, text: &str) -> Option<Fingerprint> {
         match self.parse_mailbox(text) {
@@ -111,7 +112,7 @@ impl Identifier {
         }
     }
 
-    /// Hashes an email address; none if the text is no address.
+    /// Hashes an email address; `None` if the text is no address, also for the name of an account.
     pub(in crate::identity) fn hash_address(&self, text: &str) -> Option<Fingerprint> {
         match self.parse_mailbox(text) {
             Mailbox::Address(text) => Some(self.email_fingerprint(&text)),

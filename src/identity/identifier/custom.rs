@@ -1,4 +1,5 @@
-//! Finds the identities that the gateway file defines.
+//! Finds the values of custom identities in requests, and parses those that operators write. `identity/custom.rs` has
+//! their settings.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::route::Route;
 pub(super) const MAX_SEARCHED_BODY_BYTES: usize = 64 * 1024;
 
 impl Identifier {
-    /// Finds the custom identities of a request. `with_credential` are those that its verified credential has.
+    /// Sets the custom identities that come from the head or the connection, and `with_credential`: those of the
+    /// verified credential.
     pub(super) fn set_custom(
         &self,
         client: &mut ClientIdentity,
@@ -45,6 +47,7 @@ impl Identifier {
         }
     }
 
+    /// The value of one identity by the head, its route and the connection; `None` if they do not have it.
     fn find_custom_value(
         &self,
         settings: &custom::Settings,
@@ -70,8 +73,7 @@ impl Identifier {
         }
     }
 
-    /// Finds those of the wanted custom identities that are fields of the query or the body. A body is too long for the
-    /// search if `is_whole` is false, which says that `body` is only its beginning.
+    /// Sets those of the wanted custom identities that are fields of the query, of cookies or of the body.
     pub(super) fn set_custom_in_fields(
         &self,
         client: &mut ClientIdentity,
@@ -86,6 +88,7 @@ impl Identifier {
             if !wanted.contains(Identity::Custom(settings.identity)) {
                 continue;
             }
+            // The body of a stream is not awaited for a parameter of the query: see `body::is_stream`.
             let is_stream =
                 matches!(settings.source, Source::Query(_)) && body::is_stream(&head.fields);
             let in_body = match is_stream {
@@ -138,7 +141,8 @@ impl Identifier {
         }
     }
 
-    /// The value of a custom identity, as an operator wrote it in a file or a key.
+    /// The value of a custom identity that an operator wrote in a file or a key: one text, or the names of a list.
+    /// `None` if a text is not a value of the identity, or if one of several is kept as a hash.
     pub(in crate::identity) fn parse_custom(
         &self,
         identity: CustomIdentity,

@@ -1,4 +1,4 @@
-//! Decides whether a limit is for a client.
+//! Decides whether a limit applies to a client, by the conditions of the limit's `for` and of its rates by plan.
 
 use super::{ClientIdentity, Identifier};
 use crate::identity::custom_value::Reading;
@@ -12,6 +12,7 @@ impl Identifier {
             || (filter.conditions.iter()).all(|condition| self.meets(condition, client))
     }
 
+    /// Whether the client's identity passes the test of the condition.
     fn meets(&self, condition: &ClientCondition, client: &ClientIdentity) -> bool {
         let identity = condition.identity;
         match &condition.test {
@@ -20,12 +21,13 @@ impl Identifier {
             IdentityTest::OneOf(values) => self.has_value_among(client, identity, values),
             IdentityTest::NoneOf(values) => !self.has_value_among(client, identity, values),
             IdentityTest::InNetwork(networks) => {
-                // An unclear address must not evade the limit.
+                // A client must not evade the limit by an unclear address.
                 client.is_ip_unclear || networks.iter().any(|network| network.contains(&client.ip))
             }
         }
     }
 
+    /// Whether one of the client's values of this identity is among `values`; true if its value is ambiguous.
     fn has_value_among(
         &self,
         client: &ClientIdentity,
@@ -46,7 +48,7 @@ impl Identifier {
         client_value.is_some_and(|client_value| values.iter().any(|value| value == client_value))
     }
 
-    /// The value of an identity that is known as a text. Of credentials and email addresses only hashes are kept.
+    /// The client's user or plan as text; `None` for other identities, and if the client has none.
     fn comparable_text<'c>(
         &'c self,
         client: &'c ClientIdentity,

@@ -1,7 +1,7 @@
 //! Verifies the user of a request by the first source of the settings that proves one.
 //!
-//! A credential that does not verify proves no user, and gives the reason. Signatures are verified only here, and their
-//! results are cached.
+//! A credential that does not verify proves no user, and gives the reason. Only this file has signatures verified, and
+//! their results are cached.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,21 +24,22 @@ use crate::net::{PeerAddress, Subject};
 /// The result of verifying the credential of a request.
 #[derive(Default)]
 pub(super) struct CredentialProof {
+    /// The verified user; `None` if no source proves one.
     pub(super) user: Option<Arc<str>>,
-    /// Index into [`plan::Settings::plans`].
+    /// Index into [`plan::Settings::plans`]; `None` if the credential names no configured plan.
     pub(super) plan: Option<usize>,
     /// The custom identities that the token, or the entry of the API key, has.
     pub(super) custom: Vec<CustomValue>,
-    /// Why the credential did not verify; none also if the request has no credential.
+    /// Why the credential did not verify; `None` if it verified, and if the request has no credential.
     pub(super) unverified: Option<Unverified>,
-    /// Set if the credential is also the token of [`Settings::tokens`](super::Settings::tokens). The inner value is then
-    /// the token's fingerprint, and none unless the credential verified.
+    /// Set if the proof decides about the token of [`Settings::token_sources`](super::Settings::token_sources). The inner
+    /// value is then the fingerprint of the token, or `None` for a token that did not verify and must not count.
     pub(super) token: Option<Option<Fingerprint>>,
 }
 
 impl Identifier {
-    /// Verifies the user of a request by the first source that proves one. `credential` is the one that
-    /// [`Settings::tokens`](super::Settings::tokens) name.
+    /// Verifies the user of a request by the first source that proves one. If none does, the reason with the strictest
+    /// consequence is returned. `wall_clock` returns the time since the Unix epoch.
     pub(super) fn prove_user(
         &self,
         peer: (PeerAddress, Option<&Subject>),
@@ -62,10 +63,12 @@ impl Identifier {
         failed_proof
     }
 
+    /// The value of [`CredentialProof::token`] where no source has proven the token.
     fn unproven_token(&self) -> Option<Option<Fingerprint>> {
         self.settings.needs_proof(Identity::Token).then_some(None)
     }
 
+    /// Verifies the user by one source.
     fn prove_by_source(
         &self,
         source: &user::Settings,
@@ -127,7 +130,12 @@ impl Identifier {
         }
     }
 
-    /// Verifies a token, or takes the result from a cache. The caller checks the token's times.
+    /// Verifies a token and caches the result, or returns the cached one. Counts a wrong signature against the client's
+    /// address. The caller checks the token's times.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the token does not verify; [`Unverified::Unchecked`] if it may not be checked now.
     fn verify_token(
         &self,
         settings: &jwt::Settings,
@@ -166,6 +174,7 @@ impl Identifier {
         }
     }
 
+    /// The claims of the plan and of custom identities, which are read from a token beside its user.
     fn other_claims(&self) -> jwt::OtherClaims<'_> {
         let custom = self
             .settings
@@ -243,7 +252,7 @@ impl CredentialProof {
     }
 }
 
-/// Orders the reasons why several sources prove no user: the one with the strictest consequence counts.
+/// Orders the reasons why several sources prove no user: a larger number has a stricter consequence.
 fn severity(reason: Option<Unverified>) -> u8 {
     match reason {
         None => 0,
@@ -266,7 +275,7 @@ fn bearer_text(fields: &Fields) -> Result<Cow<'_, [u8]>, Option<Unverified>> {
     match token::text_after_bearer(fields) {
         FieldValue::One(text) => Ok(text),
         FieldValue::Ambiguous => Err(Some(Unverified::Ambiguous)),
-        // Many servers accept a token after any scheme, or as the whole value.
+        // Another scheme, or none: many servers accept a token after any scheme, or as the whole value.
         FieldValue::Absent => Err(Some(Unverified::Scheme)),
     }
 }

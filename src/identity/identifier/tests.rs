@@ -1,4 +1,4 @@
-//! Who asks, seen through whole requests.
+//! Identities of whole requests.
 
 mod keys;
 mod stripped;
@@ -93,7 +93,8 @@ fn who(identifier: &Identifier, peer: &str, lines: &[&str]) -> ClientIdentity {
     })
 }
 
-/// `expected`: the user, why something did not verify, whether there is a token, the plan.
+/// `expected`: the user, why the credential did not verify, whether there is a token, the index of the plan. The second
+/// round finds the results in the caches.
 #[track_caller]
 fn check(
     identifier: &Identifier,
@@ -167,7 +168,7 @@ fn by_jwt_and_bearer() {
         &["Authorization: Basic YTpi"],
         (None, Some(Unverified::Scheme), false, 0),
     );
-    // The whole header as the token gives nobody a key of their choosing either.
+    // With the whole field as the token, clients cannot choose their keys either.
     let by_header = identifier(super::tests::settings(
         jwt_settings(),
         Some(token::TokenSource::Header(AUTHORIZATION)),
@@ -371,12 +372,12 @@ fn addresses_beside_the_body() {
     assert_eq!(email_in("/?email=ann@example.com", &[typed], ""), unclear);
 }
 
-/// A body in which an address may stand is looked at, or the request is refused: upstreams unpack what is
-/// compressed, and read bodies of any method.
+/// A body that may hold an address is searched, or the request is refused: upstreams decompress bodies, and read bodies of
+/// any method.
 #[test]
 fn bodies_that_cannot_be_searched() {
     let all = identifier(settings(None, None));
-    // What is said of the body unseen and of a whole one: hidden, unclear.
+    // `expected`: whether the head says that the body cannot be searched, and whether the address is unclear.
     let check = |method: &str, lines: &[&str], body: &str, expected: (bool, bool)| {
         let mut parts = head(lines);
         parts.method = method.parse().unwrap();

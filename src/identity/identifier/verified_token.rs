@@ -1,4 +1,4 @@
-//! The entry of the cache of verified tokens. It holds no token text, and its times are checked at each use.
+//! An entry in the cache of verified tokens. It holds nothing of the token's text, and its times are checked at each use.
 
 use crate::identity::jwt;
 
@@ -6,6 +6,6 @@ use crate::identity::jwt;
 #[derive(Clone, Debug)]
 pub(super) struct VerifiedToken {
     pub(super) claims: jwt::TokenClaims,
-    /// Index into [`Settings::plans`](crate::identity::plan::Settings::plans).
+    /// Index into [`Settings::plans`](crate::identity::plan::Settings::plans); `None` if the token names none of them.
     pub(super) plan: Option<usize>,
 }

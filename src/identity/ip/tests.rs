@@ -48,7 +48,7 @@ fn forwarded_for_from_the_right() {
     check("6.6.6.6,1.1.1.1,10.0.0.2", "1.1.1.1");
     check("1.1.1.1, 192.168.0.5, fd00::1", "1.1.1.1");
     check("10.0.0.3, 10.0.0.2", "10.0.0.3");
-    // What cannot be read ends the walk at the last trusted hop.
+    // A hop that cannot be read ends the walk at the last trusted hop.
     check("", PROXY);
     check("1.1.1.1,", PROXY);
     check("1.1.1.1, unknown", PROXY);
@@ -117,7 +117,7 @@ fn forwarded() {
     check("for=1.1.1.1;;proto=http;", "1.1.1.1");
     check("for=1.1.1.1;host=\"a,b;for=6.6.6.6\"", "1.1.1.1");
     check("for=1.1.1.1;host=\"a\\\",for=6.6.6.6\"", "1.1.1.1");
-    // A quote that the client left open takes nothing from what the proxy wrote.
+    // A quote that the client left open hides nothing that the proxy wrote.
     check("for=\", for=1.1.1.1", "1.1.1.1");
     check("for=\"6.6.6.6\\\", for=1.1.1.1, for=10.0.0.2", "1.1.1.1");
     for stop in [

@@ -1,4 +1,5 @@
-//! A key set at a URL. This file says where the set is and who needs it; `app/key_set_fetcher.rs` fetches it.
+//! A key set at a URL: where the set is, and reports of tokens whose key the set lacks. Nothing here fetches the set;
+//! `app/key_set_fetcher.rs` does.
 
 use std::sync::Arc;
 
@@ -15,13 +16,14 @@ pub struct RemoteKeySet {
     pub url: Uri,
     /// The authorities that verify the server's certificate.
     pub roots: Roots,
-    /// The issuer that an OpenID configuration must be of.
+    /// The issuer that an OpenID configuration must be of; `None` allows any.
     pub issuer: Option<String>,
+    /// Notified of tokens whose key is not in the set. Clones share it, so that a report reaches the fetcher.
     unknown_key: Arc<Notify>,
 }
 
 impl RemoteKeySet {
-    /// Describes a set that nobody has asked for yet.
+    /// Describes a set for which no unknown key has been reported yet.
     pub fn new(url: Uri, roots: Roots, issuer: Option<String>) -> RemoteKeySet {
         RemoteKeySet {
             url,
@@ -37,13 +39,14 @@ impl RemoteKeySet {
     }
 
     /// Waits for a call of [`RemoteKeySet::report_unknown_key`], or returns at once if there was one since the last return.
+    /// A call ends the wait of one task only.
     pub async fn unknown_key(&self) {
         self.unknown_key.notified().await;
     }
 }
 
-/// Whether keys may come from a URL. Whoever can change a set on its way can sign tokens, so it comes over TLS or from
-/// this machine.
+/// Whether keys may come from a URL. Somebody who can change a key set on its way can sign tokens, so a set must come over
+/// TLS or from this machine.
 pub fn is_trusted_url(url: &Uri) -> bool {
     let is_local = |host: &str| {
         host.eq_ignore_ascii_case("localhost") || host == "127.0.0.1" || host == "[::1]"
@@ -55,7 +58,7 @@ pub fn is_trusted_url(url: &Uri) -> bool {
     }
 }
 
-/// Whether a URL has a host, a valid port if it names one, and no password.
+/// Whether a URL has a host, a valid port if it names one, and neither user nor password.
 pub fn has_valid_authority(url: &Uri) -> bool {
     url.authority().is_some_and(|authority| {
         let has_userinfo = authority.as_str().contains('@');
@@ -63,7 +66,7 @@ pub fn has_valid_authority(url: &Uri) -> bool {
     })
 }
 
-/// Two sets are equal if they have the same source.
+/// Compares URL, authorities and issuer. Equal sets need not share reports of unknown keys.
 impl PartialEq for RemoteKeySet {
     fn eq(&self, other: &RemoteKeySet) -> bool {
         (&self.url, &self.roots, &self.issuer) == (&other.url, &other.roots, &other.issuer)

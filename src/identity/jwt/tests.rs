@@ -11,7 +11,7 @@ macro_rules! vector {
     };
 }
 
-/// As long as HS256 asks for.
+/// The shortest secret that HS256 accepts here.
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 fn settings(keys: VerificationKeys) -> Settings {
@@ -320,7 +320,6 @@ fn plans() {
     assert_eq!(plan(json!(["gold"])), None);
 }
 
-/// A signature that was computed counts as one, whatever another key says.
 #[test]
 fn nested_claims() {
     let check = |name: &str, payload: Value, expected: Option<&str>| {
@@ -351,6 +350,7 @@ fn nested_claims() {
     check(".", json!({}), None);
 }
 
+/// A wrong signature is the reason whatever the other key says, because it cost a check.
 #[test]
 fn a_wrong_signature_is_the_reason() {
     let key = |key| VerificationKey {

@@ -42,7 +42,7 @@ fn headers() {
     check(&["k,x"], Some("k,x"));
     check(&[&long], Some(&long));
     check(&[&(long.clone() + "k")], Some("?"));
-    // Blanks of Latin-1, which Node and Python hand on and `strip` takes off.
+    // Blanks of Latin-1, which Node and Python pass on, and which their trim functions remove.
     for odd in [
         "k\u{a0}",
         "\u{a0}k",
@@ -123,7 +123,7 @@ fn schemes() {
     with(&source, "Bearer t", Some("?"));
     with(&source, "Basic YTpi", None);
     with(&source, "Token", None);
-    // Whatever the scheme: an upstream that does not look at it reads the same.
+    // Any scheme gives the same credential as an upstream that ignores the scheme.
     let source = TokenSource::Header(header);
     for value in ["Token t", "token  t", "x\tt", "t"] {
         with(&source, value, Some("t"));
@@ -175,7 +175,7 @@ fn queries() {
     }
 }
 
-/// Some frameworks look for it in cookies too, or read the query in the charset of the body.
+/// Some frameworks look for a query parameter in cookies too, or read the query in the charset of the body.
 #[test]
 fn queries_beside_other_fields() {
     let source = TokenSource::Query("key".into());

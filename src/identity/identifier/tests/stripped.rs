@@ -1,4 +1,4 @@
-//! Fields that go no further.
+//! Header fields that are removed before a request is forwarded.
 
 use super::*;
 

@@ -1,12 +1,13 @@
-//! The algorithms that count the use of a limit: their names and properties. Each has its arithmetic in a file of its
-//! own.
+//! The algorithms that count the use of a limit: their names and properties. The arithmetic of each is in the file of
+//! its name. `gcra.rs` has that of the leaky bucket too.
 
 use crate::base::clock::Nanos;
 
 /// The largest quota, as written and in units, for which the sliding log is the default.
 pub const LOG_DEFAULT_MAX_QUOTA: u32 = 1_024;
 
-/// The largest quota in units, with plans and throttle, for which the sliding log is the default. Its stamps fill 64 KiB.
+/// The largest quota in units, with plans and throttle, for which the sliding log is the default. Its stamps fill 64
+/// KiB.
 pub const LOG_DEFAULT_MAX_SCALED_QUOTA: u32 = 16_384;
 
 /// How the use of a limit is counted.
@@ -20,7 +21,7 @@ pub enum Algorithm {
     MultiLevel,
     /// Windows that do not slide; each key has its own phase.
     FixedWindow,
-    /// The generic cell rate algorithm, also called token bucket.
+    /// The generic cell rate algorithm (GCRA), which admits the same requests as a token bucket.
     Gcra {
         /// The units that may come at once; the quota if absent.
         burst: Option<u32>,
@@ -41,7 +42,7 @@ impl Algorithm {
         )
     }
 
-    /// Whether the state is an arrival time instead of counts.
+    /// Whether the state has arrival times instead of counts.
     pub(crate) fn is_gcra(self) -> bool {
         matches!(self, Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. })
     }
@@ -58,8 +59,8 @@ impl Algorithm {
         }
     }
 
-    /// The default algorithm: the exact log where it stays small, else conservative buckets. `quota` is the largest quota as written,
-    /// `scaled_quota` the largest with plans and throttle.
+    /// The default algorithm: the exact log where it stays small, else buckets that may refuse too much but never admit
+    /// too much. `quota` is the largest quota as written, `scaled_quota` the largest with plans and throttle.
     pub fn default_for(quota: u32, scaled_quota: u32) -> Algorithm {
         if quota <= LOG_DEFAULT_MAX_QUOTA && scaled_quota <= LOG_DEFAULT_MAX_SCALED_QUOTA {
             Algorithm::SlidingLog

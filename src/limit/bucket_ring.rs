@@ -1,8 +1,9 @@
-//! A ring of buckets that counts units conservatively: the buckets of a window, and the one that is leaving it, count in
-//! full. So a window is never counted too low, and too high by at most one bucket.
+//! A ring of buckets that counts units conservatively: the buckets of a window, and the one that is leaving it, count
+//! in full. So a window is never counted too low, and too high by at most one bucket.
 //!
 //! Words: `[number of the current bucket, low half, high half, sum of all counts, counts …]`, one count more than the
-//! window has buckets. The sum saturates at `u32::MAX`, as each count does.
+//! longest window has buckets. The current bucket is the newest one in which units were counted. The sum saturates at
+//! `u32::MAX`, as each count does.
 
 use super::interval::Interval;
 use crate::base::clock::Nanos;
@@ -15,7 +16,7 @@ const SUM_WORD: usize = 2;
 /// How a ring divides time. The counts themselves are in the words of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BucketRing {
-    /// The length of a bucket.
+    /// The length of each bucket.
     pub bucket_length: Interval,
     /// The number of buckets of the longest window, without the bucket that is leaving it.
     pub bucket_count: u32,
@@ -40,13 +41,14 @@ impl BucketRing {
         HEAD_WORDS + (number % self.slot_count() as u64) as usize
     }
 
-    /// The number of the newest bucket that counts.
+    /// The number of the newest bucket in which units were counted; 0 in a fresh state.
     #[inline(always)]
     fn current_bucket(words: &[u32]) -> u64 {
         u64::from(words[1]) << 32 | u64::from(words[0])
     }
 
-    /// The number of the bucket that contains `now`, or of the newest bucket that counts if that is later.
+    /// The number of the bucket that contains `now`, or of the current bucket if that is later: another thread may have
+    /// read a later time.
     #[inline(always)]
     fn bucket_number(self, words: &[u32], now: Nanos) -> u64 {
         self.bucket_length
@@ -54,8 +56,8 @@ impl BucketRing {
             .max(BucketRing::current_bucket(words))
     }
 
-    /// The number of the oldest bucket that a window of `window_buckets` buckets covers, the leaving one included. Also the
-    /// distance from it to the newest bucket. None if all counts have left the window.
+    /// The number of the oldest bucket that a window of `window_buckets` buckets covers, the leaving one included. Also
+    /// the distance from it to the newest bucket. `None` if all counts have left the window.
     #[inline]
     fn oldest_covered_bucket(
         self,
@@ -118,7 +120,8 @@ impl BucketRing {
         [former_number, from_ring_start]
     }
 
-    /// The time until `units` of those in the last `window_buckets` buckets no longer count.
+    /// The time until `units` of those in the last `window_buckets` buckets no longer count; zero if fewer count.
+    // Not inlined: `wait_with_used` has the short path for most calls.
     #[inline(never)]
     pub fn wait(self, words: &[u32], now: Nanos, window_buckets: u32, units: u32) -> Nanos {
         let Some((oldest, distance)) = self.oldest_covered_bucket(words, now, window_buckets)
@@ -189,6 +192,7 @@ impl BucketRing {
     }
 
     /// Makes `number` the current bucket after `former_number`. Clears its count and those in between, which have left.
+    // Not inlined, because it runs at most once for each bucket.
     #[inline(never)]
     fn advance_to(self, words: &mut [u32], former_number: u64, number: u64) {
         let sum = if number - former_number >= self.slot_count() as u64 {
@@ -218,6 +222,7 @@ impl BucketRing {
             return false;
         };
         let expected = u32::try_from(sum(counts)).unwrap_or(u32::MAX);
+        // Half of the range is never reached, and leaves room for sums of bucket numbers.
         words[SUM_WORD] == expected && BucketRing::current_bucket(words) < u64::MAX / 2
     }
 
@@ -232,11 +237,13 @@ impl BucketRing {
     }
 }
 
+/// Adds up counts; unlike the sum that a state keeps, the result does not saturate.
 fn sum(counts: &[u32]) -> u64 {
     counts.iter().map(|count| u64::from(*count)).sum()
 }
 
-/// The number of zeros before the first other count. It reads eight at a time, so it may miss up to seven zeros.
+/// The number of zeros before the first count that is not zero. It reads eight counts at a time, so it may be up to
+/// seven too low.
 fn count_leading_zeros(counts: &[u32]) -> usize {
     let (eights, _) = counts.as_chunks::<8>();
     let is_zero = |eight: &&[u32; 8]| eight.iter().fold(0, |bits, count| bits | count) == 0;

@@ -1,5 +1,5 @@
-//! Which clients a limit is for, as in `for: { user: absent, plan: [free] }`. The identities of a client are known
-//! elsewhere, so nothing here decides whether a client is selected.
+//! Which clients a limit is for, as in `for: { user: absent, plan: [free] }`. Nothing here decides whether a client is
+//! selected: `identity/identifier/filter.rs` does.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct ClientFilter {
 /// A condition on one identity of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCondition {
-    /// The identity.
+    /// The identity that the condition is about.
     pub identity: Identity,
     /// What the client must have as this identity.
     pub test: IdentityTest,
@@ -30,16 +30,16 @@ pub enum IdentityTest {
     Present,
     /// No value.
     Absent,
-    /// One of these values.
+    /// One of these values, or an ambiguous one.
     OneOf(Vec<String>),
-    /// No value, or another than these.
+    /// No value, or only values other than these. An ambiguous value does not pass.
     NoneOf(Vec<String>),
-    /// An address in one of these networks.
+    /// An address in one of these networks, or an unclear one.
     InNetwork(Vec<IpNet>),
 }
 
 impl ClientFilter {
-    /// Whether the filter selects all clients.
+    /// Whether there are no conditions, so that the filter selects all clients.
     pub fn is_empty(&self) -> bool {
         self.conditions.is_empty()
     }
@@ -55,7 +55,7 @@ impl ClientFilter {
     }
 }
 
-/// As sentences name it: `user absent and plan free or trial`.
+/// Writes the filter as sentences name it: `user absent and plan free or trial`.
 impl fmt::Display for ClientFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, condition) in self.conditions.iter().enumerate() {

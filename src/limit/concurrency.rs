@@ -4,8 +4,8 @@
 use super::{LimitFinding, LimitStanding, ThrottleMode};
 use crate::base::clock::Nanos;
 
-/// The wait of a refused client, a guess: nobody knows when an open request will end. A second is the shortest time
-/// that `Retry-After` can express, and a client that retries each second costs little.
+/// The wait of a refused client. It is a guess, because the end of an open request cannot be foreseen. A second is the
+/// shortest time that `Retry-After` can express, and a client that retries each second costs little.
 pub const REFUSAL_WAIT: Nanos = Nanos::from_secs(1);
 
 /// A limit on the open requests of each key.

@@ -1,5 +1,5 @@
-//! Identities that the gateway file defines, such as `tenant: { jwt: org.id }`. Each has a name and
-//! a slot, which it keeps until the process ends.
+//! [`CustomIdentity`]: identities that the gateway file defines, such as `tenant: { jwt: org.id }`, and [`PREFLIGHT`]. Each
+//! has a name and a slot, which it keeps until the process ends.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -9,34 +9,36 @@ use std::sync::OnceLock;
 static NAMES: [OnceLock<Box<str>>; CustomIdentity::MAX] =
     [const { OnceLock::new() }; CustomIdentity::MAX];
 
-/// An identity that the gateway file defines.
+/// An identity that the gateway file defines, or [`PREFLIGHT`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CustomIdentity(u8);
 
 impl CustomIdentity {
-    /// Maximum number of custom identities of different names in the life of a process.
+    /// Maximum number of custom identities of different names in the life of a process. With the built-in ones they fit
+    /// the 64 bits of an [`IdentitySet`](super::IdentitySet).
     pub const MAX: usize = 48;
 
-    /// The identity of this name, which is defined now if no file has named it before. None if there are
+    /// The identity of this name, which is defined now if it was not defined before. `None` if there are
     /// [`CustomIdentity::MAX`] others.
     pub fn define(name: &str) -> Option<CustomIdentity> {
+        // The first slot without a name gets this one, unless an earlier slot has it.
         let has_name = |slot: &OnceLock<Box<str>>| **slot.get_or_init(|| name.into()) == *name;
         CustomIdentity::from_slot(NAMES.iter().position(has_name)?)
     }
 
-    /// The identity of this name, if a file of this process has ever defined it.
+    /// The identity of this name; `None` if this process has never defined it.
     pub fn find(name: &str) -> Option<CustomIdentity> {
         CustomIdentity::all().find(|identity| identity.as_str() == name)
     }
 
-    /// All custom identities that any file of this process has defined.
+    /// All custom identities that this process has ever defined.
     pub fn all() -> impl Iterator<Item = CustomIdentity> + Clone {
         let defined = NAMES.iter().take_while(|slot| slot.get().is_some());
         let slots = 0..defined.count();
         slots.filter_map(CustomIdentity::from_slot)
     }
 
-    /// The name in policies.
+    /// The name in policies; empty for a slot without one.
     pub fn as_str(self) -> &'static str {
         let name = NAMES.get(self.slot()).and_then(OnceLock::get);
         name.map_or("", |name| name)
@@ -47,6 +49,8 @@ impl CustomIdentity {
         usize::from(self.0)
     }
 
+    /// The identity of a slot, which must be below [`CustomIdentity::MAX`]: a higher number gives an identity without a
+    /// name, or `None` above 255.
     pub(super) fn from_slot(slot: usize) -> Option<CustomIdentity> {
         u8::try_from(slot).ok().map(CustomIdentity)
     }

@@ -1,7 +1,8 @@
-//! The fast path of decisions, for limits with one window and nothing pending or lent, which most limits are. Figures that
-//! do not depend on the state are computed once for a client. What [`FastPath::assess`] reads from the state is used again.
+//! The fast path of decisions. It serves limits with one window that neither reserve nor lend, by the algorithms that
+//! most limits have. Figures that do not depend on the state are computed before the state is read. What
+//! [`FastPath::assess`] reads from the state is used again.
 //!
-//! Readings and states are always equal to those of [`KeyState::assess`](super::KeyState::assess),
+//! Findings and states are always equal to those of [`KeyState::assess`](super::KeyState::assess),
 //! [`KeyState::take_units`](super::KeyState::take_units) and
 //! [`KeyState::complete_finding`](super::KeyState::complete_finding).
 
@@ -15,9 +16,9 @@ use crate::base::clock::Nanos;
 pub struct FastPath {
     /// The quota in units, with the plan's multiplier.
     quota: u32,
-    /// The units that are admitted within the rate.
+    /// The units that are admitted within the rate: the quota, or the burst.
     base: u32,
-    /// The units that are admitted with what the throttle adds.
+    /// The units that are admitted with what a soft limit adds.
     ceiling: u32,
     layout: StateLayout,
 }
@@ -43,7 +44,8 @@ pub struct Assessment {
 }
 
 impl RateLimit {
-    /// The fast path for one plan multiplier; `None` if the limit needs all of [`KeyState`](super::KeyState).
+    /// The fast path for one plan multiplier; `None` if the limit needs [`KeyState`](super::KeyState): with several
+    /// windows, with reservations or lending, and with the algorithms that [`FastPath`] has no layout for.
     pub fn fast_path(&self, plan_factor: u32) -> Option<FastPath> {
         let ([rate], 0) = (&self.windows[..], self.head_words()) else {
             return None;
@@ -103,8 +105,9 @@ impl FastPath {
         }
     }
 
-    /// Counts `cost` units that [`FastPath::assess`] has admitted; `words` must have room for them. Also returns when
-    /// the state will be equal to a fresh one, if that has changed and the state itself does not say it.
+    /// Counts `cost` units that [`FastPath::assess`] has admitted; `words` must have room for them. Returns the finding,
+    /// and the time from which on the state is equal to a fresh one. That time is `None` if it has not changed, or if it is
+    /// what the words hold.
     #[inline(always)]
     pub fn take_units(
         &self,
@@ -134,7 +137,7 @@ impl FastPath {
         (reading, fresh_at)
     }
 
-    /// The reading of a request that takes nothing: this limit refuses it, or another one does. `words` are as in
+    /// The finding of a request that takes nothing: this limit refuses it, or another one does. `words` are as in
     /// [`FastPath::assess`].
     #[inline(always)]
     pub fn untaken_finding(
@@ -151,7 +154,8 @@ impl FastPath {
         self.build_finding(words, now, assessment, refusal)
     }
 
-    /// `refusal` has the units that may still count when a refused request passes, and the time until then.
+    /// Builds the finding. `refusal` has the units that may still count when a refused request would pass, and the time
+    /// until then.
     #[inline(always)]
     fn build_finding(
         &self,

@@ -20,6 +20,7 @@ pub(super) fn phase(key: Fingerprint, window: Nanos) -> Nanos {
 fn window_number(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -> u64 {
     let number = now.after(phase(key, window)).0 / window.0;
     let windows_ahead = words[0].wrapping_sub(number as u32);
+    // Numbers wrap, so a distance beyond half of their range means that the state is behind.
     let is_state_ahead = words[1] > 0 && windows_ahead <= i32::MAX as u32;
     if is_state_ahead {
         number + u64::from(windows_ahead)

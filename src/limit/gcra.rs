@@ -1,11 +1,12 @@
 //! The generic cell rate algorithm (ITU-T I.371, virtual scheduling): one theoretical arrival time for each window.
-//! It admits a burst of B at once and then one unit each T = ceil(W / N). So any window of length W sees at most
-//! B + ceil(W / T) - 1 units. T is rounded up, because rounding down would admit more.
+//! A rate of `quota` units per `window` admits a burst at once, and then one unit each interval of
+//! ceil(window / quota). So any time of one window sees at most burst + ceil(window / interval) - 1 units. The interval
+//! is rounded up, because rounding down would admit more.
 //!
-//! The leaky bucket uses the same arithmetic. Its burst is one unit plus the most units that may be delayed at once. Early
-//! requests are delayed until their turn instead of sent at once.
+//! The leaky bucket uses the same arithmetic. Its burst is one unit plus the most units that may be delayed at once.
+//! Early requests are delayed until their turn instead of sent at once.
 //!
-//! Words of each window: `[theoretical theoretical_arrival_time time in ns, low half, high half]`.
+//! Words of each window: `[theoretical arrival time in ns, low half, high half]`.
 
 use super::interval::Interval;
 use crate::base::clock::Nanos;

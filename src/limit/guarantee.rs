@@ -7,8 +7,8 @@ use crate::base::clock::Nanos;
 const TABLE_ENTRY_BYTES: usize = 22;
 
 impl Rule {
-    /// What the limit guarantees, as one sentence without a full stop. If responses state the costs, the sentence says
-    /// what requests in flight may add.
+    /// What the limit guarantees, as one sentence without a full stop. Of a limit on cost the sentence says
+    /// what a request or message counts, or what requests in flight may add. It also says how many keys have overrides.
     pub fn guarantee(&self) -> String {
         let (RuleLimit::Rate(limit), true) = (&self.limit, self.count.is_cost()) else {
             return self.limit.guarantee();
@@ -47,6 +47,7 @@ impl RateLimit {
         windows.join(" and ") + &self.throttle.guarantee_suffix()
     }
 
+    /// The guarantee of one window at the plan multiplier 1, without what the throttle adds.
     fn window_guarantee(&self, rate: &Rate) -> String {
         let (quota, span) = (rate.quota(), format_span(rate.window()));
         match self.algorithm {
@@ -86,7 +87,7 @@ impl RateLimit {
         }
     }
 
-    /// The bytes of memory of a key that has used all of its units.
+    /// Estimates the bytes of memory of a key that has used all of its units.
     pub fn bytes_per_key(&self) -> usize {
         let block_bytes = if self.is_inline() {
             0

@@ -12,7 +12,8 @@ pub struct UnclonedCell<T>(OnceLock<T>);
 pub struct HeaderTexts {
     /// The text before the number of remaining units, in `RateLimit`.
     pub remaining_prefix: Box<str>,
-    /// For each window: its quota without a plan in units, and its member of `RateLimit-Policy` with the separator before it.
+    /// For each window: its quota in units without a plan's multiplier, and its member of `RateLimit-Policy` with the
+    /// separator before it.
     pub windows: Box<[(u32, Box<str>)]>,
 }
 

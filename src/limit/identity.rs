@@ -11,13 +11,13 @@ pub enum Identity {
     Ip,
     /// The user whose proven credential the request carries.
     User,
-    /// The credential of the request, proven or not.
+    /// The credential of the request; only a verified one where the configuration has credentials verified.
     Token,
-    /// An email address in the body.
+    /// An email address in the body, the query or a cookie.
     Email,
     /// The plan of the client.
     Plan,
-    /// An identity that the gateway file defines.
+    /// An identity that the gateway file defines, or `preflight`.
     Custom(CustomIdentity),
 }
 
@@ -49,7 +49,7 @@ impl Identity {
         built_in.chain(CustomIdentity::all().map(Identity::Custom))
     }
 
-    /// The identity of this name; none if no file has defined it.
+    /// The identity of this name; `None` if it is neither built in nor defined.
     pub fn find(name: &str) -> Option<Identity> {
         Identity::all().find(|identity| identity.as_str() == name)
     }
@@ -91,6 +91,7 @@ impl IdentitySet {
     /// The custom identities, in the order of their names: the same in every process.
     pub fn custom(self) -> SmallVec<[CustomIdentity; 4]> {
         let mut identities = SmallVec::<[CustomIdentity; 4]>::new();
+        // A bit for each slot of custom identities; the loop clears the lowest one each time.
         let mut slot_bits = self.0 >> Identity::BUILT_IN.len();
         while slot_bits != 0 {
             identities.extend(CustomIdentity::from_slot(

@@ -1,4 +1,5 @@
-//! Durations by which other durations are divided on every request. The division is a multiplication by the inverse.
+//! [`Interval`]: a duration by which other durations are divided on every request. The division is a multiplication by the
+//! inverse.
 
 use crate::base::clock::Nanos;
 
@@ -33,7 +34,8 @@ impl Interval {
         (quotient, span.0 - quotient * self.nanos)
     }
 
-    /// `span` divided by the interval, rounded up. A remainder rounds up, and one above `nanos` corrects the estimate.
+    /// `span` divided by the interval, rounded up. Any remainder adds one, and one above `nanos` shows that the estimate
+    /// was too small.
     #[inline]
     pub(crate) fn div_ceil(self, span: Nanos) -> u64 {
         let (quotient, remainder) = self.estimate_quotient(span);

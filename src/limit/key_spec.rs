@@ -26,7 +26,7 @@ impl KeySpec {
         KeySpec { parts: Vec::new() }
     }
 
-    /// A key of these parts.
+    /// A key of these parts; without parts, the key that is the same for every client.
     pub fn new(parts: Vec<KeyPart>) -> KeySpec {
         KeySpec { parts }
     }
@@ -99,7 +99,7 @@ impl<const N: usize> From<&[Identity; N]> for KeySpec {
     }
 }
 
-/// As sentences name it: `ip and (user or token)`.
+/// Writes the key as sentences name it: `ip and (user or token)`.
 impl fmt::Display for KeySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.part_names();
@@ -113,7 +113,7 @@ impl fmt::Display for KeySpec {
 }
 
 impl KeyPart {
-    /// A part of which a client is counted by the first identity that it has. None without identities.
+    /// A part of which a client is counted by the first identity that it has. `None` without identities.
     pub fn first_of(identities: &[Identity]) -> Option<KeyPart> {
         (!identities.is_empty()).then(|| KeyPart(identities.into()))
     }

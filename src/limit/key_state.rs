@@ -1,10 +1,10 @@
 //! The state of one key under one limit on a rate: plain words, so that a store can keep them anywhere, and pure
 //! functions over them.
 //!
-//! A state of zeros is a fresh one. A state that always fits into two words ([`RateLimit::is_inline`]) may stand inside a
-//! table entry; other states grow with use, up to [`RateLimit::max_words`].
+//! A state of zeros is a fresh one. A state that always fits into two words ([`RateLimit::is_inline`]) may stand inside
+//! a table entry; other states grow with use, up to [`RateLimit::max_words`].
 //!
-//! Counts saturate at `u32::MAX`, above every quota. Only units that are settled late, beyond their reservation, get
+//! Counts saturate at `u32::MAX`. Under a smaller quota, only units that are settled late, beyond their reservation, get
 //! there; a wait may then be too short.
 
 mod converted;
@@ -19,15 +19,15 @@ use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
 /// What must be equal for two limits to share states: the algorithm, the lengths of windows, whether they reserve and
-/// lend, and for arrival times the rates. Quotas, percentages of soft limits, and plans may differ.
+/// lend, and the intervals of arrival times. All else may differ, such as quotas of other algorithms, bursts and plans.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StateShape {
     algorithm: std::mem::Discriminant<Algorithm>,
     windows: Vec<Nanos>,
     reserves: bool,
     lends: bool,
-    /// The intervals of limits with arrival times; empty for others. Only with the same interval does an arrival time
-    /// stand for the same units.
+    /// The intervals in ns, without a plan, of limits with arrival times; empty for other limits. Only with the same
+    /// interval does an arrival time stand for the same units.
     intervals: Vec<u64>,
 }
 
@@ -116,7 +116,7 @@ impl RateLimit {
         self.pending_words() + usize::from(self.throttle.is_elastic()) * lending::STATE_WORDS
     }
 
-    /// The number of words of a log, at least for the units that count in `state` and `cost` more.
+    /// The words of a log with room for the units of `state` and `cost` more: a size class, at most `max_words`.
     fn log_words(&self, state: &[u32], now: Nanos, cost: u32) -> usize {
         let words = sliding_log::required_words(self, state, now, cost) + self.head_words();
         sliding_log::size_class(words).min(self.max_words())
@@ -128,7 +128,7 @@ impl RateLimit {
     pub(crate) fn unit_bounds(&self, rate: &Rate, plan_factor: u32) -> (u32, u32) {
         let quota = rate.quota_times(plan_factor);
         let base_is_quota = match self.algorithm {
-            // Without a burst of its own, the burst takes one window to come back: no need to bound it.
+            // A burst of the quota comes back within one window, so it needs no bound.
             Algorithm::Gcra { burst } => burst.is_none(),
             Algorithm::SlidingLog | Algorithm::LeakyBucket { .. } => false,
             Algorithm::SlidingWindow | Algorithm::MultiLevel | Algorithm::FixedWindow => true,
@@ -139,7 +139,7 @@ impl RateLimit {
         self.compute_unit_bounds(rate, plan_factor)
     }
 
-    /// [`RateLimit::unit_bounds`] where base and ceiling are not both the quota.
+    /// [`RateLimit::unit_bounds`] where base or ceiling may differ from the quota.
     fn compute_unit_bounds(&self, rate: &Rate, plan_factor: u32) -> (u32, u32) {
         let quota = rate.quota_times(plan_factor);
         let base = match self.algorithm {
@@ -201,7 +201,7 @@ impl KeyState<'_> {
     }
 
     /// Decides about `cost` units at `now` without changing the state. [`KeyState::complete_finding`] completes the
-    /// reading.
+    /// finding.
     pub fn assess(&self, now: Nanos, cost: u32, scale: Scale) -> LimitFinding {
         let mut reading = LimitFinding::INITIAL;
         let mut is_over_any_rate = false;
@@ -232,7 +232,7 @@ impl KeyState<'_> {
         reading
     }
 
-    /// The reading of one window, and whether the request is above its rate.
+    /// The finding of one window, and whether the request is above the window's rate.
     #[inline]
     fn assess_window(
         &self,
@@ -271,8 +271,7 @@ impl KeyState<'_> {
         (reading, is_over_any_rate)
     }
 
-    /// Completes a reading after the decision. `cost` is the number of units that were taken and counted already, or
-    /// zero.
+    /// Completes a finding after the decision. `cost` is the number of units that the request has taken, or zero.
     pub fn complete_finding(
         &self,
         reading: &mut LimitFinding,
@@ -318,8 +317,8 @@ impl KeyState<'_> {
         }
     }
 
-    /// The number of words that are needed to count `cost` more units at `now`. If the state has fewer, the store must move it to
-    /// more words first, by [`KeyState::move_to`].
+    /// The number of words that are needed to count `cost` more units at `now`. If the state has fewer, the store must
+    /// move it to more words first, by [`KeyState::move_to`].
     pub fn required_words(&self, now: Nanos, cost: u32) -> usize {
         match self.limit.algorithm {
             Algorithm::SlidingLog => self.limit.log_words(self.algorithm_words(), now, cost),
@@ -465,7 +464,8 @@ impl KeyState<'_> {
         latest
     }
 
-    /// The units that count at `now` in the window with this index, pending ones included.
+    /// The units that count at `now` in the window with this index, pending ones included. Arrival times are read
+    /// without a plan's multiplier.
     pub fn used(&self, now: Nanos, index: usize) -> u32 {
         self.window(index, 1)
             .used(now)
@@ -482,7 +482,7 @@ fn excess_over(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
     Some(u32::try_from(excess).unwrap_or(u32::MAX))
 }
 
-/// Whether window `first` of a limit is reported rather than `second`; see [`LimitFinding::window`].
+/// Whether window `first` of a limit is reported rather than `second`, also of equals; see [`LimitFinding::window`].
 fn is_reported_before(first: &LimitFinding, second: &LimitFinding) -> bool {
     let rank = |reading: &LimitFinding| match reading.standing {
         LimitStanding::Unsatisfiable => (3, u64::MAX),

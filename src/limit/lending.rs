@@ -1,15 +1,16 @@
 //! What an elastic limit lends: units that the rate does not admit, one by one at a pace. Lent units are counted apart,
-//! so they never take from the units that are guaranteed. A rate of N per window W lends, at the elastic factor m, one
-//! unit each W / (N (m - 1)). In no window does it lend more than `at_most` is above the rate.
+//! so they never take from the units that are guaranteed. At an elastic factor of 1.5, a rate of 60 units a minute
+//! lends half as many: one unit each 2 s. No window gets more lent units than the difference of `at_most` and the rate.
 //!
 //! The state is a leaky bucket as a meter: each unit fills it by one, and it leaks at the current pace. The state keeps
 //! the level. [The generic cell rate algorithm](super::gcra) keeps the time when the bucket will be empty instead, but
-//! here that time changes with m.
+//! here that time changes with the factor.
 //!
-//! With a level of at most L before each unit and a pace of r, a window sees at most ceil(L + r W) units. Paces below
-//! one unit in four windows lend nothing, so a state can be forgotten after a while.
+//! With a level of at most `max_level` before each unit, a window sees at most ceil(max_level + window / interval)
+//! units: one unit leaks each `interval`. Paces below one unit in four of the longest windows lend nothing, so a state
+//! can be forgotten after a while.
 //!
-//! Words: `[ns of the last_time unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
+//! Words: `[ns of the last unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
 
 use super::{Rate, RateLimit, Scale};
 use crate::base::clock::Nanos;
@@ -17,7 +18,7 @@ use crate::base::clock::Nanos;
 /// The number of words of a state.
 pub(super) const STATE_WORDS: usize = 4;
 
-/// The largest number of units that were not taken in time and may still be lent at once.
+/// The largest number of units that were not lent in time and may still be lent at once.
 const BURST_UNITS: u64 = 3;
 /// Where the pace is fast, all units of this time may still be lent at once, if they are more than [`BURST_UNITS`].
 const BURST_TIME: Nanos = Nanos::from_millis(100);
@@ -25,13 +26,14 @@ const BURST_TIME: Nanos = Nanos::from_millis(100);
 const BURST_DIVISOR: u64 = 4;
 /// [`BURST_TIME`] is at most the shortest window, divided by this.
 const BURST_TIME_DIVISOR: u64 = 16;
-/// The slowest pace is one unit in this many windows. After twice as many, the state is forgotten.
+/// The slowest pace is one unit in this many windows.
 const MAX_INTERVAL_WINDOWS: u64 = 4;
 
 /// One unit in the state's level.
 const LEVEL_PER_UNIT: u64 = 1 << 20;
 
-/// The pace of lending at one moment, in microseconds and units, for stores that do the arithmetic elsewhere.
+/// The pace of lending at one moment, in microseconds and units, for stores that do the arithmetic elsewhere. All zeros
+/// where nothing is lent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// The time between two units; zero if nothing is lent.
@@ -54,7 +56,8 @@ pub(super) struct Lending {
 }
 
 impl Lending {
-    /// The pace at which `limit` lends; `None` if it lends nothing now.
+    /// The pace at which `limit` lends; `None` if it lends nothing now. Nothing is lent if the limit is not elastic, or if
+    /// `scale` lends nothing. The same holds while a window may lend less than a unit, or the pace is below the slowest.
     pub(super) fn new(limit: &RateLimit, scale: Scale) -> Option<Lending> {
         if !limit.throttle.is_elastic() {
             return None;
@@ -107,7 +110,7 @@ impl Lending {
         read_u64(&words[2..]).saturating_sub(leaked)
     }
 
-    /// The time until `cost` units are lent; zero if they are lent at `now`.
+    /// The time until `cost` units can be lent; zero if they can be lent at `now`.
     pub(super) fn wait(self, words: &[u32], now: Nanos, cost: u32) -> Nanos {
         let level_of_earlier_units = u64::from(cost.saturating_sub(1)) * LEVEL_PER_UNIT;
         let level = self
@@ -146,10 +149,12 @@ fn last_unit_time(words: &[u32]) -> Nanos {
     Nanos(read_u64(words))
 }
 
+/// Reads a number of two words, the low half first.
 fn read_u64(words: &[u32]) -> u64 {
     u64::from(words[1]) << 32 | u64::from(words[0])
 }
 
+/// Writes a number as two words, the low half first.
 fn write_u64(value: u64, words: &mut [u32]) {
     words[0] = value as u32;
     words[1] = (value >> 32) as u32;

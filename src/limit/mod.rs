@@ -1,17 +1,24 @@
-//! Limits: what they guarantee, and the arithmetic that keeps it. Nothing here does I/O, reads a clock or takes a lock.
+//! Limits: what they guarantee, and the arithmetic that keeps it. Nothing here does I/O, reads a clock or waits for a
+//! store. The one mutex is in `cost/unpacker.rs`: it guards the list of the owners of decompressors' windows.
 //!
-//! | | where |
+//! | modules | what they are |
 //! |---|---|
-//! | a limit as policies name it, with its key and what it counts | `rule.rs`, `key_spec.rs`, `client_filter.rs` |
-//! | the two kinds of limits: on a rate, and on open requests | `rule_limit.rs`, `rate_limit.rs`, `concurrency.rs` |
-//! | the counts of one key under a limit on a rate | `key_state.rs`; with less work for most limits, `fast_path.rs` |
-//! | one file for each algorithm | `sliding_log.rs`, `sliding_window.rs`, `multi_level.rs`, `fixed_window.rs`, `gcra.rs` |
-//! | what is lent above a rate | `lending.rs` |
-//! | the same arithmetic as numbers, for remote stores | `spec.rs` |
-//! | the cost that a response states | `cost/` |
-//! | what is done above a rate, and what a sentence promises of it | `throttle.rs`, `guarantee.rs` |
-//! | how gateways share a limit | `sharing.rs` |
-//! | how much an upstream bears | `pressure/` |
+//! | `rule`, `rules` | a limit as a policy names it, compiled; the rules of one route |
+//! | `key_spec`, `identity`, `custom_identity`, `fingerprint` | what a limit counts by; the keyed hash of that, which stores see |
+//! | `client_filter` | which clients a limit is for |
+//! | `count_mode`, `reserve`, `cost/` | what uses up units; what a request takes at admission; the cost that a response states |
+//! | `rule_limit` | the two kinds of limits: `rate_limit` on a rate, `concurrency` on open requests |
+//! | `rate`, `interval` | a quota in a window; durations by which every request divides |
+//! | `finding` | what one limit says of one request |
+//! | `key_state`, `state_window` | the counts of one key under a limit on a rate, and one window of them |
+//! | `fast_path` | decisions with less work than `key_state`, for most limits |
+//! | `algorithm` | the names of the algorithms |
+//! | `sliding_log`, `sliding_window`, `multi_level`, `fixed_window`, `gcra` | the arithmetic of each algorithm |
+//! | `bucket_ring` | a ring of counts, for sliding windows and for levels |
+//! | `throttle`, `lending` | what a limit does above its rate; the pace at which an elastic one lends |
+//! | `guarantee`, `header_texts` | the guarantee as a sentence; texts for header fields of responses |
+//! | `sharing`, `spec` | how gateways share a limit; the arithmetic as numbers, for a remote store |
+//! | `pressure/` | how much an upstream bears, and who gives way first |
 
 mod algorithm;
 mod bucket_ring;

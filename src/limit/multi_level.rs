@@ -1,6 +1,7 @@
-//! Buckets of a second, a minute, an hour and a day, shared by all windows of a limit. Each window is summed over the
-//! finest level that covers it with at most 60 buckets, and the bucket that is leaving counts in full. So no window has
-//! more than the quota, and a unit counts for up to one bucket longer than the window.
+//! Buckets of a second, a minute, an hour and a day: four levels, of which a limit keeps those that its windows need. Each
+//! window is summed over the finest level that covers it with at most 60 buckets; one of more than 60 days is summed over
+//! days. The bucket that is leaving counts in full. So no window has more than the quota, and a unit counts for up to one
+//! bucket longer than the window.
 
 use super::RateLimit;
 use super::bucket_ring::BucketRing;
@@ -17,7 +18,7 @@ const fn seconds(count: u64) -> Interval {
     Interval::new(Nanos::from_secs(count).0)
 }
 
-/// The index of the finest level that covers a window.
+/// The index of the level that a window is summed over.
 fn level_index(window: Nanos) -> usize {
     let covers = |length: &Interval| length.div_ceil(window) <= MAX_BUCKETS;
     LEVELS.iter().position(covers).unwrap_or(LEVELS.len() - 1)

@@ -12,7 +12,7 @@ use crate::base::clock::Nanos;
 pub struct Rate {
     /// The quota in units.
     quota: u32,
-    /// The length of the window.
+    /// The length of the window, whole seconds where it was parsed.
     window: Nanos,
     /// [`Rate::interval`] without a multiplier.
     interval: Interval,
@@ -29,12 +29,12 @@ pub enum RateError {
     /// The quota is not a whole number from 1 to 1,000,000,000.
     #[error("`{0}` is not a whole number from 1 to 1000000000")]
     Quota(String),
-    /// The window has no known unit.
+    /// The window does not end with a unit, or has something else than a whole number before it.
     #[error(
         "`{0}` is not a window; use s, m, h, d or w with a whole number before it, for instance 15m"
     )]
     Unit(String),
-    /// The window is zero or longer than 53 weeks.
+    /// The window is shorter than a second or longer than 53 weeks.
     #[error("a window is from 1s to 53w")]
     Window,
 }
@@ -77,7 +77,7 @@ impl Rate {
         self.window
     }
 
-    /// The quota with a plan's multiplier.
+    /// The quota with a plan's multiplier, at most `u32::MAX`.
     pub fn quota_times(self, plan_factor: u32) -> u32 {
         self.quota.saturating_mul(plan_factor)
     }
@@ -88,7 +88,8 @@ impl Rate {
         self.bucket_length
     }
 
-    /// The time between two units of a steady flow. Rounded up, because rounding down would admit more.
+    /// The time between two units of a steady flow, with a plan's multiplier. Rounded up, because rounding down would
+    /// admit more.
     #[inline]
     pub(crate) fn interval(self, plan_factor: u32) -> Interval {
         match plan_factor {
@@ -101,6 +102,7 @@ impl Rate {
     }
 }
 
+/// Parses a rate such as `10/s` or `5/15m`. Blanks around the quota and the window are ignored.
 impl FromStr for Rate {
     type Err = RateError;
 
@@ -130,12 +132,14 @@ impl FromStr for Rate {
     }
 }
 
-/// Parses a whole number; unlike `u32`'s parser it takes no sign.
+/// Parses a whole number; unlike `u32`'s parser it takes no sign. `None` for other texts and for numbers above
+/// `u32::MAX`.
 fn parse_digits(digits: &str) -> Option<u32> {
     let has_only_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     has_only_digits.then(|| digits.parse().ok()).flatten()
 }
 
+/// Writes the rate as policies do, with the window in the largest unit that divides it.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.window.0 / 1_000_000_000;

@@ -17,8 +17,8 @@ pub struct RateLimit {
     pub algorithm: Algorithm,
     /// What the limit does above the rate.
     pub throttle: ThrottleMode,
-    /// Whether the use of a request is known only from its response. Then admission reserves units, and the response
-    /// settles them.
+    /// Whether the use of a request is known only after its admission. Then admission reserves units, which are settled
+    /// later.
     pub reserves: bool,
     /// The largest plan multiplier of a request; the state has room for it.
     pub max_plan_factor: u32,

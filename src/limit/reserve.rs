@@ -1,4 +1,5 @@
-//! The number of units that a request reserves of a limit on cost, from its admission until its cost is known.
+//! The number of units that a request takes of a limit on cost at its admission. If the request states its cost, it takes
+//! that cost. Otherwise it reserves units until its cost is known.
 
 use std::fmt;
 
@@ -6,10 +7,10 @@ use http::HeaderName;
 
 use super::cost;
 
-/// The number of units that a request reserves.
+/// The number of units that a request takes at admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// Where a request states the number; `None` if all requests reserve the number `otherwise`.
+    /// Where a request states the number; `None` if all requests take `otherwise`.
     pub source: Option<ReserveSource>,
     /// The number for requests that state none.
     pub otherwise: u32,
@@ -18,7 +19,7 @@ pub struct Reserve {
 /// Where a request states what it may cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReserveSource {
-    /// The largest number in these header fields.
+    /// The largest number in the header fields of this name.
     Header(HeaderName),
     /// The largest number at this path of the body.
     Json(cost::JsonPath),

@@ -102,8 +102,8 @@ pub struct Rule {
     /// Where the rule is written, as in `policies/api.yaml:4`; empty without a file.
     pub origin: String,
     /// The text that tells the rule's counters apart from those of other rules. It is the name of the limit. The name
-    /// of the route is added where `routes: each` or a route's own limit separates the counts, and that of the plan where
-    /// rates are by plan.
+    /// of the route is added where `routes: each` or a route's own limit separates the counts, and that of the plan
+    /// where rates are by plan.
     pub scope: String,
     /// What the limit counts by.
     pub key: KeySpec,
@@ -115,9 +115,10 @@ pub struct Rule {
     pub algorithm_is_written: bool,
     /// What uses up units of the limit.
     pub count: CountMode,
-    /// What a request reserves until its cost is known; one unit if absent.
+    /// What a request takes at admission, one unit if absent: what it reserves until its cost is known, or the cost
+    /// that it states itself.
     pub reserve: Option<Reserve>,
-    /// The condition under which an elastic limit lends.
+    /// The condition under which an elastic limit lends. Without one a limit lends nothing.
     pub condition: Option<Condition>,
     /// Whether plans multiply the quotas.
     pub plans: bool,
@@ -178,9 +179,12 @@ impl Rule {
         self.key.has(identity) || self.clients.has(identity)
     }
 
-    /// Whether no client gets more from this rule than from `other`. This rule must then be for the same clients and
-    /// have the same key. It must also count whatever the other counts, and admit no more in any of the other's
-    /// windows.
+    /// Whether no client gets more from this rule than from `other`. That is true if both are the same rule, or if `other`
+    /// is in shadow, where it refuses nothing.
+    ///
+    /// Otherwise this rule must not be in shadow, must be for all clients of `other`, and must have the same key. It must
+    /// also count whatever `other` counts, and admit no more in any of the windows of `other`. Plans must not multiply this
+    /// rule alone. False if either rule has overrides.
     pub fn is_as_strict_as(&self, other: &Rule) -> bool {
         let counts_as_much = || match (&self.count, &other.count) {
             (CountMode::All, CountMode::Status { .. }) => true,

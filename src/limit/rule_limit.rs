@@ -42,7 +42,8 @@ impl RuleLimit {
         }
     }
 
-    /// The window with this index; see [`LimitFinding::window`]. `None` for limits on open requests.
+    /// The window with this index; see [`LimitFinding::window`]. `None` for limits on open requests, and beyond the
+    /// last window.
     #[inline]
     pub fn window(&self, index: u8) -> Option<&Rate> {
         self.rate()?.windows.get(usize::from(index))
@@ -56,7 +57,8 @@ impl RuleLimit {
         }
     }
 
-    /// Whether this limit, with all that it lends, admits no more than `other` guarantees in each of its windows.
+    /// Whether this limit, with all that it lends, admits no more in each window of `other` than `other` admits without
+    /// lending.
     pub(super) fn is_as_strict_as(&self, other: &RuleLimit) -> bool {
         let (own_throttle, other_throttle) = (self.throttle(), other.throttle());
         let max_admitted_units = |quota: u32| {
@@ -85,7 +87,7 @@ impl RuleLimit {
         }
     }
 
-    /// The largest plan multiplier of a request.
+    /// The largest plan multiplier that a request may have.
     pub fn max_plan_factor(&self) -> u32 {
         match self {
             RuleLimit::Rate(limit) => limit.max_plan_factor,
@@ -93,9 +95,11 @@ impl RuleLimit {
         }
     }
 
-    /// What clients see of a reading: the units that remain, and the time until there is one more, if that is known.
-    /// Both are cut to the quota and the window that stand beside them. A burst or a delay admits more than the quota
-    /// at once, and a bucket outlives its window.
+    /// What clients see of a finding: the units that remain, and the time until there is one more. That time is `None`
+    /// for limits on open requests.
+    ///
+    /// Responses show both beside the quota and the window, so they are cut to these. A burst or a delay may admit more
+    /// than the quota at once, and a bucket outlives its window.
     #[inline]
     pub fn client_figures(&self, reading: &LimitFinding) -> (u32, Option<Nanos>) {
         let window = self.window(reading.window);

@@ -1,4 +1,4 @@
-//! The rules of one route, and the header field that most of its responses have in common.
+//! The rules of one route, references to them, and the header field that most of its responses have in common.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use super::header_texts::UnclonedCell;
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     rules: Box<[Arc<Rule>]>,
-    /// The value of `RateLimit-Policy` for clients whose plans multiply nothing, which has the first window of each limit.
+    /// The value of `RateLimit-Policy` for clients whose plans multiply nothing: the first window of each disclosed
+    /// limit.
     pub usual_policy_field: UnclonedCell<Box<str>>,
 }
 

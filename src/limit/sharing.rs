@@ -27,7 +27,7 @@ pub enum OnStoreError {
     Closed,
 }
 
-/// The shortest window for which leases are the default.
+/// The shortest window for which leases are the default. In shorter ones a leased unit would live less than 200 ms.
 pub const MIN_LEASED_WINDOW: Nanos = Nanos::from_secs(10);
 
 impl Sharing {
@@ -45,8 +45,8 @@ impl Sharing {
         }
     }
 
-    /// Whether units of the limit may be leased. That needs an algorithm whose counts leave one by one. Only then do
-    /// the leased units bound the units that are used in any window.
+    /// Whether units of the limit may be leased: it neither reserves nor lends, and its counts leave the window one by one
+    /// or bucket by bucket. Only then do the leased units bound the units that are used in any window.
     pub fn can_lease(limit: &RateLimit) -> bool {
         let counts_leave_singly = matches!(
             limit.algorithm,

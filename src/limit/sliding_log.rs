@@ -5,7 +5,8 @@
 //! are rounded up and compared with a `now` that is rounded down. So a unit never leaves a window early, and leaves it
 //! less than two ticks late.
 //!
-//! Words: `[len | head << 16, high half of the newest stamp, stamps …]`.
+//! Words: `[len | head << 16, high half of the newest stamp, stamps …]`. `len` is the number of stamps, and `head` is the
+//! index of the oldest.
 
 use super::RateLimit;
 use crate::base::clock::Nanos;
@@ -21,8 +22,7 @@ fn tick_shift(longest: Nanos) -> u32 {
     (64 - longest.0.leading_zeros()).saturating_sub(30)
 }
 
-/// The length of a tick in microseconds for stores whose stamps have three bytes. The longest window is at most half
-/// of what fits into these.
+/// The length of a tick in microseconds for stores whose stamps have three bytes.
 pub(super) fn tick_micros(limit: &RateLimit) -> u64 {
     let longest = limit.longest_window().0.div_ceil(1_000);
     1 << (64 - longest.leading_zeros()).saturating_sub(23)
@@ -38,7 +38,7 @@ fn ticks(span: Nanos, shift: u32) -> u64 {
     span.0.div_ceil(1 << shift)
 }
 
-/// `index` modulo `capacity`, for less than two turns. A division would be most of the cost of a look-up.
+/// `index` modulo `capacity`, for less than two turns. A division would be most of the cost of a lookup.
 fn wrap_index(index: usize, capacity: usize) -> usize {
     index.checked_sub(capacity).unwrap_or(index)
 }
@@ -120,7 +120,7 @@ pub(super) fn used(longest: Nanos, words: &[u32], now: Nanos, window: Nanos) -> 
     (log.len() - log.first_inside(ticks(window, log.shift))) as u32
 }
 
-/// The time until `units` of the `inside` units in `window` have left it.
+/// The time until `units` of the `inside` units in `window` have left it; zero without stamps.
 pub(super) fn wait(
     longest: Nanos,
     words: &[u32],
@@ -175,7 +175,7 @@ pub(super) fn size_class(words: usize) -> usize {
     }
 }
 
-/// Copies the stamps inside the longest window to a larger or smaller ring.
+/// Copies the stamps inside the longest window to a larger or smaller ring, which must have room for them.
 pub(super) fn move_to(limit: &RateLimit, words: &[u32], now: Nanos, target: &mut [u32]) {
     target.fill(0);
     let log = Log::new(limit.longest_window(), words, now);
@@ -213,7 +213,7 @@ pub(super) fn convert(
     }
 }
 
-/// Adds stamps for `cost` units.
+/// Adds stamps for `cost` units. Stamps that have left the longest window are dropped; in a full ring the oldest are too.
 pub(super) fn add_units(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
     let log = Log::new(longest, words, now);
     let capacity = log.capacity();

@@ -1,5 +1,5 @@
 //! A limit as numbers, for stores that do the arithmetic of [`KeyState`](super::KeyState) elsewhere, for instance in a
-//! script. All times are in microseconds, rounded up. Nothing here counts or decides.
+//! script. Times are in microseconds. Those that are whole numbers are rounded up. Nothing here counts or decides.
 
 use smallvec::SmallVec;
 
@@ -9,18 +9,18 @@ use super::{Algorithm, Fingerprint, Rate, RateLimit, Scale};
 use super::{fixed_window, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
-/// A limit for one key at one moment.
+/// A limit for one key, with the plan and the lending of one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitSpec {
     /// The kind of the key's state.
     pub kind: StateKind,
     /// All windows, shortest first.
     pub windows: SmallVec<[WindowSpec; 2]>,
-    /// All rings, finest first.
+    /// All rings of [`StateKind::Rings`], finest first; empty for other kinds.
     pub rings: SmallVec<[RingSpec; 2]>,
-    /// Whether the state counts lent units.
+    /// Whether the state counts lent units, even while none can be lent.
     pub lends: bool,
-    /// The pace at which the limit lends now.
+    /// The pace at which the limit lends now; all zeros if it lends nothing.
     pub pace: Pace,
     /// The time for which an unused key must be kept, in microseconds. After that its state is equal to a fresh one.
     pub lifetime: u64,
@@ -36,13 +36,13 @@ pub enum StateKind {
         /// The largest number of units that the log holds.
         capacity: u32,
     },
-    /// Rings of buckets.
+    /// Rings of buckets, listed in [`LimitSpec::rings`].
     Rings,
     /// Windows that do not slide.
     Fixed,
-    /// Arrival times.
+    /// One theoretical arrival time for each window.
     Gcra,
-    /// Arrival times, for a limit that delays early requests.
+    /// Arrival times as in [`StateKind::Gcra`], for a limit that delays early requests.
     Leaky,
 }
 
@@ -53,16 +53,20 @@ pub struct WindowSpec {
     pub window: u64,
     /// The units that are admitted within the rate.
     pub base: u32,
-    /// The units that are admitted with what the throttle adds.
+    /// The units that are admitted with what a soft limit adds.
     pub ceiling: u32,
-    /// By [`StateKind`]: the index of the window's ring; the window's phase or the interval between two units, in
-    /// microseconds; zero for logs.
+    /// By the kind of the state: the index of the window's ring, the phase of a fixed window in microseconds, or the
+    /// interval between two units in microseconds. Zero for logs.
     pub ring_phase_or_interval: u64,
-    /// For leaky buckets: the time by which a unit may come earlier than a whole number of intervals, in microseconds.
+    /// For leaky buckets, the part of the longest delay that is no whole interval: `ceiling` counts the whole intervals.
+    /// Zero for other kinds.
     pub early_slack_micros: u64,
-    /// The interval between two units without a plan's multiplier, in microseconds; zero without arrival times.
+    /// The interval between two units without a plan's multiplier. Zero if the state has no arrival times, or if the
+    /// store must not convert them to another interval.
     pub plain_interval_micros: u64,
-    /// The time by which an arrival time may be ahead of now at that interval, in microseconds; zero without arrival times.
+    /// The most that an arrival time may be ahead of now: the intervals of `ceiling`, the early slack, and one unit for
+    /// what is rounded. [`RateLimit::spec`] computes it without a plan's multiplier. Zero if the state has no arrival
+    /// times.
     pub max_lead_micros: u64,
 }
 
@@ -158,7 +162,7 @@ impl RateLimit {
         }
     }
 
-    /// [`WindowSpec::plain_interval_micros`] and [`WindowSpec::max_lead_micros`].
+    /// [`WindowSpec::plain_interval_micros`] and [`WindowSpec::max_lead_micros`], both without a plan's multiplier.
     fn plain_interval_and_lead(&self, rate: &Rate) -> (u64, u64) {
         if !self.algorithm.is_gcra() {
             return (0, 0);
@@ -189,8 +193,8 @@ impl RateLimit {
         }
     }
 
-    /// The time for which a state must be kept, in microseconds. It is at least two windows, because a bucket may outlive its
-    /// window and a burst may take longer to come back. It is longer for limits that lend.
+    /// The time for which a state must be kept: at least two of the longest window. It is longer where a bucket
+    /// outlives its window, where a burst takes longer to come back, and for limits that lend.
     fn lifetime_micros(&self) -> u64 {
         let longest_micros = micros(self.longest_window());
         let bucket = match self.algorithm {

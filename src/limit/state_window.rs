@@ -6,7 +6,8 @@ use super::{Algorithm, Fingerprint, Rate, RateLimit};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
-/// The wait of a request that is refused because of pending units: they may be settled at any moment.
+/// The wait of a request that is refused because of pending units. It is a guess, because they may be settled at any
+/// moment.
 const PENDING_WAIT: Nanos = Nanos::from_secs(1);
 
 /// One window of a key's state, and what is needed to read it.
@@ -18,7 +19,8 @@ pub(super) struct StateWindow<'a> {
     pub(super) key: Fingerprint,
     /// The words of the algorithm, without those of pending and lent units.
     pub(super) state: &'a [u32],
-    /// The time between two units, for algorithms with arrival times.
+    /// The time between two units, with the plan's multiplier if the algorithm has theoretical arrival times. Other
+    /// algorithms do not use it.
     pub(super) interval: Interval,
 }
 
@@ -50,7 +52,7 @@ impl StateWindow<'_> {
         }
     }
 
-    /// The time until the oldest of the `used` units that count no longer does.
+    /// The time until the oldest of the `used` units no longer counts.
     #[inline]
     pub(super) fn time_until_oldest_leaves(&self, now: Nanos, used: u32) -> Nanos {
         match self.limit.algorithm {
@@ -64,8 +66,8 @@ impl StateWindow<'_> {
         }
     }
 
-    /// The time until `units` of those that count no longer do. Of `committed` units the time is known; the others are
-    /// pending, and their time is guessed.
+    /// The time until `units` of the units that count no longer do so. For up to `committed` units the time is certain.
+    /// Beyond that, pending units must be settled first, and the time is [`PENDING_WAIT`].
     pub(super) fn wait_for(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
         if units <= committed {
             return self.wait(now, committed, units);

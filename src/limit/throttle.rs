@@ -6,7 +6,7 @@
 pub enum ThrottleMode {
     /// Refuses every request above the rate.
     Hard,
-    /// Admits and marks requests up to this many per cent above the rate.
+    /// Admits and marks requests up to `percent` above the rate.
     Soft {
         /// Per cent above the rate, 1 to 1000.
         percent: u16,
@@ -21,7 +21,7 @@ pub enum ThrottleMode {
 }
 
 impl ThrottleMode {
-    /// The largest number of units that a window with this `quota` admits, without lent ones.
+    /// The largest number of units that a window with this `quota` admits, without lent ones; at most `u32::MAX`.
     pub fn ceiling(self, quota: u32) -> u32 {
         match self {
             ThrottleMode::Hard | ThrottleMode::Elastic { .. } => quota,
@@ -37,7 +37,7 @@ impl ThrottleMode {
         matches!(self, ThrottleMode::Elastic { .. })
     }
 
-    /// The largest number of units above `quota` that may be lent in a window.
+    /// The largest number of units above `quota` that may be lent in a window; 0 unless the limit is elastic.
     pub fn max_lent(self, quota: u32) -> u32 {
         match self {
             ThrottleMode::Elastic { at_most, base } => {

@@ -1,5 +1,6 @@
 //! Finds the JSON in a body: all of the body, or the data of an event stream (HTML standard, section 9.2.6). The first
-//! byte that is not blank decides between the two, because servers send each under the content type of the other.
+//! byte that is not blank decides between the two, because servers send each under the content type of the other. What
+//! stands before the JSON in a script, or keeps other sites from running it as one, is skipped.
 //!
 //! Events and lines that do not contain the last name of any path are skipped without being parsed.
 
@@ -10,10 +11,11 @@ use super::number_finder::{JsonPath, NumberFinder};
 /// The name of the event stream's fields that contain data.
 const DATA_FIELD: &[u8] = b"data";
 
-/// Minimum bytes of a piece that is searched for names. In shorter pieces every event is parsed.
+/// The smallest number of bytes of a piece that is searched for names. In shorter pieces every event is parsed, because
+/// the search would cost more than it saves.
 const MIN_SEARCHED_BYTES: usize = 128;
 
-/// The number of bytes that are searched for names at once.
+/// The number of bytes that are searched for names at once. A name early in the data then ends the search early.
 const SEARCH_PART_BYTES: usize = 8 * 1024;
 
 /// The byte sequences that end an event, and how many of their bytes belong to that event.
@@ -149,7 +151,8 @@ impl BodyText {
         self.is_stated
     }
 
-    /// The last number at a path so far, and whether no document is open.
+    /// The last number at the path with this index so far, in units, and whether no document is open. The index is that of
+    /// the path in the call of [`BodyText::new`].
     pub fn last_number(&self, index: usize) -> (Option<u32>, bool) {
         let finder = &self.finders[index];
         (finder.last_number(), finder.is_between_documents())
@@ -268,6 +271,7 @@ impl BodyText {
         1
     }
 
+    /// Ends a line at `byte`, a line feed or a carriage return.
     fn end_line(&mut self, byte: u8) {
         self.is_after_return = byte == b'\r';
         self.state = TextState::LineStart;

@@ -1,5 +1,6 @@
-//! Skips a JSON container, 64 bytes at a time, to find its end. Strings and brackets are found by bit masks of a block,
-//! as in simdjson (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019).
+//! Skips a JSON container, 64 bytes at a time, to find its end. Strings and brackets are located by bit masks of a
+//! block, as in simdjson (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019). Nothing else of the grammar
+//! is checked: a brace may even close a square bracket.
 
 /// The position in a container that is being skipped.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +40,7 @@ impl Instructions {
     fn available() -> impl Iterator<Item = Instructions> {
         #[cfg(target_arch = "x86_64")]
         {
-            // All processors with AVX2 have POPCNT and BMI1 too.
+            // The functions below are compiled for these instructions too. Processors with AVX2 have POPCNT and BMI1.
             let has_bit_instructions = is_x86_feature_detected!("pclmulqdq")
                 && is_x86_feature_detected!("popcnt")
                 && is_x86_feature_detected!("bmi1");
@@ -62,10 +63,12 @@ impl Instructions {
     #[allow(unsafe_code)]
     fn skip_blocks(self, skip: &mut ContainerSkip, blocks: &[[u8; BLOCK_BYTES]]) -> Option<usize> {
         match self {
-            // SAFETY: `available` has found that this processor has the instructions that the function is compiled for.
+            // SAFETY: `available` has checked that this processor has the instructions that the function is compiled
+            // for.
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512 => unsafe { skip_by_avx512(skip, blocks) },
-            // SAFETY: `available` has found that this processor has the instructions that the function is compiled for.
+            // SAFETY: `available` has checked that this processor has the instructions that the function is compiled
+            // for.
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx2 => unsafe { skip_by_avx2(skip, blocks) },
             Instructions::Portable => skip.skip_blocks(blocks, BlockMasks::portable, prefix_xor),

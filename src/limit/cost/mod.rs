@@ -1,5 +1,6 @@
-//! The cost that a response states. In a body it is found while the body passes: in JSON, event streams or JSON lines,
-//! plain or compressed. The body is neither kept nor changed.
+//! The cost that a response states, in header fields or in its body. A body is read while it passes: JSON, event streams
+//! or JSON lines, plain or compressed. The body is neither kept nor changed. Numbers that requests state are parsed here
+//! too.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -35,8 +36,8 @@ use unpacker::{OpenedBody, Unpacker};
 pub struct MeasuredCost {
     /// The last number at the path, in units, rounded up.
     pub units: u32,
-    /// Whether no later number can follow, because the body was read to its end. False for content types whose bodies may
-    /// repeat numbers of the request.
+    /// Whether no later number can follow, because the body was read to its end. False if it ended within a document or
+    /// became unreadable, and for content types whose bodies may repeat numbers of the request.
     pub is_exact: bool,
 }
 
@@ -62,8 +63,8 @@ enum MeterInput {
 }
 
 impl CostMeter {
-    /// Makes a meter for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` stands for the
-    /// client: decompressors are shared out between owners.
+    /// Makes a meter for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` is the keyed
+    /// hash of the client: decompressors are shared out between owners.
     pub fn new<'a>(
         paths: impl Iterator<Item = &'a JsonPath>,
         codings: impl Iterator<Item = &'a [u8]>,
@@ -111,7 +112,7 @@ impl CostMeter {
         }
     }
 
-    /// The last number at `path` so far; `None` without a number there.
+    /// The last number at `path` so far; `None` without a number there, and for a path that the meter was not made for.
     pub fn measured(&self, path: &JsonPath) -> Option<MeasuredCost> {
         let index = self.paths.iter().position(|own| own == path)?;
         let read_text = |text: &BodyText| {
@@ -130,7 +131,7 @@ impl CostMeter {
     }
 }
 
-/// The largest number in the fields of this name, whose values may be lists.
+/// The largest number of units in the fields of this name, whose values may be lists; `None` without a number.
 pub fn largest_in_fields(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
     let mut largest = None;
     fields.visit(name.as_str(), &mut |value| {

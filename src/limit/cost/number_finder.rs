@@ -1,8 +1,9 @@
-//! Finds the last number at a path of JSON documents that come in pieces: one document, several in a row, one a line,
-//! or the elements of a list. Containers off the path are skipped, however deep they are, and nothing of them is kept.
+//! Reads JSON documents that come in pieces, and finds the last number at a path in them. A text may hold one document,
+//! several in a row, one a line, or a list of them. Containers off the path are skipped, however deep they are, and
+//! nothing of them is kept.
 //!
-//! If a name stands twice, the last number counts. A document that breaks the grammar on the path is skipped to the
-//! end of its line. The next line is read as another document.
+//! If a name stands twice, the last number counts. A document that breaks the grammar outside the skipped containers is
+//! skipped to the end of its line. The next line is read as another document.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 use super::container_skip::ContainerSkip;
 use super::units::parse_units;
 
-/// The names of the members that lead to a number in a JSON document, outermost first.
+/// The names of the members that lead to a number in a JSON document, outermost first. A finder needs at least one.
 pub type JsonPath = Arc<[String]>;
 
 /// Maximum bytes of a number, or of a string that contains one. Longer texts are ignored.
@@ -27,7 +28,8 @@ pub struct NumberFinder {
     level: usize,
     /// The container that is being skipped.
     skipping: ContainerSkip,
-    /// The number of bytes of the current name, if they begin the path's name at this level; `None` for other names.
+    /// The number of bytes of the current name so far, as long as the path's name at this level begins with them;
+    /// `None` once they differ.
     matched_bytes: Option<usize>,
     /// The first half of a surrogate pair, after its escape.
     high_surrogate: Option<u32>,
@@ -93,12 +95,12 @@ impl NumberFinder {
         }
     }
 
-    /// The last number at the path so far, in units.
+    /// The last number at the path so far, in units; `None` before the first one.
     pub fn last_number(&self) -> Option<u32> {
         self.last_number
     }
 
-    /// Whether no document is open.
+    /// Whether no document is open. A broken document counts as ended.
     pub fn is_between_documents(&self) -> bool {
         matches!(
             self.state,
@@ -156,6 +158,7 @@ impl NumberFinder {
             (ParserState::BetweenDocuments, b'"') => ParserState::InString(TokenRole::OffPath),
             (
                 ParserState::BetweenDocuments,
+                // The first bytes of numbers, literals, and Python's `NaN` and `Infinity`.
                 b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I',
             ) => ParserState::InScalar(TokenRole::OffPath),
             (ParserState::NameOrEnd, b'"') => {
@@ -231,6 +234,7 @@ impl NumberFinder {
         self.is_line_start = self.state == ParserState::BetweenDocuments;
     }
 
+    /// Skips a broken document up to the end of its line. Returns the number of bytes read.
     fn skip_broken_line(&mut self, data: &[u8]) -> usize {
         let Some(end) = memchr::memchr2(b'\n', b'\r', data) else {
             return data.len();
@@ -239,9 +243,9 @@ impl NumberFinder {
         end + 1
     }
 
-    /// Reads up to the end of a string or to an escape. Returns the number of bytes read, as the functions below do.
+    /// Reads a string up to its end, an escape, a line feed or the end of `data`. Returns the number of bytes read.
     fn read_string(&mut self, role: TokenRole, data: &[u8]) -> usize {
-        // A string must not contain a line feed, so one ends a broken document.
+        // A line feed must be escaped in a string. One that is not breaks the document, and ends it.
         let Some(end) = memchr::memchr3(b'"', b'\\', b'\n', data) else {
             self.append(role, data);
             return data.len();
@@ -303,6 +307,7 @@ impl NumberFinder {
                 let code = 0x1_0000 + ((high_surrogate - 0xd800) << 10) + (code - 0xdc00);
                 self.append_char(role, code);
             }
+            // Any other escape. If the one before was half a pair, `append` writes the replacement for it first.
             (high_surrogate, code) => {
                 self.high_surrogate = high_surrogate;
                 self.append_char(role, code);
@@ -310,6 +315,7 @@ impl NumberFinder {
         }
     }
 
+    /// Adds the character of a code point, or its replacement if there is none.
     fn append_char(&mut self, role: TokenRole, code: u32) {
         let mut bytes = [0; 4];
         match char::from_u32(code) {
@@ -318,7 +324,8 @@ impl NumberFinder {
         }
     }
 
-    /// Adds `bytes` to a name or a number. It is called without bytes at the end of a string.
+    /// Adds `bytes` to a name or to the value at the path. If half a surrogate pair waits, its replacement is added
+    /// first. At the end of a string `bytes` are empty, so that only such a replacement is added.
     fn append(&mut self, role: TokenRole, bytes: &[u8]) {
         if self.high_surrogate.take().is_some() {
             self.append(role, REPLACEMENT);
@@ -345,13 +352,15 @@ impl NumberFinder {
         }
     }
 
-    /// Keeps the complete value at the path, if it is a number.
+    /// Keeps the complete value at the path, if it is a number of at most [`MAX_NUMBER_BYTES`]. Otherwise the number that
+    /// was kept before stays.
     fn keep_number(&mut self) {
         if self.number_text.len() <= MAX_NUMBER_BYTES {
             self.last_number = parse_units(&self.number_text).or(self.last_number);
         }
     }
 
+    /// Reads a number or a literal up to its end or the end of `data`. Returns the number of bytes read.
     fn read_scalar(&mut self, role: TokenRole, data: &[u8]) -> usize {
         let continues =
             |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-');
@@ -367,6 +376,7 @@ impl NumberFinder {
         end
     }
 
+    /// Skips up to the end of a container or of `data`. Returns the number of bytes read.
     fn skip_container(&mut self, data: &[u8]) -> usize {
         let read_bytes = self.skipping.feed(data);
         if self.skipping.is_over() {

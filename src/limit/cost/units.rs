@@ -1,7 +1,7 @@
 //! Numbers of units as texts state them: in header fields, and in JSON as numbers or strings.
 
-/// Parses a number of units as `f64` does (`1e3`), rounded up; large numbers saturate. `None` for NaN, for a
-/// negative number and for other texts.
+/// Parses a number of units as `f64` does (`1e3`), with blanks around it, rounded up. Large numbers and infinity become
+/// `u32::MAX`. `None` for NaN, for a negative number and for other texts.
 pub fn parse_units(text: &[u8]) -> Option<u32> {
     parse_units_from(0.0, text)
 }

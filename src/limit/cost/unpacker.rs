@@ -1,11 +1,12 @@
-//! Decompresses a body piece by piece, with any known `Content-Encoding` (RFC 9110, section 8.4).
+//! Decompresses a body piece by piece, with any `Content-Encoding` of gzip, deflate, br and zstd (RFC 9110, section
+//! 8.4).
 //!
 //! Bounds: [`MAX_CODINGS`] codings on top of each other; a window of 8 MiB for zstd (RFC 9659) and 16 MiB for br;
 //! [`MAX_WINDOWS`] of these two in the process; some 64 KiB for gzip and deflate; [`MAX_OUTPUT_RATIO`] bytes out for
 //! each byte in, and [`FREE_OUTPUT_BYTES`] more. A body that exceeds a bound is unreadable.
 //!
-//! No owner gets more windows than are free after that. So a client that holds slow bodies open takes at most half of
-//! them, and every other client finds some.
+//! An owner that has at least as many windows as are free gets no more of them. So a client that holds slow bodies open
+//! has at most half of them, and other clients get the rest.
 
 mod zstd;
 
@@ -19,14 +20,15 @@ use parking_lot::Mutex;
 use super::body_text::BodyText;
 use zstd::ZstdDecoder;
 
-/// The largest number of codings on top of each other.
+/// The largest number of codings on top of each other. Servers use one; each further one multiplies the work.
 const MAX_CODINGS: usize = 3;
 
-/// The largest number of windows of br and zstd that are in use at a time in the process.
+/// The largest number of windows of br and zstd that are in use at a time in the process: at most 2 GiB.
 const MAX_WINDOWS: usize = 128;
 
-/// Maximum bytes that may come out of one byte, beyond [`FREE_OUTPUT_BYTES`]. The output is not kept, so this bounds
-/// the time that it takes. Deflate reaches 1,032; several codings, and repetitions in br and zstd, exceed it.
+/// The largest number of bytes that may come out of one byte, beyond [`FREE_OUTPUT_BYTES`]. The output is not kept, so
+/// this bounds the time that it takes. Deflate reaches 1,032; several codings, and repetitions in br and zstd, exceed
+/// it.
 const MAX_OUTPUT_RATIO: u64 = 1_100;
 
 /// The bytes that may come out of any body, because short bodies of blanks compress well.
@@ -70,7 +72,8 @@ pub struct Unpacker {
 #[derive(Debug)]
 struct BoundedDecoder {
     decoder: ContentDecoder,
-    /// The number of bytes that may still be written; it grows with the compressed body.
+    /// The number of bytes that may still be written; it grows with the compressed body. The outermost decoder has no use
+    /// for it, because the body itself is written there.
     remaining_bytes: u64,
 }
 
@@ -99,7 +102,7 @@ impl DecoderWindow {
     ///
     /// # Errors
     ///
-    /// The owner has as many windows as are free after that, or none is free.
+    /// The owner has at least as many windows as are free.
     fn new(owner: u128) -> Result<DecoderWindow, UnpackError> {
         let mut owners = WINDOW_OWNERS.lock();
         let own_count = owners.iter().filter(|holder| **holder == owner).count();
@@ -182,6 +185,7 @@ impl ContentDecoder {
         })
     }
 
+    /// The decoder behind this one; `None` for the text.
     fn inner(&self) -> Option<&BoundedDecoder> {
         match self {
             ContentDecoder::Text(_) => None,
@@ -206,7 +210,7 @@ impl ContentDecoder {
         }
     }
 
-    /// Ends this coding and the inner ones. An error if one of them was cut off.
+    /// Ends this coding and the inner ones. It is an error if one of them was cut off.
     fn finish(&mut self) -> io::Result<()> {
         match self {
             ContentDecoder::Text(_) => return Ok(()),
@@ -233,6 +237,7 @@ impl ContentDecoder {
                     *first = first.or(data.first().copied());
                     return Ok(());
                 };
+                // The decoder behind is there until it is moved into `Zlib` or `Raw` below.
                 let Some(inner) = inner.take() else {
                     return Err(ErrorKind::InvalidData.into());
                 };
@@ -264,7 +269,7 @@ fn write_until_end(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> 
 }
 
 /// The first two bytes of a stream, and the part of `data` behind them. `first` is the byte that an earlier piece ended
-/// with. None until both bytes are there.
+/// with. `None` until both bytes are there.
 fn split_two_bytes(first: Option<u8>, data: &[u8]) -> Option<([u8; 2], &[u8])> {
     match (first, data) {
         (Some(first), [second, remaining @ ..]) => Some(([first, *second], remaining)),
@@ -317,12 +322,13 @@ impl Unpacker {
     ///
     /// # Errors
     ///
-    /// The body was cut off.
+    /// The body was cut off, or its last output exceeds a bound.
     pub fn finish(&mut self) -> io::Result<()> {
         self.outermost.decoder.finish()
     }
 
-    /// The text that the body is decompressed into.
+    /// The text that the body is decompressed into; `None` for a chain of decoders without a text, which
+    /// [`open_body`] never makes.
     pub fn text(&self) -> Option<&BodyText> {
         let mut decoder = &self.outermost.decoder;
         while let Some(inner) = decoder.inner() {

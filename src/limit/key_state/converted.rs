@@ -1,14 +1,16 @@
-//! Conversion of states when a limit changes: what was counted under the old limit counts under the new one. A
-//! conversion never forgives units.
+//! Conversion of states when a limit changes: what was counted under the old limit counts under the new one. Of used
+//! units, a conversion forgives only those that the new limit has no room for.
 
 use super::super::{Algorithm, RateLimit, gcra, lending, sliding_log};
 use super::KeyState;
 use crate::base::clock::Nanos;
 
 impl KeyState<'_> {
-    /// Fills this fresh state with the counts of `old`, a state of another shape. No window counts less than `old`
-    /// would, unless it is full. A log passes its stamps on to a log. From other shapes, everything that counts in some
-    /// window counts from `now` on. The state must have `RateLimit::max_words`.
+    /// Fills this fresh state with the counts of `old`, a state of another shape. No window counts less than `old` would,
+    /// unless it is full. The state must have `RateLimit::max_words`.
+    ///
+    /// A log passes its stamps on to a log. Between other algorithms, the most units that count in any window of `old`
+    /// count in every window from `now` on.
     pub fn convert_from(&mut self, old: &KeyState<'_>, now: Nanos) {
         let mut counted_units = 0;
         let is_log = |limit: &RateLimit| limit.algorithm == Algorithm::SlidingLog;
@@ -22,7 +24,8 @@ impl KeyState<'_> {
                 now,
             );
         } else {
-            // With the largest plan: its interval is the shortest, so an arrival time stands for the most units.
+            // A theoretical arrival time, divided by the interval, gives the units. The key's plan is not stored, so the
+            // shortest interval is used, that of the largest plan: it gives the most units.
             let plan_factor = old.limit.max_plan_factor;
             let windows = 0..old.limit.windows.len();
             let used = windows.map(|index| old.window(index, plan_factor).used(now));

@@ -1,5 +1,5 @@
-//! States in snapshots. They are written in as few words as possible, and validated when they are read, because all
-//! other functions trust their words.
+//! Saves states for snapshots, in as few words as possible. States from a snapshot are validated, because all other
+//! functions trust the words of a state.
 
 use super::super::bucket_ring::BucketRing;
 use super::super::{Algorithm, multi_level, sliding_log, sliding_window};
@@ -7,8 +7,8 @@ use super::KeyState;
 use crate::base::clock::Nanos;
 
 impl KeyState<'_> {
-    /// Writes the state into `words`, in as few as possible. Units that have left all windows are left out, and a log
-    /// begins with its oldest stamp.
+    /// Replaces `words` by the state, in as few words as possible. A log begins with its oldest stamp, and stamps that have
+    /// left all windows are left out.
     pub fn save(&self, now: Nanos, words: &mut Vec<u32>) {
         words.clear();
         words.resize(self.words.len(), 0);
@@ -47,8 +47,8 @@ impl KeyState<'_> {
         }
     }
 
-    /// The units that [`KeyState::used`] returns with the largest plan, where an arrival time stands for the most
-    /// units.
+    /// The most units that may be used in the window with this index, whatever the key's plan is. A theoretical arrival
+    /// time stands for the most units under the largest plan.
     pub fn max_used_units(&self, now: Nanos, index: usize) -> u32 {
         let window = self.window(index, self.limit.max_plan_factor.max(1));
         window.used(now).saturating_add(self.pending())

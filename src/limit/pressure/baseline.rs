@@ -1,12 +1,13 @@
-//! b: the median latency without a queue, and the gentle probe that finds it.
+//! The baseline: the median latency without a queue, and the gentle probe that finds it. What follows from a median
+//! above it is decided by `capacity.rs`, `elastic_factor.rs` and `shed_level.rs`.
 //!
 //! Gradient2 and Envoy take the lowest median of the last seconds, which climbs while a queue stands (their issues 34
-//! and 11579). A long memory takes a slower server for a queue. So b falls with any lower median, and rises only by a
-//! probe. For a short while the classes that may be cut get fewer slots, the queue drains, and the probe measures the
-//! server alone.
+//! and 11579). A long memory takes a slower server for a queue. So the baseline falls with any lower median, and after
+//! its first moments rises only by a probe. During a probe the classes that may be cut get fewer slots, the queue drains,
+//! and the probe measures the server alone.
 //!
-//! Unless open requests fall by a quarter meanwhile, the probe may have measured the queue. Then b stays, or creeps up
-//! where no request is shed or only critical ones are left.
+//! Unless open requests fall by a quarter meanwhile, the probe may have measured the queue. Then the baseline rises by at
+//! most 5 %, and only where no request is shed or only critical ones are left.
 //!
 //! Probes begin at the same wall time on all gateways, because one alone cannot drain a queue that all feed.
 
@@ -27,9 +28,9 @@ const MAX_STRETCH: u64 = 16;
 
 /// A probe's samples are pooled with those of earlier probes, unless the medians differ by more than this factor.
 const MAX_POOLED_RATIO: f64 = 1.4;
-/// The weight of samples in the pool of probes, from which on older ones fade.
+/// The weight of the pool of probes. Samples of earlier probes fade so far that all fit into it.
 const POOL_SAMPLES: f32 = 64.0;
-/// The share of their weight that the samples of earlier probes keep after a probe.
+/// The largest share of their weight that the samples of earlier probes keep after a probe.
 const PROBE_DECAY: f32 = 0.8;
 /// A median of fewer samples is no evidence.
 const MIN_SAMPLES: f32 = 8.0;
@@ -40,7 +41,7 @@ const FOLLOWED_MEDIANS: f64 = 10.0;
 /// The share of its distance to a lower median that the baseline moves in a step.
 const DOWNWARD_GAIN: f64 = 0.05;
 
-/// b and the probe that measures it.
+/// The baseline and the probe that measures it.
 #[derive(Debug)]
 pub(crate) struct Baseline {
     /// The time until which the baseline follows every median; `None` before the first median.
@@ -80,7 +81,7 @@ pub(crate) struct ProbeStep<'a> {
     pub(crate) open: f64,
     /// The mean of open requests in the last seconds.
     pub(crate) usual_open: f64,
-    /// The factor by which the baseline may rise if open requests did not fall.
+    /// The factor by which the baseline may rise at the end of the probe if open requests did not fall by a quarter.
     pub(crate) max_creep: f64,
 }
 
@@ -94,12 +95,13 @@ impl Baseline {
         }
     }
 
-    /// The baseline in nanoseconds; `None` before the first samples.
+    /// The baseline in nanoseconds; `None` before the first median.
     pub(crate) fn get(&self) -> Option<f64> {
         self.base
     }
 
-    /// Lowers the baseline towards a lower `median`, in nanoseconds, and returns the ratio of the median to it.
+    /// Moves the baseline towards a lower `median`, in nanoseconds; in its first moments it follows every median. Returns
+    /// the ratio of the median to the new baseline.
     pub(crate) fn slowness(&mut self, median: f64, now: Nanos) -> f64 {
         let base = self.base.get_or_insert(median);
         let first_follows_until = || now.after(Nanos((FOLLOWED_MEDIANS * median) as u64));
@@ -111,7 +113,8 @@ impl Baseline {
         median / base.max(1.0)
     }
 
-    /// Advances the probe by a step, or begins one. Returns whether the classes that yield to probes are held back.
+    /// Advances the probe by a step, or begins one where it is due. Returns whether a probe is under way after the step;
+    /// then the classes that yield to it are held back.
     pub(crate) fn probe(&mut self, step: &ProbeStep<'_>) -> bool {
         let Some(probe) = &mut self.probe else {
             let stretch = self.base.map_or(1, probe_stretch);
@@ -122,6 +125,7 @@ impl Baseline {
                 open_before: step.usual_open,
                 open_sum: 0.0,
                 measured_steps: 0.0,
+                // Without a bound on its weight, the pool keeps all samples of the probe.
                 samples: LatencyPool::new(f32::INFINITY),
             });
             return is_due;
@@ -160,7 +164,8 @@ fn probe_stretch(base: f64) -> u64 {
 }
 
 /// Moves the baseline to the median of recent probes, up by no more than the factor `max_rise`. `samples` are those of
-/// the last probe.
+/// the last probe. The baseline stays if there are none. It also stays if recent probes have fewer than [`MIN_SAMPLES`],
+/// unless the last one has a median far above it.
 fn update_baseline(
     base: &mut Option<f64>,
     pool: &mut LatencyPool,
@@ -173,7 +178,7 @@ fn update_baseline(
     let former_base = base.unwrap_or(f64::INFINITY);
     let median = samples.quantile(0.5);
     if median > former_base * max_rise.max(MAX_POOLED_RATIO) {
-        // This is either a queue, or too sudden a change to be told from one.
+        // Either a queue stands, or the server has slowed down so suddenly that it looks like one.
         *base = base.map(|base| base * max_rise);
         return;
     }

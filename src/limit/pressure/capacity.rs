@@ -1,33 +1,33 @@
-//! L: how many open requests an upstream serves without a standing queue, as one gateway's share. This file moves L by
-//! one control step at a time, and never refuses anything itself.
+//! The capacity: how many open requests an upstream serves without a standing queue, as one gateway's share. This file
+//! moves it by one control step at a time, and never refuses anything itself.
 //!
-//! Netflix' Gradient2 (concurrency-limits): the limit follows the ratio of the latency without a queue to
-//! the latency now, plus a headroom that makes it try for more. With G gateways each has the G-th part of
-//! L and of the headroom, so that all together queue no more than one would alone.
+//! After Netflix' Gradient2 (concurrency-limits), the capacity follows the gradient: the latency without a queue
+//! divided by the latency now. A headroom makes it try for more. Each of several gateways has its part of the capacity
+//! and of the headroom, so that all together queue no more than one would alone.
 //!
-//! The headroom is the fourth root of the whole L, times 2.1: 4.4 requests where 20 are served. Gradient2 and
-//! Envoy have the square root, about the same there; but then a limit settles at (1 - g)^-2. Two gateways whose
-//! baselines differ by a tenth differ four times in their shares, and one sheds critical requests. With the fourth
-//! root it is two and a half times.
+//! The headroom is 2.1 times the fourth root of the whole capacity: 4.4 requests where 20 are served. Gradient2 and
+//! Envoy have the square root, about the same there. But with the square root a capacity settles in proportion to
+//! (1 - gradient)^-2. Of two gateways whose baselines differ by a tenth, one then has four times the other's share, and
+//! the other sheds critical requests. With the fourth root it is two and a half times.
 //!
-//! Until the first queue L grows by a tenth a step, like TCP's slow start. Otherwise it would take minutes to find out
-//! that an upstream serves hundreds at once.
+//! Until the first queue the capacity grows by a tenth a step while it is used, like TCP's slow start. Otherwise it
+//! would take minutes to find out that an upstream serves hundreds at once.
 
 /// A median above this many baselines is a queue. Less would be chance: medians of the pool are off by a tenth.
 const QUEUE_SLOWNESS: f64 = 1.5;
 /// The share of the way to its new value that L moves in a step.
 const CAPACITY_SMOOTHING: f64 = 0.2;
-/// The share of L that must be open for L to grow, because unused capacity cannot be observed. It is lower than the
-/// load up to which the elastic factor rises, or neither would ever find the upstream's limit.
+/// The share of the capacity that must be open for it to grow, because unused capacity cannot be observed. It is lower
+/// than the load up to which the elastic factor rises, or neither would ever find what the upstream bears.
 const MIN_BUSY_SHARE: f64 = 0.7;
-/// The headroom of all gateways together, in requests, where L is 1.
+/// The headroom of all gateways together where their whole capacity is 1, in requests.
 const HEADROOM_FACTOR: f64 = 2.1;
-/// The headroom as a share of L before the first queue.
+/// The headroom before the first queue, as a share of the capacity.
 const START_HEADROOM_SHARE: f64 = 0.5;
-/// The first L of all gateways together, in requests.
+/// The first capacity of all gateways together, in requests.
 const INITIAL_CAPACITY: f64 = 32.0;
 
-/// L of one gateway, in requests.
+/// The capacity for one gateway.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     /// L, at least 1.
@@ -37,7 +37,7 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// L before the first step, as the share of one of `gateways` gateways.
+    /// The share of one of `gateways` gateways before the first step: at least 2, and at most `max_open` requests.
     pub(crate) fn new(gateways: f64, max_open: f64) -> Capacity {
         Capacity {
             limit: (INITIAL_CAPACITY / gateways).max(2.0).min(max_open),
@@ -50,8 +50,8 @@ impl Capacity {
         self.limit
     }
 
-    /// Advances L by a control step. `slowness` is the median latency over the baseline, `open` the mean of open
-    /// requests. L never exceeds `max_open`.
+    /// Advances the capacity by a control step. `slowness` is the median latency divided by the baseline, and `open`
+    /// the mean of open requests. Without a queue, a capacity that is not used stays. It is always from 1 to `max_open`.
     pub(crate) fn step(&mut self, slowness: f64, open: f64, gateways: f64, max_open: f64) {
         let gradient = (QUEUE_SLOWNESS / slowness).clamp(0.5, 1.0);
         if gradient < 1.0 {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_queue_shrinks_it_to_what_the_headroom_feeds() {
-        // (1 - 1.5 / 2) L = 2.1 L^(1/4)
+        // It settles where (1 - 1.5 / 2) capacity = 2.1 capacity^(1/4).
         assert!((capacity_after(1_000, 2.0, 1.0, 1.0) - 17.1).abs() < 0.1);
         assert!((capacity_after(1_000, 2.0, 1.0, 4.0) - 17.1 / 4.0).abs() < 0.1);
         assert_eq!(capacity_after(1_000, 50.0, 1.0, 16.0), 1.0);

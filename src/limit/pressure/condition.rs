@@ -20,7 +20,7 @@ const SIGNALS: [&str; 4] = [LOAD_SIGNAL, P50_SIGNAL, P90_SIGNAL, CPU_SIGNAL];
 /// A parsed condition: it holds while every signal is below its bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
-    /// The condition as it was written.
+    /// The condition as it was written, without blanks around it.
     text: Box<str>,
     /// 1 to [`MAX_BOUNDS`] bounds.
     bounds: Vec<SignalBound>,
@@ -39,7 +39,7 @@ enum SignalBound {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{mistake}")]
 pub struct ConditionError {
-    /// The offset of the wrong word in bytes.
+    /// The offset of the wrong word in bytes; the length of the text where a word is missing.
     pub offset: usize,
     /// What is wrong with that word.
     pub mistake: ConditionMistake,
@@ -56,7 +56,7 @@ pub enum ConditionMistake {
     UnknownSignal {
         /// The word as written.
         word: String,
-        /// The most similar signal.
+        /// The most similar signal; `None` if none is similar.
         nearest: Option<&'static str>,
     },
     /// The comparison is not `<`.
@@ -87,6 +87,11 @@ fn signal_hint(nearest: &Option<&'static str>) -> String {
 
 impl Condition {
     /// Parses a condition as policies write it.
+    ///
+    /// # Errors
+    ///
+    /// The text is not `signal < value`, joined by `and`, with known signals and values of theirs, or it has more than
+    /// [`MAX_BOUNDS`] bounds.
     pub fn parse(text: &str) -> Result<Condition, ConditionError> {
         let mut words = ConditionWords { text, offset: 0 };
         let mut bounds = Vec::new();
@@ -125,7 +130,7 @@ impl Condition {
         }
     }
 
-    /// The condition as it was written.
+    /// The condition as it was written, without blanks around it.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -150,7 +155,7 @@ impl Condition {
 /// The share of a bound, just below it, in which the headroom falls from 1 to 0.
 const NEAR_SHARE: f64 = 0.2;
 
-/// The headroom of one bound; 0 where the value is not known.
+/// The headroom of one bound, from 0 to 1; 0 where the value is not known.
 fn headroom_below(value: Option<f64>, bound: f64) -> f64 {
     let headroom = value.map_or(0.0, |value| (bound - value) / (NEAR_SHARE * bound));
     // A NaN fails the comparison, so it counts as above any bound.
@@ -170,6 +175,7 @@ impl ConditionMistake {
     }
 }
 
+/// Parses the value of a bound; `None` if `value` is not one of this signal.
 fn parse_bound(signal: &str, value: &str) -> Option<SignalBound> {
     match signal {
         LOAD_SIGNAL => parse_share(value).map(SignalBound::Load),
@@ -187,7 +193,7 @@ fn describe_values(signal: &str) -> &'static str {
     }
 }
 
-/// Parses `0.7` or `70%`; above 0 and at most 1.
+/// Parses `0.7` or `70%`; `None` unless it is above 0 and at most 1.
 fn parse_share(text: &str) -> Option<f64> {
     let share = match text.strip_suffix('%') {
         Some(percent) => parse_number(percent)? / 100.0,
@@ -196,7 +202,7 @@ fn parse_share(text: &str) -> Option<f64> {
     (share > 0.0 && share <= 1.0).then_some(share)
 }
 
-/// Parses a duration such as `200ms`, from a nanosecond to an hour.
+/// Parses a duration such as `200ms`; `None` unless it is from a nanosecond to an hour.
 fn parse_duration(text: &str) -> Option<Nanos> {
     let units = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     let (count, unit) = units
@@ -217,7 +223,7 @@ fn parse_number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|_| has_only_digits)
 }
 
-/// Iterates over words and runs of comparison signs, each with its offset in bytes.
+/// Iterates over words and runs of comparison signs, each with its offset in bytes. `0.7<` is two of them.
 struct ConditionWords<'t> {
     text: &'t str,
     /// The end of the last word, in bytes.
@@ -225,6 +231,7 @@ struct ConditionWords<'t> {
 }
 
 impl<'t> ConditionWords<'t> {
+    /// The next word and its offset. If there is none, the error says that `what` is missing.
     fn expect_word(&mut self, what: &'static str) -> Result<(usize, &'t str), ConditionError> {
         self.next()
             .ok_or_else(|| ConditionMistake::Missing(what).at_offset(self.text.len()))

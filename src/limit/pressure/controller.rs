@@ -1,5 +1,5 @@
 //! The control step: reads what requests have counted, applies the law of each part, and publishes the bounds that
-//! requests read.
+//! requests read. The laws themselves are in the files of the parts; see the table in `mod.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,31 +16,33 @@ use super::shed_level::{self, ShedLevel};
 use super::upstream_pressure::Pressure;
 use crate::base::clock::Nanos;
 
-/// The weight of samples that a pool holds at most: quantiles are read from it.
+/// The weight that a pool of latencies holds, unless a single step brings more. Quantiles are read from it.
 const POOL_SAMPLES: f32 = 192.0;
 /// A median of fewer samples is no evidence.
 const MIN_SAMPLES: f32 = 15.0;
-/// The share of their weight that older samples keep after a step: a memory of 0.8 s.
+/// The largest share of their weight that older samples keep after a step: a memory of 0.8 s.
 const STEP_DECAY: f32 = 0.88;
 /// The same share while a pool has fewer than [`SCARCE_SAMPLES`] samples: a memory of 3 s.
 const SCARCE_DECAY: f32 = 0.97;
 /// Below this many samples a pool keeps older ones for longer.
 const SCARCE_SAMPLES: f32 = 24.0;
-/// Without a sample for this long there is no signal. Ten steps later nothing is lent, two seconds in all.
+/// Without a sample for this long there is no signal. Ten steps later nothing is lent, two seconds in all after the
+/// last sample.
 const MAX_SILENCE: Nanos = Nanos::from_millis(900);
-/// Smoothing of open requests, over 2 s: those of a single step are too random to learn L from.
+/// The share of a step's open requests in the smoothed ones, over 2 s. Those of a single step are too random to learn
+/// the capacity from.
 const OPEN_SMOOTHING: f64 = 0.05;
-/// A full upstream is this much slower than one without a queue: r = 1.5 b.
+/// How much slower a full upstream is than one without a queue: its slowness is 1.5.
 const FULL_SLOWNESS_EXCESS: f64 = 0.5;
-/// Medians above this many baselines may come from a queue, so kinds are not compared then.
+/// A median of this many baselines or more may come from a queue, so kinds are not compared then.
 const MAX_QUIET_SLOWNESS: f64 = 1.25;
-/// Up to this many open requests of all gateways together, an upstream is nearly idle.
+/// Up to this many open requests of all gateways together, an upstream may be nearly idle.
 const MAX_IDLE_OPEN: f64 = 2.0;
 /// The load below which an upstream may be nearly idle.
 const MAX_IDLE_LOAD: f64 = 0.5;
-/// From this share of its processors' time on, the gateway itself may be what is slow.
+/// The share of its processors' time from which on the gateway itself may be what is slow.
 const MIN_BUSY_CPU: f64 = 0.9;
-/// The part of its bound that a class keeps while it yields to a probe.
+/// The share of its bound that a class or lending keeps while it yields to a probe.
 const SQUEEZED_SHARE: f64 = 0.3;
 
 /// The settings by which an upstream is steered.
@@ -73,9 +75,9 @@ pub struct Controller {
     open: f64,
     /// The number of failed requests; old ones fade as the pool of latencies does.
     failed: f64,
-    /// Whether the last step found no queue.
+    /// Whether the last step had a median below [`MAX_QUIET_SLOWNESS`] baselines.
     is_quiet: bool,
-    /// The time of the last step with samples.
+    /// The time of the last step with latencies, or of the start.
     last_sample: Nanos,
 }
 
@@ -87,19 +89,22 @@ struct TrafficMeasures {
     has_signal: bool,
     /// The share of their weight that older samples keep.
     kept_share: f64,
-    /// The ratio of the median to the baseline; `None` with too few samples, or while the gateway itself is busy.
+    /// The ratio of the median to the baseline; `None` with too few samples, without a signal, or while the gateway
+    /// itself is busy.
     slowness: Option<f64>,
 }
 
 /// What a step publishes beside the state of the controller's parts.
 struct StepResult {
-    /// u: the load of the upstream.
+    /// The load of the upstream; 1 is full.
     load: f64,
     /// Whether a probe is under way.
     is_probing: bool,
-    /// The median without the differences between kinds, in nanoseconds.
+    /// The median without the differences between kinds, in nanoseconds; `None` with too few samples.
     p50: Option<f64>,
+    /// The load that the upstream reports; `None` while it reports nothing.
     reported: Option<f64>,
+    /// The share of its processors' time that the gateway uses; `None` if it was not measured.
     cpu: Option<f64>,
 }
 
@@ -134,13 +139,13 @@ impl Controller {
         (pressure, controller)
     }
 
-    /// Replaces the settings from the next step on.
+    /// Replaces the settings. Requests see them from the next step on.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// Advances the control by one step. If it is called more often, it learns from fewer samples; if it is called
-    /// late, it reacts late.
+    /// Advances the control by one step. If it is called more often than every
+    /// [`CONTROL_STEP`](super::CONTROL_STEP), it learns from fewer samples; if it is called late, it reacts late.
     pub fn step(&mut self, now: Nanos, context: &StepContext) {
         let (samples, kept_share) = self.collect_samples(now);
         let mean_open = self.pressure.traffic.drain_open();
@@ -191,8 +196,8 @@ impl Controller {
         self.pressure.published.hour.store(hour, Relaxed);
     }
 
-    /// Moves the samples and failures since the last step into the pools. Also returns the share of their weight that
-    /// older samples keep.
+    /// Moves the samples and failures since the last step into the pools. Returns those samples, and the share of their
+    /// weight that older ones keep.
     fn collect_samples(&mut self, now: Nanos) -> (StepSamples, f64) {
         let samples = self.offsets.drain(&self.pressure.kinds, self.is_quiet);
         let max_kept = if self.adjusted.weight() < SCARCE_SAMPLES {
@@ -210,7 +215,7 @@ impl Controller {
         (samples, kept_share)
     }
 
-    /// Steps L and x.
+    /// Steps the capacity, and then the level by it.
     fn step_capacity_and_level(&mut self, measures: &TrafficMeasures, gateways: f64, now: Nanos) {
         let slowness = measures.slowness;
         if let Some(slowness) = slowness {
@@ -225,7 +230,7 @@ impl Controller {
             .step(open_load, crowded, slowness.unwrap_or(1.0), now);
     }
 
-    /// Steps m, and raises it where the upstream is nearly idle.
+    /// Steps the elastic factor, and raises it where the upstream is nearly idle.
     fn step_factor(&mut self, measures: &TrafficMeasures, load: f64, gateways: f64) {
         let failed_share = self.failed / (self.failed + f64::from(self.adjusted.weight())).max(1.0);
         let observation = measures.slowness.map(|slowness| Observation {
@@ -251,7 +256,7 @@ impl Controller {
         }
     }
 
-    /// Returns u. Reports that the policy trusts in full replace what latency and open requests show.
+    /// The load of the upstream. Reports that the policy trusts in full replace what latency and open requests show.
     fn load(&self, slowness: Option<f64>, reported: Option<f64>, own: GatewayLoad) -> f64 {
         let observed = if self.settings.trust == Trust::Full && reported.is_some() {
             0.0
@@ -330,7 +335,7 @@ fn queue_load(slowness: f64) -> f64 {
     (slowness - 1.0) / FULL_SLOWNESS_EXCESS
 }
 
-/// Rejects what cannot be a share: negative, infinite or NaN.
+/// `None` for what cannot be a share: a negative number, infinity or NaN.
 fn valid_share(value: f64) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value)
 }

@@ -1,30 +1,37 @@
-//! m: the elastic factor, one for all elastic limits of an upstream.
+//! The elastic factor, one for all elastic limits of an upstream, and the lent share: the factor less 1. Each elastic
+//! limit lends this share of its rate. How the level cuts lending is in `shed_level.rs`.
 //!
-//! m rises slowly and falls fast (AIMD: Chiu and Jain 1989), with a band between in which it stays. It rises in
-//! proportion to the share of the latency pool that is new: a gateway that sees a sixteenth of the traffic waits
-//! longer for the same evidence, and would overshoot if it did not.
+//! The factor rises slowly and falls fast (AIMD: Chiu and Jain 1989). Between the loads at which it rises and falls it
+//! stays. It rises in proportion to the share of latencies in the pool that are new. A gateway with little of the
+//! traffic gets few new latencies in a step. If its factor rose as fast as that of other gateways, it would overshoot
+//! before the latencies show it.
 
-/// The rise of m in a step in which all latencies are new.
+/// The rise of the lent share in a step in which all latencies of the pool are new.
 const RISE_PER_STEP: f64 = 0.12;
-/// The share of m - 1 that is left after a step in which the upstream was full.
+/// The part of the lent share that is kept in a step in which the upstream was full.
 const FULL_KEPT_SHARE: f64 = 0.92;
-/// The share of m - 1 that is left after a step with a queue, with failures or without a signal.
+/// The part of the lent share that is kept in a step with a long queue, with failures or without a signal. Without a
+/// signal a tenth of the highest lent share is subtracted first.
 const QUEUE_KEPT_SHARE: f64 = 0.5;
-/// The least m - 1 while the upstream is nearly idle.
+/// The least lent share while the upstream is nearly idle, unless limits allow less.
 const IDLE_LENT_SHARE: f64 = 1.0;
-/// An m - 1 below this becomes 0.
+/// A lent share that falls below this becomes 0. A rise may begin with less.
 const MIN_LENT_SHARE: f64 = 0.01;
 
-/// The share of failed requests above which m falls.
+/// The share of failed requests above which the lent share is halved. A few requests fail without any overload.
 const MAX_FAILED_SHARE: f64 = 0.05;
-/// The ratio of the median to the baseline above which there is a queue, whatever the upstream reports.
+/// The ratio of the median to the baseline above which the lent share is halved, whatever the upstream reports. A
+/// shorter queue counts as load only; in `shed_level.rs` a queue begins at 1.5. Above the ratio here critical requests
+/// may be refused too.
 const MAX_SLOWNESS: f64 = 2.0;
-/// The load below which m may rise.
+/// The load below which the factor may rise. It is above the share that must be open for the capacity to grow: see
+/// `capacity.rs`.
 const MAX_RISE_LOAD: f64 = 0.75;
-/// The load above which m falls.
+/// The load above which the factor falls: the one that the level steers to. The gap to [`MAX_RISE_LOAD`] keeps the
+/// factor from swinging.
 const MIN_FALL_LOAD: f64 = 0.95;
 
-/// m, at least 1: elastic limits lend m - 1 times their rates.
+/// A value of the elastic factor, at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LendingFactor(f64);
 
@@ -46,19 +53,19 @@ impl LendingFactor {
 /// What one step has observed of an upstream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
-    /// u: the load; 1 is full.
+    /// The load; 1 is full.
     pub(crate) load: f64,
-    /// Whether no request is cut, nor half of the lending.
+    /// Whether no request is shed, and the level cuts lending by less than half.
     pub(crate) is_calm: bool,
     /// The ratio of the median latency to the baseline.
     pub(crate) slowness: f64,
-    /// The share of requests that failed.
+    /// The share of recent requests that failed.
     pub(crate) failed_share: f64,
     /// The share of the pool of latencies that is new.
     pub(crate) fresh_share: f64,
 }
 
-/// The factor of one upstream, before the level cuts it.
+/// The elastic factor of one upstream, before the level cuts lending: see `shed_level.rs`.
 #[derive(Debug)]
 pub(crate) struct ElasticFactor {
     /// m - 1, from 0 to the highest factor less 1.
@@ -70,11 +77,13 @@ impl ElasticFactor {
         ElasticFactor { lent_share: 0.0 }
     }
 
+    /// The factor, at least 1.
     pub(crate) fn factor(&self) -> f64 {
         1.0 + self.lent_share
     }
 
-    /// Advances m by a control step. Without an observation there is no signal, and m is back at 1 within ten steps.
+    /// Advances the factor by a control step. Without an observation there is no signal, and the factor is back at 1
+    /// within ten steps. `max_factor` is at least 1.
     pub(crate) fn step(&mut self, observation: Option<Observation>, max_factor: f64) {
         let Some(observation) = observation else {
             self.lent_share -= (max_factor - 1.0) / 10.0;
@@ -90,8 +99,9 @@ impl ElasticFactor {
         self.lent_share = self.lent_share.min(max_factor - 1.0).max(0.0);
     }
 
-    /// Raises m to at least 1 + [`IDLE_LENT_SHARE`]. An upstream that is nearly idle and could not serve as much again would
-    /// show it.
+    /// Raises the factor to at least 1 + [`IDLE_LENT_SHARE`], or to `max_factor` if that is less. So limits may lend as
+    /// much as their rates while the upstream is nearly idle. If it could not bear that, its latencies would rise, and
+    /// it would not count as nearly idle.
     pub(crate) fn raise_while_idle(&mut self, max_factor: f64) {
         self.lent_share = self
             .lent_share

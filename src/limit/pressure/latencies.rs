@@ -1,4 +1,5 @@
-//! Latencies by logarithm: requests write a [`LatencyRecorder`], the control step reads a [`LatencyPool`].
+//! Histograms of latencies by logarithm. Requests write to a [`LatencyRecorder`]. The control step moves its samples
+//! into [`LatencyPool`]s and reads quantiles from them.
 //!
 //! Each doubling has 16 buckets, as in HdrHistogram, so that a quantile is off by less than 3 % once it
 //! is interpolated. The range is 16 microseconds to 137 seconds; latencies outside of it count at its edges.
@@ -10,7 +11,7 @@ use crate::base::clock::Nanos;
 
 /// Each doubling has two to this power of buckets.
 const BITS_PER_DOUBLING: u32 = 4;
-/// Latencies below this power of two, in nanoseconds, are in the first bucket.
+/// Latencies below two to this power, in nanoseconds, are in the first bucket: below 16.4 microseconds.
 const MIN_POWER: u32 = 14;
 /// The doublings between the shortest and the longest latency that are told apart.
 const DOUBLINGS: u32 = 23;
@@ -20,7 +21,7 @@ pub(crate) const BUCKETS: usize = (DOUBLINGS << BITS_PER_DOUBLING) as usize;
 /// The number of samples in each bucket.
 pub(crate) type LatencyCounts = [f32; BUCKETS];
 
-/// The index of the bucket for a latency.
+/// The index of the bucket for a latency, below [`BUCKETS`].
 fn bucket_index(latency: Nanos) -> usize {
     let power = latency.0.max(1).ilog2();
     if power < MIN_POWER {
@@ -38,7 +39,7 @@ fn lower_edge(bucket: usize) -> f64 {
     (((1 << BITS_PER_DOUBLING) + sub_bucket) << (power + MIN_POWER - BITS_PER_DOUBLING)) as f64
 }
 
-/// Latencies since the last step, in 1.5 KB. Many threads write it, with one atomic addition for each sample.
+/// Latencies since the last step, in 1.5 KB. Many threads write to it, with one atomic addition for each sample.
 #[derive(Debug)]
 pub(crate) struct LatencyRecorder {
     counts: [AtomicU32; BUCKETS],
@@ -54,7 +55,6 @@ impl LatencyRecorder {
         }
     }
 
-    /// Records one latency.
     pub(crate) fn record(&self, latency: Nanos) {
         self.counts[bucket_index(latency)].fetch_add(1, Relaxed);
         if !self.has_samples.load(Relaxed) {
@@ -62,7 +62,8 @@ impl LatencyRecorder {
         }
     }
 
-    /// Takes the samples since the last call, if any. Samples that come meanwhile may be left for the next call.
+    /// Takes the samples since the last call; `None` if there are none. Samples that come meanwhile may be left for a
+    /// later call.
     pub(crate) fn drain(&self) -> Option<LatencyCounts> {
         if !self.has_samples.swap(false, Relaxed) {
             return None;
@@ -86,12 +87,13 @@ pub(crate) struct LatencyPool {
     counts: LatencyCounts,
     /// The sum of the counts.
     weight: f32,
-    /// The weight from which on older samples fade.
+    /// The weight of all samples to which [`LatencyPool::blend`] fades older ones.
     target_weight: f32,
 }
 
 impl LatencyPool {
-    /// Makes an empty pool, in which older samples fade once all weigh more than `target_weight`.
+    /// Makes an empty pool. Older samples fade so far that all weigh at most `target_weight`. Fresh ones never fade, so
+    /// they alone may weigh more.
     pub(crate) fn new(target_weight: f32) -> LatencyPool {
         LatencyPool {
             counts: [0.0; BUCKETS],
@@ -101,7 +103,7 @@ impl LatencyPool {
     }
 
     /// Adds new samples; older ones keep at most the share `max_kept` of their weight. Returns the share that they
-    /// keep.
+    /// keep, from 0 to `max_kept`.
     pub(crate) fn blend(&mut self, fresh: &LatencyCounts, max_kept: f32) -> f32 {
         let new: f32 = fresh.iter().sum();
         let free_share = (self.target_weight - new) / self.weight.max(1.0);
@@ -119,7 +121,6 @@ impl LatencyPool {
         &self.counts
     }
 
-    /// Removes all samples.
     pub(crate) fn clear(&mut self) {
         *self = LatencyPool::new(self.target_weight);
     }
@@ -129,7 +130,8 @@ impl LatencyPool {
         self.weight
     }
 
-    /// The quantile `share` of the latencies, in nanoseconds; 0 without samples.
+    /// The quantile `share` of the latencies, in nanoseconds. `share` is from 0 to 1; without samples the quantile is
+    /// 0.
     pub(crate) fn quantile(&self, share: f32) -> f64 {
         let rank = self.weight * share;
         let mut weight_below = 0.0;
@@ -146,7 +148,7 @@ impl LatencyPool {
             weight_below += count;
             last_edge = lower_edge(bucket + 1);
         }
-        // Sums of parts may fall short of the whole by rounding.
+        // By rounding, the sum of the counts may fall short of the weight.
         last_edge
     }
 }

@@ -1,47 +1,58 @@
-//! How much an upstream bears, what is lent of the rest, and who gives way first. This folder does no I/O, reads no
-//! clock and takes no lock. It knows nothing of the rates of keys, nor of HTTP.
+//! How many requests an upstream bears, what elastic limits lend of its unused capacity, and which requests are shed
+//! first. This folder does no I/O, reads no clock and keeps no request waiting. It knows nothing of the rates of keys.
+//! Of HTTP it knows only the text of a load report.
 //!
 //! Each upstream has one [`Pressure`], which all workers share. Requests write counts to it and read bounds from it.
-//! A [`Controller`] turns the counts into bounds every [`CONTROL_STEP`].
+//! A [`Controller`] turns the counts into bounds every [`CONTROL_STEP`]. These are its figures:
 //!
-//! | | what | where |
+//! | figure | what it is | where |
 //! |---|---|---|
-//! | L | open requests that are served without a standing queue | `capacity.rs`, after Netflix' Gradient2 |
-//! | b | the latency without a queue, asked for by a gentle probe | `baseline.rs`, after Envoy's gradient controller |
-//! | u | the load: the highest of open / L, 2 (r / b - 1), what the upstream reports, the gateway's own | `controller.rs`, `reported_load.rs` |
-//! | m | the elastic factor: each elastic limit lends m - 1 times its rate | `elastic_factor.rs` |
-//! | x | the level: which classes are cut, and how much of them | `shed_level.rs`, after DAGOR and Cinnamon |
+//! | capacity | the open requests that are served without a standing queue | `capacity.rs`, after Netflix' Gradient2 |
+//! | baseline | the median latency without a queue, measured by a gentle probe | `baseline.rs`, after Envoy's gradient |
+//! | slowness | the median of recent latencies to the first byte, divided by the baseline | `latencies.rs` |
+//! | load | the highest of open / capacity, 2 (slowness - 1), the reported load, and the gateway's own | `controller.rs` |
+//! | reported load | smoothed reports; fully trusted ones replace open / capacity and slowness | `reported_load.rs` |
+//! | lent share | each elastic limit lends this share of its rate; the elastic factor is 1 more | `elastic_factor.rs` |
+//! | level | which classes are cut, and how much of them | `shed_level.rs`, after DAGOR and Cinnamon |
 //!
-//! r is the median of recent latencies to the first byte (`latencies.rs`), without the differences between routes
-//! (`request_kinds.rs`). Requests count and ask in `upstream_pressure.rs`. Each step computes:
+//! Latencies are compared without the differences between routes (`request_kinds.rs`). Requests are counted, and
+//! admitted or shed, in `upstream_pressure.rs`. Conditions of elastic limits are in `condition.rs`. Each step computes:
 //!
 //! ```text
-//! L   += 0.2 (g L + h - L)              while open > 0.7 L, or g < 1; at least 1
-//!                                       g = clamp(1.5 b / r, 0.5, 1), h = 2.1 (G L)^(1/4) / G, G live gateways
-//! m-1 *= 0.5                            r > 2 b, or more than 5 % fail, or there is no signal
-//!     *= 0.92                           u > 0.95
-//!     += 0.12 of the share that is new  u < 0.75, and nobody is shed
-//!     at least 1                        at most 2 are open, and u < 0.5
-//! x   += 0.5 (0.95 - open / L)          at most 0.05; down by at least 0.1 when a critical request met
-//!                                       L + 2 sqrt(L); below 1 only while r > 2.3 b; only up without a
-//!                                       queue in the last 5 s: r > 1.5 b
+//! capacity   += 0.2 (gradient * capacity + headroom - capacity), from 1 to `max_open`
+//!                   while open > 0.7 capacity, or gradient < 1
+//!                   gradient = clamp(1.5 / slowness, 0.5, 1)
+//!                   headroom = 2.1 (gateways * capacity)^(1/4) / gateways; capacity / 2 before the first queue
+//! lent share *= 0.5     slowness > 2, or more than 5 % fail
+//!            -= a tenth of the highest, *= 0.5     no latency for 0.9 s
+//!                                                  too few latencies or a busy gateway, and load > 1
+//!            *= 0.92    load > 0.95
+//!            += 0.12 of the share of latencies that is new     load < 0.75, and level > 3.5
+//!            stays      too few latencies or a busy gateway, and load <= 1
+//!            at least 1, if limits allow it     at most 2 / gateways are open, load < 0.5, and none failed lately
+//! level      += 0.5 (0.95 - open / capacity), from -1 to 0.05
+//!                   down by at least 0.1 when a critical request met capacity + 2 sqrt(capacity) open ones
+//!                   no further down below 1 unless slowness > 2.3
+//!                   only up without a queue (slowness > 1.5) in the last 5 s
 //! ```
 //!
-//! L and x refuse no request without such a queue, and no critical request without one of r > 2 b. Before the first
-//! queue L is a guess.
+//! Without a queue in the last 5 s the capacity refuses no request outside of probes, and the level refuses no more
+//! than before. Without a queue of slowness > 2 the capacity refuses no critical request outside of probes. Probes hold
+//! back only classes that the level cuts or is about to cut. Before the first queue the capacity is a guess.
 //!
-//! Raising m until capacity is used is water-filling: weighted max-min fairness with the base rates as
+//! Raising the factor until the capacity is used is water-filling: weighted max-min fairness with the base rates as
 //! weights, and nothing to keep for each key. As the level falls, lending is cut first, then low requests, then normal
-//! ones, both by cohorts of keys that last an hour. The room of critical requests above L is cut last.
+//! ones. Requests are cut by cohorts of keys, which change every hour. The room of critical requests above the capacity
+//! is cut last.
 //!
-//! The law of Gradient2 and Envoy was rejected. Where services vary by a half, the median of 100 ms is off by 8 % with
-//! 68 samples and by 16 % with 15. The lowest of many is off by twice that. So a gateway that sees a sixteenth of the
-//! traffic takes chance for a queue and gives capacity away. Or it takes a standing queue for the usual and lets it
-//! grow.
+//! The law of Gradient2 and Envoy was rejected. Where latencies vary by a half, a median of 100 ms is off by 8 % with
+//! 68 samples and by 16 % with 15. The lowest of many medians is off by twice as much. So a gateway with a sixteenth of
+//! the traffic takes noise for a queue and gives capacity away. Or it takes a standing queue for the baseline and lets
+//! the queue grow.
 //!
-//! Here quantiles are read from a fading pool of samples. m rises in proportion to what is new in the pool. b rises
-//! only by what a probe measured while fewer requests were open. To see what a rule is good for, take it out and run
-//! `tests/elastic/`.
+//! Here quantiles are read from a fading pool of samples. The factor rises in proportion to what is new in the pool.
+//! After its first moments the baseline rises only by probes: by at most 5 % unless fewer requests were open meanwhile.
+//! To see what a rule is good for, remove it and run `tests/elastic/`.
 
 mod baseline;
 mod capacity;

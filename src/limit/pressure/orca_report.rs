@@ -1,9 +1,11 @@
 //! The load that an upstream reports in the field `endpoint-load-metrics`: Open Request Cost Aggregation (ORCA, xDS).
-//! It is read as text (`cpu_utilization:0.7,named_metrics.kv:0.4`, also with `=` and with `TEXT ` before) and as
-//! `JSON {"cpu_utilization":0.7,"named_metrics":{"kv":0.4}}`. The binary form is refused: no known server sends it
-//! where another form would not do.
+//! It is read as text and as JSON. The binary form is refused: servers that send it in this field can send another
+//! form.
 //!
-//! The bytes are untrusted; at most [`MAX_REPORT_BYTES`] of them are read.
+//! - Text: `cpu_utilization:0.7,named_metrics.kv:0.4`, also with `=` for `:`, and with `TEXT ` at the front.
+//! - JSON: `JSON {"cpu_utilization":0.7,"named_metrics":{"kv":0.4}}`.
+//!
+//! The bytes are untrusted. A report that exceeds [`MAX_REPORT_BYTES`] or [`MAX_REPORT_ENTRIES`] is refused.
 
 mod entry;
 mod json;
@@ -19,17 +21,17 @@ pub use entry::{MAX_REPORT_BYTES, MAX_REPORT_ENTRIES, ReportError};
 pub struct Utilisation(f64);
 
 impl Utilisation {
-    /// The highest load. A higher number is probably a mistake, for instance per cent.
+    /// The highest load. A higher number is probably a mistake, for instance a percentage.
     pub const MAX: f64 = 10.0;
 
-    /// Makes a load of a number from 0 to [`Utilisation::MAX`].
+    /// Makes a load; `None` unless the number is from 0 to [`Utilisation::MAX`].
     pub fn new(load: f64) -> Option<Utilisation> {
         (0.0..=Utilisation::MAX)
             .contains(&load)
             .then_some(Utilisation(load))
     }
 
-    /// The load as a number.
+    /// The load as a number, from 0 to [`Utilisation::MAX`].
     pub fn get(self) -> f64 {
         self.0
     }
@@ -40,19 +42,21 @@ impl Utilisation {
 pub struct OrcaReport {
     /// The load that the application computes itself.
     application: Option<Utilisation>,
-    /// The metric that the policy names as the load.
+    /// The metric that the gateway file names as the load.
     named: Option<Utilisation>,
     /// The load of the processors.
     cpu: Option<Utilisation>,
 }
 
 impl OrcaReport {
-    /// Parses one value of the field. `named` is the metric that the policy names as the load, without
+    /// Parses one value of the field. `named` is the metric that the gateway file names as the load, without
     /// `named_metrics.`.
     ///
     /// # Errors
     ///
-    /// Any part of the value is wrong; then none of it is used.
+    /// The value is neither text nor JSON, has more than [`MAX_REPORT_BYTES`] bytes or [`MAX_REPORT_ENTRIES`] entries,
+    /// or has an invalid entry. A load that is not from 0 to [`Utilisation::MAX`], or that stands twice, is an error
+    /// too. Then none of the value is used.
     pub fn parse(value: &[u8], named: Option<&str>) -> Result<OrcaReport, ReportError> {
         if value.len() > MAX_REPORT_BYTES {
             return Err(ReportError::TooLong);
@@ -72,7 +76,8 @@ impl OrcaReport {
         Ok(report)
     }
 
-    /// The load that counts: the application's own, else the named metric, else that of the processors.
+    /// The load that counts: the application's own, else the named metric, else that of the processors. `None` if the
+    /// report has none of them.
     pub fn load(&self) -> Option<Utilisation> {
         self.application.or(self.named).or(self.cpu)
     }

@@ -1,5 +1,5 @@
-//! The figures of an upstream's pressure at one moment, for metrics, `explain` and conditions. Nothing decides by
-//! these copies; requests read the bounds of [`Pressure`](super::Pressure) instead.
+//! The figures of an upstream's pressure at one moment, for metrics, `explain` and the conditions of elastic limits.
+//! They admit and shed no request: [`Pressure`](super::Pressure) does that by its bounds.
 
 use super::LendingFactor;
 use super::RequestClass;
@@ -16,18 +16,17 @@ pub struct PressureFigures {
     pub limit: f64,
     /// The number of open requests now, without those whose client still sends.
     pub open: u32,
-    /// b: the median latency that there would be without a queue; `None` before the first
-    /// samples.
+    /// The median latency that there would be without a queue; `None` before the first median.
     pub baseline: Option<Nanos>,
-    /// The median latency to the first byte over the last seconds; `None` while there are too few samples.
+    /// The median latency to the first byte over the last seconds; `None` while there are too few or no recent samples.
     pub p50: Option<Nanos>,
-    /// The 90th percentile of the same latencies.
+    /// The 90th percentile of the same latencies; `None` where `p50` is.
     pub p90: Option<Nanos>,
-    /// x: the level, from 4 (nothing is cut) down to 0.
+    /// The shed level, from 4 (nothing is cut) down to 0.
     pub level: f64,
-    /// The load that the upstream reports; `None` while it reports nothing.
+    /// The load that the upstream reports, smoothed over a second; `None` while it reports nothing.
     pub reported: Option<f64>,
-    /// The share of its processors' time that the gateway itself uses; `None` where it is not known.
+    /// The share of its processors' time that the gateway itself uses; `None` if it was not measured.
     pub cpu: Option<f64>,
     /// The number of requests so far that were admitted with lent units.
     pub lent: u64,

@@ -10,8 +10,8 @@ use crate::base::clock::Nanos;
 const MAX_REPORT_AGE: Nanos = Nanos::from_secs(3);
 /// The share of a step's mean in the smoothed load; ten steps are a second.
 const REPORT_SMOOTHING: f64 = 0.1;
-/// One report in a [`ReportInbox`]: it has the count of reports in the bits from this one on, and the sum of loads
-/// below.
+/// One report in a [`ReportInbox`]. The bits from this one on count the reports; those below it hold the sum of loads.
+/// There is room for 16 million reports in a step.
 const REPORT_COUNT_UNIT: u64 = 1 << 40;
 /// The sum of loads is in thousandths.
 const LOAD_SCALE: f64 = 1_000.0;
@@ -19,24 +19,24 @@ const LOAD_SCALE: f64 = 1_000.0;
 /// What reports may change. The caller decides which responses may report at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Reports may lower what is lent below what latency allows.
+    /// Reports may raise the load above what latency and open requests show, so that less is lent.
     Lower,
-    /// Reports replace the load that latency shows, up and down. A median above twice the baseline still ends lending.
+    /// Reports replace the load that latency and open requests show, up and down. A median above twice the baseline, or
+    /// failures, still end lending.
     Full,
 }
 
-/// The reports since the last step. Many threads write it, with one atomic addition for each report.
+/// The reports since the last step. Many threads write to it, with one atomic addition for each report.
 #[derive(Debug, Default)]
 pub(crate) struct ReportInbox(AtomicU64);
 
 impl ReportInbox {
-    /// Adds one report.
     pub(crate) fn record(&self, load: Utilisation) {
         let load = (load.get() * LOAD_SCALE) as u64;
         self.0.fetch_add(REPORT_COUNT_UNIT | load, Relaxed);
     }
 
-    /// Takes the mean load since the last call; `None` without reports.
+    /// Takes the mean of the loads that were reported since the last call; `None` without reports.
     fn drain(&self) -> Option<f64> {
         let packed_reports = self.0.swap(0, Relaxed);
         let count = packed_reports / REPORT_COUNT_UNIT;
@@ -47,12 +47,13 @@ impl ReportInbox {
 /// The reported load, smoothed over a second.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedLoad {
-    /// The last report's time, and the smoothed load; `None` without a report.
+    /// The time of the last step with a report, and the smoothed load; `None` without a recent report.
     smoothed: Option<(Nanos, f64)>,
 }
 
 impl ReportedLoad {
-    /// Adds the reports since the last step. Returns the load, unless the last report is stale.
+    /// Adds the reports since the last step. Returns the smoothed load; `None` if the last report is older than
+    /// [`MAX_REPORT_AGE`], or if there was none.
     pub(crate) fn step(&mut self, inbox: &ReportInbox, now: Nanos) -> Option<f64> {
         self.smoothed = self
             .smoothed

@@ -1,5 +1,5 @@
-//! Kinds of requests, one for each route: their latencies are made comparable before they are pooled. If reports
-//! take ten times as long as look-ups, a larger share of reports raises the median, but is no queue.
+//! Kinds of requests, one for each route. The latencies of kinds are made comparable before they are pooled. If reports
+//! take ten times as long as lookups, a larger share of reports raises the median, but is no queue.
 //!
 //! Kinds count as alike until their means over the last seconds differ by more than chance or a queue explains. A
 //! kind that differs gets an offset: how far its mean is above the mean that the kinds have in common. The common
@@ -17,7 +17,7 @@ use crate::base::clock::Nanos;
 const MAX_KINDS: usize = 256;
 /// The share of their weight that older samples keep after a step: a memory of 10 s.
 const STEP_DECAY: f32 = 0.99;
-/// A mean of fewer samples is no evidence that a kind differs.
+/// A mean of fewer samples neither gives a kind an offset nor moves one.
 const MIN_SAMPLES: f32 = 8.0;
 /// The share of its distance to the present difference that an offset moves in a step.
 const OFFSET_GAIN: f32 = 0.02;
@@ -26,7 +26,7 @@ const MAX_ALIKE_DIFFERENCE: f32 = 8.0;
 /// The difference in buckets that chance explains is this, divided by the root of the number of samples.
 const CHANCE_SPREAD: f32 = 40.0;
 
-/// The index of a kind among those of its upstream. The requests of one route usually are one kind.
+/// The index of a kind among those of its upstream. Each route is one kind, up to [`MAX_KINDS`] routes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestKind(u16);
 
@@ -47,7 +47,8 @@ impl RequestKinds {
         RequestKinds((0..MAX_KINDS).map(|_| OnceLock::new()).collect())
     }
 
-    /// Returns the kind of this name, and adds it if it is new. It is valid for the life of the upstream.
+    /// Returns the kind of this name, and adds it if it is new. Once there are [`MAX_KINDS`], new names get the last
+    /// kind. A kind is never removed, so its index stays valid.
     pub(crate) fn find_or_add(&self, name: &str) -> RequestKind {
         let new = || {
             let name = name.into();
@@ -76,7 +77,7 @@ pub(crate) struct StepSamples {
     pub(crate) adjusted: LatencyCounts,
 }
 
-/// How the kinds differ, in the order of [`RequestKinds`]. All figures are in buckets, which are logarithms.
+/// How the kinds differ, in the order of [`RequestKinds`]. Differences are in buckets, which are logarithms of latencies.
 #[derive(Debug, Default)]
 pub(crate) struct KindOffsets(Vec<KindOffset>);
 
@@ -87,7 +88,7 @@ struct KindOffset {
     offset: Option<f32>,
     /// The weighted sum of the buckets of recent samples.
     sum: f32,
-    /// The weight of these samples.
+    /// The weight of these samples. Old ones fade only while there is no queue.
     weight: f32,
 }
 
@@ -96,11 +97,13 @@ impl KindOffset {
         self.offset.unwrap_or(0.0)
     }
 
+    /// The mean bucket of recent samples. NaN without samples.
     fn mean(&self) -> f32 {
         self.sum / self.weight
     }
 
-    /// Moves the offset towards the present difference from the common mean.
+    /// Moves the offset towards the present difference from the common mean. An offset begins once the difference is
+    /// more than chance and queues explain. It ends once it is small.
     fn update_offset(&mut self, common_mean: f32) {
         let difference = self.mean() - common_mean;
         self.offset = match self.offset {
@@ -118,7 +121,8 @@ impl KindOffset {
 }
 
 impl KindOffsets {
-    /// Takes the samples since the last call. Updates the offsets by them if the last step found no queue (`is_quiet`).
+    /// Takes the samples since the last call. Updates the offsets by them if `is_quiet`: if the last step measured that
+    /// there was no queue.
     pub(crate) fn drain(&mut self, kinds: &RequestKinds, is_quiet: bool) -> StepSamples {
         let mut fresh = StepSamples {
             measured: [0.0; BUCKETS],
@@ -154,7 +158,7 @@ impl KindOffsets {
         fresh
     }
 
-    /// The weighted median of the kinds' means without their offsets. None before the first samples.
+    /// The weighted median of the kinds' means without their offsets; `None` while each kind has less than one sample.
     fn common_mean(&self) -> Option<f32> {
         let without_offset = |kind: &KindOffset| (kind.mean() - kind.get(), kind.weight);
         let mut means: Vec<(f32, f32)> = self
@@ -173,7 +177,8 @@ impl KindOffsets {
     }
 }
 
-/// Adds `count` samples at a position between two buckets, to each its share.
+/// Adds `count` samples at a position between two buckets, and gives each bucket its share. Positions outside of the
+/// buckets count at their edges.
 fn add_between_buckets(counts: &mut LatencyCounts, position: f32, count: f32) {
     let position = position.clamp(0.0, (BUCKETS - 1) as f32);
     let lower_bucket = position as usize;
@@ -205,8 +210,8 @@ mod tests {
             }
         }
 
-        /// Medians in milliseconds, as clients see them and without the differences between kinds. Arguments: the
-        /// steps, the look-ups of each, and how long reports take.
+        /// Medians in milliseconds, as clients see them and without the differences between kinds. In each step,
+        /// `counts` requests of the two kinds take `millis` each.
         fn run(
             &mut self,
             steps: u32,

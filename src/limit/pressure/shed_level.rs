@@ -1,12 +1,13 @@
-//! x, the level: which classes are cut and how much, from 4 (none) down to 0. This file also derives from the level how
-//! many requests each class may have open. These bounds work at once, while the level takes steps.
+//! The level: which classes are cut and how much, from 4 (none) down to 0. This file also derives the bounds of the
+//! classes on open requests from the capacity and the level. Bounds stop a burst at once; the level needs several
+//! steps. The refusals themselves are made in `upstream_pressure.rs`.
 //!
 //! | level | what it cuts |
 //! |---|---|
 //! | 3 to 4 | lending, by a lower factor for all keys alike |
 //! | 2 to 3 | low requests, by cohorts |
 //! | 1 to 2 | normal requests, by cohorts |
-//! | 0 to 1 | the room of critical requests above L |
+//! | 0 to 1 | a part of the room of critical requests above the capacity |
 //!
 //! Whole cohorts are refused, not requests at random, so that a session works or does not. A key's cohort lasts an
 //! hour, so that no key is always the first to be refused (DAGOR; Uber's Cinnamon). Lending is cut by the factor
@@ -20,39 +21,43 @@ use crate::base::random::{GOLDEN_RATIO, mix};
 /// The highest level, at which nothing is cut.
 pub(crate) const MAX_LEVEL: f64 = 4.0;
 
-/// The ratio of open requests to L that the level steers to.
+/// The ratio of open requests to the capacity that the level steers to.
 const TARGET_LOAD: f64 = 0.95;
-/// The distance that the level moves in a step for each unit by which open / L differs from [`TARGET_LOAD`].
+/// The distance that the level moves in a step for each unit by which open / capacity differs from [`TARGET_LOAD`]. The
+/// level falls by at most 1 in a step.
 const LEVEL_GAIN: f64 = 0.5;
 /// The most that the level rises in a step: from 0 to the highest level it takes at least 8 s.
 const MAX_RISE_PER_STEP: f64 = 0.05;
 /// The least that the level falls in a step in which a critical request met a crowd.
 const MIN_FALL_IF_CROWDED: f64 = 0.1;
-/// The median, in baselines, above which critical requests lose room. Gateways see one upstream differently; without
-/// this bound the one with the smallest L would shed critical requests while others serve all of theirs.
+/// The median latency, in baselines, above which critical requests lose room. Several gateways estimate different
+/// capacities for one upstream. Without this threshold, the gateway with the smallest one would shed critical requests
+/// while the other gateways serve all.
 const CRITICAL_CUT_SLOWNESS: f64 = 2.3;
-/// The median, in baselines, above which there is a queue.
+/// The median latency, in baselines, above which there is a queue.
 const QUEUE_SLOWNESS: f64 = 1.5;
-/// The median, in baselines, above which critical requests may be refused.
+/// The median latency, in baselines, above which critical requests may be refused.
 const LONG_QUEUE_SLOWNESS: f64 = 2.0;
 /// The time for which requests may be refused after a queue was seen. With a shorter memory, all refused clients would
 /// come back at once whenever the queue is short.
 const QUEUE_MEMORY: Nanos = Nanos::from_secs(5);
-/// The factor by which a probe may raise the baseline where only lending is cut. So a server that becomes slow while
-/// it is not busy is noticed. A queue that other gateways feed is not learned before they drain it.
+/// The factor by which a probe may raise the baseline while at most lending is cut, although open requests did not
+/// fall. So the baseline follows a server that becomes slow while it is not busy. The factor is small: other gateways
+/// drain their queue before it raises the baseline much.
 const MAX_CREEP: f64 = 1.05;
-/// The same factor where only critical requests are left. The server may be slow or queueing then. A baseline that is
-/// too high admits other classes, which can be held back again.
+/// The same factor where only critical requests pass. Then the server may be slow by itself, or have a queue. A
+/// baseline that is too high admits requests of other classes, which can be cut again.
 const MAX_CREEP_CRITICAL_ONLY: f64 = 1.02;
 
 /// The level, and when the upstream last had a queue.
 #[derive(Debug)]
 pub(crate) struct ShedLevel {
-    /// x, from 0 to [`MAX_LEVEL`].
+    /// The level, from 0 to [`MAX_LEVEL`].
     level: f64,
-    /// The time at which the median was last above [`QUEUE_SLOWNESS`].
+    /// The time at which the median was last above [`QUEUE_SLOWNESS`]; `None` if not in the [`QUEUE_MEMORY`], or if
+    /// forgotten.
     last_queue: Option<Nanos>,
-    /// The time at which the median was last above [`LONG_QUEUE_SLOWNESS`].
+    /// The same for [`LONG_QUEUE_SLOWNESS`].
     last_long_queue: Option<Nanos>,
 }
 
@@ -65,6 +70,7 @@ impl ShedLevel {
         }
     }
 
+    /// The level, from 0 to [`MAX_LEVEL`].
     pub(crate) fn get(&self) -> f64 {
         self.level
     }
@@ -85,13 +91,15 @@ impl ShedLevel {
         self.level > 3.0
     }
 
-    /// Advances the level by a control step. `open_load` is the ratio of open requests to L; `met_crowd` says that a critical
-    /// request met [`crowd_size`] open ones; `slowness` is the ratio of the median to the baseline.
+    /// Advances the level by a control step. `open_load` is the ratio of open requests to the capacity. `met_crowd`
+    /// says that a critical request met [`crowd_size`] open ones. `slowness` is the ratio of the median to the
+    /// baseline.
     pub(crate) fn step(&mut self, open_load: f64, met_crowd: bool, slowness: f64, now: Nanos) {
         let recent = |last: Option<Nanos>| last.filter(|last| now.since(*last) < QUEUE_MEMORY);
         let last_above = |threshold, last| (slowness > threshold).then_some(now).or(recent(last));
         self.last_queue = last_above(QUEUE_SLOWNESS, self.last_queue);
         self.last_long_queue = last_above(LONG_QUEUE_SLOWNESS, self.last_long_queue);
+        // Without a recent queue the level only rises.
         let (open_load, met_crowd) = match self.last_queue {
             Some(_) => (open_load, met_crowd),
             None => (0.0, false),
@@ -110,8 +118,8 @@ impl ShedLevel {
         self.level = (self.level + change).clamp(floor, MAX_LEVEL);
     }
 
-    /// Whether requests of the class may be refused at all. As long as responses come in time there is no queue,
-    /// however many requests are open.
+    /// Whether the bound of the class on open requests holds now. As long as responses come in time there is no queue,
+    /// however many requests are open. Cohorts that the level cuts are refused anyway.
     pub(crate) fn enforces_bound(&self, class: RequestClass) -> bool {
         match class {
             RequestClass::Critical => self.last_long_queue.is_some(),
@@ -119,7 +127,8 @@ impl ShedLevel {
         }
     }
 
-    /// The factor by which a probe may raise the baseline if open requests did not fall.
+    /// The factor by which a probe may raise the baseline if open requests did not fall. It is 1 while low or normal
+    /// requests are cut and some normal ones pass.
     pub(crate) fn max_creep(&self) -> f64 {
         if self.cuts_no_requests() {
             MAX_CREEP
@@ -130,7 +139,8 @@ impl ShedLevel {
         }
     }
 
-    /// Whether a probe may hold the class back: while the class is being cut, and normal requests a little earlier.
+    /// Whether a probe may hold the class back: low requests once they are cut, normal ones half a level before they
+    /// are cut. Critical ones may be held back only once they have lost a fifth of the room that the level cuts.
     pub(crate) fn may_yield_to_probe(&self, class: RequestClass) -> bool {
         match class {
             RequestClass::Low => !self.cuts_no_requests(),
@@ -140,7 +150,7 @@ impl ShedLevel {
     }
 }
 
-/// The share of m - 1 that is still lent at `level`.
+/// The part of the lent share that is still lent at `level`, from 0 to 1.
 pub(crate) fn lending_share(level: f64) -> f64 {
     (level - 3.0).clamp(0.0, 1.0)
 }
@@ -167,8 +177,9 @@ pub(crate) fn crowd_size(limit: f64) -> f64 {
     limit + 2.0 * limit.sqrt()
 }
 
-/// The shortest wait of a request whose cohort the level cuts: until the level can be back at that cohort. `None` if
-/// the cohort is not cut. `key` is the keyed hash of the client, `hour` is counted from the Unix epoch.
+/// The shortest wait of a request whose cohort the level cuts: the time that the level needs at least to rise to that
+/// cohort. `None` if the cohort is not cut. `key` returns the keyed hash of the client; `hour` is counted from the Unix
+/// epoch.
 pub(crate) fn cohort_wait(
     class: RequestClass,
     level: f64,
@@ -189,7 +200,8 @@ pub(crate) fn cohort_wait(
 }
 
 /// The position of a key in its class in this hour, at least 0 and below 1. The key is a keyed hash already.
-/// SplitMix64's finalizer (Steele, Lea, Flood 2014) shuffles it for each hour.
+/// SplitMix64's finalizer (Steele, Lea, Flood 2014) shuffles it for each hour. Of the result, 53 bits are used, as many
+/// as an `f64` holds exactly.
 fn cohort(key: u64, hour: u64) -> f64 {
     (mix(key ^ hour.wrapping_mul(GOLDEN_RATIO)) >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -16,14 +16,14 @@ use super::request_kinds::{RequestKind, RequestKinds};
 use super::shed_level;
 use crate::base::clock::Nanos;
 
-/// The `Retry-After` of a request that met a bound: the shortest time that the field can express.
+/// The `Retry-After` of a request that met a bound, and the least of any. The field counts whole seconds.
 const MIN_RETRY_AFTER: Nanos = Nanos::from_secs(1);
 
-/// The time between two samples of the open requests.
+/// The least time between two samples of the open requests.
 const SAMPLE_INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// One sample in [`TrafficCounters::samples`]: it has the count of samples in the bits from this one on, and the sum of
-/// open requests below.
+/// One sample in [`TrafficCounters::samples`]. The bits from this one on count the samples; those below it hold the sum
+/// of open requests.
 const SAMPLE_COUNT_UNIT: u64 = 1 << 40;
 
 /// The pressure on one upstream, shared by all workers. See [`pressure`](super).
@@ -33,20 +33,22 @@ pub struct Pressure {
     pub(crate) traffic: TrafficCounters,
     /// What requests read, from the last control step.
     pub(crate) published: PublishedBounds,
+    /// The kinds of requests, with the latencies since the last control step.
     pub(crate) kinds: RequestKinds,
     /// The loads that responses report.
     pub(crate) reports: ReportInbox,
 }
 
-/// The counters that all requests write, on cache lines of their own.
+/// The counters that all requests write. They are on cache lines of their own, which processors fetch in pairs of 64
+/// bytes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct TrafficCounters {
-    /// The number of open requests, without those whose client still sends.
+    /// The number of open requests, without those of [`UpstreamSlot::wait_for_client`].
     open: AtomicU32,
     /// The samples of open requests since the last step; see [`SAMPLE_COUNT_UNIT`].
     samples: AtomicU64,
-    /// The time at which the last sample was taken, in [`SAMPLE_INTERVAL`]s. It wraps around.
+    /// The time of the last sample, in [`SAMPLE_INTERVAL`]s. It wraps around.
     last_sample: AtomicU32,
     /// The number of requests that failed since the last step.
     failed: AtomicU32,
@@ -58,7 +60,8 @@ pub(crate) struct TrafficCounters {
     met_crowd: AtomicBool,
 }
 
-/// The bounds that requests read, and the figures for metrics. Each control step writes all of them.
+/// The bounds that requests read, and the figures for metrics. Each control step writes all of them. They share no cache
+/// line with the counters.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct PublishedBounds {
@@ -70,7 +73,7 @@ pub(crate) struct PublishedBounds {
     pub(crate) crowd_size: AtomicU32,
     /// The hour since the Unix epoch; it chooses the cohorts.
     pub(crate) hour: AtomicU64,
-    // `PressureFigures` documents the rest.
+    // `PressureFigures` documents the figures below.
     pub(crate) factor: Figure,
     pub(crate) level: Figure,
     pub(crate) load: Figure,
@@ -92,6 +95,7 @@ impl Figure {
         self.0.store(value.to_bits(), Relaxed);
     }
 
+    /// The figure; NaN where it is not known.
     fn get(&self) -> f64 {
         f64::from_bits(self.0.load(Relaxed))
     }
@@ -101,7 +105,7 @@ impl Figure {
         Some(self.get()).filter(|value| !value.is_nan())
     }
 
-    /// The figure as a duration in nanoseconds.
+    /// The figure, which is in nanoseconds, as a duration; `None` where it is not known.
     fn duration(&self) -> Option<Nanos> {
         self.value().map(|nanos| Nanos(nanos as u64))
     }
@@ -114,7 +118,7 @@ pub struct Shed {
     pub class: RequestClass,
     /// A guess at the time after which the request may be admitted: 1 to 6 seconds.
     pub retry_after: Nanos,
-    /// The number of open requests when this one came.
+    /// The number of open requests just before this one.
     open_before: u32,
 }
 
@@ -124,9 +128,9 @@ pub struct Shed {
 pub struct UpstreamSlot {
     pressure: Arc<Pressure>,
     class: RequestClass,
-    /// The number of open requests when the slot was taken.
+    /// The number of open requests just before this one.
     open_before: u32,
-    /// Whether the slot is not counted now, because its client still sends.
+    /// Whether the slot is not counted now: see [`UpstreamSlot::wait_for_client`].
     is_uncounted: Cell<bool>,
 }
 
@@ -153,9 +157,9 @@ impl Pressure {
     /// Takes a slot for one request. `key` is called where the cohort matters: it returns the identity of the client as
     /// a keyed hash that all gateways share.
     ///
-    /// No class gets more slots than it may have, even if many requests come at the same time. A request that is shed
-    /// holds a slot for a moment, which another one may then not get. A slot that is not counted while its client sends
-    /// is counted again without another check; see [`UpstreamSlot::wait_for_client`].
+    /// No class gets a slot beyond its bound, even if many requests come at the same time. A request that is shed holds
+    /// a slot for a moment, which another request may then not get. An uncounted slot is counted again without another
+    /// check; see [`UpstreamSlot::wait_for_client`].
     ///
     /// # Errors
     ///
@@ -182,12 +186,12 @@ impl Pressure {
         }
     }
 
-    /// The refusal that [`Pressure::admit`] would return, if any. Takes no slot.
+    /// The refusal that [`Pressure::admit`] would return; `None` if it would admit. Takes no slot.
     pub fn would_shed(&self, class: RequestClass, key: impl FnOnce() -> u64) -> Option<Shed> {
         self.shed_unless_room(class, self.traffic.open.load(Relaxed), key)
     }
 
-    /// The refusal of a request that met `open_before` open ones, if it is to be shed.
+    /// The refusal of a request that met `open_before` open ones; `None` if there is room for it.
     fn shed_unless_room(
         &self,
         class: RequestClass,
@@ -208,13 +212,14 @@ impl Pressure {
         })
     }
 
-    /// Counts a request that was shed. The caller must have found that its limits admit it: else it would have been no
-    /// load.
+    /// Counts a request that was shed. The caller must have checked that the request's limits admit it. Otherwise it
+    /// would never have reached the upstream.
     pub fn record_shed(&self, shed: &Shed) {
         self.record_if_crowded(shed.class, shed.open_before);
         self.traffic.shed[shed.class as usize].fetch_add(1, Relaxed);
     }
 
+    /// Records that a critical request met at least [`PublishedBounds::crowd_size`] open ones.
     fn record_if_crowded(&self, class: RequestClass, open_before: u32) {
         if class == RequestClass::Critical && open_before >= self.published.crowd_size.load(Relaxed)
         {
@@ -252,8 +257,9 @@ impl Pressure {
 }
 
 impl TrafficCounters {
-    /// Samples the open requests, at most once in [`SAMPLE_INTERVAL`]. Poisson arrivals see time averages, so the mean
-    /// of samples is the mean over time. A burst counts once, not with each of its requests.
+    /// Samples the open requests, about once in [`SAMPLE_INTERVAL`]: two threads may do so at the same time. Poisson
+    /// arrivals see time averages, so the mean of samples is the mean over time. A burst counts once, not with each of
+    /// its requests.
     fn sample_open(&self, open: u32, now: Nanos) {
         let moment = (now.0 / SAMPLE_INTERVAL.0) as u32;
         if self.last_sample.load(Relaxed) != moment {
@@ -284,8 +290,10 @@ impl TrafficCounters {
 }
 
 impl UpstreamSlot {
-    /// Stops counting the slot while the upstream waits for the rest of the client's request, and counts it again with
-    /// `false`. Otherwise slow clients would look like a slow upstream.
+    /// With `true`, stops counting the slot: the upstream has nothing to do until the client sends the remainder of its
+    /// request. Otherwise slow clients would look like a slow upstream. With `false`, counts the slot again.
+    ///
+    /// A request that waits for a store, or for the delay of a limit, is not counted either.
     pub fn wait_for_client(&self, is_waiting: bool) {
         let open = &self.pressure.traffic.open;
         match (self.is_uncounted.replace(is_waiting), is_waiting) {
@@ -295,13 +303,12 @@ impl UpstreamSlot {
         }
     }
 
-    /// Records the load that a response reports.
+    /// Records the load that the response reports.
     pub fn record_load(&self, load: Utilisation) {
         self.pressure.reports.record(load);
     }
 
-    /// Records that all limits admit the request. `has_borrowed` says that an elastic limit
-    /// lends the units of the request.
+    /// Records that all limits admit the request. `has_borrowed` says that an elastic limit lends units to it.
     pub fn record_admission(&self, has_borrowed: bool) {
         self.pressure
             .record_if_crowded(self.class, self.open_before);
@@ -310,7 +317,7 @@ impl UpstreamSlot {
         }
     }
 
-    /// Records the time from the last byte of the request to the first byte of the response.
+    /// Records the time from the last byte of the request to the head of the response.
     pub fn record_latency(&self, kind: RequestKind, latency: Nanos) {
         self.pressure.kinds.record(kind, latency);
     }

@@ -18,7 +18,7 @@ const CHECKSUM_BYTES: usize = 4;
 /// The kind of a block that is one byte, repeated (RFC 8878, section 3.1.1.2.2).
 const RLE_BLOCK: u32 = 1;
 
-/// Decompresses into `out`.
+/// Decompresses a stream of frames into `out`, piece by piece.
 pub struct ZstdDecoder<W> {
     /// Receives the decompressed bytes.
     pub out: W,
@@ -52,6 +52,7 @@ enum DecodeStep {
 }
 
 impl<W: Write> ZstdDecoder<W> {
+    /// A decoder before the first frame.
     pub fn new(out: W) -> ZstdDecoder<W> {
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(MAX_WINDOW_BYTES);
@@ -64,6 +65,10 @@ impl<W: Write> ZstdDecoder<W> {
     }
 
     /// Decompresses the next piece of the stream.
+    ///
+    /// # Errors
+    ///
+    /// The piece breaks the format or exceeds its bounds, or `out` fails.
     pub fn feed(&mut self, data: &[u8]) -> io::Result<()> {
         let Some(mut data) = self.complete_gathered(data)? else {
             return Ok(());
@@ -77,8 +82,8 @@ impl<W: Write> ZstdDecoder<W> {
         self.gather(data)
     }
 
-    /// Completes the gathered parts with bytes of `data` and decodes them. Returns the rest of `data`, or none if all
-    /// of it was gathered.
+    /// Completes the gathered parts with bytes of `data` and decodes them. Returns the bytes of `data` that are left;
+    /// `None` if all of it was gathered.
     fn complete_gathered<'a>(&mut self, mut data: &'a [u8]) -> io::Result<Option<&'a [u8]>> {
         while !self.gathered.is_empty() {
             let gathered = std::mem::take(&mut self.gathered);
@@ -116,6 +121,7 @@ impl<W: Write> ZstdDecoder<W> {
         Ok(())
     }
 
+    /// Decodes the part of the stream that `data` begins with, if it is complete.
     fn decode_step(&mut self, data: &[u8]) -> io::Result<DecodeStep> {
         match self.next_part {
             FramePart::FrameHeader => self.read_frame_header(data),
@@ -169,6 +175,7 @@ impl<W: Write> ZstdDecoder<W> {
         Ok(DecodeStep::Read(length))
     }
 
+    /// Decodes one block of the current frame into `out`, and the checksum behind the last one.
     fn decode_block(&mut self, data: &[u8], has_checksum: bool) -> io::Result<DecodeStep> {
         let Some([a, middle, high]) = data.first_chunk() else {
             return Ok(DecodeStep::Needs(BLOCK_HEADER_BYTES));

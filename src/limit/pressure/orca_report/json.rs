@@ -1,5 +1,6 @@
-//! The JSON form of a report: an object of numbers with an object of named metrics in it. It is read entry by entry,
-//! because a map would silently keep the last of two equal names.
+//! The JSON form of an ORCA report (`xds/data/orca/v3/orca_load_report.proto` in <https://github.com/cncf/xds>): an
+//! object of numbers, with an object of named metrics in it. It is read entry by entry, because a map would silently
+//! keep the last of two equal names.
 
 use std::fmt;
 
@@ -10,7 +11,13 @@ use super::entry::{
     APPLICATION_METRIC, CPU_METRIC, MAX_REPORT_ENTRIES, NAMED_METRICS, OnEntry, ReportError,
 };
 
-/// Passes each number that may be a load to `on_entry`. Named metrics get the name of their object as a prefix.
+/// Passes the loads of the outermost object and all named metrics to `on_entry`. The name of a named metric gets the
+/// prefix `named_metrics.`, however the report spells it. Other members are skipped.
+///
+/// # Errors
+///
+/// The text is not a JSON object, or a load or named metric is not a number. Also if all objects together have more
+/// than [`MAX_REPORT_ENTRIES`] members, or if `on_entry` rejects an entry.
 pub(crate) fn parse_entries(text: &str, on_entry: &mut OnEntry<'_>) -> Result<(), ReportError> {
     let mut cause = ReportError::BadEntry;
     let mut remaining_entries = MAX_REPORT_ENTRIES;
@@ -25,7 +32,7 @@ pub(crate) fn parse_entries(text: &str, on_entry: &mut OnEntry<'_>) -> Result<()
     parsed.map_err(|_| cause)
 }
 
-/// The entries of one object. serde's errors are text only, so the cause is left in `cause`.
+/// Reads the entries of one object. An error of serde holds text only, so a [`ReportError`] is stored in `cause`.
 struct ObjectEntries<'a, 'p> {
     /// The name of the enclosing object; empty at the top.
     prefix: &'a str,
@@ -82,6 +89,7 @@ impl<'de> Visitor<'de> for ObjectEntries<'_, '_> {
     }
 }
 
+/// Whether an entry of the outermost object is a load, by the proto's name or by its JSON name.
 fn is_load_name(name: &str) -> bool {
     matches!(
         name,

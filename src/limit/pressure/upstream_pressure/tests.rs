@@ -1,11 +1,11 @@
-//! What requests see of a pressure that no time passes for.
+//! Tests of what requests see of a pressure: slots, refusals, and the figures that control steps publish.
 
 use std::thread;
 
 use super::super::{CONTROL_STEP, Controller, GatewayLoad, Settings, StepContext, Trust};
 use super::*;
 
-/// Whose it is does not matter here.
+/// The key of every request: cohorts do not matter here.
 fn key() -> u64 {
     7
 }
@@ -39,7 +39,7 @@ fn all(pressure: &Arc<Pressure>, class: RequestClass) -> Vec<UpstreamSlot> {
     std::iter::from_fn(admit).collect()
 }
 
-/// Answers so many requests after so many milliseconds each, and takes a step.
+/// Responds to 200 requests after `millis` each, and takes a control step.
 fn respond_and_step(
     pressure: &Arc<Pressure>,
     controller: &mut Controller,
@@ -106,7 +106,7 @@ fn never_more_are_open_than_may_be() {
             scope.spawn(|| {
                 for _ in 0..50_000 {
                     let slot = pressure.admit(RequestClass::Critical, Nanos::ZERO, key);
-                    // Others may be about to undo a place each that they did not get.
+                    // Each of the other threads may be about to give back a slot that it did not get.
                     assert!(pressure.figures().open <= 20 + 3);
                     drop(slot);
                 }

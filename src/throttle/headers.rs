@@ -1,6 +1,6 @@
 //! [`RateLimitHeaders`]: the rate-limit headers of a response to an admitted or refused request:
 //! draft-ietf-httpapi-ratelimit-headers-10 and, by choice, the older `X-RateLimit-*`. They never name a limit that the
-//! policy does not disclose.
+//! policy does not disclose. [`exceeded_limits`] makes the list of limits that the upstream gets.
 
 use std::sync::Arc;
 
@@ -16,23 +16,25 @@ use crate::route::HeaderStyle;
 /// is there.
 #[derive(Debug, Default)]
 pub struct RateLimitHeaders {
+    /// Which of the fields are written.
     style: HeaderStyle,
     /// The quota of every disclosed limit that applied. None if [`Rules::usual_policy_field`] has the same quotas.
     policies: Option<SmallVec<[QuotaPolicy; 4]>>,
     /// What remains of the disclosed limit that decides. Without one no header is written.
     remaining: Option<RemainingQuota>,
-    /// Whether the decision was made without the store that gateways share.
+    /// Whether the decision was made without the store that gateways share; `tollgate-store` tells clients so.
     is_without_store: bool,
 }
 
-/// The units that one limit admits in one of its windows; the draft calls this a quota policy.
+/// The units that one limit admits in one of its windows, or the permits of a limit on open requests. The draft calls this
+/// a quota policy.
 #[derive(Clone, Copy, Debug)]
 struct QuotaPolicy {
     /// The index of the rule among the rules of the request.
     rule_index: u16,
     /// The index of the window in the rule's limit.
     window_index: u8,
-    /// The quota in that window, with the multiplier of the client's plan.
+    /// The quota in that window or of permits, with the multiplier of the client's plan.
     quota: u32,
 }
 
@@ -42,9 +44,9 @@ struct RemainingQuota {
     /// The index of the rule among the rules of the request.
     rule_index: u16,
     quota: u32,
-    /// The units that remain of the quota.
+    /// The units or permits that remain of the quota.
     units: u32,
-    /// The seconds until there is one more unit. None for permits: the time of their return is not known.
+    /// The seconds until there is one more unit. `None` for permits: the time of their return is not known.
     reset_secs: Option<u64>,
 }
 
@@ -77,8 +79,9 @@ impl RateLimitHeaders {
         }
     }
 
-    /// Writes the fields in place of others with their names. `RateLimit-Policy` lists every disclosed limit that
-    /// applied, `RateLimit` has the disclosed limit that decides. `rules` must be the rules of the verdict.
+    /// Writes the fields in place of those that `fields` has by the same names. `RateLimit-Policy` lists every
+    /// disclosed limit that applied; `RateLimit` and `X-RateLimit-*` have the disclosed limit that decides. Without such
+    /// a limit nothing is written. `rules` must be the rules of the verdict.
     pub fn write(&self, fields: &mut Fields, rules: &Rules) {
         let Some(remaining) = &self.remaining else {
             return;
@@ -113,6 +116,8 @@ impl RateLimitHeaders {
 }
 
 impl RemainingQuota {
+    /// Writes the `X-RateLimit-*` fields.
+    // Kept out of `RateLimitHeaders::write`, because few routes have these fields.
     #[inline(never)]
     fn write_legacy(&self, fields: &mut Fields) {
         for (name, figure) in [
@@ -187,6 +192,8 @@ fn policy_text(policies: &[QuotaPolicy], rules: &Rules) -> Box<str> {
     String::from_utf8_lossy(&value).into()
 }
 
+/// Appends a member of `RateLimit-Policy` for each policy.
+// Kept out of `RateLimitHeaders::write`, because most responses have the usual policies.
 #[inline(never)]
 fn write_policies(value: &mut Vec<u8>, policies: &[QuotaPolicy], rules: &Rules) {
     for (index, policy) in policies.iter().enumerate() {
@@ -194,7 +201,7 @@ fn write_policies(value: &mut Vec<u8>, policies: &[QuotaPolicy], rules: &Rules) 
     }
 }
 
-/// Appends a member of `RateLimit-Policy`: one limit in one window.
+/// Appends a member of `RateLimit-Policy`: one limit in one window, or the permits of a limit on open requests.
 fn write_quota_policy(value: &mut Vec<u8>, rule: &Rule, window_index: u8, quota: u32) {
     for part in ["\"", rule.name.as_str(), "\";q="] {
         push_text(value, part);
@@ -228,7 +235,8 @@ fn header_texts(rule: &Rule) -> &HeaderTexts {
     })
 }
 
-/// The names of the soft and elastic limits that an admitted request exceeds, as one list.
+/// The names of the soft and elastic limits that an admitted request exceeds, with commas between them, disclosed or not;
+/// `None` if it exceeds none.
 pub fn exceeded_limits(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<Box<str>> {
     let mut names = verdict.exceeded_rules(rules).map(|rule| rule.name.as_str());
     let first = names.next()?;

@@ -1,5 +1,6 @@
 //! The response to a request that a limit refuses: a 429 with RFC 9457 problem details and the problem types of the
 //! rate-limit header draft, or a trailers-only gRPC response. It never names a limit that the policy does not disclose.
+//! Other refusals of the gateway use parts of this file.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -19,14 +20,15 @@ pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
 pub const REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-/// The gRPC status code of a refusal, `RESOURCE_EXHAUSTED`.
+/// The gRPC status code of a refusal by a limit: `RESOURCE_EXHAUSTED`.
 const GRPC_RESOURCE_EXHAUSTED: u16 = 8;
 
 /// The problem document up to its detail (RFC 9457, section 3).
 const PROBLEM_PREFIX: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
     \"title\":\"Request quota exceeded\",\"status\":429,\"detail\":\"";
 
-/// Whether a request is a gRPC call, by its content type.
+/// Whether a request is a gRPC call, by its content type: `application/grpc` in lower case, also with a suffix or
+/// parameters.
 pub fn is_grpc(fields: &impl Lookup) -> bool {
     let value = fields.lookup("content-type");
     value.is_some_and(|value| {
@@ -36,7 +38,7 @@ pub fn is_grpc(fields: &impl Lookup) -> bool {
     })
 }
 
-/// The response to a request that a limit refuses.
+/// The response to a request that a limit refuses. A gRPC call gets status 200, with the error in the header fields.
 pub fn refusal(
     verdict: &Verdict,
     rules: &Rules,
@@ -66,10 +68,10 @@ pub fn refusal(
     response
 }
 
-/// The trailer that tells gRPC clients when to retry, in milliseconds; a negative number forbids it (gRFC A6).
+/// The field that tells gRPC clients after how many milliseconds to retry; a negative number forbids it (gRFC A6).
 const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Adds `Retry-After` with these `seconds`, and for gRPC clients the same time in milliseconds.
+/// Adds `Retry-After` with these `seconds`, and for gRPC clients the same time in milliseconds, at most `i32::MAX`.
 pub fn add_retry_after(fields: &mut Fields, seconds: u64, is_grpc: bool) {
     fields.add_with("retry-after", |value| push_number(value, seconds));
     if is_grpc {
@@ -78,7 +80,7 @@ pub fn add_retry_after(fields: &mut Fields, seconds: u64, is_grpc: bool) {
     }
 }
 
-/// Writes the sentence for people. Without `wait_secs` waiting cannot help.
+/// Writes the sentence for people. `wait_secs` is `None` where waiting cannot help.
 fn write_detail(text: &mut Vec<u8>, names: &[&str], wait_secs: Option<u64>) {
     push_text(
         text,
@@ -133,8 +135,8 @@ fn problem_response(names: &[&str], wait_secs: Option<u64>) -> Response<Bytes> {
     }
 }
 
-/// A trailers-only gRPC response. gRPC reads its status from headers when there is no body; the HTTP status is always
-/// 200.
+/// A trailers-only gRPC response with this gRPC status code and message. gRPC reads both from the header fields when there
+/// is no body. The HTTP status is always 200.
 pub fn grpc_response(code: u16, detail: &[u8]) -> Response<Bytes> {
     let mut head = ResponseHead::default();
     let mut digits = itoa::Buffer::new();

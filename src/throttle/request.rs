@@ -1,5 +1,5 @@
-//! The traits by which the layer asks a request for its limits, and an error of the inner service for its cause. Any
-//! service can implement them; the gateway does so in `serve/stack/`.
+//! The traits by which the layer reads a request's limits, reports its decision, and learns from an error how the request
+//! ended. The gateway implements them in `serve/stack/`.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ pub trait ThrottledRequest: DecisionObserver + Sized {
     /// The request as its limits see it.
     fn admission_request(&self) -> AdmissionRequest<'_>;
 
-    /// The decision that earlier requests of the same client have prepared for this one, if any.
+    /// The decision that earlier requests of the same client have prepared for this one. `None` by default, and where
+    /// nothing is prepared.
     fn prepared(&self) -> Option<&PreparedDecision> {
         None
     }
@@ -31,16 +32,16 @@ pub trait ThrottledRequest: DecisionObserver + Sized {
     /// The limits of the request, for its settlement.
     fn limits(&self) -> Self::Limits;
 
-    /// Which rate-limit headers the response carries.
+    /// Which rate-limit headers the response carries; those of [`HeaderStyle::default`] by default.
     fn header_style(&self) -> HeaderStyle {
         HeaderStyle::default()
     }
 
-    /// Takes a slot of the upstream, where the upstream's pressure bounds its open requests.
+    /// Takes a slot of the upstream. `None` by default, and where no pressure bounds the upstream's open requests.
     ///
     /// # Errors
     ///
-    /// The upstream has no room for a request of this class.
+    /// The upstream has no room for a request of this priority.
     fn take_slot(&self) -> Result<Option<UpstreamSlot>, Shed> {
         Ok(None)
     }
@@ -52,13 +53,14 @@ pub trait ThrottledRequest: DecisionObserver + Sized {
 
 /// Observes what the layer decides about a request, for logs and metrics. Each method does nothing by default.
 pub trait DecisionObserver {
-    /// Called when the limits have decided, whether they admit the request or not.
+    /// Called when the limits have decided, whether they admit the request or not. If the upstream has no room for the
+    /// request, this is called only if the limits refuse it too.
     fn on_verdict(&self, _verdict: &Verdict) {}
 
     /// Called for an admitted request that holds permits or reservations until its end.
     fn on_holdings(&self, _holdings: Holdings) {}
 
-    /// Called when the limits admit the request, but it is shed.
+    /// Called when the limits would admit the request, but its upstream has no room for it.
     fn on_shed(&self, _shed: &Shed) {}
 }
 
@@ -68,7 +70,7 @@ pub trait AppliedLimits {
     /// The rules that the verdict is about.
     fn rules(&self) -> &Rules;
 
-    /// The clock that the decision was made by.
+    /// The clock that gives the time of the settlement.
     fn clock(&self) -> &Clock;
 }
 
@@ -85,7 +87,7 @@ impl<L: AppliedLimits> AppliedLimits for Arc<L> {
 /// A request that a limit refused, or that its upstream has no room for.
 #[derive(Debug)]
 pub struct Denied<'v, R> {
-    /// The request.
+    /// The request, as the layer got it.
     pub request: R,
     /// What the limits of the request say.
     pub verdict: &'v Verdict,
@@ -95,8 +97,8 @@ pub struct Denied<'v, R> {
 
 /// An error of the inner service. It decides how many of the reserved units count.
 pub trait FailedRequest {
-    /// How the request ended. [`RequestEnd::Unknown`] by default, for instance where the client has left: then
-    /// reservations count in full.
+    /// How the request ended. [`RequestEnd::Unknown`] by default, for instance where the client has left. Then
+    /// reservations count in full, but limits on bytes count those that have passed.
     fn end(&self) -> RequestEnd {
         RequestEnd::Unknown
     }

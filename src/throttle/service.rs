@@ -1,5 +1,6 @@
-//! The throttle's tower layer, its service and its future: decide about a request, wait if a leaky bucket or a shared
-//! store makes it, call the inner service, and settle what the response states. It never touches a counter itself.
+//! The throttle's tower layer, its service and its future. They take a slot of the upstream, decide about the request, and
+//! wait if a shared store or a leaky bucket makes them. Then they call the inner service, and settle what the response
+//! states. They never touch a counter themselves.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,8 +28,8 @@ impl<S> Layer<S> for ThrottleLayer {
     }
 }
 
-/// Decides about each request and calls the inner service with admitted requests. Adds the rate-limit
-/// headers to responses and settles what requests have reserved.
+/// Decides about each request and calls the inner service with admitted requests. Adds the rate-limit headers to
+/// responses and settles what requests have reserved.
 #[derive(Clone, Copy, Debug)]
 pub struct ThrottleService<S> {
     inner: S,
@@ -63,6 +64,7 @@ where
             None => self.conclude(request, slot, &outcome.verdict, outcome.ticket),
             Some(decision) => {
                 if let Some(slot) = &slot {
+                    // A request that waits for the store is no load for the upstream.
                     slot.wait_for_client(true);
                 }
                 // tower wants the service called that `poll_ready` was called on, so its clone stays behind.
@@ -150,12 +152,14 @@ impl<S> ThrottleService<S> {
 pub struct UndecidedRequest<R, S> {
     request: R,
     slot: Option<UpstreamSlot>,
+    /// The service that `poll_ready` was called on.
     ready_service: ThrottleService<S>,
 }
 
 /// An admitted request that a leaky bucket holds back.
 pub struct DelayedRequest<A, S, L> {
     admitted: A,
+    /// The inner service that `poll_ready` was called on.
     ready_service: S,
     pending: PendingResponse<L>,
 }
@@ -168,7 +172,8 @@ pub struct PendingResponse<L> {
 }
 
 pin_project! {
-    /// The future of [`ThrottleService`].
+    /// The future of [`ThrottleService`]. `Denied` ends it with an error. A request passes through the other states in this
+    /// order, and skips those that it does not need.
     #[project = ThrottleFutureProject]
     #[allow(missing_docs)]
     pub enum ThrottleFuture<R: ThrottledRequest, S: Service<R::Admitted>> {
@@ -196,8 +201,8 @@ where
         }
     }
 
-    /// Ends a request that its upstream has no room for. The request takes nothing of any limit. If a limit refuses it too,
-    /// the client gets that limit's refusal: a client that came back once the upstream has room would be refused again.
+    /// Ends a request that its upstream has no room for. The request takes nothing of any limit. If a limit refuses it
+    /// too, the client gets that limit's refusal. Otherwise the client might come back too early, and be refused again.
     #[cold]
     fn shed(request: R, shed: Shed) -> ThrottleFuture<R, S> {
         let verdict = request.admission().peek(&request.admission_request());
@@ -222,6 +227,7 @@ where
         loop {
             match self.as_mut().project() {
                 ThrottleFutureProject::Denied { error } => {
+                    // A future that is polled after its end stays pending, in this state and in the others.
                     return error.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e)));
                 }
                 ThrottleFutureProject::WaitingForStore {
@@ -275,11 +281,13 @@ impl<L: AppliedLimits> PendingResponse<L> {
                 let fields = &Fields::default();
                 let progress = match error.end() {
                     RequestEnd::Unsent => Some(RequestProgress::Unsent),
+                    // A response of the gateway states no cost, so its fields and its body do not matter.
                     RequestEnd::Status(status) => Some(RequestProgress::Head {
                         status,
                         fields,
                         is_bodiless: true,
                     }),
+                    // The ticket settles itself when it is dropped.
                     RequestEnd::Unknown => None,
                 };
                 if let Some(progress) = progress.filter(|_| !self.ticket.is_settled()) {

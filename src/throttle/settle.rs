@@ -1,5 +1,6 @@
-//! [`SettlingBody`]: a response body that settles the request's reservations at its end, and holds its permits until then.
-//! Where the head has settled everything it only passes the body on. It never changes the bytes of a body.
+//! [`SettlingBody`]: a response body that settles the request's reservations at its end, and holds its permits until
+//! then. It also counts the bytes that pass, where a limit counts bytes. With nothing left to settle or to hold, it
+//! only passes the body on. It never changes the bytes of a body. [`Settle`] is a response that can have such a body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,25 +17,25 @@ use crate::http::head::{Fields, Lookup, Response};
 use crate::limit::Rules;
 use crate::limit::cost::CostMeter;
 
-/// A response that settles reservations and carries rate-limit headers.
+/// A response that settles reservations and carries rate-limit header fields.
 pub trait Settle {
     /// The same response, with a body that settles the open reservations.
     type Settling;
 
-    /// The status code.
+    /// The status code of the response.
     fn status(&self) -> u16;
 
-    /// The header fields.
+    /// The header fields of the response.
     fn fields(&self) -> &dyn Lookup;
 
-    /// Whether the response has no body.
+    /// Whether the response has no body, or none is left to come.
     fn is_bodiless(&self) -> bool;
 
-    /// Writes the rate-limit headers, in place of fields with the same names.
+    /// Writes the rate-limit header fields, in place of fields with the same names.
     fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules);
 
-    /// Wraps the body. `open_ticket` is a ticket that holds something until the end of the body, with the clock that
-    /// settles it.
+    /// Wraps the body. `open_ticket` is a ticket that may hold reservations or permits until the end of the body. The
+    /// clock beside it gives the time of the settlement.
     fn into_settling(self, open_ticket: Option<(Ticket, Clock)>) -> Self::Settling;
 }
 
@@ -96,7 +97,7 @@ impl<B: Body> Settle for Response<B> {
 }
 
 pin_project! {
-    /// A response body, and the request's ticket while the body may state a cost or permits are out.
+    /// A response body, and the request's ticket while a reservation is open or permits are out.
     #[derive(Debug)]
     pub struct SettlingBody<B> {
         #[pin]
@@ -112,11 +113,12 @@ struct OpenTicket {
     clock: Clock,
     /// Reads the body as it passes, where it may state a cost.
     meter: Option<CostMeter>,
-    /// The trailer fields, once they have come.
+    /// The trailer fields, once they have come; `None` without trailers, and if every reservation was settled before.
     trailers: Option<HeaderMap>,
 }
 
 impl OpenTicket {
+    /// Prepares to settle a ticket by a body with these header fields; `None` for an empty ticket.
     fn new(ticket: Ticket, clock: Clock, fields: &dyn Lookup) -> Option<Box<OpenTicket>> {
         if ticket.is_empty() {
             return None;
@@ -143,6 +145,7 @@ impl OpenTicket {
         }))
     }
 
+    /// Counts the bytes of a frame, and reads what the frame states of the cost.
     fn read_frame(&mut self, frame: &Frame<Bytes>) {
         match (frame.data_ref(), &mut self.meter) {
             (Some(data), Some(meter)) => meter.feed(data),
@@ -181,14 +184,15 @@ impl Drop for OpenTicket {
 /// What depends on the end of a body; see [`SettlingBody::pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingSettlement {
-    /// The number of reserved units that count, and perhaps the return of permits.
+    /// The cost that the response states, which says how many reserved units count; perhaps also the return of permits.
     Units,
     /// The return of permits, and nothing else.
     Permits,
 }
 
 impl<B> SettlingBody<B> {
-    /// What depends on the end of the body, if anything does.
+    /// What depends on the rest of the body, even after the client has left; `None` if nothing does. Counts of bytes do
+    /// not depend on it, because no more bytes reach the client.
     pub fn pending(&self) -> Option<PendingSettlement> {
         let open_ticket = self.open_ticket.as_ref()?;
         Some(match open_ticket.ticket.is_settled() {
@@ -207,7 +211,8 @@ impl<B: Body<Data = Bytes>> Body for SettlingBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    // This is inlined into the path of every request; the other caller is rare.
+    // Inlined, because every response is polled here. The other callers are rare: they read on after the client has
+    // left.
     #[inline(always)]
     fn poll_frame(
         self: Pin<&mut Self>,
@@ -227,6 +232,7 @@ impl<B: Body<Data = Bytes>> Body for SettlingBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
+        // With an open ticket the body must be polled once more, so that the ticket is settled.
         self.open_ticket.is_none() && self.inner.is_end_stream()
     }
 

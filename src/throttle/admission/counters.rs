@@ -1,5 +1,5 @@
 //! [`Admission`]: the counters of all rules of one set of running policies, and the stores that keep them. Nothing here
-//! decides; `decide.rs` and `shared_decision.rs` do.
+//! decides. `decide.rs`, `shared_decision.rs`, `demand.rs` and `prepared.rs` add methods to it.
 
 use std::sync::Arc;
 
@@ -9,15 +9,16 @@ use crate::store::permits::PermitScope;
 use crate::store::shared::sharing_plan::SharingPlan;
 use crate::store::{self, LimitSlot, MemoryStore, Permits, RegisteredLimit, SharedStore};
 
-/// Decides by the rules of one set of running policies. Cheap to clone.
+/// What decisions by the rules of one set of running policies need: the counters and the stores. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Admission {
     pub(super) store: Arc<MemoryStore>,
     pub(super) permits: Arc<Permits>,
     pub(super) counters: Arc<[RuleCounter]>,
     pub(super) clock: Clock,
+    /// `None` if this gateway counts for itself.
     pub(super) shared: Option<SharedConnection>,
-    /// For each rule, the metric of costs that never became known. Empty where they are not counted.
+    /// The metrics of costs that never became known, by [`Rule::index`]. Empty where they are not counted.
     pub(super) unknown_cost_counters: Arc<[metrics::Counter]>,
 }
 
@@ -32,22 +33,22 @@ pub(crate) struct SharedConnection {
 /// Where the counts of one rule are kept.
 #[derive(Clone, Debug)]
 pub(super) enum RuleCounter {
-    /// The slot in the memory store, and how gateways share the counts, if they do.
+    /// The slot in the memory store, and how gateways share the counts; `None` if there is no store that they share.
     Rate(RegisteredLimit, Option<SharedCounter>),
     /// The scope of the permits.
     Open(PermitScope),
 }
 
-/// How gateways share a limit. Without a plan each gateway counts for itself. The limit is in an `Arc` so that a
-/// pending decision can keep it.
+/// How gateways share a limit. The limit is in an `Arc` so that a pending decision can keep it.
 #[derive(Clone, Debug)]
 pub(super) struct SharedCounter {
     pub(super) limit: Arc<RateLimit>,
+    /// The plan by which they share it, which is no plan of a client. `None` if each gateway counts for itself.
     pub(super) plan: Option<Arc<SharingPlan>>,
 }
 
 impl Admission {
-    /// Registers the rules with the store. Limits that the store already has keep their counts.
+    /// Registers the rules with the store. Limits that the store already has keep their counts. No permits are out.
     ///
     /// # Errors
     ///
@@ -60,7 +61,8 @@ impl Admission {
         Admission::build(rules, store, Arc::default(), clock, None)
     }
 
-    /// Registers the rules as [`Admission::new`] does, with counts that several gateways share.
+    /// Registers the rules as [`Admission::new`] does, with counts that several gateways share. The shared store is called
+    /// over [`SharedStore::background_connection`].
     ///
     /// # Errors
     ///
@@ -90,7 +92,7 @@ impl Admission {
         }
     }
 
-    /// The same admission, which counts costs that never become known in these metrics, one for each rule.
+    /// The same admission with these metrics, one for each rule, which count costs that never become known.
     pub fn with_unknown_cost_counters(
         self,
         unknown_cost_counters: Arc<[metrics::Counter]>,
@@ -101,7 +103,7 @@ impl Admission {
         }
     }
 
-    /// An admission by other rules with the same stores. Permits that are out stay out.
+    /// An admission by other rules with the same stores, without metrics of unknown costs. Permits that are out stay out.
     ///
     /// # Errors
     ///
@@ -159,7 +161,8 @@ impl Admission {
         }
     }
 
-    /// The plan by which several gateways share a rule's counters, if they do.
+    /// The plan by which several gateways share a rule's counters; `None` if they do not, or if the rule counts permits.
+    /// `rule` must be one that the admission was made for.
     pub fn plan(&self, rule: &Rule) -> Option<&Arc<SharingPlan>> {
         match self.counters.get(rule.index)? {
             RuleCounter::Rate(_, sharing) => sharing.as_ref()?.plan.as_ref(),
@@ -167,12 +170,12 @@ impl Admission {
         }
     }
 
-    /// The store that gateways share, if there is one.
+    /// The store that gateways share; `None` if this gateway counts for itself.
     pub fn shared_store(&self) -> Option<&Arc<SharedStore>> {
         self.shared.as_ref().map(|shared| &shared.store)
     }
 
-    /// For each rule, the number of permits that all its keys hold. None for limits on a rate.
+    /// For each rule, the number of permits that all its keys hold. `None` for limits on a rate.
     pub fn open_permits(&self) -> Vec<Option<u64>> {
         let open_by_scope = self.permits.counts_by_scope();
         let open = self.counters.iter().map(|counter| match counter {
@@ -182,7 +185,7 @@ impl Admission {
         open.collect()
     }
 
-    /// The memory store.
+    /// The store that counts in this gateway's memory.
     pub fn store(&self) -> &Arc<MemoryStore> {
         &self.store
     }

@@ -1,5 +1,6 @@
-//! Decides about one request by all its limits: takes units and permits of each limit, or of none. The stores do the
-//! counting itself.
+//! Decides about one request by all its limits. An admitted request takes units and permits of each limit; a refused one
+//! takes only units of shadow limits. The stores do the counting. `shared_decision.rs` decides where gateways share a
+//! store.
 
 use smallvec::SmallVec;
 
@@ -14,10 +15,10 @@ use crate::limit::LimitFinding;
 use crate::store::shared::pending_call::CountedIn;
 
 impl Admission {
-    /// Decides about a request by all its limits: takes units of all of them, or of none. Writes the decision to `outcome`.
-    /// If a store that gateways share must decide, returns a future that waits for the store instead. `prepared` must
-    /// belong to the same client and rules.
-    // This is inlined into the path of every request; the other caller is rare.
+    /// Decides about a request by all its limits. Writes the decision to `outcome`, which must be empty, and returns
+    /// `None`. If a store that gateways share must decide, leaves `outcome` empty and returns a future that waits for the
+    /// store. `prepared` must belong to the same client and rules.
+    // Inlined into the path of every request. The other caller, for messages of WebSockets, is rare.
     #[inline(always)]
     pub fn decide(
         &self,
@@ -53,7 +54,9 @@ impl Admission {
         None
     }
 
-    /// Decides where no limit counts open requests and no store is shared.
+    /// Decides by limits on rates that only this gateway counts, or without any limit. Keeps a refusal in `prepared`, if it
+    /// can stand.
+    // Inlined, because this decides about most requests.
     #[inline(always)]
     fn decide_in_memory(
         &self,
@@ -62,6 +65,7 @@ impl Admission {
         demand: &Demand<'_>,
         AdmissionOutcome { verdict, ticket }: &mut AdmissionOutcome,
     ) {
+        // Read before the decision, so that a change meanwhile is noticed.
         let versions = prepared.and_then(PreparedDecision::current_versions);
         let mut readings = SmallVec::new();
         let (items, places) = (&demand.items, &demand.keys.cell_places);
@@ -80,7 +84,9 @@ impl Admission {
         }
     }
 
-    /// Decides where some limit counts open requests. The rates are decided while the locks of the permits are held.
+    /// Decides where some limit counts open requests. The rates are decided while the locks of the permits are held. So
+    /// only shadow limits take units of a request that gets no permit.
+    // Not inlined, because most requests have no such limit.
     #[inline(never)]
     fn decide_with_permits(
         &self,
@@ -116,7 +122,8 @@ impl Admission {
         ticket.hold_permits(permits);
     }
 
-    /// The verdict that [`Admission::decide`] would give, of shared limits by what this gateway knows. Takes nothing.
+    /// Returns the verdict that [`Admission::decide`] would give, but takes nothing. Of a limit that gateways share, only
+    /// what this gateway knows counts.
     pub fn peek(&self, request: &AdmissionRequest<'_>) -> Verdict {
         let parents = request.identifier.parents(request.client);
         let mut keys = RequestKeys::default();
@@ -139,7 +146,7 @@ impl Admission {
         verdict
     }
 
-    /// Adds to the ticket what the request has reserved.
+    /// Adds to the ticket what the request has reserved. Of a refused request only shadow limits have reserved units.
     #[inline]
     fn reserve_units(
         &self,

@@ -1,5 +1,5 @@
-//! [`RequestKeys`], the keys by which a request's limits count it, and [`Demand`], what the request takes of each limit.
-//! The keys of a client stay the same from request to request, so a connection keeps them. Nothing here decides.
+//! [`RequestKeys`], the keys by which a request's limits count it, and [`Demand`], what the request takes of each
+//! limit. The keys of a client stay the same from request to request, so a connection keeps them. Nothing here decides.
 
 use std::net::IpAddr;
 
@@ -14,8 +14,8 @@ use crate::limit::{Fingerprint, Identity, IdentitySet, LimitFinding, Rule, RuleL
 use crate::store::permits::{PermitRequest, PermitScope};
 use crate::store::{CellPlaces, LimitItem, LimitSlot, ParentNetwork};
 
-/// The keys by which a request is counted, one for each rule that applies. They depend on the client and on the rules
-/// only.
+/// The keys by which a request is counted, one for each rule that applies. They depend only on the client and on the
+/// rules.
 #[derive(Debug, Default)]
 pub(crate) struct RequestKeys {
     /// The rules with a limit on a rate.
@@ -51,8 +51,8 @@ pub(crate) struct Demand<'a> {
 }
 
 impl Admission {
-    /// Finds the keys by which a request is counted. They are written to `keys`, because a returned value would be
-    /// copied.
+    /// Collects the keys by which a request is counted, of all rules that apply to its client. They are written to
+    /// `keys`, which must be empty, because a returned value would be copied.
     pub(crate) fn find_keys(&self, request: &AdmissionRequest<'_>, keys: &mut RequestKeys) {
         for (rule_index, rule) in request.rules.iter().enumerate() {
             if !request.client.is_ip_unclear && is_exempt(rule, request.client.ip) {
@@ -100,6 +100,7 @@ impl Admission {
 }
 
 impl<'a> Demand<'a> {
+    /// A demand of nothing; [`Demand::fill`] comes next.
     pub(crate) fn empty(keys: &'a RequestKeys) -> Demand<'a> {
         Demand {
             keys,
@@ -147,7 +148,7 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// Each item with the index of its rule among the rules of the request.
+    /// Each item with its rule.
     #[inline]
     pub(crate) fn items_with_rules(&self) -> impl Iterator<Item = (&LimitItem<'a>, usize)> {
         let rule_indices = self
@@ -158,7 +159,8 @@ impl<'a> Demand<'a> {
         self.items.iter().zip(rule_indices)
     }
 
-    /// Adds the store's readings of the items to a verdict. [`Verdict::choose_decider`] comes later.
+    /// Adds the store's findings of the items to a verdict, and sets whether it admits. [`Verdict::choose_decider`] comes
+    /// later.
     #[inline]
     pub(crate) fn add_findings(
         &self,
@@ -176,7 +178,7 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// The findings of the limits on open requests.
+    /// The findings of the permit requests, each with its rule and key.
     pub(crate) fn open_findings<'r>(
         &'r self,
         readings: &'r [LimitFinding],
@@ -196,7 +198,8 @@ impl<'a> Demand<'a> {
     }
 }
 
-/// The units that the request takes of a limit at admission, at least 1.
+/// The units that the request takes of a limit at admission, at least 1: those that the request lists, or what the rule
+/// says. `rule_index` is the rule's index among those of the request.
 fn units_at_admission(request: &AdmissionRequest<'_>, rule: &Rule, rule_index: usize) -> u32 {
     let Some(reserve) = &rule.reserve else {
         return 1;
@@ -208,11 +211,13 @@ fn units_at_admission(request: &AdmissionRequest<'_>, rule: &Rule, rule_index: u
         .max(1)
 }
 
+/// Whether the rule exempts this address.
 fn is_exempt(rule: &Rule, ip: IpAddr) -> bool {
     !rule.exempt.is_empty() && rule.exempt.iter().any(|network| network.contains(&ip))
 }
 
-/// What an elastic limit lends now, in thousandths of its rate.
+/// What an elastic limit lends now, in thousandths of its rate; 0 for other limits, without pressure or a condition, and
+/// where the pressure allows no lending.
 fn lent_thousandths(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
     if !rule.limit.throttle().is_elastic() {
         return 0;
@@ -228,6 +233,7 @@ fn lent_thousandths(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
     (lent * condition.headroom(&pressure.figures()) * 1000.0) as u32
 }
 
+/// The multiplier of the client's plan for a rule: 1 unless plans multiply it, and at most what its state has room for.
 fn client_plan_factor(identifier: &Identifier, rule: &Rule, client: &ClientIdentity) -> u32 {
     if !rule.plans {
         return 1;

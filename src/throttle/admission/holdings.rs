@@ -1,5 +1,5 @@
-//! [`Holdings`]: the permits and the charged costs of a request, for its log line and for an exchange whose client has
-//! left. They share both with the ticket, which travels with the response. Only the ticket settles anything.
+//! [`Holdings`]: the permits, the passed bytes and the charged costs of a request. The ticket shares them with the log
+//! line, with the bodies and with an exchange whose client has left. Only the ticket settles anything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +9,22 @@ use crate::store::permits::PermitGuard;
 /// What a request holds of its limits.
 #[derive(Clone, Debug)]
 pub struct Holdings {
-    /// The permits of the request. They come back when the ticket and all of its holdings are dropped.
+    /// The permits of the request; `None` without any. They come back when the ticket and all of its holdings are
+    /// dropped.
     pub permits: Option<Arc<PermitGuard>>,
-    /// Whether the response settles reservations.
+    /// Whether the response settles reservations. Limits on bytes are left out: the bytes that have passed settle them.
     pub settles_reservations: bool,
     /// What limits on cost have charged the request so far.
     pub costs: Option<Arc<ChargedCosts>>,
 }
 
-/// The bit that is set once something was charged.
+/// The bit of [`ChargedCosts`] that is set once something was charged.
 const CHARGED_BIT: u64 = 1 << 32;
-/// The bit that is set if a cost never became known, so that the charged units are an estimate.
+/// The bit of [`ChargedCosts`] that is set if a cost never became known, so that the charged units are an estimate.
 const ESTIMATE_BIT: u64 = 1 << 33;
 
-/// What limits on cost have charged a request. Units are in the lower 32 bits, flags above. The number stands for itself,
-/// so its accesses need no ordering.
+/// What limits on cost have charged a request. Units are in the lower 32 bits, flags above. The number stands for
+/// itself, so its accesses need no ordering.
 #[derive(Debug, Default)]
 pub struct ChargedCosts(AtomicU64);
 
@@ -37,7 +38,7 @@ pub struct ChargedUnits {
 }
 
 impl ChargedCosts {
-    /// Records a charge. `is_estimate` says that the response stated no cost.
+    /// Records a charge; the largest one is kept. `is_estimate` says that the response stated no cost, and stays recorded.
     pub(crate) fn record(&self, units: u32, is_estimate: bool) {
         let _ = self
             .0
@@ -50,7 +51,7 @@ impl ChargedCosts {
             });
     }
 
-    /// What was charged so far. None while nothing is charged.
+    /// What was charged so far; `None` while nothing is charged.
     pub fn charged(&self) -> Option<ChargedUnits> {
         let value = self.0.load(Ordering::Relaxed);
         (value & CHARGED_BIT != 0).then_some(ChargedUnits {

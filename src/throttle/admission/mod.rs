@@ -14,7 +14,8 @@
 //! | `verdict` | what all limits say, and which of them decides |
 //! | `ticket` | the reservations and permits of an admitted request |
 //! | `request_progress` | how many units a request uses, as far as its response has come |
-//! | `holdings` | the permits and costs that a ticket shares with others |
+//! | `passed_bytes` | the bytes of a request's bodies that have passed, for limits that count them |
+//! | `holdings` | the permits, bytes and costs that a ticket shares with others |
 
 mod counters;
 mod decide;

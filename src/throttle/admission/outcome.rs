@@ -1,5 +1,5 @@
-//! What a decision leaves to its caller: a verdict and a ticket, at once or once the shared store has replied. Nothing here
-//! decides.
+//! What a decision leaves to its caller: a verdict and a ticket, at once or once the shared store has replied. Nothing
+//! here decides.
 
 use std::pin::Pin;
 

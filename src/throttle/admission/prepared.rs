@@ -1,8 +1,8 @@
-//! [`PreparedDecision`]: what is known about the next request of a client with the same header fields. It holds the keys
-//! that the client's limits count, where the store keeps their counts, and the last refusal if that still stands.
+//! [`PreparedDecision`]: what is prepared for the next request of a client with the same header fields. It holds the
+//! keys that the client's limits count, where the store keeps their counts, and the last refusal if that still stands.
 //!
 //! A processor takes longer to fetch counts from memory than to decide, and most clients that are refused try again at
-//! once. A refusal is repeated only while no count that it depends on has changed.
+//! once. A refusal is repeated only while no count that it depends on has changed, and no limit that refuses may admit.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::base::clock::Nanos;
 use crate::limit::{Disclose, LimitStanding};
 use crate::store::{LimitItem, MemoryStore};
 
-/// The decision about the next request of one client, under one set of rules.
+/// What is prepared for the next request of one client, under one set of rules.
 #[derive(Debug)]
 pub struct PreparedDecision {
     store: Arc<MemoryStore>,
@@ -28,20 +28,22 @@ pub struct PreparedDecision {
 /// The decision about the previous request.
 #[derive(Debug, Default)]
 enum LastDecision {
+    /// The request was admitted, or there was none.
     #[default]
     Admitted,
+    /// A refusal that may not be repeated.
     Refused,
     /// A refusal that may be repeated.
     Standing(Box<StandingRefusal>),
 }
 
-/// A refusal that only a change of its counts can end before `until`.
+/// A refusal that only a change of its counts can end before `stands_until`.
 #[derive(Debug)]
 struct StandingRefusal {
     verdict: Verdict,
-    /// When the limits decided.
+    /// The time at which the limits decided.
     decided_at: Nanos,
-    /// When the first limit that refuses may admit.
+    /// The time at which the first limit that refuses may admit.
     stands_until: Nanos,
     /// The versions of the counts before the decision.
     versions: CountVersions,
@@ -59,7 +61,7 @@ impl PreparedDecision {
         }
     }
 
-    /// If the last refusal still stands, writes it to `verdict` as of `now` and returns true.
+    /// If the last refusal still stands, writes it to `verdict` as of `now` and returns true. `verdict` must be empty.
     #[inline]
     pub(crate) fn repeat_refusal(&self, now: Nanos, verdict: &mut Verdict) -> bool {
         let LastDecision::Standing(refusal) = &*self.last_decision.borrow() else {
@@ -80,8 +82,8 @@ impl PreparedDecision {
         true
     }
 
-    /// Reads the versions before a decision, for [`PreparedDecision::record_refusal`]. None after an admitted request,
-    /// because the first refusal may be the only one, and while a bucket is locked.
+    /// Reads the versions before a decision, for [`PreparedDecision::record_refusal`]. `None` while a bucket is locked.
+    /// Also `None` if the last request was admitted, because the first refusal may be the only one.
     #[inline]
     pub(crate) fn current_versions(&self) -> Option<CountVersions> {
         if matches!(*self.last_decision.borrow(), LastDecision::Admitted) {
@@ -100,7 +102,8 @@ impl PreparedDecision {
         })
     }
 
-    /// Records whether the last request was admitted. A standing refusal ends here.
+    /// Records whether the last request was admitted. A standing refusal ends here; [`PreparedDecision::record_refusal`]
+    /// may keep the next one.
     #[inline]
     pub(crate) fn record_outcome(&self, is_admitted: bool) {
         let mut last_decision = self.last_decision.borrow_mut();
@@ -111,7 +114,7 @@ impl PreparedDecision {
         }
     }
 
-    /// Keeps a refusal for the requests that follow, if it can stand. `former_versions` holds the versions before the decision.
+    /// Keeps a refusal for the requests that follow, if it can stand. `former_versions` are those before the decision.
     #[cold]
     pub(crate) fn record_refusal(
         &self,
@@ -133,7 +136,8 @@ impl PreparedDecision {
         }
     }
 
-    /// The time until which a refusal stands, if it can stand. It cannot where a limit with several windows admits: its
+    /// The time until which a refusal stands; `None` if it must be decided anew each time. That is so if anything but
+    /// the counts of plain limits on rates may change the next decision. Where a limit with several windows admits, its
     /// remaining units grow with time, and another window may be reported then.
     fn refusal_end(
         &self,
@@ -144,9 +148,12 @@ impl PreparedDecision {
         let (decider, _) = verdict.decider(request.rules)?;
         let is_sketch_active =
             |item: &LimitItem<'_>| self.store.is_sketch_active(item.limit, request.now);
+        // The versions do not show counts of networks, and shadow limits take units of refused requests.
         let is_plain = |item: &LimitItem<'_>| {
             item.parents.is_empty() && !item.is_shadow && !is_sketch_active(item)
         };
+        // If the decider is not disclosed, responses may show a limit that admits, whose remaining units grow with time.
+        // Under pressure, what elastic limits lend changes.
         let is_plainly_disclosed = decider.disclose == Disclose::All && request.pressure.is_none();
         // The end of a reservation is not known in advance.
         if !is_plainly_disclosed || demand.has_reservations || !demand.items.iter().all(is_plain) {
@@ -175,8 +182,8 @@ impl PreparedDecision {
 }
 
 impl Admission {
-    /// Prepares the decisions about further requests of the same client with the same rules. `now` and `pressure` of
-    /// `request` do not matter.
+    /// Prepares the decisions about further requests of the same client with the same rules. `now`, `pressure` and
+    /// `reserved_units` of `request` do not matter.
     pub fn prepare(&self, request: &AdmissionRequest<'_>) -> PreparedDecision {
         let mut keys = RequestKeys::default();
         self.find_keys(request, &mut keys);

@@ -1,5 +1,5 @@
-//! A request as limits see it: the client, the rules, the time and the upstream's pressure. It has no method, path or
-//! header fields.
+//! A request as limits see it: the client, the rules, the time, the upstream's pressure and the units to take. It has no
+//! method, path or header fields.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ pub struct AdmissionRequest<'a> {
     pub rules: &'a [Arc<Rule>],
     /// The identities of the client.
     pub client: &'a ClientIdentity,
-    /// Hashes the client's identities to keys, and knows the multiplier of its plan.
+    /// Hashes the client's identities to keys, finds the overrides of keys, and knows the multiplier of the client's plan.
     pub identifier: &'a Identifier,
     /// The time of the decision.
     pub now: Nanos,
     /// The pressure on the upstream, by which elastic limits lend. Without it they lend nothing.
     pub pressure: Option<&'a Pressure>,
-    /// The units to reserve until the cost is known, as (index among `rules`, units). Limits that are not listed
-    /// reserve what their rule says.
+    /// The units to take at admission, as (index among `rules`, units): those to reserve until the cost is known, or
+    /// the cost. Limits that are not listed take what their rule says.
     pub reserved_units: &'a [(usize, u32)],
 }

@@ -1,4 +1,4 @@
-//! [`RequestProgress`]: how far a request has come, and how many units it uses by then of a limit that counts responses.
+//! [`RequestProgress`]: how far a request has come, and how many units it uses by then of a limit that reserves units.
 //! Nothing is charged here; the ticket does that.
 
 use http::header::CONTENT_LENGTH;
@@ -21,11 +21,11 @@ pub enum RequestProgress<'a> {
         /// Whether the response has no body.
         is_bodiless: bool,
     },
-    /// The body has ended or was cut off.
+    /// The body has ended or was cut off, or the ticket is dropped.
     Ended {
-        /// The reader that looked for costs in the body.
+        /// The reader that looked for costs in the body; `None` if the body was not read for costs.
         meter: Option<&'a CostMeter>,
-        /// The trailer fields.
+        /// The trailer fields; `None` if none have come.
         trailers: Option<&'a dyn Lookup>,
     },
 }
@@ -35,7 +35,7 @@ pub enum RequestProgress<'a> {
 pub(crate) enum UsedUnits {
     /// A later part of the response decides.
     Later,
-    /// This number.
+    /// The request uses this number.
     Units(u32),
     /// This number or what was reserved, whichever is more, because the body was cut off behind the number.
     AtLeast(u32),
@@ -52,6 +52,7 @@ impl RequestProgress<'_> {
             (RequestProgress::Head { status, .. }, CountMode::Status { from, to }) => {
                 UsedUnits::Units(u32::from((*from..=*to).contains(status)))
             }
+            // The head decides, so this request had none.
             (RequestProgress::Ended { .. }, CountMode::Status { .. }) => UsedUnits::Unknown,
             // Without a body, Content-Length only says how long the body would be.
             (

@@ -1,5 +1,6 @@
-//! Decisions about limits that several gateways share. Leased units decide at once where there are some; other decisions
-//! wait for the store. Permits are taken first, and returned if the store refuses.
+//! Decisions where several gateways share a store. The gateway decides at once where it can: by leased units, by an earlier
+//! refusal, or by its own share of a limit. Other decisions wait for the store. Permits are taken first, and returned if
+//! the request is refused.
 
 use std::sync::Arc;
 
@@ -21,11 +22,13 @@ use crate::store::{LimitItem, ParentNetwork, Taking};
 /// Whether a decision takes units or only looks at them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DecisionKind {
+    /// It takes them, so that the ticket gets reservations.
     Take,
+    /// It only looks at them, as `explain` does.
     Peek,
 }
 
-/// [`DecisionContext`] without borrows, for a request that waits for the store.
+/// [`DecisionContext`] without borrows, and the permits, for a request that waits for the store.
 struct OwnedContext {
     admission: Admission,
     rules: SmallVec<[Arc<Rule>; 4]>,
@@ -33,9 +36,10 @@ struct OwnedContext {
     permit_outcome: PermitOutcome,
 }
 
-/// What the limits on open requests say, and the permits that were taken for the request.
+/// What the limits on open requests say, and the permits that the request holds if it is admitted.
 struct PermitOutcome {
     findings: SmallVec<[RuleFinding; 2]>,
+    /// `None` if the decision only looks.
     permits: Option<PermitGuard>,
     /// Whether all limits on open requests admit, shadow limits left out.
     is_admitted: bool,
@@ -52,7 +56,7 @@ struct RateItem {
     is_shadow: bool,
 }
 
-/// The request's part of what concludes a decision, once the store or the leases have decided.
+/// The data of a request by which a decision becomes a verdict and a ticket.
 struct DecisionContext<'a> {
     admission: &'a Admission,
     rules: &'a [Arc<Rule>],
@@ -60,7 +64,8 @@ struct DecisionContext<'a> {
 }
 
 impl Admission {
-    /// Decides by shared limits. Returns a future that waits for the store, if the store must decide.
+    /// Decides about a request, some of whose limits may be shared. Writes the decision to `outcome` and returns `None`. If
+    /// the store must decide, returns a future that waits for it.
     pub(crate) fn decide_shared(
         &self,
         shared: &SharedConnection,
@@ -106,7 +111,8 @@ impl Admission {
         }
     }
 
-    /// The verdict by what this gateway knows of shared limits. Takes nothing, and does not ask the store.
+    /// The verdict by this gateway's own counts and leases of shared limits. Takes nothing, and does not call the
+    /// store.
     pub(crate) fn peek_own_counts(
         &self,
         shared: &SharedStore,
@@ -126,7 +132,8 @@ impl Admission {
             .0
     }
 
-    /// The verdict that [`Admission::decide`] would give. Takes nothing, and asks the shared store if there is one.
+    /// Returns the verdict that [`Admission::decide`] would give, but takes nothing. Calls the shared store if that must
+    /// decide.
     pub async fn peek_shared(&self, request: &AdmissionRequest<'_>) -> Verdict {
         let Some(SharedConnection {
             store,
@@ -162,7 +169,8 @@ impl Admission {
         context.conclude(decision, DecisionKind::Peek).0
     }
 
-    /// What the request takes of its limits on rates, as the shared store needs it.
+    /// What the request takes of its limits on rates, as the shared store needs it. Limits that are not shared are
+    /// among them.
     fn shared_items(&self, request: &AdmissionRequest<'_>, demand: &Demand<'_>) -> SharedItems {
         let items = demand.items_with_rules().filter_map(|(item, rule_index)| {
             let rule = &request.rules[rule_index];
@@ -248,7 +256,7 @@ impl DecisionContext<'_> {
         }
     }
 
-    /// The verdict and the ticket, once the store or the leases have decided.
+    /// The verdict and the ticket by a decision about the rates and by the permits. Permits of a refused request go back.
     fn conclude(
         &self,
         permit_outcome: PermitOutcome,
@@ -284,7 +292,7 @@ impl DecisionContext<'_> {
         (verdict, ticket)
     }
 
-    /// Adds a reservation to the ticket.
+    /// Adds the reservation of one limit on a rate to the ticket.
     fn reserve(
         &self,
         ticket: &mut Ticket,

@@ -1,5 +1,5 @@
-//! The ticket of an admitted request: reservations that the response settles, and permits that go back at the end.
-//! There is no other way to settle a reservation or to return a permit.
+//! The ticket of a request: reservations that the response settles, and permits that go back at the end. Nothing else
+//! settles a reservation. A refused request has only the reservations of shadow limits.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use super::counters::{Admission, RuleCounter, SharedConnection};
 use super::holdings::{ChargedCosts, Holdings};
 use super::request_progress::{RequestProgress, UsedUnits};
 
-/// The reservations and permits of an admitted request.
+/// The reservations and permits of a request.
 ///
-/// Reservations must be settled once the response is known. A ticket that is dropped charges what it reserved, so a
-/// client that hangs up early gets no free attempt.
+/// Reservations must be settled once the response is known. A ticket that is dropped charges what it reserved, or the
+/// bytes that have passed. So a client that hangs up early gets no free attempt.
 ///
-/// Permits go back when the ticket is dropped, whatever ends the request. So the ticket must be kept until the last
-/// byte of the response is handed on.
+/// Permits go back when the ticket and its [`Holdings`] are dropped, whatever ends the request. So the ticket must be
+/// kept until the last byte of the response is handed on.
 ///
 /// The contents are on the heap, because tickets are moved often and are mostly empty.
 #[derive(Debug, Default)]
@@ -44,13 +44,14 @@ struct Reservation {
     registered: RegisteredLimit,
     key: Fingerprint,
     reserved_units: u32,
-    /// The multiplier of the key's plan.
+    /// The multiplier of the key's plan, at least 1.
     plan_factor: u32,
     /// The networks around the key.
     parents: Box<[ParentNetwork]>,
-    /// Whether the overflow sketch counts the reserved units; as in the reading of the reservation.
+    /// Whether the overflow sketch counts the reserved units; as in the finding of the reservation.
     is_sketched: bool,
     shared: Option<SharedConnection>,
+    /// The plan by which gateways share the limit; `None` if each gateway counts for itself.
     plan: Option<Arc<SharingPlan>>,
     counted: CountedIn,
     /// The metric of costs that never became known, if they are counted.
@@ -63,7 +64,7 @@ impl Ticket {
         contents.map_or(&[], |contents| &contents.reservations)
     }
 
-    /// Adds a reservation of the units that `item` took. `is_sketched` is as in the item's reading.
+    /// Adds a reservation of the units that `item` took. `rule` is the item's rule, and `is_sketched` is as in its finding.
     pub(crate) fn reserve(
         &mut self,
         admission: &Admission,
@@ -96,14 +97,14 @@ impl Ticket {
         });
     }
 
-    /// Adds permits, which go back when the ticket is dropped.
+    /// Adds permits, which go back when the ticket and all of its [`Holdings`] are dropped.
     pub(crate) fn hold_permits(&mut self, permits: PermitGuard) {
         if !permits.is_empty() {
             self.0.get_or_insert_default().permits = Some(Arc::new(permits));
         }
     }
 
-    /// What the request holds until its end, if anything.
+    /// What the request holds until its end; `None` for an empty ticket.
     pub fn holdings(&self) -> Option<Holdings> {
         let contents = self.0.as_ref().filter(|_| !self.is_empty())?;
         Some(Holdings {
@@ -134,8 +135,8 @@ impl Ticket {
         })
     }
 
-    /// The key of the client whose body may state a cost; 0 if no body may. Of several limits, one that counts by more than
-    /// the plan gives the key, because clients share plans.
+    /// The key by which [`CostMeter`](cost::CostMeter) shares decompressors out among clients; 0 if no cost is in the body.
+    /// Of several limits, one that counts by more than the plan gives the key, because clients share plans.
     pub fn owner_key(&self) -> u128 {
         let needs_body =
             |reservation: &&Reservation| matches!(reservation.rule.count, CountMode::CostJson(_));
@@ -151,7 +152,7 @@ impl Ticket {
             .map_or(0, |reservation| reservation.key.0)
     }
 
-    /// Settles all reservations that `progress` decides. Reservations that need the body stay.
+    /// Settles all reservations that `progress` decides. Those that a later part of the response decides stay.
     pub fn settle(&mut self, progress: RequestProgress<'_>, now: Nanos) {
         let Some(contents) = self.0.as_deref_mut() else {
             return;
@@ -166,7 +167,7 @@ impl Ticket {
 }
 
 impl Reservation {
-    /// Settles the reservation and records the charge, unless `used` is not known yet.
+    /// Settles the reservation, and records the charge of a cost. Does nothing if a later part of the response decides.
     fn charge(&self, used: UsedUnits, costs: Option<&ChargedCosts>, now: Nanos) {
         let units = match used {
             UsedUnits::Later => return,
@@ -184,6 +185,7 @@ impl Reservation {
         self.settle(units, now);
     }
 
+    /// Settles with `used_units`, in the memory store or with the store that gateways share.
     fn settle(&self, used_units: u32, now: Nanos) {
         let Some(limit) = self.rule.limit.rate() else {
             return;
@@ -203,8 +205,9 @@ impl Reservation {
         self.store.settle(&item, self.is_sketched, used_units, now);
     }
 
-    /// Settles with a shared store, which counts units from their reservation on. Unused units are given back to it,
-    /// and units beyond the reservation are reported to it with the next request of the key.
+    /// Settles with a shared store, which counts units from their reservation on. Unused units are given back to it.
+    /// Used units that it has not granted are reported to it later: those beyond the reservation, or all units of a
+    /// reservation that only this gateway counted.
     fn settle_shared(
         &self,
         shared: &SharedConnection,

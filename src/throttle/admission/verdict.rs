@@ -1,5 +1,5 @@
-//! The verdict about a request: what all its limits say, and which of them decides. It takes nothing; `throttle/headers.rs`
-//! and `throttle/reject.rs` write a verdict as HTTP.
+//! The verdict about a request: what all its limits say, and which of them decides. It takes nothing;
+//! `throttle/headers.rs` and `throttle/reject.rs` write a verdict as HTTP.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::base::clock::Nanos;
 use crate::limit::{Disclose, Fingerprint, LimitFinding, LimitStanding, Rule};
 
-/// What one limit says of a request.
+/// What one limit says of a request, with the limit's rule and the counted key.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleFinding {
     /// The index of the limit's rule among the rules of the request.
@@ -24,17 +24,19 @@ pub struct RuleFinding {
 pub struct Verdict {
     /// What every limit that applies says, in the order of the rules.
     pub findings: SmallVec<[RuleFinding; 4]>,
-    /// The index into `findings` of the limit that decides. Of limits that refuse, the longest wait decides. If none
-    /// refuses, the fewest remaining units decide and, of equals, the longest window. Shadow limits do not decide.
+    /// The index into `findings` of the limit that decides; `None` if none applies. Shadow limits do not decide. A limit
+    /// that can never admit the request comes first. Then come limits that refuse, by the longest wait, limits that are
+    /// exceeded, and the other limits, by the fewest remaining units. Of equals the longest window decides, then the first.
     pub deciding: Option<usize>,
     /// Whether all limits admit the request, shadow limits left out.
     pub is_admitted: bool,
-    /// How long a leaky bucket holds the request back before it is forwarded.
+    /// The time for which a leaky bucket holds the request back before it is forwarded.
     pub delay: Nanos,
     /// Whether the verdict repeats the refusal of the previous request. Its waits and resets are as of now; the other
     /// figures are as of the first decision.
     pub is_repeated: bool,
-    /// Whether the decision was made without the store that gateways share, because the store was away.
+    /// Whether the gateway decided alone about a limit that gateways share. The store was away or learning, or its reply
+    /// did not come in time.
     pub is_without_store: bool,
 }
 
@@ -67,7 +69,7 @@ impl Verdict {
         refusing.collect()
     }
 
-    /// The seconds until all limits that refuse are expected to admit, at least 1. None if waiting cannot help.
+    /// The seconds until all limits that refuse are expected to admit, at least 1. `None` if waiting cannot help.
     pub fn retry_after_secs(&self, rules: &[Arc<Rule>]) -> Option<u64> {
         let enforced = self
             .findings
@@ -87,7 +89,8 @@ impl Verdict {
         Some(longest_secs)
     }
 
-    /// How long all waits and resets of the verdict stay the same in whole seconds, if no count changes.
+    /// How long the waits of the verdict and the reset that responses show stay the same in whole seconds, if no count
+    /// changes. Zero without limits.
     pub fn seconds_unchanged_for(&self, rules: &[Arc<Rule>]) -> Nanos {
         let waits = self.findings.iter();
         let waits = waits.map(|finding| (finding, finding.reading.wait));
@@ -102,7 +105,7 @@ impl Verdict {
         unchanged_for.min().unwrap_or(Nanos::ZERO)
     }
 
-    /// The rule that decides, and what its limit says.
+    /// The rule that decides, and what its limit says; `None` if no limit decides.
     pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a RuleFinding)> {
         let finding = &self.findings[self.deciding?];
         Some((&rules[finding.rule_index], finding))
@@ -119,8 +122,8 @@ impl Verdict {
         })
     }
 
-    /// The disclosed finding that decides: the decider of the whole verdict if that is disclosed, or else the decider of
-    /// the disclosed findings.
+    /// The disclosed finding that decides: the decider of the whole verdict if that is disclosed, or else the decider
+    /// of the disclosed findings. `None` without a disclosed finding.
     pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a RuleFinding> {
         if let Some((rule, finding)) = self.decider(rules)
             && rule.disclose == Disclose::All
@@ -154,7 +157,7 @@ impl Verdict {
     }
 }
 
-/// Whether `finding` decides rather than `earlier`, an earlier finding; see [`Verdict::deciding`].
+/// Whether `rule_finding` decides rather than `earlier`, which is earlier in the findings; see [`Verdict::deciding`].
 #[inline]
 fn decides_before(finding: &RuleFinding, earlier: &RuleFinding, rules: &[Arc<Rule>]) -> bool {
     let rank = |finding: &RuleFinding| match finding.reading.standing {

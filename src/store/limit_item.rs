@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use crate::limit::{Fingerprint, RateLimit, Scale};
 
-/// The number that a store gives to a registered limit, below 65,536.
+/// The number that a store gives to a registered limit. It names the limit in all later calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitSlot(pub u16);
 
-/// A limit that is registered with a store. No other limit gets its slot before all clones are dropped and no count
-/// remains.
+/// A limit that is registered with a store. No limit of another scope or shape gets its slot before all clones are dropped
+/// and no count remains.
 #[derive(Clone, Debug)]
 pub struct RegisteredLimit {
     pub(super) slot: LimitSlot,
-    /// Counts the clones, so that the store knows whether somebody holds the slot.
+    /// Counts the clones, so that the store knows whether the slot is held.
     pub(super) _held: Arc<()>,
 }
 
@@ -40,8 +40,8 @@ pub struct LimitItem<'a> {
     pub scale: Scale,
     /// A shadow decides by itself and changes nothing for the other items.
     pub is_shadow: bool,
-    /// Networks around an IPv6 key that must have room too, nearest first. With [`RateLimit::reserves`] networks are charged
-    /// only at settlement, with the units used.
+    /// Networks around an IPv6 key that must have room too, nearest first. With [`RateLimit::reserves`] networks are
+    /// charged only at settlement, with the units used.
     pub parents: &'a [ParentNetwork],
 }
 
@@ -59,8 +59,9 @@ pub struct ParentNetwork {
 pub enum Taking {
     /// No item takes units.
     Nothing,
-    /// Every item takes the units that it asks for, if the request passes.
+    /// Every item takes the units that it asks for, if all items but shadows admit. A shadow takes them if it admits
+    /// itself, even if the request is refused.
     All,
-    /// Only shadows take units, because something else refuses the request.
+    /// Only shadows that admit take units, because something else refuses the request.
     Shadows,
 }

@@ -1,8 +1,10 @@
-//! Stores of counts. A store makes the arithmetic of [`crate::limit`] atomic: it checks all limits of a request, then takes
-//! units of all, or of none. It never knows what a limit is for.
+//! Stores of counts. A store makes the arithmetic of [`crate::limit`] atomic: it checks all limits of a request, then
+//! takes units of all, or of none. Each shadow limit is decided about by itself. [`memcached`] says where it falls short
+//! of this. A store never knows what a limit is for.
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`LimitItem`] | one limit's part of one request, as stores count it |
 //! | [`MemoryStore`] | counts in the memory of this process |
 //! | [`shared`] | counts that several gateways share, with [`redis`] or [`memcached`] behind it |
 //! | [`permits`] | permits of open requests, which are always counted by this process alone |

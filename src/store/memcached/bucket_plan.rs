@@ -1,6 +1,8 @@
-//! [`BucketPlan`]: which buckets a limit needs. [`BucketView`]: what the counts of these buckets mean for a request. This
-//! is the arithmetic of [`crate::limit`] on counts in items of their own. It does no I/O and never changes an item. Times
-//! are in microseconds since the Unix epoch.
+//! [`BucketPlan`]: which buckets a limit needs. [`BucketView`]: what the counts of these buckets mean for a request. A
+//! bucket is a stretch of time, and its count is an item of memcached.
+//!
+//! This is the arithmetic of [`crate::limit`] on such counts. It does no I/O and never changes an item. Times are in
+//! microseconds since the Unix epoch.
 
 use std::borrow::Cow;
 
@@ -16,12 +18,13 @@ pub(super) const NEEDS_ARRIVAL_TIMES: StoreError = StoreError::Other(Cow::Borrow
     "memcached cannot keep arrival times (gcra, leaky-bucket)",
 ));
 
-/// The number of buckets of a window, for limits of which other stores keep a log.
+/// The number of buckets of a window, for limits of which other stores keep a log of single units. The current bucket
+/// counts besides these, so a window admits at least 60/61 of its quota.
 const BUCKETS_PER_LOG_WINDOW: u64 = 60;
 /// The largest difference of clocks and delays at which no request overlooks another, in microseconds.
 const MAX_CLOCK_SKEW_MICROS: u64 = 50_000;
 
-/// A sequence of buckets of one length. Their numbers count from the epoch.
+/// A sequence of buckets of one length. Their numbers count from the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Track {
     /// The length of a bucket, in microseconds.
@@ -51,14 +54,14 @@ impl Track {
         at_micros.saturating_add(self.phase_micros) / self.bucket_micros
     }
 
-    /// When a bucket leaves a window that covers `past_buckets` buckets before the current one.
+    /// When a bucket leaves a window that covers `past_buckets` buckets before the current one, since the Unix epoch.
     fn leaves_at_micros(&self, bucket_number: u64, past_buckets: u64) -> u64 {
         let end = bucket_number.saturating_add(past_buckets).saturating_add(1);
         end.saturating_mul(self.bucket_micros)
             .saturating_sub(self.phase_micros)
     }
 
-    /// When a bucket is no longer needed.
+    /// When a bucket is no longer needed, in microseconds since the Unix epoch.
     pub(super) fn expiry(&self, bucket_number: u64) -> u64 {
         self.leaves_at_micros(bucket_number, self.past_buckets)
     }
@@ -94,7 +97,7 @@ struct WindowBuckets {
 }
 
 impl BucketPlan {
-    /// The plan of a limit; `None` where it needs arrival times.
+    /// The plan of a limit; `None` if the limit needs arrival times, or a window names a ring that it lacks.
     pub(super) fn new(spec: &LimitSpec) -> Option<BucketPlan> {
         let mut tracks: SmallVec<[Track; 2]> = SmallVec::new();
         let mut windows = SmallVec::new();
@@ -148,7 +151,9 @@ pub(super) type BucketCounts = SmallVec<[Vec<u64>; 2]>;
 
 /// The counts of a part's buckets at one time.
 pub(super) struct BucketView<'a> {
+    /// The part whose counter has these buckets.
     pub part: &'a CallPart,
+    /// The plan of the part's limit.
     pub plan: &'a BucketPlan,
     pub counts: BucketCounts,
     /// The time of the counts, since the Unix epoch.
@@ -157,6 +162,7 @@ pub(super) struct BucketView<'a> {
 
 /// What a part's counts say of its cost, before any units are kept.
 pub(super) struct PartVerdict {
+    /// The reply, as if no units were granted.
     pub reply: CounterReply,
     /// How many units the counter grants, if the call is admitted.
     pub grantable_units: u32,
@@ -253,7 +259,7 @@ impl BucketView<'_> {
         }
     }
 
-    /// Adds the units that were taken to the counts, and completes the reply by them.
+    /// Adds the granted units to the counts, and completes the reply by them.
     pub(super) fn complete_reply(&mut self, reply: &mut CounterReply, granted_units: u32) {
         for (track, counts) in self.plan.tracks.iter().zip(&mut self.counts) {
             if let Some(count) = counts.get_mut(track.current_index(self.now_micros)) {
@@ -278,7 +284,7 @@ impl BucketView<'_> {
     }
 }
 
-/// A reply that admits without any count.
+/// A reply that admits and grants no units, as of a counter without windows.
 pub(super) fn neutral_reply(now_micros: u64) -> CounterReply {
     CounterReply {
         standing: LimitStanding::Within,
@@ -294,7 +300,7 @@ pub(super) fn neutral_reply(now_micros: u64) -> CounterReply {
     }
 }
 
-/// The rank by which one window of a limit decides, as in [`crate::limit::KeyState`].
+/// The rank by which one window of a limit decides, as in [`crate::limit::KeyState`]: the highest one does.
 fn rank(reply: &CounterReply) -> (u8, u64) {
     match reply.standing {
         LimitStanding::Unsatisfiable => (3, 0),

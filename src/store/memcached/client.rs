@@ -1,5 +1,7 @@
-//! [`MemcachedClient`]: the memcached client that all workers of a gateway share. It knows the servers, and which server
-//! holds which counter. Each worker has a connection of its own to each server, so workers never wait for each other.
+//! [`MemcachedClient`]: the memcached client that all workers of a gateway share. It has the servers, and chooses the
+//! server of each counter. Each worker has a connection of its own to each server, so workers never wait for each other.
+//!
+//! `decide.rs` and `membership.rs` extend the client.
 
 use std::hash::Hasher;
 
@@ -17,12 +19,12 @@ use super::wire::{CommandBatch, MetaReply};
 use crate::base::clock::Clock;
 use crate::store::shared::call::{CallPart, CounterName, StoreError};
 
-/// The longest prefix of keys. With it a key stays below memcached's 250 bytes.
+/// Maximum length of the prefix of all keys. With it a key has at most the 250 bytes that memcached allows.
 const MAX_PREFIX_BYTES: usize = 64;
 
 /// Calls memcached for all workers of a gateway.
 pub struct MemcachedClient {
-    /// The prefix of all keys.
+    /// The prefix of all keys, from the settings.
     pub(super) prefix: String,
     /// The servers, sorted by name.
     pub(super) servers: Vec<MemcachedServer>,
@@ -35,13 +37,14 @@ pub(super) struct MemcachedServer {
     pub(super) name: String,
     /// The hash of the name, by which counters are assigned to servers.
     name_hash: u64,
-    /// One link for each connection index.
+    /// One link for each connection index, that is, for each worker.
     links: Vec<MemcachedLink>,
     /// The server's life when it was last identified. Calls fail where the server has another life.
     pub(super) life: RwLock<Option<ServerIncarnation>>,
 }
 
 impl MemcachedServer {
+    /// The link with this index; [`StoreError::NotConnected`] if there are fewer.
     pub(super) fn link(&self, connection_index: usize) -> Result<&MemcachedLink, StoreError> {
         self.links
             .get(connection_index)
@@ -49,6 +52,10 @@ impl MemcachedServer {
     }
 
     /// Sends a batch that `fill` has filled, and waits for its replies.
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection, it ends before the replies, too many replies are awaited, or a reply is malformed.
     pub(super) async fn call(
         &self,
         connection_index: usize,
@@ -103,7 +110,8 @@ impl MemcachedClient {
         })
     }
 
-    /// Starts the tasks that keep this connection up, on the caller's runtime. Only the first call has an effect.
+    /// Starts the tasks that keep the connections with this index up, on the caller's runtime. Only the first call for an
+    /// index has an effect.
     pub fn keep_connected(&self, connection_index: usize) {
         for server in &self.servers {
             if let Some(link) = server.links.get(connection_index) {
@@ -112,7 +120,7 @@ impl MemcachedClient {
         }
     }
 
-    /// Gives up this connection to every server for a new one.
+    /// Gives up the connections with this index that are up, and opens new ones.
     pub fn reconnect(&self, connection_index: usize) {
         for server in &self.servers {
             if let Some(link) = server.links.get(connection_index) {
@@ -121,7 +129,7 @@ impl MemcachedClient {
         }
     }
 
-    /// Whether this connection is up to any server.
+    /// Whether any of the connections with this index is up.
     pub fn is_connected(&self, connection_index: usize) -> bool {
         let links = self
             .servers
@@ -130,7 +138,7 @@ impl MemcachedClient {
         links.into_iter().any(MemcachedLink::is_connected)
     }
 
-    /// Why this connection is down to some server, as text for logs; `None` where it is up to all.
+    /// Why one of the connections with this index is down, as text for logs; `None` if all are up.
     pub fn disconnect_cause(&self, connection_index: usize) -> Option<String> {
         let links = self
             .servers
@@ -139,7 +147,7 @@ impl MemcachedClient {
         links.into_iter().find_map(MemcachedLink::disconnect_cause)
     }
 
-    /// The names of the servers to which this connection is down.
+    /// The names of the servers to which the connection with this index is down.
     pub fn unconnected_servers(&self, connection_index: usize) -> impl Iterator<Item = &str> {
         let is_unconnected = move |server: &&MemcachedServer| {
             let link = server.links.get(connection_index);
@@ -151,8 +159,12 @@ impl MemcachedClient {
             .map(|server| server.name.as_str())
     }
 
-    /// Deletes the counter of a part. Returns whether it existed. Units that others give back at the same time may be
-    /// subtracted from units that are counted later.
+    /// Deletes the counter of a part. Returns whether it existed. If another gateway gives units back at that moment, they
+    /// may be subtracted from units that are counted after the deletion.
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection or no usable reply, or the limit needs arrival times.
     pub async fn forget_counter(
         &self,
         connection_index: usize,
@@ -203,7 +215,7 @@ impl MemcachedClient {
             .map_or(0, |(index, _)| index)
     }
 
-    /// The common prefix of the keys of a counter's buckets.
+    /// The common prefix of the keys of a counter's buckets: the prefix of all keys, then the counter's name.
     pub(super) fn counter_prefix(&self, name: &CounterName) -> String {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&name.limit.to_be_bytes());

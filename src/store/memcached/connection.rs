@@ -1,6 +1,6 @@
 //! The task of a [`MemcachedLink`]. The task connects, sends queued batches and reads their replies until the connection
-//! ends, then connects again. Batches that were queued for an earlier connection are dropped, never sent over a later
-//! one.
+//! ends, then connects again. Batches that were queued for an earlier connection are dropped, never sent over a later one.
+//! A connection that is given up is handed to [`retired`].
 
 use std::io;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use super::link::{LinkShared, MemcachedLink, PendingBatch, Replies};
 use super::retired;
 use super::traffic::{LinkTraffic, deliver_replies};
 
-/// The time limit for connecting and for the first reply.
+/// The time limit for connecting and the first reply together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the task looks whether the server replies.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// A connection is given up after more checks in a row than this without a reply, while some are awaited.
+/// A connection is given up after more checks in a row than this without a reply, while replies are awaited. So a server
+/// may be silent for two to three seconds.
 const MAX_SILENT_CHECKS: u32 = 2;
-/// The pause after a first failure to connect. It doubles with each further failure.
+/// The pause after the end of a connection or a first failure to connect. It doubles with each further failure.
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts to connect, without jitter.
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(5);
@@ -128,6 +129,7 @@ fn with_jitter(delay: Duration) -> Duration {
 async fn connect(server: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(server).await?;
     stream.set_nodelay(true)?;
+    // The meta protocol's no-op, which older servers do not know.
     stream.write_all(b"mn\r\n").await?;
     let mut reply = [0; 4];
     stream.read_exact(&mut reply).await?;
@@ -211,7 +213,8 @@ fn enqueue_all(
     }
 }
 
-/// Sends the replies to the call that waits for them, if one does.
+/// Sends the replies to the call that waits for them, if one does. Without such a call, the units of the batch stay
+/// counted.
 fn send_replies(mut batch: PendingBatch, give_back_sender: &UnboundedSender<PendingBatch>) {
     let Some(reply_sender) = batch.reply_sender.take() else {
         return;

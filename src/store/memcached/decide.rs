@@ -1,5 +1,5 @@
 //! Carries out one call to memcached: counts the wanted units first, reads all buckets that count, and decides. Then it
-//! gives back the units that are too many. It never keeps units for a call that fails or is dropped.
+//! gives back the units that are too many: all, if the call fails or is dropped, unless the connection breaks.
 
 use std::borrow::Cow;
 
@@ -26,11 +26,11 @@ const YOUNG_SERVER_MICROS: u64 = 10_000_000;
 struct UnitReport {
     /// The index of the reply that holds the last report.
     reply_index: usize,
-    /// The item's key.
+    /// The key of the item with the last report.
     key: String,
-    /// The item's time to live, in memcached's form.
+    /// The exptime that the item gets with the next report.
     exptime: u64,
-    /// Whether the units were admitted without the store.
+    /// Whether the report is of ungranted units, not of granted ones.
     is_of_ungranted: bool,
 }
 
@@ -38,9 +38,7 @@ struct UnitReport {
 struct PendingPart<'a> {
     part: &'a CallPart,
     plan: BucketPlan,
-    /// The index of the server that holds the counter.
     server_index: usize,
-    /// The prefix of the counter's keys.
     counter_prefix: String,
     /// Units that each track's increment counts before the decision.
     counted_units: u32,
@@ -89,11 +87,12 @@ impl PendingPart<'_> {
 }
 
 impl MemcachedClient {
-    /// Decides about one call. A future that is dropped early takes no units, but a give-back may have been done.
+    /// Decides about one call. A future that is dropped early takes no units, but may have given back or reported some.
     ///
     /// # Errors
     ///
-    /// When there is no connection or no usable reply; [`StoreError::MarkMismatch`] when a server has lost its data.
+    /// When there is no connection or no usable reply, or a limit needs arrival times; [`StoreError::MarkMismatch`] when a
+    /// server has lost its data.
     pub async fn decide(
         &self,
         connection_index: usize,
@@ -109,10 +108,11 @@ impl MemcachedClient {
             part.wanted_units = part.cost;
         }
         let reply = self.try_call(connection_index, &needed_only, false).await?;
+        // Without `may_repeat` there is always a reply.
         reply.ok_or(StoreError::NotConnected)
     }
 
-    /// Makes one attempt to decide. With `may_repeat` a refusal is `None`, and no units are taken.
+    /// Tries the call once. With `may_repeat`, returns `None` instead of a refusal, and takes no units then.
     async fn try_call(
         &self,
         connection_index: usize,
@@ -167,7 +167,7 @@ impl MemcachedClient {
         }))
     }
 
-    /// Fills a batch for each server that holds a counter of the call. The commands that count come first.
+    /// Fills a batch for each server that holds a counter of the call: reads its incarnation, counts, then reads buckets.
     fn prepare_batches<'a>(
         &self,
         connection_index: usize,
@@ -287,7 +287,7 @@ impl MemcachedClient {
         Ok(replies)
     }
 
-    /// Checks that all servers that replied have the lives by which they were identified.
+    /// Checks that all servers that replied have the incarnations by which they were identified.
     fn check_incarnations(&self, replies: &[Option<Replies>]) -> Result<(), StoreError> {
         for (server, replies) in self.servers.iter().zip(replies) {
             if let Some(replies) = replies {
@@ -297,7 +297,7 @@ impl MemcachedClient {
         Ok(())
     }
 
-    /// Counts all units of a call again that it gave back. A server has lost its data, so the call is made once more.
+    /// Counts again the units that a call gave back. A server has lost its data, so the call is made once more.
     fn undo_give_backs(
         &self,
         connection_index: usize,
@@ -320,7 +320,7 @@ impl MemcachedClient {
         }
     }
 
-    /// Counts the unknown units of this gateway's reports, and adds them to the views.
+    /// Counts those units of this gateway's reports that the servers do not know, and adds them to the views.
     async fn count_reports(
         &self,
         connection_index: usize,
@@ -347,7 +347,7 @@ impl MemcachedClient {
         Ok(())
     }
 
-    /// Counts the units of one report, and stores the report. Both are in one batch, so that either happens or neither.
+    /// Counts the units of one report, and stores the report, in one batch. Without the report its units are given back.
     async fn count_report(
         &self,
         connection_index: usize,
@@ -457,7 +457,7 @@ fn replies_of(replies: &[Option<Replies>], server_index: usize) -> Result<&Repli
     replies.ok_or(StoreError::NotConnected)
 }
 
-/// Keeps the units that are granted, and completes the replies. Dropping the store's replies gives the others back.
+/// Keeps the units that are granted, and completes the replies. Dropping the server's replies gives the other units back.
 fn keep_granted(
     call: &Call,
     parts: &[Option<PendingPart<'_>>],
@@ -492,6 +492,7 @@ fn keep_granted(
         reply.total = pending.part.total.saturating_add(u64::from(granted_units));
         counters.push(reply);
     }
+    // The reply of a network around a key names what the key's part is granted.
     for (index, part) in call.parts.iter().enumerate() {
         if let Some(key_index) = part.key_part_index {
             let key_counter = counters.get(usize::from(key_index));

@@ -1,8 +1,10 @@
-//! The keys of a counter's buckets, and the times to live of items, as memcached reads them: seconds from now, or a date.
+//! The keys of a counter's buckets, and the exptime of items. Exptime is memcached's word for the number that says when an
+//! item expires. Zero means never, and a number up to 30 days means seconds from now. A larger number is a date in
+//! seconds since the Unix epoch.
 
 use super::bucket_plan::Track;
 
-/// The longest relative time to live, 30 days. memcached takes larger numbers for dates.
+/// The largest exptime that counts from now: 30 days. memcached reads larger numbers as dates.
 const MAX_RELATIVE_EXPTIME_SECS: u64 = 30 * 86_400;
 /// The last date that memcached accepts, in seconds since the Unix epoch.
 const MAX_EXPIRY_DATE_SECS: u64 = i32::MAX as u64;
@@ -11,17 +13,19 @@ const NO_EXPIRY: u64 = 0;
 /// Seconds that an item lives longer than it counts, because memcached's clock has whole seconds and may be slow.
 const EXPTIME_SLACK_SECS: u64 = 2;
 
-/// The key of a bucket. `prefix` is the counter's prefix, and `track_index` the index of the bucket's track.
+/// The key of a bucket. `prefix` is [`MemcachedClient::counter_prefix`](super::MemcachedClient::counter_prefix), and
+/// `track_index` the index of the bucket's track in its plan.
 pub(super) fn bucket_key(prefix: &str, track_index: usize, bucket_number: u64) -> String {
     format!("{prefix}:{track_index}.{bucket_number}")
 }
 
-/// The time to live of a bucket, in memcached's form.
+/// The exptime of a bucket's item, which counts until [`Track::expiry`].
 pub(super) fn bucket_exptime(track: &Track, bucket_number: u64, now_micros: u64) -> u64 {
     exptime_until(track.expiry(bucket_number), now_micros)
 }
 
-/// The time to live, in memcached's form, of an item that counts until `end_micros`.
+/// The exptime of an item that counts until `end_micros`. Both times are in microseconds since the Unix epoch. Returns
+/// [`NO_EXPIRY`] where the item would expire after [`MAX_EXPIRY_DATE_SECS`].
 pub(super) fn exptime_until(end_micros: u64, now_micros: u64) -> u64 {
     let seconds = end_micros
         .saturating_sub(now_micros)

@@ -2,10 +2,10 @@
 //! Batches are pipelined: each is sent without waiting for earlier replies, which come in the order of the batches.
 //!
 //! Units that an abandoned call has counted are given back, whether its replies have come or not: dropping [`Replies`]
-//! gives them back. A server that hung executes what is in its socket once it continues. So a connection that is given up
-//! is read to its end: see [`super::retired`].
+//! gives them back. A server that hung executes the commands in its socket once it continues. So a connection that is
+//! given up is still read, within the bounds of [`super::retired`].
 //!
-//! Only where a connection breaks before its replies do unused units count until they leave their window.
+//! Where a connection ends before the give-back is executed, unused units count until they leave their window.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 use super::wire::{self, CommandBatch, Increment, MetaReply};
 use crate::store::shared::call::StoreError;
 
-/// The most commands of a link whose replies have not come. Further batches are refused.
+/// The most commands of a link whose replies have not come. [`MemcachedLink::send_batch`] refuses more, so that a server
+/// that hangs does not fill the memory.
 const MAX_AWAITED_COMMANDS: usize = 16_384;
 
 /// A handle to the link. Clones share the connection, which a task of its own serves.
@@ -36,18 +37,18 @@ pub(super) struct LinkShared {
     /// The number of the current connection, from 1; 0 while there is none. It is stored with a release once the connection
     /// is up, and loaded with an acquire.
     pub(super) connection_number: AtomicU64,
-    /// The number of commands whose replies have not come, at most [`MAX_AWAITED_COMMANDS`]. Only a bound, so it orders
-    /// nothing.
+    /// The number of commands whose replies have not come, without those of connections that were given up. It serves
+    /// the bound [`MAX_AWAITED_COMMANDS`] alone, so relaxed ordering suffices.
     pub(super) awaited_commands: AtomicUsize,
     /// The [`CommandBatch::opaque`] of the next batch.
     pub(super) next_opaque: AtomicU32,
     /// Whether the task was started.
     pub(super) is_started: AtomicBool,
-    /// Why there is no connection, as text for logs.
+    /// Why there is no connection, as text for logs; `None` while there is one, and before the first attempt has ended.
     pub(super) disconnect_cause: Mutex<Option<String>>,
     /// Orders the task to give up its connection for a new one.
     pub(super) reconnect: Notify,
-    /// The number of connections that were given up and are still read.
+    /// The number of connections that were given up and are still read: see [`super::retired`].
     pub(super) retired_connections: Arc<AtomicUsize>,
     /// The receiving end of the queue, until the task starts and takes it.
     pub(super) queue_receiver: Mutex<Option<UnboundedReceiver<PendingBatch>>>,
@@ -61,16 +62,19 @@ pub(super) struct PendingBatch {
     pub(super) batch: CommandBatch,
     /// The [`LinkShared::connection_number`] of its connection; 0 where it comes through that connection's own queue.
     pub(super) connection_number: u64,
+    /// The replies that have come, in the order of the commands.
     pub(super) replies: Vec<MetaReply>,
     /// Sends the replies to the call that waits for them; `None` where no call waits.
     pub(super) reply_sender: Option<ReplySender>,
+    /// The link of the batch, for batches that give its units back.
     pub(super) link: MemcachedLink,
     /// The batch's part of [`LinkShared::awaited_commands`].
     pub(super) awaited_commands: usize,
 }
 
 impl PendingBatch {
-    /// Ends the wait for the replies, because the connection is given up.
+    /// Ends the call's wait for the replies, if there is one, with [`StoreError::NotConnected`]. The commands no longer
+    /// count in [`LinkShared::awaited_commands`].
     pub(super) fn stop_waiting(&mut self) {
         self.reply_sender = None;
         let commands = std::mem::take(&mut self.awaited_commands);
@@ -78,7 +82,8 @@ impl PendingBatch {
         awaited.fetch_sub(commands, Ordering::Relaxed);
     }
 
-    /// The batch that gives back all units that this one has counted; `None` where it has counted none.
+    /// The batch that gives back all units that this one has counted by its replies; `None` if it has counted none, or if
+    /// its increments are final.
     pub(super) fn give_back_batch(&self) -> Option<PendingBatch> {
         let mut batch = self.link.new_batch();
         for increment in executed_increments(&self.batch, &self.replies) {
@@ -105,6 +110,12 @@ impl Drop for PendingBatch {
 pub(super) struct PendingReplies(oneshot::Receiver<Result<Replies, StoreError>>);
 
 impl PendingReplies {
+    /// Waits for all replies of the batch.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotConnected`] if the connection ends or is given up first. [`StoreError::Other`] if the next reply
+    /// on the connection is malformed or belongs to another batch.
     pub(super) async fn wait(self) -> Result<Replies, StoreError> {
         self.0.await.unwrap_or(Err(StoreError::NotConnected))
     }
@@ -141,12 +152,12 @@ impl MemcachedLink {
         self.shared.connection_number.load(Ordering::Acquire) != 0
     }
 
-    /// An empty batch with a number of its own.
+    /// An empty batch with the next number.
     pub(super) fn new_batch(&self) -> CommandBatch {
         CommandBatch::new(self.shared.next_opaque.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Why there is no connection, as text for logs.
+    /// [`LinkShared::disconnect_cause`] with the name of the server.
     pub(super) fn disconnect_cause(&self) -> Option<String> {
         let cause = self.shared.disconnect_cause.lock();
         let cause = cause.as_deref()?;
@@ -157,7 +168,8 @@ impl MemcachedLink {
     ///
     /// # Errors
     ///
-    /// Without a connection, and where [`MAX_AWAITED_COMMANDS`] would be exceeded.
+    /// [`StoreError::NotConnected`] without a connection; [`StoreError::Other`] where [`MAX_AWAITED_COMMANDS`] would be
+    /// exceeded.
     pub(super) fn send_batch(&self, batch: CommandBatch) -> Result<PendingReplies, StoreError> {
         let connection_number = self.shared.connection_number.load(Ordering::Acquire);
         let awaited = self.shared.awaited_commands.load(Ordering::Relaxed);
@@ -174,7 +186,7 @@ impl MemcachedLink {
         Ok(PendingReplies(pending))
     }
 
-    /// Queues a batch whose replies are ignored. Without a connection it is dropped.
+    /// Queues a batch whose replies are ignored. An empty batch is dropped, and so is any batch without a connection.
     pub(super) fn send_and_forget(&self, batch: CommandBatch) {
         let connection_number = self.shared.connection_number.load(Ordering::Acquire);
         if connection_number != 0 && batch.command_count > 0 {
@@ -188,14 +200,14 @@ impl MemcachedLink {
         connection_number: u64,
         reply_sender: Option<ReplySender>,
     ) {
-        // After the task's end the batch is dropped at once, which ends the wait for its replies.
+        // If the task has ended, the batch is dropped at once, which ends the wait for its replies.
         let _ = self
             .queue
             .send(self.pending_batch(batch, connection_number, reply_sender));
     }
 
-    /// Wraps a batch and counts its commands. Batches that give units back need no bound of their own: each follows
-    /// replies to commands that are bounded.
+    /// Wraps a batch, and adds its commands to [`LinkShared::awaited_commands`] without a check. Batches that give units
+    /// back need no bound of their own: each has at most one command for each increment that was bounded.
     fn pending_batch(
         &self,
         batch: CommandBatch,
@@ -218,7 +230,8 @@ impl MemcachedLink {
 /// The replies to a batch. Dropping them gives back the units that were counted and not [kept](Replies::keep_units).
 pub(super) struct Replies {
     replies: Vec<MetaReply>,
-    /// The executed increments, with the units that are not kept.
+    /// The executed increments, with the units that are not kept. Empty if the batch's report was stored: see
+    /// [`CommandBatch::report_index`].
     increments: Vec<Increment>,
     /// The queue of the connection that counted the units, even if that connection has been given up since.
     give_backs: UnboundedSender<PendingBatch>,
@@ -241,7 +254,7 @@ impl Replies {
         }
     }
 
-    /// The reply to the command with this index.
+    /// The reply to the command with this index; `None` if the batch has fewer commands.
     pub(super) fn get(&self, index: usize) -> Option<&MetaReply> {
         self.replies.get(index)
     }
@@ -279,14 +292,15 @@ impl Drop for Replies {
             }
         }
         if batch.command_count > 0 {
-            // After the connection has broken, the units count until they leave their window.
+            // If the connection has ended, the send fails, and the units count until they leave their window.
             let give_back = self.link.pending_batch(batch, 0, None);
             let _ = self.give_backs.send(give_back);
         }
     }
 }
 
-/// The error for a reply that does not belong to its command.
+/// The error for a reply of a kind that its command cannot have, or for a missing one (`None`). It has the text of a
+/// server's error.
 pub(super) fn unexpected_reply(reply: Option<&MetaReply>) -> StoreError {
     StoreError::Other(match reply {
         Some(MetaReply::ServerError(text)) => Cow::Owned(text.clone()),

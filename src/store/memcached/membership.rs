@@ -1,6 +1,6 @@
-//! How [`MemcachedClient`] identifies the servers by their lives, and keeps their lists of live gateways. Each server holds
-//! the same secret, and a list of its own. Lives and lists are changed by compare-and-swap, because all gateways change
-//! them.
+//! How [`MemcachedClient`] identifies the servers by their incarnations, and keeps their lists of live gateways. Once
+//! identified, all servers hold the same secret, and each has a list of its own. Incarnations and lists are changed by
+//! compare-and-swap, because all gateways change them.
 
 use std::borrow::Cow;
 use std::hash::Hasher;
@@ -16,35 +16,37 @@ use crate::store::shared::call::{
     GatewayHeartbeat, LiveGateways, StoreError, StoreIdentity, StoreMark,
 };
 
-/// How long a gateway counts as alive after its last beat, in microseconds.
+/// How long a gateway counts as alive after its last heartbeat, in microseconds.
 const ALIVE_AFTER_HEARTBEAT_MICROS: u64 = 10_000_000;
-/// Bytes of one gateway in the list.
+/// Bytes of one gateway in the list: its number of 32 bits, and a time of 64.
 const HEARTBEAT_BYTES: usize = 12;
-/// The most gateways in the list. Of more gateways, the longest silent ones are dropped.
+/// The most gateways in the list. Of more gateways, those with the oldest heartbeats are dropped.
 const MAX_GATEWAYS: usize = 1_000;
 /// Most attempts to give all servers one secret, while other gateways do the same.
 const MAX_IDENTIFY_ATTEMPTS: usize = 8;
-/// Most attempts to change a list: hundreds of gateways change it each second.
+/// Most attempts to change a list. There are many, because each of hundreds of gateways changes it once a second.
 const MAX_LIST_ATTEMPTS: usize = 64;
 
-/// A server's life, as the server stores it.
+/// A server's incarnation, as the server stores it.
 struct StoredIncarnation {
     life: ServerIncarnation,
     /// The version of the item, for compare-and-swap.
     version: u64,
 }
 
-/// The life of a server, if it has one; or why it could not be read.
+/// The incarnation of a server, if it has one; or why it could not be read.
 type IncarnationResult = Result<Option<StoredIncarnation>, StoreError>;
-/// The last beat of each gateway, with times in microseconds since the Unix epoch.
+/// The last heartbeat of each gateway, with times in microseconds since the Unix epoch.
 type HeartbeatList = Vec<GatewayHeartbeat>;
 
 impl MemcachedServer {
-    /// Checks that the server still has the life by which it was identified. The reply with this index holds its item.
+    /// Checks that the server still has the incarnation by which it was identified. The reply with this index is that
+    /// to the read of [`MemcachedClient::incarnation_key`].
     ///
     /// # Errors
     ///
-    /// [`StoreError::MarkMismatch`] where the server has another life, or was never identified.
+    /// [`StoreError::MarkMismatch`] where the server has another incarnation or none, or was never identified.
+    /// [`StoreError::Other`] where the reply is missing, an error, or no reply to a read.
     pub(super) fn check_incarnation(
         &self,
         replies: &Replies,
@@ -58,7 +60,7 @@ impl MemcachedServer {
         }
     }
 
-    /// Reads the item and its version.
+    /// Reads the server's incarnation from the item with this key.
     async fn read_incarnation(&self, connection_index: usize, key: &str) -> IncarnationResult {
         let replies = self.call(connection_index, |batch| {
             batch.get_with_version(key);
@@ -80,7 +82,7 @@ impl MemcachedServer {
 }
 
 impl MemcachedClient {
-    /// The key of the item that holds a server's life.
+    /// The key of the item that holds a server's incarnation.
     pub(super) fn incarnation_key(&self) -> String {
         format!("{}:mark", self.prefix)
     }
@@ -89,14 +91,19 @@ impl MemcachedClient {
         format!("{}:gateways", self.prefix)
     }
 
-    /// Identifies the store: reads the lives of all servers, against which later calls are checked. A server that is away
-    /// keeps the life by which it was last identified. Empty servers get the secret of the others. If all are empty, they
-    /// get `known_secret`, or a new one where `may_initialize` is set.
+    /// Identifies the store: reads the incarnations of all servers, against which later calls are checked. A server
+    /// that does not reply keeps the incarnation by which it was last identified, if that has the same secret.
+    ///
+    /// Of the secrets in the servers, that of the first server by name counts. Empty servers and servers with another
+    /// secret get it, with new incarnations. If all servers that reply are empty, they get `known_secret`; without one
+    /// they get a new secret, if `may_initialize` is set.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Empty`] where all servers are empty, no secret is known and `may_initialize` is not set. Otherwise,
-    /// the error of a server, if none replies or one replies with an error.
+    /// [`StoreError::Empty`] where all servers that reply are empty, no secret is known and `may_initialize` is not
+    /// set. The error of a server, if none replies, or if one replies with an error or with something malformed.
+    /// [`StoreError::Other`] if the system gives no random bytes, or after [`MAX_IDENTIFY_ATTEMPTS`] without one secret
+    /// in all servers.
     pub async fn identify(
         &self,
         connection_index: usize,
@@ -119,6 +126,7 @@ impl MemcachedClient {
                 readable.find_map(|stored| stored.as_ref().map(|stored| stored.life.secret));
             let secret = match (stored, own_secret) {
                 (Some(secret), _) | (None, Some(secret)) => secret,
+                // A new secret is kept for the next attempts.
                 (None, None) if !may_initialize => return Err(StoreError::Empty),
                 (None, None) => *own_secret.insert(random_bytes()?),
             };
@@ -141,8 +149,12 @@ impl MemcachedClient {
         )))
     }
 
-    /// Writes new lives to servers without one or with another secret. Returns whether there was such a server. In a store
-    /// that `is_empty` it stops after the first one.
+    /// Tries to write new incarnations to servers without one or with another secret. Returns whether there was such a
+    /// server; it may have refused the write. In a store that `is_empty` only the first one is written.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no random bytes.
     async fn write_incarnations(
         &self,
         connection_index: usize,
@@ -166,17 +178,18 @@ impl MemcachedClient {
             let written = server.call(connection_index, |batch| {
                 batch.set(&key, &life, 0, replaces);
             });
-            // Another gateway may have been faster; a server that went away is seen in the next round.
+            // Another gateway may have been faster, or the server may be away. The next attempt reads it again.
             drop(written.await);
             if is_empty {
-                // Another gateway may have begun here, too: the other servers get the secret that has won.
+                // Another gateway may try the same with its own secret. The next attempt reads which secret has won,
+                // and writes it to the other servers.
                 break;
             }
         }
         Ok(has_tried)
     }
 
-    /// Records the lives for later checks, and makes the store's mark of them.
+    /// Records the incarnations for later checks, and hashes their ids to the store's mark.
     fn record_incarnations(
         &self,
         incarnations: &[IncarnationResult],
@@ -198,17 +211,19 @@ impl MemcachedClient {
         StoreIdentity {
             mark,
             secret,
+            // memcached has no master.
             has_new_master: false,
             now_micros,
         }
     }
 
-    /// Lists the gateways that are alive, by the latest beat of each on any server. With `gateway`, first records that it
-    /// is alive and has reported all its units.
+    /// Lists the gateways that are alive, by the latest heartbeat of each on any server. With `gateway`, first records
+    /// that it is alive and has reported all its units.
     ///
     /// # Errors
     ///
-    /// [`StoreError::MarkMismatch`] where a server has lost its data; another error where no server replies.
+    /// [`StoreError::MarkMismatch`] where a server that replies has lost its data or was never identified. The error of
+    /// a server, if none has a usable reply.
     pub async fn send_heartbeat(
         &self,
         connection_index: usize,
@@ -247,7 +262,7 @@ impl MemcachedClient {
                 Err(other) => error = other,
             }
         }
-        // The latest beat of each gateway.
+        // Keeps the latest heartbeat of each gateway.
         heartbeats.sort_unstable_by_key(|heartbeat| {
             (heartbeat.gateway, u64::MAX - heartbeat.sent_at_micros)
         });
@@ -286,8 +301,13 @@ impl MemcachedClient {
         }
     }
 
-    /// Reads a server's list without gateways that are silent for long, and changes it. If `stores_list` is set, stores the
-    /// changed list, and begins anew where another gateway was faster.
+    /// Reads a server's list without the gateways that are no longer alive, and changes it. If `stores_list` is set, stores
+    /// the changed list, and begins anew if another gateway was faster. Returns the changed list, latest heartbeats first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::MarkMismatch`] where the server has another incarnation or was never identified. Another error when
+    /// there is no usable reply, the list is malformed, or [`MAX_LIST_ATTEMPTS`] were in vain.
     async fn update_list(
         &self,
         server: &MemcachedServer,
@@ -311,7 +331,8 @@ impl MemcachedClient {
                 }
                 other => return Err(unexpected_reply(other)),
             };
-            // A clock that went back leaves beats ahead of now. A beat that would live too long counts as a beat of now.
+            // After a gateway's clock was put back, its heartbeats may be in the future. A heartbeat far ahead would keep
+            // its gateway alive for too long, so it counts as sent now.
             let future_heartbeats = list.iter_mut().filter(|heartbeat| {
                 heartbeat.sent_at_micros > now_micros + ALIVE_AFTER_HEARTBEAT_MICROS
             });
@@ -340,7 +361,9 @@ impl MemcachedClient {
     }
 }
 
-/// The error that makes the whole store unusable: that of any server, if none replies, or a malformed reply.
+/// The error that makes the whole store unusable: the first one, if no incarnation could be read. Otherwise the first
+/// [`StoreError::Other`], for instance for a malformed reply. `None` if the store is usable: then each server that could
+/// not be read is only out of reach.
 fn unusable_store(incarnations: &[IncarnationResult]) -> Option<StoreError> {
     let mut errors = incarnations.iter().filter_map(|life| life.as_ref().err());
     if incarnations.iter().all(Result::is_err) {
@@ -351,7 +374,7 @@ fn unusable_store(incarnations: &[IncarnationResult]) -> Option<StoreError> {
         .cloned()
 }
 
-/// Encodes a list: 12 bytes for each gateway, its number and the time of its beat in big-endian order.
+/// Encodes a list: for each gateway its number, then the time of its heartbeat, both in big-endian order.
 fn encode_list(list: &[GatewayHeartbeat]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(list.len() * HEARTBEAT_BYTES);
     for heartbeat in list {
@@ -361,6 +384,7 @@ fn encode_list(list: &[GatewayHeartbeat]) -> Vec<u8> {
     bytes
 }
 
+/// Decodes a list as [`encode_list`] has written it. Fails if its length is not a multiple of [`HEARTBEAT_BYTES`].
 fn decode_list(bytes: &[u8]) -> Result<HeartbeatList, StoreError> {
     let (entries, remainder) = bytes.as_chunks::<HEARTBEAT_BYTES>();
     if !remainder.is_empty() {

@@ -1,6 +1,6 @@
-//! Reads connections that were given up until they end. A server that hung executes what it was sent as soon as it
-//! continues. Units that it counts then are given back over the same connection, because another connection could lead
-//! to a server that was restarted. No call waits for these replies.
+//! Reads the outstanding replies on connections that were given up. A server that hung executes the commands that it has
+//! received as soon as it continues. No call waits for these replies, so the units that the server then counts are given
+//! back. They are given back over the same connection, because another connection could lead to a restarted server.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::link::PendingBatch;
 use super::traffic::{LinkTraffic, deliver_replies};
 
-/// The longest time that a retired connection is read. Units that the server counts later stay counted.
+/// The longest time for which a retired connection is read. Units that the server counts later stay counted.
 const MAX_READ_TIME: Duration = Duration::from_secs(600);
 /// The most retired connections of one link. Further ones are closed, and their units stay counted.
 const MAX_RETIRED_CONNECTIONS: usize = 16;
@@ -51,13 +51,14 @@ async fn drain_replies(traffic: &mut LinkTraffic) -> io::Result<()> {
                     batch.stop_waiting();
                     traffic.enqueue(batch);
                 }
-                // All replies of this connection are dropped, and only they send give-backs.
+                // All `Replies` of this connection are dropped, and only they send give-backs.
                 None => expects_give_backs = false,
             },
             read = reader.read_buf(input) => {
                 if read? == 0 {
                     return Ok(());
                 }
+                // Enqueued only afterwards, because `deliver_replies` borrows the queue.
                 let mut give_backs = Vec::new();
                 let delivered = deliver_replies(input, &mut traffic.in_flight, |batch| {
                     give_backs.extend(batch.give_back_batch());

@@ -3,7 +3,8 @@
 /// The servers of a store, and the prefix of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Servers as `host:port`, in any order; all gateways must write them the same way.
+    /// Servers as `host:port`, in any order. All gateways must write them the same way, because the name decides which
+    /// counters a server holds.
     pub servers: Vec<String>,
     /// The prefix of all keys: at most 64 visible ASCII characters.
     pub prefix: String,

@@ -1,6 +1,6 @@
 //! [`LinkTraffic`]: one connection, with the bytes to send, the bytes read, and the batches whose replies have not come.
 //! Replies are matched to batches by their order, and each batch's first reply is checked by its number. Nothing here
-//! reads or writes the socket.
+//! reads or writes the socket. The commands of a link's calls are bounded: see `LinkShared::awaited_commands`.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -21,11 +21,11 @@ pub(super) struct LinkTraffic {
     pub(super) stream: TcpStream,
     /// Bytes of queued batches that are not yet written.
     pub(super) output: BytesMut,
-    /// Bytes of incomplete replies.
+    /// Bytes that were read and are not yet parsed.
     pub(super) input: BytesMut,
     /// Batches whose replies have not all come, oldest first.
     pub(super) in_flight: VecDeque<PendingBatch>,
-    /// Batches that give back units which this connection has counted.
+    /// The queue of batches that give back units which this connection has counted.
     pub(super) give_backs: UnboundedReceiver<PendingBatch>,
 }
 
@@ -43,7 +43,7 @@ impl LinkTraffic {
         }
     }
 
-    /// Adds a batch to the output.
+    /// Adds a batch to the output and to those in flight.
     pub(super) fn enqueue(&mut self, batch: PendingBatch) {
         self.output.extend_from_slice(&batch.batch.text);
         self.in_flight.push_back(batch);
@@ -54,7 +54,8 @@ impl LinkTraffic {
 ///
 /// # Errors
 ///
-/// [`ReplyError`] where the input is not the next reply. The call that waits for it gets the cause, too.
+/// [`ReplyError`] where the input is not the next reply, or where no batch awaits one. The call that waits for the next
+/// reply, if there is one, gets the cause, too.
 pub(super) fn deliver_replies(
     input: &mut BytesMut,
     in_flight: &mut VecDeque<PendingBatch>,
@@ -67,7 +68,7 @@ pub(super) fn deliver_replies(
             Err(cause) => return Err(fail_oldest_call(in_flight, cause)),
         };
         let is_first = batch.replies.is_empty();
-        // An error of the server carries no number.
+        // A server's error carries no number.
         let may_lack_number =
             matches!(parsed.reply, MetaReply::ServerError(_)) && parsed.opaque.is_none();
         if is_first && !may_lack_number && parsed.opaque != Some(batch.batch.opaque) {

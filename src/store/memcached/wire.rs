@@ -1,14 +1,14 @@
 //! The meta text protocol of memcached (its `doc/protocol.txt`): writes commands as bytes, and parses replies from bytes.
-//! Input is bounded, and whatever has not the shape of a reply is an error. It never does I/O.
+//! Lines and values are bounded, and bytes that do not form a reply are an error. Nothing here does I/O.
 
 use std::io::Write;
 
 use bytes::{Buf, BytesMut};
 use smallvec::SmallVec;
 
-/// Longest line of a reply, in bytes with its end.
+/// Longest line of a reply, in bytes, with its end.
 const MAX_LINE_BYTES: usize = 512;
-/// Largest value of a reply, in bytes: a list of 1,000 gateways fits.
+/// Largest value of a reply, in bytes. The largest of the store's values fits: a list of 1,000 gateways, 12,000 bytes.
 const MAX_VALUE_BYTES: usize = 16_384;
 
 /// What a stored value may replace, so that gateways do not overwrite each other.
@@ -34,25 +34,26 @@ pub enum MetaReply {
     },
     /// `EN`, `NF`: there is no such item.
     Missing,
-    /// `NS`, `EX`: nothing was stored, because another value was there.
+    /// `NS`, `EX`: nothing was stored, because the item exists already or has another version.
     NotStored,
     /// `SERVER_ERROR`: the whole line, with the server's message.
     ServerError(String),
 }
 
-/// A reply, and the number of its batch.
+/// A reply, and the number of its batch if it carries one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedReply {
-    /// The reply itself.
+    /// What the server has replied.
     pub reply: MetaReply,
-    /// The number that the command carried; errors come without it.
+    /// The number that the command carried: see `CommandBatch::opaque`. `None` for a command without one, and for
+    /// errors.
     pub opaque: Option<u32>,
 }
 
 /// Why bytes are not a reply. The connection cannot be used any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// A line has more than 512 bytes.
+    /// A line has no end within 512 bytes.
     #[error("a line has no end")]
     LongLine,
     /// A line ends with a bare LF.
@@ -76,13 +77,13 @@ pub enum ReplyError {
     /// The version of an item is not a number of 64 bits.
     #[error("an odd version")]
     BadVersion,
-    /// The line, escaped, has an unknown first word or flag.
+    /// A line, given here escaped, has an unknown first word or flag.
     #[error("`{0}`")]
     UnknownLine(String),
-    /// The reply carries the number of another batch.
+    /// The first reply to a batch carries another number than the batch, or none.
     #[error("a reply to another command")]
     OtherBatch,
-    /// No command awaits a reply.
+    /// There is input, but no command awaits a reply.
     #[error("an unexpected reply")]
     UnexpectedReply,
 }
@@ -97,9 +98,10 @@ pub(super) struct CommandBatch {
     pub command_count: usize,
     /// The number that the first command and its reply carry: memcached's opaque token.
     pub opaque: u32,
-    /// The increments, which are given back unless they are kept.
+    /// The increments of buckets, for the give-back of units that are not kept.
     pub increments: SmallVec<[Increment; 2]>,
-    /// The index of a reply that makes the increments final when it is [`MetaReply::Done`].
+    /// For a batch that stores a gateway's report, the index of that reply. If it is [`MetaReply::Done`], the increments
+    /// are final.
     pub report_index: Option<usize>,
 }
 
@@ -108,7 +110,7 @@ pub(super) struct CommandBatch {
 pub(super) struct Increment {
     /// The index of the increment's reply.
     pub reply_index: usize,
-    /// The bucket's key.
+    /// The key of the bucket's item.
     pub key: String,
     /// Units that are given back unless they are kept.
     pub units: u32,
@@ -125,7 +127,7 @@ impl CommandBatch {
         }
     }
 
-    /// Ends a command. The first one of a batch gets the batch's number.
+    /// Ends a command, and returns the index of its reply. The first command of a batch gets the batch's number.
     fn end_command(&mut self) -> usize {
         if self.command_count == 0 {
             // Writing to memory does not fail, here and below.
@@ -136,19 +138,19 @@ impl CommandBatch {
         self.command_count - 1
     }
 
-    /// Reads a value.
+    /// Reads the value of an item.
     pub(super) fn get(&mut self, key: &str) -> usize {
         let _ = write!(self.text, "mg {key} v");
         self.end_command()
     }
 
-    /// Reads a value and its version.
+    /// Reads the value of an item, and its version.
     pub(super) fn get_with_version(&mut self, key: &str) -> usize {
         let _ = write!(self.text, "mg {key} c v");
         self.end_command()
     }
 
-    /// Adds units to a bucket, which is created with this time to live if it is missing, and reads the sum.
+    /// Adds units to a bucket, which is created with this exptime if it is missing, and reads the sum.
     pub(super) fn increment(&mut self, key: String, units: u32, exptime: u64) -> usize {
         let _ = write!(self.text, "ma {key} N{exptime} J{units} D{units} v");
         let reply_index = self.end_command();
@@ -160,19 +162,19 @@ impl CommandBatch {
         reply_index
     }
 
-    /// Subtracts units from a bucket, if it exists.
+    /// Subtracts units from a bucket, if it exists. memcached stops at zero.
     pub(super) fn decrement(&mut self, key: &str, units: u32) -> usize {
         let _ = write!(self.text, "ma {key} MD D{units}");
         self.end_command()
     }
 
-    /// Adds units to a bucket, if it exists, that were subtracted by mistake.
+    /// Adds units that were subtracted by mistake to a bucket again, if it exists.
     pub(super) fn restore(&mut self, key: &str, units: u32) -> usize {
         let _ = write!(self.text, "ma {key} D{units}");
         self.end_command()
     }
 
-    /// Stores a value.
+    /// Stores a value, if `replaces` allows it. An `exptime` of 0 means that the item never expires.
     pub(super) fn set(
         &mut self,
         key: &str,
@@ -191,7 +193,7 @@ impl CommandBatch {
         reply_index
     }
 
-    /// Deletes an item.
+    /// Deletes an item, if it exists.
     pub(super) fn delete(&mut self, key: &str) -> usize {
         let _ = write!(self.text, "md {key}");
         self.end_command()
@@ -238,6 +240,7 @@ pub fn parse_reply(input: &mut BytesMut) -> Result<Option<ParsedReply>, ReplyErr
         _ => return Err(unknown_line(line)),
     };
     let mut opaque = None;
+    // The other words of an error are its message, not flags.
     if !matches!(reply, MetaReply::ServerError(_)) {
         for flag in flags {
             match flag.split_at_checked(1) {
@@ -258,7 +261,8 @@ pub fn parse_reply(input: &mut BytesMut) -> Result<Option<ParsedReply>, ReplyErr
     Ok(Some(ParsedReply { reply, opaque }))
 }
 
-/// The value at the front of `bytes`, without the CRLF behind it; `None` while it is incomplete.
+/// The value of `length` bytes at the front of `bytes`, without the CRLF behind it; `None` while it is incomplete. Fails if
+/// it is too long, or if no CRLF follows.
 fn parse_value(bytes: &[u8], length: usize) -> Result<Option<&[u8]>, ReplyError> {
     if length > MAX_VALUE_BYTES {
         return Err(ReplyError::LongValue(length));
@@ -274,13 +278,14 @@ fn unknown_line(line: &str) -> ReplyError {
     ReplyError::UnknownLine(line.escape_debug().to_string())
 }
 
+/// Parses a number; `None` if the text is empty, has other characters than digits, or is too large for the type.
 fn parse_digits<N: std::str::FromStr>(text: &str) -> Option<N> {
     // `parse` alone would accept a sign.
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_digits.then(|| text.parse().ok()).flatten()
 }
 
-/// Parses a bucket's count. memcached leaves spaces behind a number that has become shorter.
+/// Parses a bucket's count; `None` if it is not a number. memcached leaves spaces behind a number that has become shorter.
 pub(super) fn parse_count(bytes: &[u8]) -> Option<u64> {
     parse_digits(str::from_utf8(bytes).ok()?.trim_end_matches(' '))
 }

@@ -1,6 +1,8 @@
-//! [`Arena`]: blocks for states that outgrow a table entry. Memory is divided into pages of 16 KiB, each page into blocks
-//! of one size class. A page whose last block is freed is free for all classes again. Blocks have no header, because the
-//! page's record has their size. The arena never moves a block.
+//! [`Arena`]: blocks for states that outgrow a table entry. Memory is divided into pages of 16 KiB, and each page in use
+//! into blocks of one size class. A block larger than all classes gets a run of whole pages.
+//!
+//! A page whose last block is freed is free for all classes again, unless its class has no other page with room. Blocks
+//! have no header, because the page's record has their size. The arena never moves a block.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -27,6 +29,7 @@ const FREE_CLASS: u32 = RUN_CLASS + 1;
 const NO_INDEX: u32 = u32::MAX;
 /// Most pages: with more, a block's id would exceed 32 bits, or be [`NO_INDEX`].
 const MAX_PAGES: usize = NO_INDEX as usize / (PAGE_BYTES / GRANULE_BYTES);
+// The largest budget has one page more, which the arena does not use.
 const _: () = assert!(Settings::MAX_BUDGET_BYTES / 2 / PAGE_BYTES <= MAX_PAGES + 1);
 /// Bytes that the arena keeps outside the mapping for each page.
 pub(super) const PAGE_RECORD_BYTES: usize = size_of::<Page>();
@@ -34,18 +37,20 @@ pub(super) const PAGE_RECORD_BYTES: usize = size_of::<Page>();
 /// How entries name blocks: the index of a block's first granule.
 pub(super) type BlockId = u32;
 
-/// The record of a page. Its class changes under the pool's lock only, the other fields under the lock of its class.
+/// The record of a page. The class changes under the pool's lock only. The other fields change under the lock of the page's
+/// class, or under the pool's lock while the page is free or in a run. The locks order all changes, so relaxed ordering
+/// suffices.
 #[derive(Debug)]
 struct Page {
     /// The index in [`CLASS_BYTES`], [`RUN_CLASS`] or [`FREE_CLASS`].
     class: AtomicU32,
-    /// Blocks in use; for the first page of a run, the number of its pages.
+    /// Blocks in use; for the first page of a run, the number of pages of the run.
     live_blocks: AtomicU32,
-    /// The first freed block. Freed blocks are linked through their first words.
+    /// The first of the freed blocks, or [`NO_INDEX`]. Freed blocks are linked through their first words.
     first_freed: AtomicU32,
-    /// Blocks that were ever in use; those behind them never were.
+    /// The number of blocks that were ever in use since the page got its class. They are the first ones of the page.
     touched_blocks: AtomicU32,
-    /// The neighbours in a list of pages.
+    /// The neighbours in a [`PageList`], or [`NO_INDEX`].
     next: AtomicU32,
     previous: AtomicU32,
 }
@@ -56,7 +61,7 @@ struct PageList {
     head: u32,
 }
 
-/// The pages without a class.
+/// The free pages: those that were in use, and those that never were.
 #[derive(Debug)]
 struct PagePool {
     free_pages: PageList,
@@ -77,7 +82,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// An arena of at most `max_bytes`, beside the records of its pages.
+    /// An arena of at most `max_bytes`. The records of its pages are not part of them. Fails if the system gives no memory.
     pub(super) fn new(max_bytes: usize) -> io::Result<Arena> {
         let page_count = (max_bytes / PAGE_BYTES).min(MAX_PAGES);
         let page = || Page {
@@ -106,7 +111,7 @@ impl Arena {
     }
 
     /// Allocates a block of at least `word_count` words, which keep their former contents. Takes a block of a larger class
-    /// when the fitting class is exhausted. Returns `None` when all classes are.
+    /// when the fitting class has no block left. Returns `None` if no class and no run has room.
     pub(super) fn alloc(&self, word_count: usize) -> Option<BlockId> {
         let bytes = word_count.checked_mul(4)?;
         match CLASS_BYTES.iter().position(|size| *size >= bytes) {
@@ -117,6 +122,7 @@ impl Arena {
         }
     }
 
+    /// Allocates a block of this class; `None` if no page of the class has a free block and the pool has no page.
     fn alloc_in_class(&self, class: usize) -> Option<BlockId> {
         let mut list = self.pages_with_room[class].lock();
         if list.head == NO_INDEX {
@@ -142,8 +148,8 @@ impl Arena {
         Some(block)
     }
 
-    /// Takes a page out of the pool, and gives it this class before the pool is unlocked. Returns its index; `None` where
-    /// the pool is empty.
+    /// Takes a page out of the pool. It gets this class before the pool is unlocked, because [`Arena::find_free_run`] tells
+    /// free pages by their class. Returns its index; `None` where the pool is empty.
     fn take_page(&self, class: usize) -> Option<u32> {
         let mut pool = self.pool.lock();
         let page_index = if pool.free_pages.head != NO_INDEX {
@@ -165,7 +171,8 @@ impl Arena {
         Some(page_index)
     }
 
-    /// Allocates a block of `page_count` pages, for states that no class holds.
+    /// Allocates a block of `page_count` pages in a row, for states that outgrow every class; `None` if no such run is
+    /// free.
     fn alloc_run(&self, page_count: usize) -> Option<BlockId> {
         let mut pool = self.pool.lock();
         let start = if pool.first_untouched as usize + page_count <= self.pages.len() {
@@ -189,7 +196,8 @@ impl Arena {
         Some((start * PAGE_BYTES / GRANULE_BYTES) as u32)
     }
 
-    /// The first of `page_count` free pages in a row, all before the page `end`. The caller has locked the pool.
+    /// The first of `page_count` free pages in a row, all before the page `end`; `None` if there is no such row. The caller
+    /// has locked the pool.
     fn find_free_run(&self, end: usize, page_count: usize) -> Option<usize> {
         let mut run_length = 0;
         for page_index in 0..end {
@@ -224,7 +232,8 @@ impl Arena {
         if live_before == PAGE_BYTES / CLASS_BYTES[class as usize] {
             list.push(&self.pages, page_index as u32);
         }
-        // The last page with room stays with its class, so that a single key that comes and goes is cheap.
+        // A page stays with its class while no other page of the class has room. So a single key that comes and goes does
+        // not move a page between class and pool each time.
         let is_last_with_room =
             list.head == page_index as u32 && page.next.load(Relaxed) == NO_INDEX;
         if live_before == 1 && !is_last_with_room {
@@ -242,7 +251,7 @@ impl Arena {
         self.used_bytes.fetch_sub(PAGE_BYTES, Relaxed);
     }
 
-    /// The words of a block in the mapping.
+    /// The words of a block in the mapping. Needs no lock: the class and the run's length stay while the block is in use.
     #[inline]
     pub(super) fn span(&self, block: BlockId) -> WordSpan {
         let page = &self.pages[block as usize * GRANULE_BYTES / PAGE_BYTES];
@@ -257,7 +266,7 @@ impl Arena {
         }
     }
 
-    /// The words of a block, for the holder of the lock that guards it.
+    /// The words of a block. `owner` is the caller's exclusive access to it; see [`ZeroedMap::words_of`].
     #[allow(clippy::mut_from_ref)]
     pub(super) fn words<'h, T>(&'h self, owner: &'h mut T, block: BlockId) -> &'h mut [u32] {
         self.words_at(owner, self.span(block))
@@ -270,7 +279,7 @@ impl Arena {
         self.map.words_of(owner, span)
     }
 
-    /// The words of two different blocks.
+    /// The words of two different blocks, to move a state. `owner` as in [`Arena::words`].
     #[allow(clippy::mut_from_ref)]
     pub(super) fn two_blocks<'h, T>(
         &'h self,

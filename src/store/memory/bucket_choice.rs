@@ -1,5 +1,8 @@
-//! Which buckets a key may be in: pure functions of the key's hashes and the number of buckets. They never change without a
-//! new format of snapshots, which hold bucket numbers.
+//! Computes which buckets a key may be in, from hashes of the key and from the number of buckets. Also hashes keys for the
+//! sketch. Snapshots hold the indices of buckets and of the sketch's counters, so a change of these functions needs a new
+//! format of snapshots.
+//!
+//! A tag is the part of a key that its entry keeps. Home and alternate buckets are described in [`super::bucket_table`].
 
 /// Mixes two numbers by the two halves of their product, as wyhash does. The constants below are wyhash's, too.
 #[inline]
@@ -8,29 +11,31 @@ pub(super) fn folded_multiply(a: u64, right: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// The hash of a key for the sketch. It is made of the tag, because an entry keeps no more of its key.
+/// The hash of a key for [`Sketch`](super::sketch::Sketch). It is made of the tag alone, so that it can be computed
+/// from an entry.
 pub(super) fn sketch_hash(tag: u64) -> u64 {
     folded_multiply(tag ^ 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3)
 }
 
-/// The index of a hash's bucket: hashes are divided into equal ranges, one for each bucket.
+/// The index of the bucket for a hash. All hashes are divided into equal ranges, one for each bucket.
 pub(super) fn bucket_of_hash(hash: u64, bucket_count: u32) -> u32 {
     ((u128::from(hash) * u128::from(bucket_count)) >> 64) as u32
 }
 
-/// The other of the two buckets of a tag. The function is its own inverse, so either bucket can be computed from the other.
+/// The other of the two buckets of a tag: the alternate bucket for the home bucket, and the home bucket for the
+/// alternate one. The sum of the two indices, modulo the number of buckets, depends on the tag alone.
 pub(super) fn other_bucket(tag: u64, bucket_index: u32, bucket_count: u32) -> u32 {
     let index_sum = u64::from(bucket_of_hash(
         folded_multiply(tag, 0xa076_1d64_78bd_642f),
         bucket_count,
     ));
     let difference = index_sum + u64::from(bucket_count) - u64::from(bucket_index);
-    // It is less than twice the count, so no division is needed.
+    // The difference is less than twice the count, so one subtraction replaces the modulo.
     let wrapped = difference.checked_sub(u64::from(bucket_count));
     wrapped.unwrap_or(difference) as u32
 }
 
-/// The first buckets that a key may have in a table of `new_count` buckets, if its first bucket was `old_home` in a table of
+/// The home buckets that a key may have in a table of `new_count` buckets, if its home was `old_home` in a table of
 /// `old_count`. There may be several, because the bucket's range of hashes is divided differently.
 pub(super) fn possible_homes(
     old_home: u32,

@@ -1,9 +1,9 @@
-//! The spin lock in a bucket's first word. The rest of the word is the bucket's version, which counts changes. The holder
-//! of the lock must count each change of the bucket.
+//! The spin lock in a bucket's first word. The lowest bit is the lock, and the other bits are the bucket's version, which
+//! counts changes. The holder of the lock must count each change of the bucket.
 //!
-//! Locking is an acquire and unlocking a release, so the lock orders all accesses to the bucket and to its blocks. Only
-//! the holder writes the word while the bit is set, apart from setting the bit again. So a load and a store suffice for
-//! changes.
+//! Locking is an acquire and unlocking a release, so the lock orders all accesses to the bucket and to its blocks. While
+//! the bit is set, other threads only set it again, which changes nothing. So the holder changes the word by a load and a
+//! store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOCKED_BIT: u64 = 1;
 /// What one change of the bucket adds to the word, above the bit of the lock.
 const VERSION_STEP: u64 = 2;
-/// How often a thread looks at a lock before it gives up its processor.
+/// How often a thread reads a lock before it yields its processor with each further read. A holder unlocks within a few
+/// microseconds, unless the system has suspended it.
 const MAX_SPINS: u32 = 128;
 
 /// Waits until the bucket with this first word is unlocked, and locks it.

@@ -1,11 +1,10 @@
-//! [`BucketTable`]: the table of buckets, which holds the entries of all keys. A bucket has 128 bytes: a spin lock that
-//! counts changes, and seven entries. A key may be in two buckets and prefers the first. The first bucket counts the keys
-//! that had to move to their second one. So a look-up touches the second only when such keys exist. The table never
-//! grows, and never evicts an entry by itself.
+//! [`BucketTable`]: a cuckoo hash table of fixed size, which holds the entries of all keys. The table never grows, and
+//! never evicts an entry by itself.
 //!
-//! A bucket is sixteen words of 64 bits: `[version | locked, keys moved away, 7 × (mark, state)]`. A mark is
-//! `tag (46 bits) | network | away | slot (16 bits)`, zero when the entry is empty. A state is the
-//! two inline words of a limit, a network's arrival time, or `fresh-at second | block`.
+//! A key has two buckets: its home bucket, which it prefers, and its alternate bucket. Each follows from the other and
+//! the key's tag (partial-key cuckoo hashing: Fan et al., Cuckoo Filter, CoNEXT 2014). An entry in the alternate bucket
+//! is displaced. The home bucket counts its displaced entries, so that a lookup reads the alternate bucket only where
+//! there are some.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,15 +67,15 @@ impl KeyBuckets {
 pub(super) struct BucketTable {
     map: ZeroedMap,
     bucket_count: u32,
-    /// The progress of a snapshot.
+    /// How far the snapshot that copies the table is, if one does.
     pub(super) copy_progress: CopyProgress,
 }
 
-/// The smallest table, in bytes, that is mapped in huge pages.
+/// The smallest table, in bytes, for which huge pages are requested. A smaller one needs few pages of the usual size.
 const MIN_HUGE_BYTES: usize = 16 << 20;
 
 impl BucketTable {
-    /// A table of at most `max_bytes`, and of two buckets at least.
+    /// A table of at most `max_bytes`, but of at least two buckets. Fails if the system gives no memory.
     pub(super) fn new(max_bytes: usize) -> io::Result<BucketTable> {
         let bucket_count = u32::try_from(max_bytes / BUCKET_BYTES)
             .unwrap_or(u32::MAX)
@@ -95,7 +94,8 @@ impl BucketTable {
         self.bucket_count
     }
 
-    /// The buckets of `key` under a scope's `seed`. The key is a keyed hash already, so two multiplications mix enough.
+    /// The buckets of `key`, which may be a network's own, under the scope with this hash. The key is a keyed hash already,
+    /// so two multiplications mix enough.
     #[inline]
     pub(super) fn key_buckets(&self, seed: u64, key: Fingerprint, is_network: bool) -> KeyBuckets {
         let (tag, first_bucket, sketch_hash) = self.hash_key(seed, key);
@@ -107,7 +107,7 @@ impl BucketTable {
         }
     }
 
-    /// Hashes a key: returns its tag, its first bucket and its hash for the sketch.
+    /// Hashes a key: returns its tag, its home bucket and its hash for the sketch.
     #[inline]
     fn hash_key(&self, seed: u64, key: Fingerprint) -> (u64, u32, u64) {
         let (key_low, key_high) = (key.0 as u64, (key.0 >> 64) as u64);
@@ -128,8 +128,8 @@ impl BucketTable {
         )
     }
 
-    /// The part of [`BucketTable::key_buckets`] that needs no second bucket: the first bucket, and the mark of an entry
-    /// there.
+    /// The part of [`BucketTable::key_buckets`] that needs no alternate bucket: the home bucket, and the mark of an
+    /// entry there.
     #[inline]
     pub(super) fn home_entry(
         &self,
@@ -141,7 +141,7 @@ impl BucketTable {
         (first_bucket, EntryMark(tag | u64::from(slot.0)))
     }
 
-    /// A bucket's first word, which locks it and counts its changes.
+    /// The word that locks a bucket and counts its changes.
     #[inline]
     pub(super) fn lock_word(&self, bucket_index: u32) -> &AtomicU64 {
         &self.words(bucket_index)[0]
@@ -153,7 +153,7 @@ impl BucketTable {
         self.map.prefetch(bucket_index as usize);
     }
 
-    /// The other bucket of a tag.
+    /// The other of the two buckets of a tag; the same bucket where both are one.
     fn other_bucket(&self, tag: u64, bucket_index: u32) -> u32 {
         other_bucket(tag, bucket_index, self.bucket_count)
     }
@@ -174,7 +174,7 @@ impl BucketTable {
         self.map.bucket(bucket_index as usize)
     }
 
-    /// For each slot number, whether some entry has the slot.
+    /// For each slot number, whether some entry has the slot. Locks one bucket at a time, so the caller may hold none.
     pub(super) fn used_slots(&self) -> Vec<bool> {
         let mut is_used = vec![false; usize::from(u16::MAX) + 1];
         for bucket_index in 0..self.bucket_count {
@@ -190,22 +190,24 @@ impl BucketTable {
         is_used
     }
 
-    /// Whether keys of this first bucket may be in their second bucket.
+    /// Whether keys with this home bucket may be in their alternate bucket. Certain only while the bucket is locked.
     pub(super) fn has_displaced_keys(&self, bucket_index: u32) -> bool {
         self.words(bucket_index)[1].load(Ordering::Relaxed) != 0
     }
 
+    /// Locks a bucket; `false` if it is locked already.
     fn try_lock(&self, bucket_index: u32) -> bool {
         bucket_lock::try_lock(self.lock_word(bucket_index))
     }
 
-    /// A number that changes with every change of a count of this first bucket's keys; `None` while the bucket is locked.
+    /// The version of a bucket, which changes with every change of a count of a key whose home this is. `None` while the
+    /// bucket is locked.
     #[inline]
     pub(super) fn version(&self, bucket_index: u32) -> Option<u64> {
         bucket_lock::version(self.lock_word(bucket_index))
     }
 
-    /// Locks these buckets in ascending order.
+    /// Locks these buckets in ascending order, each once.
     pub(super) fn lock_all(&self, mut buckets: SmallVec<[u32; 8]>) -> LockedBuckets<'_> {
         if buckets.len() > 1 {
             buckets.sort_unstable();
@@ -221,7 +223,8 @@ impl BucketTable {
         }
     }
 
-    /// Whether the bucket has no entries. Only reads, so that untouched memory stays with the system.
+    /// Whether the bucket has no entries. Only reads: to take the lock would
+    /// make the system provide memory for a page that was never written.
     pub(super) fn is_bucket_empty(&self, bucket_index: u32) -> bool {
         let marks = self.words(bucket_index)[2..].iter().step_by(2);
         marks.fold(0, |all_bits, mark| all_bits | mark.load(Ordering::Relaxed)) == 0
@@ -238,7 +241,7 @@ impl BucketTable {
     }
 }
 
-/// The locked buckets of one decision. Entries are read and written only through this type, or through a
+/// The locked buckets of one decision. Entries are changed only through this type, or through a
 /// [`HomeEntry`](super::fast_path::home_bucket::HomeEntry).
 #[derive(Debug)]
 pub(super) struct LockedBuckets<'a> {
@@ -252,14 +255,16 @@ impl Drop for LockedBuckets<'_> {
     fn drop(&mut self) {
         for bucket_index in &self.buckets {
             let lock = self.table.lock_word(*bucket_index);
-            // Counted even if nothing changed, which `throttle::admission::prepared` allows for.
+            // Counted even if nothing changed: too many changes cost `throttle::admission::prepared` a decision, too few
+            // would be wrong.
             count_change(lock);
             unlock(lock);
         }
     }
 }
 
-/// How often [`LockedBuckets::try_add_bucket`] tries to lock a bucket.
+/// How often [`LockedBuckets::try_add_bucket`] tries to lock a bucket. All attempts take longer than other decisions
+/// usually hold a bucket, which is a few microseconds.
 const MAX_LOCK_ATTEMPTS: u32 = 1_000;
 
 impl LockedBuckets<'_> {
@@ -276,8 +281,8 @@ impl LockedBuckets<'_> {
         self.pins.contains(&position)
     }
 
-    /// Locks one more bucket, out of order. Gives up after a while, because waiting could be a deadlock. Returns whether
-    /// the bucket is locked.
+    /// Locks one more bucket, out of order. Gives up after [`MAX_LOCK_ATTEMPTS`], because to wait could be a deadlock.
+    /// Returns whether the bucket is locked now.
     pub(super) fn try_add_bucket(&mut self, bucket_index: u32) -> bool {
         for _ in 0..MAX_LOCK_ATTEMPTS {
             if self.is_locked(bucket_index) {
@@ -304,6 +309,7 @@ impl LockedBuckets<'_> {
         (mark != 0).then_some(EntryMark(mark))
     }
 
+    /// The state of an entry. That of an empty entry means nothing.
     pub(super) fn state(&self, position: EntryPosition) -> u64 {
         self.words(position.bucket_index)[3 + 2 * position.entry_index as usize]
             .load(Ordering::Relaxed)
@@ -314,7 +320,8 @@ impl LockedBuckets<'_> {
             .store(state, Ordering::Relaxed);
     }
 
-    /// The entry of `key_buckets` under any slot that `is_own_slot` accepts.
+    /// The entry of the key with these buckets, under any slot that `is_own_slot` accepts; `None` if there is none. The
+    /// home bucket must be locked. An alternate bucket that is not locked is not searched.
     pub(super) fn find_entry(
         &self,
         key_buckets: &KeyBuckets,
@@ -342,7 +349,7 @@ impl LockedBuckets<'_> {
         None
     }
 
-    /// An empty entry of `bucket_index`.
+    /// The first empty entry of a bucket; `None` if the bucket is full.
     pub(super) fn empty_entry(&self, bucket_index: u32) -> Option<EntryPosition> {
         let words = self.words(bucket_index);
         for entry_index in 0..BUCKET_ENTRIES {
@@ -375,8 +382,7 @@ impl LockedBuckets<'_> {
     }
 
     /// Moves an entry of `bucket_index` that is not pinned to the other bucket of its key. Returns the position that is
-    /// empty now;
-    /// `None` where no other bucket has room.
+    /// empty now; `None` if no entry can be moved. The buckets that it tries stay locked until all are unlocked.
     pub(super) fn move_entry_to_other_bucket(
         &mut self,
         bucket_index: u32,
@@ -422,8 +428,8 @@ impl LockedBuckets<'_> {
         );
     }
 
-    /// Empties an entry. The count in the key's first bucket is atomic and may be lowered without that bucket's lock: a
-    /// reader that sees it too high only looks into the second bucket in vain.
+    /// Empties an entry. The count in the key's home bucket is atomic and may be lowered without that bucket's lock: a
+    /// reader that sees it too high only searches the alternate bucket in vain.
     pub(super) fn clear_entry(&mut self, position: EntryPosition) {
         let word = &self.words(position.bucket_index)[2 + 2 * position.entry_index as usize];
         let mark = word.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Cells: the states of keys, in the table and the arena. [`Cells`] finds cells, makes room for them, moves them, and
-//! evicts the cells that are equal to fresh ones. It never drops a cell with units that count.
+//! Cells: the states of keys, in the table and the arena. [`Cells`] finds, makes, converts and moves cells, and evicts
+//! fresh ones. A fresh cell is equal to that of a key without requests, so no units that still count are evicted.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -12,9 +12,9 @@ use crate::base::clock::Nanos;
 use crate::limit::{KeyState, RateLimit};
 use crate::store::LimitSlot;
 
-/// Buckets that are searched for fresh cells when the arena is exhausted.
+/// Buckets that are searched for fresh cells when the arena has no room. A request waits for the search, so they are few.
 const BUCKETS_PER_SEARCH: u32 = 16;
-/// The fresh-at second of a state that never becomes fresh by itself.
+/// The fresh-at second of a state that becomes fresh too late for its 32 bits; such a cell is not evicted.
 const NEVER_FRESH: u32 = u32::MAX;
 
 /// Table, arena and registered limits.
@@ -23,18 +23,19 @@ pub(super) struct Cells {
     pub(super) table: BucketTable,
     pub(super) arena: Arena,
     pub(super) slots: Slots,
-    /// The number of cells, networks included.
+    /// The number of cells, entries of networks included.
     pub(super) cell_count: AtomicUsize,
-    /// The index of the bucket at which the next search for fresh cells begins, modulo the number of buckets.
+    /// The bucket at which the next search for fresh cells begins: its index after a modulo by the number of buckets.
     next_searched_bucket: AtomicU32,
 }
 
-/// The owner of a cell: the buckets of a key, and the limit that reads the state.
+/// The owner of a cell: the buckets of a key, and a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CellOwner<'a> {
     pub(super) key_buckets: KeyBuckets,
     pub(super) slot: LimitSlot,
     pub(super) info: &'a SlotInfo,
+    /// The limit that reads the state. It has the shape of the slot's limit.
     pub(super) limit: &'a RateLimit,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct CellOwner<'a> {
 pub(super) enum SavedState<'a> {
     /// The state of a network, or a state that fits its entry.
     State(u64),
-    /// The words of a state that outgrows an entry.
+    /// The words of a state that outgrows an entry, and the time from which the state is fresh.
     Words { words: &'a [u32], fresh_at: Nanos },
 }
 
@@ -54,7 +55,7 @@ pub(super) enum CellLookup {
     Missing,
     /// The cell is in this entry.
     Found(EntryPosition),
-    /// The cell has an older shape, and cannot be converted for lack of memory.
+    /// The cell has another shape, and cannot be converted: memory lacks, or its former slot was never registered.
     Stuck,
 }
 
@@ -138,7 +139,7 @@ impl Cells {
         result
     }
 
-    /// Finds and pins the entry of `owner`, under any slot of its scope.
+    /// Finds and pins the entry of `owner`, under any slot of its scope; `None` if the key has none in locked buckets.
     pub(super) fn find_entry(
         &self,
         locked: &mut LockedBuckets<'_>,
@@ -152,7 +153,7 @@ impl Cells {
         Some(position)
     }
 
-    /// Finds the cell of `owner`. Converts a cell of an older shape of the same scope first.
+    /// Finds and pins the cell of `owner`. Converts a cell of another shape of the same scope first.
     pub(super) fn find_cell(
         &self,
         locked: &mut LockedBuckets<'_>,
@@ -173,7 +174,8 @@ impl Cells {
         }
     }
 
-    /// Converts a cell of `old_slot` to the shape of its owner's limit. Returns `false` for lack of memory.
+    /// Converts a cell of `old_slot` to the shape of its owner's limit. Returns `false` for lack of memory, or if
+    /// `old_slot` was never registered.
     fn convert_cell(
         &self,
         locked: &mut LockedBuckets<'_>,
@@ -226,8 +228,8 @@ impl Cells {
         true
     }
 
-    /// Makes room for `cost` more units: in the cell at `position`, or in a new one when that is `None`. Returns the cell's
-    /// position; `None` for lack of memory.
+    /// Makes room for `cost` more units: in the cell at `position`, or in a new cell when that is `None`. Returns the
+    /// cell's position; `None` for lack of memory, or if the alternate bucket stays locked by others.
     pub(super) fn make_room(
         &self,
         locked: &mut LockedBuckets<'_>,
@@ -285,8 +287,8 @@ impl Cells {
         true
     }
 
-    /// Restores a saved entry: in its `former_bucket` if that has room, or else in another bucket of its key. Replaces an
-    /// entry of the same key. Returns `false` when there is no room.
+    /// Restores a saved entry: in its `former_bucket` if that is one of the key's and has room, or else in any bucket of
+    /// the key. Removes an entry of the same key first. Returns `false` when there is no room.
     pub(super) fn restore_entry(
         &self,
         owner: &CellOwner<'_>,
@@ -325,7 +327,8 @@ impl Cells {
         true
     }
 
-    /// The entry of a network at `position`, or a new one when that is `None`. Returns `None` where no entry can be freed.
+    /// The entry of a network at `position`, or a new one when that is `None`. Returns `None` if neither bucket of the
+    /// network gets room.
     pub(super) fn make_network_room(
         &self,
         locked: &mut LockedBuckets<'_>,
@@ -357,7 +360,8 @@ impl Cells {
         self.cell_count.fetch_add(1, Relaxed);
     }
 
-    /// Finds an empty entry for a key, or empties one by eviction or a move; in the key's first bucket if possible.
+    /// Finds an empty entry for a key, or empties one by eviction or a move; in the key's home bucket if possible. `None`
+    /// if neither bucket of the key gets room, or if the alternate bucket cannot be locked.
     fn make_empty_entry(
         &self,
         locked: &mut LockedBuckets<'_>,
@@ -379,8 +383,8 @@ impl Cells {
             .or_else(|| self.move_entry_to_other_bucket(locked, key_buckets))
     }
 
-    /// Moves an entry of the key's buckets to the entry's other bucket, and returns its former position. In a table that
-    /// is nearly full the search would cost more than it finds.
+    /// Moves an entry of the key's buckets to the entry's other bucket, and returns its former position. `None` if no
+    /// entry can be moved, and for a table that is over seven eighths full, where the search would hardly succeed.
     fn move_entry_to_other_bucket(
         &self,
         locked: &mut LockedBuckets<'_>,
@@ -395,7 +399,7 @@ impl Cells {
             .or_else(|| locked.move_entry_to_other_bucket(key_buckets.alternate_bucket))
     }
 
-    /// Evicts a fresh cell of a bucket, and returns its former position.
+    /// Evicts a fresh cell of a bucket, and returns its former position; `None` if there is no such cell.
     fn evict_fresh_entry(
         &self,
         locked: &mut LockedBuckets<'_>,
@@ -413,7 +417,7 @@ impl Cells {
         Some(position)
     }
 
-    /// Whether the state at `position` is equal to that of a key without a cell.
+    /// Whether the state at `position` is fresh; `false` for an empty entry. In a block it counts as fresh up to 1 s late.
     pub(super) fn is_fresh(
         &self,
         locked: &LockedBuckets<'_>,
@@ -443,7 +447,7 @@ impl Cells {
         fresh_second != NEVER_FRESH && Nanos::from_secs(u64::from(fresh_second)) <= now
     }
 
-    /// Empties an entry and frees its block.
+    /// Empties an entry, and frees its block if it has one. Does nothing if the entry is empty.
     pub(super) fn remove_entry(&self, locked: &mut LockedBuckets<'_>, position: EntryPosition) {
         let Some(mark) = locked.mark(position) else {
             return;
@@ -458,7 +462,8 @@ impl Cells {
         }
     }
 
-    /// Allocates a block. If the arena is exhausted, evicts fresh cells of a few buckets first.
+    /// Allocates a block. If the arena has no room, evicts fresh cells of a few buckets and tries once more;
+    /// `None` if that fails too.
     fn alloc_block(&self, word_count: usize, now: Nanos) -> Option<BlockId> {
         self.arena.alloc(word_count).or_else(|| {
             self.evict_fresh_cells(now, BUCKETS_PER_SEARCH);
@@ -466,8 +471,8 @@ impl Cells {
         })
     }
 
-    /// Evicts cells equal to fresh ones in the next `bucket_count` buckets. Skips locked buckets, so that the caller may
-    /// hold locks of its own. Returns the number of evicted cells.
+    /// Evicts the fresh cells of the next `bucket_count` buckets. Skips locked buckets, so that the caller may hold locks
+    /// of its own. Returns the number of evicted cells.
     pub(super) fn evict_fresh_cells(&self, now: Nanos, bucket_count: u32) -> usize {
         let table_buckets = self.table.bucket_count();
         let bucket_count = bucket_count.min(table_buckets);

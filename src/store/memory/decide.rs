@@ -1,6 +1,10 @@
 //! [`FullDecision`]: the full decision about all limits of one request. It evaluates each limit, then takes units of all
-//! or of none. Decisions are linearizable, because all buckets involved are locked in ascending order, from the first
-//! look to the last change. It never waits for anything but these locks.
+//! limits or of none; each shadow is decided about by itself. [`fast_path`](super::fast_path) makes the same decisions at
+//! lower cost, where it can.
+//!
+//! Decisions are linearizable, because all buckets involved are locked from the first read to the last change. They are
+//! locked in ascending order, so that no two decisions wait for each other. Besides, a decision waits only for the short
+//! locks of arena, sketch and registered limits.
 
 use smallvec::SmallVec;
 
@@ -14,7 +18,7 @@ use crate::base::clock::Nanos;
 use crate::limit::{KeyState, LimitFinding, LimitStanding};
 use crate::store::{LimitItem, Taking};
 
-/// The wait in a refusal by a limit whose counts cannot be read.
+/// The wait in a refusal by a limit whose counts cannot be read. It is a guess: nothing tells when memory is free again.
 const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
 
 type ItemCells<'a> = SmallVec<[ItemCell<'a>; 4]>;
@@ -26,7 +30,8 @@ pub(super) struct FullDecision<'a> {
     sketch: &'a Sketch,
     now: Nanos,
     taking: Taking,
-    /// Whether the current round takes units: one round for all items but shadows, then one for each shadow.
+    /// Whether the current round takes units if it admits. All items but shadows are one round, then each shadow is a round
+    /// of its own.
     takes_units: bool,
     item_cells: ItemCells<'a>,
     networks: NetworkCells,
@@ -34,7 +39,7 @@ pub(super) struct FullDecision<'a> {
 }
 
 impl<'a> FullDecision<'a> {
-    /// Locks all buckets that `items` need; `None` when an item names a slot that was never registered.
+    /// Locks all buckets that `items` need; `None` if an item's slot was never registered, or its limit has no window.
     pub(super) fn new(
         cells: &'a Cells,
         sketch: &'a Sketch,
@@ -116,7 +121,8 @@ impl<'a> FullDecision<'a> {
         is_admitted
     }
 
-    /// Finds the cells of an item.
+    /// Finds the cell of an item's key, and the entries of the networks around the key. Converts the cell if it has another
+    /// shape.
     fn find_cells(&mut self, index: usize) {
         let item_cell = &mut self.item_cells[index];
         match self
@@ -136,7 +142,7 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// Decides about the items with these indices together: takes units of all of them, or of none. Leaves their readings,
+    /// Decides about the items with these indices together: takes units of all of them, or of none. Leaves their findings,
     /// and returns whether all admit.
     fn decide_round(&mut self, indices: &[usize], readings: &mut [LimitFinding]) -> bool {
         for (position, index) in indices.iter().enumerate() {
@@ -184,6 +190,7 @@ impl<'a> FullDecision<'a> {
         is_admitted
     }
 
+    /// Whether the sketch may hold units in a window of one of these items' limits.
     fn is_sketch_active(&self, indices: &[usize]) -> bool {
         let limits = indices
             .iter()
@@ -218,7 +225,7 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// The reading of an item's cell and networks, without the sketch's units.
+    /// The finding of an item's cell and networks, without the sketch's units.
     fn evaluate(&mut self, index: usize) -> LimitFinding {
         let item_cell = &self.item_cells[index];
         if item_cell.is_stuck {
@@ -234,6 +241,7 @@ impl<'a> FullDecision<'a> {
                     })
             }
             None => {
+                // A key without a cell is assessed by a fresh state.
                 let mut words: SmallVec<[u32; 64]> = SmallVec::new();
                 words.resize(limit.min_words(1), 0);
                 let cell = KeyState {
@@ -336,7 +344,7 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// Counts an item's units in the sketch where its cells have no room.
+    /// Counts an item's units in the sketch, for its cell and those of its networks that have no room.
     fn charge_sketch(&self, index: usize) {
         let (sketch, now, item_cell) = (self.sketch, self.now, &self.item_cells[index]);
         let LimitItem { limit, cost, .. } = *item_cell.item;
@@ -417,7 +425,7 @@ impl<'a> FullDecision<'a> {
     }
 }
 
-/// Locks the first buckets of all keys, and the second ones where keys may have moved there.
+/// Locks the home buckets of all keys, and the alternate buckets where keys may be displaced to them.
 pub(super) fn lock_buckets<'a>(
     cells: &'a Cells,
     all_key_buckets: impl Iterator<Item = KeyBuckets> + Clone,
@@ -431,7 +439,7 @@ pub(super) fn lock_buckets<'a>(
             }
         }
         let locked = cells.table.lock_all(buckets);
-        // A key may have moved before the buckets were locked.
+        // A key may have been displaced before the buckets were locked.
         let is_covered = |key_buckets: KeyBuckets| {
             !cells.table.has_displaced_keys(key_buckets.first_bucket)
                 || locked.is_locked(key_buckets.alternate_bucket)
@@ -442,7 +450,8 @@ pub(super) fn lock_buckets<'a>(
     }
 }
 
-/// The refusal by a limit whose counts cannot be read: its slot is unknown, or its cell cannot be converted.
+/// The refusal by a limit whose counts cannot be read: its cell cannot be converted, or some item of the request has an
+/// unknown slot or a limit without windows.
 pub(super) fn unknown_finding() -> LimitFinding {
     LimitFinding {
         standing: LimitStanding::Refused,

@@ -1,12 +1,12 @@
-//! [`EntryMark`]: the word of an entry that says which key and slot the entry is for. `bucket_table.rs` draws its bits.
-//! Nothing here reads the table.
+//! [`EntryMark`]: the word of an entry that says which key and slot the entry is for. `bucket_layout.rs` lists its
+//! bits. Nothing here reads the table.
 
 use super::bucket_choice::other_bucket;
 use crate::limit::Fingerprint;
 
 /// The slot in a mark.
 pub(super) const SLOT_MASK: u64 = 0xffff;
-/// Set in the mark of an entry that is in the second bucket of its key.
+/// Set in the mark of a displaced entry, which is in the alternate bucket of its key.
 pub(super) const DISPLACED_BIT: u64 = 1 << 16;
 /// Set in the mark of a network's entry.
 pub(super) const NETWORK_BIT: u64 = 1 << 17;
@@ -26,12 +26,12 @@ impl EntryMark {
         self.0 & NETWORK_BIT != 0
     }
 
-    /// Whether this is the mark of an entry.
+    /// Whether this is the mark of an entry that is not empty.
     pub(super) fn has_key(self) -> bool {
         self.0 & TAG_MASK != 0
     }
 
-    /// The first bucket of the entry's key, in a table of `bucket_count` buckets, if the entry is in `bucket_index`.
+    /// The home bucket of the entry's key, in a table of `bucket_count` buckets, if the entry is in `bucket_index`.
     pub(super) fn home_bucket(self, bucket_index: u32, bucket_count: u32) -> u32 {
         match self.0 & DISPLACED_BIT {
             0 => bucket_index,

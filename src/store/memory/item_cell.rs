@@ -1,5 +1,7 @@
-//! [`ItemCell`] and [`NetworkCell`]: what a full decision knows of the cell of an item's key, and of the entries of the
-//! networks around the key. They hold positions and intermediate results, never counts.
+//! [`ItemCell`] and [`NetworkCell`]: the intermediate results of a [full decision](super::decide) about an item's cell, and
+//! about the entries of the networks around its key. They hold positions; the counts stay in the entries.
+//!
+//! A decision has rounds: one for all items but shadows, then one for each shadow.
 
 use std::ops::Range;
 
@@ -11,24 +13,26 @@ use crate::store::LimitItem;
 /// One item of a request, and the cell of its key.
 pub(super) struct ItemCell<'a> {
     pub(super) item: &'a LimitItem<'a>,
+    /// The key's buckets and the item's limit, by which the cell is found and read.
     pub(super) owner: CellOwner<'a>,
     /// The cell's position; `None` while the key has no cell.
     pub(super) position: Option<EntryPosition>,
-    /// Whether the cell has an older shape that cannot be converted.
+    /// Whether the cell has another shape than the limit, and there was no memory to convert it. The item then refuses.
     pub(super) is_stuck: bool,
     /// Whether this decision has created the cell.
     pub(super) is_created: bool,
-    /// Units of the same cell that earlier items of this round ask for.
+    /// Units that earlier items of the same round ask for from the same cell.
     pub(super) earlier_units: u32,
-    /// Whether the cell has room for the units. If not, the sketch counts them.
+    /// Whether the cell has room for the units; in a round that takes none, whether there is a cell. Units without room
+    /// are counted in the sketch.
     pub(super) has_room: bool,
-    /// The networks that must have room, as a range of the decision's networks.
+    /// The networks that must have room, as a range of indices of the decision's networks.
     pub(super) networks: Range<usize>,
 }
 
 impl ItemCell<'_> {
-    /// The networks that are charged now. Where the limit reserves, networks are charged at settlement, and may until then
-    /// admit as many units too many as are reserved.
+    /// The networks that are charged now. Where the limit reserves, networks are charged only at settlement. Until then
+    /// they may admit too much, by at most the reserved units.
     pub(super) fn charged_networks(&self) -> Range<usize> {
         if self.item.limit.reserves {
             0..0
@@ -40,14 +44,16 @@ impl ItemCell<'_> {
 
 /// A network around an item's key, and its entry.
 pub(super) struct NetworkCell {
+    /// The buckets of the network's own key.
     pub(super) key_buckets: KeyBuckets,
+    /// The network's budget in the longest window of the item's limit.
     pub(super) budget: NetworkBudget,
     /// The entry's position; `None` while there is no entry.
     pub(super) position: Option<EntryPosition>,
     /// Whether this decision has created the entry.
     pub(super) is_created: bool,
-    /// Units of the same network that earlier items of this round ask for.
+    /// Units that earlier items of the same round ask for from the same network.
     pub(super) earlier_units: u32,
-    /// Whether there is an entry for the units. If not, the sketch counts them.
+    /// Whether there is an entry. Units of a network without one are counted in the sketch.
     pub(super) has_entry: bool,
 }

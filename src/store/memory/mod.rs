@@ -1,23 +1,27 @@
-//! The in-memory store, which all workers of a process share. Its memory is bounded in bytes, and it never forgets units
-//! that count: only cells equal to fresh ones are evicted. A sketch that over-estimates decides for keys without a cell.
-//! A request takes units of all its limits, or of none.
+//! The in-memory store, which all workers of a process share. The memory of its counts is bounded in bytes, and it never
+//! forgets units that count: only cells equal to fresh ones are evicted. Where there is no room for a cell, a sketch counts
+//! its units, and over-estimates. A request takes units of all its limits but shadows, or of none.
+//!
+//! A cell is the state of one key under one limit. It is in an entry of the bucket table, and in a block of the arena where
+//! it outgrows the entry.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `store` | the store: its parts, its budget, its methods |
 //! | `settings` | settings and errors |
-//! | `decide` | a decision about all limits of a request |
-//! | `item_cell` | the cells and networks of one item, while it is decided about |
-//! | `fast_path` | a cheaper decision, for requests that make, move and evict no cell |
-//! | `cells` | finds, makes, moves and evicts cells |
+//! | `decide` | the full decision about all limits of a request |
+//! | `item_cell` | the cell and the networks of one item, while it is decided about |
+//! | `fast_path` | a cheaper decision, for requests that make, move, convert and evict no cell |
+//! | `cells` | finds, makes, converts, moves and evicts cells |
 //! | `bucket_table`, `bucket_choice` | buckets of seven entries, and the two buckets of each key |
 //! | `entry_mark` | which key and slot an entry is for |
+//! | `bucket_layout` | the words of a bucket |
 //! | `bucket_lock` | the spin lock of a bucket |
 //! | `arena` | blocks for states that outgrow an entry |
 //! | `sketch` | the overflow sketch |
-//! | `sketched_units` | how the sketch changes a decision |
-//! | `networks` | budgets of the networks around an address |
-//! | `settle` | settles reservations |
+//! | `sketched_units` | how units in the sketch change a decision |
+//! | `networks` | budgets of the networks around a key, here and in calls to a shared store |
+//! | `settle` | settles reservations, and counts units that another decision admitted |
 //! | `slots` | the registered limits |
 //! | `snapshot` | counts on the disk, for the next process |
 //! | `zeroed_map` | zeroed memory on demand; the only unsafe code of the store |

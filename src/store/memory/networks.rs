@@ -1,8 +1,13 @@
-//! [`NetworkBudget`]: budgets of the networks around an address. A budget is a multiple of the units that the limit's
-//! longest window admits to one key, with loans and burst. So a network never refuses its only client.
+//! [`NetworkBudget`]: budgets of the networks around an address. A client that owns a network may send each request
+//! from another address, so a limit by ip needs a bound for the whole network. [`call_parts`] passes the budgets on to a
+//! shared store.
+//!
+//! A budget is a multiple of the units that the limit's longest window admits to one key, burst included. One key's loan
+//! is added, so that a network does not refuse its only client.
 //!
 //! The arithmetic is the generic cell rate algorithm (ITU-T I.371) with a burst of the whole budget. So a network needs
-//! one arrival time only, which fits an entry. Waits are exact, and a window may admit up to twice the budget.
+//! one theoretical arrival time (TAT) only, in nanoseconds, which fits an entry. Waits are exact, and a window may admit up
+//! to twice the budget.
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::{StateKind, WindowSpec};
@@ -15,14 +20,14 @@ use crate::store::shared::call::{CallPart, CounterName};
 pub(super) struct NetworkBudget {
     /// The time between two units of a steady flow, in nanoseconds.
     interval_nanos: u64,
-    /// Units of a burst, which is the whole budget.
+    /// The number of units of the largest burst, which is the whole budget.
     burst_units: u64,
 }
 
 /// Whether a network has room for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetworkRoom {
-    /// The request passes; the arrival time after its units.
+    /// The request passes; the TAT after its units.
     Passes(u64),
     /// The request would pass after this wait.
     Full(Nanos),
@@ -30,14 +35,16 @@ pub(super) enum NetworkRoom {
     Never,
 }
 
-/// The parts of a shared store's call for the networks around a key; the caller sets their cost. `limit_hash` is the
-/// limit's [`SharingPlan::hash`](crate::store::shared::sharing_plan::SharingPlan::hash).
+/// The parts of a shared store's call for the networks around a key. The caller sets their units, `key_part_index` and
+/// `is_shadow`. `limit_hash` is the limit's
+/// [`SharingPlan::hash`](crate::store::shared::sharing_plan::SharingPlan::hash).
 pub fn call_parts(
     limit: &RateLimit,
     scale: Scale,
     parents: &[ParentNetwork],
     limit_hash: u64,
 ) -> impl Iterator<Item = CallPart> {
+    // A limit without windows has no budgets for networks.
     let longest_rate = limit.windows.last();
     parents
         .iter()
@@ -45,7 +52,7 @@ pub fn call_parts(
         .map(move |(parent, rate)| {
             let budget = NetworkBudget::new(limit, rate, scale.plan_factor, parent.factor);
             let name = CounterName {
-                // A network is no key of the limit.
+                // The inverted hash, so that no key of the limit shares a counter with a network.
                 limit: !limit_hash,
                 key: parent.key,
             };
@@ -66,8 +73,11 @@ impl NetworkBudget {
                 ceiling: burst_units,
                 ring_phase_or_interval: interval_micros,
                 early_slack_micros: 0,
-                // One network has keys of several plans.
+                // Zero: the store converts no state to another interval. One network has keys of several plans, whose
+                // intervals differ.
                 plain_interval_micros: 0,
+                // The time of a whole burst, and one unit more for what is rounded. The store corrects a state that is
+                // further ahead than twice this time, as after a clock was put back.
                 max_lead_micros: interval_micros
                     .saturating_mul(u64::from(burst_units))
                     .saturating_add(rate.interval(1).nanos().div_ceil(1_000)),
@@ -79,7 +89,8 @@ impl NetworkBudget {
         }
     }
 
-    /// The budget of a network in the window of `rate`, which is the limit's longest: `factor` times the units of a key.
+    /// The budget of a network in the window of `rate`, which is the limit's longest. It is `factor` times the units of
+    /// a key, and one key's loan. A `factor` of 0 counts as 1.
     pub(super) fn new(
         limit: &RateLimit,
         rate: &Rate,
@@ -91,8 +102,9 @@ impl NetworkBudget {
             limit.unit_bounds(rate, plan_factor),
         );
         let lent_units = limit.throttle.max_lent(quota);
-        // A burst is not refilled any faster, but units added or lent in a window are. The network gets only one key's
-        // loan, because loans are spare capacity, and not for the client with the most addresses.
+        // A burst of `gcra` comes back at the rate of the quota. With other algorithms, units above the quota come back
+        // in each window. Loans are spare capacity, and not for the client with the most addresses, so `factor` does
+        // not multiply them.
         let steady_units = if limit.algorithm.is_gcra() {
             quota
         } else {
@@ -109,12 +121,12 @@ impl NetworkBudget {
         }
     }
 
-    /// The time in which a steady flow has as many units as a burst, in nanoseconds.
+    /// The time in which a steady flow uses the units of one burst, in nanoseconds.
     fn burst_nanos(self) -> u64 {
         self.interval_nanos.saturating_mul(self.burst_units)
     }
 
-    /// Whether `cost` units fit. `tat` is the network's state: an arrival time in nanoseconds.
+    /// Whether `cost` units fit. `tat` is the network's state, in nanoseconds.
     pub(super) fn evaluate(self, tat: u64, now: Nanos, cost: u32) -> NetworkRoom {
         if u64::from(cost) > self.burst_units {
             return NetworkRoom::Never;
@@ -128,19 +140,19 @@ impl NetworkBudget {
         }
     }
 
-    /// The arrival time after `cost` units.
+    /// The TAT after `cost` more units at `now`, in nanoseconds.
     pub(super) fn charged_tat(self, tat: u64, now: Nanos, cost: u32) -> u64 {
         tat.max(now.0)
             .saturating_add(self.interval_nanos.saturating_mul(u64::from(cost)))
     }
 
-    /// Units that are used at `now`.
+    /// Units that are used at `now`, rounded up.
     pub(super) fn used_units(self, tat: u64, now: Nanos) -> u32 {
         let used_nanos = tat.saturating_sub(now.0);
         u32::try_from(used_nanos.div_ceil(self.interval_nanos)).unwrap_or(u32::MAX)
     }
 
-    /// Units that would pass at `now`.
+    /// Units that would pass at `now`, rounded down.
     pub(super) fn remaining_units(self, tat: u64, now: Nanos) -> u32 {
         let used_nanos = tat.saturating_sub(now.0);
         let free_units = self.burst_nanos().saturating_sub(used_nanos) / self.interval_nanos;

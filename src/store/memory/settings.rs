@@ -2,20 +2,21 @@
 
 use std::io;
 
-/// Most limits at a time that are in use or still have counts.
+/// Most limits that are in use or still have counts at a time: as many as the 16 bits of a slot can number. A limit counts
+/// once for each state shape that its scope still keeps.
 pub(super) const MAX_LIMITS: usize = 65_536;
 
 /// The settings of the in-memory store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Most bytes for all counts together, from [`Settings::MIN_BUDGET_BYTES`] to [`Settings::MAX_BUDGET_BYTES`].
+    /// Most bytes of all counts together, from [`Settings::MIN_BUDGET_BYTES`] to [`Settings::MAX_BUDGET_BYTES`].
     pub budget_bytes: usize,
 }
 
 impl Settings {
     /// The smallest budget: 1 MiB.
     pub const MIN_BUDGET_BYTES: usize = 1 << 20;
-    /// The largest budget: 128 GiB, because half of it is the arena, whose block ids have 32 bits.
+    /// The largest budget: 128 GiB. Half of it is the arena, whose block ids of 32 bits number units of 16 bytes.
     pub const MAX_BUDGET_BYTES: usize = 128 << 30;
 }
 

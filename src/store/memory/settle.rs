@@ -1,5 +1,6 @@
 //! Settles reservations: charges the units used in place of the units reserved, in the key's cell or in the sketch. The
-//! cell may have another shape by then. The networks around the key are charged the units used.
+//! cell may have another shape by then. The networks around the key are charged the units used. Units that another
+//! decision admitted are settled as a reservation of zero.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use crate::base::clock::Nanos;
 use crate::limit::RateLimit;
 use crate::store::{LimitItem, LimitSlot};
 
-/// Settles the reservation of an item, as [`super::MemoryStore::settle`] describes.
+/// Settles the reservation of an item, as [`super::MemoryStore::settle`] describes. Does nothing if the item's slot was
+/// never registered.
 pub(super) fn settle_reservation(
     cells: &Cells,
     sketch: &Sketch,
@@ -74,7 +76,7 @@ pub(super) fn settle_reservation(
     }
 }
 
-/// Settles a reservation in its cell. Returns the units without room there.
+/// Settles a reservation in its cell. Returns the units that the sketch must count, because the cell has no room for them.
 fn settle_in_cell(
     cells: &Cells,
     locked: &mut LockedBuckets<'_>,
@@ -87,7 +89,7 @@ fn settle_in_cell(
     if position.is_none() && used_units == 0 {
         return 0;
     }
-    // The limit may have been edited since. Its cell has the new shape already, or gets it with the next use.
+    // The limit may have been edited since. The cell stays in its present shape, and is converted with its next use.
     let slot = position
         .and_then(|position| locked.mark(position))
         .map_or(owner.slot, |mark| LimitSlot(mark.slot()));
@@ -107,12 +109,14 @@ fn settle_in_cell(
         limit,
         ..*owner
     };
+    // The limit of the cell's shape may have smaller multipliers than that of the reservation.
     let plan_factor = item.scale.plan_factor.min(limit.max_plan_factor.max(1));
     let position_with_room = cells.make_room(locked, position, &owner, now, used_units);
     let (cell_units, without_room) = match position_with_room.is_some() {
         true => (used_units, 0),
         false => (0, used_units),
     };
+    // A cell without room for the units used gives back the reserved ones all the same.
     if let Some(position) = position_with_room.or(position) {
         cells.change_cell(locked, position, &owner, |cell| {
             cell.settle(now, item.cost, cell_units, plan_factor);
@@ -121,8 +125,9 @@ fn settle_in_cell(
     without_room
 }
 
-/// The units to count again for a reservation in the sketch, from which no units can be taken. Units that count from `now`
-/// must outlive the reservation's epoch, so all are counted again where that may be the previous epoch.
+/// The units that the sketch must count in addition to a reservation, because no units can be taken out of the sketch. The
+/// used units count from `now`, so they must be in the current epoch. Where the reservation may be in the previous epoch,
+/// all used units are counted; otherwise only those beyond the reserved ones.
 fn units_to_recount(
     sketch: &Sketch,
     owner: &CellOwner<'_>,

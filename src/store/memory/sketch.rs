@@ -1,4 +1,4 @@
-//! [`Sketch`]: the overflow sketch, which counts the units of keys without a cell. Window lengths are rounded up to one
+//! [`Sketch`]: the overflow sketch, which counts units for which cells have no room. Window lengths are rounded up to one
 //! of eight rungs. Each rung has two epochs of a count-min sketch with conservative update, and both epochs count in
 //! full. The sketch only over-estimates, so no decision by it admits too much. (Estan, Varghese: New directions in
 //! traffic measurement and accounting, 2002; Cormode, Muthukrishnan, 2005.)
@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 
 use crate::base::clock::Nanos;
 
-/// Rows of an epoch.
+/// Rows of an epoch. With four, an estimate is too high only where other keys share all four counters of a key.
 const ROWS: usize = 4;
 /// Most counters of a row, so that clearing an epoch takes about a millisecond.
 const MAX_ROW_WIDTH: usize = 1 << 20;
-/// Fewest counters of a row.
+/// Fewest counters of a row, however small the budget is.
 const MIN_ROW_WIDTH: usize = 16;
 /// The value of a counter that may stand for any larger number.
 const SATURATED: u16 = u16::MAX;
@@ -21,7 +21,7 @@ const SATURATED: u16 = u16::MAX;
 /// Window lengths, in seconds, to which all others are rounded up.
 const RUNG_SECONDS: [u64; 8] = [1, 10, 60, 900, 3_600, 86_400, 7 * 86_400, 53 * 7 * 86_400];
 
-/// The index of a window's rung.
+/// The index of the shortest rung that covers a window; of the longest rung for windows that none covers.
 fn rung_index(window: Nanos) -> usize {
     RUNG_SECONDS
         .iter()
@@ -37,9 +37,9 @@ pub(super) fn share_rung(a: Nanos, other_window: Nanos) -> bool {
 /// The estimated units of a key in one window, and the epoch in which they were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Estimate {
-    /// Units of this epoch and of the epoch before; never too few.
+    /// Units of this epoch and of the epoch before; never too few, and `u32::MAX` if a counter is [`SATURATED`].
     pub(super) units: u32,
-    /// Units of this epoch alone; never too few.
+    /// Units of this epoch alone, likewise.
     pub(super) current_units: u32,
     /// How long until this epoch ends.
     pub(super) epoch_remaining: Nanos,
@@ -74,7 +74,7 @@ struct Rung {
 }
 
 /// All rungs. Each rung has its own lock, held for one key's counters at a time. The atomics need no
-/// ordering: a key is charged and decided about under the lock of its first bucket.
+/// ordering: a key is charged and decided about under the lock of its home bucket.
 #[derive(Debug)]
 pub(super) struct Sketch {
     /// The rungs that are in use.
@@ -85,12 +85,12 @@ pub(super) struct Sketch {
     rung_ends: [AtomicU64; RUNG_SECONDS.len()],
     /// The latest of `rung_ends`.
     latest_end: AtomicU64,
-    /// Decisions by the sketch so far.
+    /// How often the sketch has counted the cost of an admitted item, because its cell had no room.
     decision_count: AtomicU64,
 }
 
 impl Sketch {
-    /// A sketch that never takes more than `budget_bytes`.
+    /// A sketch whose counters take at most `budget_bytes`, if these suffice for [`MIN_ROW_WIDTH`]. It has no rungs yet.
     pub(super) fn new(budget_bytes: usize) -> Sketch {
         Sketch {
             rungs: [const { Mutex::new(None) }; RUNG_SECONDS.len()],
@@ -101,8 +101,8 @@ impl Sketch {
         }
     }
 
-    /// Adds the rung of `window`, if it is missing. All rungs are narrowed to half when their number exceeds a power of
-    /// two.
+    /// Adds the rung of `window`, if it is missing. When the number of rungs exceeds a power of two, each gets half as many
+    /// bytes, and rungs that are too wide are narrowed.
     pub(super) fn add_rung(&self, window: Nanos) {
         let mut rungs = self.rungs.each_ref().map(|rung| rung.lock());
         let index = rung_index(window);
@@ -131,7 +131,8 @@ impl Sketch {
         });
     }
 
-    /// Whether any key may have units in one of these windows. This is the only check on the usual path.
+    /// Whether any key may have units in one of these windows. Most requests do nothing else with the sketch, because it is
+    /// empty while table and arena have room.
     #[inline]
     pub(super) fn is_active(&self, now: Nanos, mut windows: impl Iterator<Item = Nanos>) -> bool {
         let is_in_future = |end: &AtomicU64| now.0 < end.load(Relaxed);
@@ -139,11 +140,12 @@ impl Sketch {
             && windows.any(|window| is_in_future(&self.rung_ends[rung_index(window)]))
     }
 
-    /// Decisions by the sketch so far.
+    /// How often [`Sketch::count_decision`] was called since the start.
     pub(super) fn decision_count(&self) -> u64 {
         self.decision_count.load(Relaxed)
     }
 
+    /// Counts an admitted item whose cost is counted here, because its cell had no room.
     pub(super) fn count_decision(&self) {
         self.decision_count.fetch_add(1, Relaxed);
     }
@@ -194,7 +196,8 @@ impl Sketch {
         })
     }
 
-    /// Counts `cost` units of a key in `window`.
+    /// Counts `cost` units of a key in `window`. From 65,535 units on, a counter stands for any larger number. Counts
+    /// nothing if the window has no rung, because its estimate is unlimited anyway.
     pub(super) fn charge(&self, now: Nanos, sketch_hash: u64, window: Nanos, cost: u32) {
         if cost == 0 {
             return;
@@ -218,8 +221,8 @@ impl Sketch {
         self.latest_end.fetch_max(end, Relaxed);
     }
 
-    /// Calls `write` with every row of each rung and epoch that has units. A rung is locked while one of its rows is
-    /// copied, and not during `write`.
+    /// Calls `write` with every row of each rung and epoch that has units, until it fails. A rung is locked while one of
+    /// its rows is copied, and not during `write`.
     pub(super) fn copy_rows<E>(
         &self,
         mut write: impl FnMut(SketchRow<'_>) -> Result<(), E>,
@@ -256,7 +259,8 @@ impl Sketch {
         rung_index < RUNG_SECONDS.len() && row_index < ROWS && has_valid_width
     }
 
-    /// Adds a row from [`Sketch::copy_rows`], unless its epoch no longer counts, or the rung is not in use.
+    /// Adds a row from [`Sketch::copy_rows`] that [`Sketch::is_valid_row`] accepts, unless its epoch no longer counts, or
+    /// the rung is not in use. A row of a later epoch counts as one of the current epoch.
     pub(super) fn restore_row(&self, now: Nanos, row: SketchRow<'_>) {
         let SketchRow { epoch, counts, .. } = row;
         let rung_index = usize::from(row.rung_index);
@@ -278,14 +282,14 @@ impl Sketch {
         self.extend_end(rung_index, end);
     }
 
-    /// Counts `cost` units of a key in every rung.
+    /// Counts `cost` units of a key in every rung that is in use.
     pub(super) fn charge_all(&self, now: Nanos, sketch_hash: u64, cost: u32) {
         for seconds in RUNG_SECONDS {
             self.charge(now, sketch_hash, Nanos::from_secs(seconds), cost);
         }
     }
 
-    /// Whether the epoch of `window` began less than `age` ago.
+    /// Whether the current epoch of `window` began less than `age` ago; `true` if the window has no rung.
     pub(super) fn has_young_epoch(&self, now: Nanos, window: Nanos, age: Nanos) -> bool {
         let is_young = |rung: &mut Rung| now.0 < rung.epoch * rung.epoch_nanos + age.0;
         self.with_rung(now, window, is_young).unwrap_or(true)
@@ -293,6 +297,7 @@ impl Sketch {
 }
 
 impl Rung {
+    /// The number of counters of a row, a power of two.
     fn width(&self) -> usize {
         self.rows[0][0].len()
     }
@@ -300,7 +305,7 @@ impl Rung {
     /// Begins the epoch of `now`, if it has not begun.
     fn advance(&mut self, now: Nanos) {
         let epoch = now.0 / self.epoch_nanos;
-        // Threads read the clock before they lock, so time may seem to stand still here.
+        // Threads read the clock before they lock, so `now` may be earlier than that of the former caller.
         if epoch <= self.epoch {
             return;
         }
@@ -338,7 +343,7 @@ impl Rung {
         }
     }
 
-    /// The smallest of a key's counters in the current epoch or, one epoch ago, in the previous one.
+    /// The smallest of a key's counters in the epoch that began `epochs_ago` epochs ago: [`CURRENT`] or [`PREVIOUS`].
     fn smallest_count(&self, epochs_ago: usize, indices: [usize; ROWS]) -> u16 {
         if !self.has_units[epochs_ago] {
             return 0;
@@ -349,8 +354,10 @@ impl Rung {
     }
 }
 
-/// Raises the counters of `row` to `counts`. If the widths differ, several counters of one stand for one of the other.
+/// Raises the counters of `row` to `counts`. If the widths differ, several counters of the wider row stand for one of the
+/// narrower.
 fn merge_row(row: &mut [u16], counts: &[u16]) {
+    // Widths are powers of two.
     let index_mask = row.len().min(counts.len()) - 1;
     if row.len() > counts.len() {
         for (index, count) in row.iter_mut().enumerate() {

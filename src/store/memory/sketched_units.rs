@@ -1,5 +1,6 @@
-//! How the overflow sketch changes a decision. Units that the sketch may hold for a key count as if the key's cell had
-//! them, in every window. So a decision with the sketch may refuse too much, and never admits too much.
+//! How the units in the overflow sketch change a decision, and in which windows the sketch counts for a limit. Units that
+//! the sketch may hold for a key count as if the key's cell had them, in every window. So a decision with the sketch may
+//! refuse too much, and never admits too much.
 
 use super::bucket_table::LockedBuckets;
 use super::cells::Cells;
@@ -9,10 +10,12 @@ use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, LimitFinding, LimitStanding, RateLimit};
 use crate::store::LimitItem;
 
-/// Reservations in the sketch count as settled after this time.
+/// Reservations in the sketch are assumed to be settled after this time. Few responses take longer, and a longer time would
+/// make the sketch refuse more.
 pub(super) const MAX_RESERVATION_TIME: Nanos = Nanos::from_secs(60);
 
-/// Makes `reading` a refusal by the longest window, unless it is a refusal with a longer wait already.
+/// Makes `finding` a refusal by the longest window, with `remaining` units at most. A finding that refuses with a longer
+/// wait already keeps its window and its wait. One that can never be satisfied stays as it is.
 pub(super) fn refuse(
     reading: &mut LimitFinding,
     item: &LimitItem<'_>,
@@ -49,7 +52,7 @@ fn max_wait(estimate: &Estimate, requested_units: u32, cost: u32, ceiling: u32) 
     }
 }
 
-/// Adds the sketch's units to a cell's reading.
+/// Adds the sketch's units to a cell's finding, and marks it as sketched if the cell has no room.
 pub(super) fn add_cell_units(
     sketch: &Sketch,
     cells: &Cells,
@@ -114,7 +117,8 @@ pub(super) fn add_cell_units(
     }
 }
 
-/// Adds the sketch's units of a network to a reading.
+/// Adds the sketch's units of a network to a finding: refuses if the network's budget has no room for them and for the
+/// item. `tat` is the network's theoretical arrival time, in nanoseconds.
 pub(super) fn add_network_units(
     sketch: &Sketch,
     network: &NetworkCell,

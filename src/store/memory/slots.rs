@@ -1,5 +1,6 @@
-//! [`Slots`]: the registered limits. Each shape that a scope has had has a slot, so that an edited policy finds the
-//! counts of the former one. A slot is given to another limit only when nobody holds it and no entry has it.
+//! [`Slots`]: the registered limits. A scope names the counts of one limit. Each state shape of a scope has a slot of its
+//! own, and keeps it when the policy is edited. So an edited limit finds its former counts. A slot is given to another
+//! limit only when no clone of its [`RegisteredLimit`] is held and no entry has it. There are at most 65,536 slots.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hasher;
@@ -40,7 +41,7 @@ impl SlotInfo {
         self.scope_number.load(Relaxed)
     }
 
-    /// Whether states live in the table's entries.
+    /// Whether states are in the table's entries, not in blocks of the arena.
     #[inline]
     pub(super) fn is_inline(&self) -> bool {
         self.is_inline.load(Relaxed)
@@ -64,7 +65,7 @@ struct ScopeTable {
     free_slots: Vec<LimitSlot>,
 }
 
-/// The shapes that one scope has had.
+/// The shapes of one scope that have a slot.
 #[derive(Debug)]
 struct ScopeShapes {
     number: u32,
@@ -102,8 +103,9 @@ impl Slots {
         }
     }
 
-    /// The slot of `limit` under `scope`; a new slot when the scope has none of this shape. When no slot is free, slots
-    /// without a holder and an entry are reclaimed. `used_slots` returns whether each slot has an entry.
+    /// The slot of `limit` under `scope`; a new slot when the scope has none of this shape. `limit` replaces a registered
+    /// limit of this shape. When no slot is free, slots that have neither a holder nor an entry are reclaimed. `used_slots`
+    /// returns for each slot whether some entry has it. It locks buckets, so the caller may hold none.
     ///
     /// # Errors
     ///
@@ -114,7 +116,7 @@ impl Slots {
         limit: &RateLimit,
         used_slots: impl FnOnce() -> Vec<bool>,
     ) -> Result<RegisteredLimit, Error> {
-        // Where states live must not change while cells exist, so it is part of the shape.
+        // Whether states are inline must not change while cells exist, so a limit of the same shape needs it equal.
         let (shape, is_inline) = (limit.shape(), limit.is_inline());
         let table = &mut *self.scopes.lock();
         let shapes = table
@@ -153,8 +155,8 @@ impl Slots {
         Ok(registered)
     }
 
-    /// The slot of a limit from a snapshot. A registered limit of this shape stays as it is; another shape gets a slot as
-    /// an older one of its scope. `None` when the scope is not registered.
+    /// The slot of a limit from a snapshot. A registered limit of this shape stays as it is. Another shape gets a slot of
+    /// its own under the scope. `None` if the scope is not registered, or all slots are in use.
     pub(super) fn register_saved(
         &self,
         scope: &str,
@@ -173,7 +175,8 @@ impl Slots {
         self.register(scope, limit, used_slots).ok()
     }
 
-    /// The name of the scope with this number. No bucket may be locked, because freeing slots locks buckets, too.
+    /// The name of the scope with this number; `None` if its slots were reclaimed. No bucket may be locked, because freeing
+    /// slots locks buckets, too.
     pub(super) fn scope_name(&self, scope_number: u32) -> Option<Box<str>> {
         let table = self.scopes.lock();
         let mut scopes = table.scopes.iter();
@@ -200,7 +203,7 @@ impl Slots {
         *info.limit.write() = limit;
     }
 
-    /// The limit of `slot`; `None` where the slot was never registered.
+    /// The information about `slot`; `None` where the slot was never registered. It stays after the slot is freed.
     #[inline]
     pub(super) fn get(&self, slot: LimitSlot) -> Option<&SlotInfo> {
         let index = usize::from(slot.0);
@@ -209,6 +212,7 @@ impl Slots {
 }
 
 impl ScopeTable {
+    /// A slot that is free, or was never in use; `None` if there is none.
     fn take_free_slot(&mut self) -> Option<LimitSlot> {
         if let Some(slot) = self.free_slots.pop() {
             return Some(slot);
@@ -218,8 +222,8 @@ impl ScopeTable {
         Some(slot)
     }
 
-    /// Frees the slots without holders and entries. The last entry of a slot is made before its last holder is dropped, so
-    /// the entries are read last.
+    /// Frees the slots that have neither holders nor entries. The last entry of a slot is made before its last holder is
+    /// dropped, so the entries are read after the holders.
     fn reclaim_slots(&mut self, used_slots: impl FnOnce() -> Vec<bool>) {
         let is_unheld = |shape: &&RegisteredShape| Arc::strong_count(&shape.registered._held) == 1;
         let shapes = self.scopes.values().flat_map(|scope| &scope.shapes);

@@ -22,11 +22,11 @@ use crate::store::{LimitItem, LimitSlot, RegisteredLimit, Taking};
 pub struct MemoryUsage {
     /// Most bytes that the store uses, as in [`Settings::budget_bytes`].
     pub budget_bytes: usize,
-    /// Bytes in use.
+    /// Bytes of the entries with cells, of the arena's pages in use, and of the sketch.
     pub used_bytes: usize,
     /// Keys with a cell, networks included.
     pub key_count: usize,
-    /// Decisions by the overflow sketch since the start.
+    /// How often the overflow sketch counted the cost of an admitted item since the start, because its cell had no room.
     pub sketched_decisions: u64,
 }
 
@@ -39,7 +39,8 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// A store that never takes more than its budget: a quarter is the table, half the arena, the rest the sketch.
+    /// A store whose counts never take more bytes than its budget. A quarter is for the table, half for the blocks of the
+    /// arena, and the rest for the arena's page records and the sketch. The registered limits are not part of the budget.
     ///
     /// # Errors
     ///
@@ -63,7 +64,7 @@ impl MemoryStore {
     }
 
     /// Registers a limit. A scope keeps its slot while its limit keeps its shape, so that counts survive edited quotas.
-    /// Cells of an older shape are converted when they are next used.
+    /// Cells of another shape are converted when they are next used. The sketch gets the rungs of the limit's windows.
     ///
     /// # Errors
     ///
@@ -76,7 +77,8 @@ impl MemoryStore {
         slots.register(scope, limit, || table.used_slots())
     }
 
-    /// The place where decisions look for a key first; `None` when the slot was never registered.
+    /// The place where decisions look for a key first, for a plan with this multiplier. `None` if the slot was never
+    /// registered.
     #[inline]
     pub fn cell_place(
         &self,
@@ -101,8 +103,8 @@ impl MemoryStore {
         self.cells.table.prefetch(place.bucket_index);
     }
 
-    /// A number that changes with every change of a count in the bucket; `None` while one may be changing. It does not show
-    /// changes by time and by the overflow sketch.
+    /// A number that changes with every change of a count of a key whose home is the place's bucket. `None` while one may
+    /// be changing. It does not show changes by time, by the overflow sketch, or of the networks around a key.
     #[inline]
     pub fn bucket_version(&self, place: &CellPlace) -> Option<u64> {
         self.cells.table.version(place.bucket_index)
@@ -114,8 +116,8 @@ impl MemoryStore {
             .is_active(now, sketched_units::sketch_windows(limit))
     }
 
-    /// Takes units for all items that are not shadows, or for none of them; a shadow takes units when it alone admits.
-    /// Leaves one reading for each item, and returns whether the request passes.
+    /// Takes units for all items that are not shadows, or for none of them. A shadow takes its units if it admits, even if
+    /// the request does not pass. Leaves one finding for each item, and returns whether the request passes.
     pub fn take(
         &self,
         items: &[LimitItem<'_>],
@@ -125,7 +127,8 @@ impl MemoryStore {
         self.take_at(items, &self.cell_places(items), now, readings)
     }
 
-    /// [`MemoryStore::take`] for items whose places are known.
+    /// [`MemoryStore::take`] for items whose places the caller has kept: that of each item, in the same order, as
+    /// [`MemoryStore::cell_place`] returns it.
     pub fn take_at(
         &self,
         items: &[LimitItem<'_>],
@@ -136,7 +139,7 @@ impl MemoryStore {
         self.decide(items, places, now, Taking::All, readings)
     }
 
-    /// Takes units for shadows only, for a request that something else refuses. Leaves the readings like
+    /// Takes units for shadows only, for a request that something else refuses. Leaves the findings like
     /// [`MemoryStore::take`].
     pub fn take_for_shadows(
         &self,
@@ -153,7 +156,7 @@ impl MemoryStore {
         );
     }
 
-    /// Returns what [`MemoryStore::take`] would return, and takes nothing.
+    /// Returns what [`MemoryStore::take`] would return, and takes nothing. The findings are those before units are taken.
     pub fn peek(
         &self,
         items: &[LimitItem<'_>],
@@ -169,6 +172,7 @@ impl MemoryStore {
         )
     }
 
+    /// The places of these items. They end before an item whose slot was never registered, which leads to a full decision.
     pub(super) fn cell_places(&self, items: &[LimitItem<'_>]) -> CellPlaces {
         let places = items.iter().map_while(|item| {
             self.cell_place(item.limit, item.slot, item.key, item.scale.plan_factor)
@@ -199,7 +203,7 @@ impl MemoryStore {
         is_admitted.unwrap_or_else(|| self.decide_fully(items, now, taking, readings))
     }
 
-    // A function of its own, so that its stack frame costs nothing where the fast path decides.
+    // Not inlined, so that its stack frame costs nothing where the fast path decides.
     #[inline(never)]
     pub(super) fn decide_fully(
         &self,
@@ -217,8 +221,9 @@ impl MemoryStore {
         }
     }
 
-    /// Ends a reservation that [`MemoryStore::take`] made for `item`: `used_units` count from `now`, in the item's
-    /// networks, too. `is_sketched` is [`LimitFinding::sketched`] of the reservation's reading.
+    /// Ends a reservation that [`MemoryStore::take`] made for `item`: in place of the item's cost, `used_units` count from
+    /// `now`. They count in the item's networks, too. `is_sketched` is [`LimitFinding::sketched`] of the reservation's
+    /// finding.
     pub fn settle(&self, item: &LimitItem<'_>, is_sketched: bool, used_units: u32, now: Nanos) {
         settle::settle_reservation(
             &self.cells,
@@ -230,7 +235,8 @@ impl MemoryStore {
         );
     }
 
-    /// Units that a key uses in each window of a limit, as far as its cell knows.
+    /// Units that a key uses in each window of a limit, without those in the sketch. Zeros if it has no cell, or one of
+    /// another shape that cannot be converted for lack of memory. Empty if the item's slot was never registered.
     pub fn used_units(&self, item: &LimitItem<'_>, now: Nanos) -> SmallVec<[u32; 2]> {
         let Some(info) = self.cells.slots.get(item.slot) else {
             return SmallVec::new();
@@ -253,7 +259,8 @@ impl MemoryStore {
         }
     }
 
-    /// Counts units that were admitted by another decision than this store's.
+    /// Counts units that were admitted by another decision than this store's: in the item's cell, or in the sketch if the
+    /// cell has no room, and not in the item's networks.
     pub fn count_units(&self, item: &LimitItem<'_>, units: u32, now: Nanos) {
         let item = LimitItem {
             cost: 0,
@@ -263,9 +270,9 @@ impl MemoryStore {
         settle::settle_reservation(&self.cells, &self.sketch, &item, false, units, now);
     }
 
-    /// Removes the cell of a key under a limit; `false` when it has none. Its units in the overflow sketch and in its
-    /// networks stay, because other keys share both. So a key with a [sketched](LimitFinding::sketched) reading is free
-    /// only when the sketch has forgotten it.
+    /// Removes the cell of a key under a limit. Returns `false` if it has none, or if the slot was never registered. The
+    /// key's units in the overflow sketch and in its networks stay, because other keys share both. So a key with a
+    /// [sketched](LimitFinding::sketched) finding is free only when its units have left the sketch.
     pub fn forget_key(&self, slot: LimitSlot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {
             return false;
@@ -286,7 +293,8 @@ impl MemoryStore {
         entry.is_some()
     }
 
-    /// Evicts the cells equal to fresh ones in the next `bucket_count` buckets. Returns the number of evicted cells.
+    /// Evicts cells that are equal to those of keys without requests, in the next `bucket_count` buckets that are not
+    /// locked. Returns the number of evicted cells.
     pub fn evict_fresh_cells(&self, now: Nanos, bucket_count: usize) -> usize {
         self.cells
             .evict_fresh_cells(now, u32::try_from(bucket_count).unwrap_or(u32::MAX))

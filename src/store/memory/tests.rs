@@ -85,6 +85,7 @@ fn take(
     (admitted, readings)
 }
 
+/// The number of `tries` that are admitted.
 fn admitted(memory: &MemoryStore, items: &[LimitItem<'_>], now: Nanos, tries: u32) -> u32 {
     (0..tries)
         .map(|_| u32::from(take(memory, items, now).0))
@@ -117,7 +118,7 @@ fn fill(memory: &MemoryStore, now: Nanos) {
     crowd(memory, 16, now);
 }
 
-/// Counts keys under a limit of a week, so that they stay: on average so many for each bucket.
+/// Counts keys under a limit of a week, so that they stay: on average `keys_per_bucket` for each bucket.
 fn crowd(memory: &MemoryStore, keys_per_bucket: u128, now: Nanos) {
     let stay = limit("5/w", Algorithm::FixedWindow);
     let slot = memory.register("fill", &stay).unwrap().slot();

@@ -1,6 +1,6 @@
 //! Anonymous zeroed memory for the table and the arena. Its pages cost nothing until they are touched. This is the only
-//! file of the store with unsafe code: it turns the mapping into atomics and slices. It never hands out two slices of the
-//! same words.
+//! file of the store with unsafe code: it turns the mapping into atomics and slices. No two slices of the same words exist
+//! at a time.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// Words of a bucket in the mapping: 128 bytes.
+/// Words of 32 bits of a bucket, which has 128 bytes.
 const BUCKET_U32_COUNT: usize = 32;
 /// Bytes of the smallest mapping: one page of the usual size.
 const MIN_MAP_BYTES: usize = 4_096;
@@ -33,7 +33,7 @@ pub(super) struct WordSpan {
 }
 
 impl WordSpan {
-    /// The index behind the last word; `None` where it overflows.
+    /// The index behind the last word; `None` where that overflows.
     fn end(self) -> Option<usize> {
         self.first_word.checked_add(self.word_count)
     }
@@ -46,7 +46,8 @@ unsafe impl Send for ZeroedMap {}
 unsafe impl Sync for ZeroedMap {}
 
 impl ZeroedMap {
-    /// Maps `byte_count` bytes, a multiple of 8; in huge pages if `wants_huge_pages` is set and the kernel has some.
+    /// Maps `byte_count` bytes, a multiple of 8. On Linux the pages are huge if `wants_huge_pages` is set and the kernel
+    /// has some. Fails if the system gives no memory.
     pub(super) fn new(byte_count: usize, wants_huge_pages: bool) -> io::Result<ZeroedMap> {
         let mut map = MmapOptions::new()
             .len(byte_count.max(MIN_MAP_BYTES))
@@ -65,11 +66,11 @@ impl ZeroedMap {
         })
     }
 
-    /// The sixteen words of 64 bits of the bucket with this index.
+    /// The sixteen words of 64 bits of the bucket with this index. Panics if there is no such bucket.
     #[inline]
     pub(super) fn bucket(&self, bucket_index: usize) -> &[AtomicU64; 16] {
         assert!(bucket_index < self.word_count / BUCKET_U32_COUNT);
-        // SAFETY: in bounds, and aligned because base is page-aligned; zeroed, so valid as AtomicU64.
+        // SAFETY: in bounds, and aligned because the mapping is page-aligned; zeroed, so valid as AtomicU64.
         // A map that is used this way is never reached through `words_of`.
         unsafe {
             &*self
@@ -80,7 +81,8 @@ impl ZeroedMap {
         }
     }
 
-    /// Asks the processor to load the two cache lines of a bucket, without waiting for them.
+    /// Asks the processor to load the two cache lines of a bucket, without waiting for them. Does nothing on processors
+    /// other than x86-64.
     #[inline]
     pub(super) fn prefetch(&self, bucket_index: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -97,7 +99,7 @@ impl ZeroedMap {
         }
     }
 
-    /// One word of a free block as an atomic. Free blocks are linked through such words.
+    /// One word of a free block as an atomic. Free blocks are linked through such words. Panics if there is no such word.
     pub(super) fn atomic_word(&self, word_index: usize) -> &AtomicU32 {
         assert!(word_index < self.word_count);
         // SAFETY: in bounds and aligned. The block is free, so nobody holds a slice of it.
@@ -105,7 +107,7 @@ impl ZeroedMap {
     }
 
     /// The words of a block. `_owner` stands for the locked bucket whose entry names the block; no other entry does. The
-    /// owner is borrowed exclusively, so that no second slice of the block can exist.
+    /// owner is borrowed exclusively, so that no second slice of the block can exist. Panics if the span is not in the map.
     #[allow(clippy::mut_from_ref)]
     pub(super) fn words_of<'h, T>(&'h self, _owner: &'h mut T, span: WordSpan) -> &'h mut [u32] {
         assert!(span.end().is_some_and(|end| end <= self.word_count));
@@ -119,7 +121,7 @@ impl ZeroedMap {
         }
     }
 
-    /// The words of two blocks that do not overlap, to move a state from the first to the second.
+    /// The words of two blocks, to move a state from the first to the second. Panics if they overlap.
     #[allow(clippy::mut_from_ref)]
     pub(super) fn words_of_two<'h, T>(
         &'h self,

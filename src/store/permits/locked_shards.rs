@@ -1,6 +1,6 @@
-//! [`LockedShards`]: the shards that one request needs. They are locked in ascending order, from the evaluation to the
-//! last change. So requests never wait for each other in a circle. Nothing else is locked while they are, except by a
-//! memory store.
+//! [`LockedShards`]: the shards of the permit counts that one request needs. They are locked in ascending order, so
+//! requests never wait for each other in a circle. They stay locked from the evaluation to the last change. Meanwhile
+//! only a memory store locks anything else.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use super::permit_request::{PermitKey, PermitRequest};
 use crate::limit::concurrency::REFUSAL_WAIT;
 use crate::limit::{LimitFinding, LimitStanding};
 
-/// The number of shards, each with a lock of its own.
+/// The number of shards, each with a lock of its own: several for each of up to 32 workers, so that two of them rarely need
+/// the same.
 pub(super) const SHARD_COUNT: usize = 64;
 
 /// The number of permits that each key holds.
@@ -35,6 +36,7 @@ pub(super) struct LockedShards<'a> {
 }
 
 impl<'a> LockedShards<'a> {
+    /// Locks the shards of all keys of these requests, each once.
     pub(super) fn new(
         shards: &'a [PermitShard],
         requests: &[PermitRequest<'_>],
@@ -51,7 +53,7 @@ impl<'a> LockedShards<'a> {
         }
     }
 
-    /// The counts of a key's shard; `None` where that is not locked.
+    /// The counts of a key's shard; `None` if the shard is not locked here.
     fn counts_for(&mut self, key: &PermitKey) -> Option<&mut OpenCounts> {
         let key_shard = shard_index(key);
         let mut guards = self.guards.iter_mut();
@@ -59,7 +61,7 @@ impl<'a> LockedShards<'a> {
         Some(&mut **guard)
     }
 
-    /// The number of permits that a key holds.
+    /// The number of permits that a key of a locked shard holds.
     fn open_count(&mut self, key: &PermitKey) -> u32 {
         let counts = self.counts_for(key);
         counts
@@ -67,7 +69,7 @@ impl<'a> LockedShards<'a> {
             .unwrap_or(0)
     }
 
-    /// Leaves one reading for each permit request. Returns whether there is room for all requests but shadows.
+    /// Leaves one finding for each permit request. Returns whether there is room for all requests but shadows.
     pub(super) fn evaluate(
         &mut self,
         requests: &[PermitRequest<'_>],
@@ -76,7 +78,7 @@ impl<'a> LockedShards<'a> {
         readings.clear();
         let mut has_room = true;
         for (index, request) in requests.iter().enumerate() {
-            // Permits that earlier requests of this round take of the same key.
+            // Permits that earlier requests of the list would take for the same key.
             let earlier_count = |key: &PermitKey| {
                 let earlier_requests = requests[..index].iter();
                 let keys = earlier_requests.flat_map(PermitRequest::permit_keys);
@@ -104,8 +106,8 @@ impl<'a> LockedShards<'a> {
         has_room
     }
 
-    /// Takes a permit for each request whose reading admits, and adds its keys to `taken_keys`. Sets in the readings how
-    /// many permits remain.
+    /// Takes a permit for each request whose finding admits, and adds its keys to `taken_keys`. Then sets in all findings
+    /// how many permits remain.
     pub(super) fn take_permits(
         &mut self,
         requests: &[PermitRequest<'_>],

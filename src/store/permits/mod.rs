@@ -36,13 +36,15 @@ impl Default for Permits {
 }
 
 impl Permits {
-    /// Takes a permit for each request that has room, or none at all where one that is not a shadow has none.
+    /// Takes a permit for each permit request that has room. Takes none at all if one that is not a shadow has no room, or
+    /// if `decide_others` returns `false`.
     ///
-    /// `decide_others` decides about the other limits of the request: it is given whether there is room for the permits,
+    /// `decide_others` decides about the other limits of the request. It receives whether there is room for the permits,
     /// and returns whether the other limits admit. It is called once, while none of these permits can be taken or
     /// returned. So it must not wait.
     ///
-    /// Leaves one reading for each permit request. Returns whether the request passes, and its permits.
+    /// Leaves one finding for each permit request; if permits are taken, they no longer count as remaining. Returns whether
+    /// the request passes, and its permits.
     pub fn take(
         self: &Arc<Self>,
         requests: &[PermitRequest<'_>],
@@ -63,7 +65,8 @@ impl Permits {
         (is_admitted, guard)
     }
 
-    /// Returns what [`Permits::take`] would return, and takes nothing.
+    /// Returns whether there is room for all permit requests but shadows, and takes nothing. The findings are those before
+    /// permits are taken.
     pub fn peek(
         &self,
         requests: &[PermitRequest<'_>],
@@ -72,7 +75,7 @@ impl Permits {
         LockedShards::new(&self.shards, requests).evaluate(requests, readings)
     }
 
-    /// The number of permits that are held, by scope.
+    /// The number of permits that are held, by scope. Those of networks are counted under other scopes than the limits'.
     pub fn counts_by_scope(&self) -> HashMap<PermitScope, u64> {
         let mut sums = HashMap::new();
         for shard in &self.shards {
@@ -108,7 +111,7 @@ impl Permits {
 #[must_use = "permits that are dropped are free again"]
 pub struct PermitGuard {
     permits: Arc<Permits>,
-    /// The counts in which each permit is counted.
+    /// The keys under which the permits are counted: those of the permit requests, and those of the networks.
     keys: SmallVec<[PermitKey; 1]>,
 }
 

@@ -6,7 +6,7 @@ use siphasher::sip128::SipHasher13;
 use crate::limit::{Concurrency, Fingerprint};
 use crate::store::ParentNetwork;
 
-/// The hash of a limit's scope. Limits with different scopes count their permits apart.
+/// The hash of a limit's scope, the name of its counts. Limits with different scopes count their permits apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PermitScope(u128);
 
@@ -31,13 +31,14 @@ impl PermitScope {
 pub struct PermitRequest<'a> {
     /// The limit on open requests.
     pub limit: &'a Concurrency,
-    /// The limit's scope.
+    /// The scope under which the limit counts its permits.
     pub scope: PermitScope,
     /// The key that the permit is counted for.
     pub key: Fingerprint,
     /// The plan's multiplier, at least 1.
     pub plan_factor: u32,
-    /// Shadow mode: the limit refuses nothing, and takes a permit only if it would admit the request by itself.
+    /// Shadow mode: the limit refuses nothing. It takes a permit only if it would admit the request by itself, and the
+    /// request passes.
     pub is_shadow: bool,
     /// The networks around an IPv6 key that must have room too, nearest first.
     pub parents: &'a [ParentNetwork],

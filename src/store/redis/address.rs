@@ -1,12 +1,12 @@
 //! [`RedisAddress`]: the address of a Redis or Valkey, such as `redis://user:password@host:6379/0`, and the forms for
-//! clusters and sentinels. An address is made by parsing, and is never written with user and password.
+//! clusters and sentinels. An address is made by parsing. Its text, for logs too, never has user and password.
 
 use std::fmt;
 
 /// How the servers of a store work together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// One server.
+    /// A single server, without sentinels.
     Single,
     /// A cluster: keys are spread over several servers.
     Cluster,
@@ -27,14 +27,14 @@ pub struct RedisAddress {
     pub user: Option<String>,
     /// The password, if one is needed.
     pub password: Option<String>,
-    /// The number of the database, 0 to 65,535.
+    /// The number of the database, 0 to 65,535; 0 for a cluster.
     pub database: i64,
 }
 
 /// Why text is not the address of a Redis or Valkey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// The scheme is not one of the six.
+    /// The scheme is missing, or not one of the six.
     #[error(
         "write redis://, rediss:// (TLS), redis+cluster://, rediss+cluster://, redis+sentinel:// or rediss+sentinel://"
     )]
@@ -47,7 +47,7 @@ pub enum AddressError {
     /// A single server has several hosts.
     #[error("several hosts need redis+cluster:// or redis+sentinel://")]
     SeveralHosts,
-    /// The path is not the number of a database.
+    /// The path, or its part after the master's name, is not the number of a database.
     #[error("after the host stands the number of a database, as in redis://host:6379/0")]
     Database,
     /// The database of a cluster is not 0.
@@ -58,17 +58,17 @@ pub enum AddressError {
         "after the sentinels stands the name of the master, as in redis+sentinel://a:26379,b:26379/mymaster or …/mymaster/0"
     )]
     MissingMaster,
-    /// A per cent sign has no two hexadecimal digits behind it, or the text is not UTF-8.
+    /// In user or password, a per cent sign has no two hexadecimal digits behind it, or the decoded text is not UTF-8.
     #[error("in user and password write % as %25, @ as %40, : as %3A and / as %2F")]
     Escape,
 }
 
 impl RedisAddress {
-    /// Parses an address.
+    /// Parses an address as policies write it. A port that is missing is 6,379, or 26,379 for sentinels.
     ///
     /// # Errors
     ///
-    /// One mistake of the text: that of the scheme, else of the servers, else of the user and the password.
+    /// One mistake of the text, even where it has several.
     pub fn parse(text: &str) -> Result<RedisAddress, AddressError> {
         let (scheme, after_scheme) = text.split_once("://").ok_or(AddressError::Scheme)?;
         let (protocol, topology) = scheme.split_once('+').unwrap_or((scheme, ""));
@@ -122,11 +122,12 @@ impl RedisAddress {
     }
 }
 
-/// Parses `HOST` or `HOST:PORT`, with an IPv6 address in brackets.
+/// Parses `HOST` or `HOST:PORT`, with an IPv6 address in brackets. The form of names and addresses is not checked.
 ///
 /// # Errors
 ///
-/// [`AddressError::Host`] where the host is missing or malformed, or the port is not 1 to 65,535.
+/// [`AddressError::Host`] where the host is missing or has spaces or control characters, a bracket is not closed, or the
+/// port is not 1 to 65,535.
 pub fn parse_host(text: &str, default_port: u16) -> Result<(String, u16), AddressError> {
     let (host, port) = match text.strip_prefix('[') {
         Some(text) => text.split_once(']').ok_or(AddressError::Host)?,
@@ -144,6 +145,11 @@ pub fn parse_host(text: &str, default_port: u16) -> Result<(String, u16), Addres
     Ok((host.to_owned(), port))
 }
 
+/// Decodes `%` and two hexadecimal digits to a byte.
+///
+/// # Errors
+///
+/// [`AddressError::Escape`] if a `%` is not followed by two such digits, or the decoded text is not UTF-8.
 fn percent_decode(text: &str) -> Result<String, AddressError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut encoded = text.bytes();

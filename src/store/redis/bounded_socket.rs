@@ -1,6 +1,6 @@
-//! [`BoundedSocket`]: a socket that bounds the size of replies. redis-rs keeps a reply until it is complete, whatever
-//! length it announces, and a faulty server must not fill the gateway's memory. The socket only measures replies, and
-//! never changes them.
+//! [`BoundedSocket`]: a socket that bounds the size and the depth of replies. redis-rs keeps a reply until it is complete,
+//! whatever length it announces, and a faulty server must not fill the gateway's memory. The socket never changes replies;
+//! it measures them, and a read fails when one exceeds a bound.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ const ELEMENT_BYTES: usize = 32;
 /// Largest depth of nested arrays. The list of a cluster's slots has four.
 const MAX_ARRAY_DEPTH: usize = 8;
 
-/// Most bytes of a line with a length or a number of elements.
+/// Most bytes of a line with a length or a number of elements. The longest number of 64 bits has 20 digits.
 const MAX_LENGTH_LINE_BYTES: usize = 32;
 
 /// A socket whose reads fail when a reply exceeds a bound.
@@ -39,25 +39,28 @@ impl<S> BoundedSocket<S> {
     }
 }
 
-/// The progress of the reply that is being read, in RESP2 or RESP3.
+/// Measures the reply that is being read, in RESP2 or RESP3.
 #[derive(Default)]
 struct ReplyMeter {
-    /// The size so far in bytes, with the announced parts.
+    /// The size so far in bytes, as [`MAX_REPLY_BYTES`] counts it. A string or an array counts in full once its length is
+    /// read.
     byte_count: usize,
-    /// The number of missing elements of each array that has begun, the innermost array last.
+    /// The number of missing elements of each array that has begun, the innermost array last. Has at most
+    /// [`MAX_ARRAY_DEPTH`] numbers.
     open_arrays: Vec<usize>,
+    /// Where in the reply the next byte is.
     position: ReplyPosition,
 }
 
 /// Where in a reply the next byte is.
 #[derive(Default)]
 enum ReplyPosition {
-    /// Before a value.
+    /// Before the type byte of a value.
     #[default]
     BeforeValue,
-    /// In a line that began with the byte `type_byte`. The text of the line is kept where it is a length.
+    /// In a line, behind its type byte. If the line is a length, its text so far is kept.
     InLine { type_byte: u8, length: Vec<u8> },
-    /// In a string, with this many bytes missing, including the end of its line.
+    /// In a string, of which this many bytes are missing, with the CRLF behind it.
     InString(usize),
 }
 
@@ -109,6 +112,7 @@ impl ReplyMeter {
         Ok(())
     }
 
+    /// Adds to the size of the reply. Fails once it is larger than [`MAX_REPLY_BYTES`].
     fn add_bytes(&mut self, count: usize) -> Result<(), &'static str> {
         self.byte_count = self.byte_count.saturating_add(count);
         match self.byte_count > MAX_REPLY_BYTES {
@@ -117,7 +121,7 @@ impl ReplyMeter {
         }
     }
 
-    /// Begins a string or an array; the length is `None` for a null.
+    /// Begins a string or an array; the length is `None` for a null, and for a length that is not a number.
     fn begin_value(&mut self, type_byte: u8, length: Option<usize>) -> Result<(), &'static str> {
         let element_count = match (type_byte, length) {
             (b'$' | b'!' | b'=', Some(length)) => {
@@ -198,7 +202,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedSocket<S> {
 mod tests {
     use super::*;
 
-    /// Reads it whole and byte by byte; says why it fails, or whether a reply is whole at the end.
+    /// Measures the input at once and byte by byte. The result says whether a reply is complete at its end, or why it
+    /// fails.
     #[track_caller]
     fn check(input: &[u8], expected: Result<bool, &'static str>) {
         let is_complete = |reply: &ReplyMeter| {

@@ -1,6 +1,6 @@
 //! [`RedisClient`]: the Redis or Valkey client that all workers of a gateway share. It runs the scripts that decide, and
 //! checks with each call that the store still has the data by which it was identified. Each worker has connections of its
-//! own. The client never sends a call twice.
+//! own. A call that a server may have executed is never sent again.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -31,16 +31,18 @@ const MAX_RECONNECT_DELAY: Nanos = Nanos::from_secs(5);
 /// The longest pause between two attempts of the keeper to connect, by which it notices that the store is back.
 const MAX_KEEPER_RECONNECT_DELAY: Nanos = Nanos::from_millis(400);
 
-/// Calls Redis or Valkey for all workers of a gateway.
+/// Calls Redis or Valkey for all workers of a gateway. Methods that call it fail without a connection or a usable reply.
+/// With [`StoreError::MarkMismatch`] they fail if the store lacks its data; only those that identify it and remove a
+/// gateway do not check that.
 pub struct RedisClient {
     settings: Settings,
-    /// The connections of each worker, and last those of the keeper.
+    /// The connections of each worker, and last those of the store's keeper, a thread that watches over the store.
     worker_connections: Vec<WorkerConnections>,
     /// The mark of each partition; without a cluster there is one partition.
     marks: RwLock<Vec<StoreMark>>,
     /// With sentinels: the master that was last identified. All masters have the same mark.
     master: RwLock<Option<HostPort>>,
-    /// The number of gateways, from the last beat.
+    /// The number of live gateways by the last heartbeat; 1 before.
     gateway_count: AtomicU32,
     decide_script: Script,
     heartbeat_script: Script,
@@ -98,7 +100,7 @@ impl RedisClient {
         other.is_ready() && !connections.leads_to(&other.server())
     }
 
-    /// How often the connection was made. The next one may lead to another server, with older data under the same mark.
+    /// How often the connection was made; 0 for a cluster. The next may lead to a server with older data of the same mark.
     pub fn connection_count(&self, connection_index: usize) -> u32 {
         self.worker_connections[connection_index].connection_count()
     }
@@ -158,7 +160,6 @@ impl RedisClient {
         }
     }
 
-    /// The key of a counter.
     fn counter_key(&self, name: &CounterName) -> String {
         let mut key = self.key_prefix(self.partition_of(name));
         URL_SAFE_NO_PAD.encode_string(name.limit.to_be_bytes(), &mut key);
@@ -205,7 +206,7 @@ impl RedisClient {
             .await
     }
 
-    /// Deletes a counter. Returns whether it existed. Totals that gateways have reported stay.
+    /// Deletes a counter. Returns whether it existed, by the units in the reply. Totals of gateways stay.
     pub async fn forget_counter(
         &self,
         connection_index: usize,
@@ -259,7 +260,7 @@ impl RedisClient {
         }
     }
 
-    /// Decides on each partition. Where one refuses, the units that the others took are given back.
+    /// Decides on each partition. If one refuses or fails, the units that others took are given back, except by shadows.
     async fn decide_across_partitions(
         &self,
         connection_index: usize,
@@ -358,7 +359,7 @@ impl RedisClient {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Empty`] where the store has no secret, none is known and `may_initialize` is not set.
+    /// Also [`StoreError::Empty`] if the store has no secret, `known_secret` is `None` and `may_initialize` is not set.
     pub async fn identify(
         &self,
         connection_index: usize,

@@ -1,6 +1,6 @@
 //! [`Cluster`]: a cluster as one worker sees it. It knows which server has which partition, and has a link to each
 //! server. It follows redirections, and reads the slot map again when it is out of date. A slow server never slows down
-//! calls to the others, and no call waits while the map is read.
+//! calls to other servers; while one is down, all calls fail. No call waits while the map is read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub(super) const PARTITION_COUNT: usize = 256;
 const MAX_REDIRECTIONS: usize = 8;
 /// The pause before a call is sent again, while a connection is made or a slot is moved.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
-/// How often a call looks whether a connection is made, once in each [`RETRY_DELAY`].
+/// The most times that a call looks whether a connection is made, once in each [`RETRY_DELAY`].
 const MAX_CONNECT_POLLS: usize = 20;
-/// Time limit of the call that reads the map.
+/// Time limit of the call that reads the map from one server.
 const MAP_READ_TIMEOUT: Duration = Duration::from_millis(300);
-/// Shortest time between two reads of the map.
+/// Shortest time between two reads of the map; twice as long after a failure.
 const MAP_READ_INTERVAL: Nanos = Nanos::from_millis(200);
 
 /// The server of each partition; `None` for a partition without one.
@@ -36,6 +36,7 @@ type PartitionOwners = Vec<Option<RedisTarget>>;
 
 /// Which server has which partition.
 struct SlotMap {
+    /// The links to the map's servers, and to those that redirections have named since the map was read.
     links: Vec<RedisLink>,
     /// The index in `links` of each partition's server, if a server has it; empty before there was a map.
     owner_links: Vec<Option<u16>>,
@@ -47,7 +48,7 @@ struct SlotMap {
     is_being_read: bool,
     /// When the map may be read again; zero before the first read.
     next_read_at: Nanos,
-    /// Why there is no map.
+    /// Why the map could not be read; `None` before the first read, and after one that succeeded.
     missing_map_cause: Option<String>,
 }
 
@@ -85,7 +86,7 @@ impl Cluster {
                 && map.owner_links.iter().all(|owner| map.is_up(*owner)))
     }
 
-    /// One partition of each server.
+    /// One partition of each server; none before the first map.
     pub(super) fn one_partition_per_server(&self) -> Vec<usize> {
         let map = self.map.lock();
         let first_partition = |link| {
@@ -97,14 +98,15 @@ impl Cluster {
         links.filter_map(first_partition).collect()
     }
 
-    /// Ends the pauses before the next attempts to connect, and nearly all of that before the next read of the map.
+    /// Ends the pauses before the next attempts to connect. Shortens that before the next read of the map to
+    /// [`MAP_READ_INTERVAL`].
     pub(super) fn skip_delay(&self, clock: &Clock) {
         let mut map = self.map.lock();
         map.next_read_at = map.next_read_at.min(clock.now().after(MAP_READ_INTERVAL));
         map.links.iter().for_each(|link| link.skip_delay(clock));
     }
 
-    /// Gives up all connections for this cause.
+    /// Gives up all connections for this cause. The map counts as out of date then.
     pub(super) fn disconnect(&self, cause: &str, clock: &Clock) {
         let mut map = self.map.lock();
         map.is_stale = true;
@@ -157,7 +159,8 @@ impl Cluster {
         links.for_each(|link| link.keep_connected(settings, clock));
     }
 
-    /// Sends a command to the server that has the partition, and follows redirections.
+    /// Sends a command to the server that has the partition, and follows redirections. Fails with the last fault. A fault
+    /// that is neither a redirection nor `NOSCRIPT` marks the map as out of date.
     pub(super) async fn send(
         &self,
         partition: usize,
@@ -228,7 +231,7 @@ impl Cluster {
         })
     }
 
-    /// Records that a partition is on another server, and returns the link to it.
+    /// Records that a partition is on another server, and returns the link to it; `None` if `node` names no server.
     fn record_move(&self, partition: usize, node: &str) -> Option<RedisLink> {
         let link = self.link_at(partition, node)?;
         let mut map = self.map.lock();
@@ -245,7 +248,7 @@ impl Cluster {
     }
 
     /// The link to the server that a redirection names as `HOST:PORT`. An empty host stands for the host of the server that
-    /// sent the redirection.
+    /// sent the redirection. `None` if the text has another form.
     fn link_at(&self, partition: usize, node: &str) -> Option<RedisLink> {
         let (host, port) = node.rsplit_once(':')?;
         let port = port.parse().ok()?;
@@ -266,6 +269,7 @@ impl Cluster {
 }
 
 impl SlotMap {
+    /// Whether there is an owner, and a connection to it.
     fn is_up(&self, owner: Option<u16>) -> bool {
         owner.is_some_and(|index| self.links[usize::from(index)].is_up())
     }
@@ -302,7 +306,7 @@ impl SlotMap {
     }
 }
 
-/// Waits up to 20 ms for a connection that is being made.
+/// Connects if there is no connection, and waits for it up to 20 ms.
 async fn wait_until_up(link: Option<RedisLink>, settings: &Settings, clock: &Clock) {
     let Some(link) = link else { return };
     link.keep_connected(settings, clock);
@@ -378,6 +382,10 @@ async fn read_map_from(
 }
 
 /// Parses the server of each partition from the reply to `CLUSTER SLOTS`. A server without a host is on `replying_host`.
+///
+/// # Errors
+///
+/// If the reply has another form, or no partition has a server; as text for logs.
 fn parse_slots(reply: &Value, replying_host: &str) -> Result<PartitionOwners, String> {
     let malformed = || String::from("the reply to CLUSTER SLOTS is malformed");
     let Value::Array(ranges) = reply else {

@@ -17,7 +17,7 @@ use crate::net::{Connector, Socket};
 
 /// The time limit for connecting, sentinels included.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time limit for connecting to the master that one sentinel names. After it another sentinel's master is tried.
+/// The time limit for connecting to the server that one sentinel names. Then the server that another one names is tried.
 const MASTER_CONNECT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// A server's host and port.
@@ -88,7 +88,7 @@ pub(super) fn describe_error(error: &RedisError) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Connects to one server with the user and password of the address.
+/// Connects to one server, with the user, the password and the database of the address.
 pub(super) async fn connect_to_server(
     settings: &Settings,
     host: &str,
@@ -108,12 +108,14 @@ pub(super) async fn connect_to_server(
 }
 
 /// Connects with the protocol of redis-rs over a socket of the crate's own, so that replies are [bounded](BoundedSocket).
+/// Fails after [`CONNECT_TIMEOUT`].
 async fn connect_with(
     settings: &Settings,
     host: &str,
     port: u16,
     login: RedisConnectionInfo,
 ) -> Result<RedisConnection, RedisError> {
+    // Callers limit the time for replies, because a late reply may still be awaited.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let connected = async {
         let socket = BoundedSocket::new(open_socket(settings, host, port).await?);
@@ -128,7 +130,7 @@ async fn connect_with(
     })
 }
 
-/// Opens a socket, with TLS where the address asks for it.
+/// Opens a socket, with TLS if the address says so. TLS fails without trusted certificates.
 async fn open_socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<Socket> {
     if !settings.address.uses_tls {
         return Socket::to_server(TcpStream::connect((host, port)).await?);
@@ -163,6 +165,7 @@ async fn connect_to_master(
                 continue;
             }
             Err(error) => {
+                // Any earlier error says more than a sentinel that does not reply.
                 let error = describe_error(&error);
                 last_error.get_or_insert(io_error("no sentinel answers", &error));
                 continue;
@@ -185,7 +188,7 @@ async fn connect_to_master(
     Err(last_error.unwrap_or_else(|| io_error("no sentinel answers", "")))
 }
 
-/// Asks one sentinel for the master of this name; `None` where it knows no such master.
+/// Asks one sentinel for the master of this name, without user and password. `None` where it knows no such master.
 async fn ask_sentinel_for_master(
     settings: &Settings,
     host: &str,

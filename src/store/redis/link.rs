@@ -34,7 +34,7 @@ enum LinkState {
     Down {
         /// When the next attempt to connect is due.
         retry_at: Nanos,
-        /// The pause after the next failure.
+        /// The longest pause after the next failure.
         next_delay: Nanos,
     },
     /// An attempt to connect is under way.
@@ -48,13 +48,13 @@ struct LinkInner {
     state: LinkState,
     /// How often the link has connected, so that the faults of an earlier connection are not held against the next.
     connection_count: u32,
-    /// The server that the last connection leads to; `None` without sentinels.
+    /// The server that the last connection leads to. `None` before the first one, and without sentinels.
     server: Option<HostPort>,
     /// Late replies in a row.
     late_reply_count: u32,
-    /// When the connection was last used.
+    /// When the connection was last used or probed.
     last_used_at: Nanos,
-    /// Why there is no connection; `None` while there is one, and before the first attempt.
+    /// Why there is no connection; `None` while there is one, and before the first attempt has ended.
     disconnect_cause: Option<String>,
 }
 
@@ -62,7 +62,7 @@ struct LinkInner {
 #[derive(Clone)]
 pub(super) struct RedisLink {
     target: Arc<RedisTarget>,
-    /// The longest pause between two attempts to connect, without jitter.
+    /// The longest pause between two attempts to connect; jitter makes pauses shorter only.
     max_reconnect_delay: Nanos,
     inner: Arc<Mutex<LinkInner>>,
 }
@@ -72,12 +72,12 @@ pub(super) struct RedisLink {
 pub(super) enum RedisFault {
     /// There is no connection.
     NotConnected(StoreError),
-    /// The server reports an error, or the connection broke.
+    /// The server replied with an error, or the connection broke.
     Failed(RedisError),
 }
 
 impl RedisFault {
-    /// The fault of a missing connection.
+    /// The fault of a missing connection, with its cause as text for logs.
     pub(super) fn not_connected(cause: Option<&str>) -> RedisFault {
         RedisFault::NotConnected(match cause {
             Some(cause) => StoreError::Other(Cow::Owned(format!("not connected: {cause}"))),
@@ -85,7 +85,7 @@ impl RedisFault {
         })
     }
 
-    /// The first word of the server's error.
+    /// The first word of the server's error; `None` if the fault is not an error of the server.
     pub(super) fn code(&self) -> Option<&str> {
         match self {
             RedisFault::NotConnected(_) => None,
@@ -112,7 +112,7 @@ enum ReplyTiming {
     Late,
 }
 
-/// Records once for each call whether its reply came in time. A call that is dropped counts as late.
+/// Records once for each call whether its reply came in time. A call that is dropped before its reply counts as late.
 struct ReplyWatch<'a> {
     link: &'a RedisLink,
     /// The [`LinkInner::connection_count`] of the call's connection.
@@ -122,6 +122,8 @@ struct ReplyWatch<'a> {
 }
 
 impl ReplyWatch<'_> {
+    /// Records the call, unless it is recorded already or its connection was replaced. Gives up a connection with
+    /// [`MAX_LATE_REPLIES`] late replies in a row.
     fn record(&mut self, timing: ReplyTiming) {
         let mut inner = self.link.inner.lock();
         let was_recorded = std::mem::replace(&mut self.is_recorded, true);
@@ -193,18 +195,18 @@ impl RedisLink {
         self.inner.lock().connection_count
     }
 
-    /// The server that the last connection leads to; `None` without sentinels.
+    /// The server that the last connection leads to. `None` before the first one, and without sentinels.
     pub(super) fn server(&self) -> Option<HostPort> {
         self.inner.lock().server.clone()
     }
 
-    /// Whether the connection, if there is one, leads to this server.
+    /// Whether the connection leads to this server; `true` if there is no connection.
     pub(super) fn leads_to(&self, server: &Option<HostPort>) -> bool {
         let inner = self.inner.lock();
         inner.server == *server || !matches!(inner.state, LinkState::Up(_))
     }
 
-    /// Whether there was a connection or an attempt to connect, and there is no connection now.
+    /// Whether a connection or an attempt to connect has failed, and there is no connection now.
     pub(super) fn is_down(&self) -> bool {
         let inner = self.inner.lock();
         !matches!(inner.state, LinkState::Up(_)) && inner.disconnect_cause.is_some()
@@ -232,7 +234,8 @@ impl RedisLink {
         self.inner.lock().give_up(cause, clock);
     }
 
-    /// Connects where there is no connection, and probes a connection that is idle for long.
+    /// Connects where there is no connection and no pause, and probes a connection that is idle for long. Tasks on the
+    /// caller's runtime do both.
     pub(super) fn keep_connected(&self, settings: &Settings, clock: &Clock) {
         let mut inner = self.inner.lock();
         let delay = match inner.state {
@@ -285,10 +288,16 @@ impl RedisLink {
         }
     }
 
-    /// Sends a command and waits for its reply. A `prelude` is sent right before it; the server replies `OK` to that.
+    /// Sends a command and waits for its reply. A `prelude` is sent right before it; the server replies `OK` to the
+    /// prelude.
     ///
     /// Waits for as long as the caller does, even after the connection is given up. The caller must learn what the server
     /// executes in the end.
+    ///
+    /// # Errors
+    ///
+    /// [`RedisFault::NotConnected`] without a connection; [`RedisFault::Failed`] if the server replies with an error, or
+    /// the connection breaks.
     pub(super) async fn send(
         &self,
         prelude: Option<&Cmd>,
@@ -317,6 +326,7 @@ impl RedisLink {
                     pipeline
                         .add_command(prelude.clone())
                         .add_command(command.clone());
+                    // Skips one reply, that to the prelude, and returns one.
                     let replies = connection
                         .commands
                         .req_packed_commands(&pipeline, 1, 1)
@@ -337,6 +347,7 @@ impl RedisLink {
         };
         watch.record(ReplyTiming::InTime);
         reply.map_err(|error| {
+            // With these errors the server says that it is not, or no longer, a master in use.
             let is_demoted = matches!(error.code(), Some("READONLY" | "MASTERDOWN"));
             if is_demoted || error.is_unrecoverable_error() {
                 let mut inner = self.inner.lock();

@@ -2,8 +2,8 @@
 //! all limits of a request at once, by the server's clock.
 //!
 //! In a cluster, keys whose fingerprints begin with the same byte form a partition, and each partition is on one server. A
-//! request with keys in several partitions takes units in all of them, and gives them back where another partition refuses.
-//! So it never admits too much, and is atomic once the units are back.
+//! request with keys in several partitions takes units in all of them, and gives them back if another partition refuses or
+//! fails. So never too much is admitted, but the units count until they are back.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -1,8 +1,10 @@
-//! Calls and marks where a store has several partitions. These are plain functions; the client calls the servers.
+//! The calls and the mark of a store with several partitions: a call for each partition, and one mark of all. These are
+//! plain functions; the client calls the servers.
 
 use crate::store::shared::call::{Call, CallPart, StoreMark};
 
-/// The store's mark: a mix of all partitions' marks, so that it changes with any of them.
+/// The store's mark: a mix of all partitions' marks, so that it changes with any of them. A single partition's mark is the
+/// store's.
 pub(super) fn combine_marks(marks: &[StoreMark]) -> StoreMark {
     let mut combined = StoreMark::default();
     for (index, byte) in marks.iter().flatten().enumerate() {
@@ -12,11 +14,11 @@ pub(super) fn combine_marks(marks: &[StoreMark]) -> StoreMark {
     combined
 }
 
-/// The call with only the parts of one partition, which have these indices.
+/// The call with only the parts that have these indices, all of one partition.
 pub(super) fn parts_on_partition(call: &Call, indices: &[usize]) -> Call {
     let parts = indices.iter().map(|index| {
         let part = &call.parts[*index];
-        // A network on another partition than its key is a counter like others.
+        // A network on another partition than its key is decided about there, as a counter of its own.
         let key_index = part.key_part_index.map(usize::from);
         let own_key_index =
             key_index.and_then(|key| indices.iter().position(|index| *index == key));

@@ -14,7 +14,7 @@ pub(super) struct Script {
 pub(super) enum ScriptForm {
     /// By its hash, which a server may have forgotten.
     Hash,
-    /// By its text.
+    /// By its text, which makes the server remember the hash.
     Text,
 }
 
@@ -37,7 +37,7 @@ impl Script {
         Script { text, hash }
     }
 
-    /// The command that runs the script. `add_arguments` adds the arguments.
+    /// The command that runs the script. `add_arguments` adds the number of keys, the keys and the other arguments.
     pub(super) fn command(&self, form: ScriptForm, add_arguments: impl Fn(&mut Cmd)) -> Cmd {
         let (name, script) = match form {
             ScriptForm::Hash => ("EVALSHA", &self.hash[..]),

@@ -6,9 +6,9 @@ use crate::net::Roots;
 /// The store's address, how its servers are verified, and the prefix of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The store's address.
+    /// Where the servers are, and how to log in to them.
     pub address: RedisAddress,
-    /// Certificate authorities that servers are verified by; needed with TLS.
+    /// Certificate authorities by which servers are verified. With TLS no connection is made if they are `None`.
     pub roots: Option<Roots>,
     /// The prefix of all keys.
     pub prefix: String,

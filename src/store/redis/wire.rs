@@ -1,5 +1,5 @@
-//! Encodes calls for the script, and decodes its replies. Both are sequences of doubles in little-endian order, because
-//! Lua's numbers are doubles. Whatever has another shape than the script's reply is an error.
+//! Encodes calls for the script, and decodes its replies, as `decide.lua` reads and writes them. Both are sequences of
+//! doubles in little-endian order, because Lua's numbers are doubles. A reply of another shape is an error.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::limit::spec::StateKind;
 use crate::store::Taking;
 use crate::store::shared::call::{Call, CallPart, CounterReply, StoreError, StoreReply};
 
-/// The number of doubles in one counter's reply, without one more for each window.
+/// The number of doubles in one counter's reply, before the used units of each window.
 const COUNTER_DOUBLES: usize = 9;
 
-/// The third number of a call that deletes counters. In other calls that number tells which parts take units.
+/// The third number of a call that deletes counters. In other calls that number says which parts take units.
 const FORGET: u32 = 3;
 
 /// Encodes a call as the script's second argument. `gateway_count` is the number of gateways by the last beat.
@@ -177,6 +177,7 @@ pub fn decode_reply(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> 
     }
 }
 
+/// The standing that has this number in `cell.lua`; `None` for all other numbers.
 fn parse_standing(number: f64) -> Option<LimitStanding> {
     [
         (0.0, LimitStanding::Within),

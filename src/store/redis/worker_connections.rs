@@ -1,5 +1,5 @@
-//! [`WorkerConnections`]: the connections of one worker: a link to one server, or to all servers of a cluster. A
-//! partition number chooses among the servers of a cluster; one server has the single partition 0.
+//! [`WorkerConnections`]: the connections of one worker, to one server or to all servers of a cluster. A partition number
+//! chooses among the servers of a cluster; one server has the single partition 0.
 
 use redis::{Cmd, Value};
 
@@ -42,7 +42,7 @@ impl WorkerConnections {
         }
     }
 
-    /// One partition of each server.
+    /// One partition of each server; none before the first map of a cluster is read.
     pub(super) fn one_partition_per_server(&self) -> Vec<usize> {
         match self {
             WorkerConnections::Single(_) => vec![0],
@@ -50,7 +50,8 @@ impl WorkerConnections {
         }
     }
 
-    /// Connects where there is no connection.
+    /// Connects where there is no connection, by tasks on the caller's runtime. Reads the map of a cluster if it is out of
+    /// date.
     pub(super) fn keep_connected(&self, settings: &Settings, clock: &Clock) {
         match self {
             WorkerConnections::Single(link) => link.keep_connected(settings, clock),
@@ -66,7 +67,7 @@ impl WorkerConnections {
         }
     }
 
-    /// Ends the pause before the next attempt to connect.
+    /// Ends the pauses before the next attempts to connect. See [`Cluster::skip_delay`] for the map of a cluster.
     pub(super) fn skip_delay(&self, clock: &Clock) {
         match self {
             WorkerConnections::Single(link) => link.skip_delay(clock),
@@ -82,7 +83,7 @@ impl WorkerConnections {
         }
     }
 
-    /// The server that the connection leads to; `None` without sentinels.
+    /// The server that the last connection leads to. `None` before the first one, without sentinels, and for a cluster.
     pub(super) fn server(&self) -> Option<HostPort> {
         match self {
             WorkerConnections::Single(link) => link.server(),
@@ -90,7 +91,7 @@ impl WorkerConnections {
         }
     }
 
-    /// Whether the connection leads to this server.
+    /// Whether the connection leads to this server. Also true while there is no connection, and always for a cluster.
     pub(super) fn leads_to(&self, server: &Option<HostPort>) -> bool {
         match self {
             WorkerConnections::Single(link) => link.leads_to(server),
@@ -98,7 +99,7 @@ impl WorkerConnections {
         }
     }
 
-    /// How often the connection was made; 0 for a cluster.
+    /// How often the connection was made; 0 for a cluster, whose connections are not counted.
     pub(super) fn connection_count(&self) -> u32 {
         match self {
             WorkerConnections::Single(link) => link.connection_count(),
@@ -106,7 +107,7 @@ impl WorkerConnections {
         }
     }
 
-    /// Sends a command to the server that has the partition.
+    /// Sends a command to the server that has the partition, and waits for its reply as [`RedisLink::send`] does.
     pub(super) async fn send(
         &self,
         partition: usize,

@@ -1,5 +1,5 @@
-//! How [`Decider`] decides without the store, by this gateway's share of each limit. The reports of the admitted units are
-//! in `reports`.
+//! How [`Decider`] decides by the counts of this gateway: alone, by its share of each limit; together with a store that is
+//! learning; and about limits that are not shared. It records ungranted units, and `reports` reports them to the store.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::base::clock::Nanos;
 use crate::limit::{LimitFinding, LimitStanding, OnStoreError, RateLimit, Scale};
 use crate::store::{LimitItem, Taking};
 
-/// The wait in a refusal by a limit that is `closed` without the store.
+/// The wait that a refusal names if the limit fails closed or the share admits nothing. The time of the store's
+/// return is unknown, so clients try again soon.
 const CLOSED_LIMIT_WAIT: Nanos = Nanos::from_secs(1);
 
 impl Decider {
@@ -46,7 +47,8 @@ impl Decider {
         decision
     }
 
-    /// Decides without the store, by this gateway's share of each shared limit.
+    /// Decides without the store, by this gateway's share of each shared limit. Units that are taken are recorded as
+    /// ungranted. If the request is admitted, the decision has a report of them, unless the store is away.
     pub(super) fn decide_alone(
         &self,
         items: &SharedItems,
@@ -112,7 +114,8 @@ impl Decider {
         decision
     }
 
-    /// The reading of a limit without a share: it admits where it is open without the store, and refuses otherwise.
+    /// The finding about an item without a local limit. A limit that fails open admits. A limit that fails closed refuses,
+    /// and so does a share that admits nothing.
     fn finding_without_limit(&self, item: &SharedItem, now: Nanos) -> LimitFinding {
         let (standing, wait) = match fails_open(item) {
             true => (LimitStanding::Within, Nanos::ZERO),
@@ -125,7 +128,8 @@ impl Decider {
         }
     }
 
-    /// Whether the item's share must have room, too, because the store is learning.
+    /// Whether this gateway's own counts must have room for the item while the store is learning. They must if the item's
+    /// limit is not shared, or if the store has not learned for longer than the limit's longest window.
     fn needs_local_room(&self, item: &SharedItem, now: Nanos) -> bool {
         let plan = item.plan.as_ref();
         plan.is_none_or(|plan| {
@@ -135,8 +139,9 @@ impl Decider {
         })
     }
 
-    /// Decides while the store learns. The share must have room, because some gateways have not reported yet. The store
-    /// must have room, too, because other gateways use it again already.
+    /// Decides while the store is learning: refuses at once, or makes a call to the store too. The share must have room,
+    /// because some gateways have not reported yet. The store must have room, because other gateways already use it again.
+    /// Decides alone if one of the items has no [local limit](Decider::local_limits).
     pub(super) fn decide_with_both(&self, items: SharedItems, now: Nanos) -> FirstStep {
         let learning = items.iter().filter(|item| self.needs_local_room(item, now));
         let learning: SharedItems = learning.cloned().collect();
@@ -171,6 +176,7 @@ impl Decider {
         }
         drop(limited_items);
         let mut pending_call = self.make_call(items, Taking::All, now);
+        // A learning store grants nothing in advance.
         self.end_refill(&pending_call.call);
         for part in &mut pending_call.call.parts {
             part.wanted_units = part.cost;
@@ -179,7 +185,8 @@ impl Decider {
         FirstStep::AskStore(Box::new(pending_call))
     }
 
-    /// Removes the pending units of a call to a learning store that has a reply, or is abandoned.
+    /// Subtracts the costs of a request from the units to confirm, once its call to the learning store has a reply or is
+    /// abandoned.
     pub(super) fn remove_units_to_confirm(&self, items: &SharedItems, now: Nanos) {
         for item in items {
             self.change_units_to_confirm(item, now, |pending| {
@@ -188,7 +195,8 @@ impl Decider {
         }
     }
 
-    /// Changes the units of an item's counter that wait for a learning store, and returns them.
+    /// Changes [`LedgerEntry::units_to_confirm`] of an item's counter, and returns the new number. Returns the item's own
+    /// cost where there is no entry: the limit is not shared, or the ledger is full.
     fn change_units_to_confirm(
         &self,
         item: &SharedItem,
@@ -205,8 +213,8 @@ impl Decider {
         pending.unwrap_or(item.cost)
     }
 
-    /// The limit by which each item is decided here; `None` where the limit is open or closed without the store, or admits
-    /// nothing.
+    /// The limit by which this gateway decides about each item: its share of a shared limit, or a whole limit that is not
+    /// shared. `None` where the limit fails open or closed, or where the share admits nothing.
     fn local_limits(&self, items: &SharedItems, now: Nanos) -> SmallVec<[Option<RateLimit>; 4]> {
         let limits = items.iter().map(|item| match &item.plan {
             None => Some((*item.limit).clone()),
@@ -218,7 +226,7 @@ impl Decider {
         limits.collect()
     }
 
-    /// Records units of a shared limit that were admitted without the store, so that they can be reported.
+    /// Records ungranted units of a shared limit, so that they can be reported. Does nothing for other limits.
     fn record_ungranted(&self, item: &SharedItem, units: u32, now: Nanos) {
         let Some(plan) = &item.plan else { return };
         let recorded =
@@ -232,7 +240,7 @@ impl Decider {
         }
     }
 
-    /// The limit to which this gateway holds a key while it decides alone; `None` where nothing may pass.
+    /// The limit for a key by this gateway's share of it; `None` if the share admits nothing.
     fn limit_of_share(
         &self,
         plan: &Arc<SharingPlan>,
@@ -253,6 +261,7 @@ impl Decider {
             entry.share.as_ref().map(|current| current.share.clone())
         });
         let (plan_factor, gateway_count) = (item.scale.plan_factor, basis.gateway_count);
+        // Without an entry nothing counts as used.
         let share = share.flatten().unwrap_or_else(|| {
             LocalShare::new(
                 &item.limit,
@@ -266,8 +275,8 @@ impl Decider {
         share.limit_at(&item.limit, item.scale, gateway_count, now)
     }
 
-    /// Makes a new share for a counter, unless it has the share of this outage. While the store decides, each late reply
-    /// makes a new share.
+    /// Makes a new share for a counter, unless the counter has the share of this outage already. After a failed call the
+    /// gateway decides alone although no outage has begun. Each such decision makes a new share.
     fn update_share(
         &self,
         name: &CounterName,
@@ -283,8 +292,8 @@ impl Decider {
         }
         let mut units_in_hand = 0;
         if is_alone {
-            // Units in hand become part of the share. Their use is reported as admitted without the store, so the grants
-            // are given back.
+            // Granted units that are left become part of the share. Their use is reported as ungranted, so the grants
+            // are given back to the store.
             units_in_hand = entry.units_in_hand(now);
             for grant in std::mem::take(&mut entry.grants) {
                 self.give_grant_back_later(name, entry, grant, now);
@@ -294,7 +303,7 @@ impl Decider {
         let own_units: SmallVec<[u32; 2]> = own_units
             .map(|own| own.saturating_add(units_in_hand))
             .collect();
-        // No other gateway knows of unreported units.
+        // The store's last reply does not include unreported units.
         let unreported_units = entry.unreported_units();
         let used = entry.last_reply.used_units.iter();
         let used: SmallVec<[u32; 2]> = used
@@ -319,7 +328,7 @@ impl Decider {
     }
 }
 
-/// The facts by which a gateway's share of a counter is made.
+/// The values from which a gateway's share of a counter is computed.
 struct ShareBasis {
     /// The outage in which the share is used.
     outage_number: u32,
@@ -327,7 +336,7 @@ struct ShareBasis {
     alone_since: Nanos,
     /// The number of gateways that share the limit.
     gateway_count: u32,
-    /// Units that this gateway has counted in each window.
+    /// Units that this gateway's memory has counted in each window.
     own_units: SmallVec<[u32; 2]>,
 }
 
@@ -337,7 +346,7 @@ fn fails_open(item: &SharedItem) -> bool {
     plan.is_some_and(|plan| plan.on_store_error == OnStoreError::Open)
 }
 
-/// The items as this gateway counts them, each with the limit of its share. Items without a share are left out.
+/// The items as this gateway counts them, each with its local limit. Items without a local limit are left out.
 fn with_local_limits<'a>(
     items: &'a SharedItems,
     shares: &'a [Option<RateLimit>],

@@ -1,5 +1,5 @@
-//! [`Backend`]: Redis or memcached behind one type, with the settings of the chosen store and its client. The rest of the
-//! crate calls no store directly.
+//! [`Backend`]: Redis or memcached behind one type, with the settings of the chosen store and its client. No other file
+//! calls their clients.
 
 use super::call::{Call, CallPart, LiveGateways, StoreError, StoreIdentity, StoreLoss, StoreReply};
 use crate::base::clock::Clock;
@@ -8,9 +8,9 @@ use crate::store::{memcached, redis};
 /// The kind of the shared store, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// Redis or Valkey.
+    /// Redis, or Valkey with the same protocol.
     Redis(redis::Settings),
-    /// memcached.
+    /// One or more servers of memcached.
     Memcached(memcached::Settings),
 }
 
@@ -58,6 +58,11 @@ macro_rules! with_client {
 }
 
 impl BackendClient {
+    /// A client with this many connections. Redis does not fail here.
+    ///
+    /// # Errors
+    ///
+    /// When the settings of memcached name no server, or its prefix cannot be part of a key.
     pub(super) fn new(
         backend: &Backend,
         connection_count: usize,
@@ -91,11 +96,12 @@ impl BackendClient {
     pub(super) fn skip_delay(&self, connection_index: usize) {
         match self {
             BackendClient::Redis(client) => client.skip_delay(connection_index),
-            // Its links pause for 5 s at most.
+            // Links to memcached pause for 7.5 s at most between two attempts.
             BackendClient::Memcached(_) => {}
         }
     }
 
+    /// Whether there is a connection to the store; for memcached, to any of its servers.
     pub(super) fn is_ready(&self, connection_index: usize) -> bool {
         match self {
             BackendClient::Redis(client) => client.is_ready(connection_index),
@@ -103,8 +109,7 @@ impl BackendClient {
         }
     }
 
-    /// How often the connection was made, where the next connection may lead to a server with older data under the same
-    /// mark.
+    /// How often the connection was made. Always 0 for memcached, where no other server can take over under the same mark.
     pub(super) fn connection_count(&self, connection_index: usize) -> u32 {
         match self {
             BackendClient::Redis(client) => client.connection_count(connection_index),
@@ -129,10 +134,10 @@ impl BackendClient {
         }
     }
 
-    /// Why there is no connection, where errors do not name the cause.
+    /// Why there is no connection to a server of memcached; `None` if all are connected. Also `None` for Redis, whose
+    /// errors name the cause.
     pub(super) fn disconnect_cause(&self, connection_index: usize) -> Option<String> {
         match self {
-            // Its errors name the cause.
             BackendClient::Redis(_) => None,
             BackendClient::Memcached(client) => client.disconnect_cause(connection_index),
         }

@@ -1,5 +1,5 @@
 //! [`Breaker`]: the circuit breaker that decides whether the store is called. A store that was away is trusted again once
-//! every gateway has reported its admissions meanwhile, or once these have left all windows. The breaker makes no calls.
+//! every gateway has reported its ungranted units, or once those have left all windows. The breaker makes no calls.
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -8,17 +8,18 @@ use crate::base::clock::Nanos;
 
 /// The store counts as away after this many failed calls in a row.
 const MAX_CONSECUTIVE_FAILURES: u32 = 5;
-/// The store counts as away when half of the calls within a [`CALL_WINDOW`] fail, if there are at least this many calls.
+/// The store counts as away when at least half of the calls within a [`CALL_WINDOW`] fail, if there are at least this many.
 const MIN_CALLS_IN_WINDOW: u32 = 20;
-/// The time in which calls are counted together.
+/// The longest time in which calls are counted together.
 const CALL_WINDOW: Nanos = Nanos::from_secs(1);
 
 /// Whether the shared store is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreStatus {
-    /// The store decides.
+    /// The store decides about all shared limits.
     Shared,
-    /// The store has not been called since this time.
+    /// Since this time the store is out of reach or lacks data, or was not yet identified. No request calls it; only the
+    /// keeper does.
     Away(Nanos),
     /// The store replies, since this time, but does not know all units yet.
     Learning(Nanos),
@@ -27,11 +28,11 @@ pub enum StoreStatus {
 /// What decides about a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
-    /// The store.
+    /// The store, by its reply or a lease.
     Store,
     /// The store and this gateway's share, which must both have room.
     Both,
-    /// The gateway's share.
+    /// The gateway's share of the limit.
     Share,
 }
 
@@ -52,7 +53,7 @@ struct Outage {
     /// The outage's number, from 1; 0 before the first contact.
     number: u32,
     started_at: Nanos,
-    /// Until the outage the store decided about windows shorter than this.
+    /// Just before the outage the store decided about limits whose windows are all shorter than this.
     decided_below: Nanos,
 }
 
@@ -88,9 +89,10 @@ struct BreakerState {
     status: StoreStatus,
     /// Whether the store was ever shared.
     was_ever_shared: bool,
-    /// See [`Breaker::outage_count`].
+    /// The number behind [`Breaker::outage_count`].
     outage_count: u32,
-    /// Outages since the store last knew all units. A later outage concerns shorter windows only.
+    /// Outages since the store last decided about all limits, oldest first. Each concerns shorter windows only than the one
+    /// before.
     outages: SmallVec<[Outage; 2]>,
     /// The number of gateways that share the store, at least 1.
     gateway_count: u32,
@@ -121,13 +123,13 @@ impl Breaker {
         }))
     }
 
-    /// The store's status.
+    /// The store's status by the last call or step of the keeper.
     pub fn status(&self) -> StoreStatus {
         self.0.lock().status
     }
 
-    /// What decides about a limit with windows up to `longest_window`. A store that has learned for that long knows all
-    /// units in them.
+    /// What decides about a limit with windows up to `longest_window`. A store that has learned for longer knows all units
+    /// in them.
     pub fn decided_by(&self, longest_window: Nanos, now: Nanos) -> DecidedBy {
         match self.0.lock().status {
             StoreStatus::Shared => DecidedBy::Store,
@@ -142,7 +144,7 @@ impl Breaker {
         self.0.lock().outage_count
     }
 
-    /// Whether the store has not gone away since a call that was made at this [`Breaker::outage_count`].
+    /// Whether the store is not away, and was never away since a call that was made at this [`Breaker::outage_count`].
     pub fn is_current(&self, outage_count: u32) -> bool {
         let state = self.0.lock();
         state.outage_count == outage_count && !matches!(state.status, StoreStatus::Away(_))
@@ -171,7 +173,7 @@ impl Breaker {
         !self.0.lock().was_ever_shared
     }
 
-    /// The number of gateways that share the store, by the last beat; this one is included.
+    /// The number of gateways that share the store, by the last heartbeat; this one is included.
     pub fn gateway_count(&self) -> u32 {
         self.0.lock().gateway_count
     }
@@ -188,7 +190,7 @@ impl Breaker {
         state.recent_calls.add(now, false);
     }
 
-    /// Records a failed call. Returns whether the store is away because of it.
+    /// Records a failed call. Returns whether this call is the one that made a shared store count as away.
     pub fn record_failure(&self, now: Nanos) -> bool {
         let mut state = self.0.lock();
         state.consecutive_failures += 1;
@@ -207,7 +209,8 @@ impl Breaker {
         begins_outage
     }
 
-    /// Records that the store lacks data, or is out of reach for the keeper. Returns whether it was shared until now.
+    /// Records that the store lacks data, or is out of reach for the keeper. Returns whether it was shared until now; if
+    /// not, nothing changes.
     pub fn record_outage(&self, now: Nanos) -> bool {
         let mut state = self.0.lock();
         let was_shared = state.status == StoreStatus::Shared;
@@ -241,6 +244,7 @@ impl Breaker {
 }
 
 impl BreakerState {
+    /// Marks the store as away, and keeps the earlier outages that longer windows still depend on.
     fn begin_outage(&mut self, now: Nanos) {
         let decided_below = match self.status {
             StoreStatus::Shared => Nanos(u64::MAX),

@@ -1,4 +1,5 @@
-//! Calls to a shared store, and its replies: plain values that are the same for every kind of store. They do no I/O.
+//! Calls to a shared store, its replies, and what identifies it: plain values that are the same for every kind of store.
+//! They do no I/O.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use crate::store::Taking;
 /// The name of a counter in the store: a limit and a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterName {
-    /// The limit's [`SharingPlan::hash`](super::plan::SharingPlan::hash).
+    /// The limit, as its [`SharingPlan::hash`](super::sharing_plan::SharingPlan::hash).
     pub limit: u64,
     /// The key that the limit counts by.
     pub key: Fingerprint,
@@ -21,7 +22,7 @@ pub struct CounterName {
 /// One counter's part of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallPart {
-    /// The counter.
+    /// The counter that the part is about.
     pub name: CounterName,
     /// The limit's arithmetic, as numbers.
     pub spec: LimitSpec,
@@ -33,7 +34,8 @@ pub struct CallPart {
     pub cost: u32,
     /// Units that are granted if they are free; at least `cost`.
     pub wanted_units: u32,
-    /// Beyond `cost`, the free units are divided by this number before they are granted, so that other gateways get some.
+    /// Beyond `cost`, the free units are divided by this number, at least 1, before they are granted. So other gateways get
+    /// some.
     pub free_units_divisor: u32,
     /// All units that this gateway was ever granted; in a call with [`UNGRANTED_UNITS_BIT`], all that it admitted without the
     /// store. Units that the store does not know yet count from now on.
@@ -41,7 +43,8 @@ pub struct CallPart {
     /// How many units of `total` the store has acknowledged. A store that has dropped this gateway from its list, because
     /// there were many, takes them for counted.
     pub acknowledged_total: u64,
-    /// Units of `total` that are still in the longest window. At most so many unknown units count from now on.
+    /// Units of `gateway_total` that are still in the longest window. The store counts at most this many units that it did
+    /// not know yet.
     pub units_in_window: u32,
     /// If set, the part gives back `cost` units of this grant, instead of asking for units.
     pub give_back: Option<GiveBack>,
@@ -52,12 +55,12 @@ pub struct CallPart {
 pub struct GiveBack {
     /// When the units were granted: [`CounterReply::granted_at_micros`].
     pub granted_at_micros: u64,
-    /// The give-back's number. It grows by one with each give-back of a gateway, wraps around and skips 0. The store
-    /// ignores a number that came before.
+    /// The give-back's number; 0 while it waits to be sent. It grows by one with each give-back of a gateway, wraps around
+    /// and skips 0. Redis ignores a number that came before.
     pub number: u32,
 }
 
-/// The next [`GiveBack::number`] of this process. The counter orders nothing else, so it needs no ordering.
+/// The next [`GiveBack::number`] of this process. Nothing else depends on the counter, so relaxed ordering suffices.
 pub(super) fn next_give_back_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     match NEXT.fetch_add(1, Relaxed) {
@@ -110,7 +113,8 @@ impl CallPart {
     }
 }
 
-/// The bit that is set in [`Call::gateway`] where the call reports units that the gateway admitted without the store.
+/// The bit of [`Call::gateway`] that is set where the call reports units which the gateway counted without a grant of the
+/// store. The store keeps their running total apart from that of the granted units.
 pub const UNGRANTED_UNITS_BIT: u32 = 1 << 31;
 
 /// One call to the store: usually all shared limits of one request.
@@ -120,7 +124,7 @@ pub struct Call {
     pub gateway: u32,
     /// Which parts take units.
     pub taking: Taking,
-    /// One part for each counter, networks around a key included.
+    /// One part for each counter. Networks around a key have parts of their own, behind the key's part.
     pub parts: SmallVec<[CallPart; 2]>,
 }
 
@@ -133,12 +137,13 @@ impl Call {
     }
 }
 
-/// The reply of one counter. `remaining`, `reset` and `used_units` include this request, the other fields do not.
+/// The reply of one counter. `remaining`, `reset_after` and `used_units` include this request. `standing`, `window_index`
+/// and `retry_after` are those before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterReply {
     /// Whether the counter admits the request.
     pub standing: LimitStanding,
-    /// The index of the window that decides.
+    /// The index in the limit of the window that decides.
     pub window_index: u8,
     /// Units left in the deciding window.
     pub remaining: u32,
@@ -161,7 +166,7 @@ pub struct CounterReply {
 /// The store's reply to a [`Call`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReply {
-    /// Whether all parts that can refuse admit.
+    /// Whether all parts that can refuse admit; `false` for a call of [`Taking::Shadows`].
     pub is_admitted: bool,
     /// The store's time in microseconds.
     pub now_micros: u64,
@@ -203,24 +208,24 @@ pub struct StoreIdentity {
     pub now_micros: u64,
 }
 
-/// A random name of a store's data: see [`StoreIdentity::mark`].
+/// The name of a store's data, random or made of random names: see [`StoreIdentity::mark`].
 pub type StoreMark = [u8; 16];
 
-/// The gateways that use a store: every gateway with a beat in the last ten seconds.
+/// The gateways that use a store: those with a heartbeat in the last ten seconds, at most 1,000 on each server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveGateways {
     /// The store's time in microseconds.
     pub now_micros: u64,
-    /// The last beat of each gateway.
+    /// The last heartbeat of each gateway.
     pub heartbeats: Vec<GatewayHeartbeat>,
 }
 
-/// The last beat of one gateway. With a beat a gateway states that the store knows all its units.
+/// The last heartbeat of one gateway. With a heartbeat a gateway states that the store knows all its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatewayHeartbeat {
-    /// The gateway's number.
+    /// The gateway's number, as in [`Call::gateway`].
     pub gateway: u32,
-    /// The time of the beat by the store's clock, in microseconds.
+    /// The time of the heartbeat by the store's clock, in microseconds.
     pub sent_at_micros: u64,
 }
 

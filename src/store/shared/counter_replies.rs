@@ -1,4 +1,4 @@
-//! What the store's replies about single counters mean: with the networks around a key, and as a reading. Nothing here
+//! What the store's replies about single counters mean: with the networks around a key, and as a finding. Nothing here
 //! records a reply.
 
 use std::borrow::Cow;
@@ -18,7 +18,8 @@ pub(super) fn networks_around<'a>(
     parts.filter(move |(part, _)| part.key_part_index == Some(part_index as u8))
 }
 
-/// The reply for a key. It admits only where the networks around the key admit too.
+/// The reply for a key, with the networks around it: the least `remaining`, the longest `retry_after`, and a standing that
+/// admits only if all networks admit too.
 pub(super) fn within_networks<'a>(
     pending_call: &'a PendingCall,
     part_index: usize,
@@ -39,7 +40,7 @@ pub(super) fn within_networks<'a>(
     counter
 }
 
-/// The reading that a counter's reply means for an item.
+/// The finding that a counter's reply means for an item.
 pub(super) fn to_finding(item: &SharedItem, counter: &CounterReply) -> LimitFinding {
     LimitFinding {
         standing: counter.standing,

@@ -1,5 +1,6 @@
 //! [`Decider`]: one gateway's decisions about shared limits. It decides by itself where it can, makes calls to the store,
-//! and turns their replies into decisions. It never waits and does no I/O; [`super::SharedStore`] sends the calls.
+//! and turns their replies into decisions. It never waits and does no I/O; [`super::SharedStore`] sends the calls. The
+//! files `store_calls`, `alone` and `reports` extend the type.
 
 use std::sync::Arc;
 
@@ -35,14 +36,15 @@ pub struct Decider {
     pub ledger: Ledger,
     /// Whether the store is called.
     pub breaker: Breaker,
-    /// Units to give back once the store is shared.
+    /// Units to give back once the store decides again.
     pub give_backs: GiveBacks,
     /// The gateway's number, at least 1 and below [`UNGRANTED_UNITS_BIT`](super::call::UNGRANTED_UNITS_BIT).
     pub gateway: u32,
 }
 
 impl Decider {
-    /// Begins to decide about a request. `taking` is [`Taking::Shadows`] where something else refuses it already.
+    /// Begins to decide about a request: decides it, or makes the call to the store that it needs. `taking` is
+    /// [`Taking::Shadows`] where something else refuses it already.
     pub fn begin_decision(&self, items: SharedItems, taking: Taking, now: Nanos) -> FirstStep {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
         let longest = shared.map(|plan| plan.store_limit().longest_window()).max();
@@ -65,6 +67,7 @@ impl Decider {
         if !pending_call.call.parts.is_empty() {
             return FirstStep::AskStore(Box::new(pending_call));
         }
+        // The store has no part in the decision, so it has nothing to refuse: units in hand suffice for all shared limits.
         let reply = StoreReply {
             is_admitted: true,
             now_micros: 0,
@@ -76,7 +79,8 @@ impl Decider {
         FirstStep::Decided(decision)
     }
 
-    /// Finishes a decision with the store's reply, or without one.
+    /// Finishes a decision with the store's reply, or without one. Also records the replies to refills and reports: then
+    /// the returned decision is empty.
     pub fn finish_decision(
         &self,
         pending_call: &PendingCall,
@@ -121,7 +125,8 @@ impl Decider {
         }
     }
 
-    /// Returns the spent units of a request that was abandoned before the store replied.
+    /// Ends the call of a request that was abandoned before the store replied. Puts the units in hand that the request
+    /// spent back into their grants.
     pub fn abandon_call(&self, pending_call: &PendingCall, now: Nanos) {
         self.end_refill(&pending_call.call);
         if pending_call.purpose == CallPurpose::Confirm {
@@ -130,9 +135,9 @@ impl Decider {
         self.unspend(pending_call, now, |_| true);
     }
 
-    /// The calls that give unused units back: the units of these `grants`, and [`Decider::give_backs`]. Before them come
-    /// reports of units admitted without the store, where one is due or its reply was lost. A key with a report due gives
-    /// nothing back yet.
+    /// Calls to send in this order: reports of ungranted units that the store has not acknowledged, then waiting
+    /// [give-backs](Decider::give_backs), then calls that give back the unused units of these `grants`. Waiting give-backs
+    /// of a counter that owes a report keep waiting.
     pub fn take_unused_units(&self, grants: GrantsToReturn, now: Nanos) -> Vec<PendingCall> {
         let mut calls = self.report_owed(now);
         let owes_report = |name: &CounterName| {
@@ -166,7 +171,7 @@ impl Decider {
         )
     }
 
-    /// Keeps the units of a grant, to be given back once the store is shared.
+    /// Keeps the units of a grant, to be given back once the store decides again. Does nothing if the grant is used up.
     pub(super) fn give_grant_back_later(
         &self,
         name: &CounterName,
@@ -180,7 +185,8 @@ impl Decider {
         }
     }
 
-    /// Decides by what the gateway knows, without a call and without taking units. Unknown counters admit.
+    /// Decides by what the gateway knows, without a call and without taking units. Counters without an entry in the ledger
+    /// admit.
     pub fn peek(&self, items: &SharedItems, now: Nanos) -> SharedDecision {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
         let longest = shared.map(|plan| plan.store_limit().longest_window()).max();
@@ -203,7 +209,9 @@ impl Decider {
         }
     }
 
-    /// Refuses a request where the gateway knows enough for that; `None` otherwise.
+    /// The refusal of a request that this gateway knows to be refused: a refusal of the store still holds, or a limit that
+    /// is not shared refuses. `None` if the store must decide. Unless `taking` is nothing, shadows of limits that are not
+    /// shared take their units.
     fn refuse_early(
         &self,
         items: &SharedItems,
@@ -250,7 +258,7 @@ impl Decider {
         })
     }
 
-    /// The reading of an item by the store's last reply; that of an unused limit where there is none.
+    /// The finding of an item by the store's last reply. Without an entry in the ledger the limit counts as unused.
     pub(super) fn last_finding(&self, item: &SharedItem, now: Nanos) -> LimitFinding {
         let mut reading = LimitFinding {
             standing: LimitStanding::Within,
@@ -287,7 +295,7 @@ impl Decider {
     }
 }
 
-/// Whether units beyond the rate are in use. Units in hand are granted, but not in use.
+/// Whether units beyond the rate are in use, of a limit that admits such units. Units in hand are granted, but not in use.
 fn exceeds_rate(limit: &RateLimit, scale: Scale, used_units: &[u32], units_in_hand: u32) -> bool {
     let mut windows = limit.windows.iter().zip(used_units);
     windows.any(|(rate, used)| {

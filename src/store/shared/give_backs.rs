@@ -1,5 +1,5 @@
-//! [`GiveBacks`]: units to give back once the store is shared. The store granted them to abandoned calls, or they were
-//! reserved and not used while it was away. They wait until all gateways have reported their admissions meanwhile, because
+//! [`GiveBacks`]: units to give back once the store decides again. The store granted them to abandoned calls, or they were
+//! reserved and not used while it was away. They wait until all gateways have reported their ungranted units, because
 //! units that came back earlier would admit too much.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -9,12 +9,14 @@ use parking_lot::Mutex;
 use super::call::{self, CounterName};
 use super::pending_call::PendingCall;
 
-/// The most give-backs that wait. The units of further give-backs count until they leave their window.
+/// [`GiveBacks::push`] drops a give-back if this many wait. The store then counts its units until they leave their window.
 const MAX_WAITING_CALLS: usize = 8_192;
 
-/// The give-backs that wait, at most [`MAX_WAITING_CALLS`].
+/// The give-backs that wait, at most as many as [`MAX_WAITING_CALLS`] and [`MAX_APPLIED_CALLS`] add up to. Beside them, at
+/// most [`MAX_APPLIED_CALLS`] applied ones are kept.
 #[derive(Debug, Default)]
 pub struct GiveBacks {
+    /// Give-backs that are not sent yet.
     waiting: Mutex<Vec<PendingCall>>,
     /// See [`GiveBacks::store_epoch`]. It changes under the lock of `waiting`.
     store_epoch: AtomicU32,
@@ -38,7 +40,7 @@ impl GiveBacks {
     /// Takes out the give-backs of counters for which `is_ready` returns `true`. They get their numbers here, because the
     /// store expects them roughly in the order of their numbers.
     pub(super) fn take_ready(&self, is_ready: impl Fn(&CounterName) -> bool) -> Vec<PendingCall> {
-        // Unlocked first: a thread in `push` may hold a lock that `is_ready` needs.
+        // The lock is released first: a thread in `push` may hold a lock that `is_ready` needs.
         let waiting = std::mem::take(&mut *self.waiting.lock());
         let is_ready = |give_back: &PendingCall| {
             let part = give_back.call.parts.first();
@@ -65,7 +67,7 @@ impl GiveBacks {
         std::mem::take(&mut *waiting)
     }
 
-    /// Drops all give-backs, because the store has lost its data.
+    /// Drops all give-backs and begins a new store epoch, because the store has lost its data.
     pub(super) fn clear(&self) {
         let mut waiting = self.waiting.lock();
         self.store_epoch.fetch_add(1, Relaxed);

@@ -1,6 +1,6 @@
 //! [`Ledger`]: what a gateway knows of the store's counters. Its entries have units granted in advance, refusals that
-//! still hold, and units that all gateways use. Their number is bounded. A key without an entry costs a call to the store
-//! for each request.
+//! still hold, units that all gateways use, and ungranted units. Their number is bounded. A key without an entry costs a
+//! call to the store for each request.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,13 +16,14 @@ use crate::base::clock::Nanos;
 
 /// The number of shards, each with a lock of its own.
 const SHARD_COUNT: usize = 64;
-/// Bytes of an entry in its map, with one item of the list of grant ends.
+/// Bytes of an entry in its map, with the map's control byte and one item of the list of grant ends.
 const ENTRY_BYTES: usize =
     size_of::<(CounterName, LedgerEntry)>() + 1 + size_of::<(Nanos, CounterName)>();
 /// In a shard that is nearly full, entries idle for longer than this are removed.
 const MAX_IDLE_TIME_WHEN_CROWDED: Nanos = Nanos::from_secs(60);
 
-/// A hasher that mixes little, because fingerprints are hashes already.
+/// A hasher that mixes little, because fingerprints are hashes already. It takes only the low half of a fingerprint; the
+/// high half chooses the shard.
 #[derive(Clone, Copy, Debug, Default)]
 struct FingerprintHasher(u64);
 
@@ -51,32 +52,33 @@ impl Hasher for FingerprintHasher {
 #[derive(Debug, Default)]
 struct LedgerShard {
     entries: HashMap<CounterName, LedgerEntry, BuildHasherDefault<FingerprintHasher>>,
-    /// When each grant ends, and its counter, in the order in which the grants were made.
+    /// When each grant ends, and its counter, in the order in which the grants were recorded.
     grant_ends: VecDeque<(Nanos, CounterName)>,
 }
 
-/// The entries of all counters, bounded by bytes. The atomics are summaries of entries and need no ordering of their own:
-/// those who must not miss a change read the entries under their locks.
+/// The entries of all counters, bounded by bytes. The atomics are summaries of entries, so relaxed ordering suffices: code
+/// that must not miss a change reads the entries under their locks.
 #[derive(Debug)]
 pub struct Ledger {
     shards: Box<[Mutex<LedgerShard>]>,
     /// The most entries of a shard.
     max_shard_entries: usize,
-    /// The highest [`UngrantedUnits::total`](super::ledger_entry::UngrantedUnits::total) of removed entries. New
-    /// entries start there, because the store ignores reports of lower totals.
+    /// The highest [`UngrantedUnits::admitted_total`](super::ledger_entry::UngrantedUnits::admitted_total) of removed
+    /// entries. New entries start there, because the store ignores reports of totals that it has already.
     ungranted_total_floor: AtomicU64,
-    /// The longest window of any entry, in nanoseconds.
+    /// The longest window of any counter since the start, in nanoseconds.
     longest_window_nanos: AtomicU64,
-    /// Whether units admitted without the store may be unreported.
+    /// Whether some ungranted units may be unreported.
     may_be_unreported: AtomicBool,
-    /// When a counter without an entry was last used, in nanoseconds; 0 for never.
+    /// When a counter without an entry was last used, or an entry with units in a window was last removed, in nanoseconds;
+    /// 0 for never.
     untracked_use_at: AtomicU64,
-    /// When such a counter last admitted units without the store, in nanoseconds; 0 for never.
+    /// When ungranted units of a counter without an entry were last counted, in nanoseconds; 0 for never.
     untracked_ungranted_at: AtomicU64,
 }
 
 impl Ledger {
-    /// A ledger that takes at most `max_bytes`.
+    /// A ledger whose entries take at most `max_bytes`, or 64 shards of [`MIN_SHARD_BUCKETS`] if that is more.
     pub fn new(max_bytes: usize) -> Ledger {
         // A map has a power of two of buckets and is at most seven eighths full, so it never grows beyond them.
         let buckets = (max_bytes / ENTRY_BYTES / SHARD_COUNT).max(32);
@@ -96,7 +98,8 @@ impl Ledger {
         self.shards[(name.key.0 >> 64) as usize % SHARD_COUNT].lock()
     }
 
-    /// Changes the entry of a counter, which is created if it is missing; `None` where the ledger is full.
+    /// Changes the entry of a counter, which is created if it is missing, and marks it as used. `None` if it is missing and
+    /// its shard is full. `change` is called under the shard's lock, so it must not use the ledger.
     pub fn with_entry_or_new<R>(
         &self,
         name: &CounterName,
@@ -128,7 +131,8 @@ impl Ledger {
         self.shard(name).grant_ends.push_back((end, *name));
     }
 
-    /// Changes the entry of a counter; `None` where the counter has none.
+    /// Changes the entry of a counter; `None` if there is no entry. `change` is called under the shard's lock, so it must
+    /// not use the ledger.
     pub fn with_entry<R>(
         &self,
         name: &CounterName,
@@ -137,7 +141,7 @@ impl Ledger {
         self.shard(name).entries.get_mut(name).map(change)
     }
 
-    /// Removes the entry of a counter.
+    /// Removes the entry of a counter, if there is one.
     pub fn remove(&self, name: &CounterName) {
         if let Some(entry) = self.shard(name).entries.remove(name) {
             self.ungranted_total_floor
@@ -152,7 +156,7 @@ impl Ledger {
         self.may_be_unreported.store(true, Relaxed);
     }
 
-    /// Whether the store may not know all units that were admitted without it.
+    /// Whether the store may not know all ungranted units. It stays `true` until the next [`Ledger::remove_idle_entries`].
     pub fn may_be_unreported(&self) -> bool {
         self.may_be_unreported.load(Relaxed)
     }
@@ -162,8 +166,8 @@ impl Ledger {
         self.untracked_ungranted_at.fetch_max(now.0, Relaxed);
     }
 
-    /// When units were last counted that this gateway cannot report; `None` for never. For a store that `has_data`, only
-    /// units that were admitted without the store.
+    /// When units were last counted that this gateway cannot report; `None` for never. For a store that `has_data` only
+    /// ungranted units matter, because the store knows the others.
     pub fn last_unreportable_use(&self, has_data: bool) -> Option<Nanos> {
         let last_at = match has_data {
             true => &self.untracked_ungranted_at,
@@ -172,7 +176,7 @@ impl Ledger {
         Some(Nanos(last_at.load(Relaxed))).filter(|last_at| *last_at > Nanos::ZERO)
     }
 
-    /// The longest window of all counters so far.
+    /// The longest window of all counters since the start, as the store counts; zero before the first counter.
     pub fn longest_window(&self) -> Nanos {
         Nanos(self.longest_window_nanos.load(Relaxed))
     }
@@ -190,7 +194,7 @@ impl Ledger {
         self.len() == 0
     }
 
-    /// The counters whose entries match `filter`.
+    /// The counters whose entries match `filter`. Locks one shard at a time.
     pub fn counters_where(&self, filter: impl Fn(&LedgerEntry) -> bool) -> Vec<CounterName> {
         let mut names = Vec::new();
         for shard in &self.shards {
@@ -201,7 +205,7 @@ impl Ledger {
         names
     }
 
-    /// The counters in which this gateway has units.
+    /// The counters with granted or ungranted units of this gateway.
     pub fn counters_with_units(&self) -> Vec<CounterName> {
         self.counters_where(|entry| entry.total > 0 || entry.ungranted.admitted_at > Nanos::ZERO)
     }
@@ -221,8 +225,9 @@ impl Ledger {
         }
     }
 
-    /// Takes out grants that have ended, and calls `give_back` with each grant that has unused units. To be called several
-    /// times a second.
+    /// Takes out grants that have ended, and calls `give_back` with each grant that has unused units. A grant waits for all
+    /// that were recorded before it in its shard. The keeper calls this ten times a second, because other gateways lack the
+    /// units until then. `give_back` is called under a shard's lock.
     pub fn take_ended_grants(
         &self,
         now: Nanos,
@@ -256,7 +261,7 @@ impl Ledger {
         }
     }
 
-    /// Takes out all grants, and calls `give_back` with each of them.
+    /// Takes out all grants, and calls `give_back` with each of them under a shard's lock.
     pub fn take_all_grants(&self, mut give_back: impl FnMut(&CounterName, &LedgerEntry, Grant)) {
         for shard in &self.shards {
             for (name, entry) in &mut shard.lock().entries {
@@ -267,9 +272,11 @@ impl Ledger {
         }
     }
 
-    /// Removes entries without units in any window, and idle ones from shards that are nearly full.
+    /// Removes entries that were idle for their longest window. From a shard that is more than three quarters full it also
+    /// removes those idle for [`MAX_IDLE_TIME_WHEN_CROWDED`]. Entries with grants stay. Updates
+    /// [`Ledger::may_be_unreported`].
     pub fn remove_idle_entries(&self, now: Nanos) {
-        // Cleared first, so that units which other threads record meanwhile are not missed.
+        // Cleared first, so that units which other threads record during the search are not missed.
         self.may_be_unreported.store(false, Relaxed);
         for shard in &self.shards {
             let mut shard = shard.lock();

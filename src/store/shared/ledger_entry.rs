@@ -1,5 +1,6 @@
 //! [`LedgerEntry`]: what a gateway knows of one counter in the store, and the arithmetic on it. An entry has the units in
-//! hand, the demand for more, and the units that the store does not know yet. It makes no calls.
+//! hand, which were granted in advance; the demand for more; the store's last reply; and the units that the store does not
+//! know yet. It makes no calls.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use crate::base::clock::Nanos;
 
 /// How long a refusal holds here at most, because limits may be changed and counters deleted.
 const MAX_REFUSAL_LIFE: Nanos = Nanos::from_secs(1);
-/// A gateway that got fewer units than it wanted asks again when more are free. It waits at least for the lease's life
-/// divided by this.
+/// A gateway that got fewer units than it wanted waits until more are free, and then asks again. It waits at least for the
+/// lease's life divided by this. The same minimum holds after a refusal.
 const MIN_RETRY_DIVISOR: u64 = 5;
-/// A gateway that got fewer units than it wanted waits at most for the lease's life divided by this.
+/// A gateway that got some units, but fewer than it wanted, waits at most for the lease's life divided by this.
 const MAX_RETRY_DIVISOR: u64 = 2;
 
 /// Units granted in advance.
@@ -48,23 +49,23 @@ pub struct LedgerEntry {
     pub plan: Arc<SharingPlan>,
     /// The multiplier of the key that was counted last.
     pub plan_factor: u32,
-    /// Units in hand, oldest grant first.
+    /// Units in hand, in the order of the replies that granted them. Grants that have ended stay until they are given back.
     pub grants: SmallVec<[Grant; 2]>,
     /// How many units to ask for in advance.
     pub demand: LeaseDemand,
     /// Whether a call that asks for units in advance is under way.
     pub is_refilling: bool,
-    /// The store's last reply.
+    /// What the store's last replies say.
     pub last_reply: LastReply,
     /// All units that the store has granted to this gateway.
     pub total: u64,
     /// Units of `total` for which a request waited, since the entry was made.
     pub granted_on_request: u32,
-    /// How many units of `total` the current master had when it took over.
+    /// How many units of `granted_total` the current master had copied from the former one when it took over.
     pub copied_total: u64,
-    /// Units that were admitted without the store.
+    /// Units that were counted without a grant of the store.
     pub ungranted: UngrantedUnits,
-    /// Units of requests that wait for the store while it learns.
+    /// Units of requests that wait for a learning store to confirm them: see `CallPurpose::Confirm`.
     pub units_to_confirm: u32,
     /// The share that may be used while the store is away.
     pub share: Option<OutageShare>,
@@ -84,7 +85,7 @@ pub struct OutageShare {
 /// How many units to ask for in advance.
 #[derive(Clone, Debug)]
 pub struct LeaseDemand {
-    /// Units to ask for, at least 1.
+    /// Units to ask for, at least 1; 1 means none in advance.
     pub wanted_units: u32,
     /// When `wanted_units` was last computed.
     pub measured_at: Nanos,
@@ -92,10 +93,11 @@ pub struct LeaseDemand {
     pub spent_units: u32,
 }
 
-/// The store's last reply about a counter.
+/// What the store's last replies about a counter say. `retry_at`, `needed_units` and `free_at` are of an earlier reply as
+/// long as that one's refusal still holds. All other fields are of the last reply.
 #[derive(Clone, Debug, Default)]
 pub struct LastReply {
-    /// The time before which no call about the counter is of use.
+    /// The time before which no call about the counter is of use, unless it asks for less than `needed_units`.
     pub retry_at: Nanos,
     /// When the counter will admit again.
     pub free_at: Nanos,
@@ -116,11 +118,11 @@ pub struct UngrantedUnits {
     pub total: u64,
     /// The total when the entry was made.
     pub initial_total: u64,
-    /// The total that the store knows.
+    /// The highest `admitted_total` whose report the store has acknowledged.
     pub reported_total: u64,
-    /// When the last unit was admitted.
+    /// When the last ungranted unit was counted; zero for never.
     pub admitted_at: Nanos,
-    /// When the last report was sent.
+    /// When the last report was made; zero for never.
     pub reported_at: Nanos,
 }
 
@@ -161,8 +163,8 @@ impl LedgerEntry {
         units.fold(0, u32::saturating_add)
     }
 
-    /// Uses units in hand, the grants that end first before the others. Returns the units used of each grant. Uses none and
-    /// returns `None` if there are too few.
+    /// Uses `cost` units in hand, those of earlier replies first. Returns the units used of each grant. If too few units
+    /// are in hand, uses none and returns `None`.
     pub fn spend(&mut self, cost: u32, now: Nanos) -> Option<SpentUnits> {
         if self.units_in_hand(now) < cost {
             return None;
@@ -210,7 +212,7 @@ impl LedgerEntry {
         }
     }
 
-    /// Units admitted without the store that it does not know yet.
+    /// Ungranted units whose report the store has not acknowledged yet.
     pub fn unreported_units(&self) -> u32 {
         saturating_u32(
             self.ungranted
@@ -242,8 +244,8 @@ impl LedgerEntry {
             && self.units_in_hand(now) * 3 <= self.demand.wanted_units
     }
 
-    /// Records the store's reply, at `now`, to a call at `sent_at` for `cost` units and, with a lease, up to
-    /// `wanted_units`.
+    /// Records the store's reply, at `now`, to a call at `sent_at` for `needed_units` and, with a lease, up to
+    /// `wanted_units`. The request that made the call used `cost` of the granted units. The former share of an outage ends.
     pub fn record_reply(
         &mut self,
         counter: &CounterReply,
@@ -313,6 +315,7 @@ impl LedgerEntry {
     }
 }
 
+/// The units as 32 bits; a larger number becomes the largest one.
 fn saturating_u32(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }

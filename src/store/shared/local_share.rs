@@ -1,33 +1,34 @@
-//! [`LocalShare`]: the units that one of several gateways may admit while the store is away. All shares together never
-//! exceed the limit. After the store's last reply, a gateway may use the units that it has used itself, and an equal part
-//! of the free ones. Once that reply has left the window, it may use an equal part of the limit.
+//! [`LocalShare`]: the units that one of several gateways may admit while the store is away. All shares together are at
+//! most the limit, as computed below. After the store's last reply, a gateway may use the units that it has used itself,
+//! and an equal part of the free ones. Once that reply has left the window, it may use an equal part of the limit.
 //!
 //! In a window of `N` units let `U` be used by all gateways, `o` by this one, and let there be `G` gateways. In the first
 //! window after the reply the share is `o + (N - U) / G`. In the second window, and a little longer, the share is the
-//! smaller of that and `N / G`; then it is `N / G`. The sum of all `o` is at most `U`. So all shares together are at most
-//! `N`, as long as the gateways know `U` as of one moment.
+//! smaller of `o + (N - U) / G` and `N / G`; then it is `N / G`. The sum of all `o` is at most `U`. So all shares together
+//! are at most `N`, as long as the gateways know `U` as of one moment.
 
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Rate, RateLimit, Scale, ThrottleMode};
 
-/// All gateways notice within this time that a store is away: two beats and their time limit. The last gateway to notice
-/// may use its own units for that much longer, so the others wait before they use an equal part.
+/// All gateways notice within this time that a store is away: it is longer than two heartbeats and their time limits. The
+/// last gateway to notice may use its own units until then. So the other gateways wait as long before they may use an equal
+/// part that is larger than their own.
 const MAX_NOTICE_DELAY: Nanos = Nanos::from_secs(5);
 
 /// A gateway's share of one key, as of the store's last reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalShare {
-    /// The time of the store's last reply.
+    /// The time as of which the share holds: when the gateway began to decide alone, just after the store's last reply.
     replied_at: Nanos,
     /// For each window, the units that this gateway may use while the window holds the reply.
     usable_units: SmallVec<[u32; 2]>,
 }
 
 impl LocalShare {
-    /// A share. For each window, `used_units` are the units of all gateways by the store's last reply. `own_units` are
-    /// the units used by this gateway or granted to it. Missing windows count as unused.
+    /// The share as of `replied_at`. For each window, `used_units` are the units of all gateways by the store's last reply.
+    /// `own_units` are those that this gateway has used, and those left of its grants. Missing windows count as unused.
     pub fn new(
         limit: &RateLimit,
         plan_factor: u32,
@@ -59,7 +60,7 @@ impl LocalShare {
         }
     }
 
-    /// The limit that the share allows at `now`, to be used with a multiplier of 1; `None` where a window admits nothing.
+    /// The limit that the share allows at `now`, to be used with a plan factor of 1; `None` if a window admits nothing.
     pub fn limit_at(
         &self,
         limit: &RateLimit,
@@ -87,6 +88,7 @@ impl LocalShare {
             };
             windows.push(Rate::new(units, rate.window()).ok()?);
         }
+        // The units already include what a soft limit adds.
         let throttle = match limit.throttle {
             ThrottleMode::Elastic { .. } => limit.throttle,
             ThrottleMode::Hard | ThrottleMode::Soft { .. } => ThrottleMode::Hard,

@@ -1,6 +1,13 @@
 //! Limits that several gateways share: one gateway's side of a shared store. The part that decides does no I/O and reads no
 //! clock; `shared_store` and `store_keeper` call the store for it.
 //!
+//! A gateway decides *alone* where no reply of the store takes part: before the first contact, while the store is away,
+//! after a failed call, and partly while the store learns what gateways admitted without it. The units that a gateway then
+//! admits are *ungranted*: the store has not granted them, and learns of them by a report. Units that a response uses
+//! beyond its reservation are ungranted too.
+//!
+//! Units that the store granted in advance, and that no request has used yet, are *in hand*.
+//!
 //! | file | what it is |
 //! |---|---|
 //! | `shared_store` | the shared store as the workers of one gateway use it |
@@ -11,8 +18,9 @@
 //! | `decider` | decides about requests, as far as that needs no store |
 //! | `store_calls` | the decider's calls to the store, and the decisions made of replies |
 //! | `counter_replies` | what replies about single counters mean |
-//! | `alone`, `reports` | decisions without the store, and the reports of them |
-//! | `give_backs` | units to give back once the store is shared |
+//! | `alone` | decisions without the store, and those with a store that is learning |
+//! | `reports` | reports of used units to the store, above all of ungranted units |
+//! | `give_backs` | units to give back once the store decides again |
 //! | `ledger`, `ledger_entry` | what this gateway knows of each counter |
 //! | `breaker` | whether the store is called |
 //! | `local_share` | the units that this gateway may admit without the store |

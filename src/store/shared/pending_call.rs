@@ -12,7 +12,7 @@ use crate::limit::LimitFinding;
 /// Where the units that a limit took are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CountedIn {
-    /// In this gateway's memory only.
+    /// In this gateway's memory, without a reply of the store to this request.
     #[default]
     Gateway,
     /// In the store, at this time of the store's clock, in microseconds.
@@ -37,7 +37,7 @@ pub struct SharedDecision {
 /// A call to the store, and the data by which its reply becomes a decision.
 #[derive(Clone, Debug)]
 pub struct PendingCall {
-    /// The call itself.
+    /// The call, as the store gets it.
     pub call: Call,
     /// When the call was made.
     pub sent_at: Nanos,
@@ -93,7 +93,7 @@ pub enum FirstStep {
 }
 
 impl PendingCall {
-    /// Whether the call asks for units in advance, and no request waits for them.
+    /// Whether the call asks for units in advance while no request waits for its reply.
     pub(super) fn is_refill(&self) -> bool {
         self.purpose == CallPurpose::Refill
     }
@@ -103,6 +103,7 @@ impl PendingCall {
         PendingCall {
             call,
             sent_at,
+            // The two numbers are read only for calls to which units are granted.
             outage_count: 0,
             store_epoch: 0,
             items: SmallVec::new(),

@@ -8,7 +8,7 @@ use super::decider::Decider;
 use super::pending_call::PendingCall;
 use crate::base::clock::Nanos;
 
-/// The most counters that one call reports.
+/// The most counters that one call reports or compares, which bounds the size of the call.
 pub(super) const MAX_REPORTED_COUNTERS: usize = 64;
 /// How long a gateway without a secret leaves an empty store to gateways that know its former secret.
 const INITIALIZE_DELAY: Nanos = Nanos::from_millis(500);
@@ -34,13 +34,13 @@ pub enum RecoveryStep {
 /// The way back to a store that was away.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    /// The attempt that is under way; `None` until the store is identified.
+    /// The attempt that is under way; `None` until the store is identified, and again after a failed step.
     attempt: Option<RecoveryAttempt>,
     /// Whether the store, under its current mark, knows all units that it did not grant itself.
     knows_all_units: bool,
     /// Whether another server is the master, and its counters were not yet compared with the former one's.
     must_compare: bool,
-    /// When a gateway without a secret first found the store empty.
+    /// When this gateway first saw the store empty; `None` once the store is identified.
     empty_since: Option<Nanos>,
 }
 
@@ -49,8 +49,8 @@ pub struct Recovery {
 struct RecoveryAttempt {
     /// When the store was identified.
     started_at: Nanos,
-    /// The last beats that the store had listed when it was identified; `None` until they are read. Only other beats count,
-    /// whatever the store's clock did.
+    /// The last heartbeats that the store had listed when it was identified; `None` until they are read. Only other
+    /// heartbeats count, whatever the store's clock did.
     former_heartbeats: Option<Vec<GatewayHeartbeat>>,
     /// Until this time a window may hold units that this gateway cannot report, or that others have not reported yet.
     unreported_until: Nanos,
@@ -60,13 +60,13 @@ struct RecoveryAttempt {
     counters_to_compare: Option<Vec<CounterName>>,
     /// Counters that are still to be reported.
     counters_to_report: Vec<CounterName>,
-    /// Calls that are sent next, the last one first.
+    /// Calls that are sent next, from the last to the first.
     next_calls: SmallVec<[PendingCall; 2]>,
-    /// Whether new unreported units were reported since the last beat.
+    /// Whether new unreported units were reported since the last heartbeat.
     has_reported_new_units: bool,
-    /// Whether everything was reported and a beat was sent.
+    /// Whether everything was reported and a heartbeat was sent.
     has_sent_heartbeat: bool,
-    /// Late replies in a row after the first beat.
+    /// Late replies in a row after the first heartbeat: 0 or 1, because the second one ends the attempt.
     late_reply_count: u32,
 }
 
@@ -76,7 +76,7 @@ impl Recovery {
         self.attempt.is_some()
     }
 
-    /// The next step.
+    /// The next step, to be carried out before this is called again.
     pub fn next_step(&mut self, decider: &Decider, now: Nanos) -> RecoveryStep {
         let Some(attempt) = &mut self.attempt else {
             return RecoveryStep::Identify;
@@ -104,7 +104,8 @@ impl Recovery {
             .is_some_and(|since| now.since(since) >= INITIALIZE_DELAY)
     }
 
-    /// Begins an attempt, after the store was identified. `loss` is the data that it may have lost.
+    /// Begins an attempt, after the store was identified. `loss` is the data that it may have lost. Drops all give-backs if
+    /// it has lost everything. The store is learning from now on; with a new master, only once its counters are compared.
     pub fn on_identified(&mut self, decider: &Decider, loss: StoreLoss, now: Nanos) {
         self.empty_since = None;
         let has_data = loss != StoreLoss::All;
@@ -146,7 +147,8 @@ impl Recovery {
         });
     }
 
-    /// Records the gateways that were listed. A gateway that has never shared the store takes their number from here.
+    /// Records the gateways that were listed. A gateway that has never shared the store takes the number of gateways from
+    /// here: those listed, and itself.
     pub fn on_listed(&mut self, decider: &Decider, live_gateways: LiveGateways) {
         if decider.breaker.was_never_shared() {
             decider
@@ -158,11 +160,12 @@ impl Recovery {
         }
     }
 
-    /// Records the reply to a beat. The store is shared again when all gateways have reported and this one `is_ready`.
+    /// Records the reply to a heartbeat. The store is shared again when all gateways have reported, or the attempt has
+    /// lasted for the longest window. This gateway must also be `is_ready`, with no unreportable units left in a window.
     ///
     /// # Errors
     ///
-    /// The number of gateways that have reported, and the number of gateways that must report.
+    /// [`MissingReports`] as long as the store is not shared.
     pub fn on_heartbeat(
         &mut self,
         decider: &Decider,
@@ -179,7 +182,7 @@ impl Recovery {
         let new_heartbeats =
             new_heartbeats.filter(|heartbeat| !former_heartbeats.contains(heartbeat));
         let reported_count = new_heartbeats.count() as u32;
-        // By then the units of gateways that are gone have left all windows.
+        // By then the units of gateways that have stopped have left all windows.
         let has_lasted_longest_window =
             now.since(attempt.started_at) > decider.ledger.longest_window();
         let all_reported = reported_count >= attempt.gateway_count || has_lasted_longest_window;
@@ -195,8 +198,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// Ends the attempt after a failed step. After the first beat a single late reply is forgiven, because this machine may
-    /// be the cause, and a long recovery sees some.
+    /// Ends the attempt after a failed step. Give-backs that were not sent wait again. After the first heartbeat a single
+    /// late reply is forgiven, because this machine may be the cause, and a long recovery sees some.
     pub fn on_failure(&mut self, decider: &Decider, error: &StoreError, now: Nanos) {
         if *error == StoreError::Empty {
             self.empty_since.get_or_insert(now);
@@ -221,7 +224,7 @@ impl Recovery {
 }
 
 impl RecoveryAttempt {
-    /// The next call that reports units or gives them back; a beat where there is none.
+    /// The next call that reports units or gives them back; a heartbeat where there is none.
     fn next_report_or_heartbeat(&mut self, decider: &Decider, now: Nanos) -> RecoveryStep {
         loop {
             if let Some(pending_call) = self.next_calls.pop() {
@@ -238,7 +241,7 @@ impl RecoveryAttempt {
                     .filter_map(|batch| decider.report_ungranted(batch, now))
                     .collect();
             } else {
-                // Only now: units admitted without the store are reported, and must not count twice.
+                // Only now: ungranted units are reported, and units to give back must not count beside them.
                 let give_backs = decider.give_backs.take_ready(|_| true);
                 self.next_calls = give_backs.into_iter().rev().collect();
                 if self.next_calls.is_empty() {
@@ -250,7 +253,7 @@ impl RecoveryAttempt {
     }
 }
 
-/// Takes the last counters out of a list, at most [`MAX_REPORTED_COUNTERS`].
+/// Removes the last counters of a list, at most [`MAX_REPORTED_COUNTERS`], and returns them.
 fn take_batch(names: &mut Vec<CounterName>) -> Vec<CounterName> {
     names.split_off(names.len().saturating_sub(MAX_REPORTED_COUNTERS))
 }

@@ -1,4 +1,6 @@
-//! How [`Decider`] reports to the store the units that it admitted without it. A report never makes a request wait.
+//! How [`Decider`] reports used units that the store may not know: ungranted units, and after a loss of data the granted
+//! ones. It also compares what a new master has copied of the gateway's grants. No request waits for these calls. `alone`
+//! records ungranted units; `recovery` says when all units are reported or compared.
 
 use smallvec::SmallVec;
 
@@ -16,13 +18,13 @@ use crate::store::{LimitItem, Taking};
 const REPORT_RETRY_DELAY: Nanos = Nanos::from_millis(50);
 
 impl Decider {
-    /// The gateway number under which units admitted without the store are reported. Such units have a total of their
-    /// own: a grant whose reply was lost would hide them in a common total.
+    /// The gateway number under which ungranted units are reported. They have a total of their own, because a grant whose
+    /// reply was lost would hide them in a common total.
     fn gateway_for_ungranted(&self) -> u32 {
         self.gateway | UNGRANTED_UNITS_BIT
     }
 
-    /// The calls that report the units of these counters that the store may have lost, and their unreported units.
+    /// The calls that report all units of these counters, granted and ungranted, to a store that may have lost some.
     pub fn report_all(&self, names: &[CounterName], now: Nanos) -> SmallVec<[PendingCall; 2]> {
         let granted_parts = names.iter().filter_map(|name| {
             let (mut part, ungranted_units) = self.report_part(name, now)?;
@@ -43,7 +45,8 @@ impl Decider {
         reports
     }
 
-    /// The call that reports units which were admitted without the store; `None` where there are none.
+    /// The call that reports ungranted units of these counters; `None` if none of their windows has any. Records that the
+    /// counters are reported at `now`.
     pub fn report_ungranted(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
         let parts = names.iter().filter_map(|name| {
             let (mut part, ungranted_units) = self.report_part(name, now)?;
@@ -55,7 +58,8 @@ impl Decider {
         self.make_report(self.gateway_for_ungranted(), parts, now)
     }
 
-    /// The call that reports unreported units of these items, unless a report is under way.
+    /// The call that reports unreported units of these items' counters. Leaves out counters whose last report is so recent
+    /// that its reply may still come. `None` if no counter is left.
     pub(super) fn report_unreported(&self, items: &SharedItems, now: Nanos) -> Option<PendingCall> {
         if !self.ledger.may_be_unreported() {
             return None;
@@ -72,7 +76,7 @@ impl Decider {
         self.report_ungranted(&names, now)
     }
 
-    /// The calls that report units of all keys whose report is due.
+    /// The calls that report unreported units of all counters, except those with a recent report.
     pub(super) fn report_owed(&self, now: Nanos) -> Vec<PendingCall> {
         let since = Nanos(now.0.saturating_sub(REPORT_RETRY_DELAY.0));
         let names = self.ledger.counters_owing_report(since, now);
@@ -82,7 +86,7 @@ impl Decider {
             .collect()
     }
 
-    /// The call that reports these parts; `None` where no part has units.
+    /// The call that reports these parts; `None` if no part has units in a window.
     fn make_report(
         &self,
         gateway: u32,
@@ -97,8 +101,8 @@ impl Decider {
         (!call.parts.is_empty()).then(|| PendingCall::report(call, now))
     }
 
-    /// The part that reports all units of a counter that this gateway has used, and how many of these units were admitted
-    /// without the store.
+    /// The part that reports all units of a counter that this gateway has used in the longest window, and how many of them
+    /// are ungranted. `None` if the counter has no entry.
     fn report_part(&self, name: &CounterName, now: Nanos) -> Option<(CallPart, u32)> {
         // Under one lock, or the total would include units that `units_in_window` lacks.
         let (plan, scale, ungranted, ungranted_units, max_used_units) =

@@ -9,7 +9,7 @@ use super::sharing_plan::SharingPlan;
 use crate::limit::{Fingerprint, RateLimit, Scale};
 use crate::store::{LimitItem, LimitSlot, ParentNetwork};
 
-/// One limit's part of one request: an [`LimitItem`] that owns its data.
+/// One limit's part of one request: a [`LimitItem`] that owns its data, and how its limit is shared.
 #[derive(Clone, Debug)]
 pub struct SharedItem {
     /// How the limit is shared; `None` when each gateway counts by itself.
@@ -26,7 +26,7 @@ pub struct SharedItem {
     pub scale: Scale,
     /// A shadow decides by itself and refuses nothing.
     pub is_shadow: bool,
-    /// Networks around the key that must have room too, nearest first.
+    /// Networks around an IPv6 key that must have room too, nearest first.
     pub parents: SmallVec<[ParentNetwork; 3]>,
 }
 

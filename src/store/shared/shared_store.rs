@@ -1,5 +1,6 @@
 //! [`SharedStore`]: a shared store as the workers of one gateway use it. It sends the calls that the [`Decider`] makes, and
-//! bounds the time that a request waits for a reply. A late reply is still awaited, so that its units are given back.
+//! bounds the time that a request waits for a reply. A late reply is still awaited, so that its units are not lost: they
+//! are kept in hand or given back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,12 +31,13 @@ pub(super) const BACKGROUND_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the reply to an abandoned call is awaited. A server that hung executes the commands in its socket once it
 /// continues, however late that is.
 const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(600);
-/// The most calls at a time whose late replies are awaited that long. Further calls get [`BACKGROUND_TIMEOUT`].
+/// The most calls at a time whose late replies are awaited that long. The replies to further calls are awaited for
+/// [`BACKGROUND_TIMEOUT`].
 const MAX_LATE_REPLIES: usize = 4_096;
 
-/// How often [`SharedStore::wait_until_connected`] looks for a connection.
+/// The most times that [`SharedStore::wait_until_connected`] looks for a connection.
 const MAX_CONNECT_POLLS: usize = 100;
-/// The pause between two of these looks.
+/// The pause between two looks for a connection.
 const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The error that is reported before the first contact.
@@ -57,20 +59,22 @@ impl Settings {
     pub const DEFAULT_BUDGET: Duration = Duration::from_millis(5);
 }
 
-/// Counts of calls and requests since the start, for the metrics. Each stands for itself, so they need no ordering.
+/// Counts of calls and requests since the start, for the metrics. No count depends on another, so relaxed ordering
+/// suffices.
 #[derive(Debug, Default)]
 pub struct StoreTally {
-    /// Calls with a reply in time.
+    /// Calls with a usable reply in time.
     pub answered_calls: AtomicU64,
     /// Calls without a reply in time.
     pub late_calls: AtomicU64,
-    /// Calls that failed otherwise.
+    /// Calls that failed in any other way, such as with an error of the store or without a connection.
     pub failed_calls: AtomicU64,
     /// Requests that the gateway decided alone although a limit is shared.
     pub decided_alone: AtomicU64,
-    /// Requests that needed no call, because of units in hand or a refusal that still held.
+    /// Requests that needed no call: units in hand sufficed, a refusal of the store still held, or limits that are not
+    /// shared decided.
     pub decided_without_call: AtomicU64,
-    /// Requests that waited for the store.
+    /// Requests that waited for the store and were decided by its reply.
     pub decided_with_call: AtomicU64,
 }
 
@@ -79,7 +83,7 @@ pub struct StoreTally {
 pub struct SharedStoreStatus {
     /// Whether the store is in use.
     pub status: StoreStatus,
-    /// The number of gateways that use the store, by the last beat.
+    /// The number of gateways that use the store, by the last heartbeat.
     pub gateway_count: u32,
     /// The last error as text. Empty while the store is shared.
     pub last_error: String,
@@ -87,7 +91,7 @@ pub struct SharedStoreStatus {
 
 /// A shared store as the workers of one gateway use it.
 pub struct SharedStore {
-    /// Makes the calls, and the decisions from their replies.
+    /// Makes the calls, and turns their replies into decisions.
     pub decider: Decider,
     /// Counts of calls and requests.
     pub tally: StoreTally,
@@ -98,11 +102,11 @@ pub struct SharedStore {
     pub(super) clock: Clock,
     /// The secret with which keys are hashed; `None` before the first contact.
     pub(super) secret: Mutex<Option<[u8; 16]>>,
-    /// The mark of the store that was last identified.
+    /// The mark of the store that was last identified; `None` before the first contact.
     pub(super) mark: Mutex<Option<StoreMark>>,
     /// The last error as text, for logs and the admin API.
     pub(super) last_error: Mutex<String>,
-    /// Ends the keeper.
+    /// Notified to end the keeper.
     pub(super) stop: Notify,
     /// The number of abandoned calls whose replies are still awaited.
     awaited_late_replies: AtomicUsize,
@@ -111,8 +115,8 @@ pub struct SharedStore {
 /// Resolves to the reply to a call.
 type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send>>;
 
-/// A request that waits for the store. When the client leaves, dropping the value returns the spent units, and the units
-/// that the store takes later.
+/// A request that waits for the store. If the client leaves, dropping the value returns the units in hand that the request
+/// has spent. If the reply has not come by then, or within the budget, a task awaits it, so that its units are not lost.
 struct WaitingRequest {
     shared: Arc<SharedStore>,
     worker_index: usize,
@@ -185,7 +189,7 @@ impl SharedStore {
     ///
     /// # Errors
     ///
-    /// When the settings of memcached cannot be used.
+    /// When the settings of memcached name no server, or its prefix cannot be part of a key.
     pub fn new(
         settings: Settings,
         memory: Arc<MemoryStore>,
@@ -229,7 +233,7 @@ impl SharedStore {
         self.client.keep_connected(worker_index);
     }
 
-    /// Waits for one second at most until a worker has its connection. Returns at once while the store is away.
+    /// Waits for one second at most until a worker has its connection. Returns at once unless the store is shared.
     pub async fn wait_until_connected(&self, worker_index: usize) {
         for _ in 0..MAX_CONNECT_POLLS {
             self.keep_connected(worker_index);
@@ -266,7 +270,7 @@ impl SharedStore {
         self.settings.backend.to_string()
     }
 
-    /// Begins a decision. If it needs a call to the store, [`SharedStore::decide`] finishes it.
+    /// Begins a decision. If the decision needs a call to the store, [`SharedStore::decide`] finishes it.
     pub fn begin_decision(
         self: &Arc<Self>,
         worker_index: usize,
@@ -293,7 +297,7 @@ impl SharedStore {
         WaitingRequest::new(self.clone(), worker_index, pending_call).decide()
     }
 
-    /// Counts a decision in `counter`, unless the gateway made it alone.
+    /// Counts a decision in `counter`, or as decided alone if it was.
     fn count_decision(&self, decision: &SharedDecision, counter: &AtomicU64) {
         let counter = match decision.is_alone {
             true => &self.tally.decided_alone,
@@ -330,7 +334,8 @@ impl SharedStore {
         reply
     }
 
-    /// Keeps the last error. A missing connection is not kept, because the error that broke it says more.
+    /// Keeps the last error. For a missing connection its cause is kept, if the client has one; if not, the error before it
+    /// stays, because it says more.
     pub(super) fn record_error(&self, error: &StoreError) {
         let text = match error {
             StoreError::NotConnected => self.client.disconnect_cause(self.background_connection()),
@@ -350,8 +355,9 @@ impl SharedStore {
         }
     }
 
-    /// Starts to send one call that no request waits for. Without a runtime it is dropped, and units that it would give
-    /// back count until they leave their window.
+    /// Starts to send one call that no request waits for. A call that gives units back is kept for later if the store is
+    /// not shared or the connection is not ready. Outside a runtime every call is dropped, and the store counts units that
+    /// were to be given back until they leave their window.
     pub fn send_in_background(self: &Arc<Self>, worker_index: usize, pending_call: PendingCall) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -380,7 +386,7 @@ impl SharedStore {
         });
     }
 
-    /// Waits for the reply to an abandoned call, and records it.
+    /// Waits for the reply to an abandoned call, for [`LATE_REPLY_TIMEOUT`] at most, and records it.
     async fn await_late_reply(&self, pending_call: &PendingCall, reply: ReplyFuture) {
         let time_limit = match self.awaited_late_replies.fetch_add(1, Relaxed) {
             0..MAX_LATE_REPLIES => LATE_REPLY_TIMEOUT,
@@ -394,11 +400,12 @@ impl SharedStore {
         }
     }
 
-    /// Deletes a counter in the store and here. Returns whether the store had it.
+    /// Deletes a counter in the store and in the ledger. Returns whether the store had the counter. The ledger's entry is
+    /// deleted even if the store fails.
     ///
     /// # Errors
     ///
-    /// When the store does not reply in time, or replies with an error.
+    /// When there is no connection, or the store does not reply in time or replies with an error.
     pub async fn forget_counter(
         &self,
         plan: &SharingPlan,

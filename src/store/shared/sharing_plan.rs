@@ -1,5 +1,5 @@
-//! [`SharingPlan`]: how one limit is shared. It has the limit by which the store counts, the terms of leases, and what
-//! holds without the store. A plan never changes; an edited limit gets another plan.
+//! [`SharingPlan`]: how one limit is shared. It has the limits by which this gateway and the store count, the terms of
+//! leases, and what holds without the store. A plan never changes; an edited limit gets another plan.
 
 use std::hash::{Hash, Hasher};
 
@@ -12,16 +12,17 @@ use crate::store::RegisteredLimit;
 
 /// How units are granted in advance. A gateway uses a granted unit at most `life` after its call, by its own clock. So all
 /// units used in a window were granted in a window that is longer by `life`. In that window the store grants no more than
-/// the quota.
+/// the limit admits.
 #[derive(Clone, Debug)]
 pub struct LeaseTerms {
-    /// How long a granted unit may be used.
+    /// How long after its call a gateway may use the granted units.
     pub life: Nanos,
-    /// The limit by which the store counts: with longer windows.
+    /// The limit by which the store counts. Its windows are longer; see [`CLOCK_DRIFT_DIVISOR`].
     pub limit: RateLimit,
 }
 
 impl LeaseTerms {
+    /// The terms for a limit; `None` if one of the longer windows is out of range for a rate.
     fn new(limit: &RateLimit) -> Option<LeaseTerms> {
         let life = limit.lease_life();
         // The clocks of two machines differ in speed, by less than a thousandth.
@@ -43,20 +44,22 @@ const MAX_GRANT_UNITS: u32 = 1 << 20;
 /// How one limit is shared.
 #[derive(Clone, Debug)]
 pub struct SharingPlan {
-    /// The hash of the limit's scope and shape. Other limits have other hashes, so that their counters differ.
+    /// The hash of the limit's scope, the store's windows, the algorithm, and whether the limit is elastic. Quotas are left
+    /// out, so that an edited quota keeps its counters.
     pub hash: u64,
     /// The limit by which this gateway counts.
     pub limit: RateLimit,
-    /// The limit's slot in this gateway's memory, which no other limit gets while the plan exists.
+    /// Holds the limit's slot in this gateway's memory, so that no limit of another scope gets it while the plan exists.
     pub registered: RegisteredLimit,
-    /// How units are granted in advance; `None` when each request is a call to the store.
+    /// How units are granted in advance; `None` if the store grants units only to requests that wait for it.
     pub lease: Option<LeaseTerms>,
     /// What holds while the store is away.
     pub on_store_error: OnStoreError,
 }
 
 impl SharingPlan {
-    /// The plan of a limit; `None` when it is not shared.
+    /// The plan of a limit; `None` if it is not shared. The plan has no lease if `sharing` is strict, if the limit cannot
+    /// be leased, or if a longer window is out of range.
     pub fn new(
         scope: &str,
         limit: &RateLimit,
@@ -109,7 +112,7 @@ impl SharingPlan {
         }
     }
 
-    /// The part of a call that asks for units of a key.
+    /// The part of a call that asks for `cost` units of a key, and for none in advance.
     pub fn call_part(&self, key: Fingerprint, scale: Scale, cost: u32) -> CallPart {
         CallPart::new(
             self.counter_name(key),
@@ -118,7 +121,8 @@ impl SharingPlan {
         )
     }
 
-    /// The most units that one grant may hold: a quarter of a gateway's part of the smallest quota, 1 to 2^20.
+    /// The most units that one grant may hold: a quarter of a gateway's part of the smallest quota, 1 to 2^20. A client's
+    /// plan multiplies the quota by `plan_factor`.
     pub fn max_grant_units(&self, plan_factor: u32, gateway_count: u32) -> u32 {
         let quotas = self
             .limit

@@ -1,5 +1,6 @@
-//! How [`Decider`] makes calls to the store about a request, and decisions of the replies. Units that a call took and the
-//! request does not use are given back, or stay in hand where they are leased. Nothing here waits for a reply.
+//! How [`Decider`] makes calls to the store about a request, and turns the replies into decisions. Units in hand are those
+//! that the store granted in advance, and no request has used. Units that a call took for a request that does not use them
+//! stay in hand, or are given back to the store. Nothing here waits for a reply.
 
 use smallvec::SmallVec;
 
@@ -28,7 +29,8 @@ impl Decider {
             .map(SharedItem::as_limit_item)
     }
 
-    /// Spends units in hand, and makes a call about the items for which there are too few.
+    /// Spends units in hand, and makes a call about all other items of shared limits. For those too few units are in hand,
+    /// or none are to be spent. The call has no parts if there are no such items.
     pub(super) fn make_call(&self, items: SharedItems, taking: Taking, now: Nanos) -> PendingCall {
         let mut call = Call {
             gateway: self.gateway,
@@ -74,8 +76,8 @@ impl Decider {
         }
     }
 
-    /// The parts that ask for `cost` units of an item and of the networks around its key. The first of them will have this
-    /// index in its call. With `wants_units` the first part may ask for units in advance.
+    /// The parts of a call that ask for `cost` units of an item and of the networks around its key. `first_index` is the
+    /// index of the first part in the call. With `wants_units` the parts may ask for units in advance too.
     fn call_parts(
         &self,
         item: &SharedItem,
@@ -108,7 +110,8 @@ impl Decider {
         parts
     }
 
-    /// Adds the units that the store may not know, and the units wanted in advance unless another call asks for them.
+    /// Adds what the counter's entry says, if there is one: the totals by which the store sees whether it has lost units,
+    /// and the units wanted in advance. One call at a time asks for these, so the entry is marked as refilling.
     fn add_ledger_fields(
         &self,
         item: &SharedItem,
@@ -140,7 +143,7 @@ impl Decider {
         });
     }
 
-    /// Units that this gateway has counted in each window.
+    /// Units of the item's key that this gateway's memory has counted in each window.
     pub(super) fn locally_counted_units(
         &self,
         item: &SharedItem,
@@ -149,7 +152,7 @@ impl Decider {
         self.memory.used_units(&item.as_limit_item(), now)
     }
 
-    /// Adds calls for more units where the units in hand run low.
+    /// Adds calls for more units to the decision's followups, where the units in hand run low.
     pub(super) fn add_refills(
         &self,
         pending_call: &PendingCall,
@@ -160,9 +163,10 @@ impl Decider {
             let (Some(plan), ItemRole::InHand { runs_low: true, .. }) = (&item.plan, role) else {
                 continue;
             };
+            // With a cost of 1 the store refuses a refill when no unit is free.
             let parts = self.call_parts(item, plan, 1, 0, true, now);
             if parts[0].wanted_units == 1 {
-                // Another worker asks already.
+                // No more is wanted than a request costs, or another call asks for it already.
                 continue;
             }
             decision.followups.push(PendingCall {
@@ -181,7 +185,7 @@ impl Decider {
         }
     }
 
-    /// Makes the decision from the store's reply and the spent units.
+    /// Makes the decision from the store's reply and the spent units. Units of a refused request go back.
     pub(super) fn conclude_call(
         &self,
         pending_call: &PendingCall,
@@ -189,6 +193,7 @@ impl Decider {
         now: Nanos,
     ) -> SharedDecision {
         let mut decision = SharedDecision {
+            // For a call that only peeks, `decide_local_items` sets it.
             is_admitted: reply.is_admitted && pending_call.call.taking == Taking::All,
             ..SharedDecision::default()
         };
@@ -231,7 +236,7 @@ impl Decider {
         decision
     }
 
-    /// Decides about the items of limits that are not shared, and updates `admitted`. Returns their readings.
+    /// Decides about the items of limits that are not shared, and updates `is_admitted`. Returns their findings.
     fn decide_local_items(
         &self,
         pending_call: &PendingCall,
@@ -254,7 +259,7 @@ impl Decider {
         readings
     }
 
-    /// Records the reply of one counter, and makes a reading of it.
+    /// Records the reply of one counter, unless the call only peeks, and makes a finding of it.
     pub(super) fn read_reply(
         &self,
         pending_call: &PendingCall,
@@ -273,9 +278,9 @@ impl Decider {
         (reading, CountedIn::Store(counter.granted_at_micros))
     }
 
-    /// Records the store's reply to the part with this index, of which `cost` units are used. If the store has gone away
-    /// since the call, or is learning, the gateway's share is fixed. Then units in advance are given back, and only the
-    /// used ones are recorded.
+    /// Records the store's reply to the part with this index. The request uses `cost` of the granted units; the others stay
+    /// in hand. The gateway's share must not change if the store has gone away since the call, or is learning and only
+    /// confirms the request. Then, and without an entry, the other units are given back.
     pub(super) fn record_reply(
         &self,
         pending_call: &PendingCall,
@@ -311,15 +316,15 @@ impl Decider {
             Some(Some(life)) => self
                 .ledger
                 .record_grant_end(&part.name, sent_at.after(life)),
-            // The units are in no grant.
+            // No grant of the ledger has the units.
             Some(None) | None => {
                 self.give_back_later(pending_call, part_index, reply, units_in_advance)
             }
         }
     }
 
-    /// Puts spent units of the items that match `filter` back into their grants. Units of grants that have ended are given
-    /// back to the store.
+    /// Puts spent units of the items that match `filter` back into their grants. Units of grants that have ended are kept,
+    /// to be given back to the store. Without the counter's entry, nothing happens.
     pub(super) fn unspend(
         &self,
         pending_call: &PendingCall,
@@ -338,6 +343,7 @@ impl Decider {
                 for ended in entry.unspend(spent, now) {
                     let grant = Grant {
                         units: ended.units,
+                        // Nothing reads this time: the grant has ended.
                         ends_at: now,
                         granted_at_micros: ended.granted_at_micros,
                     };
@@ -347,7 +353,7 @@ impl Decider {
         }
     }
 
-    /// Adds calls that give back the units which the store took for a request that is refused after all.
+    /// Adds calls that give the units of a request back to the store, because it is refused after all. Shadows keep theirs.
     fn add_give_backs(
         &self,
         pending_call: &PendingCall,
@@ -365,8 +371,9 @@ impl Decider {
         }
     }
 
-    /// The call that gives back units of the part with this index and of the networks around it. Each part has the total
-    /// by which the store knows whether it granted the units.
+    /// The call that gives back units of the part with this index and of the networks around it. Each part states the
+    /// gateway's total after the grant. If the store's own total is lower by `n`, it lacks `n` of the units and takes back
+    /// `n` fewer.
     fn give_back_call(
         &self,
         pending_call: &PendingCall,
@@ -393,7 +400,7 @@ impl Decider {
         PendingCall::report(call, pending_call.sent_at)
     }
 
-    /// Keeps units of the part with this index, to be given back once the store is shared.
+    /// Keeps granted units of the part with this index, to be given back once the store decides again.
     fn give_back_later(
         &self,
         pending_call: &PendingCall,
@@ -415,8 +422,8 @@ impl Decider {
         }
     }
 
-    /// Reduces a give-back to the units that the former master granted and the current one has copied. The other units are
-    /// unknown to the current master, which has granted other units under the same totals since.
+    /// Reduces a give-back to the units that the current master has copied; `None` if there are none. It does not know the
+    /// other units of the former master, and may have granted different ones under the same totals.
     fn reduce_to_copied(&self, mut give_back: PendingCall) -> Option<PendingCall> {
         let part = give_back.call.parts.first_mut()?;
         // Without a total the units are those of a grant, which is reported again where the master lacks it.
@@ -432,16 +439,17 @@ impl Decider {
         for part in &mut give_back.call.parts {
             (part.cost, part.wanted_units) = (units, units);
         }
-        // Networks around a key are granted with it.
+        // Networks are granted together with their key, so the number of copied units holds for them too. Without totals
+        // the master does not compare them again.
         for part in give_back.call.parts.iter_mut().skip(1) {
             (part.total, part.acknowledged_total) = (0, 0);
         }
         (units > 0).then_some(give_back)
     }
 
-    /// Records the reply to an abandoned call, whose request was decided without the store or whose client has left. None
-    /// of the units was used. Leased units are in hand now. Other units are given back, because units admitted without
-    /// the store are reported separately and would count twice.
+    /// Records the reply to a late refill, or to a call whose request was decided without the store or whose client has
+    /// left. No request uses the units. Leased units are in hand now, unless a learning store granted them. All other units
+    /// are given back, because units admitted without the store's reply are reported separately and would count twice.
     pub fn record_late_reply(&self, pending_call: &PendingCall, reply: &StoreReply, now: Nanos) {
         if pending_call.purpose == CallPurpose::Refill {
             return self.record_reply(pending_call, 0, reply, 0, now);
@@ -463,7 +471,7 @@ impl Decider {
         }
     }
 
-    /// Allows other calls to ask for units in advance again, because this one has ended.
+    /// Allows other calls to ask for units in advance again, because this one has ended or will not ask for them.
     pub(super) fn end_refill(&self, call: &Call) {
         let refilling = call
             .parts

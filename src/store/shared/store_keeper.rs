@@ -1,5 +1,6 @@
-//! [`StoreKeeper`]: the thread that watches the store. Ten times a second it takes the next step: it sends beats and unused
-//! units while the store is shared, and recovers a store that was away. No request waits for it.
+//! [`StoreKeeper`]: the thread that watches the store. At most ten times a second, it sends heartbeats and unused units to
+//! a shared store, or recovers a store that was away. It also logs outages, and removes the gateway from the store at the
+//! end. No request waits for it.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -15,22 +16,22 @@ use super::recovery::{Recovery, RecoveryStep};
 use super::shared_store::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, SharedStore, SharedStoreStatus};
 use crate::base::clock::Nanos;
 
-/// The time between two steps of the keeper.
+/// The pause between two ticks of the keeper.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
-/// The number of ticks from one beat to the next.
+/// The number of ticks from one heartbeat to the next.
 const TICKS_PER_HEARTBEAT: u64 = 10;
-/// The number of ticks from one check of all servers to the next: all gateways must notice
-/// at the same time that a server is away.
+/// The number of ticks from one check of all servers to the next. It is small, so that all gateways notice at nearly the
+/// same time that a server is away. A heartbeat takes the place of every fifth check.
 const TICKS_PER_CHECK: u64 = 2;
-/// How long a start waits for the first contact.
+/// How long [`SharedStore::start`] waits for the first contact.
 const START_TIMEOUT: Duration = Duration::from_secs(1);
-/// The most probes of the store's speed. One of them must be in time.
+/// The most probes of the store's speed in a row. One of them must be in time.
 const MAX_PROBES: u32 = 3;
 /// The shortest pause between two log lines about an outage; it doubles with each line.
 const MIN_LOG_PAUSE: Nanos = Nanos::from_secs(1);
 /// The longest pause between two log lines about an outage.
 const MAX_LOG_PAUSE: Nanos = Nanos::from_secs(60);
-/// The shortest pause between two rounds in which all workers reconnect to a store that came back.
+/// For this long after all workers were made to reconnect, [`Keeper::identify_store`] does not make them reconnect again.
 const RECONNECT_INTERVAL: Nanos = Nanos::from_secs(2);
 
 /// The running keeper thread.
@@ -45,11 +46,11 @@ impl StoreKeeper {
 }
 
 impl SharedStore {
-    /// Starts the keeper, and waits for the first contact with the store, for one second at most.
+    /// Starts the keeper, and blocks the thread until the first contact with the store, for one second at most.
     ///
     /// # Errors
     ///
-    /// When the system gives no thread.
+    /// When the system gives no thread, or no event queue for the thread's runtime.
     pub fn start(self: &Arc<Self>) -> std::io::Result<StoreKeeper> {
         let shared = self.clone();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -65,13 +66,14 @@ impl SharedStore {
                 leave_store(&shared).await;
             });
         })?;
-        // A later contact is as good: until then each gateway counts alone.
+        // Without a contact the gateway starts too, and decides alone until the first one.
         let _ = contact.recv_timeout(START_TIMEOUT);
         Ok(StoreKeeper(thread))
     }
 }
 
-/// Whether a single late reply has been forgiven: this machine may be the cause of one.
+/// Whether the late reply to the last check or heartbeat was forgiven. A single late reply is, because this machine may be
+/// the cause.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Forgiveness {
     Unused,
@@ -86,11 +88,11 @@ struct Keeper<'a> {
     recovery: Recovery,
     log: StoreOutageLog,
     forgiveness: Forgiveness,
-    /// Whether the store was shared at the end of the last tick.
+    /// Whether the store was shared at the end of the last tick; true before the first one.
     was_shared: bool,
-    /// How often the connection had been made when the recovery began.
+    /// How often the keeper's connection had been made when the last recovery began.
     connection_count: u32,
-    /// The time before which workers are not made to reconnect again.
+    /// The time before which [`Keeper::identify_store`] does not make the workers reconnect.
     next_reconnect_at: Nanos,
 }
 
@@ -108,7 +110,8 @@ impl Keeper<'_> {
         }
     }
 
-    /// Takes a step in each tick, for ever. Sends to `first_contact` when the store replies.
+    /// Watches or recovers the store in each tick, and never returns. Sends to `first_contact` after each tick at whose end
+    /// the store is not away.
     async fn run(mut self, first_contact: mpsc::Sender<()>) {
         for tick in 0_u64.. {
             self.shared.client.keep_connected(self.connection_index);
@@ -119,14 +122,15 @@ impl Keeper<'_> {
             let status = self.shared.decider.breaker.status();
             self.was_shared = status == StoreStatus::Shared;
             if !matches!(status, StoreStatus::Away(_)) {
-                // The starter waits for the first contact only.
+                // The receiver is dropped after the first contact.
                 let _ = first_contact.send(());
             }
             tokio::time::sleep(TICK_INTERVAL).await;
         }
     }
 
-    /// Sends beats and unused units to a shared store, and checks that the store still has its data.
+    /// Sends heartbeats and unused units to a shared store, and checks that the store still has its data. Records an outage
+    /// if it may not have them.
     async fn watch_store(&mut self, tick: u64) {
         let (shared, now) = (self.shared, self.shared.clock.now());
         if self.has_reconnected() || self.workers_lead_elsewhere() {
@@ -145,12 +149,12 @@ impl Keeper<'_> {
         }
     }
 
-    /// Takes the steps of the recovery that are possible now.
+    /// Takes the steps of the recovery that are possible now, and logs an outage or its end.
     async fn recover_store(&mut self) {
         let (shared, now) = (self.shared, self.shared.clock.now());
         self.log.log_outage(shared, now);
         if self.was_shared {
-            // Replies to abandoned calls are still on their way.
+            // The former connections still wait for replies to abandoned calls. New calls would queue behind these.
             self.reconnect_workers(now);
         }
         if self.workers_lead_elsewhere() {
@@ -160,7 +164,7 @@ impl Keeper<'_> {
         if !self.recovery.is_started() {
             self.connection_count = shared.client.connection_count(self.connection_index);
         }
-        // Earlier reports went over the former connection, perhaps to another server.
+        // Earlier reports went over the former connection, perhaps to another server. So the recovery begins anew.
         let recovered = match self.has_reconnected() {
             true => Err(StoreError::MarkMismatch),
             false => self.take_recovery_steps().await,
@@ -175,7 +179,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Whether the keeper's connection is another one than when the recovery began.
+    /// Whether the keeper's connection is another one than when the last recovery began.
     fn has_reconnected(&self) -> bool {
         self.shared.client.connection_count(self.connection_index) != self.connection_count
     }
@@ -187,6 +191,7 @@ impl Keeper<'_> {
             .any(|worker_index| client.leads_elsewhere(worker_index, self.connection_index))
     }
 
+    /// Makes all workers connect anew.
     fn reconnect_workers(&mut self, now: Nanos) {
         (0..self.shared.worker_count)
             .for_each(|worker_index| self.shared.client.reconnect(worker_index));
@@ -213,7 +218,7 @@ impl Keeper<'_> {
         self.record_check(checked.unwrap_or(Err(StoreError::Late)));
     }
 
-    /// Records an outage where a check has failed, unless it is a first late reply.
+    /// Records an outage if a check or heartbeat has failed. The first of several late replies in a row is forgiven.
     fn record_check(&mut self, outcome: Result<(), StoreError>) {
         let forgiveness = std::mem::replace(&mut self.forgiveness, Forgiveness::Unused);
         match outcome {
@@ -229,7 +234,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Takes all steps up to the next beat. Returns whether the store is shared again.
+    /// Takes all steps up to the next heartbeat. Returns whether the store is shared again.
     async fn take_recovery_steps(&mut self) -> Result<bool, StoreError> {
         let (shared, connection_index) = (self.shared, self.connection_index);
         let decider = &shared.decider;
@@ -264,7 +269,8 @@ impl Keeper<'_> {
         self.finish_recovery(all_reported).await
     }
 
-    /// Identifies the store. Returns the data that it may have lost since it was last identified.
+    /// Identifies the store, and keeps its secret and its mark. Returns the data that it may have lost since it was last
+    /// identified. Fails if the store is too slow for requests.
     async fn identify_store(&mut self) -> Result<StoreLoss, StoreError> {
         let shared = self.shared;
         probe_speed(shared).await?;
@@ -290,9 +296,11 @@ impl Keeper<'_> {
         })
     }
 
-    /// Sends the beat that ends the steps. It names this gateway where all of its units are reported.
+    /// Sends the heartbeat that ends the steps. The heartbeat names this gateway if all of its units are reported. Returns
+    /// whether the store is shared again.
     async fn finish_recovery(&mut self, all_reported: bool) -> Result<bool, StoreError> {
         let shared = self.shared;
+        // The store is shared again only once all workers are connected.
         (0..shared.worker_count).for_each(|worker_index| shared.client.skip_delay(worker_index));
         let gateway = all_reported.then_some(shared.decider.gateway);
         let heartbeats = shared.client.send_heartbeat(self.connection_index, gateway);
@@ -321,9 +329,9 @@ struct StoreOutageLog {
     last_error: String,
     /// The [`Breaker::outage_count`](super::breaker::Breaker::outage_count) of the last line.
     outage_count: u32,
-    /// The time before which no further line is written.
+    /// The time before which no further line about an outage is written.
     next_line_at: Nanos,
-    /// The pause after the next line.
+    /// The pause after the next line about an outage.
     pause: Nanos,
     /// Whether the last line said that the store is away.
     is_away: bool,
@@ -341,7 +349,8 @@ impl StoreOutageLog {
         }
     }
 
-    /// Logs an outage that is new or has another cause.
+    /// Logs an outage that is new or has another cause. Does nothing during the pause after a line, before the first
+    /// contact, and unless the store is away.
     fn log_outage(&mut self, shared: &SharedStore, now: Nanos) {
         let SharedStoreStatus {
             status,
@@ -372,7 +381,7 @@ impl StoreOutageLog {
         self.pause = Nanos(self.pause.0 * 2).min(MAX_LOG_PAUSE);
     }
 
-    /// Logs that the store is back, if the log has said that it was away.
+    /// Logs that the store is back, if the log has said that it was away. Pauses start short again after a quiet time.
     fn log_return(&mut self, shared: &SharedStore, now: Nanos) {
         if !std::mem::take(&mut self.is_away) {
             return;
@@ -388,8 +397,8 @@ impl StoreOutageLog {
     }
 }
 
-/// Checks that the store replies within the budget of requests, because a slower one is of no use. Late probes are
-/// forgiven, up to [`MAX_PROBES`].
+/// Checks that the store replies within the budget of requests, because a slower one is of no use. A late probe is
+/// repeated, up to [`MAX_PROBES`] in all.
 async fn probe_speed(shared: &SharedStore) -> Result<(), StoreError> {
     for _ in 0..MAX_PROBES {
         let probe = shared.client.check_marks(shared.background_connection());
@@ -401,7 +410,8 @@ async fn probe_speed(shared: &SharedStore) -> Result<(), StoreError> {
     Err(StoreError::Late)
 }
 
-/// Gives back the units in hand, and removes this gateway from the store's list.
+/// Gives back the units in hand, and removes this gateway from the store's list. Does nothing unless the store is shared.
+/// Ends at the first call that fails, and after [`BACKGROUND_TIMEOUT`].
 async fn leave_store(shared: &Arc<SharedStore>) {
     if shared.decider.breaker.status() != StoreStatus::Shared {
         return;
@@ -417,7 +427,7 @@ async fn leave_store(shared: &Arc<SharedStore>) {
                 return;
             }
         }
-        // If this fails, the others count this gateway for ten more seconds.
+        // If this fails, the other gateways count this one for ten more seconds.
         let gateway = shared.decider.gateway;
         let _ = shared
             .client

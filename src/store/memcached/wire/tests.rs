@@ -1,4 +1,4 @@
-//! The parser on what servers say, on halves of it, and on noise.
+//! The parser on replies of servers, on the first parts of them, and on noise.
 
 use super::*;
 

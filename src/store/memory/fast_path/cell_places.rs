@@ -1,5 +1,6 @@
-//! Where the counts of a request's keys are looked for first, and the order in which their buckets are locked. Both
-//! depend on keys and limits only, so callers may keep them for the next request of the same client.
+//! [`CellPlace`]: where the counts of a key are looked for first. [`CellPlaces`]: the places of a request's items, and the
+//! order in which their buckets are locked. Both depend on keys and limits only, so callers may keep them for the next
+//! request of the same client. Nothing here reads a count.
 
 use std::ops::Deref;
 
@@ -12,14 +13,14 @@ use crate::limit::FastPath;
 pub(in super::super) const MAX_PLACES: usize = 8;
 
 /// Where a key's counts under a limit are looked for first, with the limit's fast path. It is valid while the limit keeps
-/// its slot, and for one multiplier.
+/// its slot, and for one multiplier of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellPlace {
-    /// The key's first bucket.
+    /// The key's home bucket.
     pub(in super::super) bucket_index: u32,
     /// The mark of the key's entry there.
     pub(in super::super) mark: EntryMark,
-    /// Whether states are in the table's entries.
+    /// Whether the limit's states are in the table's entries, not in blocks of the arena.
     pub(in super::super) is_inline: bool,
     /// The limit's arithmetic for this multiplier, if it has such a form.
     pub(in super::super) fast_path: Option<FastPath>,
@@ -29,9 +30,9 @@ pub struct CellPlace {
 #[derive(Clone, Debug, Default)]
 pub struct CellPlaces {
     places: SmallVec<[CellPlace; 4]>,
-    /// Indices of the places that are the first with their bucket, sorted by bucket.
+    /// Of the first [`MAX_PLACES`] places, the indices of those that are the first with their bucket, sorted by bucket.
     lock_order: SmallVec<[u8; MAX_PLACES]>,
-    /// Whether there are more than [`MAX_PLACES`] places, or two of one key.
+    /// Whether there are more than [`MAX_PLACES`] places, or two in one bucket with the same tag, as of one key.
     needs_full_decision: bool,
 }
 
@@ -57,13 +58,13 @@ impl CellPlaces {
         self.places.push(place);
     }
 
-    /// Whether the fast path cannot decide: there are more than [`MAX_PLACES`] places, or two of one key.
+    /// Whether the fast path cannot decide about these places: they are too many, or two may be of one key.
     #[inline]
     pub(in super::super) fn needs_full_decision(&self) -> bool {
         self.needs_full_decision
     }
 
-    /// The buckets in ascending order, each once.
+    /// The buckets of the first [`MAX_PLACES`] places in ascending order, each once.
     #[inline]
     pub(in super::super) fn buckets(&self) -> impl Iterator<Item = u32> {
         self.lock_order

@@ -1,6 +1,6 @@
-//! The cheaper decision, about a few items whose cells are in their first buckets, or do not exist and need not be made. It
+//! The cheaper decision, about a few items whose cells are in their home buckets, or do not exist and need not be made. It
 //! returns and leaves what a [`FullDecision`](super::super::decide::FullDecision) would. Each state is read twice: first to
-//! evaluate all items, then to take units or to complete the readings.
+//! evaluate all items, then to take units or to complete the findings.
 
 use std::num::NonZeroU8;
 
@@ -16,8 +16,9 @@ use crate::base::clock::Nanos;
 use crate::limit::{Assessment, FastPath, KeyState, LimitFinding};
 use crate::store::{LimitItem, Taking};
 
-/// Decides about items at these places. Returns whether the request passes, and leaves one reading for each item. Returns
+/// Decides about items at these places. Returns whether the request passes, and adds one finding for each item. Returns
 /// `None`, and has changed nothing, when a full decision is needed.
+// Not inlined, because each caller would get a copy of this code.
 #[inline(never)]
 pub(in super::super) fn decide(
     cells: &Cells,
@@ -51,6 +52,7 @@ pub(in super::super) fn decide(
         let entry = first_read
             .position
             .map(|position| home.entry(position, &locked));
+        // Only a fast path can assess a key without words.
         let needs_no_cell = || place.fast_path.is_some() && home.lacks_key(&locked);
         if entry.is_none() && !needs_no_cell() {
             return None;
@@ -99,12 +101,13 @@ pub(in super::super) fn decide(
     Some(is_admitted)
 }
 
-/// What the first read of an item's state leaves for the second. To find the state again is cheaper than to pass it on.
+/// What the first read of an item's state leaves for the second read. The second one reads the state again, which is
+/// cheaper than to keep it.
 #[derive(Clone, Copy, Default)]
 struct FirstRead {
     /// The position of the entry in its bucket.
     position: Option<NonZeroU8>,
-    /// The result by the limit's fast path, if it has one.
+    /// The result by the limit's fast path; `None` if it has none.
     assessment: Option<Assessment>,
 }
 
@@ -143,7 +146,8 @@ impl CountedItem<'_> {
         FirstVerdict { admits, has_room }
     }
 
-    /// The first read of a limit without a fast path. Adds the reading to `evaluated_findings`.
+    /// The first read of a limit without a fast path. Adds the finding to `evaluated_findings`.
+    // Not inlined, so that the code of limits with a fast path stays small. The same holds for the second read.
     #[inline(never)]
     fn evaluate(
         mut self,
@@ -165,7 +169,7 @@ impl CountedItem<'_> {
         }
     }
 
-    /// The second read by the limit's fast path: takes the cost if `takes_units` is set, and completes the reading.
+    /// The second read by the limit's fast path: takes the cost if `takes_units` is set, and completes the finding.
     #[inline(always)]
     fn finish_assessed(
         mut self,
@@ -213,14 +217,15 @@ impl CountedItem<'_> {
         reading
     }
 
-    /// A copy of the entry's state. It is made wherever the words are, because then the compiler writes it in one piece:
-    /// a processor that reads in one piece what was written in two stalls, for a twelfth of a decision.
+    /// A copy of the entry's state; zero where there is no entry. It is made even where the words are in the arena, because
+    /// the compiler then writes both words with one instruction. If it wrote them with two, the single read that follows
+    /// would stall for a twelfth of a decision's time.
     #[inline(always)]
     fn copy_state(&self) -> [u32; 2] {
         split_state(self.entry.as_ref().map_or(0, HomeEntry::state))
     }
 
-    /// The words of the state; `state_words` is the entry's state. Empty where there is no entry.
+    /// The words of the cell, which are `state_words` themselves or in the arena. Empty where there is no entry.
     #[inline(always)]
     fn words<'w>(&'w mut self, cells: &'w Cells, state_words: &'w mut [u32; 2]) -> &'w mut [u32] {
         match &mut self.entry {

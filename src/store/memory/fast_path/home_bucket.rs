@@ -1,5 +1,5 @@
-//! The entries of keys in their first bucket, under the slot of the item: most entries are there. Only decisions that make,
-//! move and evict no cell use this file; all others go through [`LockedBuckets`](super::super::table::LockedBuckets).
+//! Access to a key's entry in its home bucket, under the slot that is decided about. Most entries are there. Decisions that
+//! make, move, convert or evict cells use [`LockedBuckets`](super::super::bucket_table::LockedBuckets) instead.
 
 use std::num::NonZeroU8;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use super::super::bucket_table::{BUCKET_WORDS, BucketTable};
 use super::super::entry_mark::{EntryMark, key_bits};
 use super::cell_places::CellPlaces;
 
-/// A key's first bucket, and the mark of its entry there.
+/// A key's home bucket, and the mark of its entry there.
 pub(in super::super) struct HomeBucket<'a> {
     words: &'a [AtomicU64; BUCKET_WORDS],
     mark: u64,
 }
 
-/// The locked buckets of a request.
+/// The locked buckets of a request. Unlocking them counts no change: see [`HomeEntry::count_change`].
 pub(in super::super) struct HomeLocks<'a> {
     table: &'a BucketTable,
     places: &'a CellPlaces,
@@ -42,7 +42,7 @@ impl Drop for HomeLocks<'_> {
 }
 
 impl<'a> HomeBucket<'a> {
-    /// The bucket with the index `first_bucket`, for the entry with this mark.
+    /// The bucket with this index, for the entry with this mark.
     #[inline]
     pub(in super::super) fn new(
         table: &'a BucketTable,
@@ -59,8 +59,8 @@ impl<'a> HomeBucket<'a> {
     #[inline]
     pub(in super::super) fn find_entry(&self, _locked: &HomeLocks<'_>) -> Option<NonZeroU8> {
         let mark = self.mark;
-        // Without branches, because the entry's position is unpredictable. But the second half is another cache line, so
-        // it is read only when it is needed.
+        // There are no branches within a half, because the processor cannot predict the entry's position. The second half
+        // is another cache line, so it is read only when it is needed.
         let find_state = |words: Range<usize>| {
             words.step_by(2).fold(0, |position, mark_word| {
                 let is_same = self.words[mark_word].load(Ordering::Relaxed) == mark;
@@ -82,7 +82,7 @@ impl<'a> HomeBucket<'a> {
         _locked: &'l HomeLocks<'a>,
     ) -> HomeEntry<'l> {
         let position = usize::from(position.get());
-        // At 0 it would be the lock. The modulo costs less than a bounds check.
+        // The position is never that of the lock, which is zero. The modulo costs less than a bounds check.
         debug_assert!(position < BUCKET_WORDS);
         HomeEntry {
             lock: &self.words[0],
@@ -90,7 +90,8 @@ impl<'a> HomeBucket<'a> {
         }
     }
 
-    /// Whether the key has no entry at all, neither in its other bucket nor under another slot.
+    /// Whether the key has certainly no entry, neither in its alternate bucket nor under another slot. `false` may be
+    /// wrong: another key of this home bucket may be displaced, or an entry may have the same tag.
     #[inline]
     pub(in super::super) fn lacks_key(&self, _locked: &HomeLocks<'_>) -> bool {
         let displaced_count = self.words[1].load(Ordering::Relaxed);
@@ -103,6 +104,7 @@ impl<'a> HomeBucket<'a> {
 
 /// One entry, while its bucket is locked.
 pub(in super::super) struct HomeEntry<'l> {
+    /// The word that locks the bucket and counts its changes.
     lock: &'l AtomicU64,
     state: &'l AtomicU64,
 }
@@ -118,8 +120,8 @@ impl HomeEntry<'_> {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Counts a change of the bucket. It must be called when the state has changed, whether its words are here or in the
-    /// arena.
+    /// Counts a change of the bucket. It must be called when the state has changed, whether its words are in the entry or
+    /// in the arena.
     #[inline]
     pub(in super::super) fn count_change(&mut self) {
         count_change(self.lock);

@@ -16,10 +16,10 @@ const HEAD_BYTES: usize = 12;
 /// Most bytes of a block's content.
 const MAX_CONTENT_BYTES: usize = 65_536 - HEAD_BYTES;
 
-/// Why a file is not a complete snapshot.
+/// Why a file is not a complete snapshot. A `u64` is a position in the file, in bytes from its start.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotDamage {
-    /// The file is of another kind.
+    /// The file is of another kind, or shorter than the mark.
     #[error("it is not a snapshot of counts")]
     Foreign,
     /// The snapshot has the format of another version.
@@ -31,7 +31,7 @@ pub enum SnapshotDamage {
     /// The file ends too early.
     #[error("it ends at byte {0}, too early")]
     Short(u64),
-    /// The checksums are right, and the contents are invalid.
+    /// The block's checksum is right, but its contents are invalid: what is wrong.
     #[error("the contents of the block at byte {0} are invalid: {1}")]
     Content(u64, &'static str),
     /// The file cannot be read.
@@ -39,6 +39,7 @@ pub enum SnapshotDamage {
     Read(u64, io::Error),
 }
 
+/// The checksum of a block: SipHash-1-3, with a key of zeros, of its number and its content.
 fn checksum(block_number: u64, content: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(&block_number.to_le_bytes());
@@ -56,6 +57,7 @@ pub(super) struct BlockWriter<W> {
 }
 
 impl<W: Write> BlockWriter<W> {
+    /// Writes the mark and the format.
     pub(super) fn new(mut out: W) -> io::Result<BlockWriter<W>> {
         out.write_all(&FILE_MARK)?;
         out.write_all(&FORMAT.to_le_bytes())?;
@@ -80,6 +82,7 @@ impl<W: Write> BlockWriter<W> {
         Ok(())
     }
 
+    /// Writes the content as one block, and empties it.
     fn write_block(&mut self) -> io::Result<()> {
         let length = self.content.len() as u32;
         self.out.write_all(&length.to_le_bytes())?;
@@ -91,7 +94,7 @@ impl<W: Write> BlockWriter<W> {
         Ok(())
     }
 
-    /// Writes the last block.
+    /// Writes the last block, if it has content, and returns the output.
     pub(super) fn finish(mut self) -> io::Result<W> {
         if !self.content.is_empty() {
             self.write_block()?;
@@ -131,7 +134,7 @@ impl<R: Read> BlockReader<R> {
     ///
     /// # Errors
     ///
-    /// Where the file is not a snapshot of this version.
+    /// Where the file is not a snapshot of this version, or cannot be read.
     pub(super) fn new(source: R) -> Result<BlockReader<R>, SnapshotDamage> {
         let mut reader = BlockReader {
             source,
@@ -200,11 +203,11 @@ impl<R: Read> BlockReader<R> {
         Ok(true)
     }
 
-    /// Fills `bytes` from the content.
+    /// Fills `bytes` from the content, and reads further blocks as needed.
     ///
     /// # Errors
     ///
-    /// When the content has fewer bytes, or the file is damaged.
+    /// When the file has fewer bytes, is damaged, or cannot be read.
     pub(super) fn read_exact(&mut self, bytes: &mut [u8]) -> Result<(), SnapshotDamage> {
         let mut filled = 0;
         while filled < bytes.len() {
@@ -242,12 +245,12 @@ impl<R: Read> BlockReader<R> {
         Ok(u64::from_le_bytes(self.read_array()?))
     }
 
-    /// Whether all of the file is read.
+    /// Whether all of the file is read. May read the next block to see that.
     pub(super) fn is_at_end(&mut self) -> Result<bool, SnapshotDamage> {
         Ok(self.read_byte_count == self.content.len() && !self.read_block()?)
     }
 
-    /// The error for invalid content that was read last. `what` names the content.
+    /// The error for content of the current block that is invalid. `what` names the content.
     pub(super) fn invalid_content(&self, what: &'static str) -> SnapshotDamage {
         SnapshotDamage::Content(self.block_start, what)
     }

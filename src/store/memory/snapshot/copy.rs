@@ -1,5 +1,5 @@
-//! Copies the table and the sketch into a file while they are in use. It holds the lock of one bucket, or of one rung of
-//! the sketch, while it copies that to memory. No lock is held while it writes to the file.
+//! Copies the table and the sketch into a file while they are in use. It locks a bucket while it copies it to memory, and a
+//! rung of the sketch while it copies one row. None of them is locked while it writes to the file.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -27,7 +27,7 @@ const USUAL_SLICES: u32 = 64;
 pub(super) enum CopyError {
     /// The writer was ordered to do something else.
     Stopped,
-    /// The file cannot be written.
+    /// The file cannot be written, or too many entries moved while a slice was copied.
     Io(io::Error),
 }
 
@@ -37,7 +37,7 @@ impl From<io::Error> for CopyError {
     }
 }
 
-/// One entry as it was under its bucket's lock.
+/// One entry as it was while its bucket was locked.
 struct CopiedEntry {
     place: SavedPlace,
     /// The number of the limit's scope.
@@ -48,7 +48,7 @@ struct CopiedEntry {
     words: Option<Range<usize>>,
 }
 
-/// Whether a bucket is copied for the first time.
+/// Whether a bucket is copied in its turn, or again because an entry moved to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BucketPass {
     First,
@@ -65,12 +65,16 @@ struct TableCopy<'a, W> {
     entries: SmallVec<[CopiedEntry; BUCKET_ENTRIES]>,
     /// The words of all these entries.
     words: Vec<u32>,
-    /// The words of one entry.
+    /// The words of one entry; kept for their capacity.
     entry_words: Vec<u32>,
 }
 
-/// Writes a snapshot with this number and secret. Calls `wait_after_slice` after each slice, with the number of slices done and the
-/// number of all. Stops where `wait_after_slice` returns `false`.
+/// Writes a snapshot with this number and secret, and returns `out`. Calls `wait_after_slice` after each slice, with the
+/// number of slices done and the number of all. If that returns `false`, the copy stops.
+///
+/// # Errors
+///
+/// [`CopyError::Stopped`] if `wait_after_slice` returns `false`; [`CopyError::Io`] otherwise.
 pub(super) fn write_snapshot<W: Write>(
     memory: &MemoryStore,
     out: W,
@@ -112,7 +116,8 @@ pub(super) fn write_snapshot<W: Write>(
 }
 
 impl<W: Write> TableCopy<'_, W> {
-    /// Copies all buckets in slices. At the end of a slice, copies the buckets again to which entries have moved meanwhile.
+    /// Copies all buckets in slices. At the end of a slice, copies again the buckets to which entries have moved after
+    /// their copy.
     fn copy_table(
         &mut self,
         slice_buckets: u32,
@@ -205,8 +210,8 @@ impl<W: Write> TableCopy<'_, W> {
         Ok(())
     }
 
-    /// Writes the limit of an entry, unless it is written already. Returns `false` when its scope is gone, and the entry
-    /// with it.
+    /// Writes the limit of an entry, unless it is written already. Returns `false` if its scope is gone: then the entry is
+    /// gone too, and must not be written.
     fn write_limit_once(&mut self, copied: &CopiedEntry) -> io::Result<bool> {
         let slot = copied.place.mark.slot();
         let index = usize::from(slot);

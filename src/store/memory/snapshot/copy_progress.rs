@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Most buckets that wait to be copied again. With more the copy fails.
+/// Most buckets that wait to be copied again, in 256 KiB. With more the copy fails, and the next one tries again.
 const MAX_RECOPIED_BUCKETS: usize = 65_536;
 
 /// The progress of a copy. At most one copy is under way at a time.
@@ -26,7 +26,8 @@ struct RecopyList {
 }
 
 impl CopyProgress {
-    /// Records that an entry has moved between these buckets, which the caller has locked.
+    /// Records that an entry has moved between these buckets, which the caller has locked. Does nothing unless the first is
+    /// not yet copied and the second is.
     pub(in super::super) fn record_move(&self, from_bucket: u32, to_bucket: u32) {
         let copied_count = self.copied_count.load(Relaxed);
         if to_bucket >= copied_count || from_bucket < copied_count {
@@ -51,7 +52,7 @@ impl CopyProgress {
         self.copied_count.store(bucket_index + 1, Relaxed);
     }
 
-    /// Takes the buckets to copy again; `None` when there were too many to remember.
+    /// Takes the buckets to copy again, and empties the list; `None` when there were too many to remember.
     pub(super) fn take_recopied(&self) -> Option<Vec<u32>> {
         let recopy_list = std::mem::take(&mut *self.recopy_list.lock());
         (!recopy_list.has_overflowed).then_some(recopy_list.buckets)

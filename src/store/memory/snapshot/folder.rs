@@ -1,6 +1,6 @@
-//! [`SnapshotFolder`]: the folder of snapshots. Two files are written in turn, so that there is always a complete one. A
-//! lock file tells which process may write. A damaged file is put aside, never read again, and kept for its owner to look
-//! at.
+//! [`SnapshotFolder`]: the folder of snapshots. Two files are replaced in turn, each by a new file that is complete. A lock
+//! file tells which process may write. A file that is damaged or of another version is put aside: it is renamed, never read
+//! again, and kept for its owner to look at. The newest snapshot is returned as [`SavedCounts`].
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind, Seek, Write};
@@ -18,7 +18,7 @@ const SNAPSHOT_NAMES: [&str; 2] = ["counts.a", "counts.b"];
 const UNFINISHED_NAME: &str = "counts.new";
 /// The file that the writing process has locked.
 const LOCK_NAME: &str = "lock";
-/// Most damaged files that are kept. A further one replaces the file with the highest number.
+/// Most damaged files that are kept for each name. A further one replaces the file with the highest number.
 const MAX_DAMAGED_FILES: usize = 4;
 /// A file with this many unsynced bytes is synced, so that the write-back of a snapshot does not delay other writers for
 /// long.
@@ -39,7 +39,7 @@ impl FolderError {
     }
 }
 
-/// The folder at a path. It exists, and files in it could be written when it was opened.
+/// The folder at a path. It existed when it was opened, and its lock file could be written.
 #[derive(Debug)]
 pub(super) struct SnapshotFolder(PathBuf);
 
@@ -49,7 +49,8 @@ fn open_regular(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Fails where the path is something else than a file; succeeds where there is nothing.
+/// Fails if the path leads to something other than a regular file. Succeeds if it leads to nothing, or cannot be looked up:
+/// then opening it fails.
 fn check_regular(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(io::Error::other("it is no file")),
@@ -58,22 +59,23 @@ fn check_regular(path: &Path) -> io::Result<()> {
 }
 
 impl SavedCounts {
-    /// The newest snapshot in the folder, which is created if it is missing. Damaged files are put aside and logged.
+    /// The newest complete snapshot in the folder, which is created if it is missing. `None` if it has no such snapshot.
+    /// Damaged files are put aside and logged.
     ///
     /// # Errors
     ///
-    /// When the folder cannot be used.
+    /// When the folder cannot be created, its lock file cannot be written, or a snapshot cannot be opened.
     pub fn newest(settings: &Settings) -> Result<Option<SavedCounts>, FolderError> {
         SnapshotFolder::new(&settings.folder)?.newest()
     }
 }
 
 impl SnapshotFolder {
-    /// Opens the folder, and creates it for its owner only.
+    /// Opens the folder. Creates it, for its owner only, if it is missing.
     ///
     /// # Errors
     ///
-    /// When files in it cannot be written.
+    /// When it cannot be created, or its lock file cannot be written.
     pub(super) fn new(path: &Path) -> Result<SnapshotFolder, FolderError> {
         let folder = SnapshotFolder(path.to_owned());
         let mut builder = DirBuilder::new();
@@ -88,7 +90,7 @@ impl SnapshotFolder {
         &self.0
     }
 
-    /// The file that the writing process locks.
+    /// Opens the file that the writing process locks, and creates it if it is missing.
     pub(super) fn lock_file(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
@@ -97,7 +99,11 @@ impl SnapshotFolder {
         options.open(path)
     }
 
-    /// The newest complete snapshot. Damaged ones are put aside and logged.
+    /// The newest complete snapshot; `None` if there is none. Damaged ones are put aside and logged.
+    ///
+    /// # Errors
+    ///
+    /// When a snapshot cannot be opened.
     pub(super) fn newest(&self) -> Result<Option<SavedCounts>, FolderError> {
         let mut numbered_files = Vec::new();
         for name in SNAPSHOT_NAMES {
@@ -132,7 +138,7 @@ impl SnapshotFolder {
         Ok(None)
     }
 
-    /// Renames a damaged file, and logs why.
+    /// Renames a file that cannot be used, and logs why. If that fails, the file stays and a later snapshot replaces it.
     fn put_aside(&self, path: &Path, damage: &SnapshotDamage) {
         let aside = |number| PathBuf::from(format!("{}.corrupt-{number}", path.display()));
         let free_number = (1..MAX_DAMAGED_FILES).find(|number| !aside(*number).exists());
@@ -170,8 +176,12 @@ impl SnapshotFolder {
         (newest.saturating_add(1), self.0.join(replaced_name))
     }
 
-    /// Calls `write` with the next number and a new file. The file takes the place of the older snapshot once it is
-    /// on the disk.
+    /// Calls `write` with the next number and a new file. The file replaces the older snapshot once it is on the disk.
+    ///
+    /// # Errors
+    ///
+    /// When `write` fails, or the file cannot be made, synced or renamed: then both snapshots stay as they are. Also when
+    /// the folder cannot be synced: then the new file has replaced the older one, but may be lost if the machine stops.
     pub(super) fn write<E: From<io::Error>>(
         &self,
         write: impl FnOnce(u64, SyncingFile) -> Result<SyncingFile, E>,

@@ -1,4 +1,4 @@
-//! Encodes the limits of a snapshot and decodes them, because a state can only be read by its limit. A file may be
+//! Encodes the limits of a snapshot and decodes them, because a state can be read only with its limit. A file may be
 //! forged, so every number that could make the arithmetic of limits fail is checked.
 
 use std::io::Read;
@@ -45,11 +45,12 @@ pub(super) fn encode_limit(limit: &RateLimit, out: &mut Vec<u8>) {
     out.extend(limit.max_plan_factor.to_le_bytes());
 }
 
-/// Reads a limit.
+/// Reads a limit as [`encode_limit`] has written it.
 ///
 /// # Errors
 ///
-/// Where the file is damaged, or the limit is one that no policy can have.
+/// When the file is damaged or cannot be read. Also when it has invalid windows, or an unknown algorithm, throttle mode or
+/// flag.
 pub(super) fn decode_limit<R: Read>(
     from: &mut BlockReader<R>,
 ) -> Result<RateLimit, SnapshotDamage> {

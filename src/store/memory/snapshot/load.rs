@@ -1,9 +1,10 @@
-//! Loads the records of a snapshot into a store that has its limits and no counts yet. No unit is lost: the units of
-//! entries without room are counted in the sketch, and units reserved by requests of the former process count as used.
+//! Loads the records of a snapshot into a store that has its limits and no counts yet. The units of entries without room
+//! are counted in the sketch, and units reserved by requests of the former process count as used. Units are lost only with
+//! their limit, or in rungs of the sketch that no limit uses any more.
 //!
-//! If the table has another size than the saved one, only a range of buckets is known for a key. The entry is then put into
-//! each bucket of the range: one of them is the key's, and the other copies are evicted when they are fresh. If the range
-//! has more than [`MAX_COPIES`] buckets, the units are counted in the sketch.
+//! If the table has another size than the saved one, only a range of buckets is known for a key. The entry is then copied
+//! to each bucket of the range: one of them is the key's, and the other copies are evicted when they are fresh. If the
+//! range has more than [`MAX_COPIES`] buckets, or a copy has no room, the units are counted in the sketch.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -24,17 +25,18 @@ use crate::store::RegisteredLimit;
 /// The largest factor of a network's budget: that of a /32 of IPv6.
 const MAX_NETWORK_FACTOR: u32 = 256;
 
-/// Most buckets into which one entry is copied: enough to load the smallest table into one of 256 MiB.
+/// Most buckets into which one entry is copied: enough to load a snapshot of the smallest store, of 1 MiB, into a store of
+/// 256 MiB.
 const MAX_COPIES: u32 = 300;
 
 /// How many entries of a snapshot were loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadedCounts {
-    /// Entries that still count.
+    /// Entries that still count, with those in the sketch.
     pub key_count: usize,
-    /// Entries of `key_count` that found no room, so that the sketch counts their units.
+    /// Entries of `key_count` for which there was no room, so that the sketch counts their units.
     pub sketched_count: usize,
-    /// Entries of limits that no longer exist.
+    /// Entries of limits that no longer exist, or for which no slot was free.
     pub dropped_count: usize,
 }
 
@@ -51,7 +53,7 @@ struct Loader<'a> {
     now: Nanos,
     /// The number of buckets of the table that was saved.
     saved_bucket_count: u32,
-    /// The store's limit for each slot of the snapshot; `None` where it no longer exists.
+    /// The store's limit for each slot of the snapshot; `None` where the limit no longer exists or no slot was free.
     targets: HashMap<u16, Option<LoadTarget>>,
     loaded: LoadedCounts,
 }
@@ -60,7 +62,7 @@ struct Loader<'a> {
 ///
 /// # Errors
 ///
-/// When the snapshot is damaged; the records before the damage are loaded.
+/// When the snapshot is damaged or cannot be read; the records before that point are loaded.
 pub(super) fn load_records<R: Read>(
     reader: SnapshotReader<R>,
     memory: &MemoryStore,
@@ -212,7 +214,8 @@ fn max_used(cell: &KeyState<'_>, now: Nanos) -> u32 {
         .unwrap_or(0)
 }
 
-/// The most units that a network may have used, whatever its factor is.
+/// The most units that a network may have used, whatever its factor is. `tat` is its theoretical arrival time, in
+/// nanoseconds.
 fn max_network_used(limit: &RateLimit, tat: u64, now: Nanos) -> u32 {
     let Some(rate) = limit.windows.last() else {
         return u32::MAX;

@@ -1,6 +1,6 @@
 //! Snapshots: copies of all counts in a folder, for the next process. A snapshot is written again and again while the
-//! process runs, and once more at its end. Writing one never delays a decision by more than the copy of one bucket, and a
-//! damaged file is never taken for counts.
+//! process runs, and once more at its end. A decision waits at most while one bucket, or one row of the sketch, is copied.
+//! The checksums of a whole file are verified before its counts are loaded.
 //!
 //! | file | what it is |
 //! |---|---|

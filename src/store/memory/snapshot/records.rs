@@ -1,6 +1,6 @@
-//! The contents of a snapshot: a head, records, and an end, without which the snapshot is incomplete. The writer keeps
-//! records in the order in which they were made, and the reader checks every number in them. Of two records for the same
-//! entry the later one counts, and a limit comes before its first entry.
+//! The contents of a snapshot: a head, records, and an end, without which the snapshot is incomplete. Of two records for
+//! the same entry the later one counts, and a limit comes before its first entry. A file may be forged, so the reader
+//! checks the numbers that memory and arithmetic depend on.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -25,9 +25,10 @@ const ROW_RECORD: u8 = 4;
 /// The first byte of the end.
 const END_RECORD: u8 = 5;
 
-/// The latest time, in nanoseconds, and the highest epoch in a snapshot. No process runs that long.
+/// The latest time in a snapshot, in nanoseconds, and also its highest epoch. It is 146 years, and no process runs that
+/// long.
 const MAX_TIME_NANOS: u64 = 1 << 62;
-/// Most bytes of a scope's name.
+/// Most bytes of a scope's name: more than any policy has. It bounds what a damaged file makes the reader allocate.
 const MAX_NAME_BYTES: usize = 1 << 20;
 /// Most words of a state: the longest log, with the words before its stamps.
 const MAX_STATE_WORDS: usize = 65_535 + 16;
@@ -35,14 +36,14 @@ const MAX_STATE_WORDS: usize = 65_535 + 16;
 /// The number of buckets of the smallest table.
 const MIN_BUCKETS: u32 = (Settings::MIN_BUDGET_BYTES / 4 / BUCKET_BYTES) as u32;
 
-/// The head of a snapshot.
+/// The head of a snapshot, which is read without the records.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct SnapshotHead {
     /// The snapshot's number. The newer of two snapshots has the higher one.
     pub(super) number: u64,
     /// The secret with which keys are hashed.
     pub(super) secret: [u8; 16],
-    /// The number of buckets of the table.
+    /// The number of buckets of the saved table.
     pub(super) bucket_count: u32,
 }
 
@@ -70,7 +71,7 @@ pub(super) struct RecordWriter<W> {
 }
 
 impl<W: Write> RecordWriter<W> {
-    /// Writes the head.
+    /// Begins a snapshot with its head.
     pub(super) fn new(out: W, head: SnapshotHead) -> io::Result<RecordWriter<W>> {
         let mut blocks = BlockWriter::new(out)?;
         blocks.write_all(&head.number.to_le_bytes())?;
@@ -128,7 +129,7 @@ impl<W: Write> RecordWriter<W> {
         self.blocks.write_all(&self.record)
     }
 
-    /// Writes the end.
+    /// Writes the end and the last block, and returns the output.
     pub(super) fn finish(mut self, end: SnapshotEnd) -> io::Result<W> {
         self.blocks.write_all(&[END_RECORD])?;
         self.blocks.write_all(&end.now.0.to_le_bytes())?;
@@ -137,7 +138,7 @@ impl<W: Write> RecordWriter<W> {
     }
 }
 
-/// Receives the records of a snapshot, in their order.
+/// Receives the records of a snapshot, in their order. Slots, buckets and marks are those of the former process.
 pub(super) trait RecordVisitor {
     fn visit_limit(&mut self, slot: u16, scope: &str, limit: &RateLimit);
     fn visit_entry(&mut self, place: SavedPlace, state: u64);
@@ -162,7 +163,7 @@ pub(super) struct SnapshotReader<R> {
     blocks: BlockReader<R>,
     /// The limits read so far, by slot.
     limits: HashMap<u16, RateLimit>,
-    /// The name of the scope that is read.
+    /// The name of the scope that is read; kept for its capacity, like the two below.
     name: Vec<u8>,
     /// The words of the state that is read.
     words: Vec<u32>,
@@ -171,7 +172,12 @@ pub(super) struct SnapshotReader<R> {
 }
 
 impl<R: Read> SnapshotReader<R> {
-    /// Reads the head.
+    /// Reads the head of a snapshot, and checks it.
+    ///
+    /// # Errors
+    ///
+    /// When the source is no snapshot of this version, is damaged or cannot be read, or its table is smaller than any
+    /// store's.
     pub(super) fn new(source: R) -> Result<SnapshotReader<R>, SnapshotDamage> {
         let mut blocks = BlockReader::new(source)?;
         let head = SnapshotHead {
@@ -196,7 +202,7 @@ impl<R: Read> SnapshotReader<R> {
     ///
     /// # Errors
     ///
-    /// When the snapshot is damaged.
+    /// When the snapshot is damaged or cannot be read. The visitor has received all records before that point.
     pub(super) fn read_all(
         mut self,
         visitor: &mut impl RecordVisitor,
@@ -236,7 +242,7 @@ impl<R: Read> SnapshotReader<R> {
         Ok(())
     }
 
-    /// Reads the place of an entry, and finds its limit.
+    /// Reads the place of an entry, and looks up the limit of its slot.
     fn read_place(&mut self) -> Result<(SavedPlace, &RateLimit), SnapshotDamage> {
         let bucket_index = self.blocks.read_u32()?;
         let mark = EntryMark(self.blocks.read_u64()?);

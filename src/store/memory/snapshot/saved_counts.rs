@@ -1,5 +1,5 @@
-//! [`SavedCounts`]: a complete snapshot of the former process. It makes the clock that continues after the snapshot, and
-//! loads the counts into a store. It never changes the file.
+//! [`SavedCounts`]: a complete snapshot of the former process, which `folder.rs` finds. It makes the clock that continues
+//! after the snapshot, and loads the counts into a store. It never changes the file.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
@@ -11,7 +11,8 @@ use super::load::{LoadedCounts, load_records};
 use super::records::{IgnoreRecords, SnapshotEnd, SnapshotHead, SnapshotReader};
 use crate::base::clock::{Clock, Nanos};
 
-/// The longest time that a process counts as down: a wall clock that was never set may show more.
+/// The longest time between a snapshot and its load that counts: ten years. A wall clock that was not yet set when the
+/// snapshot was written makes the time seem longer.
 const MAX_DOWNTIME: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 
 /// A complete snapshot, whose checksums were verified.
@@ -29,19 +30,19 @@ impl SavedCounts {
         self.secret
     }
 
-    /// A clock that continues at the snapshot's last time, plus the time since then by the wall clock. Where the wall clock
-    /// was set back, no time is added.
+    /// A clock that continues at the snapshot's last time, plus the time since then by the wall clock, at most ten years.
+    /// Where the wall clock was set back, no time is added.
     pub fn clock(&self, clock: Clock) -> Clock {
         let wall = Nanos::from(clock.wall());
         let downtime = wall.since(self.end.wall).min(MAX_DOWNTIME);
         clock.resumed(self.end.now.after(downtime))
     }
 
-    /// Loads the counts into a store that has its limits and no counts yet.
+    /// Loads the counts into a store that has its limits and no counts yet, and logs how many.
     ///
     /// # Errors
     ///
-    /// When the file is damaged.
+    /// When the file is damaged or cannot be read; the records before that point are loaded.
     pub fn load(
         mut self,
         memory: &MemoryStore,
@@ -63,6 +64,10 @@ impl SavedCounts {
 }
 
 /// Checks a whole snapshot, and returns its head and end.
+///
+/// # Errors
+///
+/// When the snapshot is damaged or cannot be read.
 pub(super) fn check_snapshot(
     source: impl Read,
 ) -> Result<(SnapshotHead, SnapshotEnd), SnapshotDamage> {
@@ -75,7 +80,7 @@ pub(super) fn check_snapshot(
 ///
 /// # Errors
 ///
-/// When the snapshot is damaged.
+/// When the snapshot is damaged or cannot be read; the records before that point are loaded.
 pub fn load_snapshot(
     source: impl Read,
     memory: &MemoryStore,

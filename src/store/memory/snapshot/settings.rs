@@ -8,15 +8,16 @@ use std::time::Duration;
 pub struct Settings {
     /// The folder of snapshots; nothing else may use it.
     pub folder: PathBuf,
-    /// Longest time whose counts a crash loses, from [`Settings::MIN_INTERVAL`] to [`Settings::MAX_INTERVAL`].
+    /// Longest time whose counts a crash loses, while the disk keeps up. It is from [`Settings::MIN_INTERVAL`] to
+    /// [`Settings::MAX_INTERVAL`].
     pub interval: Duration,
 }
 
 impl Settings {
     /// The default of [`Settings::interval`].
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
-    /// The shortest [`Settings::interval`].
+    /// The shortest [`Settings::interval`]: a shorter one would keep the disk busy.
     pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
-    /// The longest [`Settings::interval`].
+    /// The longest [`Settings::interval`]: ten minutes.
     pub const MAX_INTERVAL: Duration = Duration::from_secs(600);
 }

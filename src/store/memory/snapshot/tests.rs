@@ -1,4 +1,4 @@
-//! A snapshot at a random moment, loaded into another store: its readings are those of the store that went on.
+//! A snapshot at a random moment, loaded into another store: its findings are those of the store that went on.
 
 mod busy;
 mod files;

@@ -1,5 +1,5 @@
-//! [`SnapshotWriter`]: the thread that writes snapshots. It begins two in each [`Settings::interval`], because a complete
-//! snapshot lacks the units counted since it was begun. It never writes to a folder that another process has locked.
+//! [`SnapshotWriter`]: the thread that writes snapshots. A snapshot lacks the units counted since it was begun. So two are
+//! begun in each [`Settings::interval`]. The thread never writes to a folder that another process has locked.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -14,7 +14,7 @@ use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::MemoryStore;
 
-/// The longest pause before the writer tries again to lock a folder.
+/// The longest pause before the thread tries again to lock a folder that another process has locked.
 const LOCK_RETRY_DELAY: Nanos = Nanos::from_secs(1);
 
 /// What the thread is ordered to do.
@@ -23,7 +23,7 @@ enum WriterOrder {
     Write(Sender<()>),
     /// Write a last snapshot and end.
     WriteAndEnd,
-    /// End without writing.
+    /// End without a further snapshot.
     End,
 }
 
@@ -65,11 +65,11 @@ impl SnapshotWriter {
         Ok(SnapshotWriter { orders, thread })
     }
 
-    /// Writes a snapshot of all counts so far, and waits until it is on the disk or has failed.
+    /// Writes a snapshot of all counts so far, and waits until it is on the disk or could not be written.
     pub fn write(&self) {
         let (done_sender, done) = channel();
         if self.orders.send(WriterOrder::Write(done_sender)).is_ok() {
-            // The thread ends only by an order.
+            // Fails only if the thread has panicked, because it ends by an order otherwise.
             let _ = done.recv();
         }
     }
@@ -84,6 +84,7 @@ impl SnapshotWriter {
         self.order_end(WriterOrder::End);
     }
 
+    /// Sends an order that ends the thread, and waits for the end.
     fn order_end(self, order: WriterOrder) {
         let is_sent = self.orders.send(order).is_ok();
         if self.thread.join().is_err() || !is_sent {
@@ -92,12 +93,12 @@ impl SnapshotWriter {
     }
 }
 
-/// The result of the last attempt, so that only changes are logged.
+/// How the last attempt to write went. It is kept so that only changes are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriterHealth {
-    /// Snapshots are written in time.
+    /// The last snapshot was written in time, or none was due yet.
     Working,
-    /// The last snapshot took too long.
+    /// The last complete snapshot took longer than half of the interval.
     Slow,
     /// The last snapshot could not be written.
     Failing,
@@ -105,23 +106,23 @@ enum WriterHealth {
     Locked,
 }
 
-/// When a copy began, and over which time it is spread, so that it never takes a processor for long.
+/// When a copy began, and over which time its slices are spread, so that it never takes a processor for long.
 #[derive(Clone, Copy)]
 struct CopySchedule {
     start: Nanos,
     duration: Nanos,
 }
 
-/// The state of the thread.
+/// What the thread owns.
 struct WriterThread {
-    /// As in [`Settings::interval`].
+    /// Two snapshots are begun in each such time: see [`Settings::interval`].
     interval: Nanos,
     folder: SnapshotFolder,
     memory: Arc<MemoryStore>,
     secret: [u8; 16],
     clock: Clock,
     orders: Receiver<WriterOrder>,
-    /// An order that came while a snapshot was written.
+    /// An order that came while a snapshot was copied by a schedule, or in the pause after it.
     next_order: Option<WriterOrder>,
     /// The lock file, once this process has locked it; `None` before.
     lock: Option<File>,
@@ -131,9 +132,9 @@ struct WriterThread {
 impl WriterThread {
     /// Writes snapshots until an order ends the thread.
     fn run(&mut self) {
-        // A snapshot begins in each half of the interval. When it is on the disk, the former one is as old as half of the
-        // interval plus the time that this one took. So the copy is spread over half of that half, and the other half is
-        // for the final sync.
+        // A period is half of the interval, and one snapshot begins in each. Until it is on the disk, a crash falls back to
+        // the former one, which was begun a period earlier. So a snapshot that ends within its period keeps the promise of
+        // the interval. The copy is spread over half of the period, and the other half is left for the final sync.
         let period = Nanos(self.interval.0 / 2);
         let duration = Nanos(period.0 / 2);
         loop {
@@ -172,8 +173,8 @@ impl WriterThread {
         }
     }
 
-    /// Writes a snapshot, and logs where the outcome is another than the last one. Without a schedule it copies at full
-    /// speed.
+    /// Writes a snapshot, and logs a failure that is not the one before, or the end of failures. Without a schedule it
+    /// copies at full speed.
     fn write(&mut self, schedule: Option<CopySchedule>) {
         let written = match self.try_lock() {
             Ok(true) => self.copy(schedule),
@@ -209,7 +210,7 @@ impl WriterThread {
         }
     }
 
-    /// Locks the folder, unless it is locked. Returns whether this process has the lock.
+    /// Locks the folder, unless this process has locked it already. Returns `false` if another process has.
     fn try_lock(&mut self) -> io::Result<bool> {
         if self.lock.is_some() {
             return Ok(true);
@@ -223,7 +224,8 @@ impl WriterThread {
         Ok(true)
     }
 
-    /// Copies the store into a new file. An order that comes meanwhile stops a copy with a schedule.
+    /// Copies the store into a new file. If the copy has a schedule, an order that comes meanwhile is kept in
+    /// `next_order` and stops the copy. Without one, orders wait until the copy is complete.
     fn copy(&mut self, schedule: Option<CopySchedule>) -> Result<(), CopyError> {
         let WriterThread {
             folder,
@@ -248,7 +250,7 @@ impl WriterThread {
     }
 }
 
-/// Waits for an order, for `max_wait` at most. A dropped handle counts as [`WriterOrder::End`].
+/// Waits for an order, for `max_wait` at most; `None` if none came. A dropped handle counts as [`WriterOrder::End`].
 fn wait_for_order(orders: &Receiver<WriterOrder>, max_wait: Nanos) -> Option<WriterOrder> {
     match orders.recv_timeout(max_wait.into()) {
         Ok(order) => Some(order),

@@ -1,11 +1,11 @@
-//! Chooses the server for the next request, as one worker sees the servers. It never waits, reads no clock and
-//! allocates nothing for a choice.
+//! Chooses the server for the next request of one worker. Here each endpoint counts as a server of its own. A choice never
+//! waits and allocates nothing.
 //!
 //! | method | what it does |
 //! |---|---|
-//! | round robin | a counter while all servers are healthy and have the same weight, else nginx's smooth weighted round robin |
-//! | least requests | the power of two choices: Mitzenmacher 2001; servers are drawn by weight |
-//! | hash | rendezvous hashing: Thaler and Ravishankar 1998, with the weights of Schindelhauer and Schomaker 2005. When a server is removed only its own keys move, and they return with it |
+//! | round robin | a counter if all weights are equal, else nginx's smooth weighted round robin. The latter also chooses for second attempts, and in place of a server that does not accept its turn |
+//! | least requests | the power of two choices: Mitzenmacher 2001; both servers are drawn by weight |
+//! | hash | rendezvous hashing: Thaler and Ravishankar 1998, with the weights of Schindelhauer and Schomaker 2005. When a server is removed only its own keys move, and they return with it. Without a key, as round robin |
 
 use std::cell::Cell;
 use std::hash::Hasher as _;
@@ -19,7 +19,8 @@ use crate::base::random::{SplitMix64, mix};
 
 /// The servers, as the choice for one request sees them. A server is given by its index among the endpoints.
 pub trait ServerView {
-    /// Whether the server may get its full share of requests.
+    /// Whether the server certainly gets requests by its full weight. It is cheaper than
+    /// [`ServerView::weight_factor`], and may be false although the factor is full.
     fn has_full_weight(&self, index: usize) -> bool;
     /// The server's share of its weight, of [`FULL_FACTOR`]; 0 if it must get no request.
     fn share(&self, index: usize) -> u32;
@@ -27,19 +28,20 @@ pub trait ServerView {
     fn open_requests(&self, index: usize) -> u32;
 }
 
-/// The choice of servers of one worker for one upstream.
+/// Chooses the servers of one upstream for the requests of one worker.
 #[derive(Debug)]
 pub struct Balancer {
     method: BalanceMethod,
+    /// The configured weight of each server, at least 1.
     weights: Vec<u32>,
     /// Whether all servers have the same weight.
     has_equal_weights: bool,
     /// The index of the server whose turn is next in plain round robin.
     next_turn: Cell<usize>,
-    /// The current weights of nginx's smooth weighted round robin.
+    /// The current weight of each server in smooth weighted round robin: see [`Balancer::choose_smoothly`].
     current_weights: Vec<Cell<i64>>,
     random: SplitMix64,
-    /// The hash of each server, the same in every process.
+    /// The hash of each server, which is the same in every process: see [`hash_endpoint`].
     hashes: Vec<u64>,
 }
 
@@ -68,8 +70,9 @@ impl Balancer {
         }
     }
 
-    /// Chooses the index of the next server; `None` if no server may get a request. `is_first_attempt` says that no server was tried
-    /// for the same request before.
+    /// Chooses the index of the next server; `None` if no server may get a request. `balance_key` is the hash of
+    /// the identities that [`BalanceMethod::Hash`] names. `is_first_attempt` says that no server was tried for the same
+    /// request before.
     pub fn choose(
         &self,
         balance_key: Option<u64>,
@@ -79,13 +82,14 @@ impl Balancer {
         match (&self.method, balance_key) {
             (BalanceMethod::Hash(_), Some(balance_key)) => self.choose_by_hash(balance_key, view),
             (BalanceMethod::LeastRequests, _) => self.choose_less_busy(view),
-            // A second try must not take the turn of another request.
+            // A second attempt must not take the turn of another request.
             _ if !self.has_equal_weights || !is_first_attempt => self.choose_smoothly(None, view),
             _ => self.choose_in_turn(view),
         }
     }
 
-    /// Plain round robin.
+    /// Plain round robin. A server with a reduced factor accepts its turn with the probability of its factor in 1024ths. A
+    /// turn that it does not accept still comes to it if no other server may get requests.
     fn choose_in_turn(&self, view: &impl ServerView) -> Option<usize> {
         let index = self.next_turn.get();
         let next_index = index + 1;
@@ -98,7 +102,7 @@ impl Balancer {
         if share > self.random_below(FULL_FACTOR) {
             return Some(index);
         }
-        // All other servers share the turn, so that the neighbour does not get all of it.
+        // All other servers share such turns by weight. Otherwise the next server in order would get all of them.
         self.choose_smoothly(Some(index), view)
             .or_else(|| (share > 0).then_some(index))
     }
@@ -113,7 +117,9 @@ impl Balancer {
         self.weights[index] * share
     }
 
-    /// Smooth weighted round robin, without the server at the index `excluded`.
+    /// Smooth weighted round robin, without the server at the index `excluded`. Each server gains its effective weight;
+    /// the one with the highest current weight is chosen, and loses the sum of what all gained. `None` if no server may
+    /// get requests.
     fn choose_smoothly(&self, excluded: Option<usize>, view: &impl ServerView) -> Option<usize> {
         let mut sum = 0;
         let mut best: Option<usize> = None;
@@ -134,7 +140,8 @@ impl Balancer {
         best
     }
 
-    /// Of two servers drawn by weight, the index of the one with fewer open requests for its weight.
+    /// Of two servers drawn by weight, the index of the one with fewer open requests for its weight. `None` if no server
+    /// may get requests.
     fn choose_less_busy(&self, view: &impl ServerView) -> Option<usize> {
         let first = self.draw_by_weight(None, view)?;
         let Some(second) = self.draw_by_weight(Some(first), view) else {
@@ -147,7 +154,8 @@ impl Balancer {
         Some(if is_second_less_busy { second } else { first })
     }
 
-    /// The index of a random server, with a probability by its weight.
+    /// The index of a random server other than `excluded`, with a probability by its weight; `None` if no other server
+    /// may get requests.
     fn draw_by_weight(&self, excluded: Option<usize>, view: &impl ServerView) -> Option<usize> {
         let candidates = || (0..self.weights.len()).filter(|index| Some(*index) != excluded);
         let weight = |index| u64::from(self.weight(index, view));
@@ -161,7 +169,8 @@ impl Balancer {
         })
     }
 
-    /// The index of the server with the highest score for this key.
+    /// The index of the server with the highest score for this key: its weight divided by the negative logarithm of a
+    /// uniform hash of key and server. `None` if no server may get requests.
     fn choose_by_hash(&self, balance_key: u64, view: &impl ServerView) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
         for (index, hash) in self.hashes.iter().enumerate() {
@@ -179,8 +188,9 @@ impl Balancer {
         best.map(|(index, _)| index)
     }
 
+    /// A random number from 0 to `end - 1`.
     fn random_below(&self, end: u32) -> u32 {
-        // The remainder is less than `end`, so it fits.
+        // The remainder fits, because it is less than `end`.
         (self.random.draw() % u64::from(end.max(1))) as u32
     }
 }

@@ -1,10 +1,8 @@
-//! Makes a new connection, to the first endpoint that accepts one. It decides the order of attempts; which endpoint is
-//! next is chosen in `balancer`.
-//!
-//! Each endpoint that may get requests is tried once. The next attempt starts when the last one fails, or beside it
-//! after [`ATTEMPT_DELAY`]: RFC 8305 section 5. No request is sent before an attempt has won. Endpoints that did not
-//! accept their last connection in time are tried after all others. Looking up a name counts as an attempt: its
-//! addresses are tried once they are known, and other endpoints beside it.
+//! Makes a new connection, to the first endpoint that accepts one, where `upstream_pool` has none that a request may use.
+//! `balancer` chooses the endpoint of each attempt. Each endpoint that may get requests is tried once, so endpoints bound
+//! the attempts. The next attempt starts when the last one fails, or beside it after [`ATTEMPT_DELAY`]: RFC 8305 section 5.
+//! No request is sent before an attempt has won. Unreachable endpoints are tried after all others. The lookup of a name
+//! counts as an attempt; its addresses are tried after the lookup.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -32,30 +30,30 @@ use crate::net::{Socket, Stream};
 /// The Connection Attempt Delay that RFC 8305 section 8 recommends.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// The search of one request for a connection.
+/// The search for a connection for one request.
 struct ConnectionSearch<'a> {
     race: ConnectRace<'a>,
     set: Rc<EndpointSet>,
     idle_use: IdleUse,
     /// The endpoints that need no further attempt: they were tried, or wait in `unreachable`.
     tried: EndpointIndices,
-    /// The endpoints that did not accept their last connection. They are tried after all others.
+    /// The endpoints that did not accept their last connection in time. They are tried after all others.
     unreachable: EndpointIndices,
     /// Whether the gate lets the request connect; `None` until the first attempt.
     may_connect: Option<bool>,
-    /// Counts the request as waiting, from its first attempt on.
+    /// Counts the request as waiting; `None` until the first attempt.
     pending_request: Option<PendingRequest>,
 }
 
 /// The next step of a search.
 enum SearchStep {
-    /// Try this server.
+    /// Connect to this server.
     Attempt(Assignment, AttemptReason),
-    /// Use a connection that another request has made meanwhile.
+    /// Use a connection that was made or became idle meanwhile.
     Finish(CheckedOutConnection),
     /// Wait for the attempts under way.
     Wait,
-    /// Fail, because every attempt has failed.
+    /// Fail, because no attempt is left.
     Fail,
 }
 
@@ -64,12 +62,12 @@ enum SearchStep {
 enum AttemptReason {
     /// The balancer chose it.
     Balanced,
-    /// All other servers were tried, and this one did not accept its last connection.
+    /// All other servers were tried, and this one did not accept its last connection in time.
     LastResort,
 }
 
 impl UpstreamPool {
-    /// Connects to a server. `first_assignment` is the lease of the server whose turn it is, to which no connection may be used.
+    /// Connects to a server. The first attempt is at the server of `first_assignment`.
     ///
     /// # Errors
     ///
@@ -139,7 +137,7 @@ impl ConnectionSearch<'_> {
         }
     }
 
-    /// Decides what follows after an attempt has ended or is slow.
+    /// Decides what follows when an attempt has ended, is slow or was not made.
     fn next_step(&mut self) -> SearchStep {
         let set = &self.set;
         let key = self.race.client.balance_key;
@@ -164,7 +162,8 @@ impl ConnectionSearch<'_> {
         }
     }
 
-    /// Whether a connection to this server is tried now; `None` if the gate is shut.
+    /// Marks a server as tried. Returns whether a connection to it is tried now; `None` if the gate is shut. A last resort
+    /// is always tried.
     ///
     /// # Errors
     ///
@@ -191,7 +190,7 @@ impl ConnectionSearch<'_> {
         Ok(Some(set.endpoints[endpoint_index].health.try_reach(now)))
     }
 
-    /// The error of the last attempt. Shuts the gate if there was one.
+    /// Shuts the gate if an attempt has failed, and returns the last error; else the upstream is unavailable.
     fn into_error(self) -> Error {
         let ConnectionSearch { race, set, .. } = self;
         if race.error.is_some() {
@@ -201,14 +200,14 @@ impl ConnectionSearch<'_> {
     }
 }
 
-/// The progress of an attempt.
+/// The progress of an attempt to connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AttemptStage {
-    /// Another request is connecting to the same endpoint, for both.
+    /// The attempt has not begun, or another request makes an HTTP/2 connection to the same endpoint for both.
     Queued,
     /// The TCP handshake is under way, or the name is being looked up.
     Connecting,
-    /// The TCP connection is there; TLS or HTTP/2 may still begin on it.
+    /// The TCP connection is there; the PROXY header, TLS or HTTP/2 may still begin on it.
     Connected,
 }
 
@@ -238,13 +237,13 @@ struct ConnectRace<'a> {
     has_resolved: bool,
 }
 
-/// The end of a wait for attempts.
+/// Why a wait for attempts has ended.
 enum RaceEvent {
     /// An attempt has won.
     Connected(CheckedOutConnection),
     /// An attempt has failed, or a name was looked up.
     Ended,
-    /// The newest attempt is not connected after its delay.
+    /// The newest attempt has not connected within its delay.
     Slow,
 }
 
@@ -292,8 +291,8 @@ impl ConnectRace<'_> {
         None
     }
 
-    /// Waits until an attempt ends. With a `delay` it waits no longer than that, unless the newest attempt is connected
-    /// by then.
+    /// Waits until an attempt ends. With a `delay` it waits no longer than that, unless the newest attempt has a TCP
+    /// connection by then.
     async fn next_event(&mut self, delay: Option<Duration>) -> RaceEvent {
         let mut timer = pin!(delay.map(sleep));
         poll_fn(|cx| {
@@ -370,7 +369,7 @@ impl ConnectRace<'_> {
     }
 }
 
-/// Converts indices among the endpoints `before` to indices among `after`. Endpoints that are gone are left out.
+/// Converts indices among the endpoints `before` to indices among `after`. Endpoints that were removed are left out.
 fn convert_indices(
     indices: &EndpointIndices,
     before: &[Endpoint],
@@ -380,7 +379,8 @@ fn convert_indices(
     indices.iter().filter_map(new_index).collect()
 }
 
-/// Connects to a server within the connect timeout, and records the result for its health and for the gate.
+/// Connects to a server or looks up its name, within the connect timeout. Records the result for the server's health
+/// and for the gate.
 async fn run_attempt(
     set: Rc<EndpointSet>,
     endpoint_index: usize,
@@ -411,7 +411,7 @@ async fn run_attempt(
     result
 }
 
-/// Connects to a server, or looks up its name if the address is not known yet.
+/// Connects to a server, or looks up its name if that is not resolved yet.
 async fn connect_or_look_up_name(
     set: &EndpointSet,
     endpoint_index: usize,
@@ -467,14 +467,14 @@ async fn connect_or_look_up_name(
     Ok(AttemptSuccess::Connected(transport))
 }
 
-/// Whether the gateway itself has no file descriptor left, which is no server's fault.
+/// Whether the gateway or its machine has no file descriptor left, which is no server's fault.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// A request that counts as waiting for a connection until it is dropped.
+/// Counts a request as waiting for a connection, until this value is dropped.
 struct PendingRequest(Rc<EndpointSet>);
 
 impl PendingRequest {

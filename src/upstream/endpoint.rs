@@ -17,7 +17,7 @@ pub struct Endpoint {
     pub server_index: usize,
     /// The address; `None` until the name is resolved.
     pub address: Option<Address>,
-    /// Whether the endpoint gets requests, and how many.
+    /// Whether the endpoint gets requests, and how many are open.
     pub health: Arc<ServerHealth>,
 }
 
@@ -32,7 +32,8 @@ impl Endpoint {
         }
     }
 
-    /// The address that the name resolves to; `None` if the server is configured as an address.
+    /// The address that the name resolves to. `None` until the name is resolved, and for a server that is configured as
+    /// an address or a Unix socket.
     pub fn resolved_ip(&self) -> Option<IpAddr> {
         let differs_from_name = |address: &SocketAddr| *address.to_string() != *self.name;
         let address = self.address.as_ref().and_then(Address::tcp);
@@ -41,13 +42,13 @@ impl Endpoint {
             .map(|address| address.ip())
     }
 
-    /// Whether both are the same endpoint, which may have been cloned before its index or address changed.
+    /// Whether both are clones of one endpoint. A reload may have changed the index of one of them.
     pub fn is_same(&self, other: &Endpoint) -> bool {
         Arc::ptr_eq(&self.health, &other.health)
     }
 }
 
-/// Writes the location, and the address that a name resolves to.
+/// Writes the location, and the IP address that a name resolves to: `app.internal:80 at 10.0.0.1`.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;

@@ -1,4 +1,4 @@
-//! Why an upstream sent no response, or only a part of one. The texts are for the log; clients get others.
+//! Why an upstream sent no response, or only a part of one. The texts are for the log; clients get other texts.
 
 use std::io;
 use std::time::Duration;
@@ -8,60 +8,61 @@ use crate::http::http1::{Malformed, MessageError};
 /// Why an upstream sent no whole response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server did not accept a connection within the connect timeout.
+    /// No connection was ready within the connect timeout, TLS included, or the name was not resolved within it.
     #[error("no connection to {server} within {after:?}")]
     ConnectTimeout {
-        /// The server's location.
+        /// The server's location, and the IP address that its name resolved to.
         server: String,
-        /// The connect timeout.
+        /// The connect timeout of the upstream.
         after: Duration,
     },
-    /// The connection to the server failed.
+    /// The connection to the server failed, the server does not speak HTTP/2 as configured, or its name could not be
+    /// resolved.
     #[error("no connection to {server}: {cause}")]
     Connect {
-        /// The server's location.
+        /// The server's location, and the IP address that its name resolved to.
         server: String,
-        /// What failed.
+        /// The error of the connection or of the lookup.
         cause: io::Error,
     },
-    /// The connection broke or the response was not HTTP.
+    /// The connection broke before the response's head, the head was not valid HTTP, or HTTP/2 cannot express the request.
     #[error("{server} sent no valid response: {cause}")]
     Exchange {
-        /// The server's location.
+        /// The server's location, as it is configured.
         server: String,
-        /// What failed.
+        /// The error of the connection, of the head or of the request.
         cause: MessageError,
     },
-    /// The server sent no byte within the timeout for the first one.
+    /// The final head did not come within the first-byte timeout, and the server accepted no more of the request.
     #[error("{server} sent no response within {after:?}")]
     FirstByteTimeout {
-        /// The server's location.
+        /// The server's location, as it is configured.
         server: String,
-        /// The timeout.
+        /// The first-byte timeout of the upstream.
         after: Duration,
     },
     /// The response did not begin within the timeout of the whole request.
     #[error("{upstream} sent no response within {after:?}")]
     TotalTimeout {
-        /// The upstream's name.
+        /// The name of the upstream.
         upstream: String,
-        /// The timeout.
+        /// The timeout for a whole request.
         after: Duration,
     },
-    /// Every server is ejected or failing.
+    /// Every server is ejected or failing, or the gate is shut because no server accepts connections.
     #[error("no server of {upstream} is available")]
     Unavailable {
-        /// The upstream's name.
+        /// The name of the upstream.
         upstream: String,
     },
     /// The upstream has reached a bound on its requests.
     #[error("{upstream} has {max} requests {state}")]
     Full {
-        /// The upstream's name.
+        /// The name of the upstream.
         upstream: String,
         /// The state of the requests that are bounded: "open", or "waiting for a connection".
         state: &'static str,
-        /// The bound.
+        /// The bound that is reached.
         max: u32,
     },
 }
@@ -72,7 +73,7 @@ pub enum ExchangeError<E> {
     /// The client's body broke off.
     #[error("the request broke off")]
     Request(E),
-    /// The server sent no response, or broke it off.
+    /// The server sent no response or an invalid one, or broke it off.
     #[error(transparent)]
     Server(MessageError),
 }

@@ -1,5 +1,8 @@
-//! One request to a server and its response, in either version of HTTP. Both directions run in the task that polls it.
-//! Whether and where a failed request is sent again is decided elsewhere.
+//! One request to a server and its response, in either version of HTTP: `http1_exchange` and `http2_exchange` do the
+//! work. The task that polls the exchange moves both directions; the task of an HTTP/2 connection reads and writes its
+//! frames.
+//!
+//! An exchange says whether its request may be sent again. The caller decides whether it is, and over which connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,7 +46,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Holds the body back until the server sends `100 Continue` or [`Exchange::send_body`] is called.
+    /// Holds the body back until the server sends `100 Continue`, or [`Exchange::send_body`] is called.
     pub fn hold_body(&mut self) {
         match &mut self.0 {
             VersionedExchange::Http1(exchange) => exchange.set_body_held(true),
@@ -75,10 +78,11 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Whether the request, having failed, may be sent over another connection.
+    /// Whether a request that failed may be sent over another connection. There are two cases.
     ///
-    /// Either the server may have closed this connection while it was idle, and nothing of the response has come. Or the
-    /// server says that it has not processed the request.
+    /// The server may have closed this connection while it was idle, and nothing of the response has come. Then the
+    /// request must be a safe one without a body, or unsent. Or the server has certainly not processed the request, which
+    /// only HTTP/2 shows, and nothing of its body was read.
     pub fn is_retryable(&self) -> bool {
         match &self.0 {
             VersionedExchange::Http1(exchange) => exchange.is_retryable(),
@@ -86,7 +90,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Sends the same request over another connection.
+    /// Sends the same request over another connection, which must use the same version of HTTP.
     pub fn retry_over(&mut self, head: &Head, connection: CheckedOutConnection) {
         let CheckedOutConnection {
             assignment,
@@ -113,7 +117,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Sends these bytes from now on, because the server has switched to another protocol.
+    /// Sends `bytes` from now on, in place of a body. The server must have agreed to change the connection or stream to
+    /// another protocol.
     pub fn begin_tunnel(&mut self, bytes: B) {
         match &mut self.0 {
             VersionedExchange::Http1(exchange) => exchange.begin_tunnel(bytes),
@@ -121,7 +126,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Whether no more of the request will be sent.
+    /// Whether the exchange has nothing left to send: the request was sent whole, was left to the worker to send, or was
+    /// given up. It is false again in a tunnel, and if the worker could not send all.
     pub fn is_sent(&self) -> bool {
         match &self.0 {
             VersionedExchange::Http1(exchange) => exchange.is_sent,
@@ -137,7 +143,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Records for the server's health that it took too long. Other requests avoid its HTTP/2 connection from now on.
+    /// Records for the server's health that it took too long. Over HTTP/2, new requests avoid this connection from now on.
     pub fn record_timeout(&mut self) {
         match &mut self.0 {
             VersionedExchange::Http1(exchange) => exchange.assignment.record_failure(),
@@ -145,9 +151,13 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Tells the server that nobody waits for the response. Over HTTP/1.1 the gateway closes its sending side, so that
-    /// the end of the server's work can still be observed. Over HTTP/2 it resets a request that is not sent whole. Must
-    /// be called before each poll, because queued bytes of a whole request are sent first.
+    /// Gives up the unsent part of the request, because the client no longer waits for the response.
+    ///
+    /// Over HTTP/1.1 the gateway closes its sending side. Of a request that is queued whole it first sends all, so this
+    /// must be called again before each poll. The end of the server's work can still be observed.
+    ///
+    /// Over HTTP/2 the gateway resets the stream of a request that is not sent whole. After a whole request it does
+    /// nothing.
     pub fn cancel(&mut self, cx: &mut Context<'_>) {
         match &mut self.0 {
             VersionedExchange::Http1(exchange) => exchange.cancel(cx),
@@ -155,7 +165,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Whether the end of the server's work can be observed.
+    /// Whether the gateway still notices when the server ends its work. After it has reset an HTTP/2 stream it does not.
     pub fn is_observable(&self) -> bool {
         match &self.0 {
             VersionedExchange::Http1(_) => true,
@@ -163,8 +173,13 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Sends what can be sent, and reads the next head of the response.
-    // Inlined into the path of every request, which saves instructions there; the other caller is rare.
+    /// Sends what can be sent of the request, and reads the next head of the response.
+    ///
+    /// # Errors
+    ///
+    /// The client's body broke off, the connection broke, or the head is malformed. Or the request has no form in HTTP/2.
+    // Inlined into `serve/stack/forwarding.rs`, on the path of every request, which saves instructions there. The other
+    // caller, `serve/stack/detached.rs`, is rare.
     #[inline(always)]
     pub fn poll_head(
         &mut self,
@@ -176,8 +191,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// The body of the response, once its final head has come. `now` may be coarse; the connection becomes idle at that
-    /// time.
+    /// The body of the response. The final head must have come. The connection counts as idle since `now`, which may be
+    /// coarse.
     pub fn into_body(self, now: Nanos) -> UpstreamBody<B> {
         let mut body = UpstreamBody {
             exchange: Some(self),
@@ -188,6 +203,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         body
     }
 
+    /// Whether the response has ended.
     fn is_over(&self) -> bool {
         match &self.0 {
             VersionedExchange::Http1(exchange) => exchange.is_over(),
@@ -195,6 +211,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
+    /// Sends what can be sent of the request, and reads the next piece of the response's body.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         match &mut self.0 {
             VersionedExchange::Http1(exchange) => exchange.poll_frame(cx),
@@ -203,9 +220,9 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 }
 
-/// The body of a response, streamed. At its end the connection returns to its pool.
+/// The body of a response, streamed. At its end a connection of HTTP/1.1 returns to its pool, if it can be used again.
 pub struct UpstreamBody<B: Body> {
-    /// The exchange; `None` at the end of the body.
+    /// The exchange; `None` after the end of the body, or after an error of the server.
     exchange: Option<Exchange<B>>,
     /// An error that the next poll returns. Boxed, because it is rare.
     failure: Option<Box<ExchangeError<B::Error>>>,
@@ -230,7 +247,7 @@ impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
         }
     }
 
-    /// Records the success, and returns a connection of HTTP/1.1 to its pool.
+    /// Ends the exchange: records the success, and returns a connection of HTTP/1.1 to its pool if it can be used again.
     fn finish(&mut self) {
         match self.exchange.take() {
             Some(Exchange(VersionedExchange::Http1(exchange))) => exchange.finish(self.now),
@@ -241,24 +258,24 @@ impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
         }
     }
 
-    /// See [`Exchange::cancel`].
+    /// As [`Exchange::cancel`]; nothing after the end of the body.
     pub fn cancel(&mut self, cx: &mut Context<'_>) {
         if let Some(exchange) = &mut self.exchange {
             exchange.cancel(cx);
         }
     }
 
-    /// See [`Exchange::is_observable`].
+    /// As [`Exchange::is_observable`]; true after the end of the body.
     pub fn is_observable(&self) -> bool {
         self.exchange.as_ref().is_none_or(Exchange::is_observable)
     }
 
-    /// See [`Exchange::is_sent`].
+    /// As [`Exchange::is_sent`]; true after the end of the body.
     pub fn is_sent(&self) -> bool {
         self.exchange.as_ref().is_none_or(Exchange::is_sent)
     }
 
-    /// See [`Exchange::take_progress`].
+    /// As [`Exchange::take_progress`]; false after the end of the body.
     pub fn take_progress(&mut self) -> bool {
         self.exchange.as_mut().is_some_and(Exchange::take_progress)
     }
@@ -271,7 +288,8 @@ where
     type Data = Bytes;
     type Error = ExchangeError<B::Error>;
 
-    // Inlined into the path of every request, which saves instructions there; the other caller is rare.
+    // Inlined into `serve/stack/body/response_body.rs`, on the path of every request, which saves instructions there.
+    // The other caller, `serve/stack/detached.rs`, is rare.
     #[inline(always)]
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         if let Some(failure) = self.failure.take() {

@@ -1,24 +1,26 @@
-//! The gate before an upstream's connections: a circuit breaker for new connections alone. After no server has accepted a connection, all requests fail at once for
-//! a moment instead of waiting in vain. Then one request at a time tries again for all.
+//! The gate before an upstream's connections: a circuit breaker for new connections alone. When no server has accepted
+//! a connection, all requests that need one fail at once for a moment, instead of waiting in vain. Then one request at
+//! a time tries to connect for all of them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::base::clock::Nanos;
 
-/// The time for which all requests fail at once after no server has accepted a connection.
+/// The time for which all requests fail at once after no server has accepted a connection. It is short, because a
+/// server that restarts accepts connections again soon.
 const SHUT_TIME: Nanos = Nanos::from_millis(100);
 
 /// The gate before one upstream's connections, shared by all workers.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// The time in nanoseconds until which the gate is shut; 0 while it is open.
+    /// The time until which no request may try to connect, in nanoseconds of the clock; 0 while the gate is open.
     shut_until: AtomicU64,
 }
 
 impl Gate {
-    /// Whether a request may try to connect. Once the gate was shut for its time, one request may try; all others fail for
-    /// at most `connect_timeout` more, or until the gate opens.
+    /// Whether a request may try to connect. After [`SHUT_TIME`] one request may try. All others fail until the gate opens;
+    /// each `connect_timeout` later one more may try.
     pub fn try_pass(&self, now: Nanos, connect_timeout: Duration) -> bool {
         let shut_until = self.shut_until.load(Relaxed);
         if shut_until == 0 {
@@ -33,7 +35,7 @@ impl Gate {
         shut_until <= now.0 && claim_attempt()
     }
 
-    /// Shuts the gate, because no server accepted a connection.
+    /// Shuts the gate for [`SHUT_TIME`], because no server accepted a connection.
     pub fn shut(&self, now: Nanos) {
         self.shut_until.store(now.after(SHUT_TIME).0, Relaxed);
     }

@@ -1,5 +1,6 @@
-//! Reads the head of a response over HTTP/1.1, strictly: bytes that two readers could understand differently are an error.
-//! Lines that end in LF alone are accepted: some old servers send them, and no client can make a server do so.
+//! Reads the heads of a response over HTTP/1.1, strictly: bytes that two readers could understand differently are an
+//! error. Lines that end in LF alone are accepted: some old servers send them, and no client can make a server do so.
+//! `http1_exchange` reads the body by the framing that the head states.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -12,10 +13,11 @@ use crate::http::http1::{
     Framing, FramingFields, MAX_FIELDS, MAX_HEAD_BYTES, Malformed, fields, version_from_minor,
 };
 
-/// Maximum number of interim responses before the final one.
+/// Maximum number of interim responses before the final one, so that a server cannot send them without end.
 const MAX_INTERIM_RESPONSES: u32 = 16;
 
-/// Maximum bytes of a head that is kept for reuse.
+/// Maximum bytes of a head that is kept for reuse. Each connection keeps one, also while it is idle, and beside it the
+/// parsed head with a copy of the texts.
 const MAX_KEPT_HEAD_BYTES: usize = 4 * 1024;
 
 /// The head of a final response.
@@ -29,10 +31,11 @@ pub struct FinalHead {
     pub keeps_alive: bool,
 }
 
-/// The last final head of a connection. Servers often send the same bytes again; then the parsed head is reused.
+/// The last final head of a connection, except one that switches protocols. Servers often send the same bytes again; then
+/// the parsed head is reused.
 #[derive(Debug, Default)]
 pub struct LastHead {
-    /// The bytes of the head; empty if the head was too large.
+    /// The bytes of the head; empty before the first head, and after one that was too large.
     bytes: Vec<u8>,
     /// The parsed head; `None` until the bytes come a second time.
     head: Option<FinalHead>,
@@ -41,7 +44,8 @@ pub struct LastHead {
 }
 
 impl LastHead {
-    /// Takes the head off the input, if the input begins with the same bytes again.
+    /// Takes the head off the input if the input begins with the same bytes again. `None` if not, or if only one of the
+    /// two responses is to HEAD.
     fn take_if_repeated(&self, input: &mut BytesMut, has_no_body: bool) -> Option<FinalHead> {
         let head = self.head.as_ref()?;
         if has_no_body != self.has_no_body || !input.starts_with(&self.bytes) {
@@ -51,7 +55,7 @@ impl LastHead {
         Some(head.clone())
     }
 
-    /// Keeps the bytes of a head, and the head itself if the bytes have come before.
+    /// Keeps the bytes of a head. If the same bytes came last time, keeps the head itself, with copies of its texts.
     fn remember_head(&mut self, bytes: &[u8], head: &mut FinalHead, has_no_body: bool) {
         if self.bytes == bytes {
             // Copied, because a slice of the input would keep the whole input in memory.
@@ -97,7 +101,8 @@ impl HeadReader {
     ///
     /// # Errors
     ///
-    /// The head is malformed, or there are more than [`MAX_INTERIM_RESPONSES`] interim ones.
+    /// The head is malformed, is too large, has too many fields, or switches protocols although the request did not ask
+    /// for it. Or there are more than [`MAX_INTERIM_RESPONSES`] interim ones.
     pub fn next_head(
         &mut self,
         input: &mut BytesMut,
@@ -151,13 +156,13 @@ struct RawHead {
     length: usize,
     version: Version,
     status: StatusCode,
-    /// The range of the reason phrase in the input.
+    /// The range of the reason phrase in the input; empty if there is none.
     reason: Range<usize>,
     fields: Fields,
     framing_fields: FramingFields,
 }
 
-/// Parses the head at the front of `input`; `None` if the head is incomplete.
+/// Parses the head at the front of `input`, which stays there; `None` if the head is incomplete.
 fn parse_head(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
     if input.is_empty() {
         return Ok(None);
@@ -201,13 +206,14 @@ impl RawHead {
         Ok(head)
     }
 
-    /// Takes the head off the input. Returns it with its bytes.
+    /// Takes the head off the input, and returns both the head and its bytes. Fails if the framing of a body is ambiguous.
     fn take_head(
         mut self,
         input: &mut BytesMut,
         has_no_body: bool,
     ) -> Result<(FinalHead, Bytes), Malformed> {
         let bytes = input.split_to(self.length).freeze();
+        // The usual reason phrase is not kept, because it follows from the status.
         let default_reason = self.status.canonical_reason().unwrap_or_default();
         let reason =
             Some(bytes.slice(self.reason)).filter(|reason| reason != default_reason.as_bytes());
@@ -337,7 +343,7 @@ mod tests {
         assert_eq!(reason.as_deref(), Some(&b"Fine"[..]));
     }
 
-    /// Whatever a connection has said before, a head is read as on a new one.
+    /// Whatever a server has sent before over a connection, a head is read as on a new connection.
     #[test]
     fn heads_that_come_again() {
         let heads = [
@@ -375,6 +381,7 @@ mod tests {
             Ok((None, false, 0))
         };
         let mut last_head = LastHead::default();
+        // A linear congruential generator, so that each run draws the same numbers.
         let mut generator_state = 1_u64;
         let mut draw_below = |many: usize| {
             generator_state = generator_state
@@ -384,7 +391,7 @@ mod tests {
         };
         let mut head = heads[0];
         for _ in 0..2000 {
-            // The same one most of the time.
+            // Mostly the same head comes again.
             if draw_below(4) == 0 {
                 head = heads[draw_below(heads.len())];
             }

@@ -1,5 +1,5 @@
 //! One request and its response over a connection of HTTP/1.1. Both directions run in the task of the request, so that
-//! nothing is handed from task to task. A connection is reused only after both ended cleanly.
+//! nothing is handed from task to task. A connection is reused only after both directions have ended cleanly.
 
 use std::cell::RefCell;
 use std::io;
@@ -29,15 +29,16 @@ pub struct Http1Exchange<B> {
     connection: Rc<RefCell<Http1Connection>>,
     upload: Upload<B>,
     head_reader: HeadReader,
-    /// Whether no more of the request will be sent.
+    /// Whether the exchange has nothing left to send; see [`super::exchange::Exchange::is_sent`].
     pub(super) is_sent: bool,
-    /// The error with which the server stopped accepting the request.
+    /// The error with which the server stopped accepting the request; `None` while it accepts bytes.
     write_error: Option<io::Error>,
-    /// What is left of the response's body, and so where it ends.
+    /// How the end of the response's body is detected, with the bytes that are left of it. Before the head it is that of
+    /// an empty body.
     framing: Framing,
     /// Whether the server keeps the connection open after the response.
     keeps_alive: bool,
-    /// Whether the gateway has closed its sending side.
+    /// Whether the gateway has closed its sending side of the connection.
     is_shut_down: bool,
 }
 
@@ -83,7 +84,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         assignment: Assignment,
         connection: Rc<RefCell<Http1Connection>>,
     ) {
-        // The old connection must not send what is queued. If nothing was sent yet, that is all of the request so far.
+        // The old connection must not send its queued bytes. Before the first write they are all of the request so far.
         let queued_bytes = std::mem::take(&mut self.connection.borrow_mut().outbox);
         if self.upload.has_begun {
             self.upload.has_begun = false;
@@ -113,7 +114,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             connection.outbox = Outbox::default();
             connection.is_flush_late = false;
         }
-        // The rest of a whole request is sent first.
+        // A request that is queued whole is sent to its end before the shutdown.
         if !self.is_shut_down && connection.outbox.is_empty() && !connection.is_flush_late {
             self.is_shut_down = true;
             // A full TLS buffer may prevent the shutdown; then the server notices when the connection closes.
@@ -130,7 +131,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             Poll::Ready(Ok(ReceivedHead::Final(head))) => {
                 self.assignment.record_response(head.status)
             }
-            // It is no failure to close an idle connection, or one whose client is slow.
+            // It is no failure if a server closes a connection that was idle, or whose request is not sent whole yet.
             Poll::Ready(Err(ExchangeError::Server(_)))
                 if self.is_sent
                     && (self.head_reader.has_received || !self.connection.borrow().is_reused) =>
@@ -190,7 +191,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             self.is_sent = false;
         }
         if connection.outbox.is_broken() {
-            // The server may wait for the rest of the request for ever, and send no response.
+            // Some of the request is lost. The server may wait for it for ever, and send no response.
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
         if self.is_sent {
@@ -223,7 +224,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         self.framing.is_over()
     }
 
-    /// Ends the exchange after the response. The connection returns to its pool, unless bytes are unsent or unread.
+    /// Ends the exchange after the response. The connection returns to its pool if both sides keep it open and no bytes are
+    /// unsent or unread.
     pub fn finish(self, now: Nanos) {
         self.assignment.record_success();
         let is_sent_whole = self.is_sent && self.write_error.is_none();
@@ -238,7 +240,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         }
     }
 
-    /// Receives the next piece of the response's body.
+    /// Receives the next piece of the response's body. Ready with `None` at its end.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         Poll::Ready(match ready!(self.poll_piece(cx))? {
             BodyPiece::Data(data) => Some(Ok(Frame::data(data))),

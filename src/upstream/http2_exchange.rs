@@ -1,4 +1,5 @@
-//! One request and its response over a stream of HTTP/2. The `h2` crate runs the connection in a task of its own. Other requests share the connection; an error of this stream does not touch theirs.
+//! One request and its response over a stream of HTTP/2. The `h2` crate runs the connection in a task of its own. Other
+//! requests share the connection; an error of this stream alone does not affect them.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +22,7 @@ use super::websocket;
 use crate::http::head::{Fields, Head, ResponseHead, hop_by_hop};
 use crate::http::http1::{MAX_FIELDS, Malformed, MessageError, without_leading_zeros};
 
-/// Maximum number of interim responses before the final one.
+/// Maximum number of interim responses before the final one, so that a server cannot send them without end.
 const MAX_INTERIM_RESPONSES: u32 = 16;
 
 /// The name of the field `Content-Length`.
@@ -31,21 +32,21 @@ const LENGTH_FIELD: &str = "content-length";
 pub struct Http2Exchange<B> {
     pub(super) assignment: Assignment,
     stream: ReservedStream,
-    /// The head that is to be sent; `None` if it is sent or HTTP/2 cannot express it.
+    /// The request's head until it is sent; `None` too if HTTP/2 cannot express it.
     unsent_head: Option<UnsentHead>,
-    /// The head of the response that is to come; `None` before the request's head is sent.
+    /// Receives the heads of the response; `None` before the request's head is sent.
     response: Option<ResponseFuture>,
     /// The number of interim responses so far.
     interim_count: u32,
-    /// The protocol that the server is asked to switch to; `None` for an ordinary request.
+    /// The protocol that an extended CONNECT requests; `None` for every other request.
     protocol: Option<Bytes>,
-    /// The value of `Sec-WebSocket-Accept` that a WebSocket client of HTTP/1.1 expects.
+    /// The `Sec-WebSocket-Accept` that a client of HTTP/1.1 expects; `None` if this is no WebSocket handshake of one.
     websocket_accept: Option<String>,
     /// Sends the body; `None` before the request's head is sent.
     body_sender: Option<SendStream<Bytes>>,
-    /// The request's body; `None` once all of it is read.
+    /// The request's body; `None` if there is none, and once all of it is read or given up.
     body: Option<B>,
-    /// The part of the body that the server's window has no room for.
+    /// The part of the body's last piece that is not sent yet, because the server's window has no room for it.
     unsent_piece: Bytes,
     /// Whether the body is held back until the server sends `100 Continue`.
     is_body_held: bool,
@@ -61,16 +62,15 @@ pub struct Http2Exchange<B> {
     has_received: bool,
     /// Whether the server certainly has not processed the request.
     is_unprocessed: bool,
-    /// Whether the whole connection has ended.
+    /// Whether the whole connection has ended, or takes no more streams.
     is_connection_lost: bool,
-    /// Whether the stream was reset before all of the request was sent.
+    /// Whether the gateway has given the request up before all of it was sent.
     pub(super) is_canceled: bool,
     /// Whether the request has no body and a safe method, so that it may be sent again.
     is_safe: bool,
-    /// The body of the response; `None` before its final head has come, and after its trailers.
+    /// The body of the response; `None` before the final head has come, and after the body's end.
     response_body: Option<RecvStream>,
-    /// The bytes of the response's body that are still to come, by its `Content-Length`. `h2` checks that the server
-    /// keeps to it.
+    /// The bytes of the response's body that are still to come, as `h2` enforces; `None` without `Content-Length`.
     remaining_length: Option<u64>,
 }
 
@@ -124,7 +124,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         exchange
     }
 
-    /// Builds the head for the current connection. A head that HTTP/2 cannot express becomes an error when it is sent.
+    /// Builds the head for the current connection. Sending fails if HTTP/2 cannot express the head.
     fn build_head(&mut self, head: &Head) {
         let ends_request = self.body.is_none() && self.protocol.is_none();
         let request = build_request(head, self.protocol.as_deref(), self.assignment.is_tls());
@@ -176,7 +176,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         (self.is_sent, self.is_canceled) = (true, true);
     }
 
-    /// Records that the server sends no response. New requests use other connections, which may still work.
+    /// Records that the server took too long. New requests use other connections, which may still work.
     pub fn record_timeout(&mut self) {
         self.stream.retire();
         self.assignment.record_failure();
@@ -380,15 +380,14 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             self.is_connection_lost = true;
             self.stream.retire();
         }
-        // With REFUSED_STREAM, and with GOAWAY, the server says that it has not processed the request: RFC 9113 section
-        // 8.7.
+        // REFUSED_STREAM and GOAWAY say that the server has not processed the request: RFC 9113 section 8.7.
         let is_refused = error.reason() == Some(Reason::REFUSED_STREAM);
         let is_going_away = error.is_go_away() && error.is_remote();
         self.is_unprocessed |= !self.has_received && (is_refused || is_going_away);
         to_message_error(error).into()
     }
 
-    /// The next piece of the response's body.
+    /// Receives the next piece of the response's body. Ready with `None` at its end.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         if let Err(failure) = self.send(cx) {
             return Poll::Ready(Some(Err(failure)));
@@ -405,7 +404,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 self.response_body = None;
                 return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
             };
-            // The caller has no other piece, so the server may send as many bytes again.
+            // The caller holds one piece at a time, so the server may send as many bytes as this piece has.
             let released = data.and_then(|data| {
                 body.flow_control().release_capacity(data.len())?;
                 Ok(data)
@@ -456,7 +455,7 @@ fn to_message_error(error: h2::Error) -> MessageError {
     }
 }
 
-/// Builds a request for `h2`. A protocol makes it an extended CONNECT: RFC 8441.
+/// Builds a request for `h2`. With a `protocol` it is an extended CONNECT: RFC 8441. Fails for an invalid target or host.
 fn build_request(
     head: &Head,
     protocol: Option<&[u8]>,

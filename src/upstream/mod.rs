@@ -1,27 +1,27 @@
 //! The servers behind the gateway, the connections to them, and the HTTP that these connections carry. Nothing here
-//! knows which client a request comes from, except for the PROXY header.
+//! knows whose request it is: [`ClientContext`] has only addresses for the PROXY header, and a hash of identities.
 //!
 //! The HTTP/1.1 client is the gateway's own. The client of hyper runs each connection in a task of its own and hands
-//! requests over through channels; measured beside nginx, that made a proxied request a sixth dearer. Here both
-//! directions of an exchange run in the request's own task.
+//! requests over through channels. That costs CPU time for each request. Here both directions of an exchange over
+//! HTTP/1.1 run in the request's own task.
 //!
 //! | file | what it is | one for each |
 //! |---|---|---|
 //! | `settings` | the configuration | upstream |
 //! | `servers` | the state of an upstream's servers, and the addresses of their names | upstream |
-//! | `server_state` | that state in one word, for operators | address |
+//! | `server_state` | the state of an endpoint in one word, for operators | address |
 //! | `endpoint` | one address of a server | address |
 //! | `server_health` | whether a server gets requests, and how many | address |
 //! | `gate` | fails requests at once while no server accepts connections | upstream |
 //! | `server_watch` | health checks and name lookups | process |
-//! | `balancer` | the choice of the next server | worker and upstream |
-//! | `retry_budget` | the retry budget | worker and upstream |
-//! | `upstream_pool` | the connections | worker and upstream |
-//! | `transport` | a connection of HTTP/1.1, or a stream of an HTTP/2 connection | request |
-//! | `connection_search` | makes a new connection, to the first server that accepts one | request |
+//! | `balancer` | the choice of the endpoint for a request | worker and upstream |
+//! | `retry_budget` | how many requests may be sent again | worker and upstream |
+//! | `upstream_pool` | the connections, and the assignment of requests to endpoints | worker and upstream |
+//! | `transport` | the connection of HTTP/1.1, or the stream of an HTTP/2 connection, that a request uses | request |
+//! | `connection_search` | makes a new connection, to the first endpoint that accepts one | request |
 //! | `muxed_connections` | the connections of HTTP/2 | worker and address |
 //! | `exchange` | one request and its response | request |
-//! | `received` | what an exchange receives | request |
+//! | `received` | the parts of a response that an exchange receives | request |
 //! | `error` | why there is no response, or only a part of one | request |
 //! | `http1_exchange`, `http2_exchange` | the exchange in each version | request |
 //! | `upload` | the sending of a request over HTTP/1.1 | request |
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// An upstream with this number of servers, to which no test connects.
+    /// The settings of an upstream with this number of servers, to which no test connects.
     pub fn settings(server_count: usize) -> Settings {
         let ports = 9_001_u16..;
         Settings {

@@ -1,5 +1,6 @@
-//! One worker's connections of HTTP/2 to one server. Each carries many requests at the same time; when all are full, a
-//! new connection is made. The `h2` crate runs each connection in a task of its own.
+//! One worker's connections of HTTP/2 to one endpoint. Each carries many requests at the same time. A new connection is
+//! made only for a request for which all are full, so the open requests bound their number. The `h2` crate runs each in a
+//! task of its own. `http2_exchange` uses the streams.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,23 +14,26 @@ use tokio::sync::Mutex;
 use crate::base::clock::Nanos;
 use crate::net::Socket;
 
-/// Maximum number of concurrent requests on one connection. The server may allow fewer.
+/// Maximum number of concurrent requests on one connection, the least that RFC 9113 section 6.5.2 recommends to servers.
+/// A server may allow fewer.
 const MAX_STREAMS: usize = 100;
 
 /// Maximum bytes of a response's body that wait for a slow client, on each stream.
 const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
 
-/// Maximum bytes of a response's head, and of its trailers.
+/// Maximum size of a response's head, and of its trailers, in bytes: names, values, and 32 for each field (RFC 9113 section
+/// 6.5.2).
 const MAX_HEAD_BYTES: u32 = 64 * 1024;
 
 /// Maximum bytes of a request's body that wait to be sent, on each stream.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
-/// One worker's connections of HTTP/2 to one server.
+/// One worker's connections of HTTP/2 to one endpoint.
 #[derive(Default)]
 pub struct MuxedConnections {
     connections: RefCell<Vec<MuxedConnection>>,
-    /// Held while one request makes a connection for all that wait.
+    /// Held while one request makes a connection. Requests that waited for the lock use this connection too, while it has
+    /// free streams.
     pub connect_lock: Mutex<()>,
 }
 
@@ -40,13 +44,13 @@ struct MuxedConnection {
     state: Rc<MuxState>,
 }
 
-/// The state of a connection, shared with its reserved streams and its task.
+/// The state of a connection, which its reserved streams and its task share.
 struct MuxState {
     /// The number of open requests.
     open_requests: Cell<usize>,
     /// Whether the connection gets no more requests.
     is_retired: Cell<bool>,
-    /// The time at which the connection was last seen with an open request; zero before the first look.
+    /// The time at which [`MuxedConnections::close_idle`] last saw an open request; zero before its first call.
     last_used_at: Cell<Nanos>,
 }
 
@@ -60,7 +64,7 @@ pub struct ReservedStream {
 }
 
 impl MuxedConnections {
-    /// Reserves a stream of an existing connection; `None` if all connections are full.
+    /// Reserves a stream of an existing connection; `None` if there is none or all are full.
     pub fn reserve_stream(&self) -> Option<ReservedStream> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|mux| !mux.state.is_retired.get());
@@ -75,13 +79,14 @@ impl MuxedConnections {
     ///
     /// # Errors
     ///
-    /// The connection broke, or the server does not speak HTTP/2.
+    /// The connection breaks, or the server does not speak HTTP/2. A server that sends nothing is noticed by the caller's
+    /// timeout.
     pub async fn connect(&self, socket: Socket) -> io::Result<ReservedStream> {
         let connection_window_bytes = STREAM_WINDOW_BYTES * MAX_STREAMS as u32;
         let (send, mut connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(STREAM_WINDOW_BYTES)
-            // With room for all streams, none waits for another one's client.
+            // The window has room for all streams, so that a slow client does not hold up the streams of others.
             .initial_connection_window_size(connection_window_bytes)
             .max_header_list_size(MAX_HEAD_BYTES)
             .max_send_buffer_size(SEND_BUFFER_BYTES)
@@ -112,7 +117,8 @@ impl MuxedConnections {
         Ok(stream)
     }
 
-    /// Closes connections that had no open request since `keep_since`.
+    /// Closes connections that had no open request since `keep_since`, and forgets retired ones. Must be called often,
+    /// because a connection counts as used when a call sees an open request.
     pub fn close_idle(&self, now: Nanos, keep_since: Nanos) {
         self.connections.borrow_mut().retain(|mux| {
             let state = &mux.state;
@@ -123,7 +129,7 @@ impl MuxedConnections {
         });
     }
 
-    /// Closes each connection as soon as its open requests have ended.
+    /// Gives the connections no more requests. Each closes once its open requests have ended.
     pub fn close(&self) {
         self.connections.borrow_mut().clear();
     }

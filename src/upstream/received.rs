@@ -15,5 +15,5 @@ pub enum ReceivedHead {
     Final(ResponseHead),
 }
 
-/// The next piece of a response's body; `None` at its end.
+/// The next piece of a response's body, or why there is none; `None` at the body's end.
 pub(super) type NextFrame<E> = Option<Result<Frame<Bytes>, ExchangeError<E>>>;

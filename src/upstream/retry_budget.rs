@@ -1,18 +1,19 @@
-//! The retry budget of one worker and upstream, as in Finagle: one retry for every five requests, and a few retries
-//! without any requests. So retries do not add much work to failing servers. While the budget is nearly spent, requests use new
-//! connections, which the server cannot have closed before.
+//! The retry budget of one worker and upstream, after the retry budgets of Finagle: one retry for every five requests,
+//! and one a second while there are fewer than ten. So retries add little work to failing servers. `upstream_pool` spends the budget.
+//! While it is low, requests use new connections of HTTP/1.1, which the server cannot have closed before.
 
 use std::cell::Cell;
 
 use crate::base::clock::Nanos;
 
-/// The number of requests that earn one retry.
+/// The number of requests that earn one retry. Retries are at most a fifth of the requests, beside those
+/// that come back with time.
 const REQUESTS_PER_RETRY: u32 = 5;
-/// The number of retries that are available without any requests; one returns each second.
+/// The number of retries that are available without any requests. While fewer are left, one comes back each second.
 const MIN_RETRIES: u32 = 10;
 /// With fewer retries the budget is low, and new requests should not need one.
 const LOW_RETRIES: u32 = 5;
-/// Maximum number of retries that can be saved up.
+/// Maximum number of retries that can be saved up, so that a long calm does not pay for a flood of retries.
 const MAX_RETRIES: u32 = 100;
 
 /// The retry budget of one worker for one upstream.
@@ -40,12 +41,13 @@ impl RetryBudget {
             .set(saved.min(MAX_RETRIES * REQUESTS_PER_RETRY));
     }
 
-    /// Whether fewer than [`LOW_RETRIES`] are left.
+    /// Whether fewer than [`LOW_RETRIES`] are left. Retries that have come back since the last
+    /// [`RetryBudget::take_retry`] do not count yet.
     pub fn is_low(&self) -> bool {
         self.saved_requests.get() < LOW_RETRIES * REQUESTS_PER_RETRY
     }
 
-    /// Takes one retry; false if none is left.
+    /// Takes one retry; false if none is left. First adds the retries that have come back by `now`.
     pub fn take_retry(&self, now: Nanos) -> bool {
         self.refill(now);
         let new_balance = self.saved_requests.get().checked_sub(REQUESTS_PER_RETRY);
@@ -55,7 +57,8 @@ impl RetryBudget {
         new_balance.is_some()
     }
 
-    /// Returns one retry for each second that passed, up to [`MIN_RETRIES`].
+    /// Adds one retry to the balance for each whole second that passed, up to [`MIN_RETRIES`]. The rest of a second counts next
+    /// time.
     fn refill(&self, now: Nanos) {
         let passed_seconds = now.since(self.refilled_until.get()).0 / Nanos::from_secs(1).0;
         if passed_seconds == 0 {

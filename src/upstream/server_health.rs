@@ -1,12 +1,14 @@
-//! The health of one endpoint: whether it gets requests, its share of them, and how many are open. All workers share
-//! this state, and reloads keep it. Nothing here reads a clock.
+//! The health of one endpoint: whether it gets requests, the factor on its weight, and how many requests are open. An
+//! endpoint is one address of a configured server, and is called the server here. All workers share this state, and
+//! reloads keep it. [`CheckJudge`] turns results of health checks into verdicts. Nothing here reads a clock.
 //!
-//! All atomics are relaxed: each is a figure or a flag of its own, and nothing else is published by it. [`Servers`] holds a
-//! lock where it ejects or readmits.
+//! All atomics are relaxed: each is a number or a set of flags of its own, and publishes nothing else. [`Servers`] holds
+//! a lock while it ejects or readmits.
 //!
 //! [`Servers`]: super::servers::Servers
 //!
-//! A request to a healthy server costs one relaxed load here, and one addition at its start and at its end.
+//! A request to a healthy server writes here twice: one addition at its start, and one subtraction at its end. All other
+//! accesses are loads.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,16 +16,18 @@ use std::time::Duration;
 use super::settings::Ejection;
 use crate::base::clock::Nanos;
 
-/// The share of a healthy server, which gets requests by its full weight.
+/// The factor on the weight of a healthy server. Factors are in 1024ths of the configured weight.
 pub const FULL_FACTOR: u32 = 1024;
 
-/// The share of a server on trial, and the first share in a slow start: a tenth.
+/// The factor on the weight of a server on trial, and the least one in a slow start: a tenth. It is small, so that a
+/// server that still fails gets few requests.
 pub const MIN_FACTOR: u32 = FULL_FACTOR / 10;
 
-/// The longest ejection, unless the first one is configured to be longer.
+/// The longest ejection, unless the first one is configured to be longer. Envoy has the same default.
 const MAX_EJECTION: Duration = Duration::from_secs(300);
 
-/// The time for which no new connections are tried to a server that did not accept the last one in time.
+/// The time for which an unreachable server is tried only after all others, counted from a connection that it did not
+/// accept in time. It is short, so that a server that is reachable again gets requests soon.
 const UNREACHABLE_TIME: Nanos = Nanos::from_secs(5);
 
 /// The flag of a server that is ejected, because requests to it failed.
@@ -35,7 +39,7 @@ pub const FAILING: u8 = 2;
 /// The flag of a server that is in its slow start.
 pub const STARTING: u8 = 4;
 
-/// The flag of a server that was ejected, and has sent no good response since.
+/// The flag of a server that is back from an ejection and has begun no response since, or only failures.
 pub const TRIAL: u8 = 8;
 
 /// The health of one endpoint. It has a cache line of its own, because all workers write to it.
@@ -44,32 +48,34 @@ pub const TRIAL: u8 = 8;
 pub struct ServerHealth {
     /// The flags that are set; 0 for a healthy server.
     flags: AtomicU8,
-    /// The number of open requests.
+    /// The number of open requests of all workers.
     open_requests: AtomicU32,
-    /// The number of failed requests in a row.
+    /// The number of failed requests since the last success, without those during an ejection. After an ejection it
+    /// begins one below the number that ejects.
     failures_in_row: AtomicU32,
-    /// The time at which the current or last ejection ends, in nanoseconds.
+    /// The time at which the current or last ejection ends, in nanoseconds of the clock.
     ejected_until: AtomicU64,
-    /// The number of ejections in a row, each of which is longer than the one before.
+    /// The number of ejections in a row, by which the duration of the next one grows.
     ejections_in_row: AtomicU32,
-    /// The time at which the slow start began, in nanoseconds.
+    /// The time at which the current or last slow start began, in nanoseconds of the clock.
     slow_start_began_at: AtomicU64,
     /// The number of all ejections.
     ejections: AtomicU64,
-    /// The number of all failed checks.
+    /// The number of all failed health checks.
     failed_checks: AtomicU64,
-    /// The time until which no new connections are tried, in nanoseconds; 0 while the server accepts them.
+    /// The time until which new connections are tried only after those to all other servers, in nanoseconds of the clock.
+    /// 0 while the server accepts them.
     unreachable_until: AtomicU64,
 }
 
-/// Whether a new connection to a server is tried.
+/// Whether a new connection to a server is tried now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachability {
-    /// The server accepted its last connection, or none was tried.
+    /// No attempt has taken too long since the server last accepted a connection.
     Reachable,
-    /// The server did not accept its last connection, and this caller tries it again, beside another server.
+    /// The server did not accept a connection in time, and this caller tries it again, beside another server.
     Retry,
-    /// The server did not accept its last connection.
+    /// The server did not accept a connection in time, and the next attempt is not due or is another caller's.
     Unreachable,
 }
 
@@ -94,14 +100,15 @@ impl ServerHealth {
         self.open_requests.fetch_sub(1, Relaxed);
     }
 
-    /// Whether a new connection is tried. Of several callers only one gets [`Reachability::Retry`].
+    /// Whether a new connection is tried now. While the server is unreachable, one caller gets [`Reachability::Retry`] in
+    /// every [`UNREACHABLE_TIME`].
     pub fn try_reach(&self, now: Nanos) -> Reachability {
         let unreachable_until = self.unreachable_until.load(Relaxed);
         if unreachable_until == 0 {
             return Reachability::Reachable;
         }
         let next_retry_at = now.after(UNREACHABLE_TIME).0;
-        // The caller whose exchange succeeds is the only one that tries.
+        // Of several callers, only the one whose compare-exchange succeeds retries.
         let claim_retry = || {
             self.unreachable_until
                 .compare_exchange(unreachable_until, next_retry_at, Relaxed, Relaxed)
@@ -113,12 +120,12 @@ impl ServerHealth {
         Reachability::Unreachable
     }
 
-    /// Whether the server did not accept its last connection in time.
+    /// Whether an attempt to connect has taken too long, and the server has accepted no connection since.
     pub fn is_unreachable(&self) -> bool {
         self.unreachable_until.load(Relaxed) != 0
     }
 
-    /// Records that the server accepted no connection before the next attempt started.
+    /// Records that an attempt to connect took so long that an attempt at another server starts beside it.
     pub fn mark_unreachable(&self, now: Nanos) {
         self.unreachable_until
             .store(now.after(UNREACHABLE_TIME).0, Relaxed);
@@ -141,22 +148,22 @@ impl ServerHealth {
         self.failed_checks.load(Relaxed)
     }
 
-    /// Records that a good response has begun. A trial ends with it.
+    /// Records that a response has begun whose status is no failure. A trial ends with it.
     pub fn record_response(&self) {
         if self.flags(TRIAL) != 0 {
             self.flags.fetch_and(!TRIAL, Relaxed);
         }
     }
 
-    /// Records that a good response has ended.
+    /// Records that a response has ended whose status is no failure. A row of failures ends with it.
     pub fn record_success(&self) {
         if self.failures_in_row.load(Relaxed) != 0 {
             self.failures_in_row.store(0, Relaxed);
         }
     }
 
-    /// Records that a request failed. Returns whether at least `max_failures` requests have failed in a row, so that the
-    /// server is to be ejected.
+    /// Records that a request failed. Returns whether at least `max_failures` requests have failed in a row, so that
+    /// the server is to be ejected. While it is ejected, failures do not count.
     pub fn record_failure(&self, max_failures: u32) -> bool {
         if self.flags(EJECTED) != 0 {
             return false;
@@ -164,8 +171,9 @@ impl ServerHealth {
         self.failures_in_row.fetch_add(1, Relaxed).saturating_add(1) >= max_failures
     }
 
-    /// Ejects the server, and returns the duration. The n-th ejection in a row lasts n times the configured duration, as in
-    /// Envoy. The row ends when the server has been back for longer than its last ejection.
+    /// Ejects the server, and returns for how long. The n-th ejection in a row lasts n times the configured duration,
+    /// as in Envoy, up to [`MAX_EJECTION`]. The count begins anew once the server has been back for longer than its
+    /// last ejection.
     pub fn eject(&self, ejection: Ejection, now: Nanos) -> Duration {
         let max_duration = MAX_EJECTION.max(ejection.first_duration);
         let nth_duration = |in_row: u32| {
@@ -194,8 +202,8 @@ impl ServerHealth {
         self.flags(EJECTED) != 0 && self.ejected_until.load(Relaxed) <= now.0
     }
 
-    /// Ends the ejection, on trial: the server gets few requests until a good response begins. One more failure ejects the
-    /// server again.
+    /// Ends the ejection, and begins a trial and a slow start. The server gets few requests until a response begins whose
+    /// status is no failure. One failure before a success is enough to eject the server again.
     pub fn readmit(&self, ejection: Ejection, now: Nanos) {
         self.failures_in_row
             .store(ejection.failures.saturating_sub(1), Relaxed);
@@ -217,7 +225,7 @@ impl ServerHealth {
         self.failed_checks.fetch_add(1, Relaxed);
     }
 
-    /// Begins a slow start.
+    /// Begins the slow start of a new server.
     pub fn start_slowly(&self, now: Nanos) {
         self.clear_and_start_slowly(0, now);
     }
@@ -225,12 +233,13 @@ impl ServerHealth {
     /// Clears a flag, and begins a slow start.
     fn clear_and_start_slowly(&self, flag: u8, now: Nanos) {
         self.slow_start_began_at.store(now.0, Relaxed);
+        // Set before the other flag is cleared, so that the server does not get its full weight in between.
         self.flags.fetch_or(STARTING, Relaxed);
         self.flags.fetch_and(!flag, Relaxed);
     }
 
-    /// The share in a slow start, of [`FULL_FACTOR`]. It grows from a tenth to all in a straight line. Ends the slow start
-    /// after its duration.
+    /// The factor on the weight in a slow start. It grows from 0 to [`FULL_FACTOR`] in proportion to time, but is never
+    /// less than [`MIN_FACTOR`]. Ends the slow start after its duration.
     pub fn slow_start_factor(&self, slow_start: Duration, now: Nanos) -> u32 {
         let time_since_return = now.since(Nanos(self.slow_start_began_at.load(Relaxed)));
         let duration = Nanos::from(slow_start).0.max(1);
@@ -244,22 +253,23 @@ impl ServerHealth {
     }
 }
 
-/// Turns the results of one server's health checks into verdicts: several results in a row are one.
+/// Turns the results of one server's health checks into verdicts: `fall` failures or `rise` successes in a row change
+/// the verdict.
 #[derive(Debug)]
 pub struct CheckJudge {
     /// The number of failed checks in a row that make a healthy server fail.
     fall: u32,
     /// The number of successful checks in a row that make a failing server healthy.
     rise: u32,
-    /// The last verdict.
+    /// The last verdict, which counts until enough checks in a row contradict it.
     is_healthy: bool,
     /// The number of checks in a row against the last verdict.
     contrary_checks: u32,
 }
 
 impl CheckJudge {
-    /// The judge of a server that counts as healthy, or as failing, until its first check. That check alone can change the
-    /// verdict.
+    /// The judge of a server that counts as healthy or as failing until its first check. One contrary first check is
+    /// enough to change the verdict.
     pub fn new(fall: u32, rise: u32, is_healthy: bool) -> CheckJudge {
         let needed_checks = if is_healthy { fall } else { rise };
         CheckJudge {
@@ -270,7 +280,7 @@ impl CheckJudge {
         }
     }
 
-    /// Counts the result of a check. Returns the verdict if it changes: whether the server is healthy now.
+    /// Counts the result of a check. Returns the new verdict, whether the server is healthy; `None` if it has not changed.
     pub fn record_check(&mut self, has_succeeded: bool) -> Option<bool> {
         if has_succeeded == self.is_healthy {
             self.contrary_checks = 0;

@@ -1,4 +1,5 @@
-//! The state of a server in one word, as the admin listener and the metrics show it. Requests do not depend on it.
+//! The state of a server in one word, for the admin listener and the metrics. Here each endpoint counts as a server of
+//! its own. Requests do not depend on this state; they depend on `server_health`.
 
 /// The state of a server: what its health means for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,17 +12,18 @@ pub enum ServerState {
     Ejected,
     /// The server gets no requests, because its health checks fail.
     Failing,
-    /// The server did not accept the last connection in time. It still gets requests.
+    /// The server did not accept its last connection in time. Requests still use open connections to it; new connections
+    /// are tried at other servers first.
     Unreachable,
 }
 
 impl ServerState {
-    /// Whether the server gets requests.
+    /// Whether the server gets requests at all: all states but ejected and failing.
     pub fn gets_requests(self) -> bool {
         !matches!(self, ServerState::Ejected | ServerState::Failing)
     }
 
-    /// The word for this state on the admin listener.
+    /// The word for this state in responses of the admin listener.
     pub fn as_str(self) -> &'static str {
         match self {
             ServerState::Up => "up",

@@ -1,5 +1,5 @@
 //! The background tasks for upstreams: health checks of servers, and lookups of their names. They run once in the
-//! process, on the thread of one worker. No request waits for them.
+//! process, on the thread of one worker. No request waits for a check; a request that needs a name waits for its lookup.
 
 use std::future::Future;
 use std::io;
@@ -21,7 +21,8 @@ use super::settings::HealthCheck;
 use crate::base::clock::Clock;
 use crate::net::{Socket, Stream};
 
-/// The time from one lookup of a name to the next.
+/// The time from the end of one lookup of a name to the next. The system's resolver does not tell how long an address
+/// is valid.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The background tasks for the upstreams of the running configuration. Dropping this value ends them.
@@ -46,8 +47,8 @@ impl Drop for WatchTask {
 }
 
 impl ServerWatch {
-    /// Watches these upstreams from now on. The tasks of unchanged upstreams go on; those of removed ones end. Must be
-    /// called inside a local runtime.
+    /// Watches these upstreams from now on. The tasks of unchanged upstreams go on; those of changed and removed ones end.
+    /// Must be called inside a local runtime.
     pub fn follow(&mut self, upstreams: &[Arc<Servers>], clock: &Clock) {
         let mut watched_before = std::mem::take(&mut self.watched);
         for servers in upstreams {
@@ -66,7 +67,7 @@ impl ServerWatch {
     }
 }
 
-/// Starts the tasks for one upstream: a lookup task for each name, and one for all checks.
+/// Starts the tasks for one upstream: a lookup task for each name, and one that starts the tasks of all checks.
 fn spawn_tasks(servers: &Arc<Servers>, clock: &Clock) -> Vec<WatchTask> {
     let configured_servers = servers.settings.servers.iter().enumerate();
     let named_servers =
@@ -88,7 +89,7 @@ fn spawn_task(task: impl Future<Output = ()> + 'static) -> WatchTask {
 /// Looks up the name of a configured server again and again.
 async fn keep_looking_up(servers: Arc<Servers>, server_index: usize, clock: Clock) {
     loop {
-        // After an error the last addresses stay. The first request that needs the name reports the error.
+        // After an error the last addresses stay. A request reports the error if the name has no address yet.
         let _ = servers.look_up_name(server_index, clock.now()).await;
         sleep(LOOKUP_INTERVAL).await;
     }
@@ -111,7 +112,7 @@ async fn keep_all_checked(servers: Arc<Servers>, check: Rc<HealthCheck>, clock: 
     }
 }
 
-/// Checks one endpoint again and again, and records when the verdict changes.
+/// Checks one endpoint again and again. Counts failed checks, and records when the verdict changes.
 async fn keep_checking(
     servers: Arc<Servers>,
     endpoint: Endpoint,
@@ -134,7 +135,8 @@ async fn keep_checking(
     }
 }
 
-/// Checks an endpoint once. Returns whether the endpoint responds as a healthy one does.
+/// Checks an endpoint once. Returns whether the check succeeded; an error means the same as `false`. A connection that
+/// the endpoint accepts makes it reachable.
 async fn check_endpoint(
     servers: &Arc<Servers>,
     endpoint: &Endpoint,
@@ -164,6 +166,8 @@ async fn check_endpoint(
     check_over_http1(socket, host, path).await
 }
 
+/// Sends the check's GET. Returns `false` if the status is not a healthy one, or if the connection ends before the final
+/// head.
 async fn check_over_http1(mut socket: Socket, host: &str, path: &str) -> io::Result<bool> {
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: tollgate\r\nconnection: close\r\n\r\n"
@@ -183,6 +187,7 @@ async fn check_over_http1(mut socket: Socket, host: &str, path: &str) -> io::Res
     }
 }
 
+/// Sends the check's GET. Returns `false` if the status is not a healthy one, or if the connection ends before the head.
 async fn check_over_http2(socket: Socket, host: &str, path: &str) -> io::Result<bool> {
     let scheme = if socket.is_tls() { "https" } else { "http" };
     let request = Request::get(format!("{scheme}://{host}{path}"))
@@ -202,7 +207,7 @@ async fn check_over_http2(socket: Socket, host: &str, path: &str) -> io::Result<
     }
 }
 
-/// Whether a healthy server responds to a check with this status.
+/// Whether a healthy server responds to a check with this status: 2xx or 3xx.
 fn is_healthy(status: StatusCode) -> bool {
     status.is_success() || status.is_redirection()
 }

@@ -1,5 +1,5 @@
 //! The state of one upstream's servers, shared by all workers. A reload that changes the upstream makes a new state, and
-//! servers that stay keep their health in it. Nothing here reads a clock or chooses a server.
+//! servers that stay keep their health in it. `balancer` chooses servers; `server_watch` runs checks and lookups.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use crate::base::clock::Nanos;
 use crate::limit::pressure::{Controller, Pressure, StepContext};
 use crate::net::Address;
 
-/// Maximum number of addresses of one name that are used; a name server may return any number.
+/// Maximum number of addresses of one name that are used. A name server may return any number.
 const MAX_ADDRESSES: usize = 64;
 
-/// The state of one upstream's servers. Bound: [`MAX_ADDRESSES`] endpoints for each name.
+/// The state of one upstream's servers. Bound: [`MAX_ADDRESSES`] endpoints for each name, one for each other server.
 #[derive(Debug)]
 pub struct Servers {
     /// The settings of the upstream.
@@ -33,7 +33,7 @@ pub struct Servers {
     endpoints: RwLock<Arc<[Endpoint]>>,
     /// Notified when `endpoints` is replaced.
     endpoints_changed: Notify,
-    /// The health flags that count with these settings.
+    /// The health flags that count with these settings: those of a feature that is off are ignored.
     flag_mask: u8,
     /// The number of open requests, counted only if they are bounded.
     open_requests: AtomicU32,
@@ -58,7 +58,7 @@ struct ConfiguredServer {
 /// The lookups of one name, one at a time.
 #[derive(Debug)]
 struct Lookups {
-    /// The result of the last lookup. Locked while a lookup is under way.
+    /// The result of the last lookup, with the text of its error. Locked while a lookup is under way.
     last_result: Arc<tokio::sync::Mutex<Result<(), String>>>,
     /// The number of finished lookups.
     finished_count: AtomicU64,
@@ -103,7 +103,7 @@ struct PressureControl {
 #[derive(Debug, Default)]
 struct PersistentState {
     gate: Gate,
-    /// Held while servers are counted to eject one, and while one is readmitted. Never held across an await.
+    /// Held while endpoints are counted to eject one, and while one is readmitted. Never held across an await.
     ejection_lock: Mutex<()>,
 }
 
@@ -116,8 +116,8 @@ pub enum RequestBound {
     Pending,
 }
 
-/// The pressure control for these settings. The control of `previous` is kept, with what it has measured, and gets the new
-/// settings.
+/// The pressure control for these settings; `None` if they have none. The control of `previous` is kept, with its
+/// measurements, and gets the new settings.
 fn pressure_control(
     settings: &Settings,
     previous: Option<&Arc<Servers>>,
@@ -128,6 +128,7 @@ fn pressure_control(
         kept.controller.lock().set_settings(settings);
         return Some(kept);
     }
+    // One gateway, until the first step states their number.
     let (pressure, controller) = Controller::new(settings, 1, now);
     let controller = Mutex::new(controller);
     Some(Arc::new(PressureControl {
@@ -161,7 +162,7 @@ fn configured_servers(
     configured.collect()
 }
 
-/// The endpoints of the configured servers. Servers that `previous` has too keep their endpoints; new servers start slowly.
+/// The endpoints of the configured servers. Servers of `previous` keep theirs; beside a `previous`, others start slowly.
 fn initial_endpoints(
     settings: &Settings,
     configured: &[ConfiguredServer],
@@ -188,8 +189,8 @@ fn initial_endpoints(
 }
 
 impl Servers {
-    /// The state for these settings. Servers that `previous` has too keep their endpoints and counts. With the same settings,
-    /// `previous` itself is returned.
+    /// The state for these settings. Servers that `previous` has too keep their endpoints and counts. With the same
+    /// settings, `previous` itself is returned.
     pub fn new(settings: Settings, previous: Option<&Arc<Servers>>, now: Nanos) -> Arc<Servers> {
         if let Some(previous) = previous.filter(|previous| previous.settings == settings) {
             return previous.clone();
@@ -212,7 +213,7 @@ impl Servers {
         })
     }
 
-    /// The pressure on the upstream, if elastic limits or priorities depend on it.
+    /// The pressure on the upstream; `None` if no elastic limit and no priority depends on it.
     pub fn pressure(&self) -> Option<&Arc<Pressure>> {
         let control = self.pressure_control.as_ref();
         control.map(|control| &control.pressure)
@@ -226,7 +227,7 @@ impl Servers {
         }
     }
 
-    /// The index of a server with the same location and TLS settings.
+    /// The index of the server with the same location and TLS settings; `None` if there is none.
     fn index_of(&self, server: &Server) -> Option<usize> {
         let mut servers = self.settings.servers.iter();
         servers.position(|other| other.is_same(server))
@@ -257,17 +258,17 @@ impl Servers {
         Arc::ptr_eq(&self.endpoints.read(), endpoints)
     }
 
-    /// Waits until the endpoints change. Only one task may wait.
+    /// Waits until the endpoints have changed since the last call. Only one task may wait.
     pub async fn wait_for_change(&self) {
         self.endpoints_changed.notified().await;
     }
 
-    /// Resolves the name of a server, and updates its endpoints. Callers that come meanwhile wait for the same result,
-    /// even if the first one is dropped: the system's resolver holds a thread for each lookup, and cannot be cancelled.
+    /// Resolves the name of a server, and updates its endpoints. Calls during a lookup wait for its result. The lookup
+    /// goes on when its caller is dropped: the system's resolver holds a thread for each, and cannot be cancelled.
     ///
     /// # Errors
     ///
-    /// The name cannot be resolved. The endpoints stay as they are.
+    /// The name cannot be resolved or has no address. The endpoints stay as they are.
     pub async fn look_up_name(self: &Arc<Self>, server_index: usize, now: Nanos) -> io::Result<()> {
         let lookups = &self.configured[server_index].lookups;
         let count_before_wait = lookups.finished_count.load(Relaxed);
@@ -286,6 +287,7 @@ impl Servers {
         lookup.await?.map_err(io::Error::other)
     }
 
+    /// Looks up the addresses of a server, and sets them. The error is a text for the log.
     async fn resolve_name(&self, server_index: usize, now: Nanos) -> Result<(), String> {
         let Location::Host(host, port) = &self.settings.servers[server_index].location else {
             return Ok(());
@@ -300,7 +302,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Replaces the endpoints of a server. Addresses that stay keep their health.
+    /// Replaces the endpoints of a server. Addresses that stay keep their health. New ones start slowly, except the first
+    /// ones of a server that does not start slowly itself.
     pub(super) fn set_addresses(
         &self,
         server_index: usize,
@@ -353,13 +356,13 @@ impl Servers {
         self.endpoints_changed.notify_one();
     }
 
-    /// The `Host` of requests to this server that have none.
+    /// The `Host` of requests to this server that have none; empty if there is no such server.
     pub fn host(&self, server_index: usize) -> &str {
         let server = self.configured.get(server_index);
         server.map_or("", |server| &server.host)
     }
 
-    /// Calls `visit` for each configured server, with its name, its endpoints and the counts of removed ones.
+    /// Calls `visit` for each configured server, with its name, its endpoints and the counts of its removed endpoints.
     pub fn for_each_server(&self, mut visit: impl FnMut(&str, &[Endpoint], FailureCounts<u64>)) {
         let endpoints = self.endpoints();
         let by_server = endpoints.chunk_by(|one, other| one.server_index == other.server_index);
@@ -373,7 +376,7 @@ impl Servers {
         &self.persistent.gate
     }
 
-    /// Whether the endpoint gets requests by its full weight.
+    /// Whether the endpoint is healthy, and so gets requests by its full weight. It reads one atomic, and changes nothing.
     pub fn has_full_weight(&self, endpoint: &Endpoint) -> bool {
         endpoint.health.flags(self.flag_mask) == 0
     }
@@ -393,7 +396,7 @@ impl Servers {
         }
     }
 
-    /// Ends an ejection whose time is over. The lock makes sure that only one caller does.
+    /// Ends an ejection whose time is over. The lock lets only one worker do so.
     fn readmit_if_due(&self, endpoint: &Endpoint, now: Nanos) {
         let health = &endpoint.health;
         let Some(ejection) = self
@@ -410,8 +413,8 @@ impl Servers {
         }
     }
 
-    /// Records that a request to the endpoint failed. Ejects it after too many failures in a row, but only while at
-    /// least half of all endpoints keep getting requests.
+    /// Records that a request to the endpoint failed, if the settings eject servers. Ejects the endpoint after too many
+    /// failures in a row, but only if at least half of all endpoints still get requests then.
     pub fn record_failure(&self, endpoint: &Endpoint, now: Nanos) {
         let health = &endpoint.health;
         let Some(ejection) = self.settings.ejection else {
@@ -432,7 +435,7 @@ impl Servers {
         tracing::warn!(upstream = %self.settings.name, server = %endpoint, length = ?duration, "ejected");
     }
 
-    /// Records and logs a new verdict of the health checks.
+    /// Records a new verdict of the health checks for an endpoint, and logs it.
     pub fn record_verdict(&self, endpoint: &Endpoint, is_healthy: bool, now: Nanos) {
         endpoint.health.record_verdict(is_healthy, now);
         let upstream = &self.settings.name;
@@ -443,7 +446,7 @@ impl Servers {
         }
     }
 
-    /// The state of an endpoint. Ends an ejection whose time is over.
+    /// The state of an endpoint. Ends an ejection or a slow start whose time is over.
     pub fn state(&self, endpoint: &Endpoint, now: Nanos) -> ServerState {
         let is_starting = self.share(endpoint, now) < FULL_FACTOR;
         match endpoint.health.flags(self.flag_mask) {
@@ -455,7 +458,7 @@ impl Servers {
         }
     }
 
-    /// Counts a request for a bound, until [`Servers::uncount_request`].
+    /// Counts a request for a bound, until [`Servers::uncount_request`]. Nothing is counted where there is no bound.
     ///
     /// # Errors
     ///
@@ -478,7 +481,7 @@ impl Servers {
         }
     }
 
-    /// Ends the counting of a request.
+    /// Ends the count of one request for a bound.
     pub fn uncount_request(&self, bound: RequestBound) {
         if let (count, Some(_)) = self.bound(bound) {
             count.fetch_sub(1, Relaxed);

@@ -1,4 +1,5 @@
-//! The settings of one upstream, as policies compile to them. Nothing here changes while the gateway runs.
+//! The settings of one upstream, as `policy` compiles them from the gateway file. They never change: a reload makes new
+//! ones, and `servers` keeps the state that belongs to them.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,32 +15,34 @@ use crate::net::{Address, Connector};
 /// One upstream: servers that can stand in for each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The name in policies.
+    /// The name by which policies refer to the upstream.
     pub name: String,
-    /// The servers in the order of the policies.
+    /// The servers in the order of the gateway file.
     pub servers: Vec<Server>,
     /// Whether requests use HTTP/2 instead of HTTP/1.1.
     pub uses_http2: bool,
-    /// The version of the PROXY header that begins each connection; `None` for no header. A connection with a header serves
-    /// one client.
+    /// The version of the PROXY header that begins each connection; `None` for no header. A connection with a header
+    /// serves one request, and never uses HTTP/2.
     pub proxy_protocol: Option<ProxyProtocolVersion>,
     /// How the next server is chosen.
     pub balance_method: BalanceMethod,
-    /// The health checks, if servers are checked.
+    /// The health checks; `None` if servers are not checked.
     pub health_check: Option<HealthCheck>,
     /// When a server is ejected; `None` if servers are never ejected.
     pub ejection: Option<Ejection>,
-    /// The time in which a returning server reaches its full share; `None` if it gets its full share at once.
+    /// The time in which a new or returning server reaches its full weight; `None` if it has its full weight at once.
     pub slow_start: Option<Duration>,
     /// The bounds on concurrent requests.
     pub bounds: Bounds,
-    /// Whether load reports of servers are used. The inner value is the name of a custom metric, if one counts.
+    /// Whether load reports of servers are used; `None` if not. The inner value is the name of a custom metric that
+    /// counts, or `None` for the standard metrics.
     pub load_metric: Option<Option<String>>,
-    /// How the pressure is measured, if an elastic limit or a priority depends on it.
+    /// How the pressure is measured; `None` if no elastic limit and no priority depends on it.
     pub pressure: Option<pressure::Settings>,
-    /// The timeout for a new connection.
+    /// The timeout for one attempt to connect, TLS included, or to look up a name.
     pub connect_timeout: Duration,
-    /// The timeout for the first byte of a response.
+    /// The longest time in which the server may neither accept a byte of the request nor send its final head. It also
+    /// bounds each silence within the response's body.
     pub first_byte_timeout: Duration,
     /// The time after which an idle connection is closed.
     pub idle_timeout: Duration,
@@ -54,11 +57,11 @@ pub struct Server {
     pub location: Location,
     /// The TLS settings; `None` for a server without TLS.
     pub tls: Option<Connector>,
-    /// The server's share of requests relative to the other servers' weights, at least 1.
+    /// The server gets requests in proportion to its weight among those of all servers; 1 to 256.
     pub weight: u32,
 }
 
-/// The location of a server. Written as `host:port`, an IPv6 address in brackets, or as `unix:/run/app.sock`.
+/// The location of a server. Shown as `host:port`, with an IPv6 address in brackets, or as `unix:/run/app.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
     /// A host name or an address without brackets, and a port.
@@ -68,7 +71,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// The address to connect to; `None` for a name, which must be looked up.
+    /// The address to connect to; `None` for a host name, which must be looked up.
     pub fn address(&self) -> Option<Address> {
         match self {
             Location::Host(host, port) => {
@@ -91,7 +94,7 @@ impl fmt::Display for Location {
 }
 
 impl Server {
-    /// The `Host` for requests that have none.
+    /// The `Host` for requests that have none: the location, or `localhost` for a Unix socket.
     pub fn host(&self) -> String {
         match &self.location {
             Location::Host(..) => self.location.to_string(),
@@ -105,7 +108,7 @@ impl Server {
     }
 }
 
-/// How the server for the next request is chosen.
+/// How the server for the next request is chosen: see [`balancer`](super::balancer).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum BalanceMethod {
     /// One server after another, by weight.
@@ -113,7 +116,7 @@ pub enum BalanceMethod {
     RoundRobin,
     /// Of two servers drawn at random, the one with fewer open requests.
     LeastRequests,
-    /// By a hash of these identities; round robin for a client without any.
+    /// By a hash of these identities; round robin for a client that has none of them.
     Hash(Vec<Identity>),
 }
 
@@ -137,11 +140,12 @@ pub struct HealthCheck {
 pub struct Ejection {
     /// The number of consecutive failures that eject a server.
     pub failures: u32,
-    /// The duration of the first ejection in a row.
+    /// The duration of the first ejection in a row. The n-th lasts n times as long, up to five minutes, or always as long
+    /// as the first if that lasts longer.
     pub first_duration: Duration,
 }
 
-/// The bounds on the concurrent requests of all workers; `None` for no bound.
+/// The bounds on the concurrent requests of all workers together; `None` for no bound. A request above a bound fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Maximum number of forwarded requests whose responses have not ended.

@@ -1,5 +1,5 @@
-//! The connection or stream that carries a request to a server. Which one a request gets is decided in `upstream_pool` and
-//! `connection_search`.
+//! The connection or stream that carries a request to a server. `upstream_pool` and `connection_search` decide which one
+//! a request gets; `http1_exchange` and `http2_exchange` use it.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,7 +14,7 @@ use crate::net::{DeferredFlush, Socket};
 
 /// The connection or stream that carries a request.
 pub(super) enum Transport {
-    /// A whole connection. It returns to the pool by `Assignment::release` after the response; otherwise it closes.
+    /// A whole connection. It returns to the pool by `Assignment::release` after the response, or closes when dropped.
     Http1(Rc<RefCell<Http1Connection>>),
     /// A stream of an HTTP/2 connection.
     Http2(ReservedStream),
@@ -23,15 +23,17 @@ pub(super) enum Transport {
 /// A connection of HTTP/1.1, with the buffers that it keeps from request to request.
 pub(super) struct Http1Connection {
     pub(super) socket: Socket,
+    /// The received bytes that are not parsed yet.
     pub(super) inbox: Inbox,
+    /// The queued bytes of the request that are not sent yet.
     pub(super) outbox: Outbox,
-    /// The last response head, which the server may send again.
+    /// The last head of a response. A server often sends the same bytes again.
     pub(super) last_head: LastHead,
     /// Whether the connection has carried a request before. The server may have closed it meanwhile.
     pub(super) is_reused: bool,
-    /// Wakes the task of a request that the worker sends together with those of other connections; `None` otherwise.
+    /// Wakes the task of a request that waits in the worker's [`FlushQueue`](crate::net::FlushQueue); `None` otherwise.
     pub(super) waker: Option<Waker>,
-    /// Whether the worker could not send such a request whole, so that its own task must send the rest.
+    /// Whether the worker could not send a queued request whole, so that the task of the request must send the rest.
     pub(super) is_flush_late: bool,
 }
 

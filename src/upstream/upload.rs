@@ -1,5 +1,5 @@
-//! Sends a request to a server over HTTP/1.1: its head, then its body piece by piece. Only bytes that the server has not
-//! accepted yet are held.
+//! Sends a request to a server over HTTP/1.1: its head, then its body piece by piece. `http1_exchange` owns the
+//! connection and reads the response. Only bytes that the server has not accepted yet are kept in memory.
 
 use std::io;
 use std::pin::Pin;
@@ -27,25 +27,25 @@ pub enum UploadError<E> {
 /// The sending of one request.
 #[derive(Debug)]
 pub struct Upload<B> {
-    /// The body; `None` once all of it is queued.
+    /// The body; `None` if there is none, and once all of it is queued or given up.
     body: Option<B>,
     /// Whether the body is sent in chunks, because its length is not known.
     is_chunked: bool,
-    /// The body's length in bytes, if it is known.
+    /// The body's length in bytes; `None` if there is no body or its length is not known.
     content_length: Option<u64>,
-    /// Whether the body is held back until the server sends `100 Continue`.
+    /// Whether the body is held back until the server sends `100 Continue` or the caller lets it go.
     pub is_body_held: bool,
-    /// Whether a write has been tried, or left to the worker.
+    /// Whether a write has been tried, or left to the worker, which sends for several connections together.
     has_started: bool,
     /// Whether the server may have received some of the request.
     pub has_begun: bool,
     /// Whether the server has accepted bytes since the flag was last cleared.
     pub has_progress: bool,
-    /// Whether written bytes still wait in the TLS buffer.
+    /// Whether written bytes still wait in the buffers of the TLS session.
     is_flush_pending: bool,
     /// Whether the request has no body and a safe method, so that it may be sent again.
     is_safe: bool,
-    /// Whether the end of the body closes the connection's sending side.
+    /// Whether the end of the body closes the connection's sending side, as in a tunnel.
     closes_at_end: bool,
 }
 
@@ -92,7 +92,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         self.is_safe || !self.has_begun
     }
 
-    /// Sends what is queued and what comes of the body; ready when all has been sent.
+    /// Sends the queued bytes, and the body as the client sends it; ready when the whole request has been sent.
     pub fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -140,22 +140,22 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether no write has been tried yet.
+    /// Whether no write has been tried yet, nor left to the worker.
     pub fn is_new(&self) -> bool {
         !self.has_started
     }
 
-    /// Whether nothing follows the head.
+    /// Whether nothing is left to queue after the head.
     pub fn has_no_body(&self) -> bool {
         self.body.is_none()
     }
 
-    /// Marks the queued bytes as sent, because the worker sends them together with those of other connections.
+    /// Counts the queued bytes as sent: from here the worker sends them, together with those of other connections.
     pub fn mark_queued(&mut self) {
         (self.has_started, self.has_begun, self.has_progress) = (true, true, true);
     }
 
-    /// Queues the next piece or the end of the body. Returns `false` once the whole body is queued.
+    /// Queues the next piece or the end of the body. Returns `false` if the whole body was queued before.
     fn poll_queue_piece(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,8 +1,6 @@
-//! One worker's connections to one upstream. Idle connections are kept for the next requests, and the most recently
-//! used one is used first. `balancer` chooses the server, `connection_search` makes a connection where none is idle, and
-//! `servers` records how requests end.
-//!
-//! Bound: [`MAX_IDLE_CONNECTIONS`] idle connections for each worker and endpoint.
+//! One worker's connections to one upstream, and the assignment of requests to servers. Of idle connections the most
+//! recently used one is used first. `balancer` chooses the server, `connection_search` makes a connection where none is
+//! idle, and `servers` records how requests end. Bound: [`MAX_IDLE_CONNECTIONS`] idle ones for each worker and endpoint.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -25,7 +23,7 @@ use crate::limit::Identity;
 use crate::net::FlushQueue;
 use crate::net::proxy_protocol::ConnectionAddresses;
 
-/// Maximum number of idle connections that a worker keeps to one endpoint.
+/// Maximum number of idle HTTP/1.1 connections that a worker keeps to one endpoint. Each holds a file descriptor.
 pub const MAX_IDLE_CONNECTIONS: usize = 256;
 
 /// The connections of one worker to one upstream.
@@ -55,7 +53,6 @@ pub(super) struct EndpointSet {
 pub(super) struct EndpointPool {
     /// The idle connections of HTTP/1.1, the most recently used one last.
     idle_connections: RefCell<Vec<IdleConnection>>,
-    /// The connections of HTTP/2.
     pub(super) http2_connections: MuxedConnections,
     /// Whether the name no longer resolves to the endpoint. Open requests finish, and no connection is kept.
     is_removed: Cell<bool>,
@@ -65,20 +62,21 @@ pub(super) struct EndpointPool {
 pub struct PoolCounters {
     /// The number of connections that were made.
     pub connections_made: metrics::Counter,
-    /// The number of requests that went to another server, or over another connection.
+    /// The number of further attempts for requests: to connect to another server, or to send over another connection.
     pub retries: metrics::Counter,
 }
 
+/// A connection of HTTP/1.1 that carries no request.
 struct IdleConnection {
     connection: Rc<RefCell<Http1Connection>>,
     /// The time at which the last response ended.
     idle_since: Nanos,
 }
 
-/// The client for whom a request is sent.
+/// What the choice of a server and the PROXY header depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientContext {
-    /// The hash that chooses the server, if the upstream balances by one.
+    /// The hash that chooses the server; `None` unless the upstream balances by hash and the client has such an identity.
     pub balance_key: Option<u64>,
     /// The addresses of the client's connection, for the PROXY header.
     pub addresses: ConnectionAddresses,
@@ -98,22 +96,22 @@ enum Sending {
     Repeated,
 }
 
-/// A connection for one request, which counts as open.
+/// A connection for one request, and the request's assignment to the server at its other end.
 pub struct CheckedOutConnection {
     pub(super) assignment: Assignment,
     pub(super) transport: Transport,
 }
 
-/// The count of a request as open at a server, until the lease is dropped.
+/// The assignment of a request to a server. It counts the request as open there until it is dropped.
 pub(super) struct Assignment {
     pub(super) set: Rc<EndpointSet>,
     /// The index of the server's endpoint in `set`.
     pub(super) endpoint_index: usize,
-    /// Whether the request has failed, so that the end of its response is no success.
+    /// Whether the request has failed by the server's fault. Then the end of its response is no success.
     has_failed: bool,
 }
 
-/// The indices of endpoints that were tried for one request.
+/// Indices of endpoints in an [`EndpointSet`]. Eight fit without an allocation; few upstreams have more servers.
 pub(super) type EndpointIndices = SmallVec<[usize; 8]>;
 
 impl UpstreamPool {
@@ -145,7 +143,7 @@ impl UpstreamPool {
         &self.servers
     }
 
-    /// The identities whose hash chooses the server, if the upstream balances by hash.
+    /// The identities whose hash chooses the server; `None` unless the upstream balances by hash.
     pub fn hashed_identities(&self) -> Option<&[Identity]> {
         match &self.settings().balance_method {
             BalanceMethod::Hash(identities) => Some(identities),
@@ -153,11 +151,12 @@ impl UpstreamPool {
         }
     }
 
-    /// A connection for a new request: an idle one if there is one. Each server that may get requests is tried once.
+    /// A connection for a new request: an existing one to the chosen server, but no idle one of HTTP/1.1 while the retry
+    /// budget is low. Otherwise it connects, and tries each server that may get requests at most once.
     ///
     /// # Errors
     ///
-    /// No server accepts a connection, or a bound is reached. Nothing of the request was sent.
+    /// No server may get the request, none accepts a connection, or a bound on requests is reached. Nothing was sent.
     pub fn checkout(
         self: &Rc<Self>,
         client: ClientContext,
@@ -176,11 +175,11 @@ impl UpstreamPool {
             .take_retry(self.current_set.borrow().clock.now())
     }
 
-    /// A connection for a request that is sent again: a new one, or a place on an open one of HTTP/2.
+    /// A connection for a request that is sent again: a new one, or a stream of an existing one of HTTP/2.
     ///
     /// # Errors
     ///
-    /// No server accepts a connection, or a bound is reached.
+    /// No server may get the request, none accepts a connection, or too many requests wait for one.
     pub fn checkout_for_retry(
         self: &Rc<Self>,
         client: ClientContext,
@@ -189,6 +188,7 @@ impl UpstreamPool {
         self.checkout_with(client, Sending::Repeated, IdleUse::Avoided)
     }
 
+    /// Assigns a request to a server, and finds or makes a connection to it.
     // Not an `async fn`, whose future would keep the arguments twice.
     fn checkout_with(
         self: &Rc<Self>,
@@ -312,7 +312,7 @@ impl EndpointSet {
         Ok(self.new_assignment(endpoint_index))
     }
 
-    /// Counts a request as open at one more server. Its first lease has passed the bound.
+    /// Assigns a request to one more server. Its first assignment has passed the bound on open requests.
     pub(super) fn assign_again(self: Rc<Self>, endpoint_index: usize) -> Assignment {
         self.servers.count_request(RequestBound::Open);
         self.new_assignment(endpoint_index)
@@ -327,7 +327,7 @@ impl EndpointSet {
         }
     }
 
-    /// Takes an existing connection to this server. Over HTTP/2 it may always be used, because broken ones are retired.
+    /// Takes an existing connection to this server; `None` if there is none. `idle_use` does not matter over HTTP/2.
     pub(super) fn take_existing(
         &self,
         endpoint_index: usize,
@@ -346,7 +346,8 @@ impl EndpointSet {
         }
     }
 
-    /// Keeps a connection for the next request. `now` may be coarse.
+    /// Keeps a connection for the next request. Drops it if it began with a PROXY header, if the endpoint is removed, or if
+    /// [`MAX_IDLE_CONNECTIONS`] are idle. `now` may be coarse.
     pub(super) fn keep_idle(
         &self,
         endpoint_index: usize,
@@ -372,7 +373,7 @@ impl EndpointSet {
         }
     }
 
-    /// The error of a request that meets the bound `max`; `state` is that of [`Error::Full`].
+    /// The error of a request that reaches the bound `max`; `state` is that of [`Error::Full`].
     pub(super) fn full_error(&self, state: &'static str, max: u32) -> Error {
         Error::Full {
             upstream: self.settings().name.clone(),
@@ -390,7 +391,7 @@ impl EndpointSet {
 }
 
 impl EndpointPool {
-    /// The most recently used idle connection that the server has not closed.
+    /// The most recently used idle connection that the server has not closed; `None` if there is none.
     fn take_idle(&self) -> Option<Rc<RefCell<Http1Connection>>> {
         let mut idle = self.idle_connections.borrow_mut();
         loop {
@@ -401,7 +402,6 @@ impl EndpointPool {
         }
     }
 
-    /// Whether the name no longer resolves to the endpoint.
     pub(super) fn is_removed(&self) -> bool {
         self.is_removed.get()
     }
@@ -414,7 +414,7 @@ impl EndpointPool {
     }
 }
 
-/// The servers as one request sees them: those that it has tried get no share.
+/// The servers as one request sees them: those that it has tried have the factor 0.
 struct RequestView<'a> {
     set: &'a EndpointSet,
     tried: &'a EndpointIndices,
@@ -465,7 +465,7 @@ impl Assignment {
         }
     }
 
-    /// Records that the response has begun. The statuses of gateways whose server failed, 502 to 504, are failures.
+    /// Records that the response has begun. The statuses 502 to 504 are failures: gateways send them for failed servers.
     pub(super) fn record_response(&mut self, status: StatusCode) {
         if matches!(status.as_u16(), 502..=504) {
             self.record_failure();
@@ -474,7 +474,7 @@ impl Assignment {
         }
     }
 
-    /// Records that the response has ended.
+    /// Records that the response has ended, which is a success unless the request has failed.
     pub(super) fn record_success(&self) {
         if !self.has_failed {
             self.endpoint().health.record_success();
@@ -486,7 +486,7 @@ impl Assignment {
         &self.set.flush_queue
     }
 
-    /// Keeps the connection for the next request. `now` may be coarse.
+    /// Ends the assignment, and hands the connection to [`EndpointSet::keep_idle`]. `now` may be coarse.
     pub fn release(self, connection: Rc<RefCell<Http1Connection>>, now: Nanos) {
         self.set.keep_idle(self.endpoint_index, connection, now);
     }

@@ -1,11 +1,11 @@
 //! The handshake fields that a WebSocket has over HTTP/1.1 and not over HTTP/2: RFC 6455 section 4, RFC 8441 section 5.
-//! The gateway adds them where client and server use different versions of HTTP.
+//! The gateway adds or removes them where client and server use different versions of HTTP.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The client's field, whose value the server must hash.
+/// The client's field with a random key, which the server must hash.
 pub const KEY_FIELD: &str = "sec-websocket-key";
 
 /// The server's field with the hashed key.
@@ -19,7 +19,8 @@ pub fn is_websocket(protocol: &[u8]) -> bool {
 /// A random key of 16 bytes, in Base64. It is no secret.
 pub fn random_key() -> Vec<u8> {
     let mut key_bytes = [0; 16];
-    // If this fails, the key is all zeros and still valid. It only keeps caches from responding, and none is in between.
+    // If this fails, the key is all zeros and still valid. The key only keeps caches between client and server from
+    // responding, and there are none between the gateway and the server.
     let _ = getrandom::fill(&mut key_bytes);
     STANDARD.encode(key_bytes).into_bytes()
 }

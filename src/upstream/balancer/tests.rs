@@ -1,4 +1,4 @@
-//! How requests are spread over servers.
+//! How requests are spread over servers, by each method.
 
 use std::cell::RefCell;
 
@@ -152,7 +152,7 @@ fn the_busy_one_of_two_is_spared() {
     let view = FixedView::of(&[FULL_FACTOR; 3]);
     view.open_requests.borrow_mut()[1] = 1_000;
     assert_eq!(count_choices(&least, &view, 300)[1], 0);
-    // Nobody ends, so that open requests follow the weights.
+    // No request ends, so the open requests follow the weights.
     let least = balancer(BalanceMethod::LeastRequests, &[1, 2, 1]);
     let view = FixedView::of(&[FULL_FACTOR, FULL_FACTOR, 0]);
     for _ in 0..3_000 {

@@ -1,4 +1,4 @@
-//! What is known of servers, of those of a name, and over reloads.
+//! The state of servers: their health, the addresses of their names, and what reloads keep.
 
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn states(servers: &Servers, now: Nanos) -> Vec<ServerState> {
         .collect()
 }
 
-/// The system's resolver is not asked anew for each caller that gives up.
+/// Callers that give up do not start a lookup each.
 #[tokio::test]
 async fn a_lookup_goes_on_without_its_caller() {
     let mut settings = settings(1);
@@ -139,7 +139,7 @@ fn a_reload_keeps_what_is_known_of_servers_that_stay() {
     let after = Servers::new(changed.clone(), Some(&before), NOW);
     let expected = [ServerState::Ejected, ServerState::Up, ServerState::Starting];
     assert_eq!(states(&after, NOW), expected);
-    // What nobody decides any more does not count.
+    // Without the setting, an ejection no longer counts.
     changed.ejection = None;
     let after = Servers::new(changed, Some(&after), NOW);
     assert_eq!(after.state(&endpoint(&after, 0), NOW), ServerState::Up);
@@ -192,7 +192,7 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
             .iter()
             .any(|endpoint| endpoint.is_same(&all[0]))
     );
-    // So it is after a reload, and what was counted stays when the address goes.
+    // A reload keeps the states, and the counts stay when their address is removed.
     settings.servers.swap(0, 1);
     let after = Servers::new(settings, Some(&servers), NOW);
     let expected = [ServerState::Up, ServerState::Ejected, ServerState::Starting];

@@ -1,4 +1,4 @@
-//! Connections to names that stand for several addresses, and for others later.
+//! Connections to names that resolve to several addresses, and to other addresses later.
 
 use std::net::{SocketAddr, TcpListener};
 use std::task::{Context, Poll, Waker};
@@ -26,7 +26,7 @@ fn runtime() -> LocalRuntime {
     builder.build_local(LocalOptions::default()).unwrap()
 }
 
-/// A pool for a name that stands for these addresses, which nobody looks up.
+/// A pool for a name with these addresses, which no test looks up.
 fn pool(addresses: &[SocketAddr]) -> Rc<UpstreamPool> {
     pool_with(addresses, |_| {})
 }
@@ -54,7 +54,7 @@ fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// An address at which nothing is answered, not even that nobody is there.
+/// An address that neither accepts nor refuses connections, because its queue is full. The sockets keep it full.
 fn unreachable_address() -> (Vec<Raw>, SocketAddr) {
     let new_socket = || Raw::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let listener = new_socket();
@@ -87,7 +87,7 @@ fn nobody() -> ClientContext {
     }
 }
 
-/// A connection of HTTP/1.1 and what counts it.
+/// The assignment and the connection of a checked-out connection of HTTP/1.1.
 fn into_parts(connection: CheckedOutConnection) -> (Assignment, Rc<RefCell<Http1Connection>>) {
     let CheckedOutConnection {
         assignment,
@@ -174,7 +174,7 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
                 assert!(took < Duration::from_millis(400), "{took:?}");
                 slow_count += usize::from(took > Duration::from_millis(200));
             }
-            // Once it is known, it is tried beside another.
+            // Once it counts as unreachable, another address is tried at the same time.
             assert_eq!(slow_count, if round == 1 { 1 } else { 0 });
             // The attempt goes on, and its end counts.
             assert_eq!(dead.health.flags(EJECTED), 0);
@@ -225,7 +225,7 @@ fn a_connection_that_comes_late_serves_another_request() {
             seen.push(address(&assignment));
         }
         assert_eq!(seen, [second; 2]);
-        // It has room now, and the kernel asks it again after a second.
+        // The queue of the first address has room now. The kernel repeats the SYN after a second.
         let queue: TcpListener = _held.into_iter().next().unwrap().into();
         let _accepted: Vec<_> = (0..2).map(|_| queue.accept().unwrap()).collect();
         sleep(Duration::from_millis(1_500)).await;
@@ -287,7 +287,7 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
     });
 }
 
-/// Neither unused nor closed.
+/// Keeps a connection open without returning it to its pool.
 fn keep_open(assignment: Assignment, connection: Rc<RefCell<Http1Connection>>) {
     std::mem::forget((assignment, connection));
 }
@@ -332,7 +332,7 @@ fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
     });
 }
 
-/// Looking up a name beside it does not have a server tried again by the same request.
+/// The lookup of another server's name does not make a request try a server again.
 #[test]
 fn a_lookup_has_no_server_tried_twice() {
     let (_listener, address) = listen();

@@ -1,9 +1,10 @@
-//! Writes and reads numbers of any number of bits, for the blocks of `block.rs`. The lowest bit of a byte comes first.
+//! Writes and reads numbers of 0 to 64 bits, one after another, for the blocks of `block.rs`. The lowest bit of a byte
+//! comes first. What the numbers mean is decided in `block.rs`.
 
-/// The bits of the length that [`BitWriter::put_sized`] writes before each number.
+/// The width of the length that [`BitWriter::put_sized`] writes before each number. Lengths are 0 to 64.
 const LENGTH_BITS: u32 = 7;
 
-/// Writes numbers of any width, one after another.
+/// Writes numbers of 0 to 64 bits, one after another.
 #[derive(Debug, Default)]
 pub struct BitWriter {
     bytes: Vec<u8>,
@@ -39,7 +40,7 @@ impl BitWriter {
         self.put_bits(value, bit_length.saturating_sub(1));
     }
 
-    /// Returns the written bytes. The last one is word_bits up with zeros.
+    /// Returns the written bytes. The last byte is filled up with zeros.
     pub fn finish(mut self) -> Vec<u8> {
         let last_byte_count = self.word_bits.div_ceil(8) as usize;
         self.bytes
@@ -57,6 +58,7 @@ pub fn sized_bit_count(value: u64) -> u64 {
 /// Reads what a [`BitWriter`] wrote. After the end it reads zeros, and [`BitReader::is_overrun`] becomes true.
 #[derive(Clone, Debug)]
 pub struct BitReader<'a> {
+    /// All bytes, from which the offset of the next one is computed.
     all_bytes: &'a [u8],
     /// The bytes that are not in `word` yet.
     unread_bytes: &'a [u8],
@@ -64,7 +66,7 @@ pub struct BitReader<'a> {
     word: u64,
     /// The number of bits in `word`.
     word_bits: u32,
-    /// See [`BitReader::is_overrun`].
+    /// Whether more was read than there is; see [`BitReader::is_overrun`].
     is_overrun: bool,
 }
 
@@ -80,11 +82,11 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Fills `word` to at least 57 bits, as far as there are bytes.
+    /// Fills `word` to at least 56 bits, as far as there are bytes.
     #[inline]
     fn fill(&mut self) {
         if let Some(next_bytes) = self.unread_bytes.first_chunk::<8>() {
-            // Only whole bytes are counted. The bits of another one are read again with its byte.
+            // Only whole bytes count as read. The other bits of `next_bytes` are read again with their byte.
             self.word |= u64::from_le_bytes(*next_bytes) << self.word_bits;
             let whole_bytes = (63 - self.word_bits) / 8;
             self.unread_bytes = &self.unread_bytes[whole_bytes as usize..];
@@ -94,7 +96,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Fills `word` from the last seven bytes.
+    /// Fills `word` byte by byte, when fewer than eight bytes are left.
     #[cold]
     fn fill_by_bytes(&mut self) {
         while self.word_bits <= 56 {
@@ -107,7 +109,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Removes bits from `word`, which must be filled as far as possible.
+    /// Removes `width` bits from `word`. The caller has filled it, so a `word` with fewer bits is an overrun.
     #[inline]
     fn skip_bits(&mut self, width: u32) {
         if width > self.word_bits {
@@ -134,7 +136,7 @@ impl<'a> BitReader<'a> {
         value
     }
 
-    /// Reads a number that [`BitWriter::put_sized`] wrote.
+    /// Reads a number that [`BitWriter::put_sized`] wrote. A length of more than 64 bits reads as 0 and an overrun.
     pub fn get_sized(&mut self) -> u64 {
         match self.get_bits(LENGTH_BITS) as u32 {
             0 => 0,
@@ -146,8 +148,8 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// Reads one-bits up to the next zero, and that zero too. Stops after `max_count` one-bits. Returns how many there
-    /// were.
+    /// Reads one-bits up to the next zero, and that zero too. Stops after `max_count` one-bits, at most 55. Returns the
+    /// number of one-bits.
     #[inline]
     pub fn read_ones(&mut self, max_count: u32) -> u32 {
         if self.word_bits <= max_count {
@@ -158,12 +160,13 @@ impl<'a> BitReader<'a> {
         count
     }
 
-    /// Whether more bits were read than there were, or a number that [`BitWriter`] cannot have written.
+    /// Whether more bits were read than there were, or a length that [`BitWriter::put_sized`] cannot have written.
     pub fn is_overrun(&self) -> bool {
         self.is_overrun
     }
 
-    /// Returns the bytes after the last byte of which a bit was read.
+    /// Returns the bytes after the last byte of which a bit was read. It is never `None`: the `Option` only avoids an
+    /// index that could panic.
     pub fn following_bytes(&self) -> Option<&'a [u8]> {
         let untouched_bytes = self.word_bits as usize / 8;
         let offset = self.all_bytes.len() - self.unread_bytes.len() - untouched_bytes;

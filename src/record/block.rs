@@ -4,9 +4,12 @@
 //! | form | content |
 //! |---|---|
 //! | zero | nothing: all values are zero |
-//! | packed | the least value, then each value's distance from it, in equal widths |
-//! | Rice | the median, then each value's signed distance from it in Rice's code |
-//! | sparse | for each value above zero, the zeros before it and its height, in Rice's code |
+//! | packed | the least value and a width, then each value's distance from the least in so many bits |
+//! | Rice | the median and an order, then each value's signed distance from the median in Rice's code |
+//! | sparse | the number of values above zero and two orders, then for each of these values the gap and the height |
+//!
+//! A gap is the number of zeros since the last value above zero, and a height is the value less 1. Both are in Rice's
+//! code, each of an order of its own.
 //!
 //! Rice's code of an order `k` writes a number in two parts: its quotient by 2^k as so many one-bits and a zero, then
 //! its lowest `k` bits. Source: R. F. Rice, "Some Practical Universal Noiseless Coding Techniques", JPL Publication
@@ -14,8 +17,8 @@
 
 use super::bits::{BitReader, BitWriter, sized_bit_count};
 
-/// A number with this quotient or a greater one is written by [`BitWriter::put_sized`] instead, after so many one-bits.
-/// So a spike does not cost its height in bits.
+/// A number with this quotient or a greater one is written by [`BitWriter::put_sized`] instead, after 20 one-bits. So a
+/// spike does not take as many bits as its quotient.
 const MAX_QUOTIENT: u32 = 20;
 
 /// Bits that name the form of a block.
@@ -31,7 +34,7 @@ const FORM_PACKED: u64 = 1;
 const FORM_RICE: u64 = 2;
 const FORM_SPARSE: u64 = 3;
 
-/// Writes a block. A block without values takes no bits.
+/// Writes a block in its shortest form. A block without values takes no bits.
 pub fn encode_block(values: &[u64], out: &mut BitWriter) {
     let (Some(least), Some(greatest)) =
         (values.iter().min().copied(), values.iter().max().copied())
@@ -97,7 +100,7 @@ pub fn encode_block(values: &[u64], out: &mut BitWriter) {
 }
 
 /// Reads a block into `values`, whose length must be that of the written block. Returns `false` if the bits are no
-/// block; `values` are then undefined.
+/// block of this length; `values` then hold arbitrary numbers.
 #[must_use]
 pub fn decode_block(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
     if values.is_empty() {
@@ -143,6 +146,7 @@ pub fn decode_block(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
     !bits.is_overrun()
 }
 
+/// Returns the median, or the greater of the two middle values. There must be a value.
 fn median(values: &[u64]) -> u64 {
     let mut partly_sorted = values.to_vec();
     let middle_index = partly_sorted.len() / 2;
@@ -155,20 +159,20 @@ fn zigzag(value: u64, median: u64) -> u64 {
     (distance << 1 ^ distance >> 63) as u64
 }
 
-/// Undoes [`zigzag`].
+/// Computes the value from a number that [`zigzag`] returned.
 fn unzigzag(number: u64, median: u64) -> u64 {
     let distance = (number >> 1) as i64 ^ -((number & 1) as i64);
     median.wrapping_add(distance as u64)
 }
 
-/// An order of Rice's code, and how many bits some values take in it.
+/// An order of Rice's code, and how many bits a list of values takes in it.
 struct RiceCode {
     order: u32,
     bit_count: u64,
 }
 
-/// Finds the order of Rice's code in which the values take fewest bits. Only orders near the length of the values' mean
-/// are tried.
+/// Finds the order of Rice's code in which the values take fewest bits, among at most three: the length of the values'
+/// mean in bits, and the two below it. The best order is usually among them.
 fn best_rice_code(values: impl Iterator<Item = u64> + Clone) -> RiceCode {
     let (sum, count) = values
         .clone()
@@ -201,6 +205,7 @@ fn rice_bit_count(value: u64, order: u32) -> u64 {
     }
 }
 
+/// Writes a value in Rice's code.
 #[inline]
 fn put_rice(out: &mut BitWriter, value: u64, order: u32) {
     let quotient = value >> order;
@@ -213,6 +218,7 @@ fn put_rice(out: &mut BitWriter, value: u64, order: u32) {
     }
 }
 
+/// Reads a value that [`put_rice`] wrote.
 #[inline]
 fn get_rice(bits: &mut BitReader<'_>, order: u32) -> u64 {
     match bits.read_ones(MAX_QUOTIENT) {

@@ -8,17 +8,17 @@ use super::bits::{BitReader, BitWriter};
 use super::block;
 use super::tier::Tier;
 
-/// The most values of a block: five minutes of seconds.
+/// The most values of a block: five minutes of seconds. Only the last block of a list may have fewer.
 pub(super) const MAX_BLOCK_VALUES: usize = 300;
 
 /// The values of a series. The three lists have one entry per bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Column {
-    /// The sum of all seconds of a bucket.
+    /// The sum of all recorded seconds of a bucket; the greatest `u64` if the sum overflows.
     pub sums: Vec<u64>,
     /// The least value of a recorded second; zero where no second was recorded.
     pub minima: Vec<u64>,
-    /// The greatest value of a second.
+    /// The greatest value of a recorded second; zero where no second was recorded.
     pub maxima: Vec<u64>,
 }
 
@@ -78,8 +78,8 @@ impl Column {
         }
     }
 
-    /// Appends the buckets of a finer column, every `ratio` of them as one. `covered_seconds` has the recorded seconds
-    /// of each finer bucket.
+    /// Appends the buckets of a finer column, every `ratio` of them as one; the last may be made of fewer.
+    /// `covered_seconds` has the number of recorded seconds in each finer bucket.
     pub fn roll_up(&mut self, finer: &Column, covered_seconds: &[u32], ratio: usize) {
         for (index, covered_seconds) in covered_seconds.chunks(ratio).enumerate() {
             let buckets = index * ratio..index * ratio + covered_seconds.len();
@@ -97,7 +97,8 @@ impl Column {
         }
     }
 
-    /// Packs the column. `covered_seconds` has the recorded seconds of each bucket.
+    /// Packs the column: its sums and, except in the tier of seconds, its minima and maxima. `covered_seconds` has the
+    /// number of recorded seconds in each bucket.
     pub(super) fn pack(&self, tier: Tier, covered_seconds: &[u32]) -> Vec<u8> {
         let mut packed = Vec::new();
         pack_values(&self.sums, &mut packed);
@@ -117,7 +118,8 @@ impl Column {
         packed
     }
 
-    /// Unpacks a column. Returns `None` if [`Column::pack`] cannot have made these bytes.
+    /// Unpacks a column of as many buckets as `covered_seconds` has. Returns `None` if [`Column::pack`] cannot have
+    /// made these bytes.
     pub(super) fn unpack(mut bytes: &[u8], tier: Tier, covered_seconds: &[u32]) -> Option<Column> {
         let mut unpack_list = || unpack_values(&mut bytes, covered_seconds.len());
         let sums = unpack_list()?;
@@ -140,7 +142,7 @@ impl Column {
     }
 }
 
-/// Packs a list in blocks, each of which begins at a whole byte.
+/// Appends a list to `packed`, in blocks of [`MAX_BLOCK_VALUES`] that each begin at a whole byte.
 pub(super) fn pack_values(values: &[u64], packed: &mut Vec<u8>) {
     for values in values.chunks(MAX_BLOCK_VALUES) {
         let mut bits = BitWriter::default();

@@ -1,10 +1,10 @@
-//! The folder of a record: where each of its files is, and how a file is put in place, set aside when damaged, and
-//! deleted. What files contain is in files of their own.
+//! The folder of a record: where each of its files is, and how a file gets its name once it is complete, is set aside
+//! when damaged, and is deleted. `segment.rs`, `journal.rs`, `series.rs` and `notes.rs` say what the files contain.
 //!
 //! Each tier has a folder with segments, named by their first second. Beside them are the journals, the names of the
-//! series, a folder of notes for each topic, and `damaged`. Segments are made of journals or of finer segments, which
-//! are kept until long after. So the next process finishes what a process that died left undone, and doing it twice
-//! changes nothing.
+//! series, a folder of notes for each topic, `damaged`, and the cursors of `push`. A segment is made of a journal,
+//! which stays until the segment is complete, or of finer segments, which stay for days. So the next process writes the
+//! segments that a process that died did not finish. Writing one twice changes nothing.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -25,15 +25,15 @@ use super::topic::Topic;
 const JOURNAL_FOLDER: &str = "journal";
 /// The file with the names of the series.
 const NAMES_FILE: &str = "series";
-/// The file that the writing process locks.
+/// The empty file that the writing process locks.
 const LOCK_FILE: &str = "lock";
-/// The file that becomes a segment once it is complete.
+/// The name of a segment until it is complete. There is one at a time.
 const UNFINISHED_FILE: &str = "new";
 /// The folder of files that were set aside.
 const DAMAGED_FOLDER: &str = "damaged";
 
-/// No segment and no journal begins at this second, some 35,000 years after 1970, or later. So sums with a start cannot
-/// overflow.
+/// Segments and journals begin before this second, some 35,000 years after 1970. So a start and the length of a file
+/// can be added without overflow.
 const MAX_SECOND: u64 = 1 << 40;
 
 /// The folder of a record, by its path.
@@ -41,7 +41,7 @@ const MAX_SECOND: u64 = 1 << 40;
 pub struct RecordFolder(PathBuf);
 
 impl RecordFolder {
-    /// Creates the folder and its subfolders where they are missing. Only their owner may read them.
+    /// Creates the folder and its subfolders where they are missing. Only their owner may read those that are created.
     pub fn create(path: &Path) -> io::Result<RecordFolder> {
         let folder = RecordFolder(path.to_owned());
         let mut builder = DirBuilder::new();
@@ -54,7 +54,7 @@ impl RecordFolder {
         Ok(folder)
     }
 
-    /// Returns a folder that is only read. The folder need not exist.
+    /// Returns a folder that is only read. Nothing is created, so reading fails where the folder does not exist.
     pub fn for_reading(path: &Path) -> RecordFolder {
         RecordFolder(path.to_owned())
     }
@@ -69,7 +69,8 @@ impl RecordFolder {
         self.0.join(topic.folder_name())
     }
 
-    /// Lists the files of notes, in order, each with the first second of its day.
+    /// Lists the files of a topic's notes, in the order of time, each with the first second of its day. Files with
+    /// names that are no numbers are ignored.
     pub fn note_files(&self, topic: Topic) -> io::Result<Vec<(u64, PathBuf)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(self.notes_folder(topic))? {
@@ -99,8 +100,9 @@ impl RecordFolder {
         self.0.join(tier.name()).join(start.to_string())
     }
 
-    /// Reads the names of the series. Numbers that segments have, and that have no names, are reserved: no new series
-    /// gets them.
+    /// Reads the names of the series. The numbers in segments are reserved, so that no new series gets one whose name
+    /// is lost. A file that is no list of names is set aside, and one with unreadable bytes at its end is copied.
+    /// Damaged segments are set aside too.
     pub fn load_names(&self) -> io::Result<(NamesFile, SeriesDictionary)> {
         let path = self.names_path();
         let opened = NamesFile::open(&path).or_else(|damage| {
@@ -123,7 +125,8 @@ impl RecordFolder {
         Ok((names, dictionary))
     }
 
-    /// Opens the journal of an hour, and passes its seconds to `visit`. A file that is no journal is set aside.
+    /// Opens the journal of an hour, and passes its seconds to `visit`. A file that is not this journal, or that the
+    /// disk has lost, is set aside, and the journal is then empty.
     pub fn open_journal(
         &self,
         hour_start: u64,
@@ -142,17 +145,18 @@ impl RecordFolder {
         self.0.join(JOURNAL_FOLDER).join(hour_start.to_string())
     }
 
-    /// Lists the first seconds of the hours that have journals, in order.
+    /// Lists the first seconds of the hours that have journals, in ascending order.
     pub fn journal_starts(&self) -> io::Result<BTreeSet<u64>> {
         file_starts(&self.0.join(JOURNAL_FOLDER), Tier::Second)
     }
 
-    /// The path of the names of the series.
+    /// The path of the file with the names of the series.
     pub fn names_path(&self) -> PathBuf {
         self.0.join(NAMES_FILE)
     }
 
-    /// Reads the journals that an earlier process left, in order. Journals of hours that have segments are removed.
+    /// Reads the journals that an earlier process left, the oldest first, and syncs them. Journals of hours before the
+    /// end of the segments are removed, and damaged ones are copied.
     pub fn load_journals(&self) -> io::Result<Vec<Arc<Hour>>> {
         let sealed_until = self.tier_end(Tier::Second)?.unwrap_or(0);
         let mut hours = Vec::new();
@@ -190,23 +194,23 @@ impl RecordFolder {
         self.remove_journal(hour.start())
     }
 
-    /// Lists the first seconds of a tier's segments, in order.
+    /// Lists the first seconds of a tier's segments, in ascending order.
     pub fn segment_starts(&self, tier: Tier) -> io::Result<BTreeSet<u64>> {
         file_starts(&self.0.join(tier.name()), tier)
     }
 
-    /// Opens the file that the writing process locks. It is created if it is missing, and not locked here.
+    /// Opens the file that the writing process locks, and creates it if it is missing. The caller locks it.
     pub fn open_lock_file(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         options.open(self.0.join(LOCK_FILE))
     }
 
-    /// Verifies that the path still leads to the folder whose lock this process holds.
+    /// Verifies that the path still leads to the folder whose lock file this process has locked.
     ///
     /// # Errors
     ///
-    /// Fails if the folder was moved, replaced or unmounted.
+    /// Fails if the folder was moved, replaced or unmounted, or if the lock file cannot be examined.
     pub fn check_lock(&self, lock: &File) -> io::Result<()> {
         let (held, current) = (lock.metadata()?, fs::metadata(self.0.join(LOCK_FILE)));
         let is_locked_file =
@@ -220,7 +224,8 @@ impl RecordFolder {
         )))
     }
 
-    /// Calls `write` with the path of a new file, and moves that file into its place once it is complete.
+    /// Calls `write` with the path of a new file, which it must write and sync. Then renames that file to the segment's
+    /// path. When this succeeds, the renaming survives a crash of the machine.
     pub(super) fn write_segment<E: From<io::Error>>(
         &self,
         tier: Tier,
@@ -239,6 +244,10 @@ impl RecordFolder {
     }
 
     /// Opens a segment. Returns `None` if there is no such segment. A damaged one is set aside and counts as missing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read now, has the format of another version, or cannot be set aside.
     pub fn open_segment(&self, tier: Tier, start: u64) -> io::Result<Option<RecordSegment>> {
         match RecordSegment::open(&self.segment_path(tier, start), tier, start) {
             Ok(segment) => Ok(Some(segment)),
@@ -252,7 +261,8 @@ impl RecordFolder {
     ///
     /// # Errors
     ///
-    /// If the column is damaged, sets the segment aside and fails with [`SegmentError::SetAside`].
+    /// If the column is damaged, sets the segment aside and fails with [`SegmentError::SetAside`]. Fails with
+    /// [`SegmentError::Io`] if the disk does.
     pub fn read_column(
         &self,
         segment: &RecordSegment,
@@ -267,7 +277,12 @@ impl RecordFolder {
         })
     }
 
-    /// Sets aside a damaged file that is not a segment. Returns the damage instead if the file may still be of use.
+    /// Moves a damaged file that is not a segment to `damaged`, in place of an earlier one, and logs that.
+    ///
+    /// # Errors
+    ///
+    /// Returns the damage if the file may still be of use: it cannot be read now, or has the format of another version.
+    /// Fails also if the file cannot be moved.
     pub fn set_aside_file(&self, path: &Path, damage: Damage) -> Result<(), Damage> {
         if let Damage::Read(_) | Damage::Format(_) = damage {
             return Err(damage);
@@ -279,21 +294,23 @@ impl RecordFolder {
         Ok(())
     }
 
-    /// Copies a file to `damaged`, before its damaged end is cut off. Returns the path of the copy.
+    /// Copies a file to `damaged`, before its damaged end is cut off. Returns the path of the copy, which replaces an
+    /// earlier one.
     pub fn copy_aside(&self, path: &Path) -> io::Result<PathBuf> {
         let aside = self.aside_path(path);
         fs::copy(path, &aside)?;
         Ok(aside)
     }
 
-    /// The path of a file that is set aside: `damaged/1m-1728950400`.
+    /// The path to which a file is set aside: `damaged/1m-1728950400` for `1m/1728950400`.
     fn aside_path(&self, path: &Path) -> PathBuf {
         let relative = path.strip_prefix(&self.0).unwrap_or(path);
         let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
         self.0.join(DAMAGED_FOLDER).join(parts.join("-"))
     }
 
-    /// Sums the bytes of all files.
+    /// Sums the bytes of segments, journals, notes and files that were set aside. The names of series and the cursors
+    /// of `push` are not counted.
     pub fn total_bytes(&self) -> io::Result<u64> {
         let mut total = self.note_bytes()?;
         let tiers = Tier::ALL.map(Tier::name).into_iter();
@@ -303,10 +320,11 @@ impl RecordFolder {
         Ok(total)
     }
 
-    /// Deletes segments for their age, and then files for room, until all files but the notes take at most `max_bytes`.
+    /// Deletes segments that are too old at the second `now`. Then deletes files until segments, journals and files
+    /// that were set aside take at most `max_bytes`.
     ///
-    /// Files that were set aside are deleted for room first, then segments, the oldest of the finest tier first. A
-    /// segment that is not rolled up yet stays.
+    /// Files that were set aside are deleted first, then segments, the oldest of the finest tier first. Journals stay,
+    /// and so do segments that are not rolled up yet, even if that takes more than `max_bytes`.
     pub fn trim_segments(
         &self,
         now: u64,
@@ -346,7 +364,7 @@ impl RecordFolder {
         Ok(())
     }
 
-    /// Sets aside a damaged segment, and logs that.
+    /// Moves a damaged segment to `damaged`, and logs that. An earlier file of that name is replaced.
     fn set_aside_segment(&self, tier: Tier, start: u64, damage: &Damage) -> io::Result<()> {
         let path = self.segment_path(tier, start);
         let aside = self.aside_path(&path);
@@ -357,7 +375,7 @@ impl RecordFolder {
         Ok(())
     }
 
-    /// Returns the start of the first bucket of a tier that has recorded seconds.
+    /// Returns the start of the first bucket of a tier that has recorded seconds; `None` if none has.
     pub fn oldest_recorded_second(&self, tier: Tier) -> io::Result<Option<u64>> {
         for start in self.segment_starts(tier)? {
             if let Some(segment) = self.open_segment(tier, start)?
@@ -372,7 +390,7 @@ impl RecordFolder {
         Ok(None)
     }
 
-    /// Returns the second after the last bucket of a tier.
+    /// Returns the second after the last bucket of a tier; `None` if it has no segment.
     pub fn tier_end(&self, tier: Tier) -> io::Result<Option<u64>> {
         for start in self.segment_starts(tier)?.into_iter().rev() {
             if let Some(segment) = self.open_segment(tier, start)? {
@@ -385,13 +403,13 @@ impl RecordFolder {
 
 /// The files of a folder.
 struct FileList {
-    /// The path and the bytes of each file, the oldest file first.
+    /// The path of each file and its length in bytes, the one that was changed longest ago first.
     files: Vec<(PathBuf, u64)>,
-    /// The sum of the bytes.
+    /// The sum of the lengths.
     total_bytes: u64,
 }
 
-/// Lists the files of a folder.
+/// Lists the files of a folder. A file that cannot be examined, as one that is deleted meanwhile, is left out.
 fn list_files(folder: &Path) -> io::Result<FileList> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -409,7 +427,7 @@ fn list_files(folder: &Path) -> io::Result<FileList> {
     })
 }
 
-/// Turns the error that a file is missing into success.
+/// Turns the error that a file does not exist into success.
 pub(super) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -431,10 +449,10 @@ pub(super) fn retry_without_damaged<T>(
     }
 }
 
-/// Why segments cannot be read.
+/// Why segments cannot be read or written.
 #[derive(Debug)]
 pub enum SegmentError {
-    /// The disk failed.
+    /// The disk failed, or a file has the format of another version.
     Io(io::Error),
     /// A segment is damaged and was set aside. The caller must start again without it.
     SetAside,
@@ -446,7 +464,8 @@ impl From<io::Error> for SegmentError {
     }
 }
 
-/// Lists the first seconds of the spans that files of a folder hold: their names. Files with other names are ignored.
+/// Lists the first seconds of the spans that files of a folder hold, which are their names. Files with names that are
+/// no starts of a span of the tier are ignored.
 fn file_starts(folder: &Path, tier: Tier) -> io::Result<BTreeSet<u64>> {
     let mut starts = BTreeSet::new();
     for entry in fs::read_dir(folder)? {

@@ -2,8 +2,9 @@
 //!
 //! The file is `mark | seed u64`, then for each frame `length u32 | checksum u32 | content`, in little-endian numbers.
 //! The checksum also covers the seed and the frame's offset, so that no frame stands for another. A sound frame is
-//! complete and has the right checksum. Bytes after the last sound frame are a frame that was being written when its
-//! process died, or damage. They are cut off when the next frame is written, and never before.
+//! complete, has the right checksum, and follows only sound frames. Bytes after the last sound frame are a frame that
+//! was being written when its process died, or damage. They are cut off when the next frame is written, and never
+//! before.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
@@ -15,11 +16,11 @@ use siphasher::sip::SipHasher13;
 
 use super::segment::Damage;
 
-/// Bytes of the mark and the seed.
+/// Bytes of the mark, 16, and of the seed, 8.
 const HEAD_BYTES: usize = 24;
-/// Bytes of a frame before its content.
+/// Bytes of a frame before its content: the length and the checksum.
 const FRAME_HEAD_BYTES: usize = 8;
-/// The most bytes of a frame's content. A greater length is damage.
+/// The most bytes of a frame's content: 1 MiB. A greater length counts as damage when the file is read.
 const MAX_CONTENT_BYTES: usize = 1 << 20;
 
 /// A file of frames.
@@ -30,14 +31,14 @@ pub(super) struct FrameFile {
     head: Vec<u8>,
     /// Part of every checksum: the first second of the hour or the day that the file is for, or 0.
     seed: u64,
-    /// The bytes of the head and of all sound frames.
+    /// The bytes of the head and of all sound frames; 0 while the head is not complete.
     sound_bytes: u64,
-    /// Open for writing at `sound_bytes`. It is opened with the first added frame, so that reading works on a full
-    /// disk.
+    /// The file, open for writing at `sound_bytes`. It is opened when the first frame is added, so that reading works
+    /// on a full disk.
     file: Option<File>,
     /// Whether frames may not be on the disk yet.
     is_unsynced: bool,
-    /// The bytes after the last sound frame that the file had when it was opened.
+    /// The number of bytes after the last sound frame when the file was opened.
     lost_bytes: u64,
     /// Whether the lost bytes are more than one frame that was being written.
     is_damaged: bool,
@@ -53,12 +54,13 @@ fn checksum(seed: u64, offset: u64, content: &[u8]) -> u32 {
 }
 
 impl FrameFile {
-    /// Reads a file and passes the contents of its frames to `visit`, in order. A missing file counts as empty. A frame
-    /// for which `visit` returns `None` counts as damage.
+    /// Reads the whole file and passes the contents of its sound frames to `visit`, in order. A missing file counts as
+    /// empty. A frame for which `visit` returns `None` counts as damage, and ends the reading.
     ///
     /// # Errors
     ///
-    /// Fails if the file has another head, or cannot be read.
+    /// Fails if the file has another mark or seed, is no regular file, or cannot be read. Damage after the head is no
+    /// error.
     pub(super) fn open(
         path: &Path,
         mark: [u8; 16],
@@ -105,17 +107,19 @@ impl FrameFile {
         })
     }
 
-    /// The bytes after the last sound frame that the file had when it was opened. They may be an unfinished frame.
+    /// The number of bytes after the last sound frame when the file was opened. They may be an unfinished frame.
     pub(super) fn lost_bytes(&self) -> u64 {
         self.lost_bytes
     }
 
-    /// The lost bytes, if they are more than one frame that was being written when its process died.
+    /// The number of lost bytes; `None` if there are none, or only one frame that was being written when its process
+    /// died.
     pub(super) fn damaged_bytes(&self) -> Option<u64> {
         self.is_damaged.then_some(self.lost_bytes)
     }
 
-    /// Appends a frame. When this returns, the frame survives the end of the process, but not yet that of the machine.
+    /// Appends a frame, whose content must have at most [`MAX_CONTENT_BYTES`]. When this succeeds, the frame survives
+    /// the end of the process, but not yet a crash of the machine.
     pub(super) fn append(&mut self, content: &[u8]) -> io::Result<()> {
         let mut file = match self.file.take() {
             Some(file) => file,
@@ -133,7 +137,7 @@ impl FrameFile {
         Ok(())
     }
 
-    /// Opens the file, cuts it after the last sound frame, and writes the head into an empty one.
+    /// Opens the file or creates it, cuts it after the last sound frame, and writes the head if that is not complete.
     fn open_for_writing(&mut self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
@@ -147,12 +151,12 @@ impl FrameFile {
         Ok(file)
     }
 
-    /// The bytes of the head and of all sound frames.
+    /// The number of bytes of the head and of all sound frames; 0 while the head is not complete.
     pub(super) fn sound_bytes(&self) -> u64 {
         self.sound_bytes
     }
 
-    /// Writes all added frames to the disk, so that they survive a crash of the machine.
+    /// Waits until the disk has all added frames, so that they survive a crash of the machine.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.is_unsynced {
             match &self.file {
@@ -179,7 +183,8 @@ fn is_unfinished_frame(file_bytes: &[u8]) -> bool {
         || file_bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Returns the content of the frame at an offset, if it is complete and sound.
+/// Returns the content of the frame at an offset of the file; `None` if the frame is not complete, is too long, or has
+/// a wrong checksum.
 fn read_frame(seed: u64, offset: usize, file_bytes: &[u8]) -> Option<&[u8]> {
     let frame = file_bytes.get(offset..)?;
     let length = u32::from_le_bytes(*frame.first_chunk()?) as usize;

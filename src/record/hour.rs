@@ -1,7 +1,8 @@
-//! An hour in memory, to which seconds are added. All but the last five minutes are packed, in the form of the hour's
-//! segment.
+//! An hour in memory, to which seconds are added. The values of a series before its last block of five minutes are
+//! packed, in the form of the hour's segment.
 //!
-//! Bound: for each series 2,400 bytes for the last five minutes, and usually no more for the packed ones.
+//! Bound: the values of a series that are not packed take at most 2,400 bytes, and the packed ones usually no more. A
+//! second that comes late may unpack the whole hour. That takes 28,800 bytes until the series gets a value at its end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +18,8 @@ use super::tier::Tier;
 pub struct Hour {
     /// The first second of the hour, since 1970.
     start: u64,
-    /// For each second up to the last recorded one, 1 if it was recorded and else 0.
+    /// One entry for each second from the hour's first to the latest that was recorded: 1 if it was recorded, else 0.
+    /// Segments hold the same list.
     covered_seconds: Vec<u32>,
     /// The values of each series, by its number in the record.
     series: BTreeMap<u32, HourSeries>,
@@ -30,12 +32,12 @@ struct HourSeries {
     packed: Vec<u8>,
     /// The number of blocks in `packed`.
     block_count: usize,
-    /// The values after the packed blocks. Values that are missing at the end are zero.
+    /// The values after the packed blocks, up to the series' latest value above zero. Later values are zero.
     unpacked: Vec<u64>,
 }
 
 impl HourSeries {
-    /// Packs all values before block `block_index`.
+    /// Packs all values before block `block_index`. Values that `unpacked` lacks are packed as zeros.
     fn pack_before(&mut self, block_index: usize) {
         while self.block_count < block_index {
             let value_count = self.unpacked.len().min(MAX_BLOCK_VALUES);
@@ -47,7 +49,7 @@ impl HourSeries {
     }
 
     /// Unpacks block `block_index` and later ones, to add values to them. This happens when the clock went back, or
-    /// when two processes served at once.
+    /// when an old process served beside a new one.
     fn unpack_from(&mut self, block_index: usize) {
         let mut bytes = &self.packed[..];
         let _ = unpack_values(&mut bytes, block_index * MAX_BLOCK_VALUES);
@@ -63,7 +65,7 @@ impl HourSeries {
         self.block_count = block_index;
     }
 
-    /// Adds to the value of a second, by its index in the hour.
+    /// Adds `value`, which is above zero, to the second with this index in the hour.
     fn add(&mut self, second_index: usize, value: u64) {
         let block_index = second_index / MAX_BLOCK_VALUES;
         if block_index < self.block_count {
@@ -74,7 +76,8 @@ impl HourSeries {
             self.unpacked.resize(unpacked_index + 1, 0);
         }
         self.unpacked[unpacked_index] = self.unpacked[unpacked_index].saturating_add(value);
-        // Blocks that were unpacked for a late second are packed again with the next newest one.
+        // The value is the latest of the series. This packs all blocks before it, also those that a late second has
+        // unpacked.
         if unpacked_index + 1 == self.unpacked.len() {
             self.pack_before(block_index);
         }
@@ -101,17 +104,18 @@ impl Hour {
         self.start + Tier::Second.file_seconds()
     }
 
-    /// The second after the last recorded one.
+    /// The second after the latest that was recorded; the start of an empty hour.
     pub fn end(&self) -> u64 {
         self.start + self.covered_seconds.len() as u64
     }
 
-    /// For each second up to the last recorded one, 1 if it was recorded and else 0.
+    /// One entry for each second from the hour's first to the latest that was recorded: 1 if it was recorded, else 0.
     pub fn covered_seconds(&self) -> &[u32] {
         &self.covered_seconds
     }
 
-    /// Adds the values of a second to its values so far. Returns whether the second is in this hour.
+    /// Adds the values of a second to its values so far. Returns false, and adds nothing, if the second is not in this
+    /// hour.
     pub fn add(&mut self, second: &Second) -> bool {
         let second_index = second.at.wrapping_sub(self.start);
         if second_index >= Tier::Second.file_seconds() {
@@ -146,7 +150,7 @@ impl Hour {
         Some(Column::from_seconds(values))
     }
 
-    /// Writes a segment of the whole hour to a new file. Seconds that are not over yet are zero in it.
+    /// Writes a segment of the whole hour to a new file. Seconds that were not recorded are zero in it.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! The journal of an hour: a file to which each second is appended, so that a process that dies loses none of them.
+//! `hour.rs` holds the same seconds in memory, and `frame_file.rs` reads and writes the file.
 //!
-//! Each frame of the [`FrameFile`] has one second, all in varints. First comes the distance of the second from the
-//! start of the hour. Then follow two numbers for each series with a value: the value, after the distance of the
-//! series' number from the lowest number that it can have.
+//! Each frame of the [`FrameFile`] has one second, as varints. The first is the distance of the second from the start
+//! of the hour. Two more follow for each series with a value, by ascending numbers: the distance of its number from the
+//! lowest that may follow, and the value. The lowest is 0 at first, and then the number of the last series plus 1.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +18,7 @@ const FILE_MARK: [u8; 16] = *b"tollgate second\n";
 /// The values of all series in one second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Second {
-    /// Seconds since 1970.
+    /// The number of the second since 1970.
     pub at: u64,
     /// The numbers of series, ascending, and their values. Series that are missing have the value zero.
     pub values: Vec<(u32, u64)>,
@@ -32,8 +33,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of the hour that begins at `hour_start`, and passes its seconds to `visit`. A missing file
-    /// counts as empty.
+    /// Opens the journal of the hour that begins at `hour_start`, and passes its seconds to `visit` in the order in
+    /// which they were added. A missing file counts as empty.
     ///
     /// # Errors
     ///
@@ -49,8 +50,8 @@ impl Journal {
         Ok(Journal { file, hour_start })
     }
 
-    /// The unreadable bytes at the end of the file, if they are more than one second that was being written when its
-    /// process died.
+    /// The number of unreadable bytes at the end of the file; `None` if there are none, or only one second that was
+    /// being written when its process died.
     pub fn damaged_bytes(&self) -> Option<u64> {
         self.file.damaged_bytes()
     }
@@ -60,8 +61,8 @@ impl Journal {
         self.hour_start
     }
 
-    /// Appends a second. When this returns, the second survives the end of the process, but not yet that of the
-    /// machine.
+    /// Appends a second, which must be of this hour. When this succeeds, the second survives the end of the process,
+    /// but not yet a crash of the machine.
     pub fn add(&mut self, second: &Second) -> io::Result<()> {
         let mut content = Vec::with_capacity(2 + 3 * second.values.len());
         put_varint(&mut content, second.at.saturating_sub(self.hour_start));
@@ -74,12 +75,13 @@ impl Journal {
         self.file.append(&content)
     }
 
-    /// Writes all added seconds to the disk, so that they survive a crash of the machine.
+    /// Waits until the disk has all added seconds, so that they survive a crash of the machine.
     pub fn sync(&mut self) -> io::Result<()> {
         self.file.sync()
     }
 }
 
+/// Decodes the content of a frame. Returns `None` if a varint is incomplete, or a number is too great.
 fn decode_second(hour_start: u64, mut content: &[u8]) -> Option<Second> {
     let at = hour_start.checked_add(take_varint(&mut content)?)?;
     let (mut values, mut next_number) = (Vec::new(), 0_u64);

@@ -1,13 +1,30 @@
 //! The record: a time-series database of what the gateway did in every second, for years.
 //!
-//! Once a second the gateway adds a value for each series ([`Record::add`], `open_record.rs`). The current hour is in
-//! memory (`hour.rs`) and, second by second, in a journal. A finished hour becomes a file (`segment.rs`), and such
-//! files are rolled up into files of longer steps (`roll_up.rs`, [`Tier`]). A query (`query.rs`, `range.rs`) reads the
-//! longest steps that are fine enough, and finer ones where those end. The record knows nothing of requests: only the
-//! name of a series has a meaning.
+//! Once a second the gateway adds a value for each series ([`Record::add`]). The current hour is in memory and, second
+//! by second, in a journal. A finished hour becomes a file, the segment, and segments are rolled up into segments of
+//! longer steps. A query reads the longest steps that are fine enough, and finer ones where those end. The modules of
+//! this folder give no meaning to the name of a series or the text of a note; those of [`insight`], [`push`] and
+//! [`promql`] do. Nothing here delays a request.
 //!
-//! Bounds: on the disk [`Settings::max_bytes`] and the journals of the hours in memory. In memory at most four hours,
-//! each with about 5 KB for a series that changes every second; while the disk is full, also 15 minutes of seconds.
+//! | module | content |
+//! |---|---|
+//! | `open_record`, `query` | the open record: what is added, written and read |
+//! | `hour`, `journal` | an hour in memory; the file to which its seconds are appended |
+//! | `segment`, `column`, `block`, `bits` | a segment; the values of a series in it, and how they are compressed |
+//! | `tier`, `roll_up` | the lengths of steps; segments of longer steps |
+//! | `range` | reads series from segments and memory |
+//! | `series` | the names of series and their numbers |
+//! | `notes`, `topic` | texts with a time: key lists, samples and events |
+//! | `folder`, `frame_file`, `verify` | the files on the disk; files that only grow; their check |
+//! | `settings` | the folder and the size of the record |
+//! | [`insight`] | the most frequent keys, and requests as examples |
+//! | [`push`] | sends the record to metrics engines |
+//! | [`promql`] | evaluates queries in the language of Prometheus |
+//!
+//! Bounds: each time an hour becomes a segment, old files are deleted until [`Settings::max_bytes`] suffice. In memory
+//! are at most four hours, each with about 5 KB for a series that changes every second. Memory also holds the names of
+//! at most [`SeriesDictionary::MAX_SERIES`] series and the latest notes. While the disk is full, 15 minutes of seconds
+//! wait in memory too.
 
 mod bits;
 mod block;

@@ -34,7 +34,8 @@ pub(super) struct Notes {
 struct TopicNotes {
     /// The latest notes, written or not.
     recent: VecDeque<Note>,
-    /// The second from which on all notes are in `recent`, so that no file need be read; `None` until it is known.
+    /// The second from which on all notes are in `recent`, so that no file need be read. `None` until a note is added
+    /// after the first second that this process records.
     complete_since: Option<u64>,
     /// Notes that are not in a file yet.
     unwritten: VecDeque<Note>,
@@ -45,7 +46,7 @@ struct TopicNotes {
 pub(super) struct OpenNoteFiles([Option<(u64, FrameFile)>; Topic::ALL.len()]);
 
 impl OpenNoteFiles {
-    /// Writes all added notes to the disk, so that they survive a crash of the machine.
+    /// Writes the notes that were appended to the open files to the disk, so that they survive a crash of the machine.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.0
             .iter_mut()
@@ -55,9 +56,10 @@ impl OpenNoteFiles {
 }
 
 impl Notes {
-    /// Adds a note. A persistent note is written later, unless the disk fails for too long.
+    /// Adds a note. A persistent note is written later, unless [`Topic::max_in_memory`] newer ones come before that.
     ///
-    /// `last_second` is the second that this process recorded last. After the first of these, no other process adds notes.
+    /// `last_second` is the second that this process recorded last, or `None` before the first. All notes about later
+    /// seconds come from this process, so memory has them.
     pub(super) fn add(
         &self,
         topic: Topic,
@@ -83,7 +85,8 @@ impl Notes {
         }
     }
 
-    /// Writes the notes that are in no file yet. All notes together may take `max_bytes`.
+    /// Writes the notes that are in no file yet. `max_bytes` is what all notes together may take. The file of one day
+    /// may take the part that [`Topic::day_divisor`] says; once it is full, further notes of the day are dropped.
     pub(super) fn write_pending(
         &self,
         folder: &RecordFolder,
@@ -120,8 +123,10 @@ impl Notes {
         Ok(())
     }
 
-    /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks. Within a day the note that
-    /// was added last comes first.
+    /// Passes the notes from the second `from` to before `to` to `visit`, the latest first, until it breaks.
+    ///
+    /// Notes in memory come first, then files by day, the latest first. In memory and in a file, the note that was
+    /// added last comes first. Fails if a file cannot be read now.
     pub(super) fn visit(
         &self,
         folder: Option<&RecordFolder>,
@@ -164,7 +169,8 @@ impl Notes {
     }
 }
 
-/// Reads the notes of a day. A missing or foreign file has no notes.
+/// Reads the notes of a day, as far as the file is sound. A file that is missing, foreign or lost by the disk has no
+/// notes.
 fn read_day_file(path: &Path, day_start: u64) -> io::Result<Vec<Note>> {
     let mut notes = Vec::new();
     let read = FrameFile::open(path, FILE_MARK, day_start, |content| {
@@ -183,8 +189,8 @@ fn read_day_file(path: &Path, day_start: u64) -> io::Result<Vec<Note>> {
     }
 }
 
-/// Opens the file of a day for writing. A foreign file is set aside. A damaged one is copied, before its end is cut
-/// off.
+/// Opens the file of a day for writing. A foreign file is set aside. A damaged one is copied to `damaged`, because the
+/// next note cuts off its damaged end.
 fn open_day_file(folder: &RecordFolder, topic: Topic, day_start: u64) -> io::Result<FrameFile> {
     let path = folder.notes_folder(topic).join(day_start.to_string());
     let open = || FrameFile::open(&path, FILE_MARK, day_start, |_| Some(()));
@@ -201,7 +207,8 @@ fn open_day_file(folder: &RecordFolder, topic: Topic, day_start: u64) -> io::Res
     Ok(frames)
 }
 
-/// Counts the damaged bytes of the file of a day. A note that was being written when its process died is no damage.
+/// Counts the damaged bytes at the end of the file of a day; 0 if it is sound. A note that was being written when its
+/// process died is no damage. Fails if the file is foreign or cannot be read.
 pub(super) fn count_damaged_bytes(path: &Path, day_start: u64) -> Result<u64, Damage> {
     let frames = FrameFile::open(path, FILE_MARK, day_start, |content| {
         content.first_chunk::<8>().map(|_| ())
@@ -209,8 +216,8 @@ pub(super) fn count_damaged_bytes(path: &Path, day_start: u64) -> Result<u64, Da
     Ok(frames.damaged_bytes().unwrap_or(0))
 }
 
-/// Deletes files of notes for their age, and then the oldest ones, topic by topic, until at most `max_bytes`
-/// are left.
+/// Deletes files of notes that are too old at the second `now`. Then deletes the oldest ones in the order of
+/// [`Topic::ALL`], until at most `max_bytes` are left. The files of the current day stay.
 pub(super) fn trim_notes(folder: &RecordFolder, now: u64, max_bytes: u64) -> io::Result<()> {
     let mut total = 0;
     let mut deletable_files = Vec::new();
@@ -286,10 +293,11 @@ mod tests {
         let file = folder.path().join("minutes").join(TODAY.to_string());
         let sound = fs::read(&file).unwrap();
         let faults = || verify(folder.path()).unwrap().faults;
-        // One that was being written.
+        // The last note was being written.
         fs::write(&file, &sound[..sound.len() - 3]).unwrap();
         assert_eq!(faults().len(), 0);
         let mut damaged = sound.clone();
+        // A byte of the second of three frames of 20 bytes, after the head of 24 bytes.
         damaged[24 + 20 + 12] ^= 1;
         fs::write(&file, &damaged).unwrap();
         let damage_faults = faults();

@@ -1,7 +1,8 @@
 //! The open record. Seconds and notes are added in memory, and [`Record::write_pending`] writes them to the disk.
 //! `query.rs` reads them.
 //!
-//! Additions never wait for the disk. At a time one process writes a folder, and one of its threads.
+//! Additions never wait for the disk. One process at a time writes a folder, and one thread of that process. To seal an
+//! hour means to write its segment, after which nothing is added to it.
 
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
@@ -21,7 +22,8 @@ use super::settings::Settings;
 use super::tier::Tier;
 use super::topic::{Note, Topic};
 
-/// The most hours in memory: the current one, the one before, and up to two that could not be written.
+/// The most hours in memory: the current one, the one before, and up to two that could not be written. A record without
+/// a folder keeps as many.
 pub(super) const MAX_HOURS: usize = 4;
 
 /// Seconds after its end for which an hour stays open. A clock may go back, and an old process may serve beside a new
@@ -31,13 +33,15 @@ const SEAL_DELAY_SECONDS: u64 = 120;
 /// The most seconds that wait for the journal. Older seconds are in memory only, until their hour becomes a segment.
 const MAX_UNWRITTEN_SECONDS: usize = 900;
 
-/// The most seconds that are written between two syncs. A crash of the machine may lose them.
+/// Journals and notes are synced once so many seconds were written since the last sync. A crash of the machine may lose
+/// what was written since then.
 const SYNC_INTERVAL_SECONDS: u32 = 5;
 
-/// Calls of [`Record::write_pending`], one a second, between two attempts to write a segment.
+/// Calls of [`Record::write_pending`], one a second, that pass after a failure to write segments before the next
+/// attempt.
 const SEAL_RETRY_CALLS: u32 = 60;
 
-/// Notes may take one in so many bytes of what the record may take on the disk.
+/// The bytes that the record may take on the disk, divided by this number, are those that notes may take.
 const NOTES_DIVISOR: u64 = 8;
 
 /// Why a record cannot be opened.
@@ -51,10 +55,10 @@ pub enum OpenError {
     InUse(PathBuf),
 }
 
-/// An open record.
+/// A record that is open for additions and queries.
 ///
 /// The locks of the dictionary, of the memory and of notes are held for a moment only. The lock of [`DiskWriter`] is
-/// held while the disk is written, and taken before the others.
+/// held while the disk is written, and acquired before the others.
 #[derive(Debug)]
 pub struct Record {
     /// The numbers of the series.
@@ -69,7 +73,7 @@ pub struct Record {
 /// The space that a record takes on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// The bytes of all files.
+    /// The bytes of all files but the names of the series and the cursors of `push`.
     pub used_bytes: u64,
     /// The most bytes that the files may take.
     pub max_bytes: u64,
@@ -80,16 +84,18 @@ pub struct DiskUsage {
 pub(super) struct RecentHours {
     /// The hours in the order of time. Readers share them, and an addition copies an hour that is being read.
     pub(super) hours: Vec<Arc<Hour>>,
-    /// The second that was added last, even if the clock had gone back.
+    /// The second that was passed to [`Record::add`] last, even if it is before others or was refused; 0 before the
+    /// first.
     pub(super) last_second: u64,
-    /// The end of the seconds that are in segments or were never recorded. Nothing is added before it.
+    /// The end of the hours that are in segments, were dropped, or were never recorded. Nothing is added to hours
+    /// before it.
     pub(super) sealed_until: u64,
     /// The end of the seconds that survive a crash of the machine. It has no meaning without a folder.
     pub(super) durable_until: u64,
-    /// The first and the last second that no synced journal has. Such seconds become durable with the segments of their
-    /// hours.
+    /// The first and the last second that no synced journal has; `None` if all seconds have one. Such seconds become
+    /// durable with the segments of their hours.
     unjournaled: Option<(u64, u64)>,
-    /// How often values were added to a second that was not the last.
+    /// How often a second was added that is not after all seconds in memory.
     pub(super) late_addition_count: u64,
     /// Whether it was logged that the clock is before `sealed_until`, so that it is logged once.
     is_clock_error_logged: bool,
@@ -112,13 +118,14 @@ pub(super) struct DiskWriter {
 #[derive(Debug)]
 struct WriteState {
     names: NamesFile,
+    /// The journal of the hour to which seconds were written last.
     journal: Option<Journal>,
     notes: OpenNoteFiles,
     /// Seconds that were written since the last sync.
     unsynced_seconds: u32,
-    /// The second after the last one that was written.
+    /// The second after the latest one that this process has written to a journal; 0 before the first.
     written_until: u64,
-    /// Whether segments are to be rolled up and deleted, because an hour was sealed.
+    /// Whether segments are to be rolled up and deleted, because an hour was sealed or this process has just started.
     is_roll_up_due: bool,
     /// Calls of [`Record::write_pending`] that pass before sealing is tried again.
     seal_pause_calls: u32,
@@ -143,7 +150,8 @@ impl RecentHours {
 }
 
 impl Record {
-    /// Opens a record with everything that earlier processes recorded.
+    /// Opens a record with everything that earlier processes recorded. Damaged files are set aside or copied, and
+    /// logged.
     ///
     /// # Errors
     ///
@@ -201,8 +209,8 @@ impl Record {
         Ok(record)
     }
 
-    /// Returns the number of a series. A new series gets a number, unless there are [`SeriesDictionary::MAX_SERIES`]
-    /// already.
+    /// Returns the number of a series, and gives a new series the next number. Returns `None` for a new series if there
+    /// are [`SeriesDictionary::MAX_SERIES`] already.
     pub fn number_of(&self, series: &Series) -> Option<u32> {
         self.dictionary.lock().number_of(series)
     }
@@ -217,7 +225,8 @@ impl Record {
 
     /// Adds the values of a second to its values so far. Never waits for the disk.
     ///
-    /// A second of an hour that has a segment already is dropped. That is logged once.
+    /// A second of an hour that has a segment already, or was dropped, is not added. That is logged once until a second
+    /// is added again. The oldest hours above [`MAX_HOURS`] are dropped.
     pub fn add(&self, second: Second) {
         let hour_start = second.at - second.at % Tier::Second.file_seconds();
         let mut memory = self.memory.lock();
@@ -274,9 +283,16 @@ impl Record {
         }
     }
 
-    /// Writes all additions to the disk: seconds to the journal, notes to their files, finished hours to segments.
+    /// Writes all additions to the disk: names and notes to their files, seconds to the journal, finished hours to
+    /// segments. After a new segment it also rolls segments up and deletes old files.
     ///
-    /// Must be called once a second. It waits for the disk. Whatever fails is tried again by the next call.
+    /// Must be called once a second. It waits for the disk. Whatever fails is tried again by the next call, and a
+    /// segment by the call after [`SEAL_RETRY_CALLS`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder was replaced or the names cannot be written, and then writes nothing else. Fails if the disk
+    /// does; of several errors the first in the order seconds, notes, segments is returned.
     pub fn write_pending(&self) -> io::Result<()> {
         let Some(disk) = &self.disk else {
             return Ok(());
@@ -285,7 +301,7 @@ impl Record {
         let mut state = disk.state.lock();
         // Names come first: see `NamesFile::sync`.
         self.write_names(&mut state.names)?;
-        // Sealing an hour frees the room of its journal, so it comes before the seconds.
+        // A sealed hour needs no journal any more, which frees space, so sealing comes before the seconds.
         let seal_result = match state.seal_pause_calls.checked_sub(1) {
             Some(remaining) => {
                 state.seal_pause_calls = remaining;
@@ -313,7 +329,12 @@ impl Record {
         self.notes.add(topic, note, is_persistent, last_second);
     }
 
-    /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks.
+    /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks. The second of the two
+    /// numbers of `span` is outside of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file of notes cannot be read now. Damaged ones are read as far as they are sound.
     pub fn visit_notes(
         &self,
         topic: Topic,
@@ -329,7 +350,8 @@ impl Record {
         self.disk.as_ref().map(|disk| disk.folder.path())
     }
 
-    /// Measures the space that the record takes on the disk. Returns `None` for a record in memory.
+    /// Measures the space that the record takes on the disk. Returns `None` for a record in memory. Fails if the disk
+    /// does.
     pub fn disk_usage(&self) -> io::Result<Option<DiskUsage>> {
         let measure = |disk: &DiskWriter| {
             Ok(DiskUsage {
@@ -352,7 +374,7 @@ impl Record {
         names.sync()
     }
 
-    /// Writes seconds to the journals of their hours.
+    /// Writes seconds to the journals of their hours, and syncs them as [`SYNC_INTERVAL_SECONDS`] says.
     fn write_seconds(&self, disk: &DiskWriter, state: &mut WriteState) -> io::Result<()> {
         loop {
             let Some(second) = self.memory.lock().unwritten_seconds.front().cloned() else {
@@ -383,7 +405,7 @@ impl Record {
         Ok(())
     }
 
-    /// Syncs the journal and the notes, and marks the journal's seconds as durable.
+    /// Syncs the journal and the notes, and marks the journal's seconds as durable. Fails if either cannot be synced.
     fn sync(&self, state: &mut WriteState) -> io::Result<()> {
         let journal_result = state.journal.as_mut().map_or(Ok(()), Journal::sync);
         let notes = state.notes.sync();
@@ -407,7 +429,8 @@ impl Record {
         notes
     }
 
-    /// Writes segments of all finished hours, in order. Then rolls segments up, and deletes old files.
+    /// Writes segments of all finished hours, the oldest first. If one was written, or after the start, rolls segments
+    /// up and deletes old files.
     fn seal_hours(&self, disk: &DiskWriter, state: &mut WriteState) -> io::Result<()> {
         loop {
             let (sealed_until, hour) = {
@@ -437,7 +460,7 @@ impl Record {
         if state.is_roll_up_due {
             let now = {
                 let memory = self.memory.lock();
-                // A clock that went ahead makes no file older than it is.
+                // The end of the segments is a bound, so a clock that is ahead does not make files look too old.
                 memory.last_second.min(memory.sealed_until)
             };
             let roll_up_result = disk.folder.roll_up();
@@ -454,7 +477,8 @@ impl Record {
         Ok(())
     }
 
-    /// Writes and syncs everything, and unlocks the folder for another process.
+    /// Writes and syncs everything, and unlocks the folder for another process. The folder is unlocked even if writing
+    /// fails.
     pub fn close(&self) -> io::Result<()> {
         let written = self.write_pending();
         let Some(disk) = &self.disk else {

@@ -1,5 +1,5 @@
 //! Reads series over a time range in buckets of one length, from segments and from the hours in memory. `query.rs`
-//! calls it for an open record.
+//! decides for an open record which tiers reach back far enough, and calls the functions here.
 //!
 //! Coarse tiers are read as far as they reach, and finer ones from there on.
 
@@ -12,7 +12,7 @@ use super::folder::{RecordFolder, SegmentError, retry_without_damaged};
 use super::hour::Hour;
 use super::tier::Tier;
 
-/// The steps of grids: round numbers that people expect on the axis of a plot.
+/// The steps of grids in seconds, from 1 second to 30 days: round numbers that people expect on the axis of a plot.
 const GRID_STEPS_SECONDS: [u64; 20] = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200,
     86_400, 604_800, 2_592_000,
@@ -21,7 +21,7 @@ const GRID_STEPS_SECONDS: [u64; 20] = [
 /// A time range, divided into buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// The first second.
+    /// The first second, since 1970.
     pub from: u64,
     /// The seconds of a bucket.
     pub step_seconds: u64,
@@ -32,8 +32,10 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Makes the finest grid from `from` to `to` that has at most `max_buckets`, and that can be filled from tiers for
-    /// which `reaches_back` holds. Buckets begin at multiples of the step, so a plot that is scrolled keeps them.
+    /// Makes the finest grid that covers the seconds from `from` to before `to` in at most `max_buckets`, or two if
+    /// that is more. It can be filled from tiers for which `reaches_back` holds.
+    ///
+    /// Buckets begin at multiples of the step, so a plot that is scrolled keeps them.
     pub fn new(
         from: u64,
         to: u64,
@@ -65,8 +67,8 @@ impl Grid {
         }
     }
 
-    /// Makes a grid of these buckets, whichever tiers reach back. If `step_seconds` are fewer than those of `tier`, a
-    /// coarse bucket counts as a whole in the bucket of the grid in which it begins.
+    /// Makes a grid of these buckets, whichever tiers reach back. If `step_seconds` are fewer than those of `tier`, its
+    /// buckets are not divided: each counts in the bucket of the grid in which it begins.
     pub fn from_parts(from: u64, step_seconds: u64, bucket_count: usize, tier: Tier) -> Grid {
         Grid {
             from,
@@ -82,8 +84,8 @@ impl Grid {
     }
 }
 
-/// Sums each series over all seconds before `until`. Where only coarse tiers are left, `until` must be a multiple of
-/// their step.
+/// Sums each series over all seconds before `until`, by the numbers of the series. Series whose sum is zero are
+/// missing. Where only coarse tiers are left, `until` must be a multiple of their step. Fails as [`read_range`] does.
 pub fn totals_before(
     folder: Option<&RecordFolder>,
     hours: &[Arc<Hour>],
@@ -122,14 +124,15 @@ pub struct RangeResult {
 }
 
 impl RangeResult {
-    /// Adds the recorded seconds of a source.
+    /// Adds the recorded seconds of the part of a source. `covered_seconds` are those of the whole source.
     fn add_coverage(&mut self, grid: &Grid, slice: SourceSlice, covered_seconds: &[u32]) {
         for (source_bucket, grid_bucket) in slice.buckets(grid, covered_seconds.len()) {
             self.covered_seconds[grid_bucket] += covered_seconds[source_bucket];
         }
     }
 
-    /// Adds the values of a series in a source. Without a column they are all zero.
+    /// Adds the values of a series in the part of a source. Without a column they are all zero. `covered_seconds` are
+    /// those of the whole source.
     fn add_column(
         &mut self,
         grid: &Grid,
@@ -185,8 +188,8 @@ struct SourceSlice {
 }
 
 impl SourceSlice {
-    /// Iterates over the buckets of the slice, by their indexes in the source, each with the index of the grid's bucket
-    /// to which it belongs. The source has `bucket_count` buckets.
+    /// Iterates over the buckets that begin in the slice, by their indexes in the source. Each comes with the index of
+    /// the grid's bucket to which it belongs. The source has `bucket_count` buckets.
     fn buckets(
         self,
         grid: &Grid,
@@ -213,8 +216,8 @@ impl SourceSlice {
 ///
 /// # Errors
 ///
-/// Fails if the disk cannot be read. A damaged segment is set aside, and its seconds come from another tier or are
-/// missing.
+/// Fails if the disk does, or if a segment has the format of another version. A damaged segment is set aside, and its
+/// seconds come from another tier or are missing.
 pub fn read_range(
     folder: Option<&RecordFolder>,
     hours: &[Arc<Hour>],
@@ -224,12 +227,15 @@ pub fn read_range(
     retry_without_damaged(|| read_undamaged(folder, hours, grid, series_numbers))
 }
 
+/// As [`read_range`], but fails with [`SegmentError::SetAside`] where a damaged segment was set aside, because some of
+/// its values may be in the result already.
 fn read_undamaged(
     folder: Option<&RecordFolder>,
     hours: &[Arc<Hour>],
     grid: &Grid,
     series_numbers: &[u32],
 ) -> Result<RangeResult, SegmentError> {
+    // The minima are lowered by what is read; `RangeResult::finish` replaces those of buckets without seconds.
     let empty_column = || Column {
         sums: vec![0; grid.bucket_count],
         minima: vec![u64::MAX; grid.bucket_count],
@@ -269,7 +275,8 @@ fn read_undamaged(
     Ok(result.finish())
 }
 
-/// Adds what segments have before the hours in memory. Returns the end of the seconds that were read.
+/// Adds what segments have before `memory_start`, the start of the hours in memory, to `result`. Returns the end of the
+/// seconds that were read, at least the start of the grid.
 fn read_segments(
     folder: &RecordFolder,
     memory_start: u64,

@@ -1,5 +1,8 @@
 //! Rolls segments of one tier up into segments of the next coarser one. The finer segments stay until they are deleted
 //! for their age or for room (`folder.rs`).
+//!
+//! A segment that proves to be damaged is set aside, and the roll-up of the tier begins again without it. Where a finer
+//! segment is missing, no seconds count as recorded.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +13,11 @@ use super::segment::{RecordSegment, SegmentWriter};
 use super::tier::{DAY_SECONDS, Tier};
 
 impl RecordFolder {
-    /// Extends the segments of all tiers as far as the next finer tier reaches.
+    /// Extends the segments of each tier as far as the next finer tier reaches, in whole hours or days.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the disk does, or if a segment has a format of another version.
     pub fn roll_up(&self) -> io::Result<()> {
         for tier in Tier::ALL {
             if let Some(finer) = tier.finer() {
@@ -20,13 +27,13 @@ impl RecordFolder {
         Ok(())
     }
 
-    /// Extends the segments of one tier as far as `finer` reaches.
+    /// Extends the segments of one tier as far as the segments of `finer` reach, in whole hours or days.
     fn roll_up_tier(&self, tier: Tier, finer: Tier) -> Result<(), SegmentError> {
         let Some(end) = self.tier_end(finer)? else {
             return Ok(());
         };
-        // An extension writes the whole segment anew. So minutes are extended hour by hour, and coarser tiers once a
-        // day.
+        // An extension writes the whole segment anew, so extensions are rare: once an hour for minutes, when a file of
+        // seconds is complete, and once a day for coarser tiers.
         let interval_seconds = match tier {
             Tier::Minute => finer.file_seconds(),
             _ => DAY_SECONDS,
@@ -46,7 +53,7 @@ impl RecordFolder {
         Ok(())
     }
 
-    /// Replaces the segment that begins at `start` by one that reaches to `end`.
+    /// Writes the segment that begins at `start` up to `end`. It replaces a shorter one, if there is one.
     fn extend_segment(
         &self,
         tier: Tier,
@@ -56,7 +63,9 @@ impl RecordFolder {
     ) -> Result<(), SegmentError> {
         let current = self.open_segment(tier, start)?;
         let from = current.as_ref().map_or(start, RecordSegment::end);
+        // The number of finer buckets that make one bucket.
         let ratio = (tier.step_seconds() / finer.step_seconds()) as usize;
+        // The number of finer buckets that are added.
         let added_count = ((end - from) / finer.step_seconds()) as usize;
         let mut sources = Vec::new();
         for finer_start in self.segment_starts(finer)? {
@@ -64,7 +73,9 @@ impl RecordFolder {
                 sources.extend(self.open_segment(finer, finer_start)?);
             }
         }
-        // Which buckets of a source are added, and where among the added buckets.
+        // The buckets of a finer segment that are added, and their index among all added finer buckets. A segment that
+        // begins before `from` skips its first buckets, and is added at index 0. One that begins later skips none. So
+        // at least one of the two differences saturates at zero.
         let added_run = |segment: &RecordSegment| {
             let skipped_count =
                 (from.saturating_sub(segment.start()) / finer.step_seconds()) as usize;
@@ -78,6 +89,7 @@ impl RecordFolder {
                     .min(added_count - target_index),
             }
         };
+        // The recorded seconds of each added finer bucket.
         let mut added_coverage = vec![0; added_count];
         for segment in &sources {
             let run = added_run(segment);

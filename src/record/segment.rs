@@ -1,4 +1,5 @@
-//! A segment: the file with the values of all series in one span and one tier. `folder.rs` says where it is.
+//! A segment: the file with the values of all series in one span and one tier. `folder.rs` says where it is, and
+//! `column.rs` how the values of one series are packed.
 //!
 //! A segment is written under another name, renamed once it is complete, and never changed. While its span goes on,
 //! longer segments replace it.
@@ -8,11 +9,11 @@
 //! coverage: seconds recorded in each bucket
 //! columns of the series that have values above zero
 //! index, by series: number u32 | length u32 | checksum u32
-//! series u32 | checksum u64 of everything but the columns
+//! number of series u32 | checksum u64 of everything but the columns
 //! ```
 //!
-//! All numbers are little-endian. Nothing is used before its checksum is verified, and no length before it is compared
-//! with that of the file.
+//! All numbers are little-endian. A length is compared with that of the file before so many bytes are read. Nothing
+//! else is used before its checksum is verified.
 
 use std::fs::{self, File};
 use std::hash::Hasher;
@@ -39,13 +40,14 @@ const TAIL_BYTES: usize = 12;
 /// Why a file of the record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
-    /// The file is no file of a record, or no regular file.
+    /// The file has not the mark of its kind, or it is no regular file. A file of frames may also be that of another
+    /// hour or day.
     #[error("it is no part of a record")]
     Foreign,
     /// Another version of the gateway wrote the file.
     #[error("it has format {0}, and this version reads format {FORMAT_VERSION}")]
     Format(u32),
-    /// The file is too short, or a checksum is wrong. The text names the section.
+    /// A section is cut off, has a wrong checksum, or contradicts the path of the file. The text names the section.
     #[error("its {0} is damaged")]
     Section(&'static str),
     /// The column of the series with this number has a wrong checksum or form.
@@ -54,7 +56,7 @@ pub enum Damage {
     /// The disk has lost the file's content (`EIO`).
     #[error("the disk cannot read it")]
     Disk,
-    /// The file cannot be read now. It is not known to be damaged.
+    /// The file is missing or cannot be read now, which says nothing of its content.
     #[error("it cannot be read: {0}")]
     Read(io::Error),
 }
@@ -100,6 +102,7 @@ struct IndexEntry {
     offset: u64,
     /// The bytes of the column.
     length: u32,
+    /// The checksum of the column, by [`column_checksum`].
     checksum: u32,
 }
 
@@ -115,11 +118,13 @@ fn column_checksum(series: u32, start: u64, bytes: &[u8]) -> u32 {
     checksum(&[&series.to_le_bytes(), &start.to_le_bytes(), bytes]) as u32
 }
 
+/// Reads the little-endian number of 32 bits at an offset; `None` if `bytes` ends before the number does.
 fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     let bytes = bytes.get(offset..)?.first_chunk()?;
     Some(u32::from_le_bytes(*bytes))
 }
 
+/// As [`u32_at`], for a number of 64 bits.
 fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     let bytes = bytes.get(offset..)?.first_chunk()?;
     Some(u64::from_le_bytes(*bytes))
@@ -130,7 +135,7 @@ impl RecordSegment {
     ///
     /// # Errors
     ///
-    /// Fails if the file is not this segment, is damaged, or cannot be read.
+    /// Fails if the file is missing, is not this segment, has another format, is damaged, or cannot be read.
     pub fn open(path: &Path, tier: Tier, start: u64) -> Result<RecordSegment, Damage> {
         // Opening a pipe would block for ever.
         if !fs::metadata(path)?.is_file() {
@@ -207,7 +212,7 @@ impl RecordSegment {
         self.index.iter().map(|entry| entry.series)
     }
 
-    /// Reads the values of a series. Returns `None` if all are zero.
+    /// Reads the values of a series, one for each bucket. Returns `None` if all are zero.
     ///
     /// # Errors
     ///
@@ -230,7 +235,7 @@ impl RecordSegment {
     }
 }
 
-/// Checks the head. Returns the number of buckets, and the bytes of the coverage.
+/// Checks the head. Returns the number of buckets, and the number of bytes of the packed coverage.
 fn decode_head(head: &[u8], tier: Tier, start: u64) -> Result<(usize, usize), Damage> {
     let field = |offset| u32_at(head, offset).ok_or(Damage::Section("head"));
     if head[..16] != FILE_MARK {
@@ -248,7 +253,8 @@ fn decode_head(head: &[u8], tier: Tier, start: u64) -> Result<(usize, usize), Da
     Ok((bucket_count, field(36)? as usize))
 }
 
-/// Returns the entries of the index, and the offset after the last column. The columns lie one after another.
+/// Returns the entries of the index, and the offset in the file after the last column. The columns lie one after
+/// another, from `columns_offset` on.
 fn decode_index(
     encoded_index: &[u8],
     columns_offset: u64,
@@ -275,17 +281,17 @@ pub struct SegmentWriter<'a> {
     tier: Tier,
     start: u64,
     covered_seconds: &'a [u32],
-    /// The head and the coverage, which the last checksum covers.
+    /// The head and the coverage, which the checksum at the end covers.
     head_and_coverage: Vec<u8>,
-    /// The entries of the index, which follow the columns.
+    /// The encoded entries of the index, which are written after the columns.
     index: Vec<u8>,
     /// The number of series so far.
     series_count: u32,
 }
 
 impl<'a> SegmentWriter<'a> {
-    /// Creates the file and writes the head and the coverage. `covered_seconds` has the recorded seconds of each
-    /// bucket.
+    /// Creates the file and writes the head and the coverage. `covered_seconds` has the number of recorded seconds in
+    /// each bucket.
     ///
     /// # Errors
     ///
@@ -341,7 +347,8 @@ impl<'a> SegmentWriter<'a> {
         self.out.write_all(bytes)
     }
 
-    /// Writes the index and the tail. When this returns, the segment survives a crash of the machine.
+    /// Writes the index and the tail, and syncs the file. Then its content survives a crash of the machine. Fails if
+    /// the disk does.
     pub fn finish(mut self) -> io::Result<()> {
         let series_count = self.series_count.to_le_bytes();
         let checksum = checksum(&[&self.head_and_coverage, &self.index, &series_count]);

@@ -18,11 +18,11 @@ const FILE_MARK: [u8; 16] = *b"tollgate series\n";
 pub struct Series {
     /// The name of the metric.
     pub name: String,
-    /// The names and values of its labels.
+    /// The name and the value of each label. Labels in another order make another series.
     pub labels: Vec<(String, String)>,
     /// Whether values are increments or levels.
     pub kind: SeriesKind,
-    /// How many of the last digits of recorded integers are decimal places.
+    /// How many of the last digits of recorded integers are decimal places: with 1, a recorded 25 means 2.5.
     pub decimals: u8,
 }
 
@@ -38,6 +38,7 @@ pub enum SeriesKind {
 /// The numbers of all series that have ever been recorded.
 #[derive(Debug, Default)]
 pub struct SeriesDictionary {
+    /// The number of each series.
     numbers: BTreeMap<Series, u32>,
     /// The number of the next new series; no lower number is free.
     next_number: u32,
@@ -46,7 +47,7 @@ pub struct SeriesDictionary {
 }
 
 impl SeriesDictionary {
-    /// The most series of a record. Further series are not recorded.
+    /// The most series of a record, so that its memory has a bound. Further series are not recorded.
     pub const MAX_SERIES: usize = 65_536;
 
     /// Reserves all numbers below this one.
@@ -54,8 +55,8 @@ impl SeriesDictionary {
         self.next_number = self.next_number.max(number);
     }
 
-    /// Returns the number of a series. A new series gets a number, unless there are [`SeriesDictionary::MAX_SERIES`]
-    /// already.
+    /// Returns the number of a series, and gives a new series the next number. Returns `None` for a new series if there
+    /// are [`SeriesDictionary::MAX_SERIES`] already, or no number is left.
     pub fn number_of(&mut self, series: &Series) -> Option<u32> {
         if let Some(number) = self.numbers.get(series) {
             return Some(*number);
@@ -70,19 +71,19 @@ impl SeriesDictionary {
         Some(number)
     }
 
-    /// Iterates over all series and their numbers.
+    /// Iterates over all series that have names, in the order of [`Series`], with their numbers.
     pub fn all(&self) -> impl Iterator<Item = (&Series, u32)> {
         self.numbers
             .iter()
             .map(|(series, number)| (series, *number))
     }
 
-    /// The oldest series that is not in the file of names yet.
+    /// The series with the lowest number that is not in the file of names yet; `None` if all are in it.
     pub(super) fn first_unsaved(&self) -> Option<(u32, Series)> {
         self.unsaved.front().cloned()
     }
 
-    /// Removes the series that [`SeriesDictionary::first_unsaved`] returns, after it was written.
+    /// Marks the series that [`SeriesDictionary::first_unsaved`] returns as saved, after it was written.
     pub(super) fn mark_first_saved(&mut self) {
         self.unsaved.pop_front();
     }
@@ -95,7 +96,8 @@ pub(super) struct NamesFile {
 }
 
 impl NamesFile {
-    /// Reads the file into a dictionary. A missing file counts as empty.
+    /// Reads the file into a dictionary. A missing file counts as empty, and names behind damage are missing. Fails if
+    /// the file is no list of names or cannot be read.
     pub(super) fn open(path: &Path) -> Result<(NamesFile, SeriesDictionary), Damage> {
         let mut dictionary = SeriesDictionary::default();
         let file = FrameFile::open(path, FILE_MARK, 0, |content| {
@@ -107,28 +109,31 @@ impl NamesFile {
         Ok((NamesFile { file }, dictionary))
     }
 
-    /// Whether the file had bytes at its end that could not be read, damaged or only unfinished.
+    /// Whether the file had bytes at its end that could not be read, because they were damaged or only unfinished.
     pub(super) fn has_lost_bytes(&self) -> bool {
         self.file.lost_bytes() > 0
     }
 
-    /// The bytes at the end of the file that are damaged, and not only unfinished.
+    /// The number of bytes at the end of the file that are damaged; `None` if there are none, or only an unfinished
+    /// name.
     pub(super) fn damaged_bytes(&self) -> Option<u64> {
         self.file.damaged_bytes()
     }
 
-    /// Adds the name of a series.
+    /// Appends the name of a series. It is durable once [`NamesFile::sync`] returns.
     pub(super) fn add(&mut self, number: u32, series: &Series) -> io::Result<()> {
         self.file.append(&encode_series(number, series))
     }
 
-    /// Writes the added names to the disk. Values of these series must not be written before: after a crash of the
-    /// machine, their numbers could go to other series.
+    /// Waits until the disk has the added names. Values of these series must not be written earlier: after a crash of
+    /// the machine, their numbers could be given to other series.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.file.sync()
     }
 }
 
+/// Encodes a series: `number u32 | kind u8 | decimals u8`, then the name, and the name and value of each label. Before
+/// each text stands its length as a `u32`.
 fn encode_series(number: u32, series: &Series) -> Vec<u8> {
     let mut out = number.to_le_bytes().to_vec();
     out.push(match series.kind {
@@ -144,6 +149,8 @@ fn encode_series(number: u32, series: &Series) -> Vec<u8> {
     out
 }
 
+/// Decodes a number and its series. Returns `None` if the number, the kind, the decimals, the name or the value of a
+/// label is missing or malformed. Bytes that hold no further label are ignored.
 fn decode_series(content: &[u8]) -> Option<(u32, Series)> {
     let (number, undecoded) = content.split_first_chunk()?;
     let ([kind, decimals], mut undecoded) = undecoded.split_first_chunk()?;

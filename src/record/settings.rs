@@ -7,10 +7,11 @@ use super::tier::{DAY_SECONDS, Tier};
 /// The settings of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The folder of the record. Without a folder only the last hours are kept, in memory.
+    /// The folder of the record. Without a folder only four hours are kept, in memory, the current one among them.
     pub folder: Option<PathBuf>,
-    /// The most bytes on the disk, notes included. Damaged files that were set aside are deleted first, then the oldest
-    /// files of the finest tiers.
+    /// The most bytes on the disk, of which notes may take an eighth. Damaged files that were set aside are deleted
+    /// first, then the oldest segments of the finest tier. Journals and segments that are not rolled up yet stay, even
+    /// above the bound. The names of series and the cursors of `push` are not counted.
     pub max_bytes: u64,
 }
 
@@ -22,7 +23,8 @@ impl Settings {
     /// The default of `max_bytes`: 1 GiB.
     pub const DEFAULT_BYTES: u64 = 1 << 30;
 
-    /// The seconds after which a file of a tier is deleted.
+    /// The seconds from the end of a segment until it is deleted for its age. A full record deletes it sooner. A year
+    /// has 366 days here.
     pub const fn retention_seconds(tier: Tier) -> u64 {
         match tier {
             Tier::Second => 7 * DAY_SECONDS,

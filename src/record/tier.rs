@@ -39,7 +39,8 @@ impl Tier {
         }
     }
 
-    /// The seconds of a file, a multiple of those of the next finer tier.
+    /// The seconds that one file covers, a multiple of those of the next finer tier. A file has 1,000 to 3,600
+    /// buckets.
     pub const fn file_seconds(self) -> u64 {
         match self {
             Tier::Second => 3_600,
@@ -66,7 +67,7 @@ impl Tier {
         }
     }
 
-    /// The next finer tier, from whose files this one is rolled up.
+    /// The next finer tier, from whose files this one is rolled up; `None` for seconds.
     pub const fn finer(self) -> Option<Tier> {
         match self {
             Tier::Second => None,
@@ -77,7 +78,7 @@ impl Tier {
         }
     }
 
-    /// The next coarser tier, which is rolled up from files of this one.
+    /// The next coarser tier, which is rolled up from files of this one; `None` for days.
     pub(super) fn coarser(self) -> Option<Tier> {
         let mut tiers = Tier::ALL.into_iter();
         tiers.find(|tier| tier.finer() == Some(self))

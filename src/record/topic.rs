@@ -39,7 +39,8 @@ impl Topic {
         }
     }
 
-    /// The most notes in memory, and the most that wait for the disk.
+    /// The most notes in memory, and the most that wait for the disk. They are lists of 180 minutes (three hours), of
+    /// 48 hours (two days) and of eight days, and round numbers of samples and events.
     pub(super) const fn max_in_memory(self) -> usize {
         match self {
             Topic::Sample => 10_000,
@@ -50,7 +51,8 @@ impl Topic {
         }
     }
 
-    /// Which part of the bytes of all notes the file of one day may take: 4 stands for a quarter.
+    /// The bytes that all notes may take, divided by this number, are those that the file of one day may take. With 1,
+    /// a day has no bound of its own.
     pub(super) const fn day_divisor(self) -> u64 {
         match self {
             Topic::Sample => 4,
@@ -59,7 +61,7 @@ impl Topic {
         }
     }
 
-    /// The seconds after its day for which a note is kept.
+    /// The seconds after its day for which a note is kept, unless notes take too many bytes. A year has 366 days here.
     pub const fn retention_seconds(self) -> u64 {
         match self {
             Topic::Sample | Topic::Minute => 7 * DAY_SECONDS,

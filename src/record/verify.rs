@@ -1,8 +1,8 @@
-//! Verifies a record on the disk: every checksum, and every coarse segment against the finer one that it was rolled up
-//! from.
+//! Verifies a record on the disk: every checksum, and every coarse segment against the finer ones that it was rolled up
+//! from, as far as these are still kept.
 //!
-//! Nothing is changed or repaired. The gateway may run meanwhile, because files appear in their place only once they
-//! are complete.
+//! Nothing is changed or repaired. The gateway may run meanwhile: a segment gets its name only once it is complete, and
+//! an unfinished frame at the end of another file is no fault.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,13 +22,13 @@ use super::topic::Topic;
 /// The result of [`verify`].
 #[derive(Debug, Default)]
 pub struct VerifyReport {
-    /// The number of files that were read, without journals.
+    /// The number of sound segments and of all files of notes. Journals and the names of series are not counted.
     pub file_count: usize,
     /// The bytes of those files.
     pub total_bytes: u64,
-    /// The number of coarse buckets that were compared with finer ones.
+    /// The number of buckets that were compared with the finer ones of which they were made.
     pub compared_buckets: u64,
-    /// The faults that were found; empty for a sound record.
+    /// The faults, of any file; empty for a sound record.
     pub faults: Vec<Fault>,
 }
 
@@ -51,7 +51,8 @@ impl fmt::Display for Fault {
 ///
 /// # Errors
 ///
-/// Fails if a file cannot be read now. Damage is no error: it is among the faults.
+/// Fails if the folder, or a file in it other than one of notes, cannot be read now. Damage is no error: it is among
+/// the faults, and so is a file of notes that cannot be read.
 pub fn verify(path: &Path) -> io::Result<VerifyReport> {
     let folder = RecordFolder::for_reading(path);
     let mut report = VerifyReport::default();
@@ -89,12 +90,13 @@ pub fn verify(path: &Path) -> io::Result<VerifyReport> {
 }
 
 impl VerifyReport {
+    /// Adds a fault of the file at `path`.
     fn add_fault(&mut self, path: &Path, description: String) {
         let path = path.to_owned();
         self.faults.push(Fault { path, description });
     }
 
-    /// Reads the file of names, and returns the numbers of the series that have names.
+    /// Reads the file of names, and returns the numbers of the series that have names. A missing file has none.
     fn check_names(&mut self, folder: &RecordFolder) -> io::Result<BTreeSet<u32>> {
         let path = folder.names_path();
         match NamesFile::open(&path) {
@@ -142,7 +144,7 @@ impl VerifyReport {
         Ok(())
     }
 
-    /// Reads the files of notes.
+    /// Reads the files of notes, and adds a fault for each that is damaged or cannot be read.
     fn check_notes(&mut self, folder: &RecordFolder) -> io::Result<()> {
         for topic in Topic::ALL {
             for (day_start, path) in folder.note_files(topic)? {

@@ -6,7 +6,7 @@
 
 /// The number of registers of an estimator, one byte each. The record stores registers, so this must not change.
 pub const REGISTER_COUNT: usize = 2_048;
-/// Bits of a hash that choose the register.
+/// The number of bits of a hash that choose the register.
 const INDEX_BITS: u32 = REGISTER_COUNT.trailing_zeros();
 
 /// Returns the register of a key, and the rank of the key: the position of the first one-bit in the rest of its hash.
@@ -50,10 +50,11 @@ impl DistinctCount {
         }
     }
 
-    /// Estimates how many different keys were added.
+    /// Estimates how many different keys were added to this estimator and to those merged into it.
     pub fn estimate(&self) -> u64 {
         let register_count = REGISTER_COUNT as f64;
-        // The constants are those of figure 3 of the paper.
+        // The constants are those of figure 3 of the paper, which also uses linear counting up to 2.5 times the
+        // registers.
         let alpha = 0.7213 / (1.0 + 1.079 / register_count);
         let inverse_sum: f64 = self.0.iter().map(|rank| (-f64::from(*rank)).exp2()).sum();
         let raw_estimate = alpha * register_count * register_count / inverse_sum;

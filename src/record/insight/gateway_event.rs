@@ -1,17 +1,18 @@
 //! Events of the gateway, as notes of the record store them: a start, a stop, a reload of its policies.
+//! `app/events.rs` creates them.
 
 use serde::{Deserialize, Serialize};
 
 /// An event of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayEvent {
-    /// Seconds since 1970.
+    /// The time of the event, in seconds since 1970.
     pub at: u64,
     /// `started`, `stopped`, `reloaded` or `reload_failed`.
     pub event: String,
     /// A description for operators.
     pub detail: String,
-    /// The limits that a reload changed.
+    /// The limits that a reload changed, of which only the first 100 are stored.
     pub changes: Vec<LimitChange>,
 }
 

@@ -4,9 +4,9 @@
 //! Source: Yang et al., "HeavyKeeper: An Accurate Algorithm for Finding Top-k Elephant Flows", IEEE/ACM Transactions on
 //! Networking 27, 2019. A cell belongs to one key at a time. Another key that meets the cell decays its count, with a
 //! chance that falls with the count. So keys that come once do not displace frequent ones, however many they are. A
-//! count is too low by what was decayed, and too high only where two keys have the same fingerprint.
+//! count is too low by what was decayed, and too high only where two keys with the same fingerprint share a cell.
 //!
-//! Bounds: 8 bytes a cell, and the names of the candidates.
+//! Bounds: 8 bytes a cell, the candidates with their names, and 128 bytes of hints.
 
 use std::sync::LazyLock;
 
@@ -14,11 +14,12 @@ use crate::base::random::{GOLDEN_RATIO, Xorshift64};
 
 /// Rows of cells. A key has one cell in each.
 pub const ROW_COUNT: usize = 2;
-/// A cell decays with a chance of this number to the power of its count. The paper has 1/b, with b = 1.08.
+/// A cell decays with a chance of this number to the power of its count. It is close to the paper's 1/b, with
+/// b = 1.08.
 const DECAY_BASE: f64 = 0.925;
 /// Cells with this count or more never decay: their chance is below one in ten million.
 const MIN_STABLE_COUNT: usize = 208;
-/// The number of slots that remember where a candidate was found last.
+/// The number of hints. A hint remembers the index of a candidate, so that few lookups search all candidates.
 const HINT_COUNT: usize = 64;
 
 /// The chance, out of 2^32, that a cell with this count decays.
@@ -52,8 +53,10 @@ pub struct HeavyKeeper<N> {
     cells: Box<[SketchCell]>,
     /// The keys that may be the most frequent ones, in no order.
     candidates: Vec<Candidate<N>>,
+    /// The most candidates at a time.
     max_candidates: usize,
-    /// The indexes at which candidates were found last, by some bits of their hashes.
+    /// The indexes of the candidates that were looked up last, by some bits of their hashes. An index may be out of
+    /// date.
     hints: [u16; HINT_COUNT],
     /// The least count of a candidate; 0 while there is room for another candidate.
     least_count: u64,
@@ -61,8 +64,8 @@ pub struct HeavyKeeper<N> {
 }
 
 impl<N> HeavyKeeper<N> {
-    /// Makes an empty sketch. `row_cells` is the number of cells in a row, a power of two. `seed` is the seed of the
-    /// random choices.
+    /// Makes an empty sketch. `row_cells` is the number of cells in a row, a power of two up to 2^20. `max_candidates`
+    /// is at least 1. `seed` is the seed of the random choices.
     pub fn new(row_cells: usize, max_candidates: usize, seed: u64) -> HeavyKeeper<N> {
         HeavyKeeper {
             cells: vec![SketchCell::default(); row_cells * ROW_COUNT].into(),
@@ -90,7 +93,8 @@ impl<N> HeavyKeeper<N> {
                 if self.random.draw() >> 32 < u64::from(*chance) {
                     cell.count -= 1;
                 }
-                // The event that decays the count to zero takes the cell over, and is counted in it.
+                // Each try uses up one of the `times`, except the one that decays the count to zero: the cell counts
+                // that one for the new key.
                 uncounted -= u32::from(cell.count > 0);
             }
             if uncounted > 0 {
@@ -106,7 +110,8 @@ impl<N> HeavyKeeper<N> {
         }
     }
 
-    /// Raises the count of a candidate, or adds a new candidate in place of the one with the least count.
+    /// Raises the count of a candidate, or adds a new one. If there is no room, it replaces the one with the least
+    /// count.
     fn update_candidate(&mut self, hash: u64, count: u64, name: impl FnOnce() -> N) {
         if let Some(index) = self.candidate_index(hash) {
             let candidate = &mut self.candidates[index];
@@ -133,8 +138,8 @@ impl<N> HeavyKeeper<N> {
         self.update_least_count();
     }
 
-    /// Finds the candidate with a hash. A frequent key is usually found by its hint, and other keys by a search of the
-    /// few candidates.
+    /// Returns the index of the candidate with a hash; `None` if there is none. The hint usually has the index of a
+    /// frequent key. Otherwise the few candidates are searched.
     #[inline]
     fn candidate_index(&mut self, hash: u64) -> Option<usize> {
         let hint = &mut self.hints[(hash >> 40) as usize % HINT_COUNT];
@@ -148,6 +153,7 @@ impl<N> HeavyKeeper<N> {
         Some(index)
     }
 
+    /// Computes [`HeavyKeeper::least_count`] from the candidates.
     fn update_least_count(&mut self) {
         let counts = self.candidates.iter().map(|candidate| candidate.count);
         let is_full = self.candidates.len() == self.max_candidates;

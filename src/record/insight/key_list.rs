@@ -1,4 +1,5 @@
 //! Lists of the most frequent keys of a minute, an hour or a day, in the form in which notes of the record store them.
+//! `top_keys.rs` counts the keys, and `list_sum.rs` adds lists up.
 
 use std::cmp::Ordering;
 
@@ -15,12 +16,12 @@ pub const MAX_LISTED_KEYS: usize = 50;
 pub struct KeyList {
     /// The sum of the counts of all keys, listed or not.
     pub total: u64,
-    /// The most frequent keys, in order.
+    /// The most frequent keys, in the order of [`ListedKey::compare`].
     pub keys: Vec<ListedKey>,
     /// An estimator of the number of different keys; `None` if all keys are listed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "letters")]
     pub distinct: Option<DistinctCount>,
-    /// Names the secret under which `distinct` was counted.
+    /// A number that stands for the secret under which `distinct` was counted.
     #[serde(default)]
     pub seed: u64,
     /// Whether the number of different keys is only a lower bound, because keys hashed under another secret are not
@@ -39,7 +40,7 @@ pub struct ListedKey {
     /// The names of the limit and of the key.
     #[serde(flatten)]
     pub key: LimitKey,
-    /// The hash of the key under the secret of the list.
+    /// The hash of the key under the secret of the list; in a sum, under that of the first list with the key.
     pub hash: u64,
     /// How often the key was counted.
     pub count: u64,
@@ -53,7 +54,8 @@ impl ListedKey {
 }
 
 impl KeyList {
-    /// Makes a list of the most frequent of these keys. `total` may be more than the sum of their counts.
+    /// Makes a list of the most frequent of these keys, at most [`MAX_LISTED_KEYS`]. `total` may be more than the sum
+    /// of their counts; then `distinct` should have all keys. Without `distinct`, only `keys` are counted.
     pub fn new(
         total: u64,
         mut keys: Vec<ListedKey>,
@@ -75,7 +77,8 @@ impl KeyList {
         list
     }
 
-    /// The number of different keys: exact if all are listed, and otherwise an estimate.
+    /// The number of different keys: exact if all are listed, otherwise an estimate, which is at least the number of
+    /// listed keys. It is too low if [`KeyList::is_lower_bound`].
     pub fn distinct_count(&self) -> u64 {
         let listed_count = self.keys.len() as u64;
         let estimate = self.distinct.as_ref().map(DistinctCount::estimate);
@@ -116,7 +119,7 @@ mod letters {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let registers = distinct.as_ref().map_or(&[][..], DistinctCount::registers);
-        // A register is at most 54, so each is one ASCII character from `A` on.
+        // A register is at most 54, so each is one ASCII character from `A` to `w`.
         let letters = registers.iter().map(|rank| char::from(b'A' + *rank));
         serializer.serialize_str(&letters.collect::<String>())
     }

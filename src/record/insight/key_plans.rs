@@ -25,7 +25,8 @@ struct Generations {
 }
 
 impl KeyPlans {
-    /// Remembers a plan by a hash of limit and key, which must be spread evenly. An empty name stands for no plan.
+    /// Remembers the plan of a key by a hash of limit and key, which must be spread evenly. An empty name stands for no
+    /// plan.
     pub fn record(&self, hash: u64, plan: &str) {
         let generations = &mut *self.0.lock();
         let current_plan = generations.young.get(&hash);
@@ -38,7 +39,7 @@ impl KeyPlans {
         generations.young.insert(hash, plan.into());
     }
 
-    /// Returns the plan of a key, if it is remembered. An empty name stands for no plan.
+    /// Returns the plan of a key; `None` if the key was forgotten or never counted. An empty name stands for no plan.
     pub fn get(&self, hash: u64) -> Option<Box<str>> {
         let generations = self.0.lock();
         let young = generations.young.get(&hash);

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 /// A key of a limit, as operators read it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LimitKey {
-    /// The limit's name.
+    /// The name of the limit.
     pub limit: String,
-    /// The identities of the key, such as `ip=203.0.113.9`.
+    /// The identities of the key and their values, such as `ip=203.0.113.9`.
     pub key: String,
 }

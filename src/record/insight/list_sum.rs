@@ -1,6 +1,6 @@
 //! Adds up lists of the most frequent keys, each of one minute, hour or day.
 //!
-//! Bound: [`MAX_SUMMED_KEYS`] keys of each kind of list.
+//! Bound: [`MAX_SUMMED_KEYS`] keys of each kind of list, and those of one list more while it is added.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -11,11 +11,11 @@ use super::distinct_count::DistinctCount;
 use super::key_list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
 use super::limit_key::LimitKey;
 
-/// The most keys of a sum while lists are added. They are far more than are listed, because a key that is low in many
-/// lists may be high in their sum.
+/// The most keys of a sum while lists are added, far more than are listed: a key with a low rank in many lists may have
+/// a high rank in their sum. When there are more, the most frequent ones stay, half as many as this.
 const MAX_SUMMED_KEYS: usize = 100 * MAX_LISTED_KEYS;
 
-/// The seed of keys that were counted by [`hash_without_secret`].
+/// The seed of a sum whose different keys were counted by [`hash_without_secret`].
 const NO_SECRET: u64 = u64::MAX;
 
 /// The sums of the lists of decisions and of those of refusals.
@@ -26,7 +26,7 @@ pub struct ListSums {
 }
 
 impl ListSums {
-    /// Adds the lists of another span.
+    /// Adds the lists of one span of time.
     pub fn add(&mut self, lists: &KeyLists) {
         self.decided.add(&lists.decided);
         self.refused.add(&lists.refused);
@@ -46,22 +46,22 @@ impl ListSums {
 pub struct ListSum {
     /// The sum of the counts of all keys, listed or not.
     total: u64,
-    /// The counts by key. Hashes would not do, because another process hashes under another secret.
+    /// The counts by the names of the keys. Their hashes would not do, because another process has another secret.
     keys: HashMap<LimitKey, ListedKey>,
     /// An estimator of the number of different keys.
     distinct: DistinctCount,
-    /// Whether there were other keys than those in `keys`.
+    /// Whether keys were counted that are not in `keys`.
     has_unlisted: bool,
-    /// Names the secret under which `distinct` was counted.
+    /// A number that stands for the secret under which `distinct` was counted.
     seed: u64,
-    /// Whether some keys were counted under another secret.
+    /// Whether some lists were counted under another secret than the first one.
     has_other_seeds: bool,
-    /// See [`KeyList::is_lower_bound`].
+    /// Whether a list in the sum was only a lower bound, as [`KeyList::is_lower_bound`] says.
     is_lower_bound: bool,
 }
 
 impl ListSum {
-    /// Adds a list.
+    /// Adds a list of one span of time. An empty list changes nothing.
     pub fn add(&mut self, list: &KeyList) {
         if list.total == 0 {
             return;
@@ -114,8 +114,8 @@ impl ListSum {
         }
     }
 
-    /// Counts the different keys anew, where all are listed. Keys of several secrets are hashed without a secret. Later
-    /// sums then take a key of two secrets for one key.
+    /// Counts the different keys anew, where all are listed. If they were hashed under several secrets, they are hashed
+    /// without a secret now, so that later sums count each of them once.
     fn count_listed_keys(&mut self) {
         self.distinct = DistinctCount::default();
         if self.has_other_seeds {
@@ -129,7 +129,7 @@ impl ListSum {
         }
     }
 
-    /// Takes out all keys, and returns the most frequent ones in order.
+    /// Removes all keys, and returns at most `max_keys` of the most frequent ones, in the order of lists.
     fn take_most_frequent(&mut self, max_keys: usize) -> Vec<ListedKey> {
         let mut keys: Vec<ListedKey> = self.keys.drain().map(|(_, listed)| listed).collect();
         keys.sort_by(ListedKey::compare);
@@ -138,7 +138,7 @@ impl ListSum {
     }
 }
 
-/// A hash of a key that is the same in every process.
+/// A hash of a key's names that is the same in every process.
 fn hash_without_secret(key: &LimitKey) -> u64 {
     let mut hasher = SipHasher13::new();
     key.hash(&mut hasher);

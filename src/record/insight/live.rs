@@ -1,4 +1,5 @@
-//! The lists and examples to which all workers add, minute by minute. The thread that records seconds collects them.
+//! The lists of keys and the samples of requests to which all workers add. The thread that records seconds collects the
+//! lists of each minute, and the samples of each second.
 
 use super::key_list::KeyLists;
 use super::key_plans::KeyPlans;
@@ -6,21 +7,22 @@ use super::request_sample::RequestSample;
 use super::top_keys::TopKeys;
 use parking_lot::Mutex;
 
-/// The most examples that wait to be collected. Further examples are dropped.
+/// The most samples that wait to be collected. Further samples are dropped.
 const MAX_PENDING_SAMPLES: usize = 1_024;
 
-/// The counts and examples of all workers since the last collection.
+/// What all workers have counted in the current minute, the plans of keys, and the samples since the last collection.
 #[derive(Debug, Default)]
 pub struct LiveInsight {
     /// The keys of all decisions of limits, refusals among them.
     pub decided: TopKeys,
     /// The keys that limits refused.
     pub refused: TopKeys,
-    /// The plans by which keys were counted.
+    /// The plans by which keys were counted last. They are kept across minutes; [`KeyPlans`] bounds them.
     pub plans: KeyPlans,
-    /// The current minute. Its lock is held while lists are taken, so that a minute ends for both lists at once.
+    /// The current minute. Its lock is held while the lists are read or emptied, so that readers see both lists of one
+    /// minute. Workers add without it.
     minute: Mutex<Minute>,
-    /// The examples that wait to be collected.
+    /// The samples that wait to be collected.
     samples: Mutex<Vec<RequestSample>>,
 }
 
@@ -29,12 +31,13 @@ pub struct LiveInsight {
 pub struct Minute {
     /// The first second of the minute, since 1970.
     pub start: u64,
-    /// Names the secret under which keys are hashed; lists with different seeds cannot be merged exactly.
+    /// A number that stands for the secret under which keys are hashed. Lists with different seeds cannot be merged
+    /// exactly.
     pub seed: u64,
 }
 
 impl LiveInsight {
-    /// Adds an example, or drops it if too many wait.
+    /// Adds a sample, or drops it if [`MAX_PENDING_SAMPLES`] wait.
     pub fn add_sample(&self, sample: RequestSample) {
         let mut samples = self.samples.lock();
         if samples.len() < MAX_PENDING_SAMPLES {
@@ -42,8 +45,10 @@ impl LiveInsight {
         }
     }
 
-    /// Ends the current minute and begins `next`. `store` gets the first second and the lists of the minute that ended;
-    /// no reader sees the lists of `next` before it returns.
+    /// Ends the current minute and begins `next`. `store` gets the first second and the lists of the minute that ended.
+    ///
+    /// [`LiveInsight::with_current`] waits until `store` returns, so the minute that ended is stored before the next
+    /// one can be read.
     pub fn begin_minute(&self, next: Minute, store: impl FnOnce(u64, KeyLists)) {
         let mut minute = self.minute.lock();
         let ended_minute = std::mem::replace(&mut *minute, next);
@@ -54,9 +59,15 @@ impl LiveInsight {
         store(ended_minute.start, lists);
     }
 
-    /// Returns the first second of the current minute, its lists, and the result of `read_stored`, which reads stored minutes.
+    /// Returns the first second of the current minute, its lists, and the result of `read_stored`, which reads the
+    /// stored minutes. `read_stored` may be called twice.
     ///
-    /// Each minute is in exactly one of them: in the current lists or in the stored ones.
+    /// Each minute is in the current lists or in the stored ones, and not in both. This holds if at most one minute
+    /// ends within the call.
+    ///
+    /// # Errors
+    ///
+    /// The error of `read_stored`.
     pub fn with_current<T, E>(
         &self,
         read_stored: impl Fn() -> Result<T, E>,
@@ -72,14 +83,15 @@ impl LiveInsight {
         let (mut minute, mut lists) = read_current();
         let mut stored = read_stored()?;
         if *self.minute.lock() != minute {
-            // The minute ended meanwhile. The next one does not end within this call.
+            // The minute ended meanwhile, so it may be among the stored ones too. The second read takes less than a
+            // minute.
             (minute, lists) = read_current();
             stored = read_stored()?;
         }
         Ok((minute.start, lists, stored))
     }
 
-    /// Takes the examples that were added since the last call, in the order of time.
+    /// Removes and returns the samples that were added since the last call, in the order in which their requests began.
     pub fn take_samples(&self) -> Vec<RequestSample> {
         let mut samples = std::mem::take(&mut *self.samples.lock());
         samples.sort_by(|a, b| a.at.total_cmp(&b.at));

@@ -1,15 +1,20 @@
-//! Insight: the keys that limits count and refuse most often, and single requests as examples. Series alone do not tell
-//! one client from a million.
+//! Insight: the keys that limits count and refuse most often, and single requests as examples (samples). Series
+//! alone do not tell one client from a million.
 //!
 //! Workers pass their counts on ten times a second. So counts of a minute's last tenth of a second may be in the next
 //! minute's list. Nothing here decides about a request, or writes to the disk.
 //!
-//! `top_keys.rs` counts the keys of a minute, with the sketches of `heavy_keeper.rs` and `distinct_count.rs`. `live.rs`
-//! has what all workers share, and `recent_counts.rs` what one worker has not passed on yet. `key_list.rs` and
-//! `list_sum.rs` have the lists that the record stores. `request_sample.rs` and `gateway_event.rs` have its other
-//! notes.
+//! | module | content |
+//! |---|---|
+//! | [`recent_counts`] | the counts that one worker has not passed on yet |
+//! | [`top_keys`] | counts the keys of a minute, for all workers |
+//! | [`heavy_keeper`], [`distinct_count`] | its sketches: the frequent keys; the number of different keys |
+//! | [`key_plans`] | the plan by which each key was counted |
+//! | `live` | the counts and samples that all workers share |
+//! | `limit_key`, `key_list`, `list_sum` | the name of a key; lists of keys in the record; sums of lists |
+//! | `request_sample`, `gateway_event` | the other notes of the record |
 //!
-//! Bounds: those of two [`TopKeys`], of [`KeyPlans`], of one [`RecentCounts`] for each worker, and 1,024 examples that
+//! Bounds: those of two [`TopKeys`], of [`KeyPlans`], of one [`RecentCounts`] for each worker, and 1,024 samples that
 //! wait to be collected.
 
 pub mod distinct_count;

@@ -7,14 +7,15 @@ use std::cell::RefCell;
 
 use crate::base::random::GOLDEN_RATIO;
 
-/// The number of slots for keys whose counts wait. The counts of a key are passed on when another key needs its slot.
+/// The number of slots, each for the counts of one key that wait. They are passed on when another key needs the slot.
 pub const SLOT_COUNT: usize = 1 << SLOT_BITS;
 /// Bits of a hash that choose the slot.
 const SLOT_BITS: u32 = 10;
 
-/// Where the counts of one key go.
+/// The receiver of the counts of one key.
 pub trait CountSink {
-    /// Adds the decisions about the key since the last call. `refusals` of them were refusals.
+    /// Adds the number of decisions about the key since the last call, and how many of them were refusals. It must not
+    /// call the [`RecentCounts`] that calls it.
     fn record(&self, hash: u64, decisions: u32, refusals: u32);
 }
 
@@ -39,8 +40,8 @@ impl<S: CountSink> Default for RecentCounts<S> {
 impl<S: CountSink> RecentCounts<S> {
     /// Counts a decision about a key, by the key's hash, which must be spread evenly.
     ///
-    /// If `is_same_sink` does not hold for the sink in the slot, for instance after a reload, the counts in the slot
-    /// are passed on first. `new_sink` then makes another one.
+    /// If the slot has another key, or a sink for which `is_same_sink` does not hold, for instance after a reload, its
+    /// counts are passed on. `new_sink` then makes the sink of the new count.
     #[inline]
     pub fn count(
         &self,
@@ -69,7 +70,7 @@ impl<S: CountSink> RecentCounts<S> {
         }
     }
 
-    /// Passes all counts on. It must be called before any count exceeds 32 bits.
+    /// Passes all counts on, and empties the slots. It must be called before any count exceeds 32 bits.
     pub fn flush(&self) {
         let mut slots = self.0.borrow_mut();
         slots
@@ -85,8 +86,8 @@ impl<S: CountSink> Drop for RecentCounts<S> {
     }
 }
 
-/// Chooses a slot by bits that are mixed from all of the hash. The hashes of one key under two limits may share bits,
-/// and then the hashes of all keys share them.
+/// Chooses a slot by bits that are mixed from all of the hash. The hashes of one key under two limits may share some
+/// bits, and those of other keys then share them too. Such bits alone would give both limits the same slots.
 fn slot_index(hash: u64) -> usize {
     (hash.wrapping_mul(GOLDEN_RATIO) >> (u64::BITS - SLOT_BITS)) as usize
 }

@@ -1,4 +1,5 @@
-//! Single requests as examples of decisions, and each worker's choice of which ones to keep. Nothing of a body is kept.
+//! Samples: single requests as examples of decisions, and each worker's choice of which ones to keep. Nothing of a body
+//! is kept. `serve/stack/sampling.rs` makes the samples.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,17 +11,17 @@ use crate::base::clock::Nanos;
 /// are shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestSample {
-    /// When the request came, in seconds since 1970.
+    /// When the request came, in seconds since 1970, to the millisecond.
     pub at: f64,
     /// The name of the route; `None` if no route matched.
     pub route: Option<String>,
-    /// The method as the client wrote it.
+    /// The method as the client wrote it, cut if it is long.
     pub method: String,
     /// The path, without credentials; at most [`MAX_SAMPLE_PATH_BYTES`] bytes.
     pub path: Option<String>,
     /// The status of the response; 0 if there was none.
     pub status: u16,
-    /// How the request ended.
+    /// How the request ended: `admitted`, `refused`, `shed`, `rejected`, `failed` or `gone`.
     pub outcome: String,
     /// `gateway` or `upstream`: who made the response.
     pub origin: String,
@@ -28,7 +29,8 @@ pub struct RequestSample {
     pub ip: String,
     /// The verified user; `None` for an anonymous client.
     pub user: Option<String>,
-    /// The limit that decided, and its decision; `None` if no limit did.
+    /// The limit because of which the request is a sample, and its decision. `None` if the request is a sample because
+    /// of how it ended.
     #[serde(flatten)]
     pub limit: Option<Box<LimitDecision>>,
     /// Seconds from the end of the head of the request to the end of the request.
@@ -40,49 +42,52 @@ pub struct RequestSample {
 pub struct LimitDecision {
     /// The name of the limit.
     pub limit: String,
-    /// `within`, `over` or `refused`.
+    /// The standing: `over`, `refused` or `unsatisfiable`, or `shadow_refused` for a limit in shadow mode that would
+    /// refuse. A request within its limits is no sample of a limit.
     pub standing: String,
     /// The key that the limit counted, as operators write it.
     pub key: String,
-    /// The units that the limit grants in a window.
+    /// The units that the limit grants in a window, or the most open requests.
     pub quota: u64,
     /// The window, as policies write it; `None` for a limit on open requests.
     pub window: Option<String>,
-    /// The units that remain in the window.
+    /// The units that remain of `quota`.
     pub remaining: u64,
-    /// Seconds that the client was told to wait; `None` if it was not told.
+    /// Seconds after which the client may try again; `None` for an admitted request, or if a wait would not help.
     pub retry_after: Option<u64>,
 }
 
 /// The most bytes of the path of a sample. Longer paths are cut.
 pub const MAX_SAMPLE_PATH_BYTES: usize = 256;
 
-/// A class of examples, of which a worker takes a few in each second.
+/// A class of samples, of which a worker keeps a few in each second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleClass {
-    /// The number of an outcome, or of a standing of the limit that decided.
+    /// The number of an outcome, or, above those, of a standing of the limit that decided.
     pub kind_number: u8,
-    /// The index of the limit that decided.
+    /// The index of the limit that decided, among the rules; `None` for a class of an outcome.
     pub rule_index: Option<usize>,
 }
 
-/// The most examples of one class that a worker takes in a second.
+/// The most samples of one class that a worker keeps in a second, so that frequent classes leave room for rare ones.
 const MAX_SAMPLES_PER_CLASS: u32 = 2;
-/// The most examples that a worker takes in a second, so that they cost nothing beside the requests.
+/// The most samples that a worker keeps in a second, so that their cost is negligible beside that of the requests.
 const MAX_SAMPLES_PER_SECOND: u32 = 24;
 
 /// One worker's choice of examples: few enough to cost nothing, and some of each class.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    /// The second in which the samples below were taken, by the clock of the gateway.
+    /// The second whose samples are counted below, by the clock of the gateway.
     second: Cell<u64>,
-    /// How many samples were taken.
+    /// The number of samples of that second.
     sample_count: Cell<u32>,
+    /// The number of samples of each class in that second, at most [`MAX_SAMPLES_PER_SECOND`] classes.
     counts_by_class: RefCell<Vec<(SampleClass, u32)>>,
 }
 
 impl Sampler {
-    /// Whether this second has room for one more example.
+    /// Whether the second of `now` has room for one more sample. If that second is another one, its counts begin at
+    /// zero.
     pub fn has_room(&self, now: Nanos) -> bool {
         let second = now.0 / 1_000_000_000;
         if self.second.replace(second) != second {
@@ -92,7 +97,7 @@ impl Sampler {
         self.sample_count.get() < MAX_SAMPLES_PER_SECOND
     }
 
-    /// Whether to take a request of this class as an example; counts it if so.
+    /// Whether a request of this class becomes a sample. If it does, it is counted.
     pub fn choose(&self, class: SampleClass, now: Nanos) -> bool {
         if !self.has_room(now) {
             return false;

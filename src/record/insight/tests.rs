@@ -1,4 +1,4 @@
-//! Known traffic, and what the lists say of it.
+//! Counts known traffic, and compares the lists of keys with it.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ fn hash(number: u64) -> u64 {
     random.next()
 }
 
-/// A key and where it is counted.
+/// The counts to which a key is added, and the number of the key.
 struct KeySink<'t>(&'t TopKeys, u64);
 
 impl CountSink for KeySink<'_> {
@@ -43,7 +43,8 @@ impl CountSink for KeySink<'_> {
     }
 }
 
-/// 20 keys with Zipf's frequencies among many that come once, counted by four workers.
+/// Counts keys with Zipf's frequencies by four workers, and compares the first 20. `spray_percent` of the events are of
+/// keys that come once.
 #[track_caller]
 fn check(spray: u64, seed: u64) {
     const EVENTS: u64 = 1_200_000;
@@ -172,7 +173,8 @@ fn samples_are_few_and_of_every_class() {
     assert!(!sampler.has_room(at(7_999)) && sampler.has_room(at(8_000)));
 }
 
-/// What a key that comes 40 times, `times` at once, counts in the place of one that came before.
+/// Returns the count of a key that takes the cells of another one. The other key was counted `before` times. The key is
+/// counted 40 times, `times` at once. The result is the sum over 400 seeds.
 fn count_after_decay(before: u32, times: u32) -> u64 {
     let each = 1..=400;
     let counts = each.map(|seed| {
@@ -221,7 +223,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
     let both = both.into_list(MAX_LISTED_KEYS);
     assert!(both.is_lower_bound && both.distinct_count().abs_diff(500) < 50);
     assert_eq!(both.total, 1_500);
-    // Of few all are known by name.
+    // Where there are few keys, all are listed.
     let few = |seed: u64| {
         let top = TopKeys::new(7);
         let keys = 40 * seed..40 * (seed + 1);

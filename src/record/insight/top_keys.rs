@@ -2,7 +2,7 @@
 //! stripes.
 //!
 //! Bounds: [`STRIPE_COUNT`] times 8 bytes for each of twice [`ROW_CELLS`] cells, [`STRIPE_CANDIDATES`] keys and
-//! [`STRIPE_REGISTERS`] bytes. All of it is below 128 KiB.
+//! [`STRIPE_REGISTERS`] bytes. With names of up to 200 bytes, all of it is below 128 KiB.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -15,10 +15,11 @@ use super::heavy_keeper::HeavyKeeper;
 use super::key_list::{KeyList, ListedKey};
 use super::limit_key::LimitKey;
 
-/// The number of stripes. Hashes choose a stripe, and each has a lock, so that workers seldom wait for each other. With
-/// one stripe per worker, the count of a key in each would be so small that keys that come once decay it.
+/// The number of stripes. The hash of a key chooses its stripe, and each stripe has a lock, so that workers seldom wait
+/// for each other. With one stripe per worker, each would have only a part of a key's count, and rare keys decay a low
+/// count more easily.
 pub const STRIPE_COUNT: usize = 16;
-/// The number of cells in a row of a stripe.
+/// The number of cells in each of the two rows of a stripe; 8 bytes each.
 pub const ROW_CELLS: usize = 256;
 /// The number of candidates of a stripe. The chance that more of the 50 most frequent keys share a stripe is below one
 /// in a thousand.
@@ -33,6 +34,7 @@ pub struct TopKeys {
 
 /// The counts of the keys whose hashes choose this stripe.
 struct Stripe {
+    /// The most frequent of these keys.
     keeper: HeavyKeeper<LimitKey>,
     /// The part of the registers of a [`DistinctCount`] that these keys choose.
     registers: [u8; STRIPE_REGISTERS],
@@ -41,6 +43,7 @@ struct Stripe {
 }
 
 impl Stripe {
+    /// Forgets all counts of the stripe.
     fn clear(&mut self) {
         self.keeper.clear();
         self.registers.fill(0);
@@ -76,8 +79,8 @@ impl TopKeys {
         }
     }
 
-    /// Counts a key `times` times, by its hash, which must be spread evenly. Calls `name` only if the key may be
-    /// listed.
+    /// Counts a key `times` times, by its hash, whose bits must look random. Calls `name`, with the lock of a stripe
+    /// held, only if the key becomes a candidate for the list.
     pub fn count(&self, hash: u64, times: u32, name: impl FnOnce() -> LimitKey) {
         let (register, rank) = distinct_count::register_and_rank(hash);
         let mut stripe = self.stripes[register / STRIPE_REGISTERS].lock();
@@ -87,12 +90,13 @@ impl TopKeys {
         stripe.keeper.count(hash, times, name);
     }
 
-    /// Lists the most frequent keys. `seed` names the secret of the hashes.
+    /// Lists the most frequent keys. `seed` stands for the secret of the hashes, as in [`KeyList::seed`]. Workers may
+    /// count on meanwhile, because the stripes are read one after another.
     pub fn list(&self, seed: u64) -> KeyList {
         self.list_stripes(seed, |_| ())
     }
 
-    /// Lists the most frequent keys, and clears the counts.
+    /// Lists the most frequent keys as [`TopKeys::list`] does, and clears the counts.
     pub fn take_list(&self, seed: u64) -> KeyList {
         self.list_stripes(seed, Stripe::clear)
     }

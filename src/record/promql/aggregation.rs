@@ -11,11 +11,11 @@ use super::value::VectorElement;
 use super::window::VarianceAccumulator;
 
 /// Applies an aggregation. Groups stay in the order of their first series. `parameter` is ignored by aggregators
-/// without one.
+/// without one. `topk` and `bottomk` select nothing if it is below 1.
 ///
 /// # Errors
 ///
-/// Fails if the parameter of `topk` or `bottomk` is not in the range of 64-bit integers.
+/// Fails if the parameter of `topk` or `bottomk` is NaN or not in the range of 64-bit integers.
 pub fn apply_aggregation(
     aggregation: &Aggregation,
     parameter: f64,
@@ -100,7 +100,7 @@ fn aggregate_values(aggregator: Aggregator, parameter: f64, points: &[VectorElem
     }
 }
 
-/// Computes a mean that is finite if all values are, however large their sum.
+/// Computes a mean that is finite if all values are, however large their sum is.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let mut mean = 0.0_f64;
     for (index, value) in values.enumerate() {
@@ -128,7 +128,7 @@ fn select_series(
         Aggregator::Top => a < b,
         _ => a > b,
     };
-    // The worst of the selected values is the root of the heap.
+    // The worst of the selected values is the root of the heap. NaN is worse than any number.
     let is_above =
         |a: &VectorElement, b: &VectorElement| a.value.is_nan() || is_worse(a.value, b.value);
     let mut heap: Vec<VectorElement> = Vec::with_capacity(count.min(points.len()));
@@ -137,7 +137,7 @@ fn select_series(
             if !is_worse(heap[0].value, element.value) && !heap[0].value.is_nan() {
                 continue;
             }
-            // The root is removed, and the last element takes its place.
+            // The root is removed, and the last element becomes the root.
             heap.swap_remove(0);
             sift_down(&mut heap, is_above);
         }
@@ -155,7 +155,7 @@ fn select_series(
     heap
 }
 
-/// Moves the last element of a heap up to its place.
+/// Moves the last element of a heap up until the element above it belongs there.
 fn sift_up(heap: &mut [VectorElement], is_above: impl Fn(&VectorElement, &VectorElement) -> bool) {
     let mut index = heap.len() - 1;
     while index > 0 {
@@ -168,7 +168,7 @@ fn sift_up(heap: &mut [VectorElement], is_above: impl Fn(&VectorElement, &Vector
     }
 }
 
-/// Moves the root of a heap down to its place.
+/// Moves the root of a heap down until no element below it belongs above it.
 fn sift_down(
     heap: &mut [VectorElement],
     is_above: impl Fn(&VectorElement, &VectorElement) -> bool,

@@ -12,7 +12,9 @@ use super::value::{Value, VectorElement};
 ///
 /// # Errors
 ///
-/// Fails if series of the two sides do not match one to one, or as the query says.
+/// Fails if a series of one side matches several of the other, unless `group_left` or `group_right` allows it. Even
+/// then it fails if two results of one series would have the same labels. Fails also for texts, which the parser does
+/// not allow.
 pub fn apply_operator(
     operation: &BinaryOperation,
     left: Value,
@@ -83,7 +85,7 @@ fn drops_metric_name(operation: &BinaryOperation) -> bool {
     !operation.operator.is_comparison() || operation.returns_bool
 }
 
-/// Returns the labels that a matching series of the other side must have in common.
+/// Returns the labels of a series that a matching series of the other side must have too.
 fn match_key(matching: &Matching, labels: &Labels) -> Labels {
     let is_listed = |name: &str| matching.labels.iter().any(|label| &**label == name);
     match matching.by {
@@ -115,13 +117,15 @@ fn combine_sets(
     combined
 }
 
-/// Applies an operator to each pair of matched series. Series without a partner are dropped.
+/// Applies an operator to each pair of matched series. Series without a partner are dropped, and so are pairs for which
+/// a comparison is false, unless it returns a bool. Fails if several series match where one may.
 fn apply_to_pairs(
     operation: &BinaryOperation,
     left: Vec<VectorElement>,
     right: Vec<VectorElement>,
 ) -> Result<Vec<VectorElement>, Error> {
     let matching = &operation.matching;
+    // Nothing can match, so Prometheus does not report duplicates on the other side.
     if left.is_empty() || right.is_empty() {
         return Ok(Vec::new());
     }
@@ -149,6 +153,7 @@ fn apply_to_pairs(
             None => continue,
         };
         let labels = joined_labels(operation, &element.labels, &partner.labels);
+        // A partner has one match, or several whose results differ in their labels.
         let (key, why) = match matching.many_side {
             None => (
                 (match_key, Labels::default()),
@@ -167,7 +172,8 @@ fn apply_to_pairs(
     Ok(results)
 }
 
-/// Maps the series of the side that has one for each match. Fails if two of them would match the same series.
+/// Maps match keys to the series of the side that has one for each match. Fails if two of them have one key.
+/// `side_name` is for the error.
 fn index_by_match_key(
     matching: &Matching,
     series: Vec<VectorElement>,

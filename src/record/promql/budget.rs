@@ -6,16 +6,16 @@
 use super::error::Error;
 use super::source::SampleSource;
 
-/// The most units of work of a query, some seconds of one core. Reading one sample of a range is one unit.
+/// The most units of work of a query, some seconds of one core. Reading one sample of a range takes one unit.
 const MAX_WORK: usize = 2_000_000_000;
 /// Units of work between two checks of the deadline: a few milliseconds.
 const DEADLINE_CHECK_WORK: usize = 1_000_000;
-/// The most bytes of labels that one step may write. They are in memory until the next step.
+/// The most bytes of labels that one step may write: 2 MiB. They are in memory until the next step.
 const MAX_STEP_LABEL_BYTES: usize = 2 << 20;
-/// Bytes that are charged for a written label beside its text, for its place in memory.
+/// Bytes that are charged for a written label beside its text, for the pointers and counts that memory holds for it.
 const LABEL_OVERHEAD_BYTES: usize = 64;
 
-/// Units of work for one number of one series. It is more than for a sample, because an operator compares labels too.
+/// Units of work for one element of a vector. It is more than for a sample, because an operator compares labels too.
 pub const ELEMENT_WORK: usize = 64;
 
 /// The remaining budget of a query.
@@ -29,7 +29,7 @@ pub struct QueryBudget<'a> {
 }
 
 impl<'a> QueryBudget<'a> {
-    /// The whole budget of a query. `source` knows its deadline.
+    /// Makes the whole budget of a query. `source` says when its deadline has passed.
     pub fn new(source: &'a dyn SampleSource) -> QueryBudget<'a> {
         QueryBudget {
             source,

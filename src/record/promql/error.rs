@@ -7,10 +7,10 @@ use super::limits::{MAX_LABEL_BYTES, MAX_RESULT_SAMPLES};
 /// Why a query has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The query cannot be parsed, or its types or times are wrong.
+    /// The query cannot be parsed, its types or times are wrong, or its text or steps exceed a bound.
     #[error("{0}")]
     Invalid(String),
-    /// The query cannot be evaluated for these series.
+    /// The query cannot be evaluated for these series, or exceeds a bound of samples, labels or work.
     #[error("{0}")]
     Execution(String),
     /// The deadline has passed, or no client waits for the result any more.
@@ -22,7 +22,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes an error about the byte at `offset` in the query, and names its line and column.
+    /// Makes an error about the byte at `offset` in the query. The text names its line and its column, both from 1 on;
+    /// the column counts bytes.
     pub(super) fn parse(query: &str, offset: usize, why: &str) -> Error {
         let before = query.get(..offset).unwrap_or(query);
         let line = before.matches('\n').count() + 1;
@@ -31,7 +32,7 @@ impl Error {
         Error::Invalid(format!("{line}:{column}: parse error: {why}"))
     }
 
-    /// Makes an error of the evaluation.
+    /// Makes an [`Error::Execution`] with this text.
     pub(super) fn execution(why: impl Into<String>) -> Error {
         Error::Execution(why.into())
     }

@@ -1,6 +1,7 @@
 //! Evaluates the syntax tree of a query, one step at a time, on series that were read once for all steps.
 //!
-//! Operators, aggregations, and functions on ranges have files of their own. All work is charged to the
+//! Operators (`binary_operation.rs`), aggregations (`aggregation.rs`), functions on ranges (`window.rs`) and functions
+//! that write labels (`evaluator/label_functions.rs`) have files of their own. The work of each step is charged to the
 //! [`QueryBudget`]. All times are in milliseconds since 1970.
 
 use std::cmp::Ordering;
@@ -22,7 +23,7 @@ use super::value::{Value, VectorElement};
 use super::window::{self, RangeWindow, Sample};
 use super::{aggregation, binary_operation, histogram};
 
-/// Evaluates the tree of one query.
+/// The series and the remaining budget of one query, with which its tree is evaluated step by step.
 pub struct Evaluator<'a> {
     /// The series of each selector, by [`Selector::index`].
     selector_data: Vec<SelectorData>,
@@ -53,7 +54,7 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if the source does, or if there are too many samples.
+    /// Fails if the source does, or if a selector has more than its share of [`MAX_READ_SAMPLES`].
     pub fn load(
         expr: &Expr,
         times: StepTimes,
@@ -94,13 +95,13 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if a bound is exceeded, or if series cannot be matched.
+    /// Fails if a bound is exceeded, if the deadline has passed, or if the operation is not possible with these series.
     pub fn evaluate_step(&mut self, expr: &Expr, time_ms: i64) -> Result<Value, Error> {
         self.budget.begin_step()?;
         self.evaluate(expr, time_ms)
     }
 
-    /// Evaluates an expression at one time, and charges its numbers, because the operator above reads each of them.
+    /// Evaluates an expression at one time, and charges its elements, because the operator above reads each of them.
     fn evaluate(&mut self, expr: &Expr, time_ms: i64) -> Result<Value, Error> {
         let value = self.evaluate_uncharged(expr, time_ms)?;
         self.budget
@@ -108,7 +109,7 @@ impl<'a> Evaluator<'a> {
         Ok(value)
     }
 
-    /// Evaluates an expression at one time, without charging the numbers of its own value.
+    /// Evaluates an expression at one time, without charging the elements of its own value.
     fn evaluate_uncharged(&mut self, expr: &Expr, time_ms: i64) -> Result<Value, Error> {
         Ok(match expr {
             Expr::Number(value) => Value::Scalar(*value),
@@ -149,7 +150,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Evaluates an expression of the type scalar.
+    /// Evaluates an expression that the parser has checked to be a scalar.
     fn evaluate_scalar(&mut self, expr: &Expr, time_ms: i64) -> Result<f64, Error> {
         match self.evaluate(expr, time_ms)? {
             Value::Scalar(value) => Ok(value),
@@ -157,7 +158,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Evaluates an expression of the type vector.
+    /// Evaluates an expression that the parser has checked to be a vector.
     fn evaluate_vector(&mut self, expr: &Expr, time_ms: i64) -> Result<Vec<VectorElement>, Error> {
         match self.evaluate(expr, time_ms)? {
             Value::Vector(elements) => Ok(elements),
@@ -165,7 +166,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Returns the newest sample of each series of a selector, unless it is too old.
+    /// Returns the newest sample of each series of a selector. Series whose newest sample is older than the lookback
+    /// are left out.
     fn newest_samples(
         &mut self,
         selector: &Selector,
@@ -185,11 +187,11 @@ impl<'a> Evaluator<'a> {
         Ok(data.series.iter().filter_map(newest_sample).collect())
     }
 
-    /// Returns all samples in the range of a selector.
+    /// Returns all samples in the range of a selector, by series. Series without samples in it are left out.
     ///
     /// # Errors
     ///
-    /// Fails if they are more than a result may have.
+    /// Fails if they are more than [`MAX_RESULT_SAMPLES`].
     pub fn range_samples(
         &self,
         selector: &Selector,
@@ -205,7 +207,8 @@ impl<'a> Evaluator<'a> {
         Ok(all)
     }
 
-    /// Iterates over the series of a selector that have samples in its range, with those samples.
+    /// Iterates over the series of a selector that have samples in its range, with those samples. Both ends of the
+    /// range belong to it.
     fn windows(
         &self,
         selector: &Selector,
@@ -229,7 +232,8 @@ impl<'a> Evaluator<'a> {
             })
     }
 
-    /// Applies a function to the range of each series. `keeps_name` says whether results keep the name of the metric.
+    /// Applies a function to the range of each series. Series for which it returns `None` are left out. `keeps_name`
+    /// says whether results keep the name of the metric. The parser has checked that `expr` is a selector.
     fn apply_to_windows(
         &mut self,
         expr: &Expr,
@@ -282,7 +286,8 @@ impl<'a> Evaluator<'a> {
         Ok(Value::Vector(elements))
     }
 
-    /// Evaluates a call of a function that is not computed from one series alone.
+    /// Evaluates a call of a function that needs more than the samples or the number of one series: other arguments,
+    /// the time, or the other series.
     fn evaluate_special_call(
         &mut self,
         function: SpecialFunction,
@@ -337,6 +342,7 @@ impl<'a> Evaluator<'a> {
                 require_unique(self.join_labels(elements, &argument_texts(texts))?)?
             }
             (_, [vector, scalars @ ..]) => {
+                // Without a second argument, `round` rounds to multiples of 1.
                 let mut numbers = [1.0; 2];
                 for (number, scalar) in numbers.iter_mut().zip(scalars) {
                     *number = self.evaluate_scalar(scalar, time_ms)?;
@@ -350,7 +356,8 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Returns the labels of the result of `absent`: those that the selector compares with `=`, unless it names them twice.
+/// Returns the labels of the result of `absent`: those that the selector compares with `=`, without the name of the
+/// metric and labels that it names twice. There are none for other expressions.
 fn absent_labels(expr: &Expr) -> Labels {
     let Expr::Selector(selector) = expr else {
         return Labels::default();
@@ -377,7 +384,8 @@ fn map_values(elements: Vec<VectorElement>, function: impl Fn(f64) -> f64) -> Ve
     elements.collect()
 }
 
-/// Applies `clamp`, `clamp_max`, `clamp_min` or `round`, with their one or two numbers.
+/// Applies `clamp` with its minimum and maximum, `clamp_max` or `clamp_min` with one of them, or `round` with the
+/// number to whose multiples it rounds.
 fn clamp_or_round(
     function: SpecialFunction,
     elements: Vec<VectorElement>,
@@ -398,7 +406,7 @@ fn clamp_or_round(
     }
 }
 
-/// Sorts points by value, with NaN last.
+/// Sorts elements by their values in the order of `compare`, with NaN last.
 fn sort_elements(
     mut elements: Vec<VectorElement>,
     compare: impl Fn(&f64, &f64) -> Ordering,
@@ -410,7 +418,7 @@ fn sort_elements(
     elements
 }
 
-/// Returns the values of arguments that are texts.
+/// Returns the contents of arguments, which the parser has checked to be texts.
 fn argument_texts<'a>(arguments: &'a [Expr]) -> Vec<&'a str> {
     let text = |argument: &'a Expr| match argument {
         Expr::Text(text) => text.as_str(),

@@ -1,5 +1,5 @@
 //! The table of functions: their names, the types of their arguments and results, and how each is computed. The
-//! evaluator implements those that need more than the samples or the numbers of one series.
+//! evaluator implements those that need more than the samples or the number of one series.
 
 use super::value_type::ValueType;
 use super::window::{self, RangeWindow};
@@ -22,7 +22,7 @@ pub struct Function {
 /// How the result of a function is computed.
 #[derive(Debug)]
 pub enum FunctionBehavior {
-    /// The result is computed from the samples of a range; `None` if they are too few.
+    /// The result is computed from the samples of a range. `None` means too few samples; the series is then left out.
     Window(fn(&RangeWindow) -> Option<f64>),
     /// Each number of a vector is replaced by another one.
     Each(fn(f64) -> f64),
@@ -33,33 +33,33 @@ pub enum FunctionBehavior {
 /// The functions that the evaluator implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialFunction {
-    /// `absent`
+    /// `absent`: 1 if the vector has no series.
     Absent,
-    /// `clamp`
+    /// `clamp`: values within a minimum and a maximum.
     Clamp,
-    /// `clamp_max`
+    /// `clamp_max`: values up to a maximum.
     ClampMax,
-    /// `clamp_min`
+    /// `clamp_min`: values from a minimum on.
     ClampMin,
-    /// `histogram_quantile`
+    /// `histogram_quantile`: quantiles of histograms, as `histogram.rs` estimates them.
     HistogramQuantile,
-    /// `label_join`
+    /// `label_join`: writes a label from the values of others.
     LabelJoin,
-    /// `label_replace`
+    /// `label_replace`: writes a label from what a pattern matches in another.
     LabelReplace,
-    /// `quantile_over_time`
+    /// `quantile_over_time`: a quantile of the samples of a range.
     QuantileOverTime,
-    /// `round`
+    /// `round`: the nearest multiple of a number, or of 1.
     Round,
-    /// `scalar`
+    /// `scalar`: the value of the only series, or NaN.
     Scalar,
-    /// `sort`
+    /// `sort`: the series by ascending values.
     Sort,
-    /// `sort_desc`
+    /// `sort_desc`: the series by descending values.
     SortDescending,
-    /// `time`
+    /// `time`: the time of the step, in seconds since 1970.
     Time,
-    /// `vector`
+    /// `vector`: one series without labels.
     Vector,
 }
 
@@ -107,15 +107,15 @@ const fn special_function(
     }
 }
 
-// Short names, so that the signatures below fit in one line.
+// The types of arguments, in one letter so that each signature below fits in one line.
 const V: ValueType = ValueType::Vector;
 const S: ValueType = ValueType::Scalar;
 const T: ValueType = ValueType::Text;
 
-/// The most labels that `label_join` joins. Prometheus has no such bound.
+/// The most labels that `label_join` joins. Prometheus has no such bound; here the signature lists each argument.
 const MAX_JOINED_LABELS: usize = 12;
 
-/// All functions.
+/// All functions that queries may call.
 static FUNCTIONS: [Function; 43] = [
     window_function("avg_over_time", window::average),
     window_function("changes", window::changes),
@@ -182,12 +182,12 @@ static FUNCTIONS: [Function; 43] = [
     number_function("cos", f64::cos),
 ];
 
-/// Finds a function by its name.
+/// Returns the function with this name, in lower case as in the table; `None` if there is none.
 pub fn find_function(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 
-/// Lists the names of all functions, for error messages.
+/// Lists the names of all functions with commas between them, for error messages.
 pub fn list_function_names() -> String {
     let names: Vec<_> = FUNCTIONS.iter().map(|function| function.name).collect();
     names.join(", ")

@@ -6,13 +6,14 @@ use super::labels::{Labels, METRIC_NAME_LABEL};
 use super::number;
 use super::value::VectorElement;
 
-/// The label that holds the upper bound of a bucket.
+/// The label that holds the upper bound of a bucket, inclusive.
 pub const BUCKET_BOUND_LABEL: &str = "le";
 
-/// The upper bound of a bucket, and the count of observations up to it.
+/// The upper bound of a bucket, and the cumulative count of observations up to and with it.
 type BoundAndCount = (f64, f64);
 
-/// Estimates the `q`-quantile of each histogram among series of buckets. Series without a bound are ignored.
+/// Estimates the `q`-quantile of each histogram among the series of buckets, in the order of their first buckets.
+/// Series whose label [`BUCKET_BOUND_LABEL`] is no number are ignored.
 pub fn histogram_quantiles(q: f64, bucket_elements: &[VectorElement]) -> Vec<VectorElement> {
     let mut indexes: HashMap<Labels, usize> = HashMap::new();
     let mut histograms: Vec<(Labels, Vec<BoundAndCount>)> = Vec::new();
@@ -37,7 +38,9 @@ pub fn histogram_quantiles(q: f64, bucket_elements: &[VectorElement]) -> Vec<Vec
     histograms.into_iter().map(estimate).collect()
 }
 
-/// Estimates the `q`-quantile of one histogram. Observations are taken to be spread evenly within a bucket.
+/// Estimates the `q`-quantile of one histogram. Observations are assumed to be spread evenly within a bucket. The
+/// result is NaN for a `q` of NaN, negative infinity for a `q` below 0, and infinity above 1. Otherwise it is NaN
+/// without observations, without the bucket `+Inf`, or without another bucket.
 fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
     if q.is_nan() {
         return f64::NAN;
@@ -55,7 +58,7 @@ fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
         first.1 += if is_same_bucket { next.1 } else { 0.0 };
         is_same_bucket
     });
-    // A count below the one before it was read a moment earlier.
+    // Cumulative counts never fall with the bound. One that does was read earlier than its neighbour, so it is raised.
     let mut greatest_count = f64::NEG_INFINITY;
     for (_, count) in &mut buckets {
         greatest_count = if *count > greatest_count {
@@ -73,10 +76,12 @@ fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
     }
     let rank = q * total;
     let index = buckets.partition_point(|(_, count)| *count < rank);
+    // The last bucket has no upper bound.
     if index >= buckets.len() - 1 {
         return last_finite_bound;
     }
     let (upper_bound, count) = buckets[index];
+    // The first bucket begins at zero, unless its bound is not above zero.
     match index.checked_sub(1).map(|previous| buckets[previous]) {
         None if upper_bound <= 0.0 => upper_bound,
         None => upper_bound * (rank / count),

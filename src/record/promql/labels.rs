@@ -7,9 +7,9 @@ use regex_lite::{Regex, RegexBuilder};
 /// The label that holds a metric's name.
 pub const METRIC_NAME_LABEL: &str = "__name__";
 
-/// The bytes that any compiled pattern may take. Repetitions such as `a{1000}` need more than their letters.
+/// The bytes that any compiled pattern may take. Repetitions such as `a{1000}` need more memory than their text.
 const PATTERN_BASE_BYTES: usize = 16 << 10;
-/// The bytes that a compiled pattern may take for each letter of its text, in addition.
+/// The bytes that a compiled pattern may take in addition, for each byte of its text.
 const PATTERN_FACTOR_BYTES: usize = 64;
 /// The most groups of a pattern. Matching stores the position of each of them for each state.
 const MAX_PATTERN_GROUPS: usize = 16;
@@ -47,7 +47,7 @@ impl Labels {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// The bytes that the labels take in memory, if nothing else shares them.
+    /// The bytes of the texts and of the pointers to them in memory, if no other labels share them.
     pub fn byte_len(&self) -> usize {
         let text_bytes = self.iter().map(|(name, value)| name.len() + value.len());
         text_bytes.map(|bytes| bytes + size_of::<LabelPair>()).sum()
@@ -67,7 +67,7 @@ impl Labels {
         self.filtered(|name| name != METRIC_NAME_LABEL)
     }
 
-    /// Returns the labels with another value for one of them. An empty value removes the label.
+    /// Returns the labels, with `value` for the label `name`. An empty value removes the label.
     pub fn with(&self, name: &str, value: &str) -> Labels {
         let other_pairs = self
             .0
@@ -101,13 +101,13 @@ pub struct Matcher {
 /// How the value of a label is compared. A missing label has an empty value.
 #[derive(Clone, Debug)]
 pub enum LabelTest {
-    /// `=`
+    /// `=`: the value is this text.
     Equal(String),
-    /// `!=`
+    /// `!=`: the value is another text.
     NotEqual(String),
-    /// `=~`
+    /// `=~`: the pattern matches the whole value.
     Matching(Regex),
-    /// `!~`
+    /// `!~`: the pattern does not match the whole value.
     NotMatching(Regex),
 }
 
@@ -123,7 +123,7 @@ impl Matcher {
     }
 }
 
-/// Whether labels pass the tests of all matchers.
+/// Whether labels pass the tests of all matchers. Without matchers, all labels do.
 pub fn match_all(matchers: &[Matcher], labels: &Labels) -> bool {
     matchers
         .iter()
@@ -148,7 +148,7 @@ pub fn compile_pattern(text: &str) -> Result<Regex, String> {
     Ok(compiled)
 }
 
-/// Whether a text can be the name of a label.
+/// Whether a text can be the name of a label: ASCII letters, digits and `_`, and no digit at first.
 pub fn is_label_name(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.chars().all(is_allowed) && text.starts_with(|c: char| !c.is_ascii_digit())

@@ -1,4 +1,5 @@
-//! Splits the text of a query into tokens, for `parser.rs`. Errors name the same mistakes as the lexer of Prometheus.
+//! Splits the text of a query into tokens, for `parser.rs`. Errors have the texts of the lexer of Prometheus. The
+//! parser decides which orders of tokens are queries, and bounds the length of the text.
 
 use super::error::Error;
 use super::number;
@@ -6,7 +7,7 @@ use super::number;
 /// A token and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryToken {
-    /// The bytes of the query before the token.
+    /// The number of bytes of the query before the token.
     pub offset: usize,
     /// The kind of the token.
     pub kind: TokenKind,
@@ -23,13 +24,13 @@ pub enum TokenKind {
     Text(String, String),
     /// A name or a keyword.
     Word(String),
-    /// An operator, a bracket or a comma.
+    /// An operator, a bracket, a comma, or a colon in square brackets.
     Sign(&'static str),
     /// The end of the query.
     End,
 }
 
-/// All signs. Longer signs come before the signs that they begin with.
+/// All signs but `:`, which is one only in square brackets. Longer signs come before the signs that they begin with.
 const SIGNS: [&str; 23] = [
     "==", "!=", "=~", "!~", "<=", ">=", "(", ")", "{", "}", "[", "]", ",", "=", "<", ">", "+", "-",
     "*", "/", "%", "^", "@",
@@ -99,7 +100,7 @@ pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
                 next += length;
                 TokenKind::Text(text, unread_text[..length].to_owned())
             }
-            // Elsewhere a colon is part of a name.
+            // A colon in brackets separates the parts of a subquery. Elsewhere it is part of a name.
             ':' if is_in_brackets => {
                 next += 1;
                 TokenKind::Sign(":")
@@ -142,7 +143,7 @@ pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
     Ok(tokens)
 }
 
-/// Returns the token of a word. `Inf` and `NaN` are numbers.
+/// Returns the token of a word. `Inf` and `NaN`, in any case, are numbers.
 fn word_or_number(text: &str) -> TokenKind {
     match number::parse_literal(text) {
         Some(value) => TokenKind::Number(value, text.to_owned()),
@@ -156,7 +157,8 @@ fn is_fraction(unread_text: &str) -> bool {
     bytes.next() == Some(b'.') && bytes.next().is_some_and(|byte| byte.is_ascii_digit())
 }
 
-/// Returns the characters at the start of a text that may be a number or a duration, with the sign of an exponent.
+/// Returns the characters at the start of `unread_text` that may be a number or a duration. A sign belongs to them only
+/// in an exponent, as in `1e-3`. `unread_text` must begin with an ASCII character.
 fn numeral_at_start(unread_text: &str) -> &str {
     let bytes = unread_text.as_bytes();
     let is_word_char = |at: usize| match bytes[at] {
@@ -172,7 +174,8 @@ fn numeral_at_start(unread_text: &str) -> &str {
     &unread_text[..end.unwrap_or(unread_text.len())]
 }
 
-/// Reads the quoted text at the start of `unread_text`. Returns its content, and its bytes with the quotes.
+/// Reads the quoted text at the start of `unread_text`. Returns its content, and its length in bytes with the quotes.
+/// An error is the text that Prometheus has for it.
 fn unquote(unread_text: &str) -> Result<(String, usize), &'static str> {
     const UNTERMINATED: &str = "unterminated quoted string";
     let mut letters = unread_text.char_indices();
@@ -192,7 +195,8 @@ fn unquote(unread_text: &str) -> Result<(String, usize), &'static str> {
     }
 }
 
-/// Reads an escape sequence after its backslash, and appends the bytes for which it stands.
+/// Reads an escape sequence after its backslash, and appends the bytes for which it stands to `out`. An error is the
+/// text that Prometheus has for it.
 fn unescape(
     letters: &mut std::str::CharIndices<'_>,
     quote: char,

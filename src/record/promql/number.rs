@@ -14,7 +14,8 @@ const DURATION_UNITS_MS: [(&str, i64); 7] = [
 /// The longest duration, 200 years. Sums of such durations and of times cannot overflow.
 const MAX_DURATION_MS: i64 = 200 * 365 * 86_400_000;
 
-/// Parses a duration such as `5m` or `1h30m` into milliseconds. Units must come from the longest, each at most once.
+/// Parses a duration such as `5m` or `1h30m` into milliseconds. Returns `None` for any other text, and above
+/// [`MAX_DURATION_MS`]. The units must be in descending order, each at most once.
 pub fn parse_duration_ms(text: &str) -> Option<i64> {
     let (mut remaining_text, mut smaller_units, mut total_ms) =
         (text, &DURATION_UNITS_MS[..], 0_i64);
@@ -34,8 +35,8 @@ pub fn parse_duration_ms(text: &str) -> Option<i64> {
     (!text.is_empty() && total_ms <= MAX_DURATION_MS).then_some(total_ms)
 }
 
-/// Parses a number literal: decimal with or without an exponent, hexadecimal, octal after a leading zero, `Inf` or
-/// `NaN`.
+/// Parses a number literal without a sign: decimal with or without an exponent, hexadecimal, octal after a leading
+/// zero, or `Inf` and `NaN` in any case. Returns `None` for any other text.
 pub fn parse_literal(text: &str) -> Option<f64> {
     let lowercase = text.to_ascii_lowercase();
     let parse_integer = |digits: &str, base| {
@@ -60,12 +61,14 @@ pub fn parse_literal(text: &str) -> Option<f64> {
     }
 }
 
-/// Parses a number in the value of a label or a parameter: decimal, with an exponent, or `Inf` and `NaN` in any case.
+/// Parses a number in the value of a label or a parameter: decimal, also with a sign or an exponent, or `Inf`,
+/// `Infinity` and `NaN` in any case. Returns `None` for any other text.
 pub fn parse_float(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Writes a number as Go does with the format `f`: without an exponent, in the fewest digits that identify it.
+/// Writes a number as Go does with the format `f`: without an exponent, in the fewest digits that identify it. The
+/// infinite numbers are `+Inf` and `-Inf`.
 pub fn format_plain(value: f64) -> String {
     if value.is_nan() {
         String::from("NaN")
@@ -76,7 +79,8 @@ pub fn format_plain(value: f64) -> String {
     }
 }
 
-/// Writes the value of a sample. Very large and very small values have an exponent.
+/// Writes the value of a sample. A value other than 0 has an exponent if its magnitude is at least 1e21 or below 1e-6,
+/// as in the API of Prometheus.
 pub fn format_sample(value: f64) -> String {
     let magnitude = value.abs();
     if !magnitude.is_finite() || magnitude == 0.0 || (1e-6..1e21).contains(&magnitude) {
@@ -86,13 +90,14 @@ pub fn format_sample(value: f64) -> String {
     let Some((digits, exponent)) = text.split_once('e') else {
         return text;
     };
+    // An exponent has a sign and at least two digits, as in Go.
     match exponent.strip_prefix('-') {
         Some(exponent) => format!("{digits}e-{exponent:0>2}"),
         None => format!("{digits}e+{exponent:0>2}"),
     }
 }
 
-/// Writes milliseconds as seconds, with three decimals unless they are zero.
+/// Writes milliseconds as seconds: without decimals if they are whole seconds, and otherwise with three.
 pub fn format_ms_as_seconds(ms: i64) -> String {
     let (sign, magnitude) = (if ms < 0 { "-" } else { "" }, ms.unsigned_abs());
     match magnitude % 1_000 {

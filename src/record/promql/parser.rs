@@ -1,7 +1,8 @@
 //! Parses a query into a syntax tree whose types are checked: recursive descent, with precedence climbing for
 //! operators.
 //!
-//! Errors have the texts of Prometheus' parser. Selectors are parsed in `parser/selector.rs`.
+//! Errors that Prometheus' parser has too have its texts. Selectors are parsed in `parser/selector.rs`, and
+//! aggregations in `parser/aggregation.rs`.
 
 mod selector;
 
@@ -19,12 +20,13 @@ use super::value_type::ValueType;
 
 /// The most bytes of a query.
 const MAX_QUERY_BYTES: usize = 16 * 1024;
-/// The most operands, calls, brackets and matchers of a query. It also bounds the depth of the recursion.
+/// The most parts of a query: operands (calls and aggregations among them), signs before them, parentheses and
+/// matchers. It also bounds the depth of the recursion.
 const MAX_PARTS: usize = 256;
 /// The precedence of a sign before an operand, which is that of `^`.
 const SIGN_PRECEDENCE: u8 = 6;
 
-/// Parses a query.
+/// Parses a whole query, of any type.
 ///
 /// # Errors
 ///
@@ -41,11 +43,11 @@ pub fn parse_query(text: &str) -> Result<Expr, Error> {
     Ok(expr)
 }
 
-/// Parses the selector of a `match[]` parameter.
+/// Parses the selector of a `match[]` parameter into its matchers; the name of the metric is one of them.
 ///
 /// # Errors
 ///
-/// Fails if the text is not a selector, or one that also selects series without labels.
+/// Fails if the text is too long or too complex, is not a selector, or also selects series without labels.
 pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, Error> {
     let mut parser = Parser::new(text)?;
     let name = match &parser.token().kind {
@@ -69,7 +71,7 @@ pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, Error> {
     Ok(matchers)
 }
 
-/// An expression, and the offset at which it begins.
+/// An expression, and the offset in bytes at which it begins in the query.
 type ParsedExpr = (Expr, usize);
 
 /// The state of parsing one query.
@@ -80,11 +82,12 @@ struct Parser<'a> {
     next_index: usize,
     /// The number of parts so far, see [`MAX_PARTS`].
     part_count: usize,
-    /// The number of selectors so far.
+    /// The number of selectors so far, which is the index of the next one.
     selector_count: usize,
 }
 
 impl<'a> Parser<'a> {
+    /// Splits a query into tokens, of which none is parsed yet. Fails if the query is too long or cannot be split.
     fn new(query: &'a str) -> Result<Parser<'a>, Error> {
         if query.len() > MAX_QUERY_BYTES {
             let bytes = query.len();
@@ -100,7 +103,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// The next token. The end is never passed, so there always is one.
+    /// The next token. After the last one it is the end again.
     fn token(&self) -> &QueryToken {
         &self.tokens[self.next_index.min(self.tokens.len() - 1)]
     }
@@ -122,7 +125,8 @@ impl<'a> Parser<'a> {
         Error::parse(self.query, offset, why)
     }
 
-    /// Makes an error about the next token. `context` says where it is, and may say what was expected.
+    /// Makes an error about the next token. `context` is empty or continues the sentence: where the token is, and what
+    /// was expected there. At the end of a query, an unclosed parenthesis is the error instead, as in Prometheus.
     fn unexpected_token(&self, context: &str) -> Error {
         let token = self.token();
         let count = |sign: &str| {
@@ -139,7 +143,7 @@ impl<'a> Parser<'a> {
         self.error_at(token.offset, &format!("unexpected {token_name}{context}"))
     }
 
-    /// Passes a sign if it is the next token. Returns whether it was.
+    /// Advances past a sign if it is the next token. Returns whether it was.
     fn skip_sign(&mut self, sign: &str) -> bool {
         let is_next =
             matches!(self.token().kind, TokenKind::Sign(token_sign) if token_sign == sign);
@@ -147,7 +151,8 @@ impl<'a> Parser<'a> {
         is_next
     }
 
-    /// Passes one of some keywords, in any case, if it is the next token. Returns that keyword.
+    /// Advances past one of some keywords, in any case, if it is the next token. Returns that keyword; `None` if the
+    /// next token is none of them.
     fn skip_keyword(&mut self, keywords: &[&'static str]) -> Option<&'static str> {
         let TokenKind::Word(word) = &self.token().kind else {
             return None;
@@ -168,7 +173,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The operator that is the next token, if it is one.
+    /// The binary operator that is the next token; `None` if the next token is no operator.
     fn next_operator(&self) -> Option<Operator> {
         match &self.token().kind {
             TokenKind::Sign(sign) => Operator::from_text(sign),
@@ -200,7 +205,8 @@ impl<'a> Parser<'a> {
         Ok(left)
     }
 
-    /// Parses the matching clause after an operator, if there is one. `start` is the offset of the left side.
+    /// Parses the matching clause after an operator; `None` if there is none. `left_start` is the offset of the left
+    /// side, for errors.
     fn parse_matching(
         &mut self,
         operator: Operator,
@@ -238,7 +244,7 @@ impl<'a> Parser<'a> {
         Ok(Some(matching))
     }
 
-    /// Checks the types of both sides, and builds the operation. `offset` is that of the operator.
+    /// Checks the types of both sides, and builds the operation.
     fn build_binary(
         &self,
         operator: Operator,
@@ -342,7 +348,7 @@ impl<'a> Parser<'a> {
         Ok((expr, start))
     }
 
-    /// Passes a sign; fails if the next token is another one.
+    /// Advances past a sign; fails if the next token is another one.
     fn expect_sign(&mut self, sign: &str) -> Result<(), Error> {
         match self.skip_sign(sign) {
             true => Ok(()),
@@ -373,7 +379,7 @@ impl<'a> Parser<'a> {
         self.parse_selector(Some(word), start).map(Expr::Selector)
     }
 
-    /// Parses arguments in parentheses.
+    /// Parses arguments in parentheses, with commas between them. There may be none.
     fn parse_arguments(&mut self) -> Result<Vec<ParsedExpr>, Error> {
         let mut arguments = Vec::new();
         if !self.skip_sign("(") {
@@ -480,7 +486,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// Parses names of labels in parentheses.
+    /// Parses names of labels in parentheses, with commas between them. There may be none.
     fn parse_label_list(&mut self) -> Result<Vec<Arc<str>>, Error> {
         if !self.skip_sign("(") {
             return Err(self.unexpected_token(" in grouping opts, expected \"(\""));

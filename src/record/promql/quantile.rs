@@ -1,9 +1,10 @@
-//! Quantiles of single values, and the order of values, among which may be NaN. Quantiles of buckets are in
-//! `histogram.rs`.
+//! Quantiles of lists of values, and the order, minimum and maximum of values that may be NaN. Quantiles of histograms
+//! are in `histogram.rs`.
 
 /// Returns the `q`-quantile of values that are sorted by [`compare_values`], interpolated between neighbours.
 ///
-/// The result is NaN for no values, and infinite for a `q` outside of 0 to 1. The method is that of Prometheus.
+/// The result is NaN for no values or a `q` of NaN. It is negative infinity for a `q` below 0 and infinity above 1, as
+/// in Prometheus.
 pub fn quantile(q: f64, sorted: &[f64]) -> f64 {
     let Some(last_index) = sorted.len().checked_sub(1).filter(|_| !q.is_nan()) else {
         return f64::NAN;

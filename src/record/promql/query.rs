@@ -1,5 +1,5 @@
 //! Evaluates whole queries: from the text to the result, at one time or at many. The admin listener calls these
-//! functions.
+//! functions. `evaluator.rs` evaluates the parsed query at each step.
 
 use std::collections::HashMap;
 
@@ -17,21 +17,22 @@ use super::value_type::ValueType;
 /// The result of a query at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueryResult {
-    /// A number.
+    /// One number, without labels.
     Scalar(f64),
-    /// A text.
+    /// A text: the query is a literal one.
     Text(String),
-    /// One number for each of several series.
+    /// The labels of each of several series, and its number.
     Vector(Vec<(Labels, f64)>),
     /// All samples in a range, for each of several series.
     Matrix(Vec<SampledSeries>),
 }
 
-/// Evaluates a query at one time, in milliseconds since 1970.
+/// Evaluates a query at one time, in milliseconds since 1970. A selector with a range results in all its samples.
 ///
 /// # Errors
 ///
-/// Fails if the query is invalid, exceeds a bound, or if the source fails.
+/// Fails if the query or the time is invalid, if a bound is exceeded, or if the source fails. Fails also if the
+/// operations are not possible with these series.
 pub fn query_instant(
     query: &str,
     time_ms: i64,
@@ -75,11 +76,13 @@ pub fn validate(query: &str) -> Result<(), Error> {
     parser::parse_query(query).map(drop)
 }
 
-/// Evaluates a query at many times. The series of the result are sorted by labels.
+/// Evaluates a query at many times. The series of the result are sorted by labels. A series has samples only at the
+/// times at which it is in the result.
 ///
 /// # Errors
 ///
-/// Fails if the query or the times are invalid, if a bound is exceeded, or if the source fails.
+/// Fails if the query or the times are invalid, if a bound is exceeded, or if the source fails. Fails also if the
+/// operations are not possible with these series.
 pub fn query_range(
     query: &str,
     times: StepTimes,
@@ -131,6 +134,7 @@ pub fn query_range(
             };
             series_list[index].1.push((time_ms, value));
         }
+        // A step may be so long that the next time would overflow.
         time_ms = time_ms.saturating_add(times.step_ms);
     }
     series_list.sort_by(|a, b| a.0.cmp(&b.0));

@@ -7,7 +7,8 @@ use super::window::Sample;
 
 /// A store of samples.
 pub trait SampleSource {
-    /// Reads the samples of all series whose labels match, in a range of milliseconds that includes both ends.
+    /// Reads the samples of all series whose labels match. `range_ms` has the first and the last millisecond since 1970
+    /// that is read.
     ///
     /// # Errors
     ///
@@ -19,11 +20,12 @@ pub trait SampleSource {
         max_samples: usize,
     ) -> Result<SelectedSeries, Error>;
 
-    /// Called every few milliseconds during an evaluation.
+    /// Checks whether the evaluation should go on. It is called at each step, and every few milliseconds in between.
     ///
     /// # Errors
     ///
-    /// Fails if the deadline has passed or no client waits any more. The error ends the evaluation.
+    /// Fails if the deadline has passed or no client waits any more. The error ends the evaluation. A source without a
+    /// deadline never fails here, which is the default.
     fn check_deadline(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -34,9 +36,9 @@ pub trait SampleSource {
 pub struct SelectedSeries {
     /// The series, sorted by labels, with their samples in order.
     pub series: Vec<SampledSeries>,
-    /// Milliseconds between two samples where none is missing.
+    /// Milliseconds between two successive samples of a series where none is missing.
     pub step_ms: i64,
 }
 
-/// A series and its samples.
+/// The labels of a series, and its samples in the order of time.
 pub type SampledSeries = (Labels, Vec<Sample>);

@@ -5,16 +5,17 @@ use super::error::Error;
 /// The times at which a range query is evaluated, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepTimes {
-    /// The first time.
+    /// The first time at which the query is evaluated.
     pub start_ms: i64,
-    /// No time is after this one.
+    /// No time is after this one. If it is before `start_ms`, there are no times.
     pub end_ms: i64,
     /// Milliseconds from each time to the next; at least 1.
     pub step_ms: i64,
 }
 
 impl StepTimes {
-    /// The greatest distance of a time from 1970. Sums of such times, of ranges and of offsets cannot overflow.
+    /// The greatest distance of a time from 1970, some 285,000 years. Sums of such times, of ranges and of offsets
+    /// cannot overflow.
     const MAX_DISTANCE_MS: i64 = 1 << 53;
 
     /// Checks the bounds of the times.

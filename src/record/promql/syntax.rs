@@ -1,4 +1,5 @@
-//! The syntax tree of a query. The parser builds the tree and checks its types. The evaluator only reads it.
+//! The syntax tree of a query. The parser builds the tree and checks its types. The evaluator only reads it. The
+//! parser's bound on the parts of a query (`MAX_PARTS`) also bounds the tree.
 
 use std::sync::Arc;
 
@@ -9,32 +10,33 @@ use super::value_type::ValueType;
 /// A selector of series.
 #[derive(Clone, Debug)]
 pub struct Selector {
-    /// The index of the selector among those of the query.
+    /// The index of the selector among those of the query, in the order of the text.
     pub index: usize,
-    /// The conditions on the labels of the series.
+    /// The conditions on the labels of the series, which must all hold. The name of the metric is one of them.
     pub matchers: Vec<Matcher>,
     /// The milliseconds of samples that each step reads; `None` for only the newest sample.
     pub range_ms: Option<i64>,
-    /// The milliseconds by which samples are older than the step; negative if they are newer.
+    /// The milliseconds by which `offset` moves the end of the samples before the step; negative to move it after the
+    /// step.
     pub offset_ms: i64,
 }
 
-/// An expression.
+/// A node of the syntax tree, with the nodes below it.
 #[derive(Debug)]
 pub enum Expr {
-    /// A number.
+    /// A literal number, such as `1.5`.
     Number(f64),
-    /// A text.
+    /// A literal text, such as `'x'`.
     Text(String),
-    /// `a{b="c"}` or `a[5m]`
+    /// `a{b="c"}` or `a[5m]`: series, with their newest samples or those of a range.
     Selector(Selector),
-    /// `-a`
+    /// `-a`: the negative of each value.
     Negative(Box<Expr>),
-    /// `a + b`
+    /// `a + b`: an operator between two expressions.
     Binary(Box<BinaryOperation>),
-    /// `sum by (a) (b)`
+    /// `sum by (a) (b)`: a value for each group of series.
     Aggregate(Box<Aggregation>),
-    /// `rate(a[5m])`
+    /// `rate(a[5m])`: a function and its arguments.
     Call(&'static Function, Vec<Expr>),
 }
 
@@ -57,7 +59,7 @@ impl Expr {
         }
     }
 
-    /// Passes all selectors to `visit`.
+    /// Passes all selectors in the tree to `visit`.
     pub fn visit_selectors<'a>(&'a self, visit: &mut dyn FnMut(&'a Selector)) {
         match self {
             Expr::Number(_) | Expr::Text(_) => {}
@@ -78,18 +80,18 @@ impl Expr {
     }
 }
 
-/// A binary operation.
+/// An operator between two expressions.
 #[derive(Debug)]
 pub struct BinaryOperation {
-    /// The operator.
+    /// The operator between the two sides.
     pub operator: Operator,
     /// Whether a comparison returns 0 or 1 (`bool`), instead of dropping series for which it is false.
     pub returns_bool: bool,
-    /// How series of the two sides are matched.
+    /// The rules by which series are matched. They have no effect if a side is a scalar.
     pub matching: Matching,
-    /// The left side.
+    /// The expression before the operator.
     pub left: Expr,
-    /// The right side.
+    /// The expression after the operator.
     pub right: Expr,
 }
 
@@ -98,11 +100,12 @@ pub struct BinaryOperation {
 pub struct Matching {
     /// Which labels two series must have in common.
     pub by: MatchBy,
-    /// The labels of the `on` or `ignoring` clause.
+    /// The labels of the `on` or `ignoring` clause; empty without a clause.
     pub labels: Vec<Arc<str>>,
-    /// The side of which several series may match one series of the other.
+    /// The side of which several series may match one series of the other side. `None` for one-to-one matching, and for
+    /// set operators, which match any number of series.
     pub many_side: Option<Side>,
-    /// The labels that the series of that side take over from series of the other side.
+    /// The labels in the list of `group_left` or `group_right`. Results get them from the side with one series.
     pub included_labels: Vec<Arc<str>>,
 }
 
@@ -111,7 +114,7 @@ pub struct Matching {
 pub enum MatchBy {
     /// `on`: the listed labels.
     On,
-    /// `ignoring`: all labels but the listed ones. Without a clause none is listed.
+    /// `ignoring`: all labels but the name of the metric and the listed ones. Without a clause none is listed.
     #[default]
     Ignoring,
 }
@@ -119,13 +122,13 @@ pub enum MatchBy {
 /// A side of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// `group_left`
+    /// The side before the operator, which `group_left` names.
     Left,
-    /// `group_right`
+    /// The side after the operator, which `group_right` names.
     Right,
 }
 
-/// A binary operator.
+/// A binary operator, by its spelling in queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `+`
@@ -136,9 +139,9 @@ pub enum Operator {
     Multiply,
     /// `/`
     Divide,
-    /// `%`
+    /// `%`: the remainder, with the sign of the left number.
     Modulo,
-    /// `^`
+    /// `^`: the left number to the power of the right one.
     Power,
     /// `==`
     Equal,
@@ -152,16 +155,17 @@ pub enum Operator {
     Greater,
     /// `>=`
     AtLeast,
-    /// `and`
+    /// `and`: the series of the left side that match one of the right side.
     And,
-    /// `or`
+    /// `or`: the left side, and the series of the right side that match none of it.
     Or,
-    /// `unless`
+    /// `unless`: the series of the left side that match none of the right side.
     Unless,
 }
 
 impl Operator {
-    /// Returns the operator with this spelling; words must be in lower case.
+    /// Returns the operator with this spelling; `None` for any other text. `and`, `or` and `unless` must be in lower
+    /// case.
     pub fn from_text(text: &str) -> Option<Operator> {
         Some(match text {
             "+" => Operator::Add,
@@ -183,7 +187,7 @@ impl Operator {
         })
     }
 
-    /// The precedence, from 1 to 6. Operators of a higher precedence bind closer.
+    /// The precedence, from 1 to 6, as in Prometheus. Operators of a higher precedence bind closer.
     pub fn precedence(self) -> u8 {
         match self {
             Operator::Or => 1,
@@ -206,6 +210,7 @@ impl Operator {
     }
 
     /// Applies the operator to two numbers. A comparison returns the left number if it is true, and otherwise `None`.
+    /// Set operators return `None`.
     pub fn apply(self, left: f64, right: f64) -> Option<f64> {
         let left_if = |is_true: bool| is_true.then_some(left);
         match self {
@@ -226,14 +231,14 @@ impl Operator {
     }
 }
 
-/// An aggregation.
+/// An operator such as `sum` over groups of series.
 #[derive(Debug)]
 pub struct Aggregation {
-    /// The operator.
+    /// The operator that is applied to each group.
     pub aggregator: Aggregator,
     /// The labels by which series are grouped.
     pub grouping: Grouping,
-    /// The number of series of `topk` and `bottomk`, or the quantile.
+    /// The number of series of `topk` and `bottomk`, or the `q` of `quantile`; `None` for other operators.
     pub parameter: Option<Expr>,
     /// The series that are aggregated.
     pub operand: Expr,
@@ -244,7 +249,7 @@ pub struct Aggregation {
 pub enum Grouping {
     /// `by`: the groups have these labels.
     By(Vec<Arc<str>>),
-    /// `without`: the groups have all other labels.
+    /// `without`: the groups have all other labels, except the name of the metric.
     Without(Vec<Arc<str>>),
 }
 
@@ -270,17 +275,17 @@ pub enum Aggregator {
     Maximum,
     /// `count`
     Count,
-    /// `group`
+    /// `group`: 1 for each group.
     Group,
-    /// `stddev`
+    /// `stddev`: the population standard deviation.
     Deviation,
-    /// `stdvar`
+    /// `stdvar`: the population variance.
     Variance,
-    /// `topk`
+    /// `topk`: the series with the greatest values.
     Top,
-    /// `bottomk`
+    /// `bottomk`: the series with the least values.
     Bottom,
-    /// `quantile`
+    /// `quantile`: a quantile of the values, interpolated.
     Quantile,
 }
 
@@ -300,7 +305,7 @@ impl Aggregator {
         ("quantile", Aggregator::Quantile),
     ];
 
-    /// Returns the aggregator with this name, in any case.
+    /// Returns the aggregator with this name, in upper or lower case; `None` if there is none.
     pub fn from_text(text: &str) -> Option<Aggregator> {
         let mut aggregators = Aggregator::ALL.into_iter();
         aggregators

@@ -1,4 +1,4 @@
-//! Queries and what they give, on samples in memory.
+//! Queries and their results, on samples in memory.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 
 mod bounds;
 
-/// Some series, 20 samples each, one every ten seconds.
+/// A source with some series in memory, of 20 samples each, one every ten seconds.
 struct MemorySource(Vec<SampledSeries>);
 
 impl MemorySource {
@@ -68,7 +68,7 @@ impl SampleSource for MemorySource {
     }
 }
 
-/// An answer in one line.
+/// Writes the result of a query in one line.
 fn result_text(result: Result<QueryResult, Error>) -> String {
     match result {
         Ok(QueryResult::Scalar(value)) => number::format_plain(value),

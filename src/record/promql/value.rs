@@ -2,28 +2,28 @@
 
 use super::labels::Labels;
 
-/// The value of a series at one time.
+/// An element of an instant vector: the value of one series at one time.
 #[derive(Clone, Debug)]
 pub struct VectorElement {
     /// The labels of the series.
     pub labels: Labels,
-    /// The value.
+    /// The value of the newest sample, or the result of an operator, an aggregation or a function.
     pub value: f64,
 }
 
 /// The value of an expression at one time.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// One number.
+    /// One number, without labels.
     Scalar(f64),
-    /// One number for each of several series.
+    /// One number for each of any number of series.
     Vector(Vec<VectorElement>),
-    /// A text.
+    /// A text, which only literals have.
     Text(String),
 }
 
 impl Value {
-    /// How many numbers or texts the value has, for the budget.
+    /// The number of elements of a vector; 1 for a number or a text. The evaluator charges work for each element.
     pub fn element_count(&self) -> usize {
         match self {
             Value::Vector(elements) => elements.len(),

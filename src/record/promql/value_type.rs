@@ -1,15 +1,15 @@
-//! The types of PromQL expressions. The parser checks them, so that the evaluator need not.
+//! The types of PromQL expressions. The parser checks the types, so the evaluator does not report wrong ones.
 
 /// The type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueType {
-    /// One number.
+    /// One number, without labels.
     Scalar,
-    /// One number for each of several series.
+    /// One number for each of any number of series.
     Vector,
-    /// All samples in a range, for each of several series.
+    /// All samples in a range, for each of any number of series.
     Matrix,
-    /// A text.
+    /// A text, which only literals have.
     Text,
 }
 

@@ -1,4 +1,5 @@
 //! Functions on the samples of one series in a range, such as `rate` and `max_over_time`, computed as Prometheus does.
+//! Aggregations share [`VarianceAccumulator`].
 
 use super::quantile::{compare_values, quantile};
 
@@ -16,12 +17,12 @@ pub struct RangeWindow<'a> {
     pub to_ms: i64,
 }
 
-/// The kind of a series, which decides what a value below the one before means.
+/// The kind of a series. It decides what a fall of the value means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValueKind {
-    /// The counter was reset to zero in between.
+    /// A fall means that the counter was reset to zero.
     Counter,
-    /// The value has fallen, which is nothing special.
+    /// A fall is a change like any other.
     Gauge,
 }
 
@@ -31,7 +32,8 @@ impl RangeWindow<'_> {
         self.samples.iter().map(|(_, value)| *value)
     }
 
-    /// The growth of the value, extrapolated from the samples to the whole range and divided by `divisor`.
+    /// The growth of the value, extrapolated from the samples to the whole range and divided by `divisor`: the seconds
+    /// of the range for a rate, and 1 for the growth itself. `None` without two samples.
     fn extrapolated_growth(&self, kind: ValueKind, divisor: f64) -> Option<f64> {
         let [(first_ms, first_value), .., (last_ms, last)] = *self.samples else {
             return None;
@@ -51,10 +53,10 @@ impl RangeWindow<'_> {
         let mut gap_before = seconds(self.from_ms, first_ms);
         let gap_after = seconds(last_ms, self.to_ms);
         if kind == ValueKind::Counter && growth > 0.0 && first_value >= 0.0 {
-            // A counter cannot have been negative, so it grew from zero at the earliest.
+            // A counter cannot have been negative. So its line is extended back at most to the time when it was zero.
             gap_before = gap_before.min(sampled_seconds * (first_value / growth));
         }
-        // Over a gap of more than an interval, the series probably begins or ends within the range.
+        // At a longer gap, the series probably begins or ends within the range. Then half an interval is added.
         let extension_seconds = |gap_seconds: f64| {
             if gap_seconds < interval_seconds * 1.1 {
                 gap_seconds
@@ -68,7 +70,8 @@ impl RangeWindow<'_> {
         Some(growth * (factor / divisor))
     }
 
-    /// The growth from the last sample but one to the last, and the seconds between them.
+    /// The growth from the last sample but one to the last, and the seconds between them. `None` without two samples,
+    /// or if the last two have the same time.
     fn last_growth(&self, kind: ValueKind) -> Option<(f64, f64)> {
         let [.., (previous_ms, previous), (time_ms, value)] = *self.samples else {
             return None;
@@ -89,50 +92,52 @@ impl RangeWindow<'_> {
     }
 }
 
-/// `rate`
+/// `rate`: the growth per second of a counter. `None` without two samples.
 pub fn rate(window: &RangeWindow) -> Option<f64> {
     let seconds = (window.to_ms - window.from_ms) as f64 / 1_000.0;
     window.extrapolated_growth(ValueKind::Counter, seconds)
 }
 
-/// `increase`
+/// `increase`: the growth of a counter in the whole range. `None` without two samples.
 pub fn increase(window: &RangeWindow) -> Option<f64> {
     window.extrapolated_growth(ValueKind::Counter, 1.0)
 }
 
-/// `delta`
+/// `delta`: the growth of a gauge in the whole range. `None` without two samples.
 pub fn delta(window: &RangeWindow) -> Option<f64> {
     window.extrapolated_growth(ValueKind::Gauge, 1.0)
 }
 
-/// `irate`
+/// `irate`: the growth per second of a counter between the last two samples. `None` without two samples, or if the last
+/// two have the same time.
 pub fn last_rate(window: &RangeWindow) -> Option<f64> {
     let (growth, seconds) = window.last_growth(ValueKind::Counter)?;
     Some(growth / seconds)
 }
 
-/// `idelta`
+/// `idelta`: the growth of a gauge between the last two samples. `None` without two samples, or if the last two have the
+/// same time.
 pub fn last_delta(window: &RangeWindow) -> Option<f64> {
     Some(window.last_growth(ValueKind::Gauge)?.0)
 }
 
-/// `sum_over_time`
+/// `sum_over_time`. Like the functions after it, it never returns `None`, because a window has a sample.
 pub fn sum(window: &RangeWindow) -> Option<f64> {
     Some(compensated_sum(window.values()))
 }
 
-/// `avg_over_time`
+/// `avg_over_time`, also for most values whose sum overflows.
 pub fn average(window: &RangeWindow) -> Option<f64> {
     let count = window.samples.len() as f64;
     let average = compensated_sum(window.values()) / count;
     if average.is_finite() {
         return Some(average);
     }
-    // Values whose sum overflows may still have an average.
+    // Each value is divided first, so that their sum does not overflow. Rounding may still exceed the greatest float.
     Some(window.values().map(|value| value / count).sum())
 }
 
-/// `min_over_time`
+/// `min_over_time`; NaN only if all values are.
 pub fn minimum(window: &RangeWindow) -> Option<f64> {
     window.values().reduce(|minimum, value| {
         if value < minimum || minimum.is_nan() {
@@ -143,7 +148,7 @@ pub fn minimum(window: &RangeWindow) -> Option<f64> {
     })
 }
 
-/// `max_over_time`
+/// `max_over_time`; NaN only if all values are.
 pub fn maximum(window: &RangeWindow) -> Option<f64> {
     window.values().reduce(|maximum, value| {
         if value > maximum || maximum.is_nan() {
@@ -154,44 +159,44 @@ pub fn maximum(window: &RangeWindow) -> Option<f64> {
     })
 }
 
-/// `count_over_time`
+/// `count_over_time`: the number of samples.
 pub fn count(window: &RangeWindow) -> Option<f64> {
     Some(window.samples.len() as f64)
 }
 
-/// `last_over_time`
+/// `last_over_time`: the newest value.
 pub fn last(window: &RangeWindow) -> Option<f64> {
     window.samples.last().map(|(_, value)| *value)
 }
 
-/// `present_over_time`
+/// `present_over_time`: 1 for every series with a sample.
 pub fn present(_: &RangeWindow) -> Option<f64> {
     Some(1.0)
 }
 
-/// `changes`
+/// `changes`: how often a value differs from the one before. NaN counts as equal to NaN.
 pub fn changes(window: &RangeWindow) -> Option<f64> {
     Some(window.count_pairs(|a, b| a != b && !(a.is_nan() && b.is_nan())))
 }
 
-/// `resets`
+/// `resets`: how often a value is below the one before.
 pub fn resets(window: &RangeWindow) -> Option<f64> {
     Some(window.count_pairs(|a, b| b < a))
 }
 
-/// `stdvar_over_time`
+/// `stdvar_over_time`: the population variance.
 pub fn variance(window: &RangeWindow) -> Option<f64> {
     let mut accumulator = VarianceAccumulator::default();
     window.values().for_each(|value| accumulator.add(value));
     Some(accumulator.variance())
 }
 
-/// `stddev_over_time`
+/// `stddev_over_time`: the population standard deviation.
 pub fn standard_deviation(window: &RangeWindow) -> Option<f64> {
     variance(window).map(f64::sqrt)
 }
 
-/// `quantile_over_time`
+/// `quantile_over_time`: see [`quantile`] for a `q` outside of 0 to 1.
 pub fn quantile_over_time(q: f64, window: &RangeWindow) -> f64 {
     let mut values: Vec<f64> = window.values().collect();
     values.sort_by(compare_values);
@@ -204,11 +209,12 @@ pub fn quantile_over_time(q: f64, window: &RangeWindow) -> f64 {
 pub struct VarianceAccumulator {
     count: f64,
     mean: f64,
+    /// The sum of the squares of the distances of all values from their mean.
     squared_distances: f64,
 }
 
 impl VarianceAccumulator {
-    /// Adds a value.
+    /// Adds a value to those whose variance is computed.
     pub fn add(&mut self, value: f64) {
         self.count += 1.0;
         let distance = value - self.mean;
@@ -229,6 +235,7 @@ fn compensated_sum(values: impl Iterator<Item = f64>) -> f64 {
     for value in values {
         let next_sum = sum + value;
         compensation += match sum.abs() >= value.abs() {
+            // The rounding of an infinite sum would be NaN.
             _ if next_sum.is_infinite() => 0.0,
             true => (sum - next_sum) + value,
             false => (value - next_sum) + sum,
@@ -258,7 +265,7 @@ mod tests {
             };
             assert_eq!(function(&window), expected, "{values:?}");
         };
-        // Half a gap beyond each end is still the same curve.
+        // Half an interval beyond each end belongs to the same line.
         check(increase, &[10.0, 20.0, 30.0, 40.0], Some(40.0));
         check(rate, &[10.0, 20.0, 30.0, 40.0], Some(1.0));
         // The counter began anew after 20.

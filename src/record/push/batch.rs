@@ -1,6 +1,8 @@
-//! A batch: the samples of some successive steps, built from the record and sent together.
+//! A batch: the samples of some successive steps, built from the record. A step is the time between two samples of a
+//! series.
 //!
-//! `progress.rs` decides which steps and series a batch has. Here their values become rows. Nothing is sent here.
+//! `progress.rs` decides which steps and series a batch has. Here their values become rows. `request_range.rs` splits
+//! the rows into requests, and nothing is sent here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -8,9 +10,11 @@ use std::io;
 use super::row::{Row, TimedValue, accumulate_buckets, find_histograms};
 use crate::record::{Grid, Record, Series, Tier};
 
-/// The most samples of a request, and of a batch. A batch of a single step may have more.
+/// The most samples of a request, unless a single series has more. A batch is planned for as many samples. It may have
+/// more: one step always fits, and some series are added after the plan.
 pub const MAX_BATCH_SAMPLES: usize = 5_000;
-/// The most buckets of gauges that are read from the record at once. A single gauge may have more. It bounds memory.
+/// The most buckets of gauges that are read from the record at once: 3 MiB, for each takes 24 bytes. A single gauge may
+/// have more.
 const MAX_GAUGE_BUCKETS: usize = 1 << 17;
 
 /// The counts of all counters at the end of a batch, which the next batch need not read again.
@@ -25,34 +29,39 @@ pub(super) struct CounterTotals {
 /// Samples that are sent together, and what the cursor becomes once they are delivered.
 #[derive(Debug)]
 pub struct Batch {
-    /// The samples; empty if nothing was recorded.
+    /// The samples, sorted by series; empty if nothing was recorded.
     pub rows: Vec<Row>,
-    /// The first second of a sample.
+    /// The start of the first step, in seconds since 1970. A counter that the destination does not have yet may have a
+    /// sample here.
     pub from: u64,
-    /// The last second of a sample, at which the cursor stands afterwards.
+    /// The second to which the cursor moves once the batch is delivered: the time of the last step's sample, or the end
+    /// of a gap.
     pub to: u64,
-    /// The last value of each counter, by the numbers of the series.
+    /// The number and the last value of each counter in the batch. The value of a histogram's bucket does not include
+    /// the buckets below.
     pub(super) last_values: Vec<(u32, u64)>,
     /// The counts of all counters at `to`; `None` if they are to be read again.
     pub(super) totals: Option<CounterTotals>,
 }
 
-/// A counter of a batch.
+/// The values of a counter in a batch.
 pub(super) struct CounterValues<'a> {
     /// The number of the series in the record.
     pub(super) number: u32,
+    /// The name and the labels of the series.
     pub(super) series: &'a Series,
     /// Whether the destination has a sample of this counter already.
     pub(super) was_delivered: bool,
-    /// The cumulative value at the beginning of the batch and at the end of each step.
+    /// The cumulative value at the beginning of the batch, and then that at the end of each step.
     pub(super) values: Vec<u64>,
 }
 
 impl Batch {
-    /// Adds counters: a sample at the end of each step that has recorded seconds.
+    /// Adds counters: a sample at the end of each step that has recorded seconds. `covered_seconds` has the number of
+    /// recorded seconds of each step. Sets `last_values`, and sorts all rows.
     ///
-    /// A counter that the destination does not have yet gets a sample at the beginning too. Without it, engines could
-    /// not compute the growth in its first step.
+    /// If `may_begin_series` holds, a counter that the destination does not have yet gets a sample at the beginning
+    /// too. From that sample engines compute the growth in its first step.
     pub(super) fn add_counters(
         &mut self,
         mut counters: Vec<CounterValues<'_>>,
@@ -94,13 +103,13 @@ impl Batch {
     }
 }
 
-/// The steps of a batch, each with one sample of each series.
+/// The steps of a batch. Each series has one sample for each step that has recorded seconds.
 pub(super) struct BatchSteps {
     /// One bucket per step.
     pub(super) grid: Grid,
-    /// The finest tier of the record that reaches back to these steps.
+    /// The finest tier of the record that reaches back to these steps, or hours if that tier is coarser.
     pub(super) tier: Tier,
-    /// The end of the seconds to send; the last step may reach beyond it.
+    /// The end of the seconds to send, since 1970. The last step may reach beyond it.
     pub(super) until: u64,
 }
 
@@ -110,15 +119,16 @@ impl BatchSteps {
         (self.grid.from + self.grid.step_seconds * (step as u64 + 1)).min(self.until)
     }
 
-    /// Returns the end of the last step.
+    /// Returns the time of the last step's sample.
     pub(super) fn end(&self) -> u64 {
         self.sample_time(self.grid.bucket_count - 1)
     }
 
-    /// Reads the gauges of the batch: those in `changed_numbers`, by number, and those in `live_series`.
+    /// Reads the gauges of the batch: those whose numbers are in `changed_numbers`, and those in `live_series`. Fails
+    /// if the record cannot be read.
     ///
     /// The value of a step is that of its last recorded second. If the record has only longer buckets, the value is the
-    /// average of the last recorded one.
+    /// average over the bucket of the step, rounded down. A step without recorded seconds has no sample.
     pub(super) fn gauge_rows(
         &self,
         record: &Record,
@@ -140,6 +150,7 @@ impl BatchSteps {
             _ => (self.grid, 1),
         };
         let covered_seconds = record.read(&grid, &[])?.covered_seconds;
+        // The last recorded bucket of each step that has one.
         let last_buckets: BTreeMap<usize, usize> = (0..bucket_count)
             .filter_map(|step| {
                 let mut fine_buckets =

@@ -1,8 +1,8 @@
-//! The cursor of a destination: which seconds it has, and which counts were sent to it. It is the only state that
-//! pushing keeps on the disk.
+//! The cursor of a destination: which seconds it has, and which counts were sent to it. The cursor is the only state
+//! that pushing keeps on the disk.
 //!
 //! The file is `mark | checksum u64 | content`. It is written under another name and renamed once it is complete, so a
-//! crash leaves the file before. Bound: about 20 bytes for each series of the record.
+//! crash leaves the previous file. Bound: 36 bytes for each counter of the record; most take about 12.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,42 +15,44 @@ use siphasher::sip::SipHasher13;
 
 use crate::base::varint::{put_varint, take_varint};
 
-/// The first bytes of the file, with the version of its format.
+/// The first bytes of the file, which tell its format.
 const FILE_MARK: [u8; 16] = *b"tollgate cursor\n";
 /// Bytes before the content: the mark and the checksum.
 const HEAD_BYTES: usize = 24;
 
 /// The bit of a counter's flags that stands for [`CounterCursor::was_delivered`].
 const DELIVERED_FLAG: u8 = 1;
-/// The bit of a counter's flags after which the attempted value follows.
+/// The bit of a counter's flags that says that the attempted value follows them.
 const ATTEMPTED_FLAG: u8 = 2;
 
-/// Which seconds a destination has, and what it was told about each counter. All times are seconds since 1970.
+/// Which seconds a destination has, and which values of each counter were sent to it. All times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// All earlier seconds are delivered.
+    /// All earlier seconds are delivered, refused for good by the destination, or skipped.
     pub delivered_until: u64,
-    /// The end of a batch that was sent without a known result. It is not after `delivered_until` if there is no such
-    /// batch.
+    /// The end of a batch that may have been sent and has had no response yet. It is not after `delivered_until` if
+    /// there is no such batch.
     pub attempted_until: u64,
-    /// The second from which cumulative counters count.
+    /// The second from which cumulative counters count: the oldest of the record when pushing to the destination began,
+    /// or the start of the first step if that is earlier.
     pub counted_since: u64,
-    /// The end of the seconds that [`CounterCursor::base`] counts. The record changes no earlier second any more.
+    /// The end of the seconds that [`CounterCursor::base_count`] counts. The record changes no earlier second any more.
     pub base_until: u64,
     /// The counters, by the numbers of their series in the record.
     pub counts: BTreeMap<u32, CounterCursor>,
 }
 
-/// The counts of one counter, as they were sent to a destination.
+/// The part of a cursor that is about one counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterCursor {
     /// Everything counted before [`Cursor::base_until`].
     pub base: u64,
     /// The value of the last delivered sample; 0 if there is none.
     pub delivered_value: u64,
-    /// Whether any sample was delivered.
+    /// Whether any sample was delivered, refused or skipped.
     pub was_delivered: bool,
-    /// The value of the last sample of a batch whose result is not known.
+    /// The value of the last sample in a batch that has had no response yet; `None` if there is no such batch, or if it
+    /// has no sample of this counter.
     pub attempted_value: Option<u64>,
 }
 
@@ -75,11 +77,11 @@ impl Cursor {
         decode_cursor(&bytes).map(Some).ok_or_else(damaged)
     }
 
-    /// Writes the cursor. When this returns, the cursor survives a crash of the machine.
+    /// Writes the cursor. When this returns without an error, the cursor survives a crash of the machine.
     ///
     /// # Errors
     ///
-    /// Fails if the disk does. The previous file is then still there.
+    /// Fails if the disk does. Then the previous file, if there was one, or the new file is there as a whole.
     pub fn save(&self, folder: &Path, name: &str) -> io::Result<()> {
         let (path, unfinished_path) = cursor_paths(folder, name);
         let mut options = OpenOptions::new();
@@ -91,7 +93,8 @@ impl Cursor {
         File::open(folder)?.sync_all()
     }
 
-    /// Renames a damaged file, so that an operator can look at it.
+    /// Renames a damaged file to `{name}.damaged`, so that an operator can look at it. An earlier file of that name is
+    /// replaced.
     ///
     /// # Errors
     ///
@@ -137,6 +140,7 @@ impl Cursor {
     }
 }
 
+/// Computes SipHash-1-3 without a key.
 fn checksum(content: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(content);

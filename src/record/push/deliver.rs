@@ -1,4 +1,5 @@
-//! Sends one request to a destination, and decides from the response what became of its samples.
+//! Sends one request to a destination, and decides from the response what became of its samples. Graphite has no
+//! responses, so there the end of the connection decides.
 //!
 //! Nothing here retries, splits or counts. `sender.rs` does that, as the [`DeliveryOutcome`] says.
 
@@ -23,24 +24,25 @@ use crate::net::client::{BoxError, send_request};
 /// The longest time for connecting, sending the request and reading the response, together.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest delay that a `Retry-After` may ask for, so that a mistake of the destination does not stop pushing for
-/// long.
+/// hours.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 /// The most characters of a response that a log line or the admin API shows.
 const MAX_REASON_CHARS: usize = 200;
-/// The first bytes of a response in which the phrases below are searched.
+/// How many of the first bytes of a response are searched for the phrases below.
 const MAX_SEARCHED_BYTES: usize = 4_096;
-/// The port of carbon's line receiver, for a URL without one.
+/// The port of carbon's line receiver, for a URL without one. The policy compiler requires one, so this is a fallback.
 const GRAPHITE_PORT: u16 = 2003;
-/// Phrases in which Prometheus and Mimir refuse samples that they have already.
+/// Phrases, in lower case, in which Prometheus and Mimir refuse samples of seconds that they have already, or that are
+/// before those.
 const DUPLICATE_PHRASES: [&str; 4] = [
     "out of order",
     "out-of-order",
     "duplicate sample",
     "sample with the same timestamp",
 ];
-/// Phrases in which Prometheus and Mimir refuse samples that are too old.
+/// Phrases, in lower case, in which Prometheus and Mimir refuse samples that are too old.
 const TOO_OLD_PHRASES: [&str; 4] = ["out of bounds", "out-of-bounds", "too old", "too-old"];
-/// The error of a Graphite peer that may have lost the lines.
+/// The error where a Graphite peer may have lost the lines.
 const CLOSED_EARLY: &str = "it closes connections before it has read what was sent";
 
 /// The result of a request: which of its samples the destination has. Each text is the reason that operators see.
@@ -50,9 +52,10 @@ pub enum DeliveryOutcome {
     Accepted,
     /// The destination has all samples except `refused_count` of them.
     PartlyAccepted { refused_count: u64, reason: String },
-    /// The destination refuses all samples, because it has some of these seconds or of later ones.
+    /// The destination refuses the whole request, because it already has samples of some of these seconds or of later
+    /// ones.
     Duplicate(String),
-    /// The destination refuses all samples, because some are too old.
+    /// The destination refuses the whole request, because some samples are too old.
     TooOld(String),
     /// The destination refuses the request because of its size.
     TooLarge(String),
@@ -61,12 +64,14 @@ pub enum DeliveryOutcome {
     /// The destination may have the samples or not. The request is to be sent again.
     Retry {
         reason: String,
-        /// The delay that the destination asks for, if it does.
+        /// The delay that the destination requests with `Retry-After`, at most [`MAX_RETRY_AFTER`]; `None` if it
+        /// requests none.
         requested_delay: Option<Duration>,
     },
 }
 
-/// Sends samples. `now` is the wall clock, and cumulative counters count from the second `counted_since`.
+/// Sends samples in one request, for at most [`REQUEST_TIMEOUT`]. `now` is the wall clock. Counters count from the
+/// second `counted_since`, which only OTLP sends. A failure to send is a [`DeliveryOutcome::Retry`].
 ///
 /// `system_roots` caches the certificates that the system trusts; it is filled when a request first needs them.
 pub async fn deliver(
@@ -111,11 +116,11 @@ fn describe_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Sends lines to carbon. The protocol has no acknowledgement, so the order in which the two sides close has to serve
-/// as one.
+/// Sends lines to carbon. The protocol has no acknowledgement, so the order in which the two sides close the connection
+/// takes its place.
 ///
-/// A peer that closes after this side has read everything. A peer that closes before, such as a proxy without a server,
-/// may have read nothing.
+/// If this side closes first, the peer has read everything before it closes too. A peer that closes first, such as a
+/// proxy without a server, may have read nothing; that is an error.
 async fn send_graphite(
     settings: &Settings,
     slice: RowSlice<'_>,
@@ -137,15 +142,16 @@ async fn send_graphite(
     if let Some(error) = stream.take_error()? {
         return Err(error.into());
     }
-    // Once both sides have closed and acknowledged it, the system forgets the connection. If it still has one, the peer
-    // closed before our close arrived.
+    // Once both sides have closed and have acknowledged the other's close, the system forgets the connection. If the
+    // system still has a peer address, the peer closed before our close arrived.
     match stream.peer_addr() {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(DeliveryOutcome::Accepted),
         _ => Err(CLOSED_EARLY.into()),
     }
 }
 
-/// Sends a request over HTTP, for the protocols that use it.
+/// Sends a request over HTTP, for the protocols that use it. Fails if the request cannot be encoded or sent, or if no
+/// whole response comes.
 async fn send_http(
     settings: &Settings,
     system_roots: &OnceCell<Roots>,
@@ -234,8 +240,8 @@ fn classify_response(
                 DeliveryOutcome::Refused(reason)
             }
         }
-        // Other statuses concern the destination or the way to it, not the samples. An operator can mend a wrong token
-        // or path.
+        // Other statuses concern the destination or the way to it, not the samples. An operator can correct a wrong
+        // token or path.
         _ => DeliveryOutcome::Retry {
             reason,
             requested_delay: parse_retry_after(fields, now),
@@ -243,7 +249,7 @@ fn classify_response(
     }
 }
 
-/// Returns the first line of a response without control characters, cut to what operators are shown.
+/// Returns the first line of a response without control characters and outer blanks, cut to [`MAX_REASON_CHARS`].
 fn first_line(body: &[u8]) -> String {
     // A character of UTF-8 has at most four bytes.
     let text = String::from_utf8_lossy(&body[..body.len().min(4 * MAX_REASON_CHARS)]);
@@ -252,7 +258,8 @@ fn first_line(body: &[u8]) -> String {
     printable.take(MAX_REASON_CHARS).collect()
 }
 
-/// Reads `Retry-After`, which is a number of seconds or a date, and limits it to [`MAX_RETRY_AFTER`].
+/// Reads `Retry-After`, which is a number of seconds or a date, and limits it to [`MAX_RETRY_AFTER`]. A date in the
+/// past is a delay of zero. Returns `None` if the field is missing or malformed.
 fn parse_retry_after(fields: &HeaderMap, now: Duration) -> Option<Duration> {
     let text = fields.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let seconds_delay = text.parse().map(Duration::from_secs).ok();

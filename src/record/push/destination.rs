@@ -18,11 +18,11 @@ use crate::record::{Record, Series};
 pub struct DestinationStatus {
     /// The name of the destination.
     pub name: String,
-    /// The protocol.
+    /// The protocol that the destination speaks.
     pub engine: Engine,
     /// The URL, without secrets.
     pub url: String,
-    /// Recorded seconds that the destination does not have yet.
+    /// Seconds from the cursor to now, by the wall clock; 0 until the cursor is read.
     pub behind_seconds: u64,
     /// Samples that the destination has accepted since the start of the process.
     pub sent_samples: u64,
@@ -32,7 +32,8 @@ pub struct DestinationStatus {
     pub last_error: String,
 }
 
-/// Returns the series that the process counts now. They are sent even in steps without events.
+/// A function that returns the series that the process counts now. They are sent in each step, even if their values do
+/// not change.
 pub type LiveSeries = Arc<dyn Fn() -> BTreeSet<Series> + Send + Sync>;
 
 /// The parts of the process that pushing needs.
@@ -41,19 +42,21 @@ pub struct PushContext {
     pub settings: Vec<Settings>,
     /// The record, once this process has opened it.
     pub record: Arc<OnceLock<Record>>,
-    /// The record's folder; without one, cursors are lost when the process ends.
+    /// The record's folder, in which cursors have a folder of their own. Without it, cursors are lost when the process
+    /// ends.
     pub folder: Option<PathBuf>,
     /// Lists the series that the process counts now.
     pub live_series: LiveSeries,
-    /// The clock for retries and for the lag.
+    /// The clock by which retries are delayed and the lag is computed.
     pub clock: Clock,
-    /// The metrics of the process, which also count pushed samples.
+    /// The metrics of the process, to which pushing adds its samples and its lag.
     pub registry: Registry,
-    /// The seed that spreads the requests of several gateways over time.
+    /// The seed that spreads the retries of several gateways over time.
     pub seed: u64,
 }
 
 impl PushContext {
+    /// The folder of the cursors; `None` for a record in memory.
     pub(super) fn cursor_folder(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.join("push"))
     }
@@ -61,13 +64,17 @@ impl PushContext {
 
 /// A destination, shared by the pushing thread, reloads and the admin API.
 pub(super) struct Destination {
+    /// The current settings. A reload may change their token and their roots.
     pub(super) settings: Mutex<Settings>,
+    /// The state that the admin API shows.
     pub(super) status: Mutex<DestinationStatus>,
-    /// The cursor of a destination without a folder. It outlives a sender that panics.
+    /// The cursor, if the record has no folder. It outlives a sender that panics. `None` until pushing begins, and
+    /// always if the record has a folder.
     pub(super) cursor: Mutex<Option<Cursor>>,
 }
 
 impl Destination {
+    /// Makes a destination to which nothing was sent yet.
     pub(super) fn new(settings: Settings) -> Arc<Destination> {
         let status = DestinationStatus {
             name: settings.name.clone(),

@@ -1,7 +1,7 @@
 //! Encodes samples in Graphite's line protocol: `name;label=value 12.5 1700000000`, one line per sample.
 //!
 //! Counters are cumulative, so the next line makes up for a lost one. Carbon does lose lines: it keeps only the last
-//! line of each slot, and drops lines of new series when many arrive at once.
+//! line of each interval that it stores, and drops lines of new series when many arrive at once.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,8 @@ pub fn encode(slice: RowSlice<'_>, extra_labels: &[(String, String)]) -> Vec<u8>
     lines.into_bytes()
 }
 
-/// Returns `name;label=value;…`. Carbon understands such tags since 1.1.
+/// Returns `name;label=value;…`. Carbon understands such tags since 1.1. Labels with empty values are left out, because
+/// carbon allows no empty tag.
 fn tagged_name(series: &Series, extra_labels: &[(String, String)]) -> String {
     let mut name = sanitize(&series.name);
     let own_labels = series.labels.iter();
@@ -40,7 +41,7 @@ fn tagged_name(series: &Series, extra_labels: &[(String, String)]) -> String {
     name
 }
 
-/// Replaces the characters that end a name or a tag, and those that carbon forbids in tags.
+/// Replaces the characters that end a name or a tag, and `!` and `~`, which carbon forbids in some places.
 fn sanitize(text: &str) -> String {
     let is_reserved =
         |c: char| c.is_whitespace() || c.is_control() || matches!(c, ';' | '=' | '~' | '!');

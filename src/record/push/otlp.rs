@@ -1,7 +1,8 @@
 //! Encodes samples for OTLP over HTTP, and reads from the response how many data points the collector rejected.
 //!
-//! The body is an `ExportMetricsServiceRequest` in protocol buffers. Counters become sums that are monotonic and
-//! cumulative. Source: <https://opentelemetry.io/docs/specs/otlp/>, with `metrics/v1/metrics.proto`.
+//! The body is an `ExportMetricsServiceRequest` in protocol buffers. Counters, also the buckets of histograms, become
+//! sums that are monotonic and cumulative. Source: <https://opentelemetry.io/docs/specs/otlp/>, with
+//! `metrics/v1/metrics.proto`.
 
 use super::proto_message::ProtoMessage;
 use super::row::{RowSlice, TimedValue, to_f64};
@@ -11,7 +12,7 @@ use crate::record::{Series, SeriesKind};
 /// The header field that the protocol requires.
 pub const HEADER_FIELDS: [(&str, &str); 1] = [("content-type", "application/x-protobuf")];
 
-/// `AGGREGATION_TEMPORALITY_CUMULATIVE`.
+/// `AGGREGATION_TEMPORALITY_CUMULATIVE`: each point of a sum counts from the same start.
 const CUMULATIVE: u64 = 2;
 
 /// Encodes the body of a request. Counters count from the second `counted_since`; `labels` become attributes of the
@@ -32,7 +33,7 @@ pub fn encode(slice: RowSlice<'_>, labels: &[(String, String)], counted_since: u
         .into_bytes()
 }
 
-/// Builds a `Resource` from the labels of the gateway. Its `service.name` is `tollgate`, unless a label says otherwise.
+/// Builds a `Resource` from the labels of the gateway. Its `service.name` is `tollgate`, unless a label has that name.
 fn resource(labels: &[(String, String)]) -> ProtoMessage {
     let is_named = labels.iter().any(|(label, _)| label == "service.name");
     let default_name = (!is_named).then(|| key_value("service.name", "tollgate"));
@@ -66,7 +67,7 @@ fn metric(rows: &[(&Series, &[TimedValue])], counted_since: u64) -> ProtoMessage
     }
 }
 
-/// Builds a `NumberDataPoint`.
+/// Builds a `NumberDataPoint` of one sample of a series.
 fn number_data_point(series: &Series, sample: &TimedValue, counted_since: u64) -> ProtoMessage {
     let to_nanos = |second: u64| second.saturating_mul(1_000_000_000);
     let mut point = ProtoMessage::default();
@@ -91,8 +92,8 @@ fn key_value(key: &str, value: &str) -> ProtoMessage {
     key.with_message(2, &value)
 }
 
-/// Reads from an `ExportMetricsServiceResponse` how many data points were rejected, and why. Returns `None` if all
-/// were accepted, or if the response cannot be read.
+/// Reads from an `ExportMetricsServiceResponse` how many data points were rejected, and why. Returns `None` if all were
+/// accepted, or if the response cannot be read. The reason may be empty.
 pub fn rejected_points(response: &[u8]) -> Option<(u64, String)> {
     let Some(ProtoValue::Bytes(partial_success)) = find_field(response, 1) else {
         return None;
@@ -111,11 +112,12 @@ pub fn rejected_points(response: &[u8]) -> Option<(u64, String)> {
 enum ProtoValue<'a> {
     /// The value of a varint.
     Number(u64),
-    /// The bytes of any other value.
+    /// The bytes of a value of any other wire type, without its length.
     Bytes(&'a [u8]),
 }
 
-/// Finds the first field with the number `field_number`. Returns `None` if the message ends or is malformed before it.
+/// Finds the first field with the number `field_number`. Returns `None` if the message has no such field, or is
+/// malformed before the end of that field.
 fn find_field(mut message: &[u8], field_number: u64) -> Option<ProtoValue<'_>> {
     while !message.is_empty() {
         let key = take_varint(&mut message)?;

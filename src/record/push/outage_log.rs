@@ -1,9 +1,9 @@
-//! Limits log lines about an outage: one when the outage begins, one every ten minutes, and one when it is over.
-//! Nothing is logged here: the caller writes the lines.
+//! Limits log lines about an outage: at most one when the outage begins, one every ten minutes, and one when it is
+//! over. Nothing is logged here: the caller writes the lines.
 
 use crate::base::clock::Nanos;
 
-/// The shortest time between two lines about one outage.
+/// The shortest time between two lines about failures of one outage, or of successive outages with one reason.
 const LOG_INTERVAL: Nanos = Nanos::from_secs(600);
 
 /// Decides which failures and recoveries of one operation are logged.
@@ -13,12 +13,12 @@ pub struct OutageLog {
     current_reason: String,
     /// Whether the current outage was logged.
     is_logged: bool,
-    /// The reason that was logged last, and when.
+    /// The reason that was logged last, and when; `None` before the first line.
     last_logged: Option<(String, Nanos)>,
 }
 
 impl OutageLog {
-    /// Records a failure, and returns whether to log it. `reason` must not be empty.
+    /// Records a failure at `now`, and returns whether to log it. `reason` must not be empty.
     pub fn record_failure(&mut self, reason: &str, now: Nanos) -> bool {
         let is_new_outage = self.current_reason.is_empty();
         reason.clone_into(&mut self.current_reason);
@@ -36,7 +36,7 @@ impl OutageLog {
         should_log
     }
 
-    /// Records a success, and returns whether to log it.
+    /// Records a success, and returns whether to log it: only if it ends an outage that was logged.
     pub fn record_success(&mut self) -> bool {
         self.current_reason.clear();
         std::mem::take(&mut self.is_logged)

@@ -1,16 +1,16 @@
 //! Chooses the next batch for a destination: the oldest seconds that it does not have, in steps. `sender.rs` sends it.
 //!
-//! **No count is lost or sent twice.** A sample of a counter has everything that was ever counted. That is the base in
-//! the cursor and the sums of the record since the end of the base. Before that end the record changes nothing any
-//! more. Earlier samples may have been lost or repeated, and events may be added to a second afterwards: the next
-//! sample has each event once.
+//! **No count is lost or sent twice.** The value of a counter's sample is everything counted so far: the base count in
+//! the cursor, and the record's sums since the end of the base. The record no longer changes the seconds before that
+//! end. Samples may be lost or repeated, and events may be added to a second after it was sent. Still the next sample
+//! has each event once.
 //!
-//! **A batch without a known result.** The values of a batch are saved before it is sent ([`Cursor::attempted_until`]).
-//! A new process may find such a batch and cannot know whether it arrived. If the record still gives the same values,
-//! the process sends those seconds again, and no later ones with them. Then the response that they are duplicates
-//! counts as delivered. If events were added to those seconds meanwhile, the process skips them. An engine with two
-//! values for one second could take the difference for a reset of the counter. If the batch had never arrived, its
-//! samples are lost, but no counts.
+//! **A batch without a response.** The values of a batch are saved before it is sent ([`Cursor::attempted_until`]). A
+//! new process may find such a batch and cannot know whether it arrived. If the record still gives the same values, the
+//! process sends those seconds again, and no later ones with them. If the destination refuses them as duplicates, they
+//! count as delivered. If events were added meanwhile, the process skips those seconds. Otherwise an engine would have
+//! two values for one second, and could take the difference for a reset of the counter. If the skipped batch never
+//! arrived, its samples are lost, but no counts.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -26,7 +26,8 @@ use crate::record::{Grid, RangeResult, Record, Series, SeriesKind, Tier};
 const MAX_BATCH_SECONDS: u64 = 900;
 /// The most seconds of a batch that is read from longer buckets, unless one step is longer.
 const MAX_COARSE_BATCH_SECONDS: u64 = 86_400;
-/// A record that is younger than this is sent from its first second. A new destination gets no history of an older one.
+/// A record on the disk is sent from its first second if it is at most this old. Of an older one, a new destination
+/// gets no history.
 const NEW_RECORD_MAX_SECONDS: u64 = 60;
 /// The most hours of one search for the end of a gap: a year. A longer gap takes several batches.
 const MAX_GAP_HOURS: u64 = 24 * 366;
@@ -41,14 +42,15 @@ const DAY_SECONDS: u64 = Tier::Day.step_seconds();
 pub struct Progress {
     /// The part of the progress that is saved.
     pub cursor: Cursor,
-    /// The counts at the cursor, if they are still valid.
+    /// The counts at the cursor, so that the next batch need not read them; `None` if they must be read again.
     totals: Option<CounterTotals>,
-    /// Whether a new counter may get a sample at the cursor. It must not get one if another process may have sent that
-    /// second.
+    /// Whether a counter that was never delivered may get a sample at the cursor, from which engines compute its first
+    /// growth. It must not get one if another process may have sent that second.
     may_begin_series: bool,
 }
 
-/// Lists the series that are pushed. Recorded sums of other series, whose names have a colon, are left to the engines.
+/// Lists the series that are pushed, with their numbers. Those whose names have a colon are left out: they are sums of
+/// other series, which engines can compute.
 fn pushed_series(record: &Record) -> Vec<(Series, u32)> {
     let mut all = record.series();
     all.retain(|(series, _)| !series.name.contains(':'));
@@ -56,7 +58,8 @@ fn pushed_series(record: &Record) -> Vec<(Series, u32)> {
 }
 
 impl Progress {
-    /// Starts with a new destination at `now`. The first samples have everything that was counted before.
+    /// Starts with a new destination at `now`, in seconds since 1970. The first samples include everything that was
+    /// counted before. Fails if the record cannot be read.
     pub fn start(record: &Record, now: u64, step_seconds: u64) -> io::Result<Progress> {
         let oldest = record.oldest_second()?.unwrap_or(now);
         let first_step = match record.folder().is_some() {
@@ -81,7 +84,8 @@ impl Progress {
         Ok(progress)
     }
 
-    /// Resumes at the cursor that another process saved.
+    /// Resumes at the cursor that another process saved. An attempted batch counts as delivered if its values have
+    /// changed since it was saved. Fails if the record cannot be read.
     pub fn resume(cursor: Cursor, record: &Record) -> io::Result<Progress> {
         let mut progress = Progress {
             cursor,
@@ -113,7 +117,7 @@ impl Progress {
         Ok(progress)
     }
 
-    /// Marks a batch as sent without a known result. The caller saves the cursor before it sends.
+    /// Marks a batch as sent without a response yet. The caller saves the cursor before it sends.
     pub fn mark_attempted(&mut self, batch: &Batch) {
         self.cursor.attempted_until = batch.to;
         for (number, value) in &batch.last_values {
@@ -133,9 +137,11 @@ impl Progress {
         }
     }
 
-    /// Builds the next batch from the seconds before `until`. Returns `None` if the cursor is there already.
+    /// Builds the next batch from the seconds before `until`. Returns `None` if the cursor is there already. A batch
+    /// over a gap without recorded seconds has no samples. Fails if the record cannot be read.
     ///
-    /// Series in `live_series` get samples in every step, others only in batches in which they change.
+    /// Series in `live_series` get samples in every step. Others get them only in batches in which they have new events
+    /// or values above zero. A counter also gets them with another bucket of its histogram.
     pub fn next_batch(
         &self,
         record: &Record,
@@ -197,10 +203,11 @@ impl Progress {
         Ok(Some(batch))
     }
 
-    /// Plans the steps of the next batch, and finds the series that change in them.
+    /// Plans the steps of the next batch. Also returns the numbers of series with events or values above zero, in these
+    /// steps or soon after them.
     ///
-    /// The more series change or are live, the fewer steps the batch has. Most series of the record do not change and
-    /// are not live.
+    /// The more of these series, or the more live ones, the fewer steps the batch has. All series of the record would
+    /// be too many to plan for, and most get no samples.
     fn plan_steps(
         &self,
         record: &Record,
@@ -231,7 +238,8 @@ impl Progress {
         Ok((BatchSteps { grid, tier, until }, changed_numbers))
     }
 
-    /// Returns everything that was counted before the second `at`. In the hour of `at`, buckets of `tier` are read.
+    /// Returns everything that was counted before the second `until`, by the numbers of the series. Series without
+    /// events may be missing. In the hour of `until`, buckets of `tier` are read. Fails if the record cannot be read.
     fn counts_before(
         &self,
         record: &Record,
@@ -309,7 +317,9 @@ impl Progress {
         (values.collect(), counts_at_end)
     }
 
-    /// Builds an empty batch that moves the cursor to the next recorded hour, or at most [`MAX_GAP_HOURS`] ahead.
+    /// Builds an empty batch that moves the cursor over a gap, to the next recorded hour or to the end of the seconds
+    /// to send. It moves the cursor at least over `steps`, and by about [`MAX_GAP_HOURS`] at most. Fails if the record
+    /// cannot be read.
     fn skip_gap(&self, record: &Record, steps: &BatchSteps) -> io::Result<Batch> {
         let end = steps.end();
         let hour_start = end - end % HOUR_SECONDS;
@@ -333,7 +343,8 @@ impl Progress {
         })
     }
 
-    /// Moves the cursor to the end of a batch that was delivered.
+    /// Moves the cursor to the end of a batch that was delivered. An error means that the base could not be read,
+    /// though the cursor has moved.
     pub fn advance(&mut self, batch: Batch, record: &Record) -> io::Result<()> {
         self.mark_attempted(&batch);
         self.mark_delivered(batch.to);
@@ -343,7 +354,7 @@ impl Progress {
     }
 
     /// Moves the cursor to the end of the hour that a record in memory is about to drop, and keeps the counts of that
-    /// hour. Returns whether the cursor moved.
+    /// hour. Returns whether the cursor moved. An error means that it has moved, though the base could not be read.
     pub fn skip_dropped_hour(&mut self, record: &Record) -> io::Result<bool> {
         match record.next_dropped_until() {
             Some(end) if self.cursor.delivered_until < end => {
@@ -355,7 +366,8 @@ impl Progress {
         }
     }
 
-    /// Adds to the base the seconds that the record does not change any more, so that they need not be read again.
+    /// Adds to the base the delivered hours that the record does not change any more, so that they need not be read
+    /// again. Fails if the record cannot be read; the base then stays.
     fn update_base(&mut self, record: &Record) -> io::Result<()> {
         let delivered_hour =
             self.cursor.delivered_until - self.cursor.delivered_until % HOUR_SECONDS;
@@ -396,7 +408,8 @@ fn finest_tier(record: &Record, from: u64) -> io::Result<Tier> {
     Ok(record.finest_tier(from)?.min(Tier::Hour))
 }
 
-/// Sums each series over the buckets of a tier that begin in `from..to`.
+/// Sums each series over the seconds in `from..to`, from buckets of `tier` where it reaches. Returns the number of each
+/// series and its sum; series without events are missing.
 fn read_sums(
     record: &Record,
     from: u64,

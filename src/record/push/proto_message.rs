@@ -1,8 +1,8 @@
 //! Writes messages in the wire format of protocol buffers: one field after another, each after a key with its number
 //! and its wire type.
 //!
-//! Only the field types that Prometheus and OTLP need are here. Nothing here reads messages.
-//! Source: <https://protobuf.dev/programming-guides/encoding/>.
+//! Only the field types that Prometheus and OTLP need are here. Nothing here reads messages; `otlp.rs` reads one, with
+//! the wire types below. Source: <https://protobuf.dev/programming-guides/encoding/>.
 
 use crate::base::varint::put_varint;
 
@@ -37,12 +37,12 @@ impl ProtoMessage {
         self
     }
 
-    /// Appends a `double`.
+    /// Appends a `double`, in eight bytes.
     pub fn with_double(self, field_number: u32, value: f64) -> ProtoMessage {
         self.with_fixed64(field_number, value.to_bits())
     }
 
-    /// Appends a `string`.
+    /// Appends a `string`, in UTF-8.
     pub fn with_string(self, field_number: u32, text: &str) -> ProtoMessage {
         self.with_bytes(field_number, text.as_bytes())
     }

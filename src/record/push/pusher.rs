@@ -1,7 +1,7 @@
-//! The thread that pushes. It takes the lock of the cursors, so that one process pushes at a time, and runs a task for
-//! each destination.
+//! The thread that pushes. It locks the folder of the cursors, so that one process pushes at a time, and runs a task
+//! for each destination.
 //!
-//! A task that panics is started again. What is sent is decided in `sender.rs`.
+//! A task that panics is started again. `sender.rs` decides what is sent.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -20,9 +20,9 @@ use super::outage_log::OutageLog;
 use super::sender::DestinationSender;
 use super::settings::Settings;
 
-/// The longest time that a stopping process sends the last seconds.
+/// The longest time that a stopping process sends the last seconds, to all destinations at once.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time between two attempts to take the lock while another process holds it.
+/// The time between two checks whether the record is open and the lock is free.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The time before a sender that panicked is started again.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -36,7 +36,8 @@ pub struct Pusher {
 }
 
 impl Pusher {
-    /// Starts the thread. It begins to push once `context.record` is set and the lock of the cursors is free.
+    /// Starts the thread. It begins to push once `context.record` is set and the lock of the cursors is free. If its
+    /// runtime cannot be built, that is logged, and nothing is pushed.
     ///
     /// # Errors
     ///
@@ -67,8 +68,8 @@ impl Pusher {
         })
     }
 
-    /// Takes over the tokens and the roots from reloaded settings. New or changed destinations need a restart and are
-    /// ignored.
+    /// Takes over the tokens and the roots from reloaded settings. Destinations that are new or differ in anything else
+    /// are ignored until a restart.
     pub fn update_settings(&self, settings: &[Settings]) {
         for destination in &self.destinations {
             let mut current = destination.settings.lock();
@@ -89,7 +90,8 @@ impl Pusher {
             .collect()
     }
 
-    /// Stops the thread. Before that, it sends the seconds recorded so far for at most two seconds.
+    /// Stops the thread, and waits until it has ended. Before that, each sender that runs sends what was recorded so
+    /// far, for at most [`FINISH_TIMEOUT`]. Nothing is sent if the thread still waits for the record or the lock.
     pub fn finish(self) {
         let _ = self.stop.send(true);
         if self.thread.join().is_err() {
@@ -177,7 +179,8 @@ async fn send_until_stopped(
     }
 }
 
-/// Locks the cursors. Returns `None` while another process holds the lock.
+/// Creates and locks the folder of the cursors. The lock lasts until the file is closed. Returns `None` while another
+/// process holds the lock.
 fn try_lock(folder: &Path) -> io::Result<Option<File>> {
     DirBuilder::new()
         .recursive(true)

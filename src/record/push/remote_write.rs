@@ -1,12 +1,13 @@
 //! Encodes samples for Prometheus remote write 1.0: one `WriteRequest` in protocol buffers, compressed with snappy.
 //!
-//! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec/>, with `prompb/types.proto`.
+//! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec/>, with `prompb/remote.proto` and
+//! `prompb/types.proto` of Prometheus.
 
 use super::proto_message::ProtoMessage;
 use super::row::{RowSlice, TimedValue, to_f64};
 use crate::record::Series;
 
-/// The header fields that the protocol requires.
+/// The header fields that the protocol requires, beside `User-Agent`, which `deliver.rs` adds.
 pub const HEADER_FIELDS: [(&str, &str); 3] = [
     ("content-type", "application/x-protobuf"),
     ("content-encoding", "snappy"),
@@ -31,7 +32,7 @@ pub fn encode(
     snap::raw::Encoder::new().compress_vec(&write_request.into_bytes())
 }
 
-/// Builds a `TimeSeries` message.
+/// Builds a `TimeSeries` message: the labels, the name among them, and the samples.
 fn time_series(
     series: &Series,
     samples: &[TimedValue],

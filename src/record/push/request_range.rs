@@ -18,9 +18,9 @@ const SAMPLE_BYTES: usize = 32;
 pub struct RequestRange {
     /// The indexes of the rows in the batch.
     rows: Range<usize>,
-    /// The first second.
+    /// The first second whose samples the request carries, since 1970.
     from: u64,
-    /// The last second.
+    /// The last second whose samples the request carries.
     to: u64,
     /// Whether the request was sent before, so that the destination may have its samples already.
     pub was_attempted: bool,
@@ -36,7 +36,8 @@ impl RequestRange {
         }
     }
 
-    /// Splits the range into its earlier and its later seconds. Returns `None` if all samples are of one second.
+    /// Splits the range into its earlier and its later seconds. `slice` has the samples of this range. Returns `None`
+    /// if all of them are of one second, or if there are none.
     pub fn split_by_time(&self, slice: RowSlice<'_>) -> Option<(RequestRange, RequestRange)> {
         let middle = slice.middle_second()?;
         let (mut earlier, mut later) = (self.clone(), self.clone());
@@ -44,7 +45,8 @@ impl RequestRange {
         Some((earlier, later))
     }
 
-    /// Splits the range by time, or else by series. Returns `None` for a single sample.
+    /// Splits the range by time, or by rows if time does not split it. `slice` has the samples of this range. Returns
+    /// `None` for a single row of one second.
     pub fn split(&self, slice: RowSlice<'_>) -> Option<(RequestRange, RequestRange)> {
         self.split_by_time(slice).or_else(|| {
             let middle = self.rows.start + self.rows.len() / 2;
@@ -55,8 +57,8 @@ impl RequestRange {
     }
 }
 
-/// Splits all samples of a batch into requests that are not too large. The last of the list is to be sent first. The
-/// encoder adds `extra_labels` to every series.
+/// Splits the rows of a whole batch into requests within [`MAX_BATCH_SAMPLES`] and [`MAX_REQUEST_BYTES`]; a single row
+/// may exceed them. The last of the list is to be sent first. The encoder adds `extra_labels` to every series.
 pub fn split_into_requests(
     whole: RowSlice<'_>,
     extra_labels: &[(String, String)],
@@ -73,6 +75,7 @@ pub fn split_into_requests(
     let (mut request_sample_count, mut request_bytes) = (0, 0);
     for (index, row) in whole.rows.iter().enumerate() {
         let name_bytes = row.series.name.len() + sum_label_bytes(&row.series.labels) + extra_bytes;
+        // The other encodings write a name once, and Graphite with each sample. The sum is enough for all.
         let row_bytes = name_bytes + (name_bytes + SAMPLE_BYTES) * row.samples.len();
         request_sample_count += row.samples.len();
         request_bytes += row_bytes;

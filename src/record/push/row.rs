@@ -45,12 +45,13 @@ impl<'a> RowSlice<'a> {
         })
     }
 
-    /// Counts the samples.
+    /// Counts the samples of all series in the view.
     pub fn sample_count(self) -> usize {
         self.rows().map(|(_, samples)| samples.len()).sum()
     }
 
-    /// Returns the last second of the earlier half of the samples' seconds; `None` if all samples are of one second.
+    /// Returns the second after which a refused request is split in two: the last one of the earlier half. `None` if
+    /// all samples are of one second, or if there are none.
     pub fn middle_second(self) -> Option<u64> {
         let samples = self.rows().flat_map(|(_, samples)| samples);
         let seconds: BTreeSet<u64> = samples.map(|sample| sample.at).collect();
@@ -59,7 +60,7 @@ impl<'a> RowSlice<'a> {
     }
 }
 
-/// Converts a value to a float. The integer is exact up to 2^53.
+/// Converts a value to a float. Integers up to 2^53 are exact; greater ones and most decimal fractions are rounded.
 pub fn to_f64(series: &Series, sample: &TimedValue) -> f64 {
     sample.value as f64 / 10_f64.powi(i32::from(series.decimals))
 }

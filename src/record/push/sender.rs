@@ -1,5 +1,6 @@
-//! Sends batches to one destination, oldest first, each until its result is known. Saves the cursor before and after
-//! each batch, waits after failures, and counts what was sent. `pusher.rs` runs a sender for each destination.
+//! Sends batches to one destination, oldest first, each until the destination has accepted or refused it. Saves the
+//! cursor before and after each batch, waits after failures, and counts what was sent. `pusher.rs` runs a sender for
+//! each destination.
 //!
 //! [`Progress`] chooses the samples, and [`deliver`] speaks the protocols.
 
@@ -29,11 +30,12 @@ use crate::record::{Record, Series};
 
 /// The time between two checks whether there is something to send. The record grows once a second.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The delay after a first failure. It doubles with each further one.
+/// The least delay after a failure. It doubles with each further failure.
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The longest delay after failures, unless the destination asks for more.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
-/// Seconds that a cursor may be ahead of the clock, for clocks that are set back a little.
+/// Seconds that a cursor may be ahead of the clock, for clocks that are set back a little. Further ahead, nothing is
+/// sent until the clock catches up.
 const MAX_CURSOR_LEAD_SECONDS: u64 = 120;
 
 /// Sends batches to one destination.
@@ -46,7 +48,9 @@ pub struct DestinationSender {
     live_series: LiveSeries,
     clock: Clock,
     jitter: Jitter,
+    /// Samples that the destination has accepted, as a metric.
     sent_samples: Counter,
+    /// Samples that the destination has refused for good, as a metric.
     refused_samples: Counter,
     seconds_behind: Gauge,
     /// `None` until the record is open and the cursor is read.
@@ -55,7 +59,8 @@ pub struct DestinationSender {
     system_roots: OnceCell<Roots>,
     /// The batch that is being sent, if there is one.
     pending: Option<OutgoingBatch>,
-    /// The second up to which an earlier process may have sent without learning the result.
+    /// The end of a batch that an earlier process may have sent without a response. It is not after the cursor if there
+    /// is no such batch.
     attempted_until: u64,
     /// Failures since the last success.
     failure_count: u32,
@@ -79,9 +84,9 @@ struct OutgoingBatch {
 /// Where the last batch of a round ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BatchEnd {
-    /// At the end of a whole step, as long as the process runs.
+    /// The end of the last whole step, as long as the process runs.
     WholeStep,
-    /// At the last second that is safe on the disk, when the process stops.
+    /// [`Record::durable_until`], when the process stops.
     LastSecond,
 }
 
@@ -133,12 +138,14 @@ impl DestinationSender {
         }
     }
 
-    /// Sends everything that is recorded, up to the last second. Gives up at the first failure.
+    /// Sends everything up to [`Record::durable_until`]. Gives up at the first failure. Sends nothing if the record is
+    /// not open.
     pub async fn finish(&mut self) {
         let _ = self.send_batches(BatchEnd::LastSecond).await;
     }
 
-    /// Publishes how far behind the destination is. Skips the hour that a record in memory is about to drop.
+    /// Publishes how far behind the destination is. Before that, moves the cursor past the hour that a record in memory
+    /// is about to drop. If the cursor moves, drops the pending batch. Does nothing before the cursor is read.
     fn update_lag(&mut self) {
         let (Some(record), Some(progress)) = (self.record.get(), &mut self.progress) else {
             return;
@@ -155,7 +162,8 @@ impl DestinationSender {
         self.destination.status.lock().behind_seconds = behind;
     }
 
-    /// Sends batches until none is left. After a failure, returns the delay before the next attempt.
+    /// Sends batches until none is left, or nothing before the record is open. An error is the delay before the next
+    /// attempt; the failure is logged here.
     async fn send_batches(&mut self, end: BatchEnd) -> Result<(), Duration> {
         let record = self.record.clone();
         let Some(record) = record.get() else {
@@ -179,8 +187,9 @@ impl DestinationSender {
         }
     }
 
-    /// Sends the next request of the pending batch. Returns whether there was one. A request that is refused because of
-    /// its size, or of some of its seconds, is replaced by its halves.
+    /// Sends the next request of the pending batch. Returns whether there was one; an error is the delay before the
+    /// next attempt. A request that is refused because of its size, or of some of its seconds, is replaced by its
+    /// halves.
     async fn send_next_request(&mut self) -> Result<bool, Duration> {
         let (Some(pending), Some(progress)) = (&mut self.pending, &self.progress) else {
             return Ok(false);
@@ -208,7 +217,7 @@ impl DestinationSender {
                 let refused_count = refused_count.min(count);
                 (None, (count - refused_count, Some((refused_count, reason))))
             }
-            // The earlier attempt has arrived.
+            // The destination has the samples from the earlier attempt.
             DeliveryOutcome::Duplicate(_) if request.was_attempted => {
                 (request.split_by_time(slice), (count, None))
             }
@@ -253,8 +262,8 @@ impl DestinationSender {
         }
     }
 
-    /// Builds the next batch, and saves that it is attempted. Returns `None` if no step is complete yet. An error is
-    /// the reason that operators see.
+    /// Builds the next batch, and saves that it is attempted. Returns `None` if there is nothing to send before `end`.
+    /// An error is the reason that operators see.
     fn prepare_batch(
         &mut self,
         record: &Record,
@@ -305,8 +314,9 @@ impl DestinationSender {
         }))
     }
 
-    /// Reads the cursor that an earlier process saved, or starts now. An error is the reason that operators see; the
-    /// next round tries again.
+    /// Reads the cursor that an earlier process or sender saved. Starts with a new one if there is none, or if the file
+    /// is damaged, which is then renamed. An error is the reason that operators see; the next attempt loads the cursor
+    /// again.
     fn load_progress(&mut self, record: &Record) -> Result<Progress, String> {
         let name = &self.settings.name;
         let load_result = match &self.cursor_folder {
@@ -334,7 +344,7 @@ impl DestinationSender {
         Ok(progress)
     }
 
-    /// Saves the cursor to its file, or in memory where there is no folder. A failure is logged and not fatal: the next
+    /// Saves the cursor to its file, or in memory if there is no folder. A failure is logged and not fatal: the next
     /// batch saves it again.
     fn save_cursor(&mut self, cursor: &Cursor) {
         let Some(folder) = &self.cursor_folder else {
@@ -355,7 +365,7 @@ impl DestinationSender {
         }
     }
 
-    /// Moves the cursor to the end of the pending batch, whose requests have all got responses.
+    /// Moves the cursor to the end of the pending batch, of which no request remains, and saves it.
     fn finish_batch(&mut self, record: &Record) {
         let (Some(pending), Some(progress)) = (self.pending.take(), &mut self.progress) else {
             return;
@@ -377,15 +387,15 @@ impl DestinationSender {
         self.save_cursor(&cursor);
     }
 
-    /// Records and logs a failure. Returns the delay before the next attempt. `requested_delay` is what the destination
-    /// asks for.
+    /// Records a failure, and logs it as [`OutageLog`] says. Returns the delay before the next attempt. The delay is at
+    /// least the one that the destination requests.
     fn record_failure(&mut self, why: &str, requested_delay: Option<Duration>) -> Duration {
         // The roots of the system may have been renewed since they were read.
         self.system_roots.take();
         let doubled_delay =
             MIN_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failure_count));
         self.failure_count = self.failure_count.saturating_add(1);
-        // The jitter adds up to a quarter.
+        // The jitter adds at most a quarter. So four fifths of the longest delay stay within that delay.
         let delay = self
             .jitter
             .around(doubled_delay.min(MAX_RETRY_DELAY * 4 / 5));

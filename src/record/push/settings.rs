@@ -1,4 +1,5 @@
-//! The settings of a destination, as the policy compiler builds them. They are checked there, and never here.
+//! The settings of a destination, as the policy compiler builds them. The compiler has checked them; nothing is checked
+//! here.
 
 use std::fmt;
 
@@ -9,11 +10,11 @@ use crate::net::Roots;
 /// The protocol of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// Prometheus remote write, which VictoriaMetrics and others take too.
+    /// Prometheus remote write 1.0, which VictoriaMetrics and others accept too.
     Prometheus,
-    /// Graphite's line protocol.
+    /// Graphite's line protocol over TCP.
     Graphite,
-    /// OTLP over HTTP.
+    /// OTLP over HTTP, in protocol buffers.
     Otlp,
 }
 
@@ -59,26 +60,27 @@ impl fmt::Display for Engine {
 pub struct Settings {
     /// The name of the cursor file, and of the destination in metrics and log lines.
     pub name: String,
-    /// The protocol.
+    /// The protocol that the destination speaks.
     pub engine: Engine,
     /// The address. It always has a host, and for Graphite a port.
     pub url: Uri,
     /// The URL for people, in which placeholders are not replaced by secrets.
     pub display_url: String,
-    /// The length of a step in seconds. Each series gets one sample per step.
+    /// The length of a step in seconds. A series that is sent gets one sample per step.
     pub step_seconds: u64,
-    /// The bearer token of each HTTP request.
+    /// The bearer token of each HTTP request; `None` if requests carry none.
     pub token: Option<String>,
-    /// The roots that its certificate must chain to; otherwise those of the system.
+    /// The roots that the certificate of the destination must chain to; `None` for those of the system.
     pub roots: Option<Roots>,
-    /// Labels that every series gets, to tell gateways apart.
+    /// Labels that every series gets unless it has one of that name, to tell gateways apart. In OTLP they are
+    /// attributes of the resource.
     pub labels: Vec<(String, String)>,
 }
 
 impl Settings {
     /// The shortest step: the record has no finer samples than one per second.
     pub const MIN_STEP_SECONDS: u64 = 1;
-    /// The longest step, an hour.
+    /// The longest step: an hour, the longest bucket from which steps are read.
     pub const MAX_STEP_SECONDS: u64 = 3_600;
     /// The default step, as in the configuration file that Prometheus ships.
     pub const DEFAULT_STEP_SECONDS: u64 = 15;

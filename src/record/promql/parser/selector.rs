@@ -6,8 +6,9 @@ use crate::record::promql::labels::{
 };
 
 impl Parser<'_> {
-    /// Parses the rest of a selector that begins at `offset`. `name` is the name before the braces, which is already
-    /// passed.
+    /// Parses the matchers of a selector that begins at the byte `offset`. `name` is the name before the braces, which
+    /// was read before; `None` if the selector begins with the braces. Fails also if no matcher excludes series without
+    /// labels.
     pub(crate) fn parse_selector(
         &mut self,
         name: Option<&str>,
@@ -28,7 +29,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses matchers in braces, if there are any, and adds one for the name before them.
+    /// Parses matchers in braces, if there are any, and adds one for the name before them, if there is one. `offset` is
+    /// that of the selector, for errors. Fails also if both give the name of the metric.
     pub(crate) fn parse_matchers(
         &mut self,
         name: Option<&str>,
@@ -55,7 +57,7 @@ impl Parser<'_> {
         Ok(matchers)
     }
 
-    /// Parses matchers up to the closing brace.
+    /// Parses matchers after the opening brace, up to and including the closing one.
     fn parse_braces(&mut self, matchers: &mut Vec<Matcher>) -> Result<(), Error> {
         while !self.skip_sign("}") {
             if self.is_at_end() {
@@ -108,7 +110,7 @@ impl Parser<'_> {
     }
 
     /// Parses the modifiers after an operand that begins at `start`: a range in brackets, and `offset`. Without a
-    /// `selector`, as after a call or parentheses, any modifier is an error.
+    /// `selector`, as after a call or parentheses, any modifier is an error. The modifier `@` always is.
     pub(crate) fn parse_modifiers(
         &mut self,
         mut selector: Option<&mut Selector>,
@@ -129,7 +131,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses a range after its opening bracket, which is at the byte `bracket`.
+    /// Parses a range after its opening bracket, which is at the byte `bracket_offset`.
     fn parse_range(
         &mut self,
         selector: Option<&mut Selector>,
@@ -182,7 +184,8 @@ impl Parser<'_> {
         Err(self.error_at(start, why))
     }
 
-    /// Parses the duration of a range. A number without a unit gets an error of its own.
+    /// Parses the duration of a range, and returns its milliseconds. A number, and the end of the query, are reported
+    /// as a duration without a unit.
     fn parse_range_duration(&mut self) -> Result<i64, Error> {
         match self.token().kind {
             TokenKind::Duration(duration_ms, _) => {

@@ -1,4 +1,4 @@
-//! Queries whose answers or whose labels are too large.
+//! Queries whose results or whose labels are too large.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn labels_that_grow_and_grow() {
         &nested(|of| format!("label_join({of}, 'route', '-', 'route', 'route')")),
         many,
     );
-    // What is compiled takes little more than its text does.
+    // A compiled pattern may take little more memory than its text does.
     check("open{route=~'(?:.{9}){9}'}", "");
     check("open{route=~'(?:.{99}){99}'}", "error parsing regexp");
     check(

@@ -1,5 +1,15 @@
 //! Checks whether the parts of the configuration fit together, over all files. The checks read only the model: nothing
 //! on the disk or the network.
+//!
+//! | file | what it checks |
+//! |---|---|
+//! | this one | addresses, plans, upstreams, hosts, required identities, unused parts |
+//! | `limit`, `concurrent` | the fields of one limit; of a limit on open requests |
+//! | `identity` | identities that limits and routes use |
+//! | `limit_uses` | limits that policies and folders define, share and switch off |
+//! | `routes` | listeners that policies name, and conflicts of routes |
+//! | `sharing` | what gateways share by a store |
+//! | `tls` | certificates of listeners |
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,7 +67,7 @@ pub fn check(cx: &mut LoadContext, gateway: &GatewayConfig, policies: &[PolicyCo
     }
 }
 
-/// Checks that each address is bound once, and that the admin listener is not open to others without a token.
+/// Checks that each address is bound once, and that an admin listener without a token is on a loopback address.
 fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
     let admin = gateway.admin.as_ref();
     let mut address_check = AddressCheck {
@@ -93,6 +103,7 @@ fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
 struct AddressCheck {
     /// Whether the admin listener binds its default address, which no file names.
     is_default_admin: bool,
+    /// The location of each address; the last one if the address is bound several times.
     earlier_locations: HashMap<Address, SourceLocation>,
 }
 
@@ -226,7 +237,7 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
     }
 }
 
-/// Checks that the route has the parts of the path by which one of its own limits counts.
+/// Checks that the route has the parts of the path by which one of its own limits counts or chooses its clients.
 fn check_path_parts(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,

@@ -1,5 +1,6 @@
-//! Compiles the model to the settings of the running gateway. Mistakes that only files on the disk show, such as a
-//! missing key, are reported here; mistakes of the model itself were reported by `check`.
+//! Compiles the model to the settings of the running gateway. This reports mistakes that only files on the disk show,
+//! such as a missing key, and limits without room in memory or store. It also warns of limits that clients can evade.
+//! `check` has reported mistakes of the model itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,8 +34,8 @@ const MAX_RULES: usize = u16::MAX as usize;
 /// Lengths of the admin token in characters. A shorter one could be guessed.
 const ADMIN_TOKEN_CHARS: std::ops::RangeInclusive<usize> = 16..=4096;
 
-/// Compiles the configuration if it has no mistake. `base` is the folder of the gateway file, and names of files are
-/// relative to it.
+/// Compiles the configuration. `base` is the folder of the gateway file, and names of files are relative to it. Returns
+/// `None` if there is a mistake, also one of an earlier step. All mistakes are reported to `cx`.
 pub fn compile(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -147,7 +148,7 @@ fn compile_access_log(base: &Path, gateway: &GatewayConfig) -> AccessLogSettings
     }
 }
 
-/// The settings of the record, which is kept in memory unless it has a folder.
+/// The settings of the record, which is kept in memory unless it has a folder. `None` if the gateway keeps no record.
 fn compile_record(base: &Path, gateway: &GatewayConfig) -> Option<record::Settings> {
     let record = gateway.record.as_ref()?;
     Some(record::Settings {
@@ -156,7 +157,8 @@ fn compile_record(base: &Path, gateway: &GatewayConfig) -> Option<record::Settin
     })
 }
 
-/// Compiles the addresses of the gateway, and reads the file of the admin token.
+/// Compiles the addresses of the gateway, and reads the file of the admin token. A token with a mistake, which is
+/// reported, is `None`.
 pub fn compile_endpoints(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -180,6 +182,8 @@ pub fn compile_endpoints(
     }
 }
 
+/// Reads the admin token. `None` if the file cannot be read, or has no printable ASCII of [`ADMIN_TOKEN_CHARS`]. Both
+/// are reported.
 fn read_admin_token(
     cx: &mut LoadContext,
     files: &dyn Files,

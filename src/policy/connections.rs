@@ -1,4 +1,5 @@
-//! The section `connections` of the gateway file, which bounds the connections of clients.
+//! The section `connections` of the gateway file, which bounds the connections of clients. The running gateway uses it
+//! as it is.
 
 use super::decode::WholeNumberField;
 use super::section::section;

@@ -12,9 +12,10 @@ use super::filled_value::FilledValue;
 use super::tree::{Node, SourceLocation, YamlValue};
 use crate::base::suggest::{list_words, nearest_word};
 
-/// Maximum number of diagnostics of a file; further errors are only counted.
+/// Maximum number of diagnostics of a file. Further errors are only counted, and further warnings are dropped.
 const MAX_DIAGNOSTICS_PER_FILE: usize = 50;
-/// Maximum number of diagnostics of all files together; further errors are only counted.
+/// Maximum number of diagnostics of all files together. Further errors are only counted, and further warnings are
+/// dropped.
 const MAX_DIAGNOSTICS: usize = 1_000;
 
 /// The files that were read, in the order of their numbers.
@@ -23,9 +24,12 @@ pub struct Sources {
     files: Vec<SourceFile>,
 }
 
+/// One file that was read.
 #[derive(Debug)]
 struct SourceFile {
+    /// The path of the file, as messages show it.
     name: Arc<str>,
+    /// The text, in which [`LoadContext::finish`] masks hidden locations; empty for a file of secrets.
     text: String,
     /// Whether the file holds secrets, so that its text is neither kept nor shown.
     is_secret: bool,
@@ -55,7 +59,7 @@ impl Sources {
         u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// The name of a file in messages.
+    /// The name of a file in messages; empty if there is no file of this number.
     pub fn name(&self, file: u32) -> Arc<str> {
         self.files
             .get(file as usize)
@@ -69,7 +73,7 @@ impl Sources {
             .map_or("", |source| &source.text)
     }
 
-    /// Overwrites the characters at a location with asterisks.
+    /// Overwrites the characters at a location with asterisks, on its first line only.
     fn mask(&mut self, location: SourceLocation) {
         let Some(source) = self.files.get_mut(location.file as usize) else {
             return;
@@ -88,7 +92,7 @@ impl Sources {
         format!("{}:{}", self.name(location.file), location.line)
     }
 
-    /// The names and texts of all files, without the files of secrets.
+    /// The names and the texts of all files, without the files of secrets.
     pub fn into_files(self) -> Vec<(String, String)> {
         let public_files = self.files.into_iter().filter(|source| !source.is_secret);
         public_files
@@ -117,7 +121,7 @@ pub struct LoadContext {
 }
 
 impl LoadContext {
-    /// Reports a mistake.
+    /// Reports a mistake, which prevents the use of the configuration.
     pub fn error(
         &mut self,
         location: SourceLocation,
@@ -127,7 +131,7 @@ impl LoadContext {
         self.report(Severity::Error, location, message.into(), help);
     }
 
-    /// Reports a name that is none of `plans`.
+    /// Reports a name that is none of `plans`, the names of all plans.
     pub fn report_unknown_plan<'p>(
         &mut self,
         location: SourceLocation,
@@ -186,7 +190,7 @@ impl LoadContext {
         }
     }
 
-    /// Drops later diagnostics that begin inside a location.
+    /// Drops later diagnostics that begin inside a location, on its first line.
     pub fn mute_location(&mut self, location: SourceLocation) {
         self.muted.push(location);
     }
@@ -203,7 +207,7 @@ impl LoadContext {
         self.add_diagnostic(Severity::Error, location, sanitize(&message), None);
     }
 
-    /// Adds a diagnostic in which references stand for filled-in values.
+    /// Adds a diagnostic, in whose texts references take the place of filled-in values.
     fn report(
         &mut self,
         severity: Severity,
@@ -220,6 +224,8 @@ impl LoadContext {
         self.add_diagnostic(severity, location, message, help);
     }
 
+    /// Adds a diagnostic unless its location is muted, an equal one is there, or a bound is reached. Errors above a
+    /// bound are counted.
     fn add_diagnostic(
         &mut self,
         severity: Severity,
@@ -255,6 +261,7 @@ impl LoadContext {
         self.diagnostics.push((location, diagnostic));
     }
 
+    /// Whether a location begins inside a muted one, on its first line.
     fn is_muted(&self, location: SourceLocation) -> bool {
         self.muted.iter().any(|muted| {
             let end = muted.column.saturating_add(muted.width);
@@ -263,7 +270,8 @@ impl LoadContext {
         })
     }
 
-    /// Cuts the excerpt of a line around a location, with asterisks over hidden locations.
+    /// Cuts the excerpt of a line around a location, with asterisks over hidden locations. `None` if no text is kept
+    /// for the line.
     fn excerpt(&self, location: SourceLocation) -> Option<Excerpt> {
         let line = usize::try_from(location.line).unwrap_or(usize::MAX);
         let mut lines = self.sources.text(location.file).lines();
@@ -283,11 +291,11 @@ impl LoadContext {
         self.has_errors
     }
 
-    /// Ends the loading: returns the files and the warnings.
+    /// Ends the loading: returns the files, with hidden locations masked, and the listed warnings.
     ///
     /// # Errors
     ///
-    /// All diagnostics, if one of them is an error.
+    /// All listed diagnostics and the number of unlisted errors, if an error was reported.
     pub fn finish(mut self) -> Result<(Sources, Vec<Diagnostic>), DiagnosticReport> {
         let diagnostics = std::mem::take(&mut self.diagnostics).into_iter();
         let mut diagnostics: Vec<Diagnostic> = diagnostics

@@ -2,7 +2,17 @@
 //! anything checks whether their parts fit together.
 //!
 //! A mistake in one field does not stop the reading of the others, so that all mistakes are reported. A field that
-//! could not be read has its default. Whether fields fit together is checked here only within one section.
+//! could not be read has its default, or is absent if it has none. Whether fields fit together is checked here only
+//! within one section.
+//!
+//! | file | what it reads |
+//! |---|---|
+//! | `gateway`, `route` | the gateway file; a policy file |
+//! | `defaults` | `_defaults.yaml`, and which of its fields a policy inherits |
+//! | `limit`, `plan`, `identity` | one limit; one plan; the section `identity` |
+//! | `listen`, `upstream`, `balance` | listeners; an upstream; how its servers are chosen and checked |
+//! | `store`, `record`, `push`, `access_log` | the sections of these names |
+//! | `field`, `scalar`, `switch_word` | values that several sections share |
 
 mod access_log;
 mod balance;
@@ -41,7 +51,9 @@ use crate::base::suggest::{list_words, nearest_word};
 
 /// Why the text of a value is invalid.
 pub(in crate::policy) struct ValueError {
+    /// What is wrong with the text.
     pub(in crate::policy) message: String,
+    /// What the user can do; `None` if the message says it.
     pub(in crate::policy) help: Option<String>,
     /// The byte offset of the mistake in the text; `None` if the whole text is invalid.
     offset: Option<usize>,
@@ -100,7 +112,7 @@ impl LoadContext {
         None
     }
 
-    /// Reads one value, or a list of values. An empty list is a mistake.
+    /// Reads one value, or a list of values, and leaves out those with a mistake. An empty list is a mistake.
     fn read_list<T>(
         &mut self,
         node: &Node,
@@ -120,7 +132,8 @@ impl LoadContext {
         }
     }
 
-    /// The entries of a map whose keys the user chooses. Messages call the entries `kind`.
+    /// The entries of a map whose keys the user chooses; empty for no value, or if `node` is no map. Reports that, and
+    /// keys that occur twice. Messages call the entries `kind`.
     fn named_entries<'n>(&mut self, node: &'n Node, kind: &str) -> &'n [(MapKey, Node)] {
         match &node.value {
             YamlValue::Map(entries) => {
@@ -140,7 +153,7 @@ impl LoadContext {
         }
     }
 
-    /// Reads one of a fixed set of words, and returns its meaning.
+    /// Reads one of a fixed set of words, and returns its meaning: the second element of its pair.
     pub(super) fn read_word<T: Clone>(
         &mut self,
         node: &Node,
@@ -167,7 +180,7 @@ impl LoadContext {
         }
     }
 
-    /// Reads a whole number from `min` to `max`.
+    /// Reads a whole number from `min` to `max`, both included.
     fn read_whole_number(&mut self, node: &Node, min: u64, max: u64) -> Option<u64> {
         self.read_scalar(node, "a whole number", |text| {
             let has_only_digits =

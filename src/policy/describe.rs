@@ -1,6 +1,7 @@
-//! Describes a loaded configuration for `tollgate check`, as text and as JSON: the routes in the order in which they
-//! match, what each limit promises, and how much memory its counts take. The text is computed from the compiled
-//! settings, so that it describes what the gateway will do.
+//! Describes a loaded configuration for `tollgate check`, as text here and as JSON in `describe/json.rs`: the routes in
+//! the order in which they match, the limits, the store and the record. Of each limit it says the promise, how far
+//! clients control the key, and the memory of its counts. All is computed from the compiled settings, so that it
+//! describes what the gateway will do.
 
 use std::fmt::Write as _;
 
@@ -41,13 +42,15 @@ pub fn describe(loaded: &LoadedConfig) -> String {
     writer.text
 }
 
+/// How far clients control the key of each rule, by [`Rule::index`]; `None` for limits that no route has.
 fn key_controls_of(ruleset: &Ruleset) -> Vec<Option<KeyControl>> {
     find_key_controls(ruleset.rules.len(), &ruleset.routes, &ruleset.identity)
 }
 
+/// Writes the description part by part.
 struct DescriptionWriter<'l> {
     loaded: &'l LoadedConfig,
-    /// How far clients control the key of each rule, by its index.
+    /// The result of [`key_controls_of`].
     key_controls: Vec<Option<KeyControl>>,
     text: String,
 }
@@ -114,7 +117,7 @@ impl DescriptionWriter<'_> {
         }
     }
 
-    /// Writes the limits that several routes share.
+    /// Writes the limits that several routes share, by the file that defines them.
     fn write_shared_limits(&mut self) {
         let rules = self.loaded.ruleset.rules.iter();
         let mut shared = rules.filter(|rule| is_shared(rule)).peekable();
@@ -126,6 +129,8 @@ impl DescriptionWriter<'_> {
         }
     }
 
+    /// Writes the guarantee of a limit, its terms, the memory of its counts, and how far clients control its key. With
+    /// a shared store, also how gateways share the limit.
     fn write_limit(&mut self, rule: &Rule) {
         let loaded = self.loaded;
         let out = &mut self.text;
@@ -212,8 +217,9 @@ impl DescriptionWriter<'_> {
     }
 }
 
-/// Says from which quota on the limit would have another default algorithm, so that its counts in the store would begin
-/// anew.
+/// Says above or up to which quota the limit would have another default algorithm, so that its counts in the store
+/// would begin anew. `None` if the algorithm is written, if gateways do not share the counts, or if no quota has a log
+/// by default.
 fn describe_algorithm_change(rule: &Rule) -> Option<String> {
     if rule.algorithm_is_written || rule.sharing == Sharing::Local {
         return None;
@@ -315,6 +321,8 @@ fn terms(rule: &Rule) -> String {
     terms
 }
 
+/// The bytes of the counts of one key, and the number of keys that the store's budget holds if no other limit uses it.
+/// Limits on open requests have no counts in the store.
 fn describe_memory_use(rule: &Rule, loaded: &LoadedConfig) -> String {
     let Some(key_bytes) = rule.limit.rate().map(RateLimit::bytes_per_key) else {
         return String::from("takes memory for keys with an open request only");

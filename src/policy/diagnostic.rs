@@ -1,5 +1,5 @@
 //! Diagnostics about the configuration, as text for people and as JSON for programs. Text from files is sanitized:
-//! control characters are replaced, so that no file can send commands to a terminal, and passwords are masked.
+//! control characters are replaced, so that no file can send commands to a terminal, and passwords in URLs are masked.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,24 +31,26 @@ impl Severity {
 pub struct Diagnostic {
     /// Whether it prevents the use of the configuration.
     pub severity: Severity,
-    /// The path of the file, as the user wrote it.
+    /// The path of the file; the report sanitizes it.
     pub file: Arc<str>,
     /// The line, from 1.
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// What is wrong.
+    /// What is wrong at the location.
     pub message: String,
-    /// What the user can do.
+    /// What the user can do; `None` if the message says it.
     pub help: Option<String>,
-    /// The line around the location; `None` if the file could not be read or holds secrets.
+    /// The line around the location; `None` if its text is not kept, because the file could not be read or holds
+    /// secrets.
     pub excerpt: Option<Excerpt>,
 }
 
 /// The part of a line around the location of a diagnostic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
-    /// At most [`Excerpt::MAX_CHARS`] characters of the line, without control characters, and `…` where it is cut.
+    /// At most [`Excerpt::MAX_CHARS`] characters of the line, without control characters, and `…` where the line is
+    /// cut.
     pub text: String,
     /// The number of characters of `text` before the location.
     pub chars_before: usize,
@@ -59,10 +61,10 @@ pub struct Excerpt {
 impl Excerpt {
     /// Maximum number of characters of a line that are shown, so that an excerpt fits a terminal.
     pub const MAX_CHARS: usize = 100;
-    /// Characters that are shown before a location far to the right.
+    /// Number of characters that are shown before a location far to the right.
     const LEADING_CHARS: usize = 30;
 
-    /// Cuts `line` around `column`, which counts from 1.
+    /// Cuts `line` around `width` characters from `column`, which counts characters from 1.
     pub fn cut(line: &str, column: u32, width: u32) -> Excerpt {
         let column = usize::try_from(column)
             .unwrap_or(usize::MAX)
@@ -98,7 +100,8 @@ impl Excerpt {
     }
 }
 
-/// Replaces characters that steer terminals and readers: control characters, and marks of the direction of writing.
+/// Replaces characters that steer terminals or mislead readers by `U+FFFD`: control characters, invisible ones, and
+/// marks of the direction of writing. A tab becomes a blank.
 fn replace_control_char(c: char) -> char {
     match c {
         '\t' => ' ',
@@ -129,8 +132,9 @@ fn mask_passwords(text: &str) -> Cow<'_, str> {
     masked
 }
 
-/// Replaces control characters, masks passwords, and cuts the text to the length of a sentence.
+/// Replaces control characters, masks passwords in URLs, and cuts the text to 300 characters.
 pub fn sanitize(text: &str) -> String {
+    /// The length of a long sentence, so that a value of the file cannot fill the terminal.
     const MAX_CHARS: usize = 300;
     let text = mask_passwords(text);
     let mut chars = text.chars();
@@ -194,12 +198,14 @@ impl Diagnostic {
         })
     }
 
+    /// File, line, column, and errors before warnings.
     fn sort_key(&self) -> (&str, u32, u32, Severity) {
         (&self.file, self.line, self.column, self.severity)
     }
 }
 
-/// Sorts diagnostics by file, line and column, and removes those that are equal to another.
+/// Sorts diagnostics by file, line and column, errors before warnings, and removes those that are equal to the one
+/// before.
 pub fn sort_and_dedup(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.sort_by(|a, b| {
         a.sort_key()
@@ -209,7 +215,7 @@ pub fn sort_and_dedup(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.dedup();
 }
 
-/// All diagnostics of a configuration that cannot be used.
+/// The diagnostics of a configuration that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct DiagnosticReport {
     /// Errors and warnings, sorted by file, line and column.

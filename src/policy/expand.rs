@@ -1,5 +1,5 @@
-//! Replaces the references `${env:NAME}` and `${file:PATH}` in values of the gateway file by the texts they name. Such
-//! a text may be a secret: no message, excerpt or page shows it.
+//! Replaces the references `${env:NAME}` and `${file:PATH}` in values of the gateway file by the texts that they name.
+//! Such a text may be a secret, so `filled_value.rs` hides it in messages and pages.
 //!
 //! Bounds: [`MAX_FILLED_BYTES`] for each file and for all replacements together.
 
@@ -16,7 +16,8 @@ const MAX_FILLED_BYTES: usize = 256 * 1024;
 
 const REFERENCE_HELP: &str = "write `${env:NAME}` for a variable of the environment or `${file:PATH}` for the content of a file; `$$` is a dollar sign";
 
-/// Replaces the references in a value and in everything inside it. Mistakes are reported to `cx`.
+/// Replaces the references in a value and in all values inside it, but not in keys. Paths are relative to `base`, the
+/// folder of the gateway file. Mistakes are reported to `cx`.
 pub fn expand(cx: &mut LoadContext, files: &dyn Files, base: &Path, node: &mut Node) {
     let mut expander = Expander {
         cx,
@@ -27,12 +28,13 @@ pub fn expand(cx: &mut LoadContext, files: &dyn Files, base: &Path, node: &mut N
     expander.expand_node(node);
 }
 
+/// Replaces the references of one file.
 struct Expander<'a> {
     cx: &'a mut LoadContext,
     files: &'a dyn Files,
     /// The folder of the gateway file, to which paths are relative.
     base: &'a Path,
-    /// The bytes that replacements may still take.
+    /// The bytes that further replacements may have.
     remaining_bytes: usize,
 }
 
@@ -69,7 +71,7 @@ impl Expander<'_> {
         }
     }
 
-    /// Replaces the references of `text`, which was taken out of `node`.
+    /// Replaces the references of `text`, which was moved out of `node`, and puts the result into `node`.
     fn expand_scalar(&mut self, node: &mut Node, text: String) {
         match self.expand_text(&text) {
             Ok((filled_text, references)) => {
@@ -97,7 +99,13 @@ impl Expander<'_> {
         }
     }
 
-    /// Replaces `${…}` by the text that it names, and `$$` by `$`.
+    /// Replaces each `${…}` by the text that it names, and `$$` by `$`. In the userinfo of a URL, the replacement is
+    /// percent-encoded. Returns the new text and its references.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake: a reference without `}`, one that names nothing readable, or a name such as `$NAME`. Also
+    /// replacements of more than [`MAX_FILLED_BYTES`] in all.
     fn expand_text(
         &mut self,
         text: &str,
@@ -154,7 +162,8 @@ impl Expander<'_> {
         Ok((filled, references))
     }
 
-    /// Reads the text that a reference names, such as `env:NAME`. `offset` is that of the reference in its text.
+    /// Reads the text that replaces `reference`, such as `env:NAME`. `offset` is the byte offset of the reference in
+    /// the value, for errors.
     fn read_replacement(
         &mut self,
         reference: &str,
@@ -185,6 +194,7 @@ impl Expander<'_> {
         Ok(value)
     }
 
+    /// Reads a variable of the environment, which must be one line of text. Blanks at its ends are removed.
     fn read_variable(&self, name: &str, offset: usize) -> Result<String, ReferenceError> {
         let help = "set it where the gateway is started, to one line of text";
         let value = self.files.environment_variable(name).ok_or_else(|| {
@@ -200,6 +210,7 @@ impl Expander<'_> {
         })
     }
 
+    /// Reads a file of at most [`MAX_FILLED_BYTES`], which must be one line of text. Blanks at its ends are removed.
     fn read_file(&self, path: &str, offset: usize) -> Result<String, ReferenceError> {
         let bytes = self.files.read(&self.base.join(path), MAX_FILLED_BYTES);
         let bytes = bytes.map_err(|reason| {
@@ -215,6 +226,7 @@ impl Expander<'_> {
     }
 }
 
+/// Whether the name of a variable may have this character.
 fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
@@ -228,7 +240,7 @@ fn is_in_userinfo(before: &str, after: &str) -> bool {
         && after[..authority_end].contains('@')
 }
 
-/// Removes references, because a path in one may contain characters that delimit the parts of a URL.
+/// Removes references such as `${file:a/b}` from a text, and all text after one without `}`.
 fn remove_references(text: &str) -> String {
     let mut pieces = text.split("${");
     let before_references = pieces.next().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! Values of the gateway file whose references, such as `${env:NAME}`, were replaced. The replacement may be a secret,
-//! so messages and pages never show it: they show the value as the file has it.
+//! so messages and pages show the reference in its place.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,6 +12,7 @@ const MIN_SECRET_BYTES: usize = 4;
 /// A value of the gateway file with at least one replaced reference.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FilledValue {
+    /// The location of the value in the gateway file.
     pub(super) location: SourceLocation,
     /// The value after the replacement.
     pub(super) filled_text: String,
@@ -68,7 +69,7 @@ impl FilledValue {
         Some(unfilled)
     }
 
-    /// Replaces filled-in texts in a message about this value by their references.
+    /// Replaces filled-in texts of at least [`MIN_SECRET_BYTES`] in a message about this value by their references.
     pub(super) fn hide_in(&self, message: &str) -> String {
         let filled_parts = self.references.iter().flat_map(|part| {
             let escaped = &self.filled_text[part.range.clone()];

@@ -5,7 +5,9 @@
 struct FormerField {
     /// The name of its table, as in [`Table::name`](super::table::Table::name).
     table: &'static str,
+    /// The name of the field in the files.
     name: &'static str,
+    /// What to write in its place.
     help: &'static str,
 }
 
@@ -18,7 +20,9 @@ const FORMER_FIELDS: &[FormerField] = &[FormerField {
 /// A word for a value that was replaced by another.
 struct FormerWord {
     word: &'static str,
+    /// The word that fields accept now.
     replacement: &'static str,
+    /// What to write in its place, and why.
     help: &'static str,
 }
 
@@ -28,14 +32,14 @@ const FORMER_WORDS: &[FormerWord] = &[FormerWord {
     help: "write `gcra`: both names stood for the same algorithm",
 }];
 
-/// The help for a field that the table had in an earlier version.
+/// The help for a field that the table had in an earlier version; `None` for any other name.
 pub fn help_for_field(table: &str, name: &str) -> Option<&'static str> {
     let mut fields = FORMER_FIELDS.iter();
     let former = fields.find(|former| (former.table, former.name) == (table, name))?;
     Some(former.help)
 }
 
-/// The help for a former word, if its replacement is among the words of the field.
+/// The help for a former word, if its replacement is one of `accepted_words`, the words of the field.
 pub fn help_for_word(
     word: &str,
     mut accepted: impl Iterator<Item = &'static str>,

@@ -1,5 +1,6 @@
-//! Finds limits that a client can evade: by choosing another key for each request, or by leaving the key out. The
-//! findings are warnings and parts of the description; they change nothing about the limits.
+//! Finds limits that a client can evade: by choosing another key for each request, by leaving the key out, or by
+//! failing a condition of the limit. The results are warnings and parts of the description; they change nothing about
+//! the limits.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub struct KeyControl {
     route: usize,
     /// The first part of the key of which a client can send another value each time.
     chosen_part: Option<Identity>,
-    /// Whether a client can leave out all parts, so that the limit does not apply.
+    /// Whether a client can leave out all parts of the key or fail a condition, so that the limit does not apply.
     can_be_omitted: bool,
     /// The index of another limit of the route that counts these requests by a key that no client controls.
     covering_rule: Option<usize>,
@@ -26,7 +27,8 @@ pub struct KeyControl {
     is_evadable: bool,
 }
 
-/// Finds how far a client controls the key of each limit, by index; `None` for limits that no route has.
+/// Finds how far a client controls the key of each limit, by [`Rule::index`]; `None` for limits that no route has. The
+/// first route where the limit can be evaded counts, or else the first one that has the limit.
 pub fn find_key_controls(
     rule_count: usize,
     routes: &[Arc<Route>],
@@ -49,7 +51,8 @@ pub fn find_key_controls(
     key_controls
 }
 
-/// Warns of each limit that a client can evade. `key_locations` are the locations of the rules' keys, by index.
+/// Warns of each limit that a client can evade, unless the limit is in shadow mode. `key_locations` are the locations
+/// of the rules' keys, by index.
 pub(super) fn warn_of_controlled_keys(
     cx: &mut LoadContext,
     rules: &[Arc<Rule>],
@@ -72,12 +75,12 @@ pub(super) fn warn_of_controlled_keys(
     }
 }
 
-/// How far a client controls one part of a key.
+/// How far a client controls one part of a key: an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartControl {
     /// Every request has the part, and a client cannot choose it.
     Fixed,
-    /// The part is verified, but a client can leave it out.
+    /// A client cannot make up a value of the part, but can leave the part out.
     Proven,
     /// A client can send any value.
     Chosen,
@@ -117,13 +120,13 @@ impl KeyControl {
                 (&other.limit, &rule.limit),
                 (RuleLimit::Rate(_), RuleLimit::Rate(_)) | (RuleLimit::Open(_), RuleLimit::Open(_))
             );
-            // A limit for clients without an identity counts those that leave it out.
+            // A limit for clients without an identity counts the clients that leave it out.
             let counts_evading_clients = other.clients.conditions.iter().all(|condition| {
                 chosen_part.is_none()
                     && condition.test == IdentityTest::Absent
                     && rule.depends_on(condition.identity)
             });
-            // A limit of all clients together lets one client take what all others have.
+            // In a limit of all clients together, one client can use up what all others have.
             let counts_each_client = !other.key.is_everyone() || rule.key.is_everyone();
             other.index != rule.index
                 && has_same_kind
@@ -177,6 +180,7 @@ impl KeyControl {
                 proven_parts.push(name);
             }
         }
+        // A condition on networks names the address, which no request lacks.
         proven_parts.retain(|name| *name != Identity::Ip.as_str());
         let proven_names = proven_parts.join(" or ");
         if self.can_be_omitted {
@@ -242,8 +246,8 @@ impl KeyControl {
     }
 }
 
-/// The identities on which conditions of the rule depend, and of which a client can make a condition fail. The plan is
-/// none of them: rates by plan have a rule for each plan.
+/// The identities of those conditions of the rule that a client can make fail. The address is never among them, nor
+/// what is [`PartControl::Given`]. The plan is not either, because rates by plan have a rule for each plan.
 fn evadable_conditions(
     rule: &Rule,
     route: &Route,
@@ -263,8 +267,7 @@ fn evadable_conditions(
     conditions.map(|condition| condition.identity)
 }
 
-/// Finds the first identity of a rule's key that a client can choose. A client cannot be counted by an identity that
-/// comes after one that every request has.
+/// Finds the first identity of a rule's key that a client can choose and be counted by.
 fn find_chosen_part(rule: &Rule, route: &Route, settings: &Settings) -> Option<Identity> {
     let is_chosen = |identity: &Identity| part_control(*identity, settings) == PartControl::Chosen;
     rule.key.parts().iter().find_map(|part| {
@@ -272,6 +275,7 @@ fn find_chosen_part(rule: &Rule, route: &Route, settings: &Settings) -> Option<I
         let is_fixed = |identity: &Identity| {
             !is_chosen(identity) && is_always_present(*identity, route, settings)
         };
+        // No request is counted by an identity that comes after one that every request has.
         let possible_identities = match identities.iter().position(is_fixed) {
             Some(index) => &identities[..index],
             None => identities,

@@ -35,7 +35,7 @@ pub struct LoadedConfig {
 ///
 /// # Errors
 ///
-/// Every mistake in all files.
+/// Every mistake in all files: at most 50 for each file and 1,000 in all. The others are only counted.
 pub fn load(path: &Path) -> Result<LoadedConfig, DiagnosticReport> {
     load_from(&DiskFiles, path)
 }
@@ -44,17 +44,18 @@ pub fn load(path: &Path) -> Result<LoadedConfig, DiagnosticReport> {
 ///
 /// # Errors
 ///
-/// Every mistake in all files.
+/// The same as of [`load`].
 pub fn load_from(files: &dyn Files, path: &Path) -> Result<LoadedConfig, DiagnosticReport> {
     load_fingerprinted(&FingerprintedFiles::new(files), path)
 }
 
-/// Reads the addresses of a gateway that runs with this file. Mistakes elsewhere in the file do not matter: the
-/// gateway may still run with an earlier version of the file.
+/// Reads the addresses where operators reach a gateway that runs with this file: those of `admin`, or those of `listen`
+/// if `admin` is off. Mistakes elsewhere in the file do not matter, because the gateway may still run with an earlier
+/// version of the file.
 ///
 /// # Errors
 ///
-/// Every mistake in those addresses.
+/// The file cannot be read as YAML or is empty, one of these two fields has a mistake, or the admin token cannot be read.
 pub fn load_endpoints(path: &Path) -> Result<Endpoints, DiagnosticReport> {
     let mut cx = LoadContext::default();
     let base = path.parent().unwrap_or_else(|| Path::new(""));
@@ -70,13 +71,15 @@ pub fn load_endpoints(path: &Path) -> Result<Endpoints, DiagnosticReport> {
     endpoints.ok_or_else(DiagnosticReport::default)
 }
 
-/// The fingerprint of all files of a configuration, and their folders. Mistakes in the files do not matter.
+/// The fingerprint of all files of a configuration, and the folders that they are in. Mistakes in the files do not
+/// matter.
 pub(super) fn fingerprint_files(path: &Path) -> (u64, BTreeSet<PathBuf>) {
     let files = FingerprintedFiles::new(&DiskFiles);
     let _ = load_fingerprinted(&files, path);
     (files.fingerprint(), files.folders())
 }
 
+/// Runs all steps of loading, in the order of the list in `policy/mod.rs`.
 fn load_fingerprinted(
     files: &FingerprintedFiles<'_>,
     path: &Path,

@@ -8,7 +8,21 @@
 //! 4. `check` compares the parts of the model, over all files.
 //! 5. `compile` makes the settings of the running gateway, if there is no mistake.
 //!
-//! `context` holds the files and collects the diagnostics of all these steps.
+//! `context` holds the files and collects the diagnostics of all these steps. The other files:
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `load`, `source` | runs all steps; reads files from the disk or from memory |
+//! | `config_file`, `policy_folder` | reads one file to a tree; reads all policies and defaults |
+//! | `shared_limits` | the limits that several routes may have |
+//! | `watch` | notices when the files change |
+//! | `settings` | the settings that `compile` makes |
+//! | `connections`, `timeouts` | two sections that the running gateway uses as they are |
+//! | `table`, `former_names` | the fields that the files may have, and those of earlier versions |
+//! | `reference`, `schema` | the reference and the JSON Schemas, from these tables |
+//! | `describe`, `key_control` | describes a configuration; finds limits that clients can evade |
+//! | `diagnostic` | a mistake or a warning, as text and as JSON |
+//! | `filled_value`, `text` | values that were filled in; the decoding of text files |
 
 mod check;
 mod compile;

@@ -1,12 +1,12 @@
-//! Generates the reference of the gateway file and of policy files in Markdown, from the tables of fields that also
-//! read the files. `docs/reference.md` is this text.
+//! Generates the reference of the gateway file, of policy files and of `_defaults.yaml` in Markdown. It is made from
+//! the tables of fields that also read the files. `docs/reference.md` is this text.
 
 use std::fmt::Write;
 
 use super::decode::{GATEWAY_TABLE, POLICY_TABLE};
 use super::table::{FieldNeed, Table, TableField, TextFormat, ValueShape};
 
-/// All fields of both kinds of file. The sections are in the order in which fields first refer to them.
+/// All fields of all kinds of file. The sections are in the order in which fields first refer to them.
 pub fn reference_markdown() -> String {
     let mut writer = ReferenceWriter {
         text: INTRODUCTION.to_owned(),
@@ -30,11 +30,13 @@ const INTRODUCTION: &str = "# Reference of both files
 What editors complete and check is in the schemas that `tollgate schema gateway` and `tollgate schema policy` print.
 ";
 
+/// Writes the reference section by section.
 struct ReferenceWriter {
+    /// The Markdown so far.
     text: String,
-    /// All tables that were referred to. The first ones have a section already.
+    /// The three files and all tables that were referred to, each once. The first ones have a section already.
     tables: Vec<&'static Table>,
-    /// All formats of texts that were referred to.
+    /// All formats of texts that were referred to, each once.
     formats: Vec<&'static TextFormat>,
 }
 
@@ -60,6 +62,7 @@ impl ReferenceWriter {
         }
     }
 
+    /// Writes the row of one field. `has_alternatives` says that the table has several fields of which one is required.
     fn write_row(&mut self, field: &'static TableField, has_alternatives: bool) {
         let need = match field.need {
             FieldNeed::Required => ", required",
@@ -77,7 +80,8 @@ impl ReferenceWriter {
         );
     }
 
-    /// Describes the values that a field accepts, with links to the tables and formats among them.
+    /// Describes the values that a field accepts, with links to the tables and formats among them. Adds these to
+    /// `tables` and `formats`.
     fn describe_shape(&mut self, shape: &'static ValueShape) -> String {
         match shape {
             ValueShape::Text => "text".into(),
@@ -120,8 +124,8 @@ impl ReferenceWriter {
     }
 }
 
-/// The heading of a table: "An upstream's `timeouts`". The article stays, because the section `plan` of `identity` is
-/// not a plan.
+/// The heading of a table: "An upstream's `timeouts`". The article stays, so that "A plan" and "`plan`", the section of
+/// `identity`, have headings of their own.
 fn section_title(name: &str) -> String {
     let mut letters = name.chars();
     let first_letter = letters.next().map(|letter| letter.to_ascii_uppercase());

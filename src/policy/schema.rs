@@ -1,6 +1,6 @@
-//! JSON Schemas (draft 2020-12) of the gateway file and of a policy file, for editors. They are generated from the
-//! tables of fields that also read the files. A schema checks shapes only; `tollgate check` checks how values fit
-//! together.
+//! JSON Schemas (draft 2020-12) of the gateway file, of a policy file and of `_defaults.yaml`, for editors. They are
+//! generated from the tables of fields that also read the files. A schema checks shapes only; `tollgate check` checks
+//! how values fit together.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use super::decode::{GATEWAY_TABLE, POLICY_TABLE};
 use super::table::{FieldNeed, Table, TableField, ValueShape};
 use super::tree;
 
-/// The pattern of names that the user chooses, for instance of limits and upstreams.
+/// The pattern of names that the user chooses, for instance of limits and upstreams: what `LimitName` accepts.
 const NAME_PATTERN: &str = "^[A-Za-z][A-Za-z0-9_-]{0,63}$";
 
 /// The schema of the gateway file.
@@ -60,10 +60,11 @@ fn table_schema(table: &'static Table, defs: &mut Map<String, Value>) -> Map<Str
     if !required.is_empty() {
         object.insert("required".into(), json!(required));
     }
+    // `oneOf` allows exactly one alternative. The sections with several alternatives reject two of them, too.
     if !alternatives.is_empty() {
         object.insert("oneOf".into(), json!(alternatives));
     }
-    // `patternProperties` would hold for the fields of fixed names too.
+    // `additionalProperties` holds for the fields without a fixed name only; `patternProperties` would hold for all.
     let others = match &table.others {
         Some(others) => field_schema(&others.field, defs),
         None => false.into(),
@@ -135,8 +136,8 @@ fn reference_to(name: &str) -> Value {
     json!({ "$ref": format!("#/$defs/{name}") })
 }
 
-/// The key of a table in `$defs`: "an upstream's `timeouts`" becomes `upstreams-timeouts-fields`. Tables that are named
-/// after their field end in `-section`, because the section `plan` of `identity` is not a plan.
+/// The key of a table in `$defs`: "an upstream's `tls`" becomes `upstreams-tls-fields`. The key of a table that is
+/// named after its field ends in `-section`. So the section `plan` of `identity` and "a plan" have different keys.
 fn definition_name(name: &str) -> String {
     let kind = if name.starts_with('`') {
         "section"
@@ -153,7 +154,7 @@ fn definition_name(name: &str) -> String {
     format!("{}-{kind}", key_chars.collect::<String>().replace(' ', "-"))
 }
 
-/// Converts an example to JSON.
+/// Converts an example to JSON. Numbers other than whole ones from 0 to 2^64 - 1 become strings.
 fn node_to_json(node: &tree::Node) -> Value {
     match &node.value {
         tree::YamlValue::Null => Value::Null,

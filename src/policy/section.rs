@@ -1,7 +1,7 @@
 //! The macro [`section!`] declares each field of a section of the files once. The struct of the model, its reader, its
 //! defaults and its rows in the reference and the schemas all come from that declaration.
 //!
-//! Checks between the fields of a section are functions, which run after all fields were read.
+//! Checks between the fields of one section are functions, which run after all fields of the section were read.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ pub trait FieldReader {
     /// Whether the field must be present.
     const NEED: FieldNeed = FieldNeed::Optional;
 
-    /// Reads the value, or reports a mistake to `cx`.
+    /// Reads the value; `None` after a mistake, which is reported to `cx`.
     fn read(cx: &mut LoadContext, node: &Node) -> Option<Self::Value>;
 
     /// Formats a default as files write it, for the reference. An empty text is left out there.
@@ -30,13 +30,13 @@ pub trait FieldReader {
 
 /// A struct whose fields [`section!`] declares.
 pub trait Section: Default {
-    /// The fields.
+    /// The table of the fields.
     const TABLE: &'static Table;
 
     /// Reads the fields and checks them together. A field that is absent or invalid has its default.
     fn read_fields(cx: &mut LoadContext, fields: &MapFields<'_>) -> Self;
 
-    /// Reads a section that is a map.
+    /// Reads a section that is a map; `None` for another value, which is reported.
     fn read(cx: &mut LoadContext, node: &Node) -> Option<Self> {
         let fields = Self::TABLE.open(cx, node)?;
         Some(Self::read_fields(cx, &fields))
@@ -48,7 +48,7 @@ pub trait Section: Default {
 pub struct Named<S, N = Located<String>> {
     /// The name, which is not a field.
     pub name: N,
-    /// The fields.
+    /// The fields of the section.
     pub fields: S,
 }
 
@@ -61,7 +61,7 @@ impl<S, N> Deref for Named<S, N> {
 }
 
 impl MapFields<'_> {
-    /// Reads the fields whose names the user chose.
+    /// Reads the fields whose names the user chose. Those with a mistake, which is reported, are left out.
     pub fn read_others<R: FieldReader>(&self, cx: &mut LoadContext) -> Vec<Named<R::Value>> {
         let read = |(key, node): &(MapKey, Node)| {
             Some(Named {
@@ -88,7 +88,8 @@ impl<S: Section> FieldReader for SectionField<S> {
     }
 }
 
-/// A field that must be present. Its default stands for an invalid value only, so that the reference does not show it.
+/// A field that must be present. Its default only stands for a missing or invalid value, which is reported, so the
+/// reference does not show it.
 pub struct RequiredField<R>(PhantomData<R>);
 
 impl<R: FieldReader> FieldReader for RequiredField<R> {
@@ -130,11 +131,15 @@ impl<R: FieldReader> FieldReader for LocatedField<R> {
     }
 }
 
-/// Declares a section: its struct, its table with a name and a line for the reference, and a function that checks its
-/// fields together, if there is one. Then each field as `name: Reader = default, "line for the reference", "example";`.
+/// Declares a section, in this order:
 ///
-/// `others name: Reader where accepts, suggest names, "line", "example"` behind the line declares the fields whose names
-/// the user chooses: those that one function accepts. The other function gives names to suggest for unknown ones.
+/// 1. its struct, and its table with the table's name and its line for the reference;
+/// 2. `check function`, if its fields are checked together;
+/// 3. `others name: Reader where accepts, suggest names, "line", "example"`, if the user chooses names of fields;
+/// 4. each field as `name: Reader = default, "line for the reference", "example";`.
+///
+/// The function `accepts` says whether the user may choose a name; `names` returns names to suggest in place of an
+/// unknown one.
 ///
 /// A field without a default is an [`Option`]. A field whose name in the files differs is written `name("key"): …`.
 macro_rules! section {

@@ -1,5 +1,6 @@
 //! The settings that the files compile to, in two parts: [`ProcessSettings`] are fixed when the process starts, and a
-//! [`Ruleset`] is replaced by a reload. They hold no text or location of a file except in [`Ruleset::files`].
+//! reload replaces the [`Ruleset`]. They hold the text of files only in [`Ruleset::files`], and a location in a file
+//! only in [`Rule::origin`].
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use crate::route::{HeaderStyle, PathMatching, Route, RouteTable};
 use crate::store::{shared, snapshot};
 use crate::{identity, record, upstream};
 
-/// Everything that a reload may change. A reload replaces it as a whole.
+/// The routes, the limits and everything else that a reload may change. A reload replaces it as a whole.
 #[derive(Clone, Debug)]
 pub struct Ruleset {
     /// Finds the route of a request. It returns indexes in `routes`.
@@ -40,14 +41,15 @@ pub struct Ruleset {
     pub connections: Connections,
     /// The timeouts of the gateway file; those of an upstream are in `upstreams`.
     pub timeouts: Timeouts,
-    /// The name and the text of each file that was read, without secrets.
+    /// The name and the text of each configuration file that was read, with hidden secrets masked. Files of secrets are
+    /// left out.
     pub files: Vec<(String, String)>,
 }
 
 /// The limits of requests without a route, which no upstream receives.
 #[derive(Clone, Debug)]
 pub struct UnroutedLimits {
-    /// The limits of the gateway file that hold on every route and count such requests.
+    /// The limits of the gateway file that hold on every route and count responses of the gateway itself.
     pub rules: Rules,
     /// Whether one of these limits depends on a credential.
     pub by_credential: bool,
@@ -62,17 +64,17 @@ pub struct ProcessSettings {
     pub workers: usize,
     /// The addresses that the gateway binds for clients, in the order of the gateway file.
     pub listen: Vec<BindSettings>,
-    /// The address of the admin listener.
+    /// The address of the admin listener; `None` if it is switched off.
     pub admin: Option<SocketAddr>,
-    /// The bearer token of operators; required unless `admin` is loopback.
+    /// The bearer token of operators. Only an admin listener on a loopback address may have none.
     pub admin_token: Option<String>,
-    /// The address where orchestrators and scrapers send requests without a token.
+    /// The address where orchestrators and scrapers send requests without a token; `None` if there is none.
     pub probes: Option<SocketAddr>,
-    /// Maximum memory for counts in bytes.
+    /// Maximum memory for the counts of this gateway, in bytes.
     pub store_budget: usize,
-    /// The store that several gateways share.
+    /// The store that several gateways share; `None` if there is none.
     pub shared: Option<shared::Settings>,
-    /// How snapshots of the counts are written.
+    /// How snapshots of the counts are written; `None` if there are none.
     pub snapshots: Option<snapshot::Settings>,
     /// The requests that are logged, and the destination of their lines.
     pub access_log: AccessLogSettings,
@@ -83,7 +85,8 @@ pub struct ProcessSettings {
 }
 
 impl ProcessSettings {
-    /// The settings in which `other` differs, as the gateway file names them.
+    /// The fields of the gateway file in which `other` differs; `record` also stands for its `push`. The tokens and the
+    /// roots of `push` do not count, because a reload may change them.
     pub fn differences(&self, other: &ProcessSettings) -> Vec<&'static str> {
         let comparisons = [
             ("workers", self.workers != other.workers),
@@ -127,9 +130,9 @@ pub struct Endpoints {
     pub listen: Vec<Address>,
     /// The address for operators; `None` if it is switched off.
     pub admin: Option<SocketAddr>,
-    /// The bearer token of operators.
+    /// The bearer token of operators; `None` if they need none.
     pub admin_token: Option<String>,
-    /// The address for orchestrators, which needs no token.
+    /// The address for orchestrators and scrapers, who need no token; `None` if there is none.
     pub probes: Option<SocketAddr>,
 }
 
@@ -143,7 +146,7 @@ impl Endpoints {
 pub struct BindSettings {
     /// The address of a TCP port, or the path of a Unix socket.
     pub address: Address,
-    /// The permissions of the file of a Unix socket.
+    /// The permissions of the file of a Unix socket, as in `chmod(2)`.
     pub mode: u32,
     /// Whether clients connect with TLS.
     pub tls: bool,
@@ -161,7 +164,7 @@ pub struct ListenerSettings {
     pub address: Address,
     /// The certificates; empty without TLS. The first serves clients whose host no other certificate names.
     pub certificates: Vec<CertificateSource>,
-    /// The authorities that verify client certificates.
+    /// The authorities that verify client certificates; `None` if the listener asks clients for none.
     pub client_roots: Option<Roots>,
     /// The peers that begin each connection with a header of the PROXY protocol.
     pub proxies: Vec<PeerNetwork>,
@@ -176,7 +179,7 @@ pub enum CertificateSource {
     Acme(acme::Settings),
 }
 
-/// The requests that are logged as JSON lines, and the destination of the lines.
+/// The settings of the access log, whose lines are JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogSettings {
     /// The requests that are logged.
@@ -188,11 +191,11 @@ pub struct AccessLogSettings {
 /// The destination of the lines of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogDestination {
-    /// Standard output.
+    /// The standard output of the process.
     Stdout,
-    /// Standard error.
+    /// The standard error of the process.
     Stderr,
-    /// A file.
+    /// A file on the disk.
     File {
         /// The path, resolved against the folder of the gateway file.
         path: PathBuf,
@@ -213,10 +216,10 @@ pub struct LogRotation {
 /// The requests that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoggedRequests {
-    /// Every request.
+    /// Every request is logged.
     All,
-    /// Requests that a limit refused or marked, and requests that failed.
+    /// All requests but those that an upstream served within every limit.
     Refused,
-    /// No request.
+    /// No request is logged.
     Off,
 }

@@ -1,5 +1,5 @@
 //! The sources of configuration files: the disk, or memory in tests and fuzzing. They read plain files only, and never
-//! more bytes than the caller allows.
+//! return more bytes than the caller allows.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Maximum number of policies in a folder, far above what one gateway serves.
+/// Maximum number of policies in a folder and its sub-folders, far above what one gateway serves.
 pub const MAX_POLICIES: usize = 20_000;
 
 /// A source of files and of environment variables.
@@ -20,7 +20,7 @@ pub trait Files {
     /// The reason, in words that follow "cannot read FILE:".
     fn read(&self, path: &Path, max_bytes: usize) -> Result<Vec<u8>, String>;
 
-    /// Reads a variable of the environment. By default there are none.
+    /// Reads a variable of the environment; `None` if it is not set, or not UTF-8. By default there are none.
     fn environment_variable(&self, _name: &str) -> Option<String> {
         None
     }
@@ -66,7 +66,7 @@ impl Files for DiskFiles {
     }
 
     fn environment_variable(&self, name: &str) -> Option<String> {
-        // `std::env::var` may panic with any other name.
+        // No variable can have any other name.
         let is_valid = !name.is_empty() && !name.contains(['=', '\0']);
         is_valid.then(|| std::env::var(name).ok()).flatten()
     }
@@ -99,7 +99,7 @@ enum FolderEntry {
     Listed(String),
     /// The entry looks like a policy that would be ignored; the text says what to do.
     Mistake(String),
-    /// A hidden file, or a folder.
+    /// A hidden entry, one that was removed meanwhile, or a file that is no policy and whose name is not UTF-8.
     Ignored,
 }
 
@@ -115,6 +115,8 @@ fn classify_entry(entry: &DirEntry) -> FolderEntry {
             .iter()
             .any(|yaml| extension.eq_ignore_ascii_case(yaml))
     };
+    // The first arm that matches decides. A name that ends in `.yaml` is listed whatever the entry is, so that the
+    // attempt to read it reports what is wrong. Only other names need the kind of the entry.
     match extension.and_then(|extension| extension.to_str()) {
         _ if shown.starts_with('.') => FolderEntry::Ignored,
         Some("yaml") if is_utf8 => FolderEntry::Listed(shown.into_owned()),
@@ -145,6 +147,7 @@ fn describe_io_error(error: &std::io::Error) -> String {
     }
 }
 
+/// The bytes, or the reason why they are too many.
 fn check_size(bytes: Vec<u8>, max_bytes: usize) -> Result<Vec<u8>, String> {
     if bytes.len() > max_bytes {
         return Err(format!("it is larger than {} KiB", max_bytes / 1024));
@@ -152,7 +155,9 @@ fn check_size(bytes: Vec<u8>, max_bytes: usize) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Computes a fingerprint of everything that is read through it, and collects the folders of these files.
+/// Computes a fingerprint of the files and folders that are read through it, and collects the folders. Entries that end
+/// change the fingerprint too. Variables of the
+/// environment are not part of the fingerprint.
 pub struct FingerprintedFiles<'f> {
     files: &'f dyn Files,
     hasher: RefCell<DefaultHasher>,
@@ -160,7 +165,7 @@ pub struct FingerprintedFiles<'f> {
 }
 
 impl<'f> FingerprintedFiles<'f> {
-    /// Reads from `files`.
+    /// Reads from `files`, and has recorded nothing yet.
     pub fn new(files: &'f dyn Files) -> FingerprintedFiles<'f> {
         FingerprintedFiles {
             files,
@@ -169,16 +174,18 @@ impl<'f> FingerprintedFiles<'f> {
         }
     }
 
-    /// A hash of all results so far, errors included. It is equal only within one build of the program.
+    /// A hash of the paths and results of all files and folders that were read so far, errors included. Another build
+    /// of the program may compute another hash of the same files.
     pub fn fingerprint(&self) -> u64 {
         self.hasher.borrow().finish()
     }
 
-    /// The folders from which files were read so far.
+    /// The folders that were listed or from which files were read so far, also without success.
     pub fn folders(&self) -> BTreeSet<PathBuf> {
         self.folders.borrow().clone()
     }
 
+    /// Adds a result to the fingerprint, and notes the folder that it came from.
     fn record_result(&self, folder: &Path, result: impl Hash) {
         result.hash(&mut *self.hasher.borrow_mut());
         // The empty path is the current folder.

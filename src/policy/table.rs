@@ -10,7 +10,8 @@ use crate::base::suggest::{list_words, nearest_word};
 /// The fields of one kind of map.
 #[derive(Debug)]
 pub struct Table {
-    /// The name of the map in messages, with its article: "a limit".
+    /// The name of the map in messages: "a limit" with its article, or "`tls`" for a section that is named by its
+    /// field.
     pub name: &'static str,
     /// One line for the reference.
     pub doc: &'static str,
@@ -27,7 +28,7 @@ pub struct OtherFields {
     pub accepts: fn(&str) -> bool,
     /// The names that are suggested for an unknown one.
     pub suggestions: fn() -> Vec<&'static str>,
-    /// What these fields have in common. Its name stands for all of theirs.
+    /// What these fields have in common. Its name stands for the names of all of them.
     pub field: TableField,
 }
 
@@ -77,17 +78,17 @@ pub enum FieldNeed {
 /// The values that a field accepts.
 #[derive(Debug)]
 pub enum ValueShape {
-    /// Any text.
+    /// Any text that is not empty.
     Text,
-    /// `true` or `false`.
+    /// One of `true` and `false`.
     Bool,
-    /// A whole number from the first bound to the second.
+    /// A whole number from the first bound to the second, both included.
     WholeNumber(u64, u64),
     /// One of these words.
     Words(&'static [&'static str]),
     /// A text in this format.
     Format(&'static TextFormat),
-    /// Nothing: `~`.
+    /// No value, as `~` or nothing.
     Null,
     /// A list of values of this shape.
     List(&'static ValueShape),
@@ -115,6 +116,7 @@ pub struct TextFormat {
 /// The fields of a map whose keys were checked against a table.
 pub struct MapFields<'n> {
     table: &'static Table,
+    /// All entries of the map, unknown and repeated ones included.
     entries: &'n [(MapKey, Node)],
     /// The location of the map, or of the name that the user gave it.
     pub location: SourceLocation,
@@ -126,10 +128,12 @@ impl Table {
         self.fields.iter().filter(move |field| field.need == need)
     }
 
+    /// Whether the table has a field of this fixed name.
     fn has_field(&self, name: &str) -> bool {
         self.names().any(|own| own == name)
     }
 
+    /// Whether a field whose name the user chooses may have this name.
     fn accepts_other(&self, name: &str) -> bool {
         let others = self.others.as_ref();
         others.is_some_and(|others| (others.accepts)(name))
@@ -139,12 +143,12 @@ impl Table {
         self.fields.iter().map(|field| field.name)
     }
 
-    /// Opens a map. Reports a value that is no map, and unknown, repeated and missing fields.
+    /// Opens a map. Reports unknown, repeated and missing fields. `None` for a value that is no map, which is reported.
     pub fn open<'n>(&'static self, cx: &mut LoadContext, node: &'n Node) -> Option<MapFields<'n>> {
         self.open_at(cx, node, node.location)
     }
 
-    /// Opens a map under a name that the user chose, and reports missing fields at that name.
+    /// Opens a map as [`Table::open`] does, under a name that the user chose. Missing fields are reported at that name.
     pub fn open_named<'n>(
         &'static self,
         cx: &mut LoadContext,
@@ -154,6 +158,7 @@ impl Table {
         self.open_at(cx, node, key.location)
     }
 
+    /// Opens a map, and reports missing fields at `location`.
     fn open_at<'n>(
         &'static self,
         cx: &mut LoadContext,
@@ -182,13 +187,14 @@ impl Table {
         Some(fields)
     }
 
-    /// Reports missing fields, except those that an unknown field probably intended.
+    /// Reports missing fields, except `intended_names`, which unknown fields were probably meant to be.
     fn report_missing_fields(
         &self,
         cx: &mut LoadContext,
         fields: &MapFields<'_>,
         intended: &[&str],
     ) {
+        // A merge key is reported as such, and may have been meant to provide the missing fields.
         let is_missing = |field: &TableField| {
             !fields.has(field.name) && !intended.contains(&field.name) && !fields.has("<<")
         };
@@ -210,7 +216,7 @@ impl Table {
         }
     }
 
-    /// An example with the required fields.
+    /// The help for a value that is no map: an example with the required fields, or the names of all fields.
     fn example(&self) -> String {
         let alternative = self.fields_with_need(FieldNeed::Alternative).take(1);
         let fields: Vec<String> = self
@@ -224,7 +230,8 @@ impl Table {
         }
     }
 
-    /// Reports an unknown field, and returns the name that the user probably intended.
+    /// Reports an unknown field, and returns the name that the user probably intended; `None` if no name is near, or if
+    /// the help does not suggest one.
     fn report_unknown_field(&self, cx: &mut LoadContext, key: &MapKey) -> Option<&'static str> {
         if key.text == "<<" {
             let help = "repeat the fields, or use an alias (`*name`) for a whole value";
@@ -264,7 +271,7 @@ impl<'n> MapFields<'n> {
         self.entries.iter().any(|(key, _)| key.text == name)
     }
 
-    /// The value of a field of the table, if it is present.
+    /// The value of a field of the table, if it is present: the first value of a repeated field.
     pub fn get(&self, name: &str) -> Option<&'n Node> {
         debug_assert!(
             self.table.names().any(|field| field == name),
@@ -295,8 +302,8 @@ impl<'n> MapFields<'n> {
         self.get(name).map_or(self.location, |node| node.location)
     }
 
-    /// Reports `field` if it is present without `owner`, because it has a meaning only together with that. Mistakes in
-    /// its value are then not reported.
+    /// Reports `field` if it is present without `owner`, because it has a meaning only together with `owner`. Further
+    /// mistakes in its value are then dropped.
     pub fn check_belongs_to(&self, cx: &mut LoadContext, field: &str, owner: &str) {
         if self.has(field) && !self.has(owner) {
             let message = format!("`{field}` belongs to `{owner}`, which is not here");
@@ -305,8 +312,8 @@ impl<'n> MapFields<'n> {
         }
     }
 
-    /// Requires exactly one of these fields. Returns the first that is present and reports the others, but no mistakes
-    /// in their values.
+    /// Requires exactly one of these fields. Returns the first of `names` that is present. Reports the others, and
+    /// drops further mistakes in their values. `None` if none is present, which is reported.
     pub fn require_one_of(
         &self,
         cx: &mut LoadContext,

@@ -6,7 +6,7 @@
 pub struct TextError {
     /// The line of the mistake, from 1.
     pub line: u32,
-    /// What is wrong.
+    /// What is wrong with the text.
     pub message: &'static str,
     /// What the user can do.
     pub help: &'static str,
@@ -33,7 +33,7 @@ pub fn strip_byte_order_mark(mut bytes: Vec<u8>) -> Result<Vec<u8>, TextError> {
     Ok(bytes)
 }
 
-/// Decodes the bytes of a text file, without its byte order mark.
+/// Decodes the bytes of a text file, and removes its byte order mark.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub fn trim_secret(text: &str) -> Result<&str, TextError> {
     Ok(secret)
 }
 
-/// Builds the error of a mistake that directly follows the bytes `bytes_before`.
+/// Builds the error of a mistake that directly follows `bytes_before`, from which its line is counted.
 fn error_after(bytes_before: &[u8], message: &'static str, help: &'static str) -> TextError {
     let full_lines = bytes_before.iter().filter(|byte| **byte == b'\n').count();
     TextError {

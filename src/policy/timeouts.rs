@@ -1,4 +1,5 @@
-//! The section `timeouts` of the gateway file, and the section `timeouts` of an upstream.
+//! The section `timeouts` of the gateway file, which the running gateway uses as it is, and the section `timeouts` of
+//! an upstream. `compile` replaces what an upstream leaves out by the value of the gateway file.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use super::decode::{DelayField, TimeoutField, word_fields};
 use super::section::section;
 
 section! {
-    /// How long things may take.
+    /// How long parts of a connection, of a request and of the end of the process may take.
     pub struct Timeouts, table TIMEOUTS_TABLE = "`timeouts`", "How long things may take.";
     header: TimeoutField = Duration::from_secs(10),
         "From a request's first byte to the end of its head.", "10s";
@@ -33,7 +34,7 @@ section! {
 }
 
 section! {
-    /// How long things may take with one upstream.
+    /// How long parts of a request to one upstream may take.
     pub struct UpstreamTimeouts, table UPSTREAM_TIMEOUTS_TABLE = "an upstream's `timeouts`",
         "How long things may take with this upstream; what is left out is as in the gateway's timeouts.";
     connect: TimeoutField, "To connect to a server.", "2s";
@@ -52,6 +53,6 @@ pub enum HalfClose {
 }
 
 word_fields! {
-    /// A field that says what happens to such a request.
+    /// A field that says what happens to a request whose client closes its sending side.
     pub struct HalfCloseField: HalfClose = "answered" => HalfClose::Answered, "gone" => HalfClose::Gone;
 }

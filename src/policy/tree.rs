@@ -26,14 +26,14 @@ const MAX_NODES: usize = 50_000;
 /// A YAML value and its location.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The first line of the value in its file.
+    /// The location of the first line of the value.
     pub location: SourceLocation,
     /// The value, with references such as `${env:NAME}` replaced.
     pub value: YamlValue,
     /// The number of opening quotes before the text, 0 or 1. `None` if the file spells the text otherwise (with
     /// escapes or on several lines), so that no location inside it can be computed.
     opening_quotes: Option<u32>,
-    /// The text of the file, if references in it were replaced.
+    /// The text as the file has it, if it has a `$`, so that references in it may have been replaced.
     unfilled_text: Option<Box<str>>,
 }
 
@@ -42,19 +42,19 @@ pub struct Node {
 pub enum YamlValue {
     /// An absent value, or `~`.
     Null,
-    /// `true` or `false`.
+    /// One of `true` and `false`.
     Bool(bool),
     /// A number, as it is written.
     Number(String),
-    /// Any other scalar.
+    /// A scalar of any other kind.
     Text(String),
-    /// A list.
+    /// The items of a list.
     List(Vec<Node>),
     /// The entries of a map in the order of the file. A key may occur twice.
     Map(Vec<(MapKey, Node)>),
 }
 
-/// A key of a map.
+/// A key of a map, which is a field's name or a name that the user chose.
 #[derive(Clone, Debug)]
 pub struct MapKey {
     /// The location of the key, where diagnostics about missing fields point.
@@ -86,7 +86,8 @@ impl Node {
         }
     }
 
-    /// Replaces `unfilled`, the text of the file, by `filled`, which has values in the place of references.
+    /// Replaces `unfilled`, the text of the file, by `filled`, which has values in place of references. The words
+    /// `true` and `false` become truth values; other texts stay texts, also numbers.
     pub fn fill_in(&mut self, unfilled: String, filled: String) {
         self.value = match filled.as_str() {
             "true" => YamlValue::Bool(true),
@@ -96,12 +97,12 @@ impl Node {
         self.unfilled_text = Some(unfilled.into());
     }
 
-    /// The text of the file, if references in it were replaced. The value itself may then be a secret.
+    /// The text as the file has it, if references in it may have been replaced. The value itself may then be a secret.
     pub fn unfilled_text(&self) -> Option<&str> {
         self.unfilled_text.as_deref()
     }
 
-    /// The text as the file has it, with its references.
+    /// The text as the file has it, with its references; `None` for null, lists and maps.
     pub fn text_in_file(&self) -> Option<&str> {
         self.unfilled_text().or_else(|| self.scalar())
     }
@@ -121,7 +122,7 @@ impl Node {
         }
     }
 
-    /// The location of the word at a byte offset of the text, or of the whole value if the offset has no location.
+    /// The location of the word at a byte offset of the text in the file, or of the whole value if the offset has none.
     pub fn location_at(&self, offset: usize) -> SourceLocation {
         let (Some(quotes), Some(text)) = (self.opening_quotes, self.text_in_file()) else {
             return self.location;
@@ -151,7 +152,7 @@ fn count_chars(text: &str) -> u32 {
 ///
 /// # Errors
 ///
-/// The first part that is not YAML or exceeds a bound. The parser cannot continue behind it.
+/// The first part that is not YAML, or a bound that the file exceeds. The parser cannot continue behind it.
 pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
     if text.len() > MAX_FILE_BYTES {
         return Err(SyntaxError {
@@ -187,7 +188,7 @@ fn parser_options() -> Options {
     };
     serde_yaml::options! {
         budget: budget,
-        // The parser keeps both of two equal keys, so that a diagnostic can point at both.
+        // With this policy the visitor gets both of two equal keys, so that a diagnostic can point at both.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         merge_keys: MergeKeyPolicy::AsOrdinary,
         alias_limits: aliases,
@@ -200,9 +201,11 @@ fn parser_options() -> Options {
 /// A value as the YAML parser hands it over.
 struct RawNode(Spanned<RawValue>);
 
+/// The kinds of values that the YAML parser tells apart.
 enum RawValue {
     Null,
     Bool(bool),
+    /// A number. Its text is taken from the file.
     Number,
     Text(String),
     List(Vec<RawNode>),
@@ -359,7 +362,7 @@ impl TreeBuilder<'_> {
         self.text.get(start..end).unwrap_or("")
     }
 
-    /// The location of a value, whose text in the file is `written_text`.
+    /// The location of a value or a key, whose text in the file is `written_text`.
     fn locate(&self, position: &Location, written_text: &str) -> SourceLocation {
         let mut lines = written_text.trim_end().lines();
         let first_line = lines.next().unwrap_or("").trim_end();
@@ -371,7 +374,7 @@ impl TreeBuilder<'_> {
     }
 }
 
-/// Finds keys that repeat an earlier one. Returns the location of the earlier key, and the later key.
+/// Finds keys that repeat an earlier one. Returns each repeated key, behind the location of the first equal one.
 pub fn find_repeated_keys(entries: &[(MapKey, Node)]) -> Vec<(SourceLocation, &MapKey)> {
     let mut first_locations: HashMap<&str, SourceLocation> = HashMap::with_capacity(entries.len());
     let mut repeated_keys = Vec::new();

@@ -13,14 +13,14 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::load::fingerprint_files;
 
-/// Time without events before the files are read, so that an editor can finish writing.
+/// The time without events before the files are read, so that an editor can finish writing.
 const QUIET_TIME: Duration = Duration::from_millis(200);
-/// Maximum number of waits for a quiet time while events keep coming.
+/// Maximum number of waits for a quiet time while events keep coming: together about 4 s.
 const MAX_QUIET_WAITS: usize = 20;
-/// Interval at which the files are read without an event, because some file systems report none.
+/// The time after which the files are read without an event, because some file systems report none.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A running watch, which ends when this is dropped.
+/// A running watch, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct ConfigWatch {
     signals: Sender<WatchSignal>,
@@ -30,19 +30,19 @@ pub struct ConfigWatch {
 enum WatchSignal {
     /// Something changed in a watched folder.
     FolderEvent,
-    /// The watch ends.
+    /// The thread is to end.
     Stop,
 }
 
 impl Drop for ConfigWatch {
     fn drop(&mut self) {
-        // The thread may have ended. It is not joined, because it may be the one that drops this.
+        // The thread may have ended. It is not joined, because it may be the thread that drops this value.
         let _ = self.signals.send(WatchSignal::Stop);
     }
 }
 
 /// Calls `on_change` from a new thread whenever the files of the configuration at `path` change, even if they then have
-/// mistakes. The first change is one from `fingerprint`, which is [`super::LoadedConfig::fingerprint`].
+/// mistakes. The first change is the first difference to `fingerprint`, the [`super::LoadedConfig::fingerprint`].
 ///
 /// # Errors
 ///
@@ -60,6 +60,7 @@ pub fn watch(
     Ok(ConfigWatch { signals })
 }
 
+/// Watches until the other side sends [`WatchSignal::Stop`].
 fn watch_files(
     path: PathBuf,
     mut reported_fingerprint: u64,
@@ -72,7 +73,7 @@ fn watch_files(
         let (fingerprint, folders) = fingerprint_files(&path);
         let has_new_folders = watched_folders.replace_by(folders);
         if fingerprint != reported_fingerprint {
-            // A file may be half written, so a change counts once it is still the same after a quiet time.
+            // A file may be half written, so a change counts only if the files are the same after a quiet time.
             if wait_until_quiet(inbox) == WatchState::Stopped {
                 return;
             }
@@ -96,7 +97,7 @@ enum WatchState {
     Stopped,
 }
 
-/// Waits for events and a quiet time after them, or for [`POLL_INTERVAL`].
+/// Waits for an event and a quiet time after it, but for at most [`POLL_INTERVAL`] for the event.
 fn wait_for_events(inbox: &Receiver<WatchSignal>) -> WatchState {
     match inbox.recv_timeout(POLL_INTERVAL) {
         Ok(WatchSignal::FolderEvent) => wait_until_quiet(inbox),
@@ -105,7 +106,7 @@ fn wait_for_events(inbox: &Receiver<WatchSignal>) -> WatchState {
     }
 }
 
-/// Waits until no event has come for [`QUIET_TIME`], but for at most [`MAX_QUIET_WAITS`] events.
+/// Waits until no event has come for [`QUIET_TIME`], but at most [`MAX_QUIET_WAITS`] times.
 fn wait_until_quiet(inbox: &Receiver<WatchSignal>) -> WatchState {
     for _ in 0..MAX_QUIET_WAITS {
         match inbox.recv_timeout(QUIET_TIME) {
@@ -127,8 +128,9 @@ fn wait_until_quiet(inbox: &Receiver<WatchSignal>) -> WatchState {
 
 /// The folders from which the operating system reports events.
 struct WatchedFolders {
-    /// `None` if the operating system offers no events; then only [`POLL_INTERVAL`] counts.
+    /// `None` if the operating system offers no events. Changes are then noticed after [`POLL_INTERVAL`].
     watcher: Option<RecommendedWatcher>,
+    /// The folders that are watched now.
     folders: BTreeSet<PathBuf>,
 }
 

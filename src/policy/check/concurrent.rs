@@ -1,4 +1,4 @@
-//! Checks limits on open requests, which have no rates.
+//! Checks the fields of limits on open requests, which have no rates. The field `sharing` is checked in `sharing.rs`.
 
 use super::super::context::LoadContext;
 use super::super::decode::{LimitConfig, ThrottleConfig};

@@ -8,7 +8,7 @@ use crate::base::suggest::{list_words, nearest_word};
 use crate::limit::{ClientCondition, Identity, IdentityTest};
 use crate::route::Pattern;
 
-/// Reports an identity that the gateway file does not configure.
+/// Reports an identity for which the gateway file has no source. The address needs none; the plan also needs plans.
 pub(super) fn check_identity(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
@@ -50,7 +50,8 @@ pub(super) fn check_identity(
     }
 }
 
-/// Checks that the sources of custom identities fit the other settings.
+/// Checks that the sources of custom identities fit the other settings, and warns of a part of the path that no policy
+/// has.
 pub(super) fn check_custom_sources(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
@@ -81,7 +82,7 @@ pub(super) fn check_custom_sources(
     }
 }
 
-/// Checks that the route's pattern has the part of the path that an identity is.
+/// Checks an identity that is a part of the path, such as `{account}`: all patterns of the policy must have that part.
 pub(super) fn check_path_part(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
@@ -103,6 +104,7 @@ pub(super) fn check_path_part(
     }
 }
 
+/// Whether a pattern of the policy has the part `{part}`.
 fn has_path_part(policy: &PolicyConfig, part: &str) -> bool {
     let mut patterns = policy.patterns.iter();
     patterns.any(|pattern| pattern.value.segment_index(part).is_some())

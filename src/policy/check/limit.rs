@@ -11,7 +11,7 @@ use super::identity::{check_condition_values, check_identity};
 use super::sharing::check_sharing;
 use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, IdentityTest, MAX_WINDOWS, Rate};
 
-/// Maximum number of units that a sliding log keeps. With a larger quota it would admit less than the rate promises.
+/// Maximum number of units that a sliding log keeps. A larger quota would admit less than the rate promises.
 const MAX_LOG_UNITS: u64 = 65_535;
 
 /// Reports everything about `limit` that does not fit together.
@@ -39,8 +39,8 @@ pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: 
     check_algorithm(cx, limit);
 }
 
-/// Reports identities that the gateway file does not configure, that stand twice in the key, or that no client is ever
-/// counted by.
+/// Reports identities that the gateway file does not configure, or that stand twice in the key. Also reports an
+/// identity that every request has, if another follows it, and `everyone` beside others.
 fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     let is_always_present = |identity: &Identity| match identity {
         Identity::Ip => true,
@@ -80,8 +80,8 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
     }
 }
 
-/// Reports conditions on clients that need an identity or a plan that the gateway file does not configure, and those
-/// that no counted client meets.
+/// Reports conditions on clients that need an identity or a plan that the gateway file does not configure, and
+/// conditions that no counted client meets.
 fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     for condition in limit.clients.conditions() {
         let (identity, location) = (condition.value.identity, condition.location);
@@ -119,12 +119,13 @@ fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
     }
 }
 
+/// Whether requests without a plan get a default one, so that every request has a plan.
 fn has_default_plan(gateway: &GatewayConfig) -> bool {
     let plan = gateway.identity.plan.as_ref();
     plan.is_some_and(|plan| plan.value.default.is_some())
 }
 
-/// Checks that each client has one rate where rates are by plan.
+/// Checks rates by plan: each client must have one, and the other fields of the limit must allow them.
 fn check_plan_rates(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(first) = limit.rates.by_plan.first() else {
         return;
@@ -235,14 +236,15 @@ fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
     }
 }
 
-/// Whether every window that one can choose holds at most the quota. Only then does [`rate_implies`] hold.
+/// Whether the limit admits at most its quota in every window, wherever the window begins. Only then does
+/// [`rate_implies`] hold. The default algorithms have such windows.
 fn has_moving_windows(limit: &LimitConfig) -> bool {
     limit
         .algorithm
         .is_none_or(|algorithm| algorithm.value.has_moving_windows())
 }
 
-/// Whether `tight` alone keeps the use below `loose`.
+/// Whether `tight` alone keeps the use within `loose`. False for rates of one window.
 fn rate_implies(tight: Rate, loose: Rate) -> bool {
     if tight.window() >= loose.window() {
         return tight.window() > loose.window() && tight.quota() <= loose.quota();
@@ -274,7 +276,7 @@ fn add_throttle(limit: &LimitConfig, units: u64) -> u64 {
     }
 }
 
-/// Checks an elastic limit and its fields, and reports these fields for other limits.
+/// Checks the fields of an elastic limit, and reports `while` and `at_most` of a limit that is not elastic.
 fn check_elastic(cx: &mut LoadContext, limit: &LimitConfig) {
     let elastic = limit
         .throttle
@@ -315,7 +317,7 @@ fn check_elastic(cx: &mut LoadContext, limit: &LimitConfig) {
     check_at_most(cx, limit, at_most);
 }
 
-/// Checks that `at_most` is not below the rate of the same window.
+/// Checks that `at_most` has the window of a rate, and is not below that rate.
 fn check_at_most(cx: &mut LoadContext, limit: &LimitConfig, at_most: Located<Rate>) {
     match limit.elastic_rates() {
         None => {
@@ -338,7 +340,7 @@ fn check_at_most(cx: &mut LoadContext, limit: &LimitConfig, at_most: Located<Rat
     }
 }
 
-/// Checks that a reservation fits into the limit, and that the limit counts a cost.
+/// Checks that the limit counts a cost which is known later, and that a reservation fits into the limit.
 fn check_reserve(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(reserve) = &limit.reserve else {
         return;
@@ -402,12 +404,13 @@ fn check_log_size(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCo
     }
 }
 
+/// The field `algorithm` if it says leaky-bucket.
 fn leaky_bucket(limit: &LimitConfig) -> Option<Located<Algorithm>> {
     let is_leaky = |at: &Located<Algorithm>| matches!(at.value, Algorithm::LeakyBucket { .. });
     limit.algorithm.filter(is_leaky)
 }
 
-/// Checks the fields that belong to one algorithm: `burst` and `delay`.
+/// Checks `burst` and `delay`, which belong to one algorithm each, and what a leaky bucket cannot count or lend.
 fn check_algorithm(cx: &mut LoadContext, limit: &LimitConfig) {
     let algorithm = limit.algorithm.map(|algorithm| algorithm.value);
     if let Some(burst) = limit.burst {

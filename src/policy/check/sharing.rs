@@ -1,10 +1,11 @@
-//! Checks whether gateways can share the configured store: its counts of each limit, and the series that they push.
+//! Checks what several gateways with one store share: whether they can share each limit as the file says, and whether
+//! the series that they push can be told apart.
 
 use super::super::context::LoadContext;
 use super::super::decode::{GatewayConfig, LimitConfig, StoreAddress, ThrottleConfig};
 use crate::limit::{Algorithm, Sharing};
 
-/// Warns if gateways that share a store push the same series without labels that tell the gateways apart.
+/// Warns of a destination without labels, because gateways that share a store would push the same series to it.
 pub(super) fn check_push_labels(cx: &mut LoadContext, gateway: &GatewayConfig) {
     let (Some(_), Some(record)) = (&gateway.store.address, &gateway.record) else {
         return;
@@ -20,7 +21,8 @@ pub(super) fn check_push_labels(cx: &mut LoadContext, gateway: &GatewayConfig) {
     }
 }
 
-/// Reports sharing that the store or the algorithm cannot provide.
+/// Reports a limit that gateways cannot share as the file says, because of its algorithm, its throttle, what it counts,
+/// or the store. Gateways cannot share limits on open requests at all.
 pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     if limit.concurrent.is_some() {
         if let Some(sharing) = limit.sharing.filter(|at| at.value != Sharing::Local) {
@@ -68,7 +70,7 @@ pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit
     }
 }
 
-/// Reports limits that memcached cannot count.
+/// Reports a limit that memcached cannot count, and warns of an elastic one, which then lends nothing.
 fn check_memcached(cx: &mut LoadContext, limit: &LimitConfig) {
     if let Some(algorithm) = limit.algorithm.filter(|at| at.value.is_gcra()) {
         let message = format!(

@@ -1,5 +1,5 @@
-//! Checks whether the certificates of listeners fit the other settings: the client certificates of users, and the ACME
-//! challenges.
+//! Checks whether the TLS settings of listeners fit the other settings: identities from client certificates and from
+//! handshakes, and ACME certificates.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::super::decode::{AcmeConfig, GatewayConfig, ListenerConfig};
 use super::super::tree::SourceLocation;
 use crate::net::tls::acme::Challenge;
 
-/// Reports every mistake about certificates.
+/// Reports all TLS settings that do not fit.
 pub fn check_tls(cx: &mut LoadContext, gateway: &GatewayConfig) {
     check_client_certificates(cx, gateway);
     check_acme(cx, gateway);
@@ -36,7 +36,8 @@ fn check_client_certificates(cx: &mut LoadContext, gateway: &GatewayConfig) {
     }
 }
 
-/// Checks ACME certificates: each name is in one certificate, and http-01 has a listener that can answer challenges.
+/// Checks that no two different ACME certificates have the same name, that none has it twice, and that http-01 has a
+/// listener without TLS. Several listeners may have the same certificate.
 fn check_acme(cx: &mut LoadContext, gateway: &GatewayConfig) {
     let mut certificates: HashMap<&str, (&AcmeConfig, SourceLocation)> = HashMap::new();
     let sources = gateway.listen.iter().flat_map(|listener| &listener.tls);

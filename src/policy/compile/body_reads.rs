@@ -1,5 +1,6 @@
-//! Decides what each route reads beyond heads: custom identities in bodies and paths, and methods, paths and credentials
-//! in bodies. Servers may read the last three from bodies, so that other limits apply.
+//! Decides for each route where custom identities are looked for: in the query, the body, the path or a preflight. Also
+//! decides whether bodies are searched for a method, a path or a credential. Servers may take these three from bodies,
+//! so that other limits apply.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::identity::{Settings, user};
 use crate::limit::Identity;
 use crate::route::{PathMatching, Route};
 
-/// Sets for each route what it searches bodies for.
+/// Sets for each route which parts of requests are read, in [`Route::reads`].
 pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: PathMatching) {
     // Computed once, because the search for overrides compares each route with all others.
     let has_methods = |route: &Route| !route.pattern.methods().is_any();
@@ -31,12 +32,13 @@ pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: P
     }
 }
 
-/// Whether a method in the body of a POST, `_method`, may lead to a route with limits that this one lacks.
+/// Whether a method in the body of a POST, `_method`, may lead from `route` to a route with limits or required
+/// identities that `route` lacks.
 fn must_read_method(route: &Route, routes: &[Route]) -> bool {
     routes.iter().any(|other| may_override_to(route, other))
 }
 
-/// Sets what the custom identities of the route are read from.
+/// Sets where the custom identities of the route are looked for.
 fn set_custom_reads(route: &mut Route, identity: &Settings) {
     for source in identity.sources(route.reads.custom) {
         match source {
@@ -50,13 +52,15 @@ fn set_custom_reads(route: &mut Route, identity: &Settings) {
     }
 }
 
-/// Whether a path in the body may lead to a route with limits that this one lacks.
+/// Whether a path in the body may lead to a route of the same upstream with limits or required identities that `route`
+/// lacks. WordPress reads such a path.
 fn must_read_path(route: &Route, routes: &[Route], paths: PathMatching) -> bool {
     let counts_more = |other: &Route| other.is_wordpress_api() && other.has_limits_beyond(route);
     paths == PathMatching::Fold && routes.iter().any(counts_more)
 }
 
-/// Whether the route depends on a credential in the query, which many frameworks read from forms as well.
+/// Whether the route depends on a credential in the query, which many frameworks read from forms as well: by token, or
+/// by a user or plan that an API key proves.
 fn must_read_token(route: &Route, identity: &Settings) -> bool {
     let is_token_in_query = identity.has_token_in_query();
     let proves_user = identity
@@ -67,8 +71,9 @@ fn must_read_token(route: &Route, identity: &Settings) -> bool {
     is_token_in_query && (route.needs(Identity::Token) || (proves_user && depends_on_user()))
 }
 
-/// Whether a method in the body may turn a POST on this route into a request of another route that counts more. Only
-/// routes that share a path are considered.
+/// Whether a method in the body may turn a POST on `route` into a request of another route. Only a route that shares a
+/// path with `route`, and has limits or required identities that `route` lacks, counts. The reads of `route` must be
+/// set.
 pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>]) -> bool {
     let may_override = |other: &Arc<Route>| {
         may_override_to(route, other) && route.pattern.may_share_path(&other.pattern)
@@ -77,10 +82,12 @@ pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>])
     accepts_post && route.reads.method_in_body && routes.iter().any(may_override)
 }
 
-/// Whether a method in the body of a POST on `route` may lead to `other`, and `other` counts more than `route`. Whether
-/// a path matches both routes is decided for each request.
+/// Whether a method in the body of a POST on `route` may lead to `other`, which has limits or required identities that
+/// `route` lacks. Whether a path matches both routes is decided for each request.
 fn may_override_to(route: &Route, other: &Route) -> bool {
     let accepts_post = other.pattern.methods().contains(&Method::POST);
+    // If `other` accepts POST too, `route` has the POST because it is more specific. If it also accepts every method, it
+    // keeps the request.
     let differs_by_method = !route.pattern.methods().is_any() || !accepts_post;
     differs_by_method && !route.has_all_limits_of(other)
 }

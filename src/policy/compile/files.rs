@@ -1,6 +1,7 @@
-//! Reads the files that the gateway file names: certificates, keys, secrets and lists. Each function reports a mistake to `cx`
-//! and then returns `None`. No message about a file of secrets shows its content. A message about an unreadable file of
-//! secrets does not show its name either, because the user may have written the secret itself there.
+//! Reads the files that the configuration names: certificates, keys, secrets and lists. Each function that reads one
+//! reports a mistake to `cx` and then returns `None`. No message about a file of secrets shows its content. A message
+//! about an unreadable file of secrets does not show its name either, because the user may have written the secret
+//! itself there.
 
 use std::path::Path;
 
@@ -26,6 +27,7 @@ pub(super) fn read_named_file(
     read_file(cx, files, base, name, what, MAX_NAMED_FILE_BYTES)
 }
 
+/// Reads a file of at most `max_bytes`, and removes its byte order mark.
 fn read_file(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -45,7 +47,7 @@ fn read_file(
     }
 }
 
-/// Reads a file that is a list of up to [`MAX_TABLE_FILE_BYTES`], as text.
+/// Reads a list, a text of up to [`MAX_LIST_BYTES`]. Messages call it `what`.
 pub(super) fn read_list_file(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -77,7 +79,7 @@ pub(super) fn read_secret_file(
     }
 }
 
-/// Removes the byte order mark of a file.
+/// Removes the byte order mark of a file. Reports a file in UTF-16, and one with a NUL byte.
 fn strip_mark(
     cx: &mut LoadContext,
     base: &Path,
@@ -89,6 +91,7 @@ fn strip_mark(
         .ok()
 }
 
+/// Decodes the bytes of a file, which must be UTF-8.
 fn decode_text(
     cx: &mut LoadContext,
     base: &Path,
@@ -124,7 +127,7 @@ pub(super) fn read_named_secret(
     trim_named_secret(cx, base, name, &text)
 }
 
-/// Trims the text of a file that consists of one secret.
+/// Trims the text of a file that consists of one secret. Reports what [`text::trim_secret`] does not accept.
 pub(super) fn trim_named_secret(
     cx: &mut LoadContext,
     base: &Path,

@@ -16,7 +16,7 @@ use crate::identity::{self, ip, jwt, plan, user};
 mod api_keys;
 mod custom;
 
-/// Compiles the section `identity`. Mistakes in files are reported to `cx`.
+/// Compiles the section `identity`. Mistakes in files are reported to `cx`, and a source with one is left out.
 pub fn compile_identity(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -48,6 +48,7 @@ fn compile_ip(written: &IpConfig) -> ip::Settings {
     }
 }
 
+/// Compiles one source of users. `None` for a mistake in its files, which is reported.
 fn compile_user(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -104,6 +105,7 @@ fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
     }
 }
 
+/// The source of a request's plan; `None` if the section `plan` names only a default.
 fn compile_plan_source(written: &PlanSourceConfig) -> Option<plan::PlanSource> {
     if let Some(claim) = &written.jwt {
         return Some(plan::PlanSource::Claim(claim.value.clone()));
@@ -117,7 +119,8 @@ fn compile_plan_source(written: &PlanSourceConfig) -> Option<plan::PlanSource> {
     written.api_keys.map(|_| plan::PlanSource::ApiKeys)
 }
 
-/// Reads the keys that verify signed tokens, or makes the settings of the key set that is fetched.
+/// Reads the keys that verify signed tokens. A key set at a URL is fetched later: then there are no keys yet, and the
+/// second element describes the set. `None` for a mistake, which is reported.
 fn compile_token_keys(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -158,6 +161,7 @@ fn compile_token_keys(
     Some((result.map_err(report_error).ok()?, None))
 }
 
+/// The key set at a URL. `None` if the authorities that verify its server cannot be loaded, which is reported.
 fn compile_remote_keys(
     cx: &mut LoadContext,
     files: &dyn Files,

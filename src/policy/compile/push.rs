@@ -10,9 +10,11 @@ use super::files::read_named_secret;
 use super::tls::read_named_roots;
 use crate::record::push::Settings;
 
-/// Lengths of a bearer token in characters.
+/// Lengths of a bearer token in bytes, each an ASCII character.
 const TOKEN_CHARS: std::ops::RangeInclusive<usize> = 1..=4096;
 
+/// Compiles all destinations, in the order of the gateway file. Mistakes in their files are reported to `cx`; such a
+/// file counts as absent.
 pub(super) fn compile_destinations(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -32,6 +34,8 @@ pub(super) fn compile_destinations(
     destinations.collect()
 }
 
+/// Reads a bearer token. `None` if the file cannot be read, or has no printable ASCII of [`TOKEN_CHARS`]. Both are
+/// reported.
 fn read_token(
     cx: &mut LoadContext,
     files: &dyn Files,

@@ -1,7 +1,8 @@
 //! Compiles the limits of the gateway file and of policies to rules, and the routes that refer to them.
 //!
-//! A limit of the gateway file becomes one rule that all routes share, or one rule for each route. A limit with rates by
-//! plan becomes as many rules as it has plans. All defaults of limits are set here.
+//! A limit of the gateway file or of a folder becomes one rule that its routes share, or one rule for each route. A
+//! limit with rates by plan becomes one rule for each plan that has rates. The default of `sharing` is set in
+//! `store.rs`. Defaults of other fields are set here or in `decode`.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::upstream;
 
 /// The number of keys of each limit that must fit the memory for counts.
 const MIN_KEYS_IN_MEMORY: usize = 16;
-/// A warning is due if fewer keys of a limit than this fit the memory for counts.
+/// If fewer keys of a limit than this fit the memory for counts, the user gets a warning.
 const FEW_KEYS_IN_MEMORY: usize = 10_000;
 
 /// Compiles limits, and numbers their rules.
@@ -35,8 +36,8 @@ pub(super) struct RuleCompiler<'g> {
     pub(super) all: Vec<Arc<Rule>>,
     /// The location of each rule's key, by [`Rule::index`].
     pub(super) key_locations: Vec<SourceLocation>,
-    /// The rules of the limits of the gateway file that routes share, by the index of the limit. They are compiled
-    /// when the first route needs them.
+    /// The rules that routes share, by [`SharedLimit::index`]. `None` until the first route needs them, and always for a
+    /// limit that each route counts for itself.
     shared: Vec<Option<Vec<Arc<Rule>>>>,
 }
 
@@ -54,8 +55,9 @@ impl<'g> RuleCompiler<'g> {
         }
     }
 
-    /// Compiles the routes of a policy: one for each match and host, with the same name and limits. Returns `None` if the
-    /// policy has a mistake, which is already reported. `first_index` is the index of the first of these routes.
+    /// Compiles the routes of a policy: one for each pair of a match and a host, all with the same name and limits.
+    /// `first_index` is the index of the first of these routes, and `overrides` are those of the policy's own limits.
+    /// Returns `None` if the policy has no match or no upstream of the gateway file, which was reported before.
     pub(super) fn compile_routes(
         &mut self,
         cx: &mut LoadContext,
@@ -107,8 +109,9 @@ impl<'g> RuleCompiler<'g> {
         Some((first_index..).zip(patterns).map(with_pattern).collect())
     }
 
-    /// Compiles the limits of requests without a route: those that hold on every route. If each route counts for
-    /// itself, requests without a route are counted as if they had a route of their own.
+    /// Compiles the limits of requests without a route: those of the gateway file that hold on every route and count
+    /// responses of the gateway itself. Where each route counts for itself, such requests are counted as if they had a
+    /// route of their own.
     pub(super) fn compile_unrouted(&mut self, cx: &mut LoadContext) -> UnroutedLimits {
         let gateway = self.gateway;
         let limits = gateway.limits.iter().enumerate();
@@ -145,7 +148,8 @@ impl<'g> RuleCompiler<'g> {
         }
     }
 
-    /// Compiles a limit of the gateway file for the route `route_name`.
+    /// Compiles a shared limit for the route `route_name`, which is empty for requests without a route. If routes count
+    /// together, the rules of the first call are returned again.
     fn compile_shared_limit(
         &mut self,
         cx: &mut LoadContext,
@@ -166,7 +170,8 @@ impl<'g> RuleCompiler<'g> {
         rules
     }
 
-    /// Compiles a limit to a new rule, or to one for each plan that has rates of its own.
+    /// Compiles a limit to a new rule, or to one for each plan that has rates of its own. `scope` identifies the limit's
+    /// counts in the store; the name of the plan is added to it.
     fn add_rules(
         &mut self,
         cx: &mut LoadContext,
@@ -271,6 +276,7 @@ fn compile_overrides(limit: &LimitConfig) -> KeySpec {
     KeySpec::new(parts.collect())
 }
 
+/// What the limit does above its rate; by default it refuses.
 fn compile_throttle(limit: &LimitConfig) -> ThrottleMode {
     match limit.throttle.map(|throttle| throttle.value) {
         Some(ThrottleConfig::Soft(percent)) => ThrottleMode::Soft { percent },
@@ -289,6 +295,8 @@ fn compile_throttle(limit: &LimitConfig) -> ThrottleMode {
     }
 }
 
+/// Compiles the rates of a limit, the shortest window first. `reserves` says that the cost of a request becomes known
+/// after its admission.
 fn compile_rate_limit(gateway: &GatewayConfig, limit: &LimitConfig, reserves: bool) -> RateLimit {
     let mut windows: Vec<_> = limit.rates.iter().collect();
     windows.sort_by_key(|rate| rate.window());
@@ -307,7 +315,8 @@ fn compile_rate_limit(gateway: &GatewayConfig, limit: &LimitConfig, reserves: bo
     }
 }
 
-/// The algorithm of a limit, which is chosen by its quota and its largest count if the file names none.
+/// The algorithm of a limit. If the file names none, it depends on `quota`, the largest of the limit, and on
+/// `max_units`, that quota with all that plans and the throttle add.
 fn compile_algorithm(limit: &LimitConfig, quota: u32, max_units: u32) -> Algorithm {
     match limit.algorithm.map(|algorithm| algorithm.value) {
         Some(Algorithm::Gcra { .. }) => Algorithm::Gcra {
@@ -321,7 +330,8 @@ fn compile_algorithm(limit: &LimitConfig, quota: u32, max_units: u32) -> Algorit
     }
 }
 
-/// Reports a limit if the memory for counts, `budget` bytes, holds only few of its keys.
+/// Reports a limit if the memory for counts, `budget` bytes, holds fewer than [`MIN_KEYS_IN_MEMORY`] of its keys, and
+/// warns below [`FEW_KEYS_IN_MEMORY`].
 fn check_keys_in_memory(cx: &mut LoadContext, budget: usize, limit: &LimitConfig, rule: &Rule) {
     let RuleLimit::Rate(rate_limit) = &rule.limit else {
         return;

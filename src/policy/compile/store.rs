@@ -1,4 +1,5 @@
-//! Compiles the settings of the memory store and of the shared store, and how gateways share each limit.
+//! Computes the size of the memory store, and compiles the settings of the shared store and how gateways share each
+//! limit.
 
 use std::path::Path;
 
@@ -13,7 +14,8 @@ use crate::store::{memcached, redis, shared};
 /// The prefix of all keys in a shared store, which other programs may use too.
 const KEY_PREFIX: &str = "tollgate";
 
-/// Computes the memory for this gateway's own counts, in bytes.
+/// Computes the memory for this gateway's own counts, in bytes. It is at least what the memory store accepts, even if
+/// the ledger leaves less.
 pub(super) fn store_budget(store: &StoreConfig) -> usize {
     let memory = store.memory;
     match store.address {
@@ -22,7 +24,8 @@ pub(super) fn store_budget(store: &StoreConfig) -> usize {
     }
 }
 
-/// Compiles the settings of the shared store; `None` without one.
+/// Compiles the settings of the shared store; `None` without one. A mistake in its files, or a system without
+/// authorities that TLS needs, is reported to `cx`. The settings then lack that part.
 pub(super) fn compile_shared_store(
     cx: &mut LoadContext,
     files: &dyn Files,

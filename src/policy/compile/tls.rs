@@ -1,5 +1,5 @@
-//! Compiles everything about TLS: the certificates of listeners, the authorities that verify peers, and the TLS
-//! connections to servers. It reads certificates and keys, but connects to nothing.
+//! Compiles listeners and servers, with everything about TLS: certificates, ACME settings, and the authorities that
+//! verify peers. It reads certificates and keys, but connects to nothing.
 
 use std::path::Path;
 
@@ -14,13 +14,14 @@ use crate::net::tls::roots::RootsError;
 use crate::net::{Certificate, Connector, Roots};
 use crate::upstream::{Location, Server};
 
-/// The directory if the gateway file names none.
+/// The URL of the ACME directory if the gateway file names none: Let's Encrypt's.
 const LETS_ENCRYPT_URL: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
 /// The folder of ACME accounts and certificates if the gateway file names none, relative to that file.
 const DEFAULT_ACME_FOLDER: &str = "acme";
 
-/// Compiles the listeners, with the certificates and authorities in the files that they name.
+/// Compiles the listeners, with the certificates and authorities in the files that they name. Certificates and
+/// authorities with a mistake are reported and left out. So are listeners whose address the decoder has reported.
 pub fn compile_listeners(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -55,7 +56,7 @@ pub fn compile_listeners(
     listeners
 }
 
-/// Reads a certificate chain and its key.
+/// Reads a certificate chain and its key. `None` if one cannot be read or they do not fit together, which is reported.
 fn read_certificate(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -75,6 +76,8 @@ fn read_certificate(
     }
 }
 
+/// Compiles the settings of an ACME certificate. `None` if the authorities that verify the directory cannot be loaded,
+/// which is reported.
 fn compile_acme(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -104,6 +107,8 @@ fn compile_acme(
     })
 }
 
+/// Loads the authorities of the operating system. `None` if none can be read, which is reported at `location` with
+/// `help`.
 pub(super) fn load_system_roots(
     cx: &mut LoadContext,
     location: SourceLocation,
@@ -113,7 +118,7 @@ pub(super) fn load_system_roots(
     Roots::from_system().map_err(report_error).ok()
 }
 
-/// Reads the authorities in a file.
+/// Reads the authorities in a file. `None` if the file cannot be read or has a mistake, which is reported.
 pub(super) fn read_named_roots(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -125,10 +130,11 @@ pub(super) fn read_named_roots(
     Roots::from_pem(&pem).map_err(report_error).ok()
 }
 
-/// Compiles the servers of all upstreams. It loads the authorities of the system at most once.
+/// Compiles the servers of one upstream after the other, and loads the system's authorities once for all of them.
 pub struct ServerCompiler<'a> {
     files: &'a dyn Files,
     base: &'a Path,
+    /// The authorities of the system; `None` until an upstream needs them, or if they cannot be loaded.
     system_roots: Option<Roots>,
 }
 
@@ -141,7 +147,8 @@ impl<'a> ServerCompiler<'a> {
         }
     }
 
-    /// Compiles the servers of one upstream. Returns `None` if their TLS settings have a mistake.
+    /// Compiles the servers of one upstream. Returns `None` if the TLS settings of a server have a mistake, which is
+    /// reported. The section `tls` without a server that uses TLS is reported too, but then the servers are returned.
     pub fn compile_servers(
         &mut self,
         cx: &mut LoadContext,
@@ -163,7 +170,8 @@ impl<'a> ServerCompiler<'a> {
         };
         let roots_file = tls.and_then(|tls| tls.value.roots.as_ref());
         let pem_files = tls.and_then(|tls| tls.value.cert.as_ref().zip(tls.value.key.as_ref()));
-        // Both are read before a mistake in one of them ends this, so that mistakes in both are reported.
+        // Both the certificate and the roots are read before either can end the function, so that mistakes in both are
+        // reported.
         let client_certificate =
             pem_files.map(|(cert, key)| read_certificate(cx, self.files, self.base, cert, key));
         let roots = match roots_file {
@@ -197,7 +205,8 @@ impl<'a> ServerCompiler<'a> {
         Some(servers)
     }
 
-    /// The authorities of the system, which `server` needs.
+    /// The authorities of the system. `None` if they cannot be loaded, which is reported at `server`, the first that
+    /// needs them.
     fn system_roots(
         &mut self,
         cx: &mut LoadContext,
@@ -211,7 +220,9 @@ impl<'a> ServerCompiler<'a> {
     }
 }
 
-/// Compiles the TLS connections to a server. `name` is the name in its certificate if it differs from the host.
+/// Compiles the TLS settings of connections to a server. `name` is the name in its certificate if it differs from the
+/// host, and `client_certificate` is what the gateway presents. `None` for a mistake, which is reported at the name, or
+/// at the server without one.
 fn compile_connector(
     cx: &mut LoadContext,
     server: &Located<ServerConfig>,

@@ -13,12 +13,13 @@ use crate::limit::pressure::Trust;
 use crate::route::{Priority, Route};
 use crate::upstream;
 
-/// Default number of open requests at which even critical requests are shed.
+/// Default number of open requests to an upstream at which even critical requests are shed. The capacity that is
+/// measured from latencies never exceeds it.
 const DEFAULT_MAX_OPEN: u32 = 16_384;
-/// Default timeout of a health check, unless the interval is shorter.
+/// Default timeout of a health check. If the interval between checks is shorter, that is the default.
 const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Compiles all upstreams of the gateway file, without those that have a mistake.
+/// Compiles the upstreams of the gateway file. One whose TLS settings have a mistake is reported and left out.
 pub fn compile_upstreams(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -65,7 +66,9 @@ pub fn compile_upstreams(
         .collect()
 }
 
-/// Measures the load of an upstream if an elastic limit or a priority of its routes depends on it.
+/// Sets [`upstream::Settings::pressure`], so that the load of the upstream is measured, if something depends on the
+/// load. That is an elastic limit of `routes`, the routes that the upstream serves, or a priority other than `normal`.
+/// The priority may be one of `routes`, or one of any plan if there are `routes`.
 pub fn compile_pressure<'a>(
     upstream: &mut upstream::Settings,
     gateway: &GatewayConfig,
@@ -97,6 +100,7 @@ pub fn compile_pressure<'a>(
     upstream.pressure = Some(pressure::Settings {
         max_open: upstream.bounds.open.unwrap_or(DEFAULT_MAX_OPEN),
         max_factor: max_factor.unwrap_or(1.0),
+        // Without `load_report` no report is read, so this value has no effect.
         trust: report.map_or(Trust::Lower, |report| report.trust),
     });
 }

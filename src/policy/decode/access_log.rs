@@ -13,12 +13,12 @@ use super::switch_word::{is_off, is_on, report_mistyped_word, report_switch_word
 
 /// Minimum size in bytes at which a file is rotated: some ten lines.
 const MIN_ROTATION_BYTES: u64 = 4 * 1024;
-/// Maximum size in bytes at which a file is rotated: 1 TiB.
+/// Maximum size in bytes at which a file is rotated: 1 TiB, more than most disks have.
 const MAX_ROTATION_BYTES: u64 = 1 << 40;
 
 /// Maximum number of old files that are kept.
 const MAX_KEPT_FILES: u64 = 1000;
-/// The number of old files that are kept if the gateway file has none.
+/// The number of old files that are kept if the gateway file gives no number.
 const DEFAULT_KEPT_FILES: u32 = 5;
 
 section! {
@@ -46,7 +46,8 @@ word_fields! {
         "all" => LoggedRequests::All, "refused" => LoggedRequests::Refused, "off" => LoggedRequests::Off;
 }
 
-/// A field with a word, with the path of a file, or with a map.
+/// A field with a word, with the path of a file, or with a map. A word for off logs no request; a word for on stands
+/// for the defaults.
 pub struct AccessLogField;
 
 impl FieldReader for AccessLogField {
@@ -72,7 +73,8 @@ impl FieldReader for AccessLogField {
     }
 }
 
-/// A field with the path of a file, or the name of a standard stream.
+/// A field with the path of a file, or the name of a standard stream; `-` is `stdout` too. A path that is probably a
+/// mistyped word is reported.
 pub struct LogFileField;
 
 impl FieldReader for LogFileField {
@@ -103,7 +105,7 @@ impl FieldReader for LogFileField {
     }
 }
 
-/// Sets the rotation of the file, and reports a rotation without a file.
+/// Copies the rotation into the destination of the log, and reports a rotation without a file.
 fn set_rotation(cx: &mut LoadContext, fields: &MapFields<'_>, access_log: &mut AccessLogConfig) {
     let has_file = match &mut access_log.file {
         Some(LogDestination::File { rotate, .. }) => {
@@ -111,6 +113,7 @@ fn set_rotation(cx: &mut LoadContext, fields: &MapFields<'_>, access_log: &mut A
             true
         }
         Some(LogDestination::Stdout | LogDestination::Stderr) => false,
+        // An invalid file was reported, so its rotation is not.
         None => fields.has("file"),
     };
     if fields.has("rotate") && !has_file {

@@ -16,7 +16,7 @@ use crate::upstream::BalanceMethod;
 
 /// Maximum number of checks or requests in a row that decide about a server.
 const MAX_IN_A_ROW: u64 = 1_000;
-/// Minimum interval and timeout of health checks in milliseconds, so that checks do not load the servers.
+/// Minimum interval and timeout of health checks in milliseconds. More frequent checks would load the servers.
 const MIN_CHECK_MILLIS: u64 = 100;
 /// Maximum interval and timeout of health checks in milliseconds: a day.
 const MAX_CHECK_MILLIS: u64 = 86_400_000;
@@ -55,7 +55,7 @@ word_fields! {
     /// A field that says which server is next, unless an identity decides.
     pub struct BalanceWordField: BalanceMethod =
         "round_robin" => BalanceMethod::RoundRobin, "least_requests" => BalanceMethod::LeastRequests;
-    /// A field with an identity that may choose a server. An email address is none, because it is in the body.
+    /// A field with an identity by which a server may be chosen: the built-in ones without `email`, and no custom ones.
     pub struct HashKeyField: Identity =
         "ip" => Identity::Ip, "user" => Identity::User, "token" => Identity::Token, "plan" => Identity::Plan;
 }
@@ -82,7 +82,7 @@ impl FieldReader for BalanceField {
     }
 }
 
-/// A field with the word `off`, which is [`None`], or with a map.
+/// A field with the word `off`, which is read as [`None`], or with a map.
 pub struct EjectField;
 
 impl FieldReader for EjectField {
@@ -102,7 +102,7 @@ impl FieldReader for EjectField {
     }
 }
 
-/// Checks that a health check has a path to request, or only connects.
+/// Checks that a health check has either a path to request or `tcp: true`, by which it only connects.
 fn check_health(cx: &mut LoadContext, fields: &MapFields<'_>, health: &HealthConfig) {
     fields.require_one_of(cx, &["path", "tcp"]);
     if let Some(tcp) = health.tcp.filter(|tcp| !tcp.value) {
@@ -115,6 +115,7 @@ fn check_health(cx: &mut LoadContext, fields: &MapFields<'_>, health: &HealthCon
     }
 }
 
+/// Parses the path of a health check: visible ASCII characters, the first of them a slash.
 fn parse_check_path(text: &str) -> Result<String, ValueError> {
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_path.then(|| text.to_owned()).ok_or_else(|| {

@@ -1,5 +1,5 @@
 //! The readers of fields that several sections declare with [`section!`](super::super::section), and two macros that
-//! declare readers of words and of texts.
+//! declare readers of words and of texts. `scalar` parses texts that have a grammar, such as durations.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use super::super::table::ValueShape;
 use super::super::tree::{Located, Node};
 use super::scalar::{DURATION_FORMAT, PATH_FORMAT, SIZE_FORMAT, format_duration, format_size};
 
-/// The longest timeout and delay in milliseconds: a day.
+/// Maximum timeout and delay in milliseconds: a day.
 const MAX_TIMEOUT_MILLIS: u64 = 86_400_000;
 
 /// A field with a timeout, from 1 ms to a day.
@@ -32,7 +32,7 @@ impl<const MIN: u64, const MAX: u64> FieldReader for DurationField<MIN, MAX> {
     }
 
     fn format_value(duration: &Duration) -> String {
-        // People write 60s, not 1m.
+        // People write 60s, not 1m, so whole seconds stay seconds below two minutes.
         match duration.as_secs() {
             seconds @ ..120 if duration.subsec_nanos() == 0 => format!("{seconds}s"),
             _ => format_duration(*duration),
@@ -40,7 +40,8 @@ impl<const MIN: u64, const MAX: u64> FieldReader for DurationField<MIN, MAX> {
     }
 }
 
-/// A field with a whole number from `MIN` to `MAX`.
+/// A field with a whole number from `MIN` to `MAX`. Both must fit `T`, because a number that does not is dropped
+/// without a message.
 pub struct WholeNumberField<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
 
 impl<T, const MIN: u64, const MAX: u64> FieldReader for WholeNumberField<T, MIN, MAX>
@@ -91,7 +92,7 @@ impl FieldReader for BoolField {
     }
 }
 
-/// A field with one value or a list of values.
+/// A field with one value or a list of values. Values with a mistake, which is reported, are left out.
 pub struct ListField<R>(PhantomData<R>);
 
 impl<R: FieldReader> FieldReader for ListField<R> {
@@ -123,7 +124,7 @@ impl FieldReader for SecretFileNameField {
     }
 }
 
-/// Declares readers of words, each as `pub struct Field: Type = "word" => value, …;`.
+/// Declares readers of words, each as `pub struct Field: Type = "word" => meaning, …;`.
 macro_rules! word_fields {
     ($(
         $(#[$about:meta])*
@@ -153,7 +154,7 @@ macro_rules! word_fields {
 }
 
 /// Declares readers of texts, each as `pub struct Field: Type = shape, "the expected value", parse;`. Without `parse`
-/// the value is the text, which must not be empty.
+/// the value is the text, which must not be blank or have control characters.
 macro_rules! scalar_fields {
     ($(
         $(#[$about:meta])*
@@ -187,8 +188,8 @@ pub type FileNameField = LocatedField<FileName>;
 pub type FolderNameField = LocatedField<FolderName>;
 
 scalar_fields! {
-    /// The name of a file, without its location.
+    /// A field with the name of a file, without its location.
     pub struct FileName: String = ValueShape::Format(&PATH_FORMAT), "the name of a file";
-    /// The name of a folder, without its location.
+    /// A field with the name of a folder, without its location.
     pub struct FolderName: String = ValueShape::Format(&PATH_FORMAT), "the name of a folder";
 }

@@ -19,11 +19,11 @@ use super::store::{StoreConfig, StoreField};
 use super::upstream::{SERVER_FORMAT, ServerField, UPSTREAM_TABLE, UpstreamConfig, read_upstream};
 use crate::route::{HeaderStyle, PathMatching};
 
-/// Maximum number of worker threads, far above the cores of a machine.
+/// Maximum number of worker threads, above the number of cores of all but the largest machines.
 const MAX_WORKERS: u64 = 1024;
 
 section! {
-    /// The gateway file.
+    /// The fields of the gateway file.
     pub struct GatewayConfig, table GATEWAY_TABLE = "the gateway file",
         "What tollgate is told once: where it listens, what is behind it, who asks and what holds on every route.";
     version: VersionField, "The version of this format.", "1";
@@ -62,7 +62,7 @@ scalar_fields! {
 }
 
 impl GatewayConfig {
-    /// The largest factor by which a plan multiplies this limit, at least 1.
+    /// The largest factor by which a plan multiplies this limit; 1 without plans, or if the limit lacks `plans: true`.
     pub fn max_plan_factor(&self, limit: &LimitFields) -> u32 {
         if !limit.plans.is_some_and(|plans| plans.value) {
             return 1;
@@ -72,7 +72,7 @@ impl GatewayConfig {
     }
 }
 
-/// A field with the upstreams by name, of which there must be one.
+/// A field with the upstreams by name. An empty map is reported.
 pub struct UpstreamsField;
 
 impl FieldReader for UpstreamsField {
@@ -123,13 +123,14 @@ impl FieldReader for LimitsField {
     }
 }
 
-/// Reads the gateway file.
+/// Reads the gateway file. Fields with a mistake, which is reported, have their defaults; so have all fields if the
+/// file is no map.
 pub fn read_gateway(cx: &mut LoadContext, node: &Node) -> GatewayConfig {
     GatewayConfig::read(cx, node).unwrap_or_default()
 }
 
-/// Reads `admin` of the gateway file, and `listen` if the admin listener is switched off. No other field is read;
-/// `expand` replaces the references in these two.
+/// Reads `admin` of the gateway file, and `listen` if the admin listener is switched off. All other fields have their
+/// defaults. `expand` replaces the references in a field before it is read.
 pub fn read_endpoints(
     cx: &mut LoadContext,
     node: &mut Node,
@@ -157,7 +158,8 @@ pub fn read_endpoints(
     gateway
 }
 
-/// Reads each entry of a map whose keys the user chooses. Messages call the entries `kind`.
+/// Reads each entry of a map whose keys the user chooses, and leaves out those for which `read_entry` returns `None`.
+/// Messages call the entries `kind`.
 fn read_named_entries<T>(
     cx: &mut LoadContext,
     node: &Node,

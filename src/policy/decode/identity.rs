@@ -1,5 +1,6 @@
-//! Reads the section `identity` of the gateway file: how the gateway identifies the client of a request. Files of keys
-//! are read later, when the model is compiled.
+//! Reads the section `identity` of the gateway file: how the gateway identifies the client of a request. Reading it
+//! also defines the custom identities of the process. The files that it names are read later, when the model is
+//! compiled.
 
 use super::super::context::LoadContext;
 use super::super::section::{FieldReader, LocatedField, Named, SectionField, section};
@@ -96,7 +97,7 @@ impl FieldReader for Nat64Field {
 }
 
 impl IdentityConfig {
-    /// Whether some source of the user is like this.
+    /// Whether some source of the user meets the condition; false without any source.
     pub fn has_user(&self, meets_condition: impl Fn(&UserConfig) -> bool) -> bool {
         self.users.iter().any(|user| meets_condition(&user.value))
     }
@@ -108,7 +109,8 @@ impl IdentityConfig {
     }
 }
 
-/// Checks that the sources of the user differ in their kind, and defines the custom identities.
+/// Checks that the sources of the user differ in their kind or their issuer, and agree on `unverified`. Then defines
+/// the custom identities, and checks that servers can tell their header fields apart.
 fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConfig) {
     for (index, user) in written.users.iter().enumerate() {
         let earlier_identities = &written.users[..index];
@@ -146,11 +148,12 @@ fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConf
     }
 }
 
-/// Checks that one field names the plan.
+/// Checks that exactly one field says where the plan comes from; with `default`, there may be none. Also checks that
+/// `from` names the peers that may set `header`.
 fn check_plan_source(cx: &mut LoadContext, fields: &MapFields<'_>, _: &PlanSourceConfig) {
     fields.check_belongs_to(cx, "from", "header");
     let sources = ["jwt", "header", "api_keys"];
-    // A default alone is enough: every client has that plan, unless the file of API keys names another.
+    // A default alone is enough: every client has that plan, unless a file of API keys names another.
     let has_source = sources.iter().any(|source| fields.has(source));
     if (has_source || !fields.has("default"))
         && fields.require_one_of(cx, &sources) == Some("header")

@@ -1,5 +1,5 @@
-//! Reads one limit, of the gateway file or of a policy. Here is checked only which fields are present; how their values
-//! fit together is checked later, because that depends on the store and the plans.
+//! Reads one limit, of the gateway file, of the defaults of a folder or of a policy. This file checks only which fields
+//! are present. `check/limit.rs` checks how their values fit together, which depends on the store and the plans.
 
 use super::super::context::LoadContext;
 use super::super::section::{
@@ -37,7 +37,7 @@ const MIN_DELAY_MILLIS: u64 = 1;
 /// Maximum of `delay` in milliseconds: most clients do not wait longer for a response.
 const MAX_DELAY_MILLIS: u64 = 60_000;
 
-/// Maximum number of units that a rate, a burst or a reservation may have.
+/// Maximum number of units of a burst or a reservation: the largest quota of a rate.
 const MAX_UNITS: u64 = Rate::MAX_QUOTA as u64;
 
 section! {
@@ -74,7 +74,7 @@ section! {
         "Of a limit in the gateway file: `all` counts every route together, `each` counts each one for itself; `listed` and `each-listed` do so only for routes that list it by name.", "listed";
 }
 
-/// A limit of the gateway file or of a policy.
+/// A limit of any of the files.
 pub type LimitConfig = Named<LimitFields, Located<LimitName>>;
 
 static KEY_PART_FORMAT: TextFormat = TextFormat {
@@ -108,7 +108,7 @@ static RESERVE_FORMAT: TextFormat = TextFormat {
 };
 
 word_fields! {
-    /// A field with an algorithm, whose parameters are in the fields `burst` and `delay`.
+    /// A field with an algorithm. Its value lacks the parameters, which are in the fields `burst` and `delay`.
     pub struct AlgorithmField: Algorithm = "sliding-log" => Algorithm::SlidingLog,
         "sliding-window" => Algorithm::SlidingWindow, "multi-level" => Algorithm::MultiLevel,
         "fixed-window" => Algorithm::FixedWindow, "gcra" => Algorithm::Gcra { burst: None },
@@ -159,7 +159,7 @@ impl LimitFields {
     }
 }
 
-/// The routes that have a limit of the gateway file, and whether they share its counts.
+/// The routes that have a limit of the gateway file or of a folder, and whether they share its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitRoutes {
     /// Every route has the limit, and all routes count together.
@@ -194,7 +194,8 @@ pub enum LimitFile {
     Policy,
 }
 
-/// Reads the limit that is written under the name `key`.
+/// Reads the limit that is written under the name `key`. `None` if the name is invalid or `node` is no map, which is
+/// reported.
 pub fn read_limit(
     cx: &mut LoadContext,
     key: &MapKey,
@@ -231,7 +232,8 @@ fn check_rates(cx: &mut LoadContext, fields: &MapFields<'_>, _: &LimitFields) {
     }
 }
 
-/// Reports a limit on rates that lacks a field which its `throttle` or its `algorithm` needs.
+/// Reports a limit that lacks a field which its `throttle` or its `algorithm` needs. A limit on open requests needs
+/// none, because it may have neither.
 fn check_needed_fields(cx: &mut LoadContext, fields: &MapFields<'_>, limit: &LimitFields) {
     if limit.concurrent.is_some() && limit.rates.is_empty() {
         return;

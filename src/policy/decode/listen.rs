@@ -1,5 +1,5 @@
 //! Reads the sections `listen` and `admin`: the listeners for clients and for operators, with their certificates. The
-//! files of certificates are read later, when the model is compiled.
+//! files that they name are read later, when the model is compiled.
 
 use super::super::context::LoadContext;
 use super::super::section::{
@@ -19,9 +19,9 @@ use crate::net::tls::acme::Challenge;
 /// Maximum number of names of a certificate: the limit of Let's Encrypt.
 const MAX_CERTIFICATE_NAMES: usize = 100;
 
-/// Maximum number of bytes of a host name, of which each label has at most [`MAX_LABEL_BYTES`]: RFC 1035.
+/// Maximum number of bytes of a host name as text: RFC 1035 allows 255 with the lengths of the labels.
 const MAX_HOST_NAME_BYTES: usize = 253;
-/// Maximum number of bytes of a label of a host name.
+/// Maximum number of bytes of each label of a host name: RFC 1035.
 const MAX_LABEL_BYTES: usize = 63;
 
 section! {
@@ -90,7 +90,8 @@ scalar_fields! {
 }
 
 impl AcmeConfig {
-    /// Whether both describe the same certificate, wherever they are written.
+    /// Whether both are written alike, apart from their locations in the files. Names in another order and a default
+    /// that only one of them spells out are differences.
     pub fn is_same_certificate(&self, other: &AcmeConfig) -> bool {
         let domains = self.domains.iter().map(|domain| &domain.value);
         let text = |file: &Option<Located<String>>| file.as_ref().map(|file| file.value.clone());
@@ -101,14 +102,14 @@ impl AcmeConfig {
             && text(&self.roots) == text(&other.roots)
     }
 
-    /// How the gateway proves that it owns the names.
+    /// How the gateway proves that it owns the names; by default in a TLS handshake.
     pub fn challenge(&self) -> Challenge {
         self.challenge
             .map_or(Challenge::TlsAlpn01, |challenge| challenge.value)
     }
 }
 
-/// A field with a listener: an address, or a map.
+/// A field with a listener: its address, or a map.
 pub struct ListenerField;
 
 impl FieldReader for ListenerField {
@@ -129,7 +130,7 @@ impl FieldReader for ListenerField {
     }
 }
 
-/// A field with a word that switches off the admin listener, which is [`None`], or with its address, or with a map.
+/// A field with the admin listener: its address, a map, or a word that switches it off, which is read as [`None`].
 pub struct AdminField;
 
 impl FieldReader for AdminField {
@@ -154,7 +155,7 @@ impl FieldReader for AdminField {
     }
 }
 
-/// Reports fields that do not fit the address, or that need TLS.
+/// Reports `mode` without a Unix socket, and `client_roots` without TLS.
 fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &ListenerConfig) {
     let is_port = |address: &Located<Address>| address.value.tcp().is_some();
     if let Some(mode) = listener.mode
@@ -191,6 +192,7 @@ fn check_certificate(cx: &mut LoadContext, fields: &MapFields<'_>, _: &Certifica
     }
 }
 
+/// Reports more than [`MAX_CERTIFICATE_NAMES`] names of one certificate.
 fn check_domains(cx: &mut LoadContext, fields: &MapFields<'_>, acme: &AcmeConfig) {
     if acme.domains.len() > MAX_CERTIFICATE_NAMES {
         let message = format!("a certificate is for at most {MAX_CERTIFICATE_NAMES} names");
@@ -199,6 +201,7 @@ fn check_domains(cx: &mut LoadContext, fields: &MapFields<'_>, acme: &AcmeConfig
     }
 }
 
+/// Parses the URL of an ACME directory, which must be https:// with a host.
 fn parse_directory_url(text: &str) -> Result<String, ValueError> {
     let url = text.parse::<http::Uri>().ok();
     let url = url.filter(|url| url.scheme_str() == Some("https") && url.host().is_some());
@@ -209,7 +212,8 @@ fn parse_directory_url(text: &str) -> Result<String, ValueError> {
     })
 }
 
-/// Parses an email address, which may be written as a `mailto:` URL.
+/// Parses an email address, which may be written as a `mailto:` URL. It must consist of visible ASCII characters with
+/// an `@` among them.
 fn parse_contact(text: &str) -> Result<String, ValueError> {
     let address = text.strip_prefix("mailto:").unwrap_or(text);
     let is_address = address.contains('@') && address.bytes().all(|byte| byte.is_ascii_graphic());
@@ -219,6 +223,7 @@ fn parse_contact(text: &str) -> Result<String, ValueError> {
     })
 }
 
+/// Parses a host name, and returns it in lower case. An IP address and a name with `*` are mistakes.
 fn parse_domain(text: &str) -> Result<String, ValueError> {
     let name = text.to_ascii_lowercase();
     if name.starts_with("*.") {
@@ -235,6 +240,8 @@ fn parse_domain(text: &str) -> Result<String, ValueError> {
     Ok(name)
 }
 
+/// Whether the text is a label of a host name: 1 to [`MAX_LABEL_BYTES`] ASCII letters, digits and inner hyphens (RFC
+/// 1123 section 2.1).
 fn is_dns_label(label: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     (1..=MAX_LABEL_BYTES).contains(&label.len())

@@ -20,7 +20,7 @@ const MAX_LABELS: usize = 16;
 const MAX_LABEL_NAME_BYTES: usize = 64;
 /// Maximum length in bytes of a label's value.
 const MAX_LABEL_VALUE_BYTES: usize = 256;
-/// Maximum length of a name that is made from a URL, as for names that users choose.
+/// Maximum length in characters of a name that is made from a URL: that of names that users choose.
 const MAX_DEFAULT_NAME_CHARS: usize = 64;
 
 /// Minimum of `every`, in milliseconds.
@@ -64,7 +64,7 @@ scalar_fields! {
         ValueShape::Text, "a name", |text| Ok(parse_name(text, "a destination")?.to_string());
 }
 
-/// A field with a URL. [`read_destination`] parses it after all other fields, because `to` says what it needs.
+/// A field with a URL. [`read_destination`] parses it after all other fields, because its valid forms depend on `to`.
 pub struct UrlField;
 
 impl FieldReader for UrlField {
@@ -79,7 +79,7 @@ impl FieldReader for UrlField {
 /// A destination to which the record is pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushConfig {
-    /// The location of the declaration.
+    /// The location of the destination in the gateway file.
     pub location: SourceLocation,
     /// The settings without `token` and `roots`, which are read from files when the model is compiled.
     pub settings: Settings,
@@ -89,7 +89,8 @@ pub struct PushConfig {
     pub ca: Option<Located<String>>,
 }
 
-/// A field with one destination or a list of them, with distinct names.
+/// A field with one destination or a list of them. Those above [`MAX_DESTINATIONS`] are reported and dropped. A
+/// repeated name is only reported.
 pub struct DestinationsField;
 
 impl FieldReader for DestinationsField {
@@ -122,7 +123,8 @@ impl FieldReader for DestinationsField {
     }
 }
 
-/// Reads one destination. Returns the location of its name too, which may be made from the URL.
+/// Reads one destination. Also returns the location of its name, or of the URL from which the name was made. `None` for
+/// a value that is no map, or if `to` or `url` is absent or invalid. Each mistake is reported.
 fn read_destination(cx: &mut LoadContext, node: &Node) -> Option<(PushConfig, SourceLocation)> {
     let fields = DESTINATION_TABLE.open(cx, node)?;
     let written = DestinationFields::read_fields(cx, &fields);
@@ -130,7 +132,7 @@ fn read_destination(cx: &mut LoadContext, node: &Node) -> Option<(PushConfig, So
     let url = cx.read_scalar(url_node, "a URL", |text| parse_url(text, written.to));
     let (engine, url) = (written.to?, url?);
     check_protocol_fields(cx, &fields, engine, &url);
-    // A filled-in URL may hold a secret, so it is shown as written.
+    // The values of references in the URL may be secrets, so it is shown as written.
     let display_url = url_node.unfilled_text().map(str::to_owned);
     let name_location = match written.name {
         Some(_) => fields.value_location("name"),
@@ -155,6 +157,7 @@ fn read_destination(cx: &mut LoadContext, node: &Node) -> Option<(PushConfig, So
     Some((push, name_location))
 }
 
+/// Reports a step that is not of whole seconds.
 fn check_step(cx: &mut LoadContext, fields: &MapFields<'_>, written: &DestinationFields) {
     if written.every.subsec_nanos() > 0 {
         let message = "a step is of whole seconds";
@@ -180,7 +183,8 @@ fn check_protocol_fields(cx: &mut LoadContext, fields: &MapFields<'_>, engine: E
     }
 }
 
-/// Parses a URL, and checks that it has the parts that the engine needs.
+/// Parses a URL, and checks that it has the parts that the engine needs, and no user or password. The engine is `None`
+/// if `to` is absent or invalid.
 fn parse_url(text: &str, engine: Option<Engine>) -> Result<Uri, ValueError> {
     let example = engine.unwrap_or(Engine::Prometheus).example();
     let help = format!("for instance `{example}`");
@@ -223,7 +227,8 @@ fn parse_url(text: &str, engine: Option<Engine>) -> Result<Uri, ValueError> {
     }
 }
 
-/// The name of a destination without `name`. It depends on nothing else, so that a restart finds its cursor again.
+/// The name of a destination without `name`. It depends only on engine, host and port, so that a destination with
+/// another path or other labels keeps its cursor.
 fn default_name(engine: Engine, url: &Uri) -> String {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let name = format!("{engine}-{authority}");
@@ -233,6 +238,7 @@ fn default_name(engine: Engine, url: &Uri) -> String {
         .collect()
 }
 
+/// Whether a label may have this name: 1 to [`MAX_LABEL_NAME_BYTES`] ASCII letters, digits and `_`, a letter first.
 fn is_label_name(name: &str) -> bool {
     let mut letters = name.bytes();
     name.len() <= MAX_LABEL_NAME_BYTES
@@ -240,7 +246,8 @@ fn is_label_name(name: &str) -> bool {
         && letters.all(|c| c.is_ascii_alphanumeric() || c == b'_')
 }
 
-/// A field with the labels of a destination, which are sorted by name.
+/// A field with the labels of a destination, as pairs of name and value sorted by name. Labels with a mistake are
+/// reported and left out. More than [`MAX_LABELS`] are reported.
 pub struct LabelsField;
 
 impl FieldReader for LabelsField {
@@ -272,6 +279,7 @@ impl FieldReader for LabelsField {
     }
 }
 
+/// Parses the value of a label, of 1 to [`MAX_LABEL_VALUE_BYTES`] bytes.
 fn parse_label_value(text: &str) -> Result<String, ValueError> {
     if text.is_empty() || text.len() > MAX_LABEL_VALUE_BYTES {
         let help = format!("write 1 to {MAX_LABEL_VALUE_BYTES} bytes");

@@ -22,7 +22,8 @@ section! {
         "The engines to which it is sent.", "{ to: prometheus, url: http://prom:9090/api/v1/write }";
 }
 
-/// A field with a word, with the path of a folder, or with a map. A word that switches the record off is [`None`].
+/// A field with a word, with the path of a folder, or with a map. A word that switches the record off is read as
+/// [`None`]; `memory` or a word for on is a record without a folder.
 pub struct RecordField;
 
 impl FieldReader for RecordField {
@@ -54,7 +55,8 @@ impl FieldReader for RecordField {
     }
 }
 
-/// Checks that a record has a folder or a destination, and that nothing is said about a folder that it does not have.
+/// Checks that the map has a folder or a destination, and `size` only with a folder. Reports a folder whose name is a
+/// word for on or off.
 fn check_record(cx: &mut LoadContext, fields: &MapFields<'_>, record: &RecordConfig) {
     if let Some(dir) = &record.dir {
         report_switch_word(cx, dir, "name the folder, or leave `dir` out");

@@ -1,4 +1,5 @@
-//! Reads a policy file, which describes one route: the requests it matches, their upstream and their limits.
+//! Reads a policy file, which describes the requests it matches, their upstream and their limits. It becomes one route
+//! for each pair of a match and a host.
 
 use super::super::context::LoadContext;
 use super::super::section::{FieldReader, LocatedField, Named, RequiredField, Section, section};
@@ -12,7 +13,7 @@ use super::switch_word::is_off;
 use crate::route::{HostPattern, Pattern, PatternErrorKind};
 
 section! {
-    /// A route: which requests it matches, their upstream and their limits.
+    /// The fields of a policy file: which requests it matches, their upstream and their limits.
     pub struct PolicyFields, table POLICY_TABLE = "a policy",
         "One route of tollgate: which requests it takes, where they go and what limits them.";
     patterns("match"): RequiredField<ListField<LocatedField<MatchField>>> = Vec::new(),
@@ -31,7 +32,7 @@ section! {
         "Whether `%2F` in a path is a slash, or part of the segment that `*` or `{name}` takes, as the upstream must read it too.", "keep";
 }
 
-/// A policy file. Its name without `.yaml` is the name of the route.
+/// A policy file. Its path below the folder of policies, without `.yaml`, is the name of the route.
 pub type PolicyConfig = Named<PolicyFields, String>;
 
 static MATCH_FORMAT: TextFormat = TextFormat {
@@ -69,12 +70,13 @@ scalar_fields! {
 }
 
 impl PolicyFields {
-    /// The requests that the route matches: every match on every host. The locations are those of the matches.
+    /// The patterns of the policy: the first match on each of its hosts, then the next one. Without `host`, each match
+    /// is for any host. The locations are those of the matches.
     pub fn patterns_with_hosts(&self) -> Vec<Located<Pattern>> {
         let any = [HostPattern::Any];
         let mut hosts: Vec<&HostPattern> = Vec::new();
         for host in &self.hosts {
-            // `check` reports a host that is there twice.
+            // `check` reports a host that the list has twice.
             if !hosts.contains(&&host.value) {
                 hosts.push(&host.value);
             }
@@ -105,14 +107,14 @@ impl PolicyFields {
     }
 }
 
-/// A limit of a policy.
+/// A limit of a policy, or of the defaults of a folder.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LimitUse {
-    /// A limit that the policy defines.
+    /// A limit that the file defines.
     Own(Box<LimitConfig>),
-    /// The name of a limit of the gateway file.
+    /// The name of a limit of the gateway file or of a `_defaults.yaml` above.
     Shared(Located<String>),
-    /// The name of a limit of the gateway file that does not hold on this route.
+    /// The name of a limit of a file above that does not hold on this route, or on the routes of this folder.
     Off(Located<String>),
 }
 
@@ -154,6 +156,7 @@ impl FieldReader for LimitUsesField {
     }
 }
 
+/// Reads the name of a limit in a list. `None` for another value, which is reported.
 fn read_limit_name(cx: &mut LoadContext, node: &Node) -> Option<Located<String>> {
     if matches!(node.value, YamlValue::Map(_)) {
         let help = "write the limits as a map, without the dashes";
@@ -167,7 +170,7 @@ fn read_limit_name(cx: &mut LoadContext, node: &Node) -> Option<Located<String>>
     cx.read_text(node, "the name of a limit")
 }
 
-/// Reads the policy whose file is called `name`.
+/// Reads the policy of the route `name`. `None` if the file is no map, which is reported.
 pub fn read_policy(cx: &mut LoadContext, name: &str, node: &Node) -> Option<PolicyConfig> {
     Some(Named {
         name: name.into(),
@@ -175,6 +178,7 @@ pub fn read_policy(cx: &mut LoadContext, name: &str, node: &Node) -> Option<Poli
     })
 }
 
+/// Parses a pattern of methods and a path, for any host.
 fn parse_match(text: &str) -> Result<Pattern, ValueError> {
     Pattern::parse(text).map_err(|error| ValueError {
         message: format!("`{text}` is not a match: {}", error.kind),
@@ -191,7 +195,7 @@ fn parse_host(text: &str) -> Result<HostPattern, ValueError> {
     })
 }
 
-/// Suggests a correction of an invalid `match`, if there is an obvious one.
+/// Suggests a correction of an invalid `match`; `None` if none is obvious.
 fn suggest_match(text: &str, kind: &PatternErrorKind) -> Option<String> {
     let without_spaces = text.replace(", ", ",").replace(" ,", ",");
     let suggestion = match kind {

@@ -1,5 +1,5 @@
-//! Reads scalars that several sections share: durations, sizes, rates, addresses, networks and names. Each has a format
-//! for the schemas beside its reader.
+//! Reads scalars that several sections share: durations, sizes, rates, addresses, networks and names. It also has the
+//! formats of such texts, which the schemas and the reference show.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
@@ -107,7 +107,7 @@ scalar_fields! {
     /// A field with the permissions of a file, such as `0660`.
     pub struct FileModeField: u32 =
         ValueShape::Format(&FILE_MODE_FORMAT), "permissions such as 0660", parse_file_mode;
-    /// A field with a network such as `10.0.0.0/8`, or with a single address.
+    /// A field with a network such as `192.0.2.0/24`, or with a single address.
     pub struct NetworkField: IpNet =
         ValueShape::Format(&NETWORK_FORMAT), "a network such as 10.0.0.0/8", parse_network;
     /// A field with the name of a claim of a signed token.
@@ -139,7 +139,8 @@ impl FieldReader for ListenAddressField {
     }
 }
 
-/// A field with a network of peers that are trusted to name the client.
+/// A field with a network of peers that are trusted to name the client; `unix` stands for all peers on Unix sockets. A
+/// network of all addresses causes a warning.
 pub struct PeersField;
 
 impl FieldReader for PeersField {
@@ -161,7 +162,7 @@ impl FieldReader for PeersField {
 }
 
 impl LoadContext {
-    /// Reads a duration such as `10s` from `min` to `max`.
+    /// Reads a duration such as `10s`, from `min` to `max`, both included.
     pub(super) fn read_duration(
         &mut self,
         node: &Node,
@@ -182,7 +183,7 @@ impl LoadContext {
         })
     }
 
-    /// Reads a size in bytes such as `64MiB`, from `min` to `max`.
+    /// Reads a size such as `64MiB` in bytes, from `min` to `max`, both included.
     pub(super) fn read_size(&mut self, node: &Node, min: u64, max: u64) -> Option<usize> {
         self.read_scalar(node, "a size such as 64MiB", |text| {
             let size = parse_size(text)?;
@@ -226,9 +227,11 @@ fn parse_socket_address(text: &str) -> Result<SocketAddr, ValueError> {
     })
 }
 
+/// Parses permissions: three octal digits, with or without a `0` before them. Permissions that begin with 0 need it.
 fn parse_file_mode(text: &str) -> Result<u32, ValueError> {
     let digits = text.strip_prefix('0').unwrap_or(text);
     let mode = u32::from_str_radix(digits, 8).ok();
+    // The conversion accepts a `+` before the digits.
     let is_mode = digits.len() == 3 && !digits.starts_with('+');
     mode.filter(|_| is_mode).ok_or_else(|| {
         let help = "write three octal digits: `0660` lets the user and the group connect, `0666` everybody";
@@ -236,7 +239,8 @@ fn parse_file_mode(text: &str) -> Result<u32, ValueError> {
     })
 }
 
-/// Parses a network or a single address.
+/// Parses a network, or a single address as the network of that address. A network with bits behind its prefix is a
+/// mistake.
 pub(in crate::policy) fn parse_network(text: &str) -> Result<IpNet, ValueError> {
     let text = text.trim();
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -255,7 +259,7 @@ pub(in crate::policy) fn parse_network(text: &str) -> Result<IpNet, ValueError> 
     Ok(net)
 }
 
-/// Parses the path of a Unix socket on which the gateway listens.
+/// Parses the path of a Unix socket on which the gateway listens. A path with a `:` is a mistake.
 fn parse_listen_path(text: &str) -> Result<Arc<Path>, ValueError> {
     let path = parse_unix_path(text)?;
     // A handover passes the paths to the next process in one variable, separated by `:`.
@@ -266,7 +270,8 @@ fn parse_listen_path(text: &str) -> Result<Arc<Path>, ValueError> {
     Ok(path)
 }
 
-/// Parses the path of a Unix socket, written `unix:/run/app.sock` or `unix:///run/app.sock`.
+/// Parses the path of a Unix socket, written `unix:/run/app.sock` or `unix:///run/app.sock`. The path has at most
+/// [`MAX_UNIX_PATH_BYTES`].
 pub(super) fn parse_unix_path(text: &str) -> Result<Arc<Path>, ValueError> {
     let text = text.trim();
     let path = text.strip_prefix(UNIX_PREFIX).unwrap_or(text);
@@ -291,8 +296,8 @@ pub(super) fn parse_unix_path(text: &str) -> Result<Arc<Path>, ValueError> {
     Ok(Path::new(path).into())
 }
 
-/// Parses a name that the user chooses. Limits, upstreams, plans and destinations follow the same rule. Messages call
-/// the named thing `kind`, for instance "a limit".
+/// Parses a name that the user chooses, by the rule for names of limits, whatever it names. Messages call the named
+/// thing `kind`, for instance "a limit".
 pub(super) fn parse_name(text: &str, kind: &str) -> Result<LimitName, ValueError> {
     LimitName::new(text).map_err(|_| {
         let help = "use 1 to 64 letters, digits, `-` or `_`, starting with a letter";
@@ -300,7 +305,7 @@ pub(super) fn parse_name(text: &str, kind: &str) -> Result<LimitName, ValueError
     })
 }
 
-/// Parses the name of an identity, which is built in or defined in the gateway file.
+/// Parses the name of an identity, which is built in or defined in the gateway file, but not `preflight`.
 pub(super) fn parse_identity(name: &str) -> Result<Identity, ValueError> {
     Identity::find(name).ok_or_else(|| unknown_word(name, Identity::all().map(Identity::as_str)))
 }
@@ -310,7 +315,8 @@ pub(super) fn parse_header_name(text: &str) -> Result<HeaderName, String> {
     HeaderName::try_from(text.trim()).map_err(|_| format!("`{text}` is not the name of a header"))
 }
 
-/// Suggests the short form of a rate whose unit is spelled out, such as `5 per 15 minutes`.
+/// Suggests the short form of a rate whose unit is spelled out, such as `5 per 15 minutes`. For months it suggests 30
+/// days. `None` if the text is no such rate.
 fn suggest_rate(text: &str) -> Option<String> {
     let (quota, window) = text.split_once('/').or_else(|| text.split_once(" per "))?;
     let unit = window
@@ -360,7 +366,8 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     })
 }
 
-/// Parses a size in bytes such as `64MiB`.
+/// Parses a size such as `64MiB`, and returns bytes. `kB`, `KB`, `MB` and `GB` are powers of 1000; `K`, `KiB` and the
+/// like are powers of 1024.
 fn parse_size(text: &str) -> Result<u64, ValueError> {
     let trimmed = text.trim();
     let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
@@ -374,6 +381,7 @@ fn parse_size(text: &str) -> Result<u64, ValueError> {
         "KB" | "kB" => 1_000,
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
+        // Stands for an unknown unit.
         _ => 0,
     };
     let size = number
@@ -386,7 +394,8 @@ fn parse_size(text: &str) -> Result<u64, ValueError> {
     })
 }
 
-/// Formats a duration as files write it, in the largest unit that fits exactly.
+/// Formats a duration as files write it, in the largest unit of which it is a multiple. Parts of a millisecond are
+/// lost.
 pub(in crate::policy) fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     [
@@ -403,7 +412,7 @@ pub(in crate::policy) fn format_duration(duration: Duration) -> String {
     )
 }
 
-/// Formats a size as files write it, in the largest unit that fits exactly.
+/// Formats a size in bytes as files write it, in the largest unit of which it is a multiple.
 pub(in crate::policy) fn format_size(bytes: u64) -> String {
     [
         (1u64 << 40, "TiB"),

@@ -32,7 +32,7 @@ const MIN_STORE_WAIT_MILLIS: u64 = 1;
 /// Maximum of `budget` in milliseconds: a slower store would delay every request too long.
 const MAX_STORE_WAIT_MILLIS: u64 = 1_000;
 
-/// The port of a memcached server without one.
+/// The port of a memcached server whose address has none.
 const MEMCACHED_PORT: u16 = 11_211;
 
 section! {
@@ -69,7 +69,7 @@ static STORE_FORMAT: TextFormat = TextFormat {
 pub enum StoreAddress {
     /// The address of a Redis or Valkey store.
     Redis(RedisAddress),
-    /// The servers of memcached, each as `host:port`.
+    /// The servers of memcached, each as `host:port`, with brackets around an IPv6 address.
     Memcached(Vec<String>),
 }
 
@@ -138,7 +138,7 @@ impl FieldReader for SnapshotFolderField {
     }
 }
 
-/// Checks that each field belongs to a store that the section has.
+/// Reports fields about snapshots without a folder for them, and fields about a shared store that do not fit `address`.
 fn check_store(cx: &mut LoadContext, fields: &MapFields<'_>, store: &StoreConfig) {
     let folder = fields.get("snapshots");
     let has_snapshots = folder.is_some_and(|node| !node.scalar().is_some_and(is_off));
@@ -153,7 +153,7 @@ fn check_store(cx: &mut LoadContext, fields: &MapFields<'_>, store: &StoreConfig
     check_ca(cx, fields, store.address.as_ref());
 }
 
-/// Reports fields that only a shared store has.
+/// Reports fields about a shared store if there is no `address`.
 fn check_shared_store_fields(cx: &mut LoadContext, fields: &MapFields<'_>) {
     for name in ["budget", "ca", "password_file"] {
         if fields.has(name) && !fields.has("address") {
@@ -164,7 +164,7 @@ fn check_shared_store_fields(cx: &mut LoadContext, fields: &MapFields<'_>) {
     }
 }
 
-/// Reports `password_file` if the address has a password, or if the store takes none.
+/// Reports `password_file` if the address has a password, or if the store is memcached, which has none.
 fn check_password_file(
     cx: &mut LoadContext,
     fields: &MapFields<'_>,
@@ -204,8 +204,8 @@ fn hide_password(cx: &mut LoadContext, node: &Node) {
     }
 }
 
-/// Finds the bytes of the password in an address. Returns `None` for a password that consists of references, because
-/// these show no secret.
+/// Finds the range of the password's bytes in an address. Returns `None` without a password, and for one that consists
+/// of references, because these show no secret.
 fn find_password(address: &str) -> Option<Range<usize>> {
     let start = address.find("://")? + 3;
     let end = address.rfind('@').filter(|end| *end > start)?;
@@ -227,6 +227,7 @@ fn find_password(address: &str) -> Option<Range<usize>> {
     (offset < end).then_some(password)
 }
 
+/// Parses the address of a shared store.
 fn parse_address(text: &str) -> Result<StoreAddress, ValueError> {
     let (scheme, servers) = text.split_once("://").unwrap_or((text, ""));
     if scheme == "memcached" {
@@ -254,7 +255,7 @@ fn parse_address(text: &str) -> Result<StoreAddress, ValueError> {
     Ok(StoreAddress::Redis(address))
 }
 
-/// Parses servers such as `a:11211,b:11211`.
+/// Parses servers such as `a:11211,b:11211`. The default port is added where there is none.
 fn parse_memcached_servers(servers: &str) -> Result<StoreAddress, ValueError> {
     let servers = servers.trim_end_matches('/').split(',').map(|server| {
         let (host, port) =

@@ -1,5 +1,5 @@
 //! Words in fields that accept a word or a path: words that switch something on or off, and paths that look like a
-//! mistyped word. A file whose name is such a word must be written `./off`.
+//! mistyped word. A file with such a name must be written as `./off`.
 
 use super::super::context::LoadContext;
 use super::super::tree::Located;
@@ -15,7 +15,8 @@ pub fn is_on(text: &str) -> bool {
     matches!(text, "on" | "true" | "yes")
 }
 
-/// Reports a path that is a word for on or off, because no user means a file of that name.
+/// Reports a path that is a word for on or off, because users hardly mean a file of that name. `help` says what to
+/// write in place of the word.
 pub fn report_switch_word(cx: &mut LoadContext, path: &Located<String>, help: &str) {
     if is_off(&path.value) || is_on(&path.value) {
         let message = format!("`{}` is neither a path nor a known word here", path.value);
@@ -24,7 +25,8 @@ pub fn report_switch_word(cx: &mut LoadContext, path: &Located<String>, help: &s
     }
 }
 
-/// Reports a path that is probably a mistyped one of `words`, which the field accepts beside a path.
+/// Reports a path that is probably a mistyped one of `words`, which the field accepts beside a path. A path with a
+/// slash or a dot is not reported.
 pub fn report_mistyped_word(cx: &mut LoadContext, path: &Located<String>, words: &[&'static str]) {
     if path.value.contains(['/', '.']) || words.contains(&path.value.as_str()) {
         return;

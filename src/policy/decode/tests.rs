@@ -1,4 +1,4 @@
-//! Examples, tables and scalars of the files.
+//! Examples and tables of the fields, and scalars.
 
 use super::*;
 use crate::limit::{OnStoreError, Sharing};
@@ -16,6 +16,7 @@ fn report_of(text: &str, read: impl FnOnce(&mut LoadContext, &Node)) -> Option<S
     cx.finish().err().map(|report| report.to_string())
 }
 
+/// The text of the fields that `table` requires beside `field`, with their examples.
 fn required_fields_beside(table: &Table, field: &TableField) -> String {
     let others = table.fields_with_need(FieldNeed::Required);
     let alternatives = table.fields_with_need(FieldNeed::Alternative).take(1);
@@ -118,7 +119,7 @@ fn examples_are_yaml_and_names_are_distinct() {
     }
 }
 
-/// Other places show these values by `as_str`, which people then write into the files.
+/// Responses and logs show these values by `as_str`, and people write what they saw into the files.
 #[test]
 fn words_are_the_names_of_their_values() {
     fn check<R: FieldReader<Value: Copy>>(values: &[R::Value], name: fn(R::Value) -> &'static str) {

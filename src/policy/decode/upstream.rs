@@ -28,7 +28,7 @@ pub static SERVER_FORMAT: TextFormat = TextFormat {
 
 /// Maximum weight of a server, so that sums of weights stay small.
 const MAX_WEIGHT: u64 = 256;
-/// Maximum value of `max_requests` and `max_pending`.
+/// Maximum value of `max_requests` and `max_pending`, in requests.
 const MAX_REQUESTS_BOUND: u64 = 1_000_000;
 
 section! {
@@ -57,7 +57,7 @@ section! {
         "How long things may take.", "{ first_byte: 10s }";
 }
 
-/// One upstream.
+/// An upstream and its name.
 pub type UpstreamConfig = Named<UpstreamFields>;
 
 section! {
@@ -116,7 +116,7 @@ pub struct ServerConfig {
     pub location: Location,
     /// Whether the gateway connects with TLS.
     pub tls: bool,
-    /// The share of the requests, relative to the other servers.
+    /// The share of the requests, relative to the weights of the other servers: 1 to [`MAX_WEIGHT`].
     pub weight: u32,
 }
 
@@ -146,7 +146,7 @@ impl FieldReader for ServerField {
     }
 }
 
-/// Reports a version of HTTP whose connections many clients share, if each connection names one client.
+/// Reports `proxy_protocol` with HTTP/2: the header names one client, but many clients share a connection of HTTP/2.
 fn check_protocols(cx: &mut LoadContext, _: &MapFields<'_>, upstream: &UpstreamFields) {
     if let Some(version) = upstream.proxy_protocol.filter(|_| upstream.http2) {
         let help = "drop one of them";
@@ -168,7 +168,8 @@ fn check_own_certificate(cx: &mut LoadContext, fields: &MapFields<'_>, _: &Serve
     }
 }
 
-/// Reads the upstream that is written under `key`: a map, or only its servers.
+/// Reads the upstream that is written under `key`: a map, or only its servers. An invalid name is reported, but kept.
+/// Fields with a mistake, which is reported, have their defaults, so the result is never `None`.
 pub fn read_upstream(cx: &mut LoadContext, key: &MapKey, node: &Node) -> Option<UpstreamConfig> {
     if let Err(ValueError { message, help, .. }) = parse_name(&key.text, "an upstream") {
         cx.error(key.location, message, help);
@@ -187,7 +188,7 @@ pub fn read_upstream(cx: &mut LoadContext, key: &MapKey, node: &Node) -> Option<
     Some(Named { name, fields })
 }
 
-/// Parses the URL of a server, or `unix:` and the path of its socket.
+/// Parses the URL of a server, or `unix:` and the path of its socket. The weight is 1.
 fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
     let text = text.trim();
     if text.starts_with(UNIX_PREFIX) {
@@ -234,7 +235,8 @@ fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
     })
 }
 
-/// Parses `HOST[:PORT]`. The host becomes lower case and loses the brackets of an IPv6 address.
+/// Parses `HOST[:PORT]` to host and port. The host becomes lower case and loses the brackets of an IPv6 address. Port 0
+/// is a mistake.
 fn parse_authority(text: &str, default_port: u16) -> Result<(String, u16), ValueError> {
     let error = || {
         let message = format!("`{text}` is not a host with a port");

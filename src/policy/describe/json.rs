@@ -10,7 +10,9 @@ use super::{format_count, format_throttle, key_controls_of, promise};
 use crate::limit::{Disclose, Rule};
 use crate::route::HostPattern;
 
-/// Describes the configuration as JSON, in the form that `tollgate check --json` prints.
+/// Describes the configuration as JSON, in the form that `tollgate check --json` prints. Times are in seconds;
+/// `store_budget`, `bytes_per_key` and the record's `size` are in bytes. `ok` is always true, because a configuration
+/// with mistakes is never loaded.
 pub fn describe_json(loaded: &LoadedConfig) -> Value {
     let ruleset = &loaded.ruleset;
     let routes: Vec<Value> = sort_by_specificity(loaded)
@@ -61,10 +63,12 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
     })
 }
 
+/// One element of `limits`. `control` says how far a client controls the key; `None` if no route has the limit.
 fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -> Value {
     let (rules, identity) = (&loaded.ruleset.rules, &loaded.ruleset.identity);
     let client = control.map(|control| control.to_json(&control.describe(rule, rules, identity)));
     let rate = rule.limit.rate();
+    // At least one byte, because the budget is divided by it.
     let key_bytes = rate.map(|limit| limit.bytes_per_key().max(1));
     let windows = rate.map_or(&[][..], |limit| &limit.windows);
     json!({

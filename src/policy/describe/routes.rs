@@ -1,4 +1,4 @@
-//! Orders the routes of a configuration, and finds routes by which a client may evade the limits of another.
+//! Orders the routes of a configuration, and finds routes by which a client may evade the limits of another route.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,9 @@ use super::super::load::LoadedConfig;
 use crate::route::pattern::Segment;
 use crate::route::{HostPattern, Pattern, Route};
 
-/// Finds a route that counts less than `route` and matches other spellings of its path, on the same upstream.
+/// Finds a route on the same upstream that lacks a limit or a required identity of `route`, and matches other spellings
+/// of its path. A route that is stricter than `route` all the same does not count. Of several, the most specific is
+/// returned. `None` if there is none, or if the path of `route` has no fixed text that could be spelled otherwise.
 pub(super) fn find_broader_route<'l>(loaded: &'l LoadedConfig, route: &Route) -> Option<&'l Route> {
     let is_literal = |segment: &Segment| matches!(segment, Segment::Literal(_));
     if !route.pattern.segments().iter().any(is_literal) {
@@ -21,7 +23,9 @@ pub(super) fn find_broader_route<'l>(loaded: &'l LoadedConfig, route: &Route) ->
     broader_routes.min_by(|a, right| compare_specificity(&a.pattern, &right.pattern))
 }
 
-/// Finds a route that counts less than `route` and that a client reaches by naming another host.
+/// Finds a route for every host, on the same upstream, that lacks a limit or a required identity of `route`. It can
+/// match the same path, so a client reaches it by naming another host. `None` if there is none, or if `route` is for
+/// every host itself.
 pub(super) fn find_route_with_other_host<'l>(
     loaded: &'l LoadedConfig,
     route: &Route,
@@ -37,7 +41,7 @@ pub(super) fn find_route_with_other_host<'l>(
     })
 }
 
-/// The routes in the order in which they match.
+/// The routes, the most specific first, which is the order in which they match. Equal ones are ordered by name.
 pub(super) fn sort_by_specificity(loaded: &LoadedConfig) -> Vec<&Route> {
     let mut routes: Vec<&Route> = loaded.ruleset.routes.iter().map(AsRef::as_ref).collect();
     routes.sort_by(|a, right| {
@@ -50,6 +54,7 @@ pub(super) fn sort_by_specificity(loaded: &LoadedConfig) -> Vec<&Route> {
 fn compare_specificity(a: &Pattern, right: &Pattern) -> Ordering {
     let host_rank = |pattern: &Pattern| match pattern.host() {
         HostPattern::Exact(_) => (0, 0),
+        // The longer name is more specific.
         HostPattern::Below(name) => (1, usize::MAX - name.len()),
         HostPattern::Any => (2, 0),
     };

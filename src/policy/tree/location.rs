@@ -1,4 +1,5 @@
-//! Locations in the files of the configuration, which diagnostics point at. They never hold text of a file.
+//! Locations in the files of the configuration, which diagnostics point at, and values with their locations. A location
+//! holds no text of a file.
 
 use serde_yaml::Location;
 
@@ -11,7 +12,7 @@ pub struct SourceLocation {
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// The length in characters, at least 1.
+    /// The length on the first line in characters, at least 1.
     pub width: u32,
     /// The number of lines after the first, for a text of several lines.
     pub further_lines: u32,
@@ -49,7 +50,8 @@ impl<T> Located<T> {
     }
 }
 
-/// Converts a position of the YAML parser to a location that is one character wide.
+/// Converts a position of the YAML parser to a location that is one character wide. A line or column of 0, which is
+/// unknown, becomes 1.
 pub(super) fn location_from_parser(file: u32, position: &Location) -> SourceLocation {
     let line = u32::try_from(position.line()).unwrap_or(u32::MAX).max(1);
     let column = u32::try_from(position.column()).unwrap_or(u32::MAX).max(1);

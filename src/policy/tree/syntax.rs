@@ -1,12 +1,12 @@
-//! Turns errors of the YAML parser into messages that say what is wrong and what to do. The parser tells its errors
-//! apart by their texts only, so these functions search the texts for known phrases.
+//! Turns errors of the YAML parser into messages that say what is wrong and what to do. The parser's errors differ only
+//! in their texts, so these functions search the texts for phrases.
 
 use super::location::{SourceLocation, location_from_parser};
 
 /// Why a text cannot be parsed.
 #[derive(Clone, Debug)]
 pub struct SyntaxError {
-    /// The location where the parser stopped.
+    /// The location where the parser stopped, or the start of the file if it is unknown.
     pub location: SourceLocation,
     /// What is wrong there.
     pub message: String,
@@ -47,7 +47,8 @@ pub(super) fn syntax_error(file: u32, text: &str, error: &serde_yaml::Error) -> 
     }
 }
 
-/// The message and the help if the text exceeds a bound of the parser. The order matters: the phrases overlap.
+/// The message and the help if the text exceeds a bound of the parser; `None` for any other error. The order of the
+/// tests matters, because the phrases overlap.
 fn exceeded_bound(parser_message: &str) -> Option<(&'static str, String)> {
     let contains = |phrase: &str| parser_message.contains(phrase);
     let cause = if contains("Documents") {
@@ -75,7 +76,8 @@ fn exceeded_bound(parser_message: &str) -> Option<(&'static str, String)> {
     ))
 }
 
-/// The message and the help if the text is YAML of a kind that configuration files may not use.
+/// The message and the help if the text is YAML of a kind that configuration files may not use; `None` for any other
+/// error.
 fn unsupported_syntax(parser_message: &str) -> Option<(&'static str, String)> {
     let contains = |phrase: &str| parser_message.contains(phrase);
     if contains("recursive references") {
@@ -88,7 +90,7 @@ fn unsupported_syntax(parser_message: &str) -> Option<(&'static str, String)> {
     }
 }
 
-/// What to do about a common mistake, found by the parser's message and the text of the line.
+/// What to do about a common mistake, by the parser's message and the text of the line; `None` for other mistakes.
 fn suggest_fix(parser_message: &str, line: &str) -> Option<String> {
     let has_value_starting_with =
         |c: char| line.contains(&format!(": {c}")) || line.contains(&format!("- {c}"));

@@ -1,4 +1,4 @@
-//! Trees that YAML makes, and where their values stand.
+//! Trees of YAML texts, the locations of their values, and texts that make no tree.
 
 use super::*;
 
@@ -13,6 +13,7 @@ fn error(text: &str, line: u32, column: u32, message: &str) {
     assert_eq!(reported, (line, column, message));
 }
 
+/// Adds the text, line, column and width of each key and each scalar to `out`.
 fn collect_locations(node: &Node, out: &mut Vec<(String, u32, u32, u32)>) {
     let SourceLocation {
         line,

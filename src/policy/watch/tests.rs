@@ -52,7 +52,7 @@ fn reports_changes_and_nothing_else() {
     fs::rename(&fresh, &file).expect("renamed");
     assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
 
-    // A mistake is a change too, and so is a new file, and one that goes.
+    // A mistake is a change too, and so are a new file and a removed one.
     fs::write(&file, "match: [").expect("written");
     assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
     fs::write(folder.path().join("policies/b.yaml"), policy("1/s")).expect("written");
@@ -109,7 +109,7 @@ fn ends_when_it_is_dropped() {
     fs::write(folder.path().join("policies/api.yaml"), policy("1/s")).expect("written");
     let (watch, changes) = watched(&path);
     drop(watch);
-    // The sender lives in the closure, which goes with the thread.
+    // The sender lives in the closure, which is dropped when the thread ends.
     assert_eq!(
         changes.recv_timeout(TIMEOUT),
         Err(RecvTimeoutError::Disconnected)

@@ -1,5 +1,7 @@
-//! Reads the file of API keys, with entries `KEY: USER` or `KEY: { user: USER, plan: PLAN, expires: 2027-01-31 }`. No
-//! message shows a key or a line of the file.
+//! Reads the file of API keys, with entries `KEY: USER` or `KEY: { user: USER, plan: PLAN, expires: 2027-01-31 }`. In
+//! place of the key may stand `sha256:` and its hash, and a map may have custom identities too.
+//!
+//! No message shows a key or a line of the file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +24,8 @@ use crate::limit::CustomIdentity;
 
 const ENTRY_HELP: &str = "write `KEY: { user: USER, plan: PLAN }` on each line";
 
-/// Reads the keys, or reports every mistake.
+/// Reads the keys. `None` if the file has a mistake, which is reported. Of the fields of each key, the first mistake is
+/// reported. If there is none, only the first invalid key, invalid user or repeated key of the file is.
 pub fn read_api_keys(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -58,7 +61,8 @@ pub fn read_api_keys(
     if owners.len() < entries.len() {
         return None;
     }
-    // Keys are looked up in the normal form in which they are counted.
+    // A request's credential is looked up in the normal form of the source that it came from. The file has one form of
+    // each key: that of the first source.
     let bearer = token::TokenSource::Bearer;
     let token = gateway.identity.tokens.first().unwrap_or(&bearer);
     let mut keys_and_owners = Vec::new();
@@ -86,7 +90,7 @@ pub fn read_api_keys(
     }
 }
 
-/// Reads the owner of one key.
+/// Reads the owner of one key: a user, or a map of fields. `None` for a mistake, which is reported.
 fn read_owner(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
@@ -94,6 +98,7 @@ fn read_owner(
     key: &MapKey,
     value: &Node,
 ) -> Option<KeyOwner> {
+    // The user is set below, when it is certain that there is one.
     let mut owner = KeyOwner::new("".into());
     let mut user = value.scalar();
     if let YamlValue::Map(fields) = &value.value {
@@ -132,7 +137,8 @@ fn read_owner(
     Some(owner)
 }
 
-/// Reads a custom identity that the gateway file expects here.
+/// Reads a field with the value of a custom identity whose source is `api_keys`. `None` for another field or an invalid
+/// value, which is reported.
 fn read_custom(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
@@ -158,7 +164,8 @@ fn read_custom(
     })
 }
 
-/// Reads the time from which on a key is no longer valid: after a day in UTC, or at a time of RFC 3339.
+/// Reads the time since the Unix epoch from which on a key is no longer valid. `None` for a value that is no time, which is
+/// reported.
 fn read_expiry(cx: &mut LoadContext, field: &Node) -> Option<Duration> {
     let text = field.scalar().unwrap_or_default();
     const SECONDS_PER_DAY: i64 = 86_400;
@@ -182,7 +189,7 @@ fn read_expiry(cx: &mut LoadContext, field: &Node) -> Option<Duration> {
     seconds.map(Duration::from_secs)
 }
 
-/// Finds the index of a plan by its name, or reports that there is none.
+/// The index of a plan by its name; `None` if there is none, which is reported.
 fn find_plan(
     cx: &mut LoadContext,
     plans: &plan::Settings,

@@ -1,4 +1,5 @@
-//! Compiles the identities that the gateway file defines, with the files of networks that it names.
+//! Compiles the custom identities: `preflight`, and those that the gateway file defines. Reads the files of networks
+//! and the tables that they name.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -48,6 +49,8 @@ pub fn compile_custom(
     compiled
 }
 
+/// The source of one identity. `None` if its table cannot be used, which is reported, or without a source, which the
+/// decoder has reported. Of a file of networks, only the mistaken lines are reported and left out.
 fn compile_source(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -93,6 +96,7 @@ fn compile_source(
         }
         names.push(named.name.value.as_str().into());
     }
+    // A mapped or translated address of a request is looked up as the IPv4 address inside it.
     for (network, _) in &mut networks {
         *network = untranslated_network(*network, nat64);
     }
@@ -102,7 +106,7 @@ fn compile_source(
     ))))
 }
 
-/// Reports a network that has two names.
+/// Reports the first network that has two names; later ones are not reported.
 fn report_shared_networks(
     cx: &mut LoadContext,
     networks: &[(IpNet, usize)],

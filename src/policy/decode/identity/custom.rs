@@ -1,4 +1,4 @@
-//! Reads the identities that the section `identity` defines beside those that are built in.
+//! Reads the custom identities: those that the section `identity` defines beside the built-in ones.
 
 use ipnet::IpNet;
 
@@ -22,7 +22,7 @@ const SOURCES: [&str; 9] = [
     "jwt", "api_keys", "header", "cookie", "query", "body", "path", "tls", "networks",
 ];
 
-/// Words that have another meaning beside identities in keys, in `for` and in headers.
+/// Words that mean something else where names of identities stand: in keys, in `for` and in header fields.
 const RESERVED_NAMES: [&str; 11] = [
     "and",
     "else",
@@ -37,11 +37,11 @@ const RESERVED_NAMES: [&str; 11] = [
     "unverified",
 ];
 
-/// Maximum length of the name of an identity.
+/// Maximum length in bytes of the name of an identity.
 const MAX_NAME_BYTES: usize = 32;
 
 section! {
-    /// An identity that the gateway file defines. Exactly one source is present.
+    /// An identity that the gateway file defines. [`check_custom`] reports more or fewer than one source.
     pub struct CustomConfig, table CUSTOM_TABLE = "an identity of your own",
         "Where an identity of your own is found.", check check_custom;
     jwt: LocatedField<ClaimField>,
@@ -68,16 +68,16 @@ scalar_fields! {
     pub struct PathPartField: String = ValueShape::Text, "the name of a part of the path";
 }
 
-/// Networks, or a file of them.
+/// A network, or a file of networks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetworksItem {
-    /// A network.
+    /// A network in the gateway file.
     Network(IpNet),
-    /// The name of a file with one network a line.
+    /// The name of a file with one network in each line.
     File(Located<String>),
 }
 
-/// A field with named networks.
+/// A field with named networks, at least one. An invalid name is reported, but kept.
 pub struct NetworksField;
 
 impl FieldReader for NetworksField {
@@ -123,7 +123,7 @@ impl FieldReader for NetworksItemField {
     ]);
 
     fn read(cx: &mut LoadContext, node: &Node) -> Option<NetworksItem> {
-        // A misspelled address is no file.
+        // A text of the characters of addresses is a misspelled address rather than the name of a file.
         let is_address_char = |c: char| c.is_ascii_hexdigit() || ":./".contains(c);
         match node.scalar() {
             Some(text) if text.contains(|c| !is_address_char(c)) => {
@@ -136,7 +136,8 @@ impl FieldReader for NetworksItemField {
     }
 }
 
-/// Whether `name` is meant as the name of an identity of one's own, and not as a built-in field.
+/// Whether `name` is meant as the name of a custom identity, and neither as a built-in field, perhaps misspelled, nor
+/// as a merge key.
 pub(super) fn is_custom_name(name: &str) -> bool {
     // A longer or a very short name is none that was misspelled.
     let fields = Identity::BUILT_IN.map(Identity::as_str).into_iter();
@@ -144,7 +145,7 @@ pub(super) fn is_custom_name(name: &str) -> bool {
     name != "<<" && nearest_word(name, fields).is_none()
 }
 
-/// Defines the identity of this name, so that what is read after it can name it.
+/// Defines the identity of this name for the process, so that limits and policies, which are read later, can name it.
 ///
 /// # Errors
 ///
@@ -173,6 +174,8 @@ pub(super) fn define(name: &str) -> Result<CustomIdentity, ValueError> {
     })
 }
 
+/// Checks that an identity has exactly one source, and only the fields that belong to it. Also reports a header field
+/// that cannot tell clients apart.
 fn check_custom(cx: &mut LoadContext, fields: &MapFields<'_>, written: &CustomConfig) {
     if written.api_keys.is_some_and(|api_keys| !api_keys.value) {
         let message = "`api_keys: false` is no source";

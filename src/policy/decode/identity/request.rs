@@ -1,5 +1,5 @@
-//! Reads the fields `token` and `email` of the section `identity`: where a request has its credential, and where its
-//! body has an email address.
+//! Reads the fields `token` and `email` of the section `identity`: where a request has its credential and its email
+//! address. The address is searched in the body, and under the same name in the query and in cookies.
 
 use http::HeaderName;
 
@@ -21,7 +21,7 @@ const MAX_BUFFERED_BYTES: u64 = 1 << 20;
 const DEFAULT_BUFFERED_BYTES: usize = 64 * 1024;
 
 section! {
-    /// The part of a request that holds its credential, of which exactly one must be named.
+    /// The part of a request that holds its credential. Exactly one part must be named; `scheme` only adds to `header`.
     pub struct TokenFields, table TOKEN_TABLE = "`token`", "Where a request's credential is found.";
     header: HeaderNameField, "In this header.", "x-api-key";
     scheme: SchemeField,
@@ -32,7 +32,7 @@ section! {
 }
 
 section! {
-    /// Where a body has an email address, and which differences between addresses are ignored.
+    /// Where a request has its email address, and which differences between addresses are ignored.
     pub struct EmailFields, table EMAIL_TABLE = "`email`",
         "Where an email address is found; it is hashed before it is stored.";
     body: RequiredField<BodyFieldNameField>,
@@ -59,7 +59,7 @@ scalar_fields! {
     pub struct QueryNameField: String = ValueShape::Text, "the name of a query parameter";
     /// A field with the name of a cookie.
     pub struct CookieNameField: String = ValueShape::Text, "the name of a cookie";
-    /// A field with the path of a field in a body.
+    /// A field with the path of a field in a body, whose name is searched in the query and in cookies too.
     pub struct BodyFieldNameField: String = ValueShape::Text, "the name of a field";
 }
 
@@ -85,6 +85,7 @@ impl FieldReader for TokenField {
         Some(match source {
             "header" if fields.has("scheme") => scheme_source(written.header?, &written.scheme?),
             "header" => TokenSource::Header(written.header?),
+            // `false` is reported above. It is read like `true`, so that it causes no other errors.
             "bearer" => written.bearer.map(|_| TokenSource::Bearer)?,
             "query" => TokenSource::Query(written.query?.as_str().into()),
             _ => TokenSource::Cookie(written.cookie?.as_str().into()),
@@ -92,7 +93,8 @@ impl FieldReader for TokenField {
     }
 }
 
-/// A credential behind a scheme. The scheme `Bearer` has a source of its own, whichever way it is written.
+/// The source of a credential behind a scheme. `Authorization` with the scheme `Bearer`, in any case, is
+/// [`TokenSource::Bearer`].
 fn scheme_source(header: HeaderName, scheme: &str) -> TokenSource {
     if header == http::header::AUTHORIZATION && scheme.eq_ignore_ascii_case("bearer") {
         return TokenSource::Bearer;
@@ -103,7 +105,7 @@ fn scheme_source(header: HeaderName, scheme: &str) -> TokenSource {
     }
 }
 
-/// A field that says where a body has an email address.
+/// A field that says where a request has its email address.
 pub struct EmailField;
 
 impl FieldReader for EmailField {
@@ -124,6 +126,7 @@ impl FieldReader for EmailField {
     }
 }
 
+/// Parses a scheme, which is a `token` of RFC 9110 section 5.6.2.
 fn parse_scheme(text: &str) -> Result<String, ValueError> {
     let is_token_char = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if text.is_empty() || !text.chars().all(is_token_char) {

@@ -1,9 +1,9 @@
-//! Checks a header field that trusted peers set, for the user and for the plan of a request.
+//! Checks the header field in which trusted peers name the user or the plan of a request.
 
 use super::super::super::context::LoadContext;
 use super::super::super::table::MapFields;
 
-/// Reports `header` without `from`, because any client could then claim to be any user.
+/// Reports `header` without `from`, because any client could then claim any user or plan.
 pub(super) fn check_trusted_peers(cx: &mut LoadContext, fields: &MapFields<'_>) {
     if !fields.has("from") {
         let message = "`header` needs `from`: the peers that may set it";

@@ -58,7 +58,8 @@ section! {
 const SOURCES: [&str; 4] = ["jwt", "header", "api_keys", "client_cert"];
 
 impl UserConfig {
-    /// The field that is the source.
+    /// The first of [`SOURCES`] that has a valid value, or `client_cert`. [`UserField`] reports a user without a
+    /// source.
     pub fn kind(&self) -> &'static str {
         let [jwt, header, api_keys, client_cert] = SOURCES;
         match self {
@@ -90,7 +91,7 @@ scalar_fields! {
     pub struct AudienceField: String = ValueShape::Text, "an audience";
 }
 
-/// A field with the proof of the user.
+/// A field with the proof of the user, which has exactly one of [`SOURCES`].
 pub struct UserField;
 
 impl FieldReader for UserField {
@@ -106,7 +107,7 @@ impl FieldReader for UserField {
         let mut user = UserConfig::read_fields(cx, &fields);
         match source {
             "jwt" => {
-                // An invalid claim is a proof by token all the same.
+                // With an invalid claim the source is still a token, so its other fields are checked.
                 user.jwt.get_or_insert_default();
                 check_token_fields(cx, &fields, &user);
             }
@@ -121,9 +122,9 @@ impl FieldReader for UserField {
 /// A JSON Web Key Set, or an OpenID configuration that names one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeySet {
-    /// It is fetched from this URL.
+    /// The set is fetched from this URL.
     Url(Located<Uri>),
-    /// It is read from this file.
+    /// The set is read from this file.
     File(Located<String>),
 }
 
@@ -143,7 +144,7 @@ impl FieldReader for KeySetField {
     }
 }
 
-/// Checks that signed tokens have one source of keys, with `roots` only for a URL, and a leeway that they can express.
+/// Checks that signed tokens have one source of keys, `roots` only for a URL, and a leeway in whole seconds.
 fn check_token_fields(cx: &mut LoadContext, fields: &MapFields<'_>, user: &UserConfig) {
     fields.require_one_of(cx, &["jwks", "secret", "key"]);
     if let (Some(KeySet::File(_)), Some(roots)) = (&user.jwks, &user.roots) {
@@ -167,7 +168,8 @@ fn check_header_fields(cx: &mut LoadContext, fields: &MapFields<'_>) {
     }
 }
 
-/// Parses the URL of a key set, or reports what is wrong with it.
+/// Parses the URL of a key set. `None` for a URL without TLS, without a valid host and port, or with a password, which
+/// is reported. URLs of this machine need no TLS.
 fn parse_key_set_url(cx: &mut LoadContext, text: Located<String>) -> Option<Located<Uri>> {
     let location = text.location;
     let url = text.value.parse::<Uri>().ok();

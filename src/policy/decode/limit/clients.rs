@@ -1,4 +1,5 @@
-//! Reads the field `for` of a limit: which clients the limit is for.
+//! Reads the field `for` of a limit: which clients the limit is for. Reading `preflight` defines that identity for the
+//! process.
 
 use super::super::super::context::LoadContext;
 use super::super::super::section::{FieldReader, LocatedField, section};
@@ -27,7 +28,8 @@ word_fields! {
     pub struct PresenceField: IdentityTest = "present" => IdentityTest::Present, "absent" => IdentityTest::Absent;
 }
 
-/// A field that says whether a client has an identity, or which values. In a list the two words are values.
+/// A field that says whether a client has an identity, or which values. In a list, `present` and `absent` are values. A
+/// text that looks like a mistyped one of them is reported.
 pub struct IdentityTestField;
 
 impl FieldReader for IdentityTestField {
@@ -58,7 +60,8 @@ impl FieldReader for IdentityTestField {
 }
 
 impl ClientsFields {
-    /// The conditions, in the order of the documentation.
+    /// The conditions: on built-in identities first, then on `preflight`, then on custom identities. That on
+    /// `preflight` is missing if no slot for the identity is left, which [`check_conditions`] reports.
     pub fn conditions(&self) -> Vec<Located<ClientCondition>> {
         let networks = self.ip.as_ref().map(|networks| Located {
             value: IdentityTest::InNetwork(networks.value.clone()),
@@ -93,6 +96,7 @@ impl ClientsFields {
     }
 }
 
+/// Whether some gateway file of this process has defined an identity of this name. `preflight` has a field of its own.
 fn is_custom_identity(name: &str) -> bool {
     CustomIdentity::find(name).is_some()
 }

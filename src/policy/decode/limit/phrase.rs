@@ -22,7 +22,7 @@ pub enum KeyPartConfig {
 }
 
 impl KeyPartConfig {
-    /// The identities, the first choice first; empty for `everyone`.
+    /// The identities, the first choice first; empty for the two words.
     pub fn identities(&self) -> &[Identity] {
         match self {
             KeyPartConfig::Everyone => &[],
@@ -36,13 +36,13 @@ impl KeyPartConfig {
 pub enum ThrottleConfig {
     /// The limit refuses every request above the rate.
     Hard,
-    /// The limit admits requests up to this percentage above the rate.
+    /// The limit admits requests up to this percentage above the rate, from 1 to 1000.
     Soft(u16),
-    /// The limit admits requests above the rate as long as the upstream can bear them.
+    /// The limit admits requests above the rate, up to `at_most`, as long as the upstream can bear them.
     Elastic,
 }
 
-/// Parses a part of a key: `everyone`, an identity, or identities with `or` between them.
+/// Parses a part of a key: `everyone`, `route`, an identity, or identities with `or` between them.
 pub(super) fn parse_key_part(text: &str) -> Result<KeyPartConfig, ValueError> {
     if text.trim() == EVERYONE {
         return Ok(KeyPartConfig::Everyone);
@@ -67,6 +67,7 @@ pub(super) fn parse_key_part(text: &str) -> Result<KeyPartConfig, ValueError> {
         }
         alternatives.push(identity(after)?);
     }
+    // Never `None`, because there is at least one alternative.
     let part = KeyPart::first_of(&alternatives);
     Ok(part.map_or(KeyPartConfig::Everyone, KeyPartConfig::FirstOf))
 }
@@ -119,6 +120,7 @@ pub(super) fn parse_throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
     }
 }
 
+/// Parses a condition such as `upstream.load < 0.7`.
 pub(super) fn parse_condition(text: &str) -> Result<Condition, ValueError> {
     Condition::parse(text).map_err(|error| ValueError {
         message: error.to_string(),
@@ -127,6 +129,7 @@ pub(super) fn parse_condition(text: &str) -> Result<Condition, ValueError> {
     })
 }
 
+/// Parses what a limit counts: `all`, `status` with one status or a range, or `cost` with what it is made of.
 pub(super) fn parse_count(text: &str) -> Result<CountMode, ValueError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
@@ -204,12 +207,14 @@ pub(super) fn parse_reserve(text: &str) -> Result<Reserve, ValueError> {
 /// Parses a path into JSON: names separated by dots.
 ///
 /// If the path has the syntax of JSONPath, JSON Pointer or jq, the error suggests the same path with dots. The
-/// suggestion stands between the texts `before` and `behind`. Errors of other paths have `help`.
+/// suggestion stands between the texts `before` and `behind`, which complete the field's value. The help for any other
+/// path is `help`.
 fn parse_json_path(
     path: &str,
     (before, behind): (&str, &str),
     help: &str,
 ) -> Result<cost::JsonPath, ValueError> {
+    // `$` begins a JSONPath, `/` a JSON Pointer, and `.` a path of jq.
     let has_other_syntax = path.starts_with(['$', '/', '.']) || path.contains(['[', '*']);
     if !has_other_syntax {
         let names: Vec<String> = path.split('.').map(String::from).collect();
@@ -231,7 +236,7 @@ fn parse_json_path(
     ))
 }
 
-/// Parses a status such as `401`, or a range such as `400-499`.
+/// Parses a status such as `401`, or a range such as `400-499`, both ends included.
 fn parse_status_range(range: &str) -> Result<CountMode, ValueError> {
     let (from, to) = range.split_once('-').unwrap_or((range, range));
     let parse_status = |text: &str| {

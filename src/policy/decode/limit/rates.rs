@@ -11,7 +11,7 @@ use crate::limit::{MAX_WINDOWS, Rate};
 /// The word for the rates of clients whose plan has none of its own.
 pub(super) const ELSE: &str = "else";
 
-/// The word for a plan without a rate.
+/// The word for a plan or a key without a limit.
 const UNLIMITED: &str = "unlimited";
 
 /// The rates of a limit: either `of_all` or `by_plan` is empty.
@@ -28,9 +28,9 @@ pub struct RatesConfig {
 pub struct PlanRatesConfig {
     /// The name of the plan; `None` for `else`, all other clients.
     pub plan: Option<String>,
-    /// The location of that name.
+    /// The location of the name.
     pub location: SourceLocation,
-    /// The quota of each window; empty if the plan is unlimited.
+    /// The quota of each window; empty if the plan is unlimited, or if all its rates have mistakes.
     pub rates: Vec<Located<Rate>>,
 }
 
@@ -89,7 +89,8 @@ impl FieldReader for RatesField {
     }
 }
 
-/// Reads a rate or a list of rates.
+/// Reads a rate or a list of rates, without those that have a mistake. More than [`MAX_WINDOWS`] are reported, but
+/// returned.
 fn read_rates(cx: &mut LoadContext, node: &Node) -> Vec<Located<Rate>> {
     let rates = cx.read_list(node, |cx, node| {
         RateField::read(cx, node).map(|value| Located {

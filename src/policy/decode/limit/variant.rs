@@ -4,18 +4,18 @@ use super::LimitConfig;
 use super::rates::{ELSE, RatesConfig};
 use crate::limit::{ClientCondition, Identity, IdentityTest};
 
-/// A limit for the clients of one plan, or for all clients.
+/// A limit with one set of rates: for the clients of one plan, for those of `else`, or for all clients.
 pub struct LimitVariant {
-    /// The name that tells the counts of the plan apart; `None` if the limit has the same rates for all clients.
+    /// The name of the plan, or `else`, which keeps its counts apart. `None` if the limit is for all clients.
     pub plan: Option<String>,
     /// The limit. Its rates are in [`RatesConfig::of_all`].
     pub limit: LimitConfig,
-    /// The condition on the plan.
+    /// The condition on the plan; `None` if the limit is for all clients.
     pub condition: Option<ClientCondition>,
 }
 
-/// The limits that rates by plan amount to, one for each plan that is not unlimited. A limit with the same rates for
-/// all clients is the only one.
+/// Splits a limit with rates by plan into one limit for each plan and one for `else`. Those that are unlimited are left
+/// out, so the result may be empty. A limit with the same rates for all clients is returned alone.
 pub fn split_by_plan(limit: &LimitConfig) -> Vec<LimitVariant> {
     let by_plan = &limit.rates.by_plan;
     if by_plan.is_empty() {

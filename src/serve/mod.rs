@@ -7,7 +7,7 @@
 //! | [`http1`], [`http2`] | connections of clients, by version of HTTP |
 //! | [`worker`] | the threads, their connections and their copy of the configuration |
 //! | [`access`] | the access log |
-//! | [`admin`] | the admin listener: probes, metrics, dashboard, reload |
+//! | [`admin`] | the admin listener: probes, metrics, dashboard, record, limits, reload |
 
 pub mod access;
 pub mod admin;

@@ -1,6 +1,7 @@
 //! Writes the line of a request in the access log, as JSON. `serve/stack/observe.rs` calls it when a request ends.
 //!
-//! The line begins and ends with times. The text between them is copied for a client that is refused again and again.
+//! The line begins and ends with times. The text between the times is copied where a connection repeats a refused
+//! request.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -30,7 +31,8 @@ pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos)
     });
 }
 
-/// Writes the part of a line between the times, or copies it from the client's last refusal if nothing differs.
+/// Writes the part of a line between the times, or copies it from the last refusal on the connection if nothing
+/// differs. What is written for a refusal is kept for the next one, up to [`MAX_CACHED_BYTES`].
 fn write_or_copy_middle(out: &mut Vec<u8>, context: &RequestContext) {
     let refused_fields = context
         .repeated

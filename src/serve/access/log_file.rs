@@ -1,7 +1,8 @@
 //! The file of the access log, and its rotation. The log's thread writes it.
 //!
-//! Other programs may move the file away, and the gateway itself rotates it. So before each batch it is checked whether
-//! the path still leads to the open file. A line is never split between two files.
+//! Other programs may move the file away, and the gateway itself may rotate it. So each batch begins with a check
+//! whether the path still leads to the open file. A line is never split between two files. [`check_folder_writable`]
+//! serves other settings too.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -52,7 +53,7 @@ impl LogFile {
     /// Prepares the file for a batch of `batch_bytes`. Reopens the file if its path leads elsewhere by now, so that nothing
     /// is written into a file that was renamed and is being compressed. Rotates the file if it would become too long.
     ///
-    /// A failure is logged once, and the old file is used further.
+    /// A failure is logged once, and lines still go to the old file. Pipes and devices are left as they are.
     pub fn reopen_or_rotate(&mut self, batch_bytes: u64) {
         if self.open_file_id.is_none() {
             return;
@@ -95,16 +96,16 @@ impl LogFile {
         if result.is_err() {
             self.file.unlock()?;
         }
-        // Otherwise the lock has gone with the old file.
+        // After success, the lock ended when the old file was closed.
         result
     }
 
-    /// Renames the file to `.1`, `.1` to `.2` and so on, up to the first number that is free. Does nothing if another
-    /// process has renamed the file already.
+    /// Renames the file to `.1`, `.1` to `.2` and so on, up to the first number that is free. If none is free, the oldest
+    /// file is replaced. Does nothing if another process has renamed the file already.
     fn rename_files(&self, rotation: LogRotation) -> io::Result<()> {
         let metadata_at_path = match self.path.metadata() {
             Ok(metadata) => file_id(&metadata),
-            // The other process has renamed its next file too.
+            // Another program has moved the file, or the other process has renamed it and not reopened it yet.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error_with_path(&self.path, &error)),
         };
@@ -126,11 +127,12 @@ impl LogFile {
     }
 }
 
-/// Checks that files can be created in a folder: creates a trial folder there and removes it.
+/// Checks that files can be created in a folder: creates a trial folder there and removes it. An empty path is the
+/// current folder.
 ///
 /// # Errors
 ///
-/// The path is not a folder, or the system refuses to create anything in it.
+/// The path is not a folder, or the system refuses to create or remove anything in it.
 pub fn check_folder_writable(folder: &Path) -> io::Result<()> {
     let folder = match folder.as_os_str().is_empty() {
         true => Path::new("."),

@@ -1,8 +1,10 @@
 //! The thread that writes the access log: takes batches of lines from the workers and writes them to a file or a standard
 //! stream.
 //!
-//! Lines that cannot be written are counted and reported, and never written later. Bounds: [`MAX_QUEUED_BATCHES`] wait
-//! for the thread. When the gateway ends, the thread has [`SHUTDOWN_TIMEOUT`] to write them.
+//! Lines that cannot be written, or for which the queue has no room, are counted and never written later. If a write
+//! fails midway, all lines of its batch count. Failed writes are reported in the gateway's own log too. Bounds: at most
+//! [`MAX_QUEUED_BATCHES`] batches wait for the thread. When the gateway ends, the thread has [`SHUTDOWN_TIMEOUT`] to
+//! write them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -24,13 +26,13 @@ use crate::policy::{
 /// Maximum number of batches that wait for the thread. Further batches are dropped.
 pub const MAX_QUEUED_BATCHES: usize = 128;
 
-/// How long the thread sleeps once no batch waits. To be woken for each batch would cost as much as to write it.
+/// How long the thread sleeps once no batch waits. Waking it for each batch would cost as much as writing the batch.
 pub const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Longest wait for the last batches to be written when the gateway ends.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Shortest time between two reports of lost lines.
+/// Shortest time between two reports of failed writes, except for the last report when the gateway ends.
 pub const LOSS_REPORT_INTERVAL: Nanos = Nanos::from_secs(60);
 
 /// Hands lines to the thread that writes. Each worker has a clone.
@@ -39,6 +41,7 @@ pub struct LogWriter {
     /// Which requests are logged.
     pub logged_requests: LoggedRequests,
     batch_sender: SyncSender<Vec<u8>>,
+    /// Counts the lines of batches for which the queue had no room. The thread counts failed writes in the same metric.
     lost_lines: Counter,
 }
 
@@ -98,9 +101,10 @@ impl LogWriter {
         Ok((writer, LogWriterEnd(end_receiver)))
     }
 
-    /// Reopens the file if its path leads elsewhere by now.
+    /// Makes the thread reopen the file if its path leads elsewhere by now.
     pub fn reopen(&self) {
-        // The path is checked before each batch, so an empty batch is enough. With a full queue it is checked anyway.
+        // The path is checked before each batch, so an empty batch is enough. A full queue has batches before which it is
+        // checked anyway.
         self.send_batch(Vec::new());
     }
 
@@ -156,8 +160,10 @@ impl LogOutput {
 
 /// The number of lines that could not be written and have not been reported in the gateway's own log yet.
 struct LossReport {
+    /// The path or the name of the log, for the message.
     destination: String,
     clock: Clock,
+    /// When a report was logged last; `None` before the first one.
     last_logged_at: Option<Nanos>,
     line_count: u64,
     /// The error of the last batch that could not be written.
@@ -180,7 +186,7 @@ impl LossReport {
         self.cause = error.to_string();
     }
 
-    /// Logs the first loss at once, and further losses once in each [`LOSS_REPORT_INTERVAL`].
+    /// Logs the first loss at once, and further losses at most once in each [`LOSS_REPORT_INTERVAL`].
     fn log_if_due(&mut self) {
         let now = self.clock.now();
         let is_due = self
@@ -205,7 +211,7 @@ impl LossReport {
 ///
 /// # Errors
 ///
-/// The path is a folder, its parent folder is missing, or the system refuses to open the file.
+/// The path is a folder, its parent folder is missing, or the system refuses to look at the path or to open the file.
 pub fn check_log_path(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err("it is a folder".into()),

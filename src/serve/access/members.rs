@@ -1,6 +1,7 @@
 //! Writes members of the JSON objects in the access log.
 //!
-//! They are written without a serializer, because a flood of refused requests costs a line each. A `prefix` is the name
+//! They are written without a serializer, because each request of a flood costs a line; only texts with escapes go
+//! through one. Small writers are inlined, so that the lengths of their prefixes are constants. A `prefix` is the name
 //! of a member with its quotes, its colon and what stands before it, and nothing here checks that.
 
 use crate::limit::Rule;
@@ -20,7 +21,7 @@ pub(crate) fn limit_members(rule: &Rule) -> Box<[u8]> {
     out.into()
 }
 
-/// Writes a string that needs no escapes.
+/// Writes a member whose value is a string that needs no escapes.
 #[inline(always)]
 pub(super) fn push_plain_text(out: &mut Vec<u8>, prefix: &str, value: &str) {
     out.extend_from_slice(prefix.as_bytes());
@@ -29,7 +30,7 @@ pub(super) fn push_plain_text(out: &mut Vec<u8>, prefix: &str, value: &str) {
     out.push(b'"');
 }
 
-/// Writes any string, with escapes where JSON needs them.
+/// Writes a member whose value is any string, with escapes where JSON needs them.
 pub(super) fn push_text(out: &mut Vec<u8>, prefix: &str, value: &str) {
     let needs_escape = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
     // A fold does not stop early, so the compiler checks many bytes at once.
@@ -44,7 +45,7 @@ pub(super) fn push_text(out: &mut Vec<u8>, prefix: &str, value: &str) {
     let _ = serde_json::to_writer(out, value);
 }
 
-/// Writes a whole number.
+/// Writes a member whose value is a whole number.
 #[inline(always)]
 pub(super) fn push_number(out: &mut Vec<u8>, prefix: &str, value: u64) {
     out.extend_from_slice(prefix.as_bytes());

@@ -1,7 +1,8 @@
-//! The access log: one JSON line for each request, which names the limit that decided.
+//! The access log: one JSON line for each request that the settings select. The line names the limit that decided, if
+//! one did.
 //!
 //! Each worker collects lines in a batch and hands it to one thread that writes. A slow or full disk loses lines, which
-//! are counted and logged; it never delays a request.
+//! are counted; it never delays a request. Failed writes are reported in the gateway's own log.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | `log_writer` | the thread that writes |
 //! | `log_file` | the file, and its rotation |
 //!
-//! Bounds: [`BATCH_BYTES`] for each worker, and the bounds of [`log_writer`].
+//! Bounds: [`BATCH_BYTES`] and one line for each worker, and the bounds of [`log_writer`].
 
 mod line;
 mod log_file;

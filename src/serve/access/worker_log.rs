@@ -18,6 +18,7 @@ const LINE_HEADROOM_BYTES: usize = 1024;
 /// One worker's end of the log.
 pub struct WorkerLog {
     writer: LogWriter,
+    /// The lines that have not been handed over yet.
     batch: RefCell<Vec<u8>>,
     /// Wall-clock time at the clock's zero, read in the last tick. After the wall clock was set, the times of lines are
     /// wrong until the next tick.
@@ -28,7 +29,7 @@ pub struct WorkerLog {
 /// The beginning that all lines of one second share: the member `time` up to whole seconds.
 #[derive(Default)]
 struct LineStart {
-    /// Seconds since 1970.
+    /// The second that the text names, since 1970.
     second: u64,
     text: Vec<u8>,
 }
@@ -41,7 +42,7 @@ impl Drop for WorkerLog {
 }
 
 impl WorkerLog {
-    /// Collects lines for `writer`.
+    /// Makes an empty log that hands its batches to `writer`.
     pub fn new(writer: LogWriter, clock: &Clock) -> WorkerLog {
         WorkerLog {
             writer,

@@ -11,7 +11,7 @@ use super::problem::problem_response;
 use crate::serve::stack::explain;
 use crate::serve::stack::explain::RequestToExplain;
 
-/// `POST /v1/explain`.
+/// `POST /v1/explain`: what the gateway would do with a request; 400 if it cannot be explained.
 pub(super) async fn explain(State(gateway): ControlState, body: String) -> Response {
     let request: RequestToExplain = match serde_json::from_str(&body) {
         Ok(request) => request,
@@ -23,7 +23,7 @@ pub(super) async fn explain(State(gateway): ControlState, body: String) -> Respo
     }
 }
 
-/// `POST /v1/reload`.
+/// `POST /v1/reload`: 200 with the changes, 422 with the mistakes, or 500 if it fails for another reason.
 pub(super) async fn reload(State(gateway): ControlState) -> Response {
     match gateway.reload().await {
         ReloadOutcome::Done(changes) => Json(changes).into_response(),

@@ -1,5 +1,8 @@
-//! Decides which requests the admin listener serves: those that carry the token, if one is set, and none that browsers send
-//! for other sites.
+//! Decides which requests the admin listener serves. If a token is set, all requests but those for `/healthz` and the
+//! dashboard's assets must carry it. If none is set, `Host` must name this machine.
+//!
+//! Requests that a browser sends for pages of other sites are refused, except for a link to the dashboard. Old browsers
+//! do not tell for which page they send a `GET`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -74,13 +77,14 @@ fn is_host_loopback(headers: &HeaderMap) -> bool {
             .is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Whether `Sec-Fetch-Site` says that the request is for another site; `None` without that field.
+/// Whether `Sec-Fetch-Site` says that a page of another origin sent the request; `None` without that field.
 fn declared_cross_site(headers: &HeaderMap) -> Option<bool> {
     let site = headers.get("sec-fetch-site")?;
     Some(!matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
-/// Whether the request is for another site, by `Sec-Fetch-Site` or, from older browsers, by `Origin`.
+/// Whether a page of another origin sent the request, by `Sec-Fetch-Site` or, from older browsers, by `Origin`. False
+/// if the request has neither field, because then no browser sent it.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     if let Some(is_cross_site) = declared_cross_site(headers) {
         return is_cross_site;

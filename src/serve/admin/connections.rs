@@ -1,8 +1,8 @@
 //! Serves the connections of the admin listener. They are few and short, so that silent connections never take the file
 //! descriptors that clients need.
 //!
-//! Connections without a request never keep a new connection waiting. At the bound the gateway closes the oldest idle
-//! connection of the network with most idle ones. Requests beyond [`MAX_REQUESTS`] get 503 until earlier responses are
+//! Idle connections never keep a new connection waiting. At the bound the gateway closes the oldest idle connection of
+//! the network that has most idle ones. Requests beyond [`MAX_REQUESTS`] get 503 until earlier responses are
 //! sent. Probes do not count, because their responses leave at once. So an idle connection always exists, and no probe
 //! waits.
 //!
@@ -39,7 +39,8 @@ use super::problem::problem_response;
 /// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Maximum number of requests whose responses are not sent yet.
+/// Maximum number of requests whose responses are not sent yet. It is below [`MAX_CONNECTIONS`], so that an idle connection
+/// always exists.
 const MAX_REQUESTS: usize = 56;
 
 /// Paths of probes, whose responses take no time and fit into a socket buffer.
@@ -57,7 +58,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, for instance when file descriptors have run out.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Serves connections until `stop` is dropped and the open ones have ended.
+/// Serves connections until `stop` is dropped or sends, and the open ones have ended.
 ///
 /// # Errors
 ///
@@ -124,8 +125,10 @@ pub async fn serve(
 
 /// A connection, as the loop that accepts connections sees it.
 struct OpenConnection {
+    /// The client's network, as [`network_of`] gives it.
     network: IpAddr,
     progress: Arc<ConnectionProgress>,
+    /// Aborting the task closes the connection.
     task: AbortHandle,
 }
 
@@ -137,7 +140,8 @@ fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Closes the oldest idle connection of the network with most idle connections. The oldest connection is the first.
+/// Closes the oldest idle connection of the network with most idle connections, if any is idle. `open_connections` has
+/// the oldest first.
 fn close_oldest_idle(open_connections: &mut Vec<OpenConnection>) {
     let is_idle = |connection: &OpenConnection| connection.progress.stage.load(Relaxed) == IDLE;
     let idle_count = |network| {
@@ -161,8 +165,8 @@ fn close_oldest_idle(open_connections: &mut Vec<OpenConnection>) {
 /// The progress of the request that a connection serves.
 #[derive(Default)]
 struct ConnectionProgress {
-    /// [`IDLE`], [`RESPONDING`] or [`SENDING`]. Only the connection's task writes the stage. No other data depends on it, so
-    /// relaxed order is enough.
+    /// [`IDLE`], [`RESPONDING`] or [`SENDING`]. Only the connection's task writes the stage. No other data depends on
+    /// it, so relaxed order is enough for the loop that reads it.
     stage: AtomicU8,
     /// The permit of the request, held until the response is sent or the connection ends.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
@@ -183,6 +187,7 @@ async fn serve_connection(socket: ProgressSocket, router: Router, request_permit
             true => Ok(None),
             false => request_permits.clone().try_acquire_owned().map(Some),
         };
+        // `None` for a probe, and an error where there is no permit.
         let in_progress = permit.map(|permit| {
             permit.map(|permit| {
                 *progress.permit.lock() = Some(permit);
@@ -210,7 +215,7 @@ async fn serve_connection(socket: ProgressSocket, router: Router, request_permit
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(socket, service);
     let mut connection = pin!(connection);
-    // Errors are ignored: the client knows why its connection ended.
+    // Errors are ignored: they are about the client's end of the connection, or about what it sent.
     let lifetime_result = timeout(CONNECTION_LIFETIME, connection.as_mut()).await;
     if lifetime_result.is_err() {
         connection.as_mut().graceful_shutdown();
@@ -253,7 +258,8 @@ impl http_body::Body for AdminResponseBody {
     }
 }
 
-/// A socket that notices when a response is sent, because hyper flushes the socket then and not before.
+/// A socket that notices when a response is sent: hyper flushes the socket once it has written all bytes of the
+/// response.
 struct ProgressSocket {
     stream: TokioIo<TcpStream>,
     progress: Arc<ConnectionProgress>,

@@ -14,12 +14,12 @@ use crate::record::Record;
 use crate::record::push;
 use crate::serve::worker::generation::RunningConfig;
 
-/// Maximum bytes of a request body.
+/// Maximum bytes of a request body, such as that of a request to explain.
 pub(super) const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// The parts of the gateway that operators may read, and the actions that they may take.
 pub trait Control: Send + Sync + 'static {
-    /// The running configuration.
+    /// The configuration that runs now. A later reload does not change the returned one.
     fn running(&self) -> RunningConfig;
     /// Reads the configuration again and runs it if it has no mistakes.
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
@@ -29,21 +29,21 @@ pub trait Control: Send + Sync + 'static {
     fn record(&self) -> Option<Arc<OnceLock<Record>>>;
     /// The total of a counter over all workers.
     fn counter_total(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;
-    /// The state of every push destination.
+    /// The state of every destination to which the record is pushed.
     fn push_status(&self) -> Vec<push::DestinationStatus>;
     /// When the gateway was started, in seconds since 1970.
     fn started_at(&self) -> u64;
-    /// Whether the gateway accepts new requests.
+    /// Whether the gateway accepts new requests: false before its workers start, and once it stops.
     fn is_ready(&self) -> bool;
-    /// The gateway's clock.
+    /// The clock of the gateway's requests and responses.
     fn clock(&self) -> &Clock;
-    /// The token that operators must send, if one is set.
+    /// The token that operators must send; `None` if none is set.
     fn token(&self) -> Option<&str>;
 }
 
 /// How a reload ended.
 pub enum ReloadOutcome {
-    /// The new configuration runs. The value has the changes and the warnings, as JSON.
+    /// The new configuration runs. The value has the changes, the warnings and what needs a restart, as JSON.
     Done(Value),
     /// The new configuration has mistakes; the previous configuration still runs.
     Mistakes(DiagnosticReport),
@@ -51,5 +51,5 @@ pub enum ReloadOutcome {
     Failed(String),
 }
 
-/// The extractor of axum by which handlers get the gateway.
+/// The extractor of axum from which handlers get the gateway.
 pub(super) type ControlState = State<Arc<dyn Control>>;

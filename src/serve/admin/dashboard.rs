@@ -22,14 +22,16 @@ use super::token;
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// An embedded file, and its gzip form once a browser has asked for it.
+/// An embedded file, and its gzip form once a browser has accepted it.
 struct Asset {
     /// The path of the file's URL.
     path: &'static str,
     content: &'static str,
+    /// The content, compressed with gzip.
     compressed: OnceLock<Vec<u8>>,
 }
 
+/// The [`Asset`]s with these paths, which are relative to the folder `dashboard`.
 macro_rules! assets {
     ($($path:literal),* $(,)?) => {
         [$(Asset {
@@ -40,6 +42,7 @@ macro_rules! assets {
     };
 }
 
+/// All embedded files but the page.
 static ASSETS: [Asset; 15] = assets![
     "api.js",
     "app.js",
@@ -64,7 +67,7 @@ static PAGE: &str = include_str!("dashboard/index.html");
 /// The text in the page that the result of [`render_tables`] replaces.
 const TABLES_PLACEHOLDER: &str = "<!-- numbers -->";
 
-/// Whether a path is served without a token.
+/// Whether a path is that of the page or of an asset, which need no token.
 pub(super) fn is_asset(path: &str) -> bool {
     path == "/" || ASSETS.iter().any(|asset| asset.path == path)
 }
@@ -74,7 +77,7 @@ pub(super) fn asset_paths() -> impl Iterator<Item = &'static str> {
     ASSETS.iter().map(|asset| asset.path)
 }
 
-/// `GET /`.
+/// `GET /`: the page, with tables if the request is authorized.
 pub async fn page(State(gateway): ControlState, headers: HeaderMap) -> Response {
     let is_authorized = token::is_authorized(&*gateway, &headers);
     let tables = if is_authorized {
@@ -87,7 +90,7 @@ pub async fn page(State(gateway): ControlState, headers: HeaderMap) -> Response 
     file_response("text/html; charset=utf-8", page.into_bytes(), compressed)
 }
 
-/// `GET` of an asset.
+/// `GET` of an asset; 404 if there is none at this path.
 pub async fn asset(uri: Uri, headers: HeaderMap) -> Response {
     let Some(asset) = ASSETS.iter().find(|asset| asset.path == uri.path()) else {
         return problem_response(StatusCode::NOT_FOUND, "no such path");
@@ -127,12 +130,14 @@ fn file_response(
     }
 }
 
+/// Whether the browser lists `gzip` without a weight, as all browsers do.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let fields = headers.get_all(header::ACCEPT_ENCODING).iter();
     let mut fields = fields.filter_map(|value| value.to_str().ok());
     fields.any(|list| list.split(',').any(|coding| coding.trim() == "gzip"))
 }
 
+/// Compresses a text with gzip.
 fn compress(text: &str) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     // Writing to memory cannot fail.

@@ -1,4 +1,5 @@
-//! Reads and resets the count of one key of one limit. Keys are written as in lists of top keys, such as `ip=192.0.2.7`.
+//! Reads and resets the count of one key of one limit, and describes a key in all limits. Keys are written as in lists
+//! of top keys, such as `ip=192.0.2.7`.
 
 use std::sync::Arc;
 
@@ -18,16 +19,19 @@ use crate::serve::worker::generation;
 use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::AdmissionRequest;
 
-/// A key that was parsed, and the rules whose counts of the key are read.
+/// A key that was parsed, and the rules whose counts of the key are read or reset.
 struct KeyLookup {
     running_config: RunningConfig,
     identifier: Arc<Identifier>,
+    /// The rules of one limit. If it has rates by plan, those for the plan of `client`, or all if none is for that
+    /// plan.
     rules: Vec<Arc<Rule>>,
     /// A client that has the identities of the key and no others.
     client: ClientIdentity,
 }
 
-/// `GET /v1/limits/{limit}/keys/{key}`.
+/// `GET /v1/limits/{limit}/keys/{key}`: the counts of one key. 404 for an unknown limit, 400 for a text that is no key of
+/// the limit.
 pub async fn read_key(
     State(gateway): ControlState,
     Path((limit, key)): Path<(String, String)>,
@@ -48,7 +52,7 @@ pub struct DescribedKey {
     pub limits: Vec<Value>,
 }
 
-/// Describes the state of a key in every limit that counts by its identities.
+/// Describes the state of a key in every rule whose limit counts by its identities.
 pub async fn describe_key(gateway: &dyn Control, key: &str) -> DescribedKey {
     let (mut limits, mut names) = (Vec::new(), Vec::new());
     let running_config = gateway.running();
@@ -56,7 +60,7 @@ pub async fn describe_key(gateway: &dyn Control, key: &str) -> DescribedKey {
     let identifier = Identifier::new(ruleset.identity.clone(), running_config.keyer());
     let identifier = Arc::new(identifier);
     for rule in &ruleset.rules {
-        // The limit counts by other identities, or only a hash of the key is known.
+        // Limits that count by other identities, or whose keys are shown only as hashes, are left out.
         let Ok(client) = identifier.parse_key(key, &rule.key) else {
             continue;
         };
@@ -76,7 +80,9 @@ pub async fn describe_key(gateway: &dyn Control, key: &str) -> DescribedKey {
     DescribedKey { names, limits }
 }
 
-/// `DELETE /v1/limits/{limit}/keys/{key}`.
+/// `DELETE /v1/limits/{limit}/keys/{key}`: responds with the number of rules that had a count of the key. 404 and 400
+/// as for [`read_key`], 409 for a limit on open requests only. 503 if the shared store fails; then some counts may be
+/// reset.
 ///
 /// The counts of the overflow sketch and of the networks around an address stay, because other keys share them.
 /// Permits stay too: they come back when their requests end.
@@ -177,7 +183,8 @@ impl KeyLookup {
     }
 }
 
-/// The rule for all clients of its plan. A key names a client by its parts only, which say nothing of other conditions.
+/// The rule for all clients of its plan, without its other conditions. A key does not say which of those conditions its
+/// client meets.
 fn without_other_conditions(rule: &Arc<Rule>) -> Arc<Rule> {
     let plan_rules = |condition: &&ClientCondition| condition.identity == Identity::Plan;
     let conditions: Vec<ClientCondition> = (rule.clients.conditions.iter().filter(plan_rules))

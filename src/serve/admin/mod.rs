@@ -3,13 +3,17 @@
 //! The listener is on loopback by default. If a token is set, everything but `/healthz` and the dashboard's assets needs
 //! the token. The listener reaches the gateway only through [`Control`], and never serves requests of clients.
 //!
-//! | file | what it is |
+//! | module | content |
 //! |---|---|
-//! | `routes`, `control` | the paths, and the interface to the gateway |
+//! | `routes` | the paths and their handlers |
+//! | `control` | the interface to the gateway |
 //! | `connections` | bounds connections and open requests |
-//! | `authorization`, `token` | who may do what |
-//! | `probes`, `status`, `keys`, `actions` | health and metrics, state, one key, explain and reload |
-//! | `record`, `prometheus` | queries about the record |
+//! | `authorization`, `token` | which requests are served; the check of the token |
+//! | `problem` | errors as problem details |
+//! | `probes` | health checks and metrics |
+//! | `status`, `keys` | the state of limits, upstreams and the process; the count of one key |
+//! | `actions` | explains a request, reloads the configuration |
+//! | `record`, `prometheus` | queries about the record, in its own API and in that of Prometheus |
 //! | `dashboard` | the page for browsers |
 
 mod actions;

@@ -29,7 +29,7 @@ pub fn probes(control: Arc<dyn Control>) -> Router {
         .with_state(control)
 }
 
-/// `GET /readyz` of the listener for probes.
+/// `GET /readyz` of the listener for probes: 200, or 503 if the gateway takes no requests.
 async fn readiness(State(gateway): ControlState) -> Response {
     match gateway.is_ready() {
         true => "ready\n".into_response(),
@@ -37,7 +37,7 @@ async fn readiness(State(gateway): ControlState) -> Response {
     }
 }
 
-/// `GET /readyz` of the admin listener, which also describes the shared store.
+/// `GET /readyz` of the admin listener: as [`readiness`], and describes the shared store.
 pub(super) async fn readiness_with_store(State(gateway): ControlState) -> Response {
     if gateway.is_ready() {
         // Without the store the gateway still serves, as `on_store_error` says, so the gateway stays ready.
@@ -61,11 +61,12 @@ pub(super) async fn readiness_with_store(State(gateway): ControlState) -> Respon
     }
 }
 
+/// The response of `/readyz` while the gateway stops, or before its workers have started.
 fn draining_response() -> Response {
     problem_response(StatusCode::SERVICE_UNAVAILABLE, "the gateway is draining")
 }
 
-/// `GET /metrics`.
+/// `GET /metrics`: all metrics in the text format of Prometheus.
 pub(super) async fn metrics(State(gateway): ControlState) -> Response {
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, content_type)], gateway.metrics()).into_response()

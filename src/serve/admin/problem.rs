@@ -1,4 +1,5 @@
-//! Refusals and errors of the admin listener, as problem details (RFC 9457).
+//! Refusals and errors of the admin listener, as problem details (RFC 9457). The API in the form of Prometheus has
+//! errors of its own.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -1,4 +1,4 @@
-//! The paths of the admin listener.
+//! The paths of the admin listener, and the handler of each. The paths of `admin.probes` are in `probes.rs`.
 
 use std::sync::Arc;
 

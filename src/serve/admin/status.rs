@@ -14,7 +14,8 @@ use crate::base::telemetry::{Label, Metric};
 use crate::serve::stack::explanation;
 use crate::upstream::Servers;
 
-/// Every limit with its decisions since the start of the process.
+/// Every rule as JSON, with its open permits. Its decisions and unknown costs are those of all rules with its name,
+/// since the start of the process.
 pub(super) fn describe_limits(gateway: &dyn Control) -> Vec<Value> {
     let running = gateway.running();
     let open_permits = running.admission.open_permits();
@@ -45,12 +46,12 @@ pub(super) fn describe_limits(gateway: &dyn Control) -> Vec<Value> {
     running.ruleset.rules.iter().map(describe).collect()
 }
 
-/// `GET /v1/limits`.
+/// `GET /v1/limits`: see [`describe_limits`].
 pub(super) async fn limits(State(gateway): ControlState) -> Json<Value> {
     Json(json!({ "limits": describe_limits(&*gateway) }))
 }
 
-/// Every upstream with the state of its servers.
+/// Every upstream as JSON, with the state of its servers and the pressure on it.
 pub(super) fn describe_upstreams(gateway: &dyn Control) -> Vec<Value> {
     let now = gateway.clock().now();
     let describe = |servers: &Arc<Servers>| {
@@ -75,7 +76,7 @@ pub(super) fn describe_upstreams(gateway: &dyn Control) -> Vec<Value> {
     gateway.running().upstreams.iter().map(describe).collect()
 }
 
-/// `GET /v1/upstreams`.
+/// `GET /v1/upstreams`: see [`describe_upstreams`].
 pub(super) async fn upstreams(State(gateway): ControlState) -> Json<Value> {
     Json(json!({ "upstreams": describe_upstreams(&*gateway) }))
 }

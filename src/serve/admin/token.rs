@@ -1,4 +1,4 @@
-//! Checks the admin token of a request, in constant time. Who needs a token is decided in `authorization.rs`.
+//! Checks the admin token of a request, in constant time. `authorization.rs` decides which requests need the token.
 
 use axum::http::{HeaderMap, header};
 

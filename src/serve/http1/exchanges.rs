@@ -28,13 +28,13 @@ use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, IDLE_DRAIN_TIMEOUT
 /// How the HTTP/1.1 exchanges of a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangesEnd {
-    /// The gateway has closed the connection, or found it closed.
+    /// The gateway or the client has closed the connection.
     Closed,
     /// The client's first bytes were the preface of HTTP/2; they are still in the connection's inbox.
     Http2,
 }
 
-/// Serves one request after the other until a side closes the connection.
+/// Serves one request after the other until a side closes the connection, or the first bytes are those of HTTP/2.
 pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> ExchangesEnd {
     let worker = &peer.worker;
     // A client without TLS may begin with the preface of HTTP/2.
@@ -104,8 +104,9 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
     ExchangesEnd::Closed
 }
 
-/// Sends what is left of the last response, then reads the head of the next request. Meanwhile an idle connection frees
-/// its buffers, or closes soon if the worker drains. Ready with `None` when the connection is over.
+/// Sends the unsent part of the last response, then reads the head of the next request. Meanwhile an idle connection frees
+/// its buffers, or closes soon if the worker drains. `Ok(None)` means that no request follows: the client has closed the
+/// connection, or the last response cannot be sent.
 #[inline]
 fn poll_request(
     wire: &Wire,
@@ -136,8 +137,8 @@ const UNREADABLE_EXPECTATIONS: ClientExpectations = ClientExpectations {
     accepts_trailers: false,
 };
 
-/// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS. Such requests are counted
-/// apart from all others.
+/// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS; `None` for every other
+/// request. Such requests are counted apart from all others.
 fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
     if peer.is_tls {
         return None;
@@ -159,7 +160,7 @@ fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<Observ
     Some(Response { head, body })
 }
 
-/// The output of `future`; `None` if the client leaves first.
+/// The output of `future`; `None` if the client leaves first, or if the rest of the last response cannot be sent.
 async fn run_while_connected<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
@@ -174,8 +175,8 @@ async fn run_while_connected<F: Future>(wire: &Wire, mut future: Pin<&mut F>) ->
     .await
 }
 
-/// Reads the rest of an unwanted request body for a while, because many clients read the response only after they have sent
-/// all. True if the connection can be reused.
+/// Reads the rest of an unwanted request body within [`BODY_DRAIN_TIMEOUT`], because many clients read the response only
+/// after they have sent all. True if the connection can be reused.
 async fn drain_body(wire: &Wire) -> bool {
     let mut drained_bytes = 0;
     let draining = poll_fn(|cx| wire.poll_drain_body(cx, &mut drained_bytes));

@@ -9,12 +9,12 @@
 //! | the head ([`RepeatedHead`]) | the bytes of the first line | another first line | 1 |
 //! | that its `Host` is canonical | the fields | other fields | 1 |
 //! | its route | the head, the generation | another head, a reload | 2, 4 |
-//! | the client's identities ([`RouteDecision`]), unless they depend on a body or an unchecked credential | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload | 3, 4 |
+//! | the client's identities ([`RouteDecision`]), unless they depend on a body, the query or an unchecked credential | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload | 3, 4 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
 //! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
 //! | the head as it is forwarded, unless a limit is exceeded or a proxy names the path | as the identities, and the head | another head | 1, 2 |
-//! | the text of the log line of a refusal | the head, the identities, status, bytes, limit | a difference in one of them | none of its own |
+//! | the text of the log line of a refusal | the head, the identities, status, bytes, limit, whether the store is away | a difference in one of them | none of its own |
 //!
 //! A worker also caches refusals of all its clients, in [`refusal_cache`](crate::serve::stack::refusal_cache): its key is
 //! everything that a response depends on (test 8).
@@ -24,8 +24,9 @@
 //! `tests/exactness.rs` 6 `a_client_that_is_refused_again_and_again_gets_what_there_is`; in `tests/proxy/refusals.rs` 7
 //! `a_refusal_told_again_says_its_length_once`, 8 `refusals_of_many_clients_in_turn`.
 //!
-//! Bound: four times [`MAX_CACHED_BYTES`] for each connection that was used within the last second; the first lines of its
-//! last forwarded and last refused request; one refusal with its response.
+//! Bound for each connection that has an open request, or had one within the last second: four times
+//! [`MAX_CACHED_BYTES`]; the first lines of its last forwarded and last refused requests; the fields of one forwarded
+//! head; the identities and keys of one client; one refusal with its response.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -41,7 +42,8 @@ use crate::limit::LimitStanding;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{PreparedDecision, Verdict};
 
-/// Maximum bytes of each cached text: the lines of the fields, the first line, and the log line of a refusal.
+/// Maximum bytes of each cached text: the lines of the fields, the first line, and the log line of a refusal. Longer ones
+/// are not cached.
 pub const MAX_CACHED_BYTES: usize = 4 * 1024;
 
 /// The cache of one connection: the lines of its last request below the first line, and the fields that they mean.
@@ -53,7 +55,7 @@ pub struct RepeatCache {
     fields: Option<Rc<RepeatedFields>>,
 }
 
-/// Header fields that have come more than once, and what the connection knows of requests with these fields.
+/// Header fields that have come more than once, and what the connection remembers of requests with these fields.
 pub struct RepeatedFields {
     pub(crate) fields: Fields,
     pub(crate) framing_fields: FramingFields,
@@ -62,8 +64,9 @@ pub struct RepeatedFields {
     pub(crate) version: Version,
     /// Whether exactly one of the fields is `Host`, in its canonical form. Set by routing.
     pub(crate) has_canonical_host: Cell<bool>,
-    /// The index of the route of the last request.
+    /// The index of the route of the last request; `None` before the first one.
     last_route_index: Cell<Option<usize>>,
+    /// The last decision that may hold for the next request.
     route_decision: RefCell<Option<Rc<RouteDecision>>>,
     last_head: RefCell<Option<RepeatedHead>>,
     /// The log line of the last request that was refused. Set by the access log.
@@ -74,7 +77,8 @@ pub struct RepeatedFields {
 struct RepeatedHead {
     first_line: Bytes,
     head: Rc<Head>,
-    /// The index of the head's route, and the generation that has matched it.
+    /// The index of the head's route, and the generation that has matched it. The `Weak` keeps that generation's memory
+    /// allocated, so no other one can have its address.
     route: Option<(Weak<Generation>, usize)>,
 }
 
@@ -91,16 +95,19 @@ pub struct RequestedFeatures {
     pub(crate) is_grpc: bool,
 }
 
-/// What one route has decided about the last request with the same fields.
+/// The identities, keys and results that one route had for the last request with the same fields.
 pub struct RouteDecision {
+    /// The generation that has decided. The `Weak` keeps its memory allocated, so no other one can have its address.
     generation: Weak<Generation>,
     route_index: usize,
-    /// The head that the decision is about, if an identity is a part of the path. Otherwise it is about all heads.
+    /// The head that the decision is about, if an identity is a part of the path; `None` if the decision is about all heads
+    /// with the same fields.
     only_for_head: Option<Rc<Head>>,
     pub(crate) client: Rc<ClientIdentity>,
     /// The keys that the route's limits count by.
     pub(crate) prepared: PreparedDecision,
     refusal: RefCell<Option<CachedRefusal>>,
+    /// The last head that was forwarded while no limit was exceeded.
     forwarded_head: RefCell<Option<ForwardedHead>>,
 }
 
@@ -111,8 +118,8 @@ struct CachedRefusal {
     valid_until: Nanos,
 }
 
-/// The text of the log line of a refusal, without its times, and everything that the text depends on. Each route and
-/// generation has its own identities, so the address of `client` in memory identifies all three.
+/// The text of the log line of a refusal, without its times, and everything that the text depends on. Identities are
+/// made anew for each route and generation, so the same `client` in memory means the same route and generation.
 pub(crate) struct LoggedRefusal {
     pub(crate) head: Rc<Head>,
     pub(crate) client: Rc<ClientIdentity>,
@@ -139,8 +146,8 @@ struct ForwardedHead {
 }
 
 impl RepeatCache {
-    /// The remembered fields and the offset in `input` at which their lines begin, which is the end of the first line;
-    /// `None` if other lines stand there.
+    /// The remembered fields, after the offset in `input` at which their lines begin: the end of the first line. `None`
+    /// if nothing is remembered, if other lines stand there, or if the first line does not end in CRLF.
     pub(crate) fn find_fields(&self, input: &[u8]) -> Option<(usize, &Rc<RepeatedFields>)> {
         let fields = self.fields.as_ref()?;
         let fields_start = memchr::memchr(b'\n', input)? + 1;
@@ -162,7 +169,8 @@ impl RepeatCache {
         self.field_lines.len()
     }
 
-    /// Remembers the lines below the first line; true if they were remembered already.
+    /// Remembers the lines below the first line, unless they are longer than [`MAX_CACHED_BYTES`]; true if they were
+    /// remembered already.
     pub(crate) fn remember_lines(&mut self, field_lines: &[u8]) -> bool {
         if self.field_lines == field_lines {
             return true;
@@ -198,7 +206,7 @@ impl RepeatCache {
 }
 
 impl RepeatedFields {
-    /// The last head, if it begins with this line.
+    /// The last head, if it begins with this line, which includes its line end.
     pub(crate) fn head(&self, first_line: &[u8]) -> Option<Rc<Head>> {
         let last = self.last_head.borrow();
         let repeated = last.as_ref().filter(|last| last.first_line == first_line);
@@ -214,7 +222,8 @@ impl RepeatedFields {
         });
     }
 
-    /// The index of the route that `generation` has matched with this head; `None` unless `head` is the last head.
+    /// The index of the route that `generation` has matched with this head; `None` if `head` is not the last head, or
+    /// if this generation has not matched it.
     pub(crate) fn route_index(
         &self,
         head: &Rc<Head>,
@@ -272,7 +281,7 @@ impl RepeatedFields {
 
 impl RouteDecision {
     /// The decision about a request that has been identified, and that was not forwarded or refused yet. It holds for all
-    /// heads with the same fields, or `only_for_head` one.
+    /// heads with the same fields, or for `only_for_head`.
     pub(crate) fn new(
         generation: &Rc<Generation>,
         route_index: usize,

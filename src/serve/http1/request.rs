@@ -53,7 +53,7 @@ pub struct ClientExpectations {
 /// Why the head of a request cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
-    /// The head breaks a rule of RFC 9112.
+    /// The head breaks a rule of RFC 9112, which the text names.
     Malformed(&'static str),
     /// The head has more than [`MAX_FIELDS`] fields or [`MAX_HEAD_BYTES`] bytes.
     TooLarge,
@@ -87,8 +87,8 @@ impl From<HeadError> for RefusalCause {
     }
 }
 
-/// Parses a head and takes it off the front of `input`; `None` while it is incomplete. `cache` holds the last request of
-/// the connection.
+/// Parses a head and takes it off the front of `input`; `None` while it is incomplete. `cache` holds the last request
+/// of the connection, and is updated.
 ///
 /// # Errors
 ///
@@ -155,7 +155,8 @@ pub fn parse_request(
     }
 }
 
-/// Parses a request that differs from the last one at most in its first line; `None` if it differs in more.
+/// Parses a request that differs from the last one at most in its first line; `None` if the whole head must be parsed,
+/// because it differs in more, is too large or may be malformed.
 #[inline(always)]
 fn parse_repeated(
     input: &mut BytesMut,
@@ -221,6 +222,10 @@ struct RequestLine {
 
 impl RequestLine {
     /// Checks the first line of a head that was parsed from `input`.
+    ///
+    /// # Errors
+    ///
+    /// The method is malformed, or the target is too long or has a fragment.
     fn from_parsed(
         input: &BytesMut,
         head: &httparse::Request<'_, '_>,
@@ -245,6 +250,10 @@ impl RequestLine {
 
     /// The head that begins with this line, and where the body ends. `text` begins with the text that the line was parsed
     /// from, so that the range of the target holds for it.
+    ///
+    /// # Errors
+    ///
+    /// The target is malformed, or the fields do not say clearly where the body ends.
     fn into_head(
         self,
         text: &Bytes,
@@ -262,6 +271,7 @@ impl RequestLine {
             method,
             uri: uri.map_err(|_| HeadError::Malformed("its target is malformed"))?,
             version,
+            // A request with a body opens no tunnel.
             upgrade: upgrade
                 .filter(|_| version >= Version::HTTP_11 && framing.is_over())
                 .cloned(),
@@ -323,6 +333,7 @@ fn requested_upgrade(fields: &Fields) -> Option<Bytes> {
 /// Whether the gateway passes on a change to this protocol. With HTTP/2 or TLS a client could send requests to the server
 /// that the gateway does not see.
 pub fn is_upgrade_allowed(protocol: &[u8]) -> bool {
+    // A protocol may have a version behind a slash: RFC 9110 section 7.8.
     let name = protocol.split(|byte| *byte == b'/').next();
     let name = name.unwrap_or_default();
     let refused_names: [&[u8]; 4] = [b"h2", b"h2c", b"http", b"tls"];
@@ -335,7 +346,7 @@ fn is_token_or_slash(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(&byte)
 }
 
-/// Finds out why the first line of a head does not end in a version of HTTP/1.
+/// The error for a head whose first line does not end in a version of HTTP/1.
 #[cold]
 fn classify_bad_version(input: &[u8]) -> HeadError {
     let lines = input.split(|byte| *byte == b'\n');

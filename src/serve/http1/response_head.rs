@@ -1,4 +1,5 @@
-//! Writes the head of a response as HTTP/1.1, for final and for interim responses.
+//! Writes the head of a response as HTTP/1.1, for final and for interim responses. It adds no field; `send_response.rs`
+//! does.
 
 use http::StatusCode;
 

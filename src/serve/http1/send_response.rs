@@ -1,7 +1,7 @@
 //! Sends a response on an HTTP/1.1 connection: its head at once, then its body piece by piece.
 //!
-//! This file decides how the body is framed and whether the connection can be reused. It never asks the body for more
-//! while the client does not read.
+//! This file decides how the body is framed and whether the connection can be reused. It never polls the body for more
+//! while the client does not read. `http2/send_response.rs` does the same for HTTP/2.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,8 +22,9 @@ use crate::serve::stack::body;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::worker::worker_state::WorkerState;
 
-/// Longest body, in bytes, whose response is sent together with the responses of other connections. A longer body is sent
-/// as soon as it is read, while the processor has it in its cache. So the other connections have their turn before.
+/// Longest body, in bytes, whose response is sent together with the responses of other connections. A longer body, or
+/// one of unknown length, is sent as soon as it is read, while the processor has it in its cache. So the other
+/// connections have their turn before it.
 const MAX_GROUPED_BODY_BYTES: u64 = 4096;
 
 /// How the body of a response is framed.
@@ -76,7 +77,7 @@ pub fn send_response<'a>(
         && can_read_body;
     let content_length = match framing {
         BodyFraming::Plain => exact_length,
-        // The length that the response to a GET would have, if it is known.
+        // The length that the response to a GET would have. A length of 0 only says that HEAD gets no body.
         BodyFraming::Bodiless => {
             exact_length.filter(|length| expectations.is_head_request && *length > 0)
         }
@@ -117,7 +118,7 @@ pub fn send_response<'a>(
     }
 }
 
-/// The framing of a body whose length is `exact_length`, if that is known (RFC 9112 section 6.3).
+/// The framing of a response's body (RFC 9112 section 6.3). `exact_length` is in bytes; `None` if it is not fixed yet.
 #[inline]
 fn choose_framing(
     status: u16,
@@ -142,7 +143,9 @@ struct ConnectionFields<'a> {
     version: Version,
     is_persistent: bool,
     framing: BodyFraming,
+    /// The value of `Content-Length`; `None` if the field is left out.
     content_length: Option<u64>,
+    /// The value of `Date`.
     date: &'a str,
 }
 
@@ -172,19 +175,21 @@ impl ConnectionFields<'_> {
     }
 }
 
-/// The future of [`send_response`].
+/// The future of [`send_response`]. It fails if the client has left, if the connection fails, or if the body breaks
+/// off.
 pub struct SendResponse<'a> {
     wire: &'a Rc<Wire>,
     /// Dropped when its last piece is queued, so that the request is recorded before the client sees the end.
     body: Option<ObservedBody>,
     framing: BodyFraming,
-    /// Whether the client accepts trailers.
     accepts_trailers: bool,
+    /// How the last piece is sent.
     last_flush: LastFlush<'a>,
     /// Gives other connections their turn before a long body is read; `None` when they have had it.
     yield_to_others: Option<YieldToOthers>,
-    /// Whether the first pieces have been queued, so that only full buffers are flushed before the next piece.
+    /// Whether the first pieces have been queued. Before them nothing is flushed, so that they leave with the head.
     has_queued_first_pieces: bool,
+    /// Whether the connection can be reused after the response.
     is_persistent: bool,
     /// Whether the body ends with the connection, for want of another framing.
     ends_with_connection: bool,
@@ -209,7 +214,7 @@ impl Future for SendResponse<'_> {
     }
 }
 
-/// When the last piece of a response is sent.
+/// How the last piece of a response is sent.
 enum LastFlush<'a> {
     /// The piece is sent together with pieces of other connections, at the end of the worker's turn.
     Grouped(&'a FlushQueue),
@@ -220,7 +225,7 @@ enum LastFlush<'a> {
 }
 
 impl SendResponse<'_> {
-    /// Sends the whole body. Pieces that are ready at once are sent together.
+    /// Sends the whole body. Pieces that are ready at once are sent together. Fails as [`SendResponse`] does.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
         loop {
             // Nothing is flushed before the first pieces, so that they are sent together with the head.
@@ -253,7 +258,8 @@ impl SendResponse<'_> {
         }
     }
 
-    /// Queues the next piece of the body. The body is dropped with its last one.
+    /// Queues the next piece of the body. The body is dropped with its last one. Fails if it breaks off, or if the client
+    /// leaves while no piece is ready.
     fn poll_queue_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
         let Some(body) = self.body.as_mut() else {
             return Poll::Ready(Ok(()));
@@ -281,7 +287,7 @@ impl SendResponse<'_> {
         Poll::Ready(Ok(()))
     }
 
-    /// Drops the body, and queues the last chunk if it is chunked.
+    /// Drops the body, and queues the last chunk if it is chunked, with `trailers` if the client accepts them.
     fn end_body(&mut self, trailers: Option<&http::HeaderMap>) {
         if self.body.take().is_some() && self.framing == BodyFraming::Chunked {
             let trailers = trailers.filter(|_| self.accepts_trailers);

@@ -1,7 +1,7 @@
 //! The bytes of a client's HTTP/1 connection, in and out.
 //!
-//! The loop that serves the connection and the body of the open request share it. Both belong to one task, so a cell is
-//! enough and nothing passes between tasks.
+//! The loop in `exchanges.rs` and the body of the open request share one [`Wire`]. The worker's task for deferred
+//! writes uses it too ([`DeferredFlush`]). All of them run on one thread, so a cell is enough.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -49,7 +49,7 @@ struct WireState {
     /// Gives the worker's other connections their turn, so that all are read before any is served. The code that reads
     /// and the code that serves do not fit a processor's first-level cache together.
     yield_to_others: YieldToOthers,
-    /// What is left of the request's body.
+    /// The part of the request's body that is still to be read.
     remaining_body: Framing,
     /// The version of HTTP of the last request.
     version: Version,
@@ -57,7 +57,8 @@ struct WireState {
     awaits_continue: bool,
     /// Whether a part of the last response could not be sent at once.
     has_unsent_response: bool,
-    /// When to check the socket of a client that has closed its sending side and waits for its response.
+    /// When to check the socket of a client that has closed its sending side and waits for its response; `None` while the
+    /// client may send.
     half_close_check: Option<Box<Interval>>,
 }
 
@@ -87,7 +88,7 @@ impl Wire {
         (state.socket, state.inbox.bytes)
     }
 
-    /// The connection's deadlines.
+    /// The deadlines of the connection and of its open request.
     pub fn deadlines(&self) -> &Rc<Deadlines> {
         &self.deadlines
     }
@@ -99,7 +100,11 @@ impl Wire {
         state.yield_to_others = YieldToOthers::default();
     }
 
-    /// Reads the head of the next request; `None` at the end of the connection.
+    /// Reads the head of the next request; `None` if the connection ends or fails.
+    ///
+    /// # Errors
+    ///
+    /// The head cannot be parsed.
     pub fn poll_head(
         &self,
         cx: &mut Context<'_>,
@@ -141,7 +146,7 @@ impl Wire {
         }
     }
 
-    /// Frees the buffers that hold nothing, and the repeat_cache of repeated requests.
+    /// Frees the buffers that hold nothing, and the cache of repeated requests.
     pub fn free_buffers(&self) {
         let state = &mut *self.state.borrow_mut();
         state.inbox.free_buffer();
@@ -149,12 +154,16 @@ impl Wire {
         state.repeat_cache = RepeatCache::default();
     }
 
-    /// Whether no part of another request has arrived.
+    /// Whether the inbox is empty, so that no part of another request has arrived.
     pub fn is_idle(&self) -> bool {
         self.state.borrow().inbox.bytes.is_empty()
     }
 
     /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
+    ///
+    /// # Errors
+    ///
+    /// The body's framing is malformed, or the connection ends or fails within the body.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<BodyPiece, MessageError>> {
         let state = &mut *self.state.borrow_mut();
         loop {
@@ -183,7 +192,7 @@ impl Wire {
         self.state.borrow_mut().remaining_body = Framing::Close;
     }
 
-    /// How many bytes of the request's body are left.
+    /// How many bytes of the request's body are still to be read; exact only if its length is stated.
     pub fn remaining_body(&self) -> SizeHint {
         match self.state.borrow().remaining_body {
             Framing::Length(length) => SizeHint::with_exact(length),
@@ -196,8 +205,9 @@ impl Wire {
         self.state.borrow().remaining_body.is_over()
     }
 
-    /// Ready when the client is seen to have left. While a part of the request's body is unread, nothing more is read, so
-    /// that is not seen. A reset of a half-closed connection is seen within [`HALF_CLOSE_CHECK_INTERVAL`].
+    /// Ready when the client is seen to have left. Nothing is read while a part of the request's body is unread or the
+    /// inbox has [`MAX_HEAD_BYTES`], so no departure is seen then. A reset of a half-closed connection is seen within
+    /// [`HALF_CLOSE_CHECK_INTERVAL`].
     pub fn poll_client_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         while state.remaining_body.is_over()
@@ -255,7 +265,7 @@ impl Wire {
         self.state.borrow().has_unsent_response
     }
 
-    /// Sends the rest of the last response.
+    /// Sends the unsent part of the last response.
     pub fn poll_unsent_response(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let state = &mut *self.state.borrow_mut();
         // The request is not over yet.
@@ -266,7 +276,8 @@ impl Wire {
     }
 
     /// Reads the rest of an unwanted request body, within [`MAX_DRAINED_BYTES`], and adds its bytes to `drained_bytes`.
-    /// Ready with true if the connection can be reused.
+    /// Ready with true if the connection can be reused, and with false if the body is longer, breaks off or is still
+    /// held back.
     pub fn poll_drain_body(&self, cx: &mut Context<'_>, drained_bytes: &mut usize) -> Poll<bool> {
         let state = &mut *self.state.borrow_mut();
         loop {
@@ -302,7 +313,7 @@ impl Wire {
         self.state.borrow().awaits_continue
     }
 
-    /// Whether the connection can be reused after a response that is given while the request's body is unread.
+    /// Whether the unread part of the request's body may be read after the response, so that the connection can be reused.
     pub fn can_drain_body(&self) -> bool {
         let state = self.state.borrow();
         let is_small = !matches!(

@@ -1,7 +1,8 @@
-//! Bounds the frames without use that a client may send: pings, resets, empty frames and the like.
+//! Bounds the frames without use that a client may send: pings, resets, settings, empty frames and the like.
 //!
-//! Such a frame costs its sender nothing and the gateway a little, so a flood of them would be an attack (CVE-2019-9512,
-//! -9514, -9515, CVE-2023-44487). A client earns more of these frames by frames that carry something.
+//! Such a frame costs its sender nothing and the gateway a little, so a flood of them would be an attack
+//! (CVE-2019-9512, CVE-2019-9514, CVE-2019-9515, CVE-2023-44487). A client earns more of these frames by frames that
+//! carry content. Once its allowance is spent, `connection.rs` ends the connection.
 
 use crate::base::clock::Nanos;
 
@@ -17,6 +18,7 @@ const HEAD_COST_FRAMES: u32 = 3;
 /// How many more frames without use one client may send.
 #[derive(Debug)]
 pub struct Allowance {
+    /// Frames without use that the client may still send; 0 once the allowance is spent.
     remaining_frames: u32,
     /// The second of the gateway's clock for which the allowance was renewed last.
     renewed_second: u64,

@@ -57,7 +57,7 @@ struct Http2Connection {
     decoder: Decoder,
     head_memory: HeadMemory,
     close_stage: CloseStage,
-    /// The highest identifier of a stream that will be processed, as GOAWAY has announced.
+    /// The highest identifier of a stream that will be processed, as GOAWAY has announced; [`MAX_STREAM_ID`] before.
     last_stream_id: u32,
     /// Whether the worker's other connections have a turn before the next output is sent.
     should_yield_to_others: bool,
@@ -66,8 +66,8 @@ struct Http2Connection {
     handle: Rc<ConnectionHandle<Http2Stream>>,
 }
 
-/// The highest identifier that a stream can have: RFC 9113 section 5.1.1. A GOAWAY that names this stream only announces
-/// the end of the connection.
+/// The highest identifier that a stream can have: RFC 9113 section 5.1.1. A GOAWAY that names this stream only
+/// announces the end of the connection.
 const MAX_STREAM_ID: u32 = (1 << 31) - 1;
 
 /// How far the connection has been closed.
@@ -98,6 +98,7 @@ impl Drop for Http2Connection {
 }
 
 impl Http2Connection {
+    /// Ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.handle.begin_task_turn(cx);
         let polled = self.poll_turn(cx);
@@ -133,13 +134,15 @@ impl Http2Connection {
                 self.close_stage = CloseStage::Closing;
                 return Pin::new(&mut self.client).poll_shutdown(cx).map(drop);
             }
+            // Reading stopped because of too much output. There is space now, so the loop reads on.
             if !was_overfull {
                 return Poll::Pending;
             }
         }
     }
 
-    /// Reads and handles frames until nothing more has arrived, or there is too much output.
+    /// Reads and handles frames until nothing more has arrived, or there is too much output. Ready with `Ok` in the second
+    /// case.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadEnd>> {
         let mut bytes = std::mem::take(&mut self.inbox.bytes);
         let result = loop {
@@ -170,6 +173,10 @@ impl Http2Connection {
     }
 
     /// Handles all whole frames at the front of `input`. Returns their length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The client has broken a rule that ends the connection.
     fn handle_frames(
         &mut self,
         cx: &mut Context<'_>,
@@ -186,6 +193,7 @@ impl Http2Connection {
         Ok(handled_bytes)
     }
 
+    /// Applies one frame of the client. Fails if the frame breaks a rule that ends the connection.
     fn handle_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -243,6 +251,10 @@ impl Http2Connection {
     }
 
     /// Handles a block of fields: the head of a new request, or the trailers of an open one.
+    ///
+    /// # Errors
+    ///
+    /// The block cannot be decoded, or its stream must not get one.
     fn handle_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -286,6 +298,7 @@ impl Http2Connection {
             Ok(Some((head, head_charge))) => {
                 self.begin_request(cx, stream_id, head_charge, Ok(head), ends_stream);
             }
+            // The memory for heads is used up. The client may send the request again.
             Ok(None) => self.refuse_stream(stream_id),
             Err(unreadable) => {
                 let no_charge = HeadCharge::default();
@@ -297,7 +310,6 @@ impl Http2Connection {
 
     /// Whether a new request is refused: the connection ends, or the client has too many open requests.
     fn must_refuse_request(&self) -> bool {
-        // Tasks of streams that have ended may not have noticed it yet, so twice as many requests may be open.
         self.close_stage == CloseStage::Refusing
             || self.handle.with_state(|state| state.is_at_stream_limit())
             || self.handle.open_request_count() >= 2 * MAX_CONCURRENT_STREAMS
@@ -331,6 +343,7 @@ impl Http2Connection {
             // This restarts the idle time, also if the request is over before the phase is computed again.
             self.peer.deadlines.report_request_begun();
         }
+        // The request has deadlines of its own, for its body and its server. Its phase never ends by time.
         let deadlines = worker
             .deadline_clock
             .watch_connection(*idle_timeout, *header_timeout);
@@ -388,7 +401,7 @@ impl Http2Connection {
         self.announce_last_stream(reason);
     }
 
-    /// Sends GOAWAY with the last stream that was processed.
+    /// Sends GOAWAY with the last stream that was opened, or with the one of an earlier GOAWAY if that is lower.
     fn announce_last_stream(&mut self, reason: Reason) {
         self.handle.with_state(|state| {
             // A later GOAWAY must not name a higher stream: RFC 9113 section 6.8.

@@ -1,7 +1,7 @@
 //! Gives the tasks of a connection access to the state that they share: the connection's own task and the tasks of its
 //! streams. All run on one thread, so cells are enough.
 //!
-//! The handle wakes the connection's task when a stream has something to send.
+//! The handle wakes the connection's task when a stream has something to send, or no request is open any more.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -15,15 +15,16 @@ use super::connection_state::{ConnectionState, OpenStream};
 /// Access to the shared state of one connection.
 pub struct ConnectionHandle<S> {
     state: RefCell<ConnectionState<S>>,
+    /// The number that [`ConnectionHandle::open_request_count`] returns.
     open_request_count: Cell<usize>,
     /// Wakes the connection's task, when there is something to send or no request is open any more.
     waker: RefCell<Option<Waker>>,
-    /// Whether the connection's task runs at this moment, so that it needs no waking.
+    /// Whether the connection's task is running, so that it needs no waking.
     is_task_running: Cell<bool>,
 }
 
 impl<S: OpenStream> ConnectionHandle<S> {
-    /// The state of a connection that begins.
+    /// A handle of a new connection, on which no stream is open.
     pub fn new() -> Rc<ConnectionHandle<S>> {
         Rc::new(ConnectionHandle {
             state: RefCell::default(),
@@ -42,7 +43,7 @@ impl<S: OpenStream> ConnectionHandle<S> {
         access(&mut self.state.borrow_mut())
     }
 
-    /// Marks the connection's task as running, and remembers the task's waker.
+    /// Marks the connection's task as running, and stores the task's waker.
     pub fn begin_task_turn(&self, cx: &Context<'_>) {
         self.is_task_running.set(true);
         let mut waker = self.waker.borrow_mut();
@@ -57,7 +58,7 @@ impl<S: OpenStream> ConnectionHandle<S> {
         self.is_task_running.set(false);
     }
 
-    /// Wakes the connection's task, unless it runs at this moment.
+    /// Wakes the connection's task, unless it is running.
     pub fn wake_task(&self) {
         if !self.is_task_running.get()
             && let Some(waker) = &*self.waker.borrow()
@@ -77,7 +78,8 @@ impl<S: OpenStream> ConnectionHandle<S> {
             .update(|open_request_count| open_request_count.saturating_add_signed(change));
     }
 
-    /// Sends everything that the client's flow-control windows allow; ready when all of that is written.
+    /// Sends everything that the client's flow-control windows allow; ready when all of that is written. Also wakes
+    /// streams that wait for space or for the window. Fails if the socket does.
     pub fn poll_flush<W>(&self, cx: &mut Context<'_>, socket: &mut W) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,

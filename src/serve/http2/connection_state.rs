@@ -1,7 +1,7 @@
 //! The state that the streams of one connection share: flow-control windows, the table of open streams, and the output.
 //!
 //! This file applies received frames to streams and decides which stream sends next, by RFC 9113 sections 5 and 6.9. It
-//! reads and writes no socket.
+//! reads and writes no socket. `stray_frames.rs` extends the state for streams that are not open.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use crate::http::http2::frame_reader::SettingsPayload;
 use crate::http::http2::hpack::Encoder;
 use crate::http::http2::{ConnectionError, DEFAULT_WINDOW, MAX_FRAME_PAYLOAD, MAX_WINDOW, Reason};
 
-/// Bytes of content from which on a DATA frame earns the client another frame without use.
+/// Minimum bytes of content with which a received DATA frame earns the client another frame without use.
 const SUBSTANTIAL_DATA_BYTES: usize = 1024;
 
 /// With this many bytes of output, no content of responses is added to it.
@@ -50,7 +50,7 @@ pub trait OpenStream {
 pub struct ConnectionState<S> {
     /// The output: frames that wait to be sent.
     pub outbox: Outbox,
-    /// Encodes header fields.
+    /// Encodes the header fields of responses with HPACK.
     pub encoder: Encoder,
     /// Bounds frames without use.
     pub allowance: Allowance,
@@ -58,7 +58,7 @@ pub struct ConnectionState<S> {
     open_streams: Vec<Rc<S>>,
     /// Streams with data that their windows allow to send, the next one first.
     sendable_streams: VecDeque<Rc<S>>,
-    /// Streams that are no longer open.
+    /// Which identifiers the client has used, and how their streams ended.
     pub history: StreamHistory,
     /// Bytes that the gateway may send on the connection: its flow-control window.
     send_window: i64,
@@ -68,7 +68,7 @@ pub struct ConnectionState<S> {
     receive_window: u32,
     /// Bytes that were read since the last window update of the connection.
     consumed_bytes: u32,
-    /// Whether the client could send nothing and gets a window update in the next flush.
+    /// Whether the client could send less than a full frame, and gets a window update in the next flush.
     has_window_reopened: bool,
     /// Whether some stream waits until the connection has less output.
     has_waiting_streams: bool,
@@ -97,7 +97,7 @@ impl<S> Default for ConnectionState<S> {
 }
 
 impl<S: OpenStream> ConnectionState<S> {
-    /// Whether there is something to send.
+    /// Whether frames or data can be sent.
     pub fn has_output(&self) -> bool {
         !self.outbox.is_empty() || (!self.sendable_streams.is_empty() && self.send_window > 0)
     }
@@ -255,7 +255,7 @@ impl<S: OpenStream> ConnectionState<S> {
         Ok(())
     }
 
-    /// Receives the trailers of a request and the bytes of memory that they hold; `None` for malformed trailers.
+    /// Receives the trailers of a request, with the bytes of memory that they hold; `None` if they are not acceptable.
     pub fn receive_trailers(
         &mut self,
         stream: &S,
@@ -304,7 +304,7 @@ impl<S: OpenStream> ConnectionState<S> {
     ///
     /// # Errors
     ///
-    /// The window of the connection would be too large, or the stream was never opened.
+    /// The window of the connection would be too large or is enlarged by 0, or the stream was never opened.
     pub fn receive_window_update(&mut self, id: u32, bytes: u32) -> Result<(), ConnectionError> {
         let enlarge_window = |window: i64| {
             let enlarged_window = window + i64::from(bytes);
@@ -417,12 +417,12 @@ impl<S: OpenStream> ConnectionState<S> {
         }
     }
 
-    /// Whether the window of the connection keeps the client from sending, whatever the windows of its streams allow.
+    /// Whether less than a full frame is left of the connection's window, so that the client may be unable to send.
     pub fn is_client_blocked(&self) -> bool {
         self.receive_window < MAX_FRAME_PAYLOAD as u32
     }
 
-    /// Wakes all streams if the client was blocked and no longer is.
+    /// Wakes all streams if the connection's window was closed to the client and has reopened.
     pub fn wake_streams_if_reopened(&mut self) {
         if std::mem::take(&mut self.has_window_reopened) {
             for stream in &self.open_streams {
@@ -466,7 +466,7 @@ impl<S: OpenStream> ConnectionState<S> {
         }
     }
 
-    /// Adds one DATA frame of a stream to the output. True if the stream has more data.
+    /// Adds one DATA frame of a stream to the output, if windows allow. True if a frame was added and more data remains.
     fn write_data(&mut self, stream: &S, state: &mut StreamState) -> bool {
         let window = self.send_window.min(state.send_window);
         let allowed_bytes = window.clamp(0, MAX_FRAME_PAYLOAD as i64) as usize;

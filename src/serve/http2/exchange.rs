@@ -23,7 +23,7 @@ use crate::serve::stack::stages::FreshRequest;
 use crate::serve::stack::unreadable_request::UnreadableRequest;
 use crate::serve::worker::client_socket::BODY_DRAIN_TIMEOUT;
 
-/// Counts a request as open, and ends its stream when it is dropped.
+/// Counts a request as open until it is dropped. Then it ends the request's stream.
 pub(super) struct OpenRequest {
     stream: Rc<Http2Stream>,
     peer: Rc<Peer>,
@@ -41,6 +41,7 @@ impl Drop for OpenRequest {
         self.stream.end_request();
         let handle = &self.stream.handle;
         handle.change_open_request_count(-1);
+        // The connection's task may have waited for this: it closes the connection, or begins its idle time.
         if handle.open_request_count() == 0 {
             handle.wake_task();
         }
@@ -70,10 +71,11 @@ pub(super) async fn serve_request(
     // The client is checked first, because a closed stream has lost what was received of the request.
     let response = poll_fn(|cx| match stream.poll_client_gone(cx) {
         Poll::Ready(()) => Poll::Ready(None),
-        // A client that does not read its responses gets no further ones.
+        // While the client does not read what the connection has sent, no further response is made.
         Poll::Pending if stream.poll_output_space(cx).is_pending() => Poll::Pending,
         Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
     });
+    // Without a response the client has left, or is late.
     let Some(response) = run_within_deadlines(stream, response).await.flatten() else {
         if let Some(holdings) = future.as_mut().record_departure(stream.end_reason()) {
             drop(request);
@@ -95,7 +97,7 @@ pub(super) async fn serve_request(
     }
     let is_from_gateway = response.body.is_from_gateway();
     let date = worker.date();
-    // If the client is late, the rest of the response is dropped, and `request` resets the stream at the end.
+    // If the client is late, the rest of the response is dropped. The drop of `request` then resets the stream.
     let sending = send_response(stream, is_head_request, &date, response);
     run_within_deadlines(stream, sending).await;
     if is_from_gateway && !stream.is_body_over() {
@@ -106,7 +108,7 @@ pub(super) async fn serve_request(
     }
 }
 
-/// The output of `future`; `None` if a deadline of the request passes first.
+/// The output of `future`; `None` if the client is too late first: it does not send its body, or does not read.
 async fn run_within_deadlines<F: Future>(stream: &Http2Stream, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| {

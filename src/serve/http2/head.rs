@@ -1,7 +1,7 @@
-//! Builds the head of a request from its HTTP/2 fields: RFC 9113 sections 8.2 and 8.3.
+//! Builds the head and the trailers of a request from its HTTP/2 fields: RFC 9113 sections 8.1 to 8.3.
 //!
-//! A head that RFC 9113 calls malformed resets its stream. A head that only the gateway refuses gets a response. Fields are
-//! written as lines of HTTP/1.1, because most servers are reached by HTTP/1.1.
+//! A head that RFC 9113 calls malformed resets its stream. A head that only the gateway refuses gets a response. The
+//! fields of a head are written as lines of HTTP/1.1, because most servers are reached by HTTP/1.1.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -26,16 +26,16 @@ const INITIAL_TEXT_CAPACITY: usize = 512;
 /// Bytes that each field counts beyond its name and value: RFC 9113 section 6.5.2.
 const FIELD_OVERHEAD_BYTES: usize = 32;
 
-/// Bytes of memory that a trailer takes in a header map, beyond the bytes that [`HeadSize`] counts for it.
+/// An estimate of the memory of one trailer in a header map, in bytes, beyond the bytes that [`HeadSize`] counts for it.
 const MAP_ENTRY_BYTES: usize = 128;
 
 thread_local! {
-    /// The buffer that heads are written to, one after the other. If each large head had a buffer until it turns out to be
-    /// shared, memory would fragment. Bound: twice [`MAX_HEAD_BYTES`] for each thread.
+    /// The buffer that heads are written to, one after the other. A buffer for each large head would fragment memory,
+    /// because it is freed if the head turns out to share its bytes. Bound: twice [`MAX_HEAD_BYTES`] for each thread.
     static SCRATCH_TEXT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The size of a head, as RFC 9113 section 6.5.2 counts it.
+/// The size of a head or of trailers, as RFC 9113 section 6.5.2 counts it.
 #[derive(Debug, Default)]
 struct HeadSize {
     /// The number of fields, without pseudo-header fields.
@@ -44,7 +44,7 @@ struct HeadSize {
 }
 
 impl HeadSize {
-    /// Counts a field; only its bytes if it continues an earlier field. False if the head is now too large.
+    /// Counts a field; only its bytes if it continues an earlier field. False if the head exceeds [`MAX_HEAD_BYTES`] now.
     fn add(&mut self, field: &DecodedField<'_>, is_continuation: bool) -> bool {
         self.field_count += usize::from(!is_continuation && !field.name.starts_with(b":"));
         self.bytes += field.name.len() + field.value.len() + FIELD_OVERHEAD_BYTES;
@@ -58,6 +58,7 @@ pub struct HeadDraft {
     size: HeadSize,
     /// The path, and the fields as lines of HTTP/1.1.
     text: Vec<u8>,
+    /// The positions of the fields in `text`.
     fields: Fields,
     method: Option<Method>,
     scheme: Option<Scheme>,
@@ -71,7 +72,7 @@ pub struct HeadDraft {
     content_length: Option<u64>,
     /// Whether a field that is no pseudo-header field has come, so that no pseudo-header field may follow.
     has_regular_fields: bool,
-    /// The first mistake. Fields after it are ignored.
+    /// Why the head cannot be served; `None` as long as it can. Fields after the first fault are ignored.
     fault: Option<HeadFault>,
 }
 
@@ -115,7 +116,7 @@ impl HeadDraft {
         }
     }
 
-    /// Adds a field.
+    /// Adds a field, unless an earlier field was at fault.
     pub fn add(&mut self, field: DecodedField<'_>) {
         if self.fault.is_some() {
             return;
@@ -197,6 +198,7 @@ impl HeadDraft {
         let DecodedField { kind, name, value } = field;
         match kind {
             FieldKind::Host => match &self.authority {
+                // The authority is written as `Host` already.
                 Some(authority) if is_same_host(authority, value, self.scheme) => {}
                 Some(_) => {
                     return Err(HeadFault::Malformed(
@@ -242,13 +244,13 @@ impl HeadDraft {
         Ok(())
     }
 
-    /// Marks the head as malformed for a reason outside of its fields.
+    /// Marks the head as malformed for a reason outside of its fields, which replaces a fault of its fields.
     #[cold]
     pub fn mark_malformed(&mut self, detail: &'static str) {
         self.fault = Some(HeadFault::Malformed(detail));
     }
 
-    /// Reserves space for an ordinary head when the first text is written.
+    /// Reserves space for the text and the fields of an ordinary head when the first text is written.
     fn reserve_text(&mut self) {
         if self.text.is_empty() {
             self.text.reserve(INITIAL_TEXT_CAPACITY);
@@ -269,11 +271,11 @@ impl HeadDraft {
     }
 
     /// The head, with its authority as `Host`, and a charge for its memory; `None` if its memory exceeds the budget.
-    /// `is_bodiless` if the request ends with the head.
+    /// `is_bodiless` says that the request ends with the head.
     ///
     /// # Errors
     ///
-    /// Why the head cannot be served, with the parts of its first line that are known.
+    /// Why the head cannot be served, with the readable parts of its first line.
     pub fn finish(
         mut self,
         is_bodiless: bool,
@@ -345,7 +347,7 @@ impl HeadDraft {
         }
     }
 
-    /// Checks an extended CONNECT: RFC 8441 section 4.
+    /// Checks a request that names a protocol. Only an extended CONNECT may do so: RFC 8441 section 4.
     fn check_upgrade(&self, method: &Method, protocol: &[u8]) -> Result<(), HeadFault> {
         if method != Method::CONNECT {
             return Err(HeadFault::Malformed(
@@ -421,7 +423,7 @@ fn is_same_host(one: &[u8], other: &[u8], scheme: Option<Scheme>) -> bool {
     one == other || canonical(one).is_some_and(|host| canonical(other) == Some(host))
 }
 
-/// A host in its canonical form, without the default port of its scheme: RFC 9110 section 4.2.
+/// A host in its canonical form, without the default port of its scheme (RFC 9110 section 4.2); `None` if it is malformed.
 fn canonical_host(host: &[u8], scheme: Option<Scheme>) -> Option<String> {
     let mut name = canonical_host::canonical_host(std::str::from_utf8(host).ok()?)?.into_owned();
     let default_port = match scheme {
@@ -440,7 +442,7 @@ fn is_scheme(value: &[u8]) -> bool {
     value.first().is_some_and(u8::is_ascii_alphabetic) && value.iter().all(is_valid)
 }
 
-/// Parses a number that consists of digits only, without a sign: RFC 9110 section 8.6.
+/// Parses a length: RFC 9110 section 8.6. `None` if it is empty, has anything but digits, or exceeds 64 bits.
 fn parse_length(value: &[u8]) -> Option<u64> {
     let has_only_digits = value.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(value)
@@ -458,7 +460,7 @@ pub struct Trailers {
 }
 
 impl Trailers {
-    /// Adds a field.
+    /// Adds a field. Once a field is invalid or too much, all trailers are invalid.
     pub fn add(&mut self, field: DecodedField<'_>) {
         let DecodedField { kind, name, value } = field;
         let fits = self.size.add(&field, false) && self.size.field_count <= MAX_FIELDS;
@@ -480,7 +482,7 @@ impl Trailers {
         }
     }
 
-    /// The trailers and the bytes of memory that they hold; `None` if they are malformed or too large.
+    /// The trailers and an estimate of their memory in bytes; `None` if they are malformed or too large.
     pub fn finish(self) -> Option<(HeaderMap, usize)> {
         let held_bytes = self.size.bytes + self.size.field_count * MAP_ENTRY_BYTES;
         (!self.is_invalid).then_some((self.map, held_bytes))

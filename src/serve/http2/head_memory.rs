@@ -1,7 +1,8 @@
-//! Bounds the memory that the heads of one connection's requests hold.
+//! Bounds the memory that the heads and trailers of one connection's requests hold.
 //!
 //! A client sends a byte or two for a field that it has sent before (RFC 7541). So its heads can be far larger than the
-//! bytes that it sends. Large heads that repeat each other share their bytes, and all heads together have a budget.
+//! bytes that it sends. Large heads that repeat each other share their bytes. All heads and trailers together have a
+//! budget.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,24 +13,25 @@ use bytes::Bytes;
 
 use crate::http::head::Fields;
 
-/// Bytes of each head that are not charged. Only larger heads share their bytes.
+/// Bytes of each head that are not charged. The maximum number of open requests bounds their sum. Only larger heads share
+/// their bytes.
 pub const FREE_HEAD_BYTES: usize = 768;
 
-/// The budget of all heads of a connection, in bytes, before anything is received. It has space for a hundred ordinary
-/// heads that consist of references.
+/// The budget of all heads and trailers of a connection, in bytes, before anything is received. It has space for a hundred
+/// ordinary heads that consist of references to earlier fields.
 const BASE_BUDGET_BYTES: usize = 64 * 1024;
 
-/// Bytes that each received byte of a compressed block adds to the budget.
+/// Bytes that each received byte of a compressed block adds to the budget, for the whole life of the connection.
 const BUDGET_PER_RECEIVED_BYTE: usize = 4;
 
-/// Number of recent large heads that a new head is compared with. A table entry that makes up most of a large head has half
-/// the head's size. Eight such entries fill the decoder's table of 4 KiB.
+/// Number of recent large heads that a new head is compared with. A client can repeat a large field in few bytes only if
+/// the decoder's table of 4 KiB has the field. About eight fields of half a large head's size fill this table.
 const MAX_RECENT_HEADS: usize = 8;
 
 /// The memory of the heads of one connection.
 #[derive(Debug, Default)]
 pub struct HeadMemory {
-    /// Bytes of compressed blocks that were received so far.
+    /// Bytes of compressed blocks that the connection has received so far.
     received_bytes: usize,
     /// Bytes that are charged now. Only the thread of this connection adds. Other threads may subtract when they drop the
     /// last part of a head. Nothing else depends on the value, so relaxed order is enough.
@@ -49,7 +51,7 @@ struct RecentHead {
 #[derive(Debug, Default)]
 pub struct HeadCharge {
     bytes: usize,
-    /// The sum that the bytes are part of; `None` if there are none.
+    /// The sum that `bytes` are part of; `None` if nothing is charged.
     charged_bytes: Option<Arc<AtomicUsize>>,
 }
 
@@ -84,7 +86,7 @@ impl HeadMemory {
         self.recent_heads = VecDeque::new();
     }
 
-    /// Charges bytes of memory; `None` if the bytes exceed the budget.
+    /// Charges bytes of memory; `None` if all charged bytes together would exceed the budget.
     pub fn charge(&self, bytes: usize) -> Option<HeadCharge> {
         if bytes == 0 {
             return Some(HeadCharge::default());
@@ -103,8 +105,8 @@ impl HeadMemory {
         })
     }
 
-    /// Moves a head out of the temporary `text`, into bytes of its own or of a recent head. Returns the head's path and a
-    /// charge for the bytes that only this request holds; `None` if they exceed the budget.
+    /// Moves a head out of the temporary `text`, into bytes of its own or of a recent head, to which `fields` then refer.
+    /// Returns the head's path and a charge for the bytes that only this request holds; `None` if the budget is exceeded.
     pub fn store_head(
         &mut self,
         fields: &mut Fields,
@@ -122,7 +124,8 @@ impl HeadMemory {
         self.store_large_head(fields, text, path_range)
     }
 
-    /// Stores a head of more than [`FREE_HEAD_BYTES`], which may share the bytes of a recent head.
+    /// Stores a head whose text exceeds [`FREE_HEAD_BYTES`] and may share the bytes of a recent head. Returns the same as
+    /// [`HeadMemory::store_head`]. Such heads are rare, so this stays out of the path of ordinary ones.
     #[cold]
     #[inline(never)]
     fn store_large_head(
@@ -131,7 +134,7 @@ impl HeadMemory {
         text: &[u8],
         path_range: Range<usize>,
     ) -> Option<(Bytes, HeadCharge)> {
-        // A head is shared if it differs from a recent head in less than half of its bytes.
+        // Of a head that shares the bytes of a recent head, at most half is copied. Both have the same longest field.
         let max_copied_bytes = text.len() / 2;
         let mut recent_heads = self.recent_heads.iter().rev();
         let shared = recent_heads.find_map(|recent| {

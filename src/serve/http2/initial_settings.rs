@@ -1,12 +1,14 @@
 //! The limits of an HTTP/2 connection, and the first frames of the gateway, which announce these limits to the client.
 //!
-//! The limits are the same for all clients. `connection_state.rs` and `stream.rs` hold the client to them.
+//! The limits are the same for all clients. `connection.rs` and `connection_state.rs` enforce the number of streams and
+//! the windows; `head.rs` enforces the size of a head.
 
 use crate::http::http1::MAX_HEAD_BYTES;
 use crate::http::http2::frame::setting;
 use crate::http::http2::{DEFAULT_WINDOW, frame};
 
-/// Maximum number of streams, and so of requests, that a client may have open on one connection.
+/// Maximum number of streams that a client may have open on one connection. RFC 9113 section 6.5.2 recommends at least
+/// 100.
 pub const MAX_CONCURRENT_STREAMS: usize = 128;
 
 /// Flow-control window of each stream, in bytes. At most this much of a request's body is buffered and not read.
@@ -24,6 +26,7 @@ pub fn write_initial_frames(out: &mut Vec<u8>) {
         ),
         (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
         (setting::MAX_HEADER_LIST_SIZE, MAX_HEAD_BYTES as u32),
+        // Clients may open WebSockets: RFC 8441 section 3.
         (setting::ENABLE_CONNECT_PROTOCOL, 1),
     ];
     frame::write_settings(out, &settings);

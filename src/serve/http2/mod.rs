@@ -9,12 +9,12 @@
 //! | `connection` | the task of a connection: reads frames, begins requests, sends output |
 //! | `exchange` | passes one request through the stack and sends its response |
 //! | `stream` | a request and its response, as the layers see them |
-//! | `stream_state` | the state of one stream |
+//! | `stream_state` | the buffers, windows and flags of one stream |
 //! | `connection_state` | the state that streams share: windows, the table of open streams, the output |
 //! | `connection_handle` | gives the tasks of a connection access to that state, and wakes the connection's task |
-//! | `stream_history`, `stray_frames` | streams that are no longer open, and frames on such streams |
-//! | `head` | builds a request's head from its fields |
-//! | `head_memory` | bounds the memory of all heads |
+//! | `stream_history`, `stray_frames` | streams that are not open, and frames on such streams |
+//! | `head` | builds a request's head and trailers from their fields |
+//! | `head_memory` | bounds the memory of all heads and trailers |
 //! | `send_response` | sends a response: head, body, trailers |
 //! | `allowance` | bounds frames without use |
 //! | `initial_settings` | the limits that the gateway announces first |

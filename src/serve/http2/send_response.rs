@@ -1,6 +1,7 @@
 //! Sends a response on an HTTP/2 stream: its head, its body piece by piece, its trailers.
 //!
-//! `exchange.rs` calls it. The body is read only as fast as the client takes it.
+//! `exchange.rs` calls it. The body is polled only as fast as the client reads it. `http1/send_response.rs` does the same
+//! for HTTP/1.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -31,6 +32,7 @@ pub async fn send_response(
     };
     let is_bodiless = is_head_request || matches!(status.as_u16(), 204 | 304);
     let exact_length = body.size_hint().exact();
+    // An empty body of a response to HEAD does not reveal the length that GET would have, so 0 is not sent.
     let content_length =
         exact_length.filter(|length| !is_bodiless || (is_head_request && *length > 0));
     let ends_with_head = is_bodiless || body.is_end_stream();
@@ -39,6 +41,7 @@ pub async fn send_response(
     stream.send_head(status, ends_with_head, |write_field| {
         let (mut has_date, mut has_length) = (false, false);
         for (name, value) in head.fields.iter() {
+            // Names are compared only if their length fits, which is cheaper.
             match name.len() {
                 4 => has_date |= name.eq_ignore_ascii_case(b"date"),
                 14 => has_length |= name.eq_ignore_ascii_case(b"content-length"),
@@ -61,12 +64,13 @@ pub async fn send_response(
         remaining_parts: body.map_or(RemainingParts::Nothing, RemainingParts::Body),
     };
     if poll_fn(|cx| body_sender.poll(cx)).await.is_err() {
-        // Without a reset the client could take the part that it has for the whole response.
+        // Without a reset the client would wait for the rest of the response.
         stream.reset(Reason::INTERNAL_ERROR);
     }
 }
 
-/// Whether the field is about an HTTP/1.1 connection. The gateway sets such fields for clients of HTTP/1.1.
+/// Whether the field is about an HTTP/1.1 connection. The stack sets such fields for clients of HTTP/1.1; HTTP/2 forbids
+/// them (RFC 9113 section 8.2.2).
 fn is_http1_field(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"upgrade")
 }
@@ -74,7 +78,7 @@ fn is_http1_field(name: &[u8]) -> bool {
 /// Sends what follows the head of a response.
 struct BodySender<'a> {
     stream: &'a Rc<Http2Stream>,
-    /// A piece of the body that is not sent yet; empty if there is none.
+    /// A piece of the body that the stream has not taken over yet; empty if there is none.
     piece: Bytes,
     remaining_parts: RemainingParts,
 }

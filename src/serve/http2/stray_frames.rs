@@ -1,18 +1,19 @@
-//! Handles frames on streams that are not open, and streams that depend on themselves: RFC 9113 sections 5.1 and 5.1.1.
+//! Extends [`ConnectionState`]: handles frames on streams that are not open, and streams that depend on themselves (RFC
+//! 9113 sections 5.1 and 5.1.1).
 //!
-//! Some of these frames were sent before the client knew that its stream had ended, so they only cost a part of its
-//! allowance. Others end the connection.
+//! Some of these frames were sent before the client knew that its stream had ended. They cost at most a part of the
+//! client's allowance (`allowance.rs`). Others end the connection.
 
 use super::connection_state::{ConnectionState, OpenStream};
 use super::stream_history::PastStream;
 use crate::http::http2::{ConnectionError, Reason};
 
 impl<S: OpenStream> ConnectionState<S> {
-    /// Handles a frame on a stream that is not open.
+    /// Handles a frame on a stream that is not open: resets the stream, unless the gateway has reset it before.
     ///
     /// # Errors
     ///
-    /// The stream was never opened.
+    /// The client has opened neither this stream nor a higher one.
     pub fn receive_stray_frame(&mut self, id: u32) -> Result<(), ConnectionError> {
         match self.history.past_stream(id) {
             PastStream::NotOpened => return Err(ConnectionError(Reason::PROTOCOL_ERROR)),
@@ -29,7 +30,7 @@ impl<S: OpenStream> ConnectionState<S> {
     ///
     /// # Errors
     ///
-    /// The stream was never opened, or both sides had ended it.
+    /// The client never opened the stream, or both sides had ended it.
     #[cold]
     pub fn receive_stray_head(&mut self, id: u32) -> Result<(), ConnectionError> {
         self.allowance.spend_head();
@@ -42,7 +43,7 @@ impl<S: OpenStream> ConnectionState<S> {
         }
     }
 
-    /// Resets a stream that declares to depend on itself: RFC 7540 section 5.3.1.
+    /// Resets a stream that a PRIORITY frame makes dependent on itself: RFC 7540 section 5.3.1.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ use crate::serve::stack::body::CLIENT_LEFT;
 use crate::serve::worker::client_socket::MAX_DRAINED_BYTES;
 use crate::serve::worker::deadlines::Deadlines;
 
-/// Maximum bytes of one piece of a request's body.
+/// Maximum bytes of one piece of a request's body, so that a large received part is passed on bit by bit.
 const MAX_PIECE_BYTES: usize = 64 * 1024;
 
 /// A stream: one request and its response.
@@ -36,8 +36,9 @@ pub struct Http2Stream {
     /// Charges the memory of the request's head for as long as the stream lives.
     _head_charge: HeadCharge,
     deadlines: Rc<Deadlines>,
+    /// Access to the state that the streams of the connection share.
     pub(super) handle: Rc<ConnectionHandle<Http2Stream>>,
-    /// How long the client may read nothing of the response.
+    /// How long the client may read nothing of the response that waits for it.
     send_timeout: Duration,
     /// If the state of the connection is borrowed too, it must be borrowed first.
     pub(super) state: RefCell<StreamState>,
@@ -74,8 +75,8 @@ impl OpenStream for Http2Stream {
 }
 
 impl Http2Stream {
-    /// Opens a stream for a request. `head` is `None` if the head could not be read. `is_request_ended` if the request has
-    /// no body.
+    /// Opens a stream for a request, and adds it to the open streams of its connection. `head` is `None` if the head could
+    /// not be read. `is_request_ended` says that the request has no body.
     pub fn new(
         id: u32,
         head_charge: HeadCharge,
@@ -123,7 +124,8 @@ impl Http2Stream {
             .with_state(|shared| access(shared, &mut self.state.borrow_mut()))
     }
 
-    /// Ready when the connection does not have too much output, or the stream is closed.
+    /// Ready when the connection does not have too much output, or the stream is closed. While it is pending, the send
+    /// timeout runs.
     pub fn poll_output_space(&self, cx: &Context<'_>) -> Poll<()> {
         self.with_states(|shared, state| {
             if !shared.is_overfull() || state.is_closed {
@@ -136,12 +138,17 @@ impl Http2Stream {
         })
     }
 
-    /// The request's deadlines.
+    /// The deadlines of this request. Its connection has other ones.
     pub fn deadlines(&self) -> &Rc<Deadlines> {
         &self.deadlines
     }
 
-    /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
+    /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first. A request that
+    /// waits for its tunnel has no body.
+    ///
+    /// # Errors
+    ///
+    /// The stream was closed before the whole body was read.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<BodyPiece, MessageError>> {
         if self.awaits_continue() {
             self.send_interim(&ResponseHead {
@@ -178,7 +185,8 @@ impl Http2Stream {
         })
     }
 
-    /// Reads the rest of an unwanted request body, within [`MAX_DRAINED_BYTES`], and adds its bytes to `drained_bytes`.
+    /// Reads the rest of an unwanted request body and adds its bytes to `drained_bytes`; ready at the end of the body, or
+    /// beyond [`MAX_DRAINED_BYTES`].
     pub fn poll_drain_body(&self, cx: &mut Context<'_>, drained_bytes: &mut usize) -> Poll<()> {
         // A client that never got `100 Continue` may send its body or not.
         while !self.awaits_continue() && *drained_bytes <= MAX_DRAINED_BYTES {
@@ -190,12 +198,12 @@ impl Http2Stream {
         Poll::Ready(())
     }
 
-    /// Treats all data as another protocol, to the end of the stream.
+    /// Opens the tunnel that the request is for. From now on the stream's data is read, as another protocol.
     pub fn open_tunnel(&self) {
         self.state.borrow_mut().awaits_tunnel = false;
     }
 
-    /// How many bytes of the request's body are left to read.
+    /// How many bytes of the request's body are left to read; exact if that is certain.
     pub fn remaining_body(&self) -> SizeHint {
         let state = self.state.borrow();
         let received_bytes = state.received_body.len() as u64;
@@ -212,12 +220,12 @@ impl Http2Stream {
         }
     }
 
-    /// Whether the client cannot send more of the body, because the streams have used up the connection's window.
+    /// Whether less than one full frame is left of the connection's window, so that the client may be unable to send more.
     pub fn is_window_exhausted(&self) -> bool {
         self.handle.with_state(|shared| shared.is_client_blocked())
     }
 
-    /// Whether all of the request's body has been read.
+    /// Whether all of the request's body has been read, or the request waits for its tunnel.
     pub fn is_body_over(&self) -> bool {
         self.state.borrow().is_body_over()
     }
@@ -241,7 +249,7 @@ impl Http2Stream {
         });
     }
 
-    /// Ready when the client has reset the stream or the connection has ended.
+    /// Ready when the stream is closed: the client has reset it or broken a rule on it, or the connection has ended.
     pub fn poll_client_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.is_closed {
@@ -289,8 +297,8 @@ impl Http2Stream {
         self.handle.wake_task();
     }
 
-    /// Takes over a piece of the response's body, once the last piece has been added to the output. The response ends with
-    /// the piece if `is_last`.
+    /// Takes over a piece of the response's body, once the piece before it has been added to the output. The response ends
+    /// with the piece if `is_last`. The error is as in [`Http2Stream::poll_no_pending_data`].
     pub fn poll_send_piece(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
@@ -307,7 +315,8 @@ impl Http2Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when all pieces of the body have been added to the output.
+    /// Ready when all pieces of the body have been added to the output; with an error once the stream is closed. While it
+    /// is pending, the send timeout runs.
     pub fn poll_no_pending_data(&self, cx: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
         let state = &mut *self.state.borrow_mut();
         if state.is_closed {
@@ -334,8 +343,8 @@ impl Http2Stream {
         });
     }
 
-    /// Closes the stream, and resets it unless both sides have ended it. The reset keeps the client from taking a part of
-    /// a response for the whole.
+    /// Closes the stream, and resets it unless both sides have ended it. The reset makes the client stop waiting, and stop
+    /// sending.
     pub fn reset(&self, reason: Reason) {
         self.with_states(|shared, state| {
             if state.is_closed {
@@ -349,7 +358,7 @@ impl Http2Stream {
         self.handle.wake_task();
     }
 
-    /// Why the stream was closed, for the log.
+    /// Why the client gets no whole response, for the log.
     pub fn end_reason(&self) -> &'static str {
         match self.state.borrow().has_failed {
             true => "stream error",

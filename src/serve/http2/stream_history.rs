@@ -1,14 +1,15 @@
 //! Remembers which stream identifiers a client has used and how those streams ended: RFC 9113 sections 5.1 and 5.1.1.
 //!
 //! The history decides what a late frame on a stream means. Its memory is bounded, so of old resets only the highest
-//! identifier is remembered.
+//! identifier is remembered. Streams up to this identifier count as reset by the client, unless their reset is remembered.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::initial_settings::MAX_CONCURRENT_STREAMS;
 
-/// Maximum number of resets, and of ranges of skipped identifiers, that are remembered.
+/// Maximum number of resets, and of ranges of skipped identifiers, that are remembered. A client may have as many streams
+/// open, so late frames are understood even if all of them are reset at once.
 const MAX_REMEMBERED_ENTRIES: usize = MAX_CONCURRENT_STREAMS;
 
 /// The streams that one client has opened so far.
@@ -47,9 +48,9 @@ pub enum PastStream {
     NotOpened,
     /// The client has opened a higher stream instead, so this stream can never be opened.
     Skipped,
-    /// Both sides have ended the stream.
+    /// Both sides have ended the stream, or it was skipped so long ago that the history has forgotten it.
     Ended,
-    /// The client has reset the stream, or the history no longer knows which side has.
+    /// The client has reset the stream, or the history has forgotten how the stream ended.
     ResetByClient,
     /// The gateway has reset the stream, so frames may still have been on their way.
     ResetByGateway,
@@ -61,7 +62,8 @@ impl StreamHistory {
         self.last_opened_id
     }
 
-    /// Records that the client has opened a stream, also if the gateway refuses it.
+    /// Records that the client has opened a stream, also if the gateway refuses it. The identifier must be odd, and higher
+    /// than all before.
     pub fn record_open(&mut self, id: u32) {
         // Streams of clients have odd identifiers, from 1 on.
         let next_id = self.last_opened_id + if self.last_opened_id == 0 { 1 } else { 2 };
@@ -89,7 +91,7 @@ impl StreamHistory {
         self.resets.push_back(ResetStream { id, sender });
     }
 
-    /// Whether the client has opened the stream or skipped it.
+    /// Whether the stream is no longer idle: the client has opened it, or a higher one instead.
     pub fn has_left_idle(&self, id: u32) -> bool {
         id <= self.last_opened_id && id % 2 == 1
     }
@@ -104,11 +106,15 @@ impl StreamHistory {
         }
         let mut resets = self.resets.iter().filter(|reset| reset.id == id).peekable();
         if resets.peek().is_none() {
+            // Up to the highest forgotten identifier, it is unclear whether a stream was reset or ended otherwise. Then
+            // `ResetByClient` is the milder choice: a late head resets its stream, while after `Ended` it closes the
+            // connection.
             return match id <= self.highest_forgotten_id {
                 true => PastStream::ResetByClient,
                 false => PastStream::Ended,
             };
         }
+        // A reset by the gateway explains late frames, even if the client has reset the stream too.
         match resets.all(|reset| reset.sender == ResetSender::Client) {
             true => PastStream::ResetByClient,
             false => PastStream::ResetByGateway,

@@ -15,7 +15,7 @@ use super::head_memory::HeadCharge;
 pub struct StreamState {
     /// Wakes the stream's task when the state changes.
     pub waker: Option<Waker>,
-    /// The part of the body that was received and not read yet.
+    /// The part of the body that was received and not read yet; at most the receive window of a stream.
     pub received_body: BytesMut,
     /// The trailers, if they were received and not read yet.
     pub trailers: Option<HeaderMap>,
@@ -27,7 +27,7 @@ pub struct StreamState {
     pub remaining_body_bytes: Option<u64>,
     /// Bytes that the client may send: its flow-control window.
     pub receive_window: u32,
-    /// Bytes of the body that were read since the last window update.
+    /// Bytes of the body that were read since the last window update, and of padding.
     pub consumed_bytes: u32,
     /// Whether the request asks for another protocol and the server has not agreed yet. Until then its body seems empty.
     pub awaits_tunnel: bool,
@@ -35,7 +35,7 @@ pub struct StreamState {
     pub awaits_continue: bool,
     /// Bytes that the gateway may send: its flow-control window. New settings of the client can make it negative.
     pub send_window: i64,
-    /// A piece of the response's body that waits for the window.
+    /// A piece of the response's body that waits for the windows, or for space in the output.
     pub pending_data: Bytes,
     /// Whether the response ends with `pending_data`.
     pub is_last_data: bool,
@@ -52,7 +52,8 @@ pub struct StreamState {
 }
 
 impl StreamState {
-    /// Closes the stream. Unread parts of the request are dropped, and the request counts as incomplete.
+    /// Closes the stream, and wakes its task. Unread parts of the request and unsent data are dropped. The request counts
+    /// as incomplete.
     pub fn close(&mut self) {
         self.is_closed = true;
         self.pending_data.clear();
@@ -76,7 +77,8 @@ impl StreamState {
         }
     }
 
-    /// Whether all of the request's body has been read.
+    /// Whether all of the request's body has been read, or the request waits for its tunnel. False once the stream is
+    /// closed, unless it waits for its tunnel.
     pub fn is_body_over(&self) -> bool {
         let is_read = self.received_body.is_empty() && self.trailers.is_none();
         // A closed stream may have lost a part of the body.

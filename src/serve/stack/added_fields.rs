@@ -1,18 +1,19 @@
-//! The header fields that the gateway adds for an upstream. They name the verified client and the connection that the
-//! request came over.
+//! The header fields that the gateway adds for an upstream. They name the verified client, the limits that it exceeds, and
+//! the connection that the request came over.
 //!
-//! Fields of these names that a client has written itself are removed by `identity/strip.rs`, never here.
+//! `forward.rs` calls these functions. Before that it calls `identity/strip.rs`, which removes `Tollgate-*` fields, and
+//! fields about a connection unless a trusted proxy has written them. `Via` fields of clients stay.
 
 use http::HeaderName;
 
 use super::peer::Peer;
 use crate::http::head::Fields;
 
-/// The gateway's claims about a client, sent as `Tollgate-*` fields.
+/// The gateway's claims about a client, sent as `Tollgate-*` fields and in the fields of custom identities.
 pub struct UpstreamClaims<'a> {
-    /// The verified user.
+    /// The name of the verified user.
     pub user: Option<&'a str>,
-    /// The name of the user's plan in the policies.
+    /// The name of the client's plan.
     pub plan: Option<&'a str>,
     /// The custom identities that the upstream is told, each with the name of its field.
     pub custom: Vec<(&'a HeaderName, String)>,
@@ -41,8 +42,8 @@ impl UpstreamClaims<'_> {
     }
 }
 
-/// Adds the fields by which a proxy describes the client's connection: `X-Forwarded-*`, `Via` and `Forwarded` (RFC
-/// 7239).
+/// Adds the fields by which a proxy describes the client's connection: `X-Forwarded-*`, `Via` and `Forwarded` (RFC 7239).
+/// `via` is the gateway's element of `Via`. A request without `Host` gets no `Forwarded` and no `X-Forwarded-Host`.
 pub fn add_proxy_fields(fields: &mut Fields, peer: &Peer, via: &[u8]) {
     append_element(fields, "x-forwarded-for", peer.ip_text.as_bytes());
     fields.add("via", via);

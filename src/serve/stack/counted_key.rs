@@ -1,7 +1,8 @@
 //! Reports the keys that limits count to [`LiveInsight`](crate::record::insight::LiveInsight), which finds the busiest
 //! keys.
 //!
-//! A worker counts its requests by itself, and reports ten times a second. Nothing is decided by these counts.
+//! Each worker counts its requests by itself. It reports a count within a tenth of a second, or when another key displaces
+//! it. Nothing is decided by these counts.
 
 use std::rc::Rc;
 
@@ -17,6 +18,7 @@ pub struct CountedKey {
     generation: Rc<Generation>,
     /// The index of the limit among the ruleset's rules.
     rule_index: usize,
+    /// The client of the first request that was counted.
     client: Rc<ClientIdentity>,
 }
 
@@ -34,6 +36,7 @@ impl CountSink for CountedKey {
                 .format_key(&self.client, &rule.key),
         };
         insight.decided.count(hash, decisions, limit_key);
+        // Other limits do not depend on the plan.
         if rule.plans || rule.clients.has(Identity::Plan) {
             let plans = &self.generation.ruleset.identity.plan.plans;
             let plan = self.client.plan.and_then(|index| plans.get(index));

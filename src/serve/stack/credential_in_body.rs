@@ -1,7 +1,8 @@
-//! A credential of the query that stands in the body instead. Many frameworks read the fields of both as one: Rack, PHP and
-//! Go the fields of forms, Laravel and Rails those of JSON too.
+//! A credential that belongs in the query and stands in the body instead. Many frameworks read the fields of both as one:
+//! Rack, PHP and Go read the fields of forms, Laravel and Rails those of JSON too.
 //!
-//! `identify.rs` asks where such a credential is. A body that may hide one from the gateway is refused.
+//! `identify.rs` calls these functions and identifies the client by the result. A body that may hide a credential from the
+//! gateway is refused.
 
 use http::Method;
 
@@ -23,7 +24,8 @@ pub fn is_searched(route: &Route, head: &Head) -> bool {
     route.reads.token_in_body && head.upgrade.is_none() && may_be_form() && !is_stream(&head.fields)
 }
 
-/// Whether the body may hold a credential, by its first bytes.
+/// Reads the first bytes of the body ahead, until they decide whether the body may hold a credential. Returns true if it
+/// may, also if the bytes never decide. The bytes stay in the body.
 ///
 /// # Errors
 ///
@@ -44,11 +46,11 @@ pub async fn may_be_present(
     }
 }
 
-/// Finds the credential in the beginning of a body. `is_whole` says whether that is the whole body.
+/// Finds the credential in a body; `Absent` if the body has none or need not be searched. Only a whole body is searched.
 ///
 /// # Errors
 ///
-/// The body may hold a credential and cannot be searched.
+/// The body may hold a credential, and `body_start` is not the whole body or cannot be searched.
 pub fn find_credential<'b>(
     route: &Route,
     identifier: &Identifier,

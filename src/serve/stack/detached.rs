@@ -6,9 +6,11 @@
 //! whose server was too slow.
 //!
 //! Bounds: [`MAX_DETACHED_TIME`] and [`MAX_DISCARDED_BYTES`] for each request, [`MAX_DETACHED_REQUESTS`] for each worker.
-//! Beyond them the connection to the server closes. The units that the request reserved are charged, or the cost read so
-//! far if that is more. Where the end of a server's work cannot be observed, permits stay in use for
-//! [`UNOBSERVED_PERMIT_TIME`].
+//! Beyond them the exchange is dropped: over HTTP/1.1 the connection to the server closes, over HTTP/2 the stream is
+//! reset. The units that the request reserved are charged, or the cost read so far if that is more.
+//!
+//! The server may then still work on the request, unobserved. So its permits stay in use for [`UNOBSERVED_PERMIT_TIME`].
+//! Beyond [`MAX_DETACHED_TIME`] they return at once, because they have been in use for a minute already.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -40,12 +42,12 @@ const MAX_DISCARDED_BYTES: u64 = 64 * 1024 * 1024;
 /// Maximum number of a worker's requests that go on without their clients at the same time.
 const MAX_DETACHED_REQUESTS: usize = 4096;
 
-/// How long permits stay in use where the end of the server's work cannot be observed. That is so over HTTP/2 once the
-/// request is cancelled.
+/// How long permits stay in use where the end of the server's work cannot be observed: over HTTP/2 once the request is
+/// cancelled, and beyond [`MAX_DETACHED_REQUESTS`] or [`MAX_DISCARDED_BYTES`].
 const UNOBSERVED_PERMIT_TIME: Duration = Duration::from_secs(10);
 
-/// Maximum number of a worker's requests that hold permits for [`UNOBSERVED_PERMIT_TIME`]. Beyond it the oldest request
-/// returns its permits.
+/// Maximum number of a worker's requests that hold permits for [`UNOBSERVED_PERMIT_TIME`]. Beyond it the permits of the
+/// oldest request return.
 const MAX_UNOBSERVED_PERMITS: usize = 65_536;
 
 /// The detached requests of one worker.
@@ -80,7 +82,7 @@ impl DetachedRequests {
         })
     }
 
-    /// Detaches no more requests, and returns the permits of unobserved servers.
+    /// Lets no more requests be detached, and returns the permits of unobserved servers. Detached requests go on.
     pub fn close(&self) {
         self.is_closed.set(true);
         self.unobserved_permits.take();
@@ -141,7 +143,8 @@ impl DetachedGuard {
         })
     }
 
-    /// Reads an exchange to its end, within [`MAX_DISCARDED_BYTES`].
+    /// Reads an exchange to its end, within [`MAX_DISCARDED_BYTES`]. Permits are held for [`UNOBSERVED_PERMIT_TIME`] if
+    /// the exchange has more bytes, or its end cannot be observed.
     async fn drain(&mut self, mut exchange: PendingExchange) {
         let has_permits = self.permits.is_some();
         let now = self.detached_requests.deadline_clock.coarse_now();
@@ -163,8 +166,10 @@ impl Drop for DetachedGuard {
     }
 }
 
-/// Finishes a request whose response has not begun, in the task that calls it. `into_relayed` takes the upstream's body
-/// out of the response.
+/// Finishes a request whose response has not begun, in the task that calls it, within [`MAX_DETACHED_TIME`]. Returns at
+/// once if no more requests may be detached.
+///
+/// `into_relayed` takes the upstream's body out of the response; `None` if the gateway itself responds.
 pub async fn finish_response<F, B>(
     mut future: Pin<&mut F>,
     into_relayed: impl FnOnce(B) -> Option<SettlingBody<RelayedBody>>,
@@ -181,7 +186,8 @@ pub async fn finish_response<F, B>(
     deadlines.report_write_progress();
     let draining = async {
         let result = poll_fn(|cx| {
-            // Called only to register the task, which checks by itself whether the server is late.
+            // This call only registers the task to be woken at a deadline. `response_future` checks the deadline of the
+            // server itself.
             let _ = deadlines.must_close(cx);
             future.as_mut().poll(cx)
         });
@@ -193,7 +199,8 @@ pub async fn finish_response<F, B>(
     let _ = tokio::time::timeout(MAX_DETACHED_TIME, draining).await;
 }
 
-/// Reads an exchange to its end in a task of its own.
+/// Reads an exchange to its end in a task of its own, within [`MAX_DETACHED_TIME`]. Drops the exchange if no more requests
+/// may be detached.
 pub fn spawn_drain(
     exchange: PendingExchange,
     permits: Option<Arc<PermitGuard>>,
@@ -298,6 +305,7 @@ impl PendingExchange {
 
     /// Goes on with the body, after the head of the response has come.
     fn begin_body(&mut self, now: Nanos) {
+        // An empty body stands in while the exchange is moved out.
         if let PendingExchange::Head(exchange) =
             std::mem::replace(self, PendingExchange::Body(UpstreamBody::empty()))
         {
@@ -320,7 +328,7 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::store::permits::Permits;
 
-    /// The detached requests of a worker whose time stands still.
+    /// The detached requests of a worker, and the clock that moves its time.
     fn detached_requests() -> (Rc<DetachedRequests>, Clock) {
         let clock = Clock::manual(Nanos::from_secs(5));
         (

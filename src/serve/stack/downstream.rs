@@ -1,7 +1,7 @@
 //! The client's side of one request, in either version of HTTP. Layers read the request's body from it and send interim
 //! responses over it.
 //!
-//! The final response does not pass through here: the connection sends it.
+//! The final response does not pass through here: `http1/send_response.rs` and `http2/send_response.rs` send it.
 
 use std::io;
 use std::rc::Rc;
@@ -45,6 +45,10 @@ impl Downstream {
     }
 
     /// Reads the next piece of the body. A client that waits for `100 Continue` gets it first.
+    ///
+    /// # Errors
+    ///
+    /// The client has left or broken a rule of HTTP/2, or the framing of the body is malformed.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<BodyPiece, MessageError>> {
         match self {
             Downstream::Http1(wire) => wire.poll_body(cx),
@@ -52,7 +56,7 @@ impl Downstream {
         }
     }
 
-    /// How many bytes of the body are still to be read.
+    /// How many bytes of the body are still to be read; exact if the client has stated a length or ended the body.
     pub fn remaining_body(&self) -> SizeHint {
         match self {
             Downstream::Http1(wire) => wire.remaining_body(),
@@ -60,7 +64,8 @@ impl Downstream {
         }
     }
 
-    /// Whether the client cannot send, because it has used up the flow-control window of its connection.
+    /// Whether the client may be unable to send, because it has used up the flow-control window of its connection. Never
+    /// so over HTTP/1.
     pub fn is_window_exhausted(&self) -> bool {
         match self {
             Downstream::Http1(_) => false,
@@ -76,7 +81,7 @@ impl Downstream {
         }
     }
 
-    /// Whether all of the body has been read.
+    /// Whether all of the body has been read. A request that waits for its tunnel has no body.
     pub fn is_body_over(&self) -> bool {
         match self {
             Downstream::Http1(wire) => wire.is_body_over(),
@@ -92,7 +97,8 @@ impl Downstream {
         }
     }
 
-    /// Queues an interim response, such as 103, for the client.
+    /// Queues an interim response, such as 103, for the client. It is left out over HTTP/1.0, and over HTTP/2 while the
+    /// client does not read (except 100).
     pub fn send_interim(&self, head: &ResponseHead) {
         match self {
             Downstream::Http1(wire) => wire.send_interim(head),
@@ -100,7 +106,7 @@ impl Downstream {
         }
     }
 
-    /// Sends the queued interim responses.
+    /// Sends the queued interim responses. An error is one of the client's connection.
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Downstream::Http1(wire) => wire.poll_flush(cx),

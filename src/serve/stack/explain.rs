@@ -1,7 +1,8 @@
-//! Explains what the gateway would do with a request, without counting it. For `tollgate explain` and the admin listener.
+//! Explains what the gateway would do with a request, without counting it. `tollgate explain` and the admin listener use
+//! it.
 //!
 //! The request path's own parser, routing, identities and admission decide; this file only repeats their order.
-//! `explanation.rs` makes JSON and text of the result.
+//! `explanation.rs` describes each part as JSON, and renders the whole as text.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -52,7 +53,7 @@ pub struct RequestToExplain {
     /// The address at the other end of the connection; 127.0.0.1 if absent.
     #[serde(default)]
     pub ip: Option<IpAddr>,
-    /// The body.
+    /// The body; empty if absent.
     #[serde(default)]
     pub body: String,
     /// The client's certificate in PEM, which counts as verified.
@@ -60,10 +61,11 @@ pub struct RequestToExplain {
     pub client_cert: Option<String>,
 }
 
-/// A request to explain that cannot be sent over HTTP/1.1 at all.
+/// Why a request cannot be explained: it cannot be written as HTTP/1.1, it names no existing listener, or its certificate
+/// cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// The method is empty, or has characters that no method has.
+    /// The method is empty, has a line break, or makes the head incomplete.
     #[error("`{0}` is not a method")]
     Method(String),
     /// The path is empty, or has a line break.
@@ -82,6 +84,10 @@ pub enum ExplainError {
 
 impl RequestToExplain {
     /// The head as the gateway reads it from a connection. The inner error is why the gateway refuses the head.
+    ///
+    /// # Errors
+    ///
+    /// The method, the path or a header field cannot stand in a head.
     fn read_head(&self) -> Result<Result<Rc<Head>, RefusalCause>, ExplainError> {
         let method_error = || ExplainError::Method(self.method.clone());
         let has_line_break = |text: &str| text.contains(['\r', '\n']);
@@ -126,6 +132,10 @@ impl RequestToExplain {
 }
 
 /// Appends a header field to the text of a head.
+///
+/// # Errors
+///
+/// The name or the value has a character that no header field may have.
 fn write_field(text: &mut String, name: &str, value: &str) -> Result<(), ExplainError> {
     HeaderName::try_from(name).map_err(|_| ExplainError::FieldName(name.to_owned()))?;
     HeaderValue::try_from(value).map_err(|_| ExplainError::FieldValue(name.to_owned()))?;
@@ -135,7 +145,8 @@ fn write_field(text: &mut String, name: &str, value: &str) -> Result<(), Explain
     Ok(())
 }
 
-/// The facts about a request before its limits are asked. The head is not kept, because it cannot be held across an await.
+/// The results of the steps before limits. The head is left out: it is an `Rc`, and the future of [`explain`] must be
+/// `Send`.
 struct ExaminedRequest {
     client: ClientIdentity,
     reserved_units: ReservedUnits,
@@ -145,10 +156,12 @@ struct ExaminedRequest {
     own_response: Option<OwnResponse>,
 }
 
-/// A response that the gateway gives itself, if limits admit the request.
+/// A response of the gateway itself, which the client gets if limits admit the request.
 struct OwnResponse {
+    /// The limits that count a request with such a response.
     counting_limits: CountingLimits,
     status: u16,
+    /// Why the gateway itself responds, in words for operators.
     reason: String,
 }
 
@@ -171,6 +184,10 @@ struct Examiner<'a> {
 
 impl Examiner<'_> {
     /// Parses the request, finds its route and identifies its client.
+    ///
+    /// # Errors
+    ///
+    /// See [`ExplainError`].
     fn examine(&self, request: &RequestToExplain) -> Result<ExaminedRequest, ExplainError> {
         let ruleset = &*self.running_config.ruleset;
         let subject = request.subject()?;
@@ -270,13 +287,13 @@ impl Examiner<'_> {
 struct ExplainedOutcome {
     status: u16,
     reason: Option<String>,
-    /// The seconds in `Retry-After`.
+    /// The seconds in `Retry-After`; `None` if the response has no such field.
     retry_after: Option<u64>,
 }
 
 impl ExplainedOutcome {
-    /// The outcome: by the verdict of the limits first, then by the gateway's own response, then by the pressure on the
-    /// upstream.
+    /// The verdict of the limits comes first. If they admit the request, the gateway's own response comes next, then the
+    /// pressure on the upstream.
     fn new(
         verdict: &Verdict,
         rules: &Rules,
@@ -306,12 +323,12 @@ impl ExplainedOutcome {
     }
 }
 
-/// Explains a request as JSON: its `status`, `route` and `who`, and each limit's key, what remains of it and whether it
-/// decides.
+/// Explains a request as a JSON object: the response, the route, the client, the pressure on the upstream, and every limit
+/// of the route with its finding. Calls the shared store if there is one.
 ///
 /// # Errors
 ///
-/// The request cannot be sent over HTTP/1.1 at all.
+/// See [`ExplainError`].
 pub async fn explain(
     running_config: &RunningConfig,
     request: &RequestToExplain,
@@ -348,6 +365,7 @@ pub async fn explain(
     };
     let admission = &running_config.admission;
     let verdict = admission.peek_shared(&admission_request).await;
+    // Limits that admit the request do not decide if the gateway itself responds.
     let do_limits_decide = !verdict.is_admitted || own_response.is_none();
     let decider = verdict.decider(rules).filter(|_| do_limits_decide);
     let decider_index = decider.map(|(rule, _)| rule.index);

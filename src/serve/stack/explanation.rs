@@ -1,6 +1,7 @@
 //! The form of an explanation: routes, limits, pressure and the client as JSON, and all of it as text.
 //!
-//! The admin listener describes routes and limits by the same functions. Nothing is decided here.
+//! `explain.rs` decides what an explanation says; this file only writes it down. The admin listener describes routes,
+//! limits and pressure by the same functions.
 
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
     }
 }
 
-/// The pressure on an upstream, and its consequences for requests.
+/// The pressure on an upstream, and its consequences for requests. Latencies are in milliseconds, and null until they are
+/// measured.
 pub fn describe_pressure(pressure: &Pressure) -> Value {
     let figures = pressure.figures();
     let millis = |duration: Option<Nanos>| duration.map(|duration| duration.0 as f64 / 1e6);
@@ -58,7 +60,7 @@ pub fn describe_pressure(pressure: &Pressure) -> Value {
     })
 }
 
-/// A route, with the name of its upstream.
+/// A route, with the name of its upstream and the names of its limits.
 pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
     let require = route.require.iter().map(|identity| identity.as_str());
     let require: Vec<&str> = require.collect();
@@ -99,7 +101,7 @@ pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) 
 /// A limit of the request's route, as far as it concerns the request.
 pub(super) struct ExplainedLimit<'a> {
     pub(super) rule: &'a Rule,
-    /// Whether the limit counts the request at all. Some limits do not count the gateway's own responses.
+    /// Whether the limit counts the request. Some limits do not count the gateway's own responses.
     pub(super) counts_request: bool,
     /// What the limit finds; `None` if it does not apply to this client.
     pub(super) finding: Option<&'a RuleFinding>,
@@ -107,7 +109,7 @@ pub(super) struct ExplainedLimit<'a> {
     pub(super) decides: bool,
 }
 
-/// A limit and its finding for this client.
+/// A limit and its finding for this client, or the reason why the limit does not apply.
 pub(super) fn describe_limit(
     limit: &ExplainedLimit<'_>,
     client: &ClientIdentity,
@@ -186,7 +188,7 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
     value
 }
 
-/// The text form of an explanation.
+/// Renders an explanation, which [`explain`](super::explain::explain) has made, as text.
 pub fn render(explanation: &Value) -> String {
     let mut out = String::new();
     render_outcome(&mut out, explanation);
@@ -204,7 +206,7 @@ pub fn render(explanation: &Value) -> String {
     out
 }
 
-/// The text of a JSON value, a string without its quotes; empty for null.
+/// The text of a JSON value: a string without its quotes, nothing for null.
 fn json_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

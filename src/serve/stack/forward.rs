@@ -1,8 +1,8 @@
 //! The innermost service: sends an admitted request to its upstream and streams the response back. It also gives an
 //! unserved request its own response.
 //!
-//! Limits have decided before; nothing is counted here. `forwarding.rs` does the exchange with the server; this file builds
-//! the head that the server gets.
+//! This file is the service, and builds the head that the server gets. `forwarding.rs` sends that head to a server and
+//! waits for the response. Whether the request is admitted was decided before.
 
 use std::future::{Future, Ready, ready};
 use std::rc::Rc;
@@ -27,7 +27,7 @@ use crate::identity::custom_value::Reading;
 use crate::identity::{ClientIdentity, Settings};
 use crate::route::Route;
 
-/// The innermost service. Clones share the boxes of their futures.
+/// The service that forwards admitted requests. Clones share the boxes of their futures.
 #[derive(Clone)]
 pub struct Forward(FuturePool<Admitted, Result<Response<RelayedBody>, Refusal>>);
 
@@ -51,7 +51,7 @@ impl Service<Admitted> for Forward {
     }
 }
 
-/// Ends an unserved request that its limits admit.
+/// Refuses an unserved request, which its limits have admitted, for the cause that made it unserved.
 impl Service<Unserved> for Forward {
     type Response = Response<RelayedBody>;
     type Error = Refusal;
@@ -67,7 +67,7 @@ impl Service<Unserved> for Forward {
     }
 }
 
-/// Forwards a request. This is no `async fn`, which would keep the whole `Admitted` beside the parts that it takes out.
+/// Forwards a request. An `async fn` would keep the whole `Admitted` in its future, beside the parts that it uses.
 fn forward_request(
     admitted: Admitted,
 ) -> impl Future<Output = Result<Response<RelayedBody>, Refusal>> {
@@ -124,7 +124,8 @@ fn forward_request(
     }
 }
 
-/// The custom identities that the upstream is told.
+/// The name and the value of the header field of each custom identity that is forwarded. Hashes and ambiguous values are
+/// left out, because an upstream could not use them.
 fn forwarded_custom_identities<'s>(
     client: &ClientIdentity,
     settings: &'s Settings,
@@ -184,6 +185,7 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
     hop_by_hop::strip_connection_fields_except(&mut fields, |name| {
         generation.identifier.is_identity_field(name)
     });
+    // A trusted proxy's fields may name a host or a path, which must not lead the upstream to another route.
     let has_proxy_fields = generation.identifier.strip(peer.remote, &mut fields);
     let keeps_path_field =
         has_proxy_fields && proxy_fields::retain_fields_of_route(&mut fields, routed);
@@ -199,6 +201,7 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
     }
     adapt_request_fields(&mut fields, route, body);
     if reusable_decision.is_some() {
+        // Heads of later requests share these bytes.
         fields = fields.to_shared();
     }
     let mut first_line = received_head.without_fields();
@@ -210,16 +213,17 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         fields,
         ..first_line
     });
+    // A kept field that names a path may be wrong for the next request, which may have another method.
     if let Some(decision) = reusable_decision.filter(|_| !keeps_path_field) {
         decision.remember_forwarded_head(received_head.clone(), head.clone());
     }
     head
 }
 
-/// Changes fields of a request that would hide its cost, or would be wrong for the body as it is sent.
+/// Changes the fields of a request that would hide the cost in its response, or would be wrong for the body as it is sent.
 fn adapt_request_fields(fields: &mut Fields, route: &Route, body: &RequestBody) {
     if route.reads.cost_in_body || route.reads.cost_by_length {
-        // To decompress costs time, and a response that is compressed on the fly has no length in its head.
+        // Decompression costs time, and a response that is compressed on the fly has no length in its head.
         fields.set("accept-encoding", b"identity");
     }
     if route.reads.cost_in_body {
@@ -242,7 +246,6 @@ mod tests {
         size_of::<F>()
     }
 
-    /// The pool keeps boxes of this size.
     #[test]
     fn the_future_is_small() {
         let bytes = future_bytes(forward_request);

@@ -1,7 +1,7 @@
 //! The forwarding of one request: over one connection to its upstream, or over several in turn.
 //!
 //! It ends with the head of the response, whose body then streams by itself, or with the cause why there is no response.
-//! It builds no head and asks no limit.
+//! `forward.rs` calls it with the head that the server gets. No request is admitted or refused by a limit here.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -28,7 +28,8 @@ use crate::upstream::{
     self, CheckedOutConnection, ClientContext, Exchange, ExchangeError, ReceivedHead, UpstreamPool,
 };
 
-/// How long the gateway waits for a server's `100 Continue` before it sends the body anyway.
+/// How long the gateway waits for a server's `100 Continue` before it sends the body anyway. Some servers never send it,
+/// so RFC 9110 section 10.1.1 wants the wait to end.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of times that one request is sent again. The retry budget of the upstream may allow fewer.
@@ -43,7 +44,7 @@ type ContinueTimer = Option<Pin<Box<Sleep>>>;
 /// The head of the final response, or why the exchange failed; `None` if the gateway has given up waiting.
 type AwaitedHead = Option<Result<ResponseHead, ExchangeError<body::Error>>>;
 
-/// One request that is forwarded.
+/// One request on its way to the servers of its upstream.
 pub(super) struct Forwarding<'a> {
     pub(super) pool: &'a Rc<UpstreamPool>,
     /// The hash that chooses the server; `None` if the upstream does not balance by a hash.
@@ -55,14 +56,21 @@ pub(super) struct Forwarding<'a> {
 }
 
 impl Forwarding<'_> {
-    /// Sends the request, and sends it again over another connection in two cases only. Either no server has processed the
-    /// request, for certain or by the server's own word. Or the request is safe to repeat, and the server may have closed
-    /// the reused connection before the request came.
+    /// Sends the request. After a failure it is sent again over another connection, in two cases only:
+    ///
+    /// - The server says that it has not processed the request, and none of the body was read.
+    /// - A reused connection was lost before any of the response came, and the request is safe to repeat or not begun.
+    ///
+    /// # Errors
+    ///
+    /// The client's body is late or broken, the upstream has no connection or sends no valid head of a response in time.
+    /// Or it is wrong or unclear to which protocol the server has changed: see [`check_upgrade`].
     pub(super) async fn run(
         &self,
         request: &Head,
         body: RequestBody,
     ) -> Result<Response<RelayedBody>, RefusalCause> {
+        // A request with a body takes longer, so the worker's other connections have their turn first.
         if !body.is_empty() {
             YieldToOthers::default().await;
         }
@@ -104,7 +112,7 @@ impl Forwarding<'_> {
         }
     }
 
-    /// Another connection, for a request that is sent again.
+    /// Another connection, for a request that is sent again. An error if the pool has none in time.
     async fn checkout_again(
         &self,
         deadline: &mut RequestDeadline,
@@ -128,7 +136,11 @@ impl Forwarding<'_> {
         counters.upstream_duration.observe(now.since(sent_at));
     }
 
-    /// Streams the rest of a response whose head has come, or the tunnel that it opens.
+    /// Streams the body of a response whose head has come, or the tunnel that it opens.
+    ///
+    /// # Errors
+    ///
+    /// The server has not switched to the protocol that the client asks for: see [`check_upgrade`].
     fn relay(
         &self,
         mut exchange: Exchange<RequestBody>,
@@ -148,6 +160,7 @@ impl Forwarding<'_> {
         let is_tunnel = head.status == SWITCHED;
         if is_tunnel {
             idle_timeout = context.generation.ruleset.timeouts.tunnel;
+            // The total timeout ends with the switch: a tunnel may stay open for any time.
             deadline = RequestDeadline::after(None);
             self.downstream.open_tunnel();
             exchange.begin_tunnel(RequestBody::new(self.downstream, &context.generation));
@@ -163,7 +176,8 @@ impl Forwarding<'_> {
         Ok(Response { head, body })
     }
 
-    /// Gives up an exchange. If the server may still work on the request, its permits are held until the exchange ends.
+    /// Gives an exchange up. If the server may still work on the request, the request's permits are held until the
+    /// exchange ends.
     fn abandon(&self, exchange: Exchange<RequestBody>, cause: &RefusalCause) {
         let has_ended = matches!(
             cause,
@@ -183,7 +197,7 @@ impl Forwarding<'_> {
         }
     }
 
-    /// The request's wishes for its connection to a server.
+    /// What the choice of a server and the PROXY header of its connection depend on.
     fn client_context(&self) -> ClientContext {
         ClientContext {
             balance_key: self.balance_key,
@@ -200,7 +214,7 @@ impl Forwarding<'_> {
         }
     }
 
-    /// Sends the request and waits for the head of its final response.
+    /// Sends the request and waits for the head of its final response. For the errors see [`Forwarding::head_or_cause`].
     async fn await_head(
         &self,
         exchange: &mut Exchange<RequestBody>,
@@ -216,7 +230,8 @@ impl Forwarding<'_> {
         self.head_or_cause(exchange, awaited_head)
     }
 
-    /// Holds the body back if the client waits for `100 Continue`. The timer ends before the server would be late.
+    /// Holds the body back if the client waits for `100 Continue`; `None` if it does not. The timer ends before the server
+    /// would be late.
     fn hold_body(&self, exchange: &mut Exchange<RequestBody>) -> ContinueTimer {
         let first_byte_timeout = self.pool.settings().first_byte_timeout;
         self.downstream.awaits_continue().then(|| {
@@ -226,8 +241,8 @@ impl Forwarding<'_> {
         })
     }
 
-    /// Polls for the head of the final response, and passes interim responses on. Ready with `None` when the request is
-    /// given up, because its deadline has passed or the server is late.
+    /// Polls for the head of the final response, and passes interim responses on. Ready with `None` when the gateway gives
+    /// up, because the deadline has passed or the server is late.
     fn poll_head(
         &self,
         exchange: &mut Exchange<RequestBody>,
@@ -251,6 +266,7 @@ impl Forwarding<'_> {
             if let Some(measurement) = &self.load_measurement {
                 measurement.record_waiting(!exchange.is_sent());
             }
+            // No limit waits for the response, and no client.
             if self.context.has_client_left.get() && !self.context.needs_settlement() {
                 exchange.cancel(cx);
             }
@@ -276,7 +292,8 @@ impl Forwarding<'_> {
         }
     }
 
-    /// The head, or why there is no head: because of the client, of the server or of the deadline.
+    /// The head, or why there is no head: the client's body is late or broken, the exchange has failed, or the server or
+    /// the whole request is late.
     fn head_or_cause(
         &self,
         exchange: &mut Exchange<RequestBody>,
@@ -307,7 +324,8 @@ impl Forwarding<'_> {
         })
     }
 
-    /// Takes the upstream's load report out of a response, and changes fields that would be wrong for the client.
+    /// Takes the upstream's load report out of a response and records it, and changes fields that would be wrong for the
+    /// client.
     pub(super) fn adapt_response(
         &self,
         response: &mut ResponseHead,
@@ -332,7 +350,7 @@ impl Forwarding<'_> {
         }
     }
 
-    /// Counts and logs that the upstream sent no response.
+    /// Counts and logs that the upstream sent no valid response. Other causes are not the upstream's failure.
     pub(super) fn record_failure(&self, cause: &RefusalCause) {
         let RefusalCause::Upstream(error) = cause else {
             return;
@@ -348,8 +366,12 @@ impl Forwarding<'_> {
     }
 }
 
-/// Checks that a server has switched to the protocol that the request asks for, or clearly has not switched. An HTTP/2
-/// client takes any success for a switch (RFC 8441 section 5).
+/// Checks that a server has switched to the protocol that the request asks for, or that the client will see that it has
+/// not. An HTTP/2 client takes any success for a switch (RFC 8441 section 5).
+///
+/// # Errors
+///
+/// The server has switched to another protocol, or an HTTP/2 client would wrongly believe that it has switched.
 fn check_upgrade(
     exchange: &Exchange<RequestBody>,
     request: &Head,

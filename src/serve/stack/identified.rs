@@ -1,6 +1,6 @@
-//! An identified request as the throttle sees it: its limits, its priority, and its context, which keeps the verdict.
+//! An identified request as the throttle sees it: its limits, its priority, and the context that records its verdict.
 //!
-//! This file only connects [`Identified`] to the throttle's traits. It decides nothing.
+//! `identify.rs` makes an [`Identified`]; this file connects it to the throttle's traits. It admits and refuses nothing.
 
 use std::rc::Rc;
 
@@ -114,7 +114,8 @@ impl AppliedLimits for RouteLimits {
     }
 }
 
-/// The class of a request when the upstream is under pressure: the priority of the route, or else of the client's plan.
+/// The class of a request when the upstream is under pressure: the priority of the route, or else of the client's plan, or
+/// else normal.
 pub fn request_class(
     route: &Route,
     client: &ClientIdentity,
@@ -128,7 +129,8 @@ pub fn request_class(
     }
 }
 
-/// The number that decides which clients of a class are shed first: a hash of the user, or else of the address.
+/// The number that decides which clients of a class are shed first: the low 64 bits of the hash of the user, or else of
+/// the address.
 pub fn shed_cohort(client: &ClientIdentity, identifier: &Identifier) -> u64 {
     let hash_identity = |identity| {
         let key = identifier.single_identity_key(client, identity);

@@ -1,8 +1,8 @@
-//! The layer that identifies the client of a request. It refuses a request only if its credential or a required identity is
-//! missing or bad.
+//! The layer that identifies the client. It marks a request as unserved only for its credential, an identity, a broken or
+//! late body, or an unclear cost. `identified.rs` connects the request to the throttle, which comes next.
 //!
-//! It reads ahead in a body only where a limit counts by something that the body may hold. It never asks a limit, except
-//! whether a credential may be verified.
+//! It reads ahead in a body only where a limit depends on something that the body may hold. The only limits that it
+//! consults are those by ip, before a credential is verified.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -134,7 +134,8 @@ where
         + Clone
         + 'static,
 {
-    /// Identifies the client by the body too, and hands the request on.
+    /// Identifies the client by the body too, and hands the request on. `unclear_cost` says why the cost in the head is
+    /// unclear; `None` if it is clear.
     fn identify_by_body(
         &mut self,
         mut identified: Identified,
@@ -159,11 +160,11 @@ where
 }
 
 /// Reads ahead in the body, and searches it for what the limits of the route depend on: a credential, identities in its
-/// fields, and the units to reserve.
+/// fields, and the units to take at admission.
 ///
 /// # Errors
 ///
-/// The body broke off, or it may hold a credential and cannot be searched.
+/// The body broke off or is late, it may hold a credential and cannot be searched, or its cost is unclear.
 async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
     let Identified {
         routed,
@@ -249,7 +250,7 @@ fn needs_token_in_body(routed: &Routed) -> bool {
         && !identifier.has_credential_before_query(head)
 }
 
-/// Keeps the client's identities in the context, and counts a credential that does not verify.
+/// Keeps the client's identities in the request's context, and counts a credential that does not verify.
 fn record_client(context: &RequestContext, client: &Rc<ClientIdentity>) {
     if let Some(reason) = client.credential_fault() {
         context.generation.unverified_counters.count(reason);
@@ -279,8 +280,8 @@ fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
     !body.is_empty() && head.upgrade.is_none()
 }
 
-/// Identifies the client by the head alone. If the identities depend on the header fields and the path only, the connection
-/// remembers them for the next request with the same fields.
+/// Identifies the client by the head alone. Also returns the decision that the connection remembers for the next request
+/// with the same fields; `None` if it does not remember one, for instance because the identities depend on more.
 fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecision>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
     let generation = &arrival.context.generation;
@@ -387,7 +388,7 @@ pub fn find_route_objection(
 }
 
 /// Whether a credential of this client may be verified: not if a limit by ip refuses the address anyway. To verify a
-/// signature costs a hundred times as much as a refusal, and guesses of keys beyond the limit must reveal nothing.
+/// signature costs far more than a refusal, and guesses of keys beyond the limit must reveal nothing.
 pub fn may_verify_credential(
     admission: &Admission,
     route: &Route,

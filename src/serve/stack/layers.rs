@@ -1,7 +1,7 @@
 //! The layers of the stack, in the order in which a request passes them. Read this file first.
 //!
-//! Each layer takes the type that the layer above hands on, so a wrong order does not compile. Nothing happens to a
-//! request outside of these layers.
+//! Each layer takes the type that the layer above hands on, so a wrong order does not compile. Every request enters the
+//! stack, except the proof of an ACME challenge: see `serve/http1/exchanges.rs`.
 
 use std::rc::Rc;
 
@@ -20,15 +20,16 @@ pub type Stack = Observe<Routing<Identify<ThrottleService<Forward>>>>;
 /// Builds the stack of one worker. It holds no configuration: each request brings the generation that serves it.
 pub fn build_stack(access_log: Rc<WorkerLog>) -> Stack {
     ServiceBuilder::new()
-        // FreshRequest → Arrival: reads the time once. However a request ends, it is counted once and logged once.
+        // FreshRequest → Arrival: reads the time of arrival. However a request ends, it is counted and logged once.
         .layer(ObserveLayer { access_log })
-        // Arrival → Routed, or 400 where two servers could read the request differently, 404, 405, 421.
+        // Arrival → Routed, or 400 where the request has no safe reading, 404, 405, 421, or 408 for a late body.
         .layer(RoutingLayer)
-        // Routed → Identified, or 401: reads ahead in a body where a limit counts by it.
-        // A request that ends here or above is Unserved from then on, and limits count it too.
+        // Routed → Identified, or 400, 401, 408, 429: reads ahead in a body where a limit depends on it. A request that is
+        // refused here or above is Unserved from then on, and limits count it too.
         .layer(IdentifyLayer)
-        // Identified → Admitted, or 429: before any connection to an upstream is touched.
+        // Identified → Admitted, or 429, or 503 under pressure: before any connection to an upstream is touched. Unserved
+        // stays Unserved, or 429.
         .layer(ThrottleLayer)
-        // Admitted → Response, or 502, 503, 504. An Unserved request gets its own status here.
+        // Admitted → Response, or 502, 503, 504, or 400, 408 for the client's body. Unserved → its own status.
         .service(Forward::default())
 }

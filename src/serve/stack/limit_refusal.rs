@@ -1,5 +1,5 @@
-//! Turns a request that the throttle has denied into a [`Refusal`]. The response comes from a cache if the same response
-//! was built before. `throttle/reject.rs` builds it otherwise.
+//! Turns a request that the throttle has refused or shed into a [`Refusal`]. The response of a limit comes from a cache if
+//! the same response is remembered; otherwise `throttle/reject.rs` builds it.
 
 use std::rc::Rc;
 
@@ -43,8 +43,8 @@ impl From<Denied<'_, Unserved>> for Refusal {
     }
 }
 
-/// The response to a request that the limits of its route refuse. The connection's cache is asked first, then the cache of
-/// the worker.
+/// The response to a request that the limits of its route refuse. The connection's cache is searched first, then the cache
+/// of the worker.
 fn routed_response(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
     let decision = request.route_decision.as_ref();
     let remembered_response =
@@ -66,6 +66,7 @@ fn routed_response(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes
         verdict,
     );
     if let Some(decision) = decision.filter(|_| verdict.is_repeated) {
+        // After this time the response would state other seconds.
         let valid_for = verdict.seconds_unchanged_for(request.rules());
         decision.remember_refusal(response.clone(), request.routed.now.after(valid_for));
     }

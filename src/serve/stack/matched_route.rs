@@ -1,7 +1,7 @@
-//! The route that a request is held to. Where servers may read the request in several ways, the limits of several routes
-//! count it together.
+//! The route that a request is held to, that is, whose limits count it. Where servers may read the request in several
+//! ways, the limits of several routes count it together.
 //!
-//! `target.rs` finds the routes; this file only combines them.
+//! `target.rs` finds the routes, and `route_choice.rs` chooses between two; this file only combines them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use super::refusal::RefusalCause;
 use crate::policy::Ruleset;
 use crate::route::Route;
 
-/// Maximum number of limits that count one request. A request that more limits would count is refused.
+/// Maximum number of limits that count one request. A request that more limits would count is refused, because each of
+/// them costs time.
 const MAX_LIMITS: usize = 64;
 
 /// Why a request is refused if more than [`MAX_LIMITS`] would count it.
@@ -34,7 +35,8 @@ impl MatchedRoute {
         }
     }
 
-    /// Holds the request to `other_match` as well.
+    /// Holds the request to `other_match` as well. This route counts alone if it covers the other one. The other one counts
+    /// alone if it covers this route and is on the same upstream.
     ///
     /// # Errors
     ///
@@ -63,8 +65,9 @@ impl MatchedRoute {
         })
     }
 
-    /// Holds the request to the route that `choose` finds strict enough for both readings, by the indices of both routes.
-    /// Where `choose` returns `None`, or several routes are combined already, both count.
+    /// Holds the request to the route that `choose` finds strict enough for both readings. `choose` gets the indices of
+    /// this route and of `other_match`, and returns one of them, or `None`. After `None`, or where one of the two is a
+    /// combination already, they are combined as in [`MatchedRoute::combined_with`].
     ///
     /// # Errors
     ///
@@ -86,13 +89,14 @@ impl MatchedRoute {
         }
     }
 
-    /// Whether every limit of `other_match` counts here too.
+    /// Whether this route has every limit and requires every identity that `other_match` does: see
+    /// [`Route::has_all_limits_of`].
     pub fn covers(&self, other_match: &MatchedRoute, ruleset: &Ruleset) -> bool {
         self.route(ruleset)
             .has_all_limits_of(other_match.route(ruleset))
     }
 
-    /// The index of the route, unless several routes are combined.
+    /// The index of the route; `None` if several routes are combined.
     #[inline]
     pub fn single_route_index(&self) -> Option<usize> {
         match &self.combined_route {

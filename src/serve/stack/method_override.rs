@@ -1,5 +1,5 @@
-//! Methods that frameworks take in place of a request's own: Symfony, Laravel, Rails, Spring and WordPress by default or
-//! where they are configured to, Express with `method-override`.
+//! Methods that frameworks take in place of a request's own. Symfony, Laravel, Rails, Spring and WordPress do so by default
+//! or where they are configured to, Express with `method-override`.
 //!
 //! Such a method stands in a header field, in the query, or in the body of a POST. This file finds the methods;
 //! `target.rs` decides which routes they lead to.
@@ -15,22 +15,23 @@ use crate::identity::body::{self, BodyField};
 use crate::identity::strip::METHOD_FIELDS;
 use crate::identity::{FieldValue, form};
 
-/// Maximum number of other methods that one request may name. Each needs a lookup of its own in the route table.
+/// Maximum number of other methods that the head of a request may name; its body may name one more. Each needs a lookup
+/// of its own in the route table.
 const MAX_METHODS: usize = 4;
 
 /// The field of a query or a body that names a method.
 static METHOD_FIELD: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("_method"));
 
-/// The error that a request names more than [`MAX_METHODS`] other methods.
+/// The error that the head of a request names more than [`MAX_METHODS`] other methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyMethods;
 
-/// Finds the other methods that the head of a request names. `query_in_path` is the part of its path after the first `;`,
-/// which Fastify takes for a query.
+/// Finds the other methods that the head of a request names. `query_in_path` is the part of its path after the first
+/// `;`, which Fastify takes for a query.
 ///
 /// # Errors
 ///
-/// The head names more than four other methods.
+/// The head names more than [`MAX_METHODS`] other methods.
 pub fn find_methods_in_head(
     head: &Head,
     query_in_path: Option<&str>,
@@ -61,12 +62,12 @@ pub fn find_methods_in_head(
     Ok(methods)
 }
 
-/// Passes each method that a query names to `add`.
+/// Passes the text of each method that a query names to `add_method`.
 fn add_from_query(
     query: &[u8],
     mut add: impl FnMut(&[u8]) -> Result<(), TooManyMethods>,
 ) -> Result<(), TooManyMethods> {
-    // Most queries have neither the word nor an escape, which may hide the word.
+    // Most queries have neither the word "method" nor an escape, which may hide that word.
     let has_escapes = memchr::memchr(b'%', query).is_some();
     let mut windows = query.windows(b"method".len());
     if !has_escapes && !windows.any(|window| window.eq_ignore_ascii_case(b"method")) {
@@ -94,7 +95,8 @@ pub enum MethodInBody {
     Unclear,
 }
 
-/// Whether frameworks search the body of this request for a method or a path.
+/// Whether frameworks may search the body of this request for a method or a path. They do so for a POST only, and a
+/// request that changes to another protocol has no body.
 pub fn is_body_searched(head: &Head) -> bool {
     head.method == Method::POST && head.upgrade.is_none()
 }
@@ -126,13 +128,13 @@ pub fn find_in_body(head: &Head, text: &[u8], is_whole: bool) -> MethodInBody {
     }
 }
 
-/// Parses the name of a method, in upper or lower case; `None` if the text cannot name one.
+/// Parses the name of a method, in upper or lower case. `None` if the text from its first to its last letter is no method.
 fn parse_method(text: &[u8]) -> Option<Method> {
     Method::from_bytes(&trim_to_letters(text).to_ascii_uppercase()).ok()
 }
 
-/// Removes everything but letters from both ends of a text. Languages trim different characters: some also NUL, or bytes
-/// beyond ASCII.
+/// Removes everything but letters from both ends of a text. Languages trim different characters: some also NUL, or
+/// bytes beyond ASCII.
 fn trim_to_letters(text: &[u8]) -> &[u8] {
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
     let start = text.iter().position(is_letter).unwrap_or(text.len());

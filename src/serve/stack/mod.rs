@@ -1,19 +1,24 @@
-//! The stack: what happens to a request, in order. [`layers`] shows the order, [`stages`] the types that the layers hand
-//! on. Connections call the stack; it never reads or writes a socket of a client.
+//! The stack: what happens to a request, in order. [`layers`] shows the order, [`stages`] the types that the layers
+//! hand on. Connections call the stack. It reaches a client only through `downstream.rs`, never by a socket.
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
 //! | observe | `observe.rs` | `request_context.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
-//! | route | `routing.rs` | `target.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
+//! | route | `routing.rs` | `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
-//! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `request_deadline.rs` |
+//! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `message_gate.rs`, `request_deadline.rs` |
+//!
+//! Names that resemble each other:
+//!
+//! - `identify.rs` identifies the client. `identified.rs` connects the identified request to the throttle.
+//! - `forward.rs` is the service and builds the head for the server. `forwarding.rs` sends it and awaits the response.
+//! - `explain.rs` computes what the stack would do with a request, by the layers' functions but without a layer.
+//!   `explanation.rs` makes JSON and text of the result.
 //!
 //! `unserved.rs` is a request that the gateway responds to itself, and `unreadable_request.rs` one whose head cannot be
-//! read. `refusal.rs` says why a request is not served, and builds the response.
-//!
-//! `explain.rs` says what the stack would do with a request, by the same functions; `explanation.rs` is the form of that.
-//! `downstream.rs`, `peer.rs` and `body/` are the client's side of a request, as the layers see it.
+//! read. `refusal.rs` says why a request is not served, and builds the response. `downstream.rs`, `peer.rs` and `body/`
+//! are the client's side of a request, as the layers see it.
 
 pub mod added_fields;
 pub mod body;

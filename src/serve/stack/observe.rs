@@ -1,7 +1,8 @@
-//! The outermost layer: reads the time once, counts and logs every request however it ends, and turns refusals into
+//! The outermost layer: reads the time of arrival, counts and logs every request however it ends, and turns refusals into
 //! responses. It never decides about a request.
 //!
-//! A request ends when its [`ObservedBody`] is dropped, or with [`ObserveFuture::record_departure`].
+//! A request is recorded when its [`ObservedBody`] is dropped. Before there is a response, it is recorded when its future
+//! is dropped, or by [`ObserveFuture::record_departure`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
@@ -31,7 +32,8 @@ use crate::serve::access::{self, WorkerLog};
 use crate::throttle::SettlingBody;
 use crate::throttle::admission::Holdings;
 
-/// Counts, samples and logs the request when it is dropped, with the last part of the request.
+/// Counts, samples and logs a request when this value is dropped. The request's future holds it, and then the body of the
+/// response.
 struct RecordOnDrop(Rc<RequestContext>);
 
 impl Drop for RecordOnDrop {
@@ -162,13 +164,15 @@ pin_project! {
     pub struct ObserveFuture<F> {
         #[pin]
         future: F,
+        // `None` once the request was recorded, or its response holds the value.
         record_on_drop: Option<RecordOnDrop>,
     }
 }
 
 impl<F> ObserveFuture<F> {
     /// Records the request now, because its client has left or no longer gets a response, for this reason. Returns the
-    /// permits and reserved units that the request holds. If there are any, the caller must let the exchange go on.
+    /// permits and the reserved units that the request holds; `None` if it holds none, or was recorded already. With
+    /// `Some`, the caller must let the exchange go on.
     pub fn record_departure(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
         let record_on_drop = self.project().record_on_drop.take()?;
         let context = &record_on_drop.0;
@@ -321,8 +325,8 @@ impl Body for ObservedBody {
     }
 }
 
-/// Records that a response broke off. Where the gateway has given up, the server may still work on the request. So the
-/// request's permits stay in use until the exchange ends.
+/// Records that a response broke off. Unless the server itself has ended it, the server may still work on the request. So
+/// the request's permits stay in use until the exchange ends.
 #[cold]
 fn record_broken_response(context: &RequestContext, body: &mut ResponseBody, error: &body::Error) {
     let reason = error.reason();

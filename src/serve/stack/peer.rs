@@ -1,5 +1,5 @@
 //! The client's end of one connection: its address, its certificate and its deadlines. All requests of the connection share
-//! this value, which knows nothing of a single request.
+//! this value, which depends on no single request.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -24,31 +24,32 @@ pub struct Peer {
     pub remote: PeerAddress,
     /// The IP address of `remote`; an IPv4-mapped IPv6 address as IPv4.
     pub ip: IpAddr,
-    /// The text of `ip`.
+    /// The text of `ip`, which is formatted once for all requests.
     pub ip_text: String,
     /// The addresses of both ends of the connection.
     pub addresses: ConnectionAddresses,
-    /// The connection's deadlines.
+    /// The deadlines of the connection. Requests over HTTP/2 have others of their own.
     pub deadlines: Rc<Deadlines>,
     /// Whether the connection uses TLS.
     pub is_tls: bool,
-    /// The subject of the client's certificate, if it has sent one.
+    /// The subject of the client's verified certificate, if it has sent one.
     pub subject: Option<Subject>,
     /// The server name of the TLS handshake, if the client sent one.
     server_name: Option<ServerName>,
-    /// The longest time between two requests, as configured when the connection began.
+    /// The longest time without a request, as configured when the connection began.
     pub idle_timeout: Duration,
     /// The longest time for the head of a request, as configured when the connection began.
     pub header_timeout: Duration,
     /// The worker that serves the connection.
     pub worker: Rc<WorkerState>,
-    /// The last `Forwarded` element of the connection.
+    /// The `Forwarded` element of the last request that was forwarded.
     last_forwarded_element: RefCell<ForwardedElement>,
 }
 
-/// This hop's element of the `Forwarded` field, for requests that name one host.
+/// The gateway's element of the `Forwarded` field, for requests that name one host.
 #[derive(Default)]
 struct ForwardedElement {
+    /// The host that the requests name.
     host: Vec<u8>,
     /// The text of the element; empty before the first request.
     text: Bytes,
@@ -61,7 +62,8 @@ struct ServerName {
 }
 
 impl Peer {
-    /// The client at the other end of `stream`. `listener_tls` is the listener's TLS configuration; `None` without TLS.
+    /// The client at the other end of `stream`, with its JA4 fingerprint if some identity comes from that. The TLS
+    /// configuration of the listener is `None` without TLS.
     pub fn new(
         remote: PeerAddress,
         addresses: ConnectionAddresses,
@@ -105,8 +107,8 @@ impl Peer {
         }
     }
 
-    /// Whether the certificate that the client was shown covers this host. Any host is covered for clients that sent no
-    /// server name, and for trusted proxies, which may send a name of their own.
+    /// Whether the certificate that the client was shown covers this host. Any host counts as covered for clients that
+    /// sent no valid server name, and for trusted proxies, which may send a name of their own.
     #[inline]
     pub fn covers_host(&self, host: &str) -> bool {
         let Some(server_name) = &self.server_name else {
@@ -130,7 +132,7 @@ impl Peer {
         if self.is_tls { "https" } else { "http" }
     }
 
-    /// This hop's element of the `Forwarded` field. It is built once for as long as requests name the same host.
+    /// The gateway's element of the `Forwarded` field. It is built once for as long as requests name the same host.
     pub fn forwarded_element(&self, host: &[u8]) -> Bytes {
         let last_element = &mut *self.last_forwarded_element.borrow_mut();
         if last_element.text.is_empty() || last_element.host != host {

@@ -1,7 +1,7 @@
 //! Header fields in which a trusted proxy names the host or the path of the client's request.
 //!
-//! Most proxies pass on such fields from anybody, and frameworks believe them. So a field is kept only if it leads to the
-//! route that counted the request.
+//! Most proxies pass on such fields from anybody, and frameworks believe them. So a path is kept only if it leads to the
+//! route that counted the request. A host is kept only if it has the same routes. `forward.rs` calls this file.
 
 use http::Uri;
 
@@ -31,12 +31,12 @@ const PATH_FIELDS: [&str; 7] = [
     "x-waws-unencoded-url",
 ];
 
-/// The fields that name a prefix of the path which the application does not see. An underscore in a name counts as a
-/// hyphen.
+/// The fields that name a prefix of the path which the application does not see. Names are compared by [`is_alike`].
 const PREFIX_FIELDS: [&str; 2] = ["script-name", "x-script-name"];
 
-/// Removes the fields that lead to another route. Returns whether a field that names a path is kept. A head with such a
-/// field may not be reused for the next request, because with another method the field could lead elsewhere.
+/// Removes the fields that may lead to another route than that of the request. Returns whether a field was kept because
+/// its path leads to this route. A head with such a field may not be reused for the next request, because with another
+/// method the path could lead elsewhere.
 #[cold]
 pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
     let Arrival {
@@ -51,6 +51,7 @@ pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
         let mut path_fields = PATH_FIELDS.iter();
         path_fields.any(|path| name.eq_ignore_ascii_case(path.as_bytes())) || is_prefix_field(name)
     };
+    // Where there is one route, every path leads to it.
     if ruleset.routes.len() == 1 || !fields.names().any(names_path) {
         return false;
     }
@@ -63,7 +64,8 @@ pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
     retain_prefix_field(fields, head, route_index, ruleset) || keeps_path
 }
 
-/// Removes fields with hosts that have other policies than the host that the request was routed by.
+/// Removes fields with a host that has other routes than the host that the request was routed by, or with a malformed
+/// host.
 fn retain_host_fields(fields: &mut Fields, table: &RouteTable) {
     if !table.depends_on_host() {
         return;
@@ -85,6 +87,7 @@ fn retain_host_fields(fields: &mut Fields, table: &RouteTable) {
     // The list is split without regard to quotes. That hides no host, because a host has no quote in it.
     let pair_has_same_routes = |pair: &[u8]| {
         let equals_sign = pair.iter().position(|byte| *byte == b'=');
+        // A pair without the sign has an empty name. A value begins with the sign.
         let (name, value) = pair.split_at(equals_sign.unwrap_or(0));
         if !name.trim_ascii().eq_ignore_ascii_case(b"host") {
             return true;
@@ -156,7 +159,8 @@ fn is_prefix_field(name: &[u8]) -> bool {
     PREFIX_FIELDS.iter().any(|prefix| is_alike(name, prefix))
 }
 
-/// The target of a request without this prefix of its path; `None` if the path does not begin with the prefix.
+/// The target of a request without this prefix of its path; `None` if the path does not begin with the prefix as whole
+/// segments.
 fn target_below(head: &Head, prefix: &str) -> Option<String> {
     let path = head.uri.path().strip_prefix(prefix)?;
     let query = head.uri.query();

@@ -14,7 +14,8 @@ use crate::identity::body::{self, BodyField, FieldName};
 use crate::identity::{FieldValue, form};
 use crate::route::{literal_readings, normalise};
 
-/// Maximum bytes of all paths that one query may name, with [`PATH_OVERHEAD_BYTES`] for each path.
+/// Maximum bytes of all paths that one query may name, with [`PATH_OVERHEAD_BYTES`] for each path. Each path is looked up
+/// in several readings.
 const MAX_PATH_BYTES: usize = 4096;
 
 /// The bytes that a path counts in addition to its length, because to read a short path has a cost too.
@@ -45,7 +46,7 @@ pub struct PathInQuery {
     pub is_certain: bool,
 }
 
-/// The readings of a path as it stands in a query; `None` if the path is too long.
+/// The readings of a path as it stands in a query; `None` if the path is too long for [`literal_readings`].
 fn path_readings(path: &str) -> Option<Vec<String>> {
     let path = escape_stray_percents(path);
     let mut readings = literal_readings(&path, false)?;
@@ -75,7 +76,7 @@ fn escape_stray_percents(path: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// Whether frameworks search this query for a path when the request has this normal path.
+/// Whether frameworks may find a path in this query when the request has this normal path.
 #[inline]
 pub fn may_name_path(path: &str, query: &str) -> bool {
     is_folder_or_script(path) || query.split('&').any(may_be_route_field)
@@ -86,7 +87,8 @@ fn is_folder_or_script(path: &str) -> bool {
     path.ends_with('/') || is_script(path)
 }
 
-/// Whether a field of a query may be `r` of Yii or `rest_route` of WordPress, which both read beside any path.
+/// Whether a field of a query may be `r` of Yii or `rest_route` of WordPress, which both read beside any path. Only the
+/// first byte is compared: an `r`, or a byte that a framework may decode or drop.
 fn may_be_route_field(field: &str) -> bool {
     let first = field.as_bytes().first();
     first.is_some_and(|first| b"rR%.[+_ ".contains(first))
@@ -116,7 +118,8 @@ pub fn find_in_body<'b>(head: &Head, text: &'b [u8], is_whole: bool) -> FieldVal
     }
 }
 
-/// Reads the value of `rest_route` in a form; `None` if the value is longer than [`MAX_PATH_BYTES`].
+/// Reads the value of `rest_route` in a form, as a path below the root and as one below `/wp-json`. `None` if either path
+/// is longer than [`MAX_PATH_BYTES`], or too long for [`literal_readings`].
 pub fn read_rest_route(value: &[u8]) -> Option<Vec<PathInQuery>> {
     let text = String::from_utf8_lossy(value);
     let text = text.trim_start_matches('/');
@@ -132,8 +135,10 @@ pub fn read_rest_route(value: &[u8]) -> Option<Vec<PathInQuery>> {
     ["/", "/wp-json/"].into_iter().map(read_below).collect()
 }
 
-/// The paths that a query names beside `path`; `None` if they have more than [`MAX_PATH_BYTES`].
+/// The paths that a query names beside `path`. `None` if they have more than [`MAX_PATH_BYTES`], or if one is too long for
+/// [`literal_readings`].
 pub fn find_paths_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> {
+    // A slash after the name of a script does not hide the script.
     let script_path = path.strip_suffix('/').unwrap_or(path);
     let is_script = is_script(script_path);
     let folder = match script_path.rfind('/') {
@@ -151,7 +156,7 @@ pub fn find_paths_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> 
     Some(paths.paths)
 }
 
-/// The paths that are found in one query, within [`MAX_PATH_BYTES`].
+/// The paths that one query names, within [`MAX_PATH_BYTES`].
 #[derive(Default)]
 struct NamedPaths {
     paths: Vec<PathInQuery>,
@@ -160,7 +165,7 @@ struct NamedPaths {
 }
 
 impl NamedPaths {
-    /// Adds a path below a folder; `None` if there are too many bytes.
+    /// Adds a path below a folder; `None` if it is too long, or all paths have too many bytes.
     fn add_path(&mut self, folder: &str, text: &str, is_certain: bool) -> Option<()> {
         let path = format!("{folder}{}", text.trim_start_matches('/'));
         self.bytes += path.len() + PATH_OVERHEAD_BYTES;
@@ -173,8 +178,8 @@ impl NamedPaths {
         Some(())
     }
 
-    /// Adds the paths that one field of a query names; `None` if there are too many bytes. Where the request's path is
-    /// neither a script nor the root, only two fields count, and their paths begin at the root.
+    /// Adds the paths that one field of a query names; `None` if one is too long, or all have too many bytes. Where the
+    /// request's path is neither a script nor the root, only two fields count, and their paths begin at the root.
     fn add_field(
         &mut self,
         folder: &str,

@@ -11,8 +11,8 @@ use crate::identity::ClientIdentity;
 use crate::limit::{LimitStanding, Rule};
 use crate::throttle::admission::Verdict;
 
-/// Counts every finding of the verdict, and notes in `context` which limit decided. `rules` are the rules that the indices
-/// in the findings refer to.
+/// Counts every finding of the verdict. Notes in `context` which limit decided, whether the shared store was missing, and
+/// the finding if the request becomes a sample. `rules` are the rules that the indices in the findings refer to.
 pub(crate) fn record_verdict(
     context: &RequestContext,
     verdict: &Verdict,

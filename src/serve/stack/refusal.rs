@@ -1,4 +1,5 @@
 //! Why a request is not served, and the response that its client gets. One exhaustive match maps each cause to a status.
+//! The response of a limit comes complete from `limit_refusal.rs`.
 //!
 //! Facts that a client may not learn, such as a server's address, reach the log and never the response.
 
@@ -22,7 +23,7 @@ use crate::upstream;
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum RefusalCause {
-    /// The request breaks a rule of HTTP, or servers could read it differently. The text completes the sentence "The
+    /// The request breaks a rule of HTTP, has no safe reading, or cannot be counted. The text completes the sentence "The
     /// request is refused: …".
     Bad(&'static str),
     /// The head is too large.
@@ -37,7 +38,7 @@ pub enum RefusalCause {
     NoRoute,
     /// Policies match the path with other methods only. The text is the list of these methods for `Allow`.
     WrongMethod(String),
-    /// The policy requires this identity, and the request does not prove it.
+    /// The policy requires this identity, and the request does not have it.
     Unidentified(Identity),
     /// The credential does not verify.
     Unverified(Unverified),
@@ -66,7 +67,7 @@ impl RefusalCause {
         status_and_detail(self).1
     }
 
-    /// Whether the connection must close, because the gateway cannot find the end of the request.
+    /// Whether a connection of HTTP/1 must close, because it may be unclear where the request ends.
     pub fn must_close(&self) -> bool {
         match self {
             RefusalCause::Bad(_)
@@ -88,7 +89,8 @@ impl RefusalCause {
     }
 }
 
-/// The future of a response or a refusal. It is boxed for rare cases, which would make the future of every request as large.
+/// The future of a response or a refusal, for rare cases. It is boxed, because it would make the future of every request
+/// as large.
 pub(super) type BoxedOutcome<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
 
 /// The refusal of a request, with everything that the response depends on.
@@ -352,8 +354,9 @@ fn problem_response(status: StatusCode, problem_type: &str, detail: &str) -> Res
     }
 }
 
-/// A response with the gRPC status for an HTTP status, by the gRPC project's `http-grpc-status-mapping.md`. A status without
-/// a mapping becomes UNAVAILABLE (14), such as 503 for an upstream that cannot be reached.
+/// A response with the gRPC status for an HTTP status, by the gRPC project's `http-grpc-status-mapping.md`. It differs
+/// from that page in three points: timeouts become DEADLINE_EXCEEDED, 405 counts as 404, and a status without a mapping
+/// becomes UNAVAILABLE.
 fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
     let code = match status.as_u16() {
         400 => 13,
@@ -369,7 +372,7 @@ impl From<body::Error> for RefusalCause {
     fn from(error: body::Error) -> RefusalCause {
         match error {
             body::Error::Idle(_) => RefusalCause::SlowBody,
-            // The other errors arise only in responses' bodies.
+            // All of these but `Broken` arise only in responses' bodies.
             body::Error::Broken(_)
             | body::Error::Upstream(_)
             | body::Error::Silent(_)
@@ -388,6 +391,7 @@ impl FailedRequest for Refusal {
                 Connect { .. } | ConnectTimeout { .. } | Unavailable { .. } | Full { .. },
             ) => RequestEnd::Unsent,
             RefusalCause::Upstream(_) => RequestEnd::Status(self.cause.status().as_u16()),
+            // The client's body broke off or is late. The server may have processed a part of the request.
             _ => RequestEnd::Unknown,
         }
     }

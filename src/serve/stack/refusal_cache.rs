@@ -1,8 +1,8 @@
 //! A cache of responses to requests that limits refuse. Refusals by one limit differ only in the seconds to wait, so a
 //! worker would often build the same response again.
 //!
-//! Bound: [`CACHE_SLOTS`] responses for each worker. The key holds everything that a response depends on, and a reload
-//! starts with an empty cache.
+//! Bound: [`CACHE_SLOTS`] responses for each generation of a worker. The key holds everything that a response depends on,
+//! and a reload starts with an empty cache.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::route::HeaderStyle;
 use crate::throttle::admission::{RuleFinding, Verdict};
 use crate::throttle::reject;
 
-/// Maximum number of responses in the cache: a power of two, so that a slot is found without a division.
+/// Maximum number of responses in the cache: a power of two, so that the index of a slot is computed without a division.
 pub const CACHE_SLOTS: usize = 64;
 
 /// Maximum number of limits of a request whose refusal is cached. Each limit takes 8 bytes of every key.
@@ -28,7 +28,7 @@ pub struct RefusalCache(RefCell<Vec<Option<CacheSlot>>>);
 /// The last key that had this slot, and its response.
 struct CacheSlot {
     key: RefusalKey,
-    /// The response; `None` until the key comes a second time or the verdict says that it will.
+    /// The response; `None` until the key comes a second time in turn, or the verdict says that it will.
     response: Option<Rc<Response<Bytes>>>,
 }
 
@@ -37,6 +37,7 @@ pub(crate) struct RefusedRequest<'a> {
     /// The number of the set of limits that count the request. `None` for a combination of several routes, whose refusals
     /// are not cached.
     pub(crate) limit_set_number: Option<usize>,
+    /// The limits that count the request.
     pub(crate) rules: &'a Rules,
     pub(crate) header_style: HeaderStyle,
     pub(crate) is_grpc: bool,
@@ -48,8 +49,9 @@ struct RefusalKey {
     limit_set_number: usize,
     is_grpc: bool,
     is_without_store: bool,
-    /// The seconds in `Retry-After`.
+    /// The seconds in `Retry-After`; `None` if the response has no such field.
     retry_after: Option<u64>,
+    /// `None` if the response discloses no limit as the one that decided.
     decider: Option<DisclosedDecider>,
     /// The finding of each limit; zero behind the last finding.
     findings: [PackedFinding; MAX_LIMITS],
@@ -66,8 +68,8 @@ struct DisclosedDecider {
     reset_seconds: u64,
 }
 
-/// A finding in one number. From the highest bits: the limit's index (16 bits), its window (8), its rank by wait among the
-/// limits that refuse (8), and its quota (32).
+/// A finding in one number. From the highest bits: the number of the override (16 bits), the limit's index (8; a request
+/// has at most 64 limits), its window (4), its rank by wait among the limits that refuse (4), and its quota (32).
 type PackedFinding = u64;
 
 impl RefusalCache {
@@ -151,7 +153,7 @@ impl RefusalKey {
         })
     }
 
-    /// The index of the slot of this key. The factors spread keys that differ in one part only.
+    /// The index of the slot of this key. The strides spread keys that differ in one part only.
     fn slot_index(&self) -> usize {
         let wait_seconds = self.retry_after.unwrap_or(0) as usize;
         let decider = self.decider.as_ref();

@@ -1,6 +1,7 @@
-//! The context of one request: what the layers find out about the request for the access log, the metrics and the samples.
+//! The context of one request: the facts that the layers collect for the access log, the metrics and the samples.
 //!
-//! The layers fill the context in; `observe` reports it at the end. Routing and limits do not depend on it.
+//! The layers fill the context in; `observe` reports it at the end. It also gives every layer the connection, the
+//! configuration and the permits of the request. No limit decides by what the layers have filled in.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
@@ -29,7 +30,7 @@ pub struct RequestContext {
     pub arrived_at: Nanos,
     /// The method; `None` if it cannot be read.
     pub method: Option<Method>,
-    /// The head, if its target may be logged or sampled.
+    /// The head, if it may be logged or sampled; `None` also if it cannot be read.
     pub head: Option<Rc<Head>>,
     /// The path of a request whose head cannot be read, if its first line shows one.
     pub unreadable_path: Option<Box<str>>,
@@ -37,9 +38,10 @@ pub struct RequestContext {
     pub repeated: Option<Rc<RepeatedFields>>,
     /// The client's identities; unset until the request is identified.
     pub client: OnceCell<Rc<ClientIdentity>>,
-    /// The index of the route among the ruleset's routes; `None` until a route is found.
+    /// The index of the route among the ruleset's routes; `None` before routing, and if no route takes the request.
     pub route_index: Cell<Option<usize>>,
-    /// The index of the limit that decided among the ruleset's rules, and the standing of the request by it.
+    /// The index among the ruleset's rules of the limit that decided, and the standing of the request by that limit. `None`
+    /// until limits decide, or if none applies.
     pub deciding_limit: Cell<Option<(usize, LimitStanding)>>,
     /// The deciding limit's finding, if the request is sampled.
     pub sampled_decision: Cell<Option<Box<LimitDecision>>>,
@@ -49,13 +51,17 @@ pub struct RequestContext {
     pub server: RefCell<Option<Arc<str>>>,
     /// Why the request was refused or broke off, as the access log writes it.
     pub reason: Cell<Option<&'static str>>,
+    /// See [`RequestContext::status`].
     pub(super) status: Cell<u16>,
+    /// See [`RequestContext::is_from_upstream`].
     pub(super) is_from_upstream: Cell<bool>,
+    /// See [`RequestContext::outcome`].
     pub(super) outcome: Cell<RequestOutcome>,
+    /// See [`RequestContext::sent_bytes`].
     pub(super) sent_bytes: Cell<u64>,
     /// The permits and reserved units that the request holds until it ends.
     pub holdings: RefCell<Option<Holdings>>,
-    /// Whether the client has closed its connection or stream.
+    /// Whether the client has left before there was a response, or gets none because it is late.
     pub has_client_left: Cell<bool>,
     /// The client's end of the connection.
     pub peer: Rc<Peer>,
@@ -80,7 +86,7 @@ impl RequestContext {
         self.client.get()?.user.as_deref()
     }
 
-    /// The status of the response; 0 if the client left before there was one.
+    /// The status of the response; 0 before there is one, and for ever if the client leaves before.
     pub fn status(&self) -> u16 {
         self.status.get()
     }
@@ -103,7 +109,7 @@ impl RequestContext {
             .is_some_and(|holdings| holdings.settles_reservations)
     }
 
-    /// The permits that the request holds, if any.
+    /// The permits that the request holds; `None` if no limit on open requests counts it, or the gateway itself responds.
     pub fn permits(&self) -> Option<Arc<PermitGuard>> {
         let holdings = self.holdings.borrow();
         holdings.as_ref()?.permits.clone()
@@ -114,7 +120,7 @@ impl RequestContext {
         self.access_log.may_log()
     }
 
-    /// Bytes of the response's body that were sent to the client.
+    /// Bytes of the response's body that were handed to the client's connection.
     pub fn sent_bytes(&self) -> u64 {
         self.sent_bytes.get()
     }

@@ -5,7 +5,7 @@
 /// How a request ended. Every request has exactly one outcome, which the metrics count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// The upstream sent a response.
+    /// The upstream sent a response, even if the client left before its end.
     Admitted,
     /// A limit refused the request.
     Refused,
@@ -13,9 +13,10 @@ pub enum RequestOutcome {
     Shed,
     /// The gateway refused the request for another reason, such as no route or no credential.
     Rejected,
-    /// The upstream sent no response, or broke it off.
+    /// The upstream sent no response, or no whole one.
     Failed,
-    /// The client closed its connection or stream before there was a response.
+    /// The client closed its connection or stream before there was a response, was too late for one, or broke off its
+    /// body.
     Gone,
 }
 

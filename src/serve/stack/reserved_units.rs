@@ -1,8 +1,10 @@
-//! Reads from a request how many units a limit on cost reserves for it, from a header field or a JSON body. The cost itself
-//! is known only with the response.
+//! Reads how many units a request takes of a limit on costs at its admission. The number stands in a header field, the
+//! body, the query or a cookie, or is the number of items in the body. It is a reservation until the response states the
+//! cost, or it is the cost itself.
 //!
-//! The client writes the number, so the largest of several counts. Where the upstream may read another number than the
-//! gateway, at least the policy's own number counts.
+//! The client writes the number, so servers may read another one. Of several numbers for a reservation the largest counts,
+//! and at least the policy's own number where some server may see none. The response never corrects a stated cost, so a
+//! request whose cost could be read in two ways is refused.
 
 use std::sync::Arc;
 
@@ -12,8 +14,8 @@ use crate::identity::strip::is_alike;
 use crate::limit::cost::parse_units_from;
 use crate::limit::{Reserve, ReserveSource, Rule};
 
-/// Pairs of a rule's index among the request's rules and the units that this rule reserves. Other rules reserve the number
-/// of their policy. `None` if there are no pairs.
+/// Pairs of a rule's index among the request's rules and the units that this rule takes at admission. A rule without a pair
+/// takes the units that its policy names. `None` if there are no pairs.
 pub type ReservedUnits = Option<Box<[(usize, u32)]>>;
 
 /// Reads the units to reserve from the head and the beginning of the body. `is_whole` says whether that is the whole
@@ -63,6 +65,7 @@ fn read_reservation(
             is_unambiguous = visit_json_values(&field, fields, body, &mut add_value) && is_whole;
         }
     }
+    // Where a server may see no number, it may use as much as for a request without one.
     match is_unambiguous && all_are_numbers {
         true => largest_units,
         false => Some(largest_units?.max(reserve.otherwise)),

@@ -1,7 +1,9 @@
-//! The layer that finds the route of a request. It refuses a request that two servers could take for different routes and
-//! that no combination of limits covers.
+//! The layer that finds the route of a request. It checks the method, and replaces the host by its canonical form. Where
+//! servers could take the request for different routes, the limits of these routes count it together. A request without a
+//! route or without a safe reading is handed on as unserved.
 //!
-//! It reads ahead in a body only where the body may name a method or a path of another route. It never rewrites the path.
+//! `target.rs` looks up the routes; this file decides when, and reads the body for it. It reads ahead in a body only where
+//! the body may name a method or a path of another route. It never rewrites the path.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -128,9 +130,9 @@ fn start_routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
     }
 }
 
-/// The other routes that a body may lead to.
+/// The routes that a body may lead to, and whose limits the route of the head does not cover.
 struct BodyRoutes {
-    /// The routes that a method in the body may lead to.
+    /// Those of the routes that a method in the body may lead to.
     by_method: Vec<MatchedRoute>,
     /// Whether a path in the body may lead to other routes.
     may_differ_by_path: bool,
@@ -147,11 +149,12 @@ fn body_routes_of(arrival: &Arrival, matched: &MatchedRoute) -> Option<BodyRoute
     find_body_routes(&arrival.head, host, matched, ruleset)
 }
 
-/// Reads ahead in the body as far as needed, and matches the request by the method and the path that the body names.
+/// Reads ahead in the body as far as needed. Then also holds the request to the routes of the method and the path that the
+/// body names. The bytes stay in the body.
 ///
 /// # Errors
 ///
-/// The body broke off, or the request is refused by its body: 400, 404 or 405.
+/// The body broke off or is late, or the method or the path that it names is refused: 400, 404, 405 or 408.
 async fn read_and_hold_to_body(
     arrival: &mut Arrival,
     matched: MatchedRoute,
@@ -197,7 +200,12 @@ struct BodyStart<'b> {
     is_whole: bool,
 }
 
-/// Holds a request to the routes that its body leads to as well. `body` is `None` if the body cannot be searched.
+/// Also holds a request to the routes that its body leads to. `body_start` is `None` if the body cannot be searched; then
+/// all routes that it may lead to count.
+///
+/// # Errors
+///
+/// The method or the path that the body names is refused: 400, 404 or 405.
 fn hold_to_body(
     head: &Head,
     host: Option<&str>,
@@ -223,8 +231,8 @@ fn hold_to_body(
     target.hold_to_path_in_body(&head.method, &path, matched, ruleset)
 }
 
-/// The other routes that the body may lead to, without routes whose limits all count already. `None` if no route remains,
-/// or if frameworks do not search the body.
+/// The routes that the body may lead to, without routes whose limits all count already. `None` if no route remains, or if
+/// frameworks do not search the body of this request. Not inlined, because most requests do not need it.
 #[inline(never)]
 fn find_body_routes(
     head: &Head,
@@ -257,7 +265,7 @@ fn find_body_routes(
     })
 }
 
-/// Passes on a request that was unserved before this layer.
+/// Passes on a request whose head could not be read.
 impl<S: Service<Unserved>> Service<Unserved> for Routing<S> {
     type Response = S::Response;
     type Error = S::Error;
@@ -272,13 +280,18 @@ impl<S: Service<Unserved>> Service<Unserved> for Routing<S> {
     }
 }
 
-/// The index of the route, if the last request of the connection had the same head.
+/// The index of the route, if the last request of the connection had the same head; `None` otherwise.
 fn remembered_route_index(arrival: &Arrival) -> Option<usize> {
     let repeated = arrival.repeated.as_ref()?;
     repeated.route_index(&arrival.head, &arrival.context.generation)
 }
 
-/// Matches a request by its head, and makes the connection remember the route for the next request with the same head.
+/// Finds the route of a request by its head, and makes the connection remember it for the next request with the same head.
+/// Replaces the host by its canonical form.
+///
+/// # Errors
+///
+/// The request is refused before it has a route: 400, 404, 405 or 421.
 fn find_and_remember_route(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
     check_method(&arrival.head)?;
     canonicalize_host(arrival)?;
@@ -294,7 +307,8 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<MatchedRoute, Refusa
     Ok(matched)
 }
 
-/// The route of a request, as the layer finds it. For `explain`: the request is neither changed nor counted.
+/// The route that the layer would find for a request at a listener with the routes in `table`. For `explain`: the request
+/// is neither changed nor counted.
 ///
 /// # Errors
 ///
@@ -324,7 +338,7 @@ pub fn find_route(
     hold_to_body(head, host, text, matched, body_routes, ruleset)
 }
 
-/// Refuses methods that the gateway does not serve.
+/// Refuses methods that the gateway does not serve, with 400.
 fn check_method(head: &Head) -> Result<(), RefusalCause> {
     if head.method == Method::CONNECT {
         return Err(RefusalCause::Bad("CONNECT is not served here"));
@@ -342,8 +356,12 @@ fn check_method(head: &Head) -> Result<(), RefusalCause> {
     Ok(())
 }
 
-/// Replaces the `Host` fields by one in canonical form, from an absolute target or else from the client's own field. So
-/// the upstream reads the same host that the route was found by.
+/// Replaces the `Host` field by one in canonical form, from an absolute target or else from the client's own field. So
+/// the upstream reads the same host by which the route is found.
+///
+/// # Errors
+///
+/// The host is missing, malformed or ambiguous: 400.
 fn canonicalize_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
     let head = &arrival.head;
     let is_absolute = head.uri.authority().is_some();
@@ -372,11 +390,12 @@ fn canonicalize_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
     Ok(())
 }
 
-/// The host of a request in canonical form; `None` if a request of HTTP/1.0 names no host.
+/// The host of a request in canonical form, by its absolute target or else its `Host` field. `None` if a request of
+/// HTTP/1.0 names no host.
 ///
 /// # Errors
 ///
-/// The host is missing, malformed or ambiguous: 400.
+/// The host is missing, malformed or ambiguous, or the target is not an HTTP URL: 400.
 fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
     let mut hosts = head.fields.all("host");
     let host_field = match (hosts.next(), hosts.next()) {

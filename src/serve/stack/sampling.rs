@@ -1,7 +1,7 @@
 //! Chooses single requests as samples, and records them in [`LiveInsight`](crate::record::insight::LiveInsight).
 //!
-//! Requests are sampled by class: by their outcome, or by the limit that matters most for them. Each class has its own
-//! room, so that frequent classes do not displace rare ones.
+//! Requests are sampled by class: by their outcome, or by the limit that matters most for them. Each class has a number of
+//! samples per second, so that frequent classes do not displace rare ones.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::throttle::admission::Verdict;
 /// The number of sampling classes for outcomes. The classes for limits are numbered after them.
 const OUTCOME_CLASS_COUNT: u8 = RequestOutcome::ALL.len() as u8;
 
-/// The finding of the limit that matters most; `None` if this request does not become a sample by a limit. The limit is
-/// the one that decided, or else one in shadow mode that would have refused.
+/// The finding of the limit that matters most, which makes the request a sample; `None` if no limit makes it one. The
+/// limit is the one that decided, or else one in shadow mode that would have refused.
 pub(crate) fn sample_decision(
     generation: &Generation,
     client: &ClientIdentity,
@@ -59,7 +59,7 @@ pub(crate) fn sample_decision(
         window: rate.and_then(|rate| {
             let rate_text = rate.to_string();
             let (_, window) = rate_text.split_once('/')?;
-            // `100/h` has a window of `1h`.
+            // The rate `100/h` has the window `1h`.
             let missing_number = match window.starts_with(char::is_alphabetic) {
                 true => "1",
                 false => "",

@@ -1,8 +1,8 @@
 //! The stages of a request on its way down the stack. Each layer takes one of these types and hands on the next. The types
-//! hold what earlier layers have found out and decide nothing.
+//! hold the results of earlier layers and decide nothing.
 //!
-//! `FreshRequest` → `Arrival` → `Routed` → `Identified` → `Admitted`. A request that the gateway answers itself is
-//! [`Unserved`](super::unserved::Unserved) from then on.
+//! `FreshRequest` → `Arrival` → `Routed` → `Identified` → `Admitted`. A request that is refused before the throttle
+//! becomes [`Unserved`](super::unserved::Unserved) instead.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct FreshRequest {
 pub struct Arrival {
     /// Method, target and fields.
     pub head: Rc<Head>,
-    /// The body, of which nothing has been read yet.
+    /// The body. A layer that reads ahead in it puts the bytes back.
     pub body: RequestBody,
     /// The HTTP/1.1 connection or the HTTP/2 stream that the request comes from.
     pub downstream: Downstream,
@@ -77,12 +77,12 @@ pub struct Identified {
     pub client: Rc<ClientIdentity>,
     /// What the connection remembers of earlier requests with the same header fields on this route.
     pub route_decision: Option<Rc<RouteDecision>>,
-    /// The units that the request reserves of limits on cost.
+    /// The units that the request takes of limits on cost at its admission.
     pub reserved_units: ReservedUnits,
 }
 
 impl Identified {
-    /// The pressure on the upstream, if elastic limits or priorities depend on it.
+    /// The pressure on the upstream; `None` if no elastic limit and no priority depends on it.
     pub(super) fn pressure(&self) -> Option<&Arc<Pressure>> {
         let pools = &self.routed.arrival.context.generation.pools;
         pools[self.routed.route().upstream_index]
@@ -96,11 +96,11 @@ impl Identified {
     }
 }
 
-/// A request that all its limits admit.
+/// A request that all its limits admit, and that was not shed.
 pub struct Admitted {
     /// The identified request.
     pub identified: Identified,
-    /// The names of the soft and elastic limits that the request exceeds; `None` if there are none.
+    /// The names of the soft and elastic limits that the request exceeds, separated by `, `; `None` if there are none.
     pub exceeded_limits: Option<Box<str>>,
     /// The request's slot among the open requests of the upstream; `None` if the pressure on the upstream is not measured.
     pub slot: Option<UpstreamSlot>,

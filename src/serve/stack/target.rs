@@ -1,7 +1,8 @@
 //! Finds the route of a request by its target, in every reading that servers and frameworks make of the target. Where the
 //! readings lead to several routes, the strictest route counts the request, or all of them together.
 //!
-//! The caller has checked host and method before. Nothing is rewritten here: the target is forwarded as it came.
+//! `routing.rs` has checked host and method before. `method_override.rs` and `query_path.rs` find what the request names
+//! beside them. Nothing is rewritten here: the target is forwarded as it came.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -23,16 +24,16 @@ use crate::route::{
     path_after_authority, with_encoded_slashes,
 };
 
-/// Why a request is refused whose path is too long to be read in several ways.
+/// Why a request is refused if its path is too long to be read in several ways.
 const LONG_PATH: &str = "the path has more than 2 KiB and servers read it in several ways: send it without `;`, `\\`, `%2F`, `//`, dot segments and needless escapes";
 
-/// Why a request is refused whose query names more paths than are looked up.
+/// Why a request is refused if its query names more paths than are looked up.
 const TOO_MANY_PATHS: &str = "the query has too many fields that may name a path, or too long ones (`r`, `route`, `q`, `s`, `url`, `_url`, `PATH_INFO`, `rest_route`): send less of them";
 
-/// Why a request is refused that names more methods than are looked up.
+/// Why a request is refused if it names more methods than are looked up.
 const TOO_MANY_METHODS: &str = "the request names more than four other methods (`X-HTTP-Method-Override`, `_method`): name one";
 
-/// Matches a request by its head.
+/// Finds the route of a request by its head.
 ///
 /// # Errors
 ///
@@ -87,20 +88,21 @@ fn route_as_strict(first_index: usize, second_index: usize, ruleset: &Ruleset) -
 
 /// The host, path and query of a request, without its method.
 pub struct RequestTarget<'h> {
+    /// The host in canonical form; `None` if a request of HTTP/1.0 names none.
     host: Option<&'h str>,
     /// The path and the query as the client wrote them.
     uri: &'h Uri,
     /// The path in normal form.
     path: Cow<'h, str>,
-    /// Other readings of the path, computed once for all methods. Index 0 is where escaped slashes split the path, index 1
-    /// where they do not. `None` if the path is too long.
+    /// Other readings of the path, computed once for all methods. Index 0 holds those where escaped slashes split the path,
+    /// index 1 those where they do not. `None` if the path is too long.
     path_readings: [OnceCell<Option<Vec<String>>>; 2],
     /// The paths that the query names, with the same two indices; `None` if there are too many.
     paths_in_query: [OnceCell<Option<Vec<PathInQuery>>>; 2],
 }
 
 impl<'h> RequestTarget<'h> {
-    /// The target of this head. `host` is the host in canonical form.
+    /// The target of this head, for a host in canonical form.
     ///
     /// # Errors
     ///
@@ -116,7 +118,7 @@ impl<'h> RequestTarget<'h> {
         })
     }
 
-    /// The part of the path after its first `;`, which Fastify takes for a query.
+    /// The part of the path after its first `;`, which Fastify takes for a query; `None` if the path has no `;`.
     #[inline]
     fn query_in_path(&self) -> Option<&'h str> {
         match self.path {
@@ -125,8 +127,8 @@ impl<'h> RequestTarget<'h> {
         }
     }
 
-    /// Looks up the route for this method. Where the exact spelling only meets a broad route with fewer limits, the
-    /// route that frameworks would take counts instead. Where servers read the path in several ways and no single route
+    /// Finds the route for this method. Where the exact spelling leads only to a broad route with fewer limits, the route
+    /// that frameworks would take counts instead. Where servers read the path in several ways and no single route
     /// is strict enough, several routes count together.
     ///
     /// # Errors
@@ -176,6 +178,10 @@ impl<'h> RequestTarget<'h> {
     }
 
     /// The route that takes the path in normal form.
+    ///
+    /// # Errors
+    ///
+    /// No route takes the path with this method, or too many limits would count the request: 400, 404 or 405.
     #[inline]
     fn find_by_normal_path(
         &self,
@@ -197,8 +203,8 @@ impl<'h> RequestTarget<'h> {
         }
     }
 
-    /// Holds a request to the route of the method in its body as well. `others` are all routes that such a method may
-    /// lead to; they all count if the method is unclear.
+    /// Also holds a request to the route of the method in its body. `possible_routes` are the routes that such a method
+    /// may lead to and that `matched_route` does not cover; they all count if the method is unclear.
     ///
     /// # Errors
     ///
@@ -265,7 +271,7 @@ impl<'h> RequestTarget<'h> {
     }
 
     /// The path with each `%2F` as part of a segment, and its route; `None` unless the policy of that route keeps escaped
-    /// slashes.
+    /// slashes. The only error is that of too many limits.
     #[cold]
     fn find_with_escaped_slashes(
         &self,
@@ -289,8 +295,8 @@ impl<'h> RequestTarget<'h> {
         Ok(keeps_slashes.then_some((path, matched)))
     }
 
-    /// Holds a request that `matched` takes by its normal path to the routes of the other `readings` too. Of each two
-    /// routes, the route that is strict enough for both readings counts, or else both count.
+    /// Also holds a request to the routes of the other `readings` of its path; `matched_route` takes its normal path. Of
+    /// each two routes, the route that is strict enough for both readings counts, or else both count.
     #[cold]
     fn hold_to_readings(
         &self,
@@ -316,7 +322,7 @@ impl<'h> RequestTarget<'h> {
         Ok(matched)
     }
 
-    /// The route that takes another reading of the path; `None` if there is no such route on the upstream of `matched`.
+    /// The route that takes another reading of the path; `None` if no route does so on the upstream of `matched_route`.
     #[cold]
     fn find_by_reading(
         &self,
@@ -336,8 +342,8 @@ impl<'h> RequestTarget<'h> {
 }
 
 impl RequestTarget<'_> {
-    /// Holds a request to the route of the path that its body names to WordPress as well. All routes of the REST API
-    /// count if the path is unclear.
+    /// Also holds a request to the route of the path that its body names to WordPress. If the path is unclear, all routes
+    /// of the REST API on the same listener and upstream count.
     ///
     /// # Errors
     ///
@@ -370,7 +376,7 @@ impl RequestTarget<'_> {
         }
     }
 
-    /// Holds a request to the routes of the paths that its query or form names as well.
+    /// Also holds a request to the routes of the paths that its query or form names.
     #[cold]
     fn hold_to_named_paths(
         &self,
@@ -387,8 +393,8 @@ impl RequestTarget<'_> {
         })
     }
 
-    /// Holds a request to the route of one reading of a named path as well. A word that is not certainly a path counts
-    /// only where the route's pattern has a literal segment for it.
+    /// Also holds a request to the route of one reading of a named path. A word that is not certainly a path counts only
+    /// where the route's pattern has a literal segment for it.
     fn hold_to_named_path(
         &self,
         method: &Method,
@@ -456,7 +462,7 @@ fn choose_folded_or_both(
     }
 }
 
-/// Why a request is refused whose path has no normal form.
+/// Why a request is refused if its path has no normal form.
 fn path_error_detail(error: PathError) -> &'static str {
     match error {
         PathError::NotAbsolute => "the path does not begin with `/`",

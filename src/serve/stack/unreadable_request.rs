@@ -1,6 +1,7 @@
 //! A request whose head cannot be read: the cause, and the parts of its first line that are recorded.
 //!
-//! Connections make this value. The stack responds to such a request, counts it and records it as any other.
+//! Connections make this value. The stack counts such a request, makes a response and records it as any other, even if the
+//! client does not get the response.
 
 use http::Method;
 
@@ -26,8 +27,8 @@ pub struct UnreadableRequest {
 pub struct FirstLine {
     /// The method, if it is valid and has at most [`MAX_METHOD_BYTES`] bytes.
     pub method: Option<Method>,
-    /// At most [`MAX_SAMPLE_PATH_BYTES`] bytes of the path. The query is left out, because a credential in it could not be masked
-    /// safely.
+    /// At most [`MAX_SAMPLE_PATH_BYTES`] bytes of the path; `None` if the target does not begin with a slash. The query is
+    /// left out, because a credential in it could not be masked safely.
     pub path: Option<Box<str>>,
 }
 
@@ -47,7 +48,8 @@ impl FirstLine {
         }
     }
 
-    /// Parses the first line of a connection's input over HTTP/1. Examines no more bytes than can be recorded.
+    /// Parses the first line of a connection's input over HTTP/1. Skips leading line ends, then examines no more bytes
+    /// than can be recorded.
     pub fn parse(input: &[u8]) -> FirstLine {
         let is_line_end = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
         let input = &input[is_line_end.unwrap_or(input.len())..];

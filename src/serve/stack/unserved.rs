@@ -1,7 +1,7 @@
 //! A request that no upstream serves, because the gateway itself responds, such as with 401 or 404. Limits count such a
 //! request first, so that scans for paths and guesses of credentials end in 429.
 //!
-//! The layers below the one that finds the cause only pass the request on. It never reaches an upstream.
+//! Below the layer that finds the cause, only the throttle still decides about the request. It never reaches an upstream.
 
 use std::rc::Rc;
 
@@ -20,16 +20,17 @@ use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use crate::throttle::{AppliedLimits, DecisionObserver, ThrottledRequest};
 
-/// Which limits count an unserved request.
+/// Which limits count an unserved request. Of a route's limits, only those count it that count the gateway's own
+/// responses: [`Rule::counts_own_responses`](crate::limit::Rule::counts_own_responses).
 #[derive(Clone, Debug)]
 pub enum CountingLimits {
     /// The limits for requests without a route.
     Unrouted,
-    /// All limits of the request's route.
+    /// All such limits of the request's route.
     Routed(MatchedRoute),
-    /// The limits of the route that count by ip only, because the credential was not checked.
+    /// Such limits of the route that depend on the ip only, because the credential was not checked.
     ByIp(MatchedRoute),
-    /// The limits of the route, without the limits that count by an identity which the request lacks.
+    /// Such limits of the route, without those whose keys need the first required identity that the request lacks.
     Without {
         /// The route of the request.
         matched: MatchedRoute,
@@ -39,7 +40,7 @@ pub enum CountingLimits {
 }
 
 impl CountingLimits {
-    /// The limits that count a request of this client on this route.
+    /// The limits that count an unserved request of this client on this route.
     pub fn for_route(
         matched: &MatchedRoute,
         ruleset: &Ruleset,
@@ -89,7 +90,8 @@ impl CountingLimits {
 
     /// A number that only this set of limits has, to cache its refusals by. `None` for a combination of several routes.
     ///
-    /// Numbers below the number of routes are indices of routes: those are the sets of [`Identified`] requests.
+    /// Numbers below the number of routes belong to [`Identified`] requests, whose set has the index of their route.
+    /// Each kind of set here adds a multiple of the number of routes to that index.
     pub fn limit_set_number(&self, ruleset: &Ruleset) -> Option<usize> {
         let route_count = ruleset.routes.len();
         let Some(matched) = self.matched() else {
@@ -103,7 +105,7 @@ impl CountingLimits {
         Some(route_count * set_kind + matched.single_route_index()?)
     }
 
-    /// The rate-limit fields that a refusal carries.
+    /// The style of the rate-limit header fields in a refusal.
     pub fn header_style(&self, ruleset: &Ruleset) -> HeaderStyle {
         let route = self.route(ruleset);
         route.map_or(ruleset.unrouted.headers, |route| route.headers)
@@ -111,7 +113,7 @@ impl CountingLimits {
 }
 
 /// Identifies the client of a request without a route: by its address, and by its credentials if a limit counts by
-/// those. Otherwise no signature is verified, because a 404 is not worth its cost.
+/// those. Otherwise no signature is verified, because it would cost more than the whole response.
 pub fn identify_unrouted(
     ruleset: &Ruleset,
     identifier: &Identifier,
@@ -147,7 +149,7 @@ pub struct Unserved {
 }
 
 impl Unserved {
-    /// A request that has no route.
+    /// A request that gets no route. Identifies its client and records that in the context.
     pub fn unrouted(arrival: Arrival, cause: RefusalCause, now: Nanos) -> Unserved {
         let context = &arrival.context;
         let generation = &context.generation;

@@ -1,4 +1,5 @@
-//! Measures the load of an upstream by single requests: how long a response took, and the load that the response reports.
+//! Measures the load of an upstream with each request: the latency of its response, and the load that the response
+//! reports.
 //!
 //! `limit/pressure/` computes the pressure on the upstream from these measurements.
 
@@ -10,17 +11,17 @@ use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Fields;
 use crate::limit::pressure::{OrcaReport, RequestKind, UpstreamSlot, Utilisation};
 
-/// Measures one request on its way, and holds its slot among the open requests of the upstream.
+/// The measurement of one request, which holds the request's slot among the open requests of the upstream.
 pub struct LoadMeasurement {
     slot: UpstreamSlot,
     kind: RequestKind,
     clock: Clock,
-    /// When the upstream had been sent the whole request; `None` before.
+    /// When the whole request had been sent to the upstream; `None` before.
     sent_at: Cell<Option<Nanos>>,
 }
 
 impl LoadMeasurement {
-    /// A probe for a request that is about to be sent.
+    /// The measurement of a request that is about to be sent.
     pub fn new(slot: UpstreamSlot, kind: RequestKind, clock: Clock) -> LoadMeasurement {
         LoadMeasurement {
             slot,
@@ -38,12 +39,12 @@ impl LoadMeasurement {
         }
     }
 
-    /// Records that the response has begun: its latency, or a failure for a status of 500 or more.
+    /// Records that the response has begun: its latency, or a failure for a status from 500 to 599.
     pub fn record_response(&self, status: StatusCode, now: Nanos) {
         if status.is_server_error() {
             return self.slot.record_failure();
         }
-        // A response that begins before the request was sent tells nothing about load.
+        // A response that begins before the whole request is sent says nothing about load.
         if let Some(sent_at) = self.sent_at.get() {
             self.slot.record_latency(self.kind, now.since(sent_at));
         }
@@ -54,7 +55,7 @@ impl LoadMeasurement {
         self.sent_at.set(None);
     }
 
-    /// Records that the upstream sent no response.
+    /// Records that the upstream sent no valid response.
     pub fn record_failure(&self) {
         self.slot.record_failure();
     }
@@ -65,10 +66,11 @@ impl LoadMeasurement {
     }
 }
 
-/// The response field that reports a load as text: gRFC A51.
+/// The response field that reports a load as text or JSON, from the design of ORCA (xDS) as Envoy implements it.
 const REPORT_FIELD: &str = "endpoint-load-metrics";
 
-/// The fields for the other formats of a report, which the gateway does not read.
+/// The fields of other formats, which the gateway does not read: the binary one, which gRFC A51 sends as a trailer, and
+/// the JSON one of earlier versions of Envoy.
 const OTHER_REPORT_FIELDS: [&str; 2] = ["endpoint-load-metrics-bin", "endpoint-load-metrics-json"];
 
 /// Whether a field of this name, in lower case, reports the load of an upstream.
@@ -77,8 +79,8 @@ pub fn is_report_field(name: &[u8]) -> bool {
     report_fields.any(|report| report.as_bytes() == name)
 }
 
-/// Removes the load report from a response and returns the load. `None` if the report is missing, duplicated, malformed or
-/// in another format too. `metric` names the reported metric to use in place of the default.
+/// Removes the load report from a response and returns the load. `None` if the report is missing, duplicated, malformed,
+/// in another format too, or names no load. `metric` is the named metric that [`OrcaReport::parse`] takes as the load.
 pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisation> {
     let report = {
         let mut values = fields.all(REPORT_FIELD);

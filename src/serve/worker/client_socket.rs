@@ -1,7 +1,8 @@
 //! The socket of a client's connection, under HTTP/1 and HTTP/2. The socket reports the progress of writes to the
 //! connection's deadlines, and closes in a way that lets the client read the last response.
 //!
-//! It knows nothing of messages. The bounds for the end of a connection are here, because both versions share them.
+//! It parses no message. The bounds for unwanted bodies and for the end of a connection are here, because both versions
+//! share them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,26 +17,28 @@ use super::deadlines::{Deadlines, Phase};
 use crate::net::Socket;
 use crate::policy::HalfClose;
 
-/// Maximum bytes of an unwanted request body that are read so that the connection can be reused.
+/// Maximum bytes of an unwanted request body that are read and discarded (drained). So an HTTP/1 connection can be reused.
+/// And clients that send their whole body before they read do read the response.
 pub const MAX_DRAINED_BYTES: usize = 256 * 1024;
 
-/// Longest time for which the rest of an unwanted request body is read.
+/// Longest time for which an unwanted request body is drained.
 pub const BODY_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a client may take to close its side after the gateway has closed its own.
+/// How long a client may take to close its sending side after the gateway has closed its own.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an idle connection stays open while the worker drains. A request that arrives in this time is served as the
-/// last one.
+/// How long a connection without a request stays open while the worker finishes its open requests: an idle one over
+/// HTTP/1, or one before its first request. A request that arrives in this time is served as the last one.
 pub const IDLE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The socket of a client's connection.
 pub struct ClientSocket {
     stream: Socket,
-    /// The connection's deadlines.
+    /// The deadlines of the connection, to which writes are reported.
     pub deadlines: Rc<Deadlines>,
     /// How long a write may wait for the client.
     send_timeout: Duration,
+    /// What happens to a request whose client has closed its sending side.
     half_close: HalfClose,
     /// Whether the gateway's sending side is closed.
     is_shut_down: bool,
@@ -97,7 +100,7 @@ impl ClientSocket {
         self.stream.hold_output();
     }
 
-    /// Tells the deadlines whether a write has to wait for the client, and returns the write's result.
+    /// Reports to the deadlines whether a write has to wait for the client, and returns the write's result.
     fn report_write<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &result {
             Poll::Pending => self.deadlines.report_write_stalled(self.send_timeout),
@@ -135,8 +138,8 @@ impl AsyncWrite for ClientSocket {
         self.report_write(result)
     }
 
-    /// Closes the sending side, then reads until the client has closed too. If unread bytes were left, the kernel would
-    /// reset the connection and destroy a response that the client has not read yet.
+    /// Closes the sending side, then reads and discards bytes until the client has closed its side too. If bytes were left
+    /// unread, the kernel would reset the connection and destroy a response that the client has not read yet.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.is_shut_down {

@@ -1,4 +1,5 @@
-//! Serves one client connection: reads the PROXY header, shakes hands under TLS and picks the version of HTTP.
+//! Serves one client connection: reads the PROXY header, bounds the connections of its address, shakes hands under TLS and
+//! picks the version of HTTP.
 //!
 //! It never reads a request itself: `serve/http1/exchanges.rs` and `serve/http2/connection.rs` do.
 
@@ -160,7 +161,8 @@ async fn run_before_first_request<F: Future>(
     output
 }
 
-/// Shakes hands under TLS; `None` if that fails. The deadline of the connection ends a handshake that takes too long.
+/// Does the TLS handshake. Returns the socket, with the client's JA4 fingerprint where an identity needs it; `None` if the
+/// handshake fails. The deadline of the connection ends one that takes too long.
 async fn shake_hands(
     stream: Stream,
     listener_tls: ListenerTls,

@@ -1,9 +1,9 @@
-//! The deadlines of client connections, without a timer for each request: a worker checks all its connections in each
+//! The deadlines of client connections and HTTP/2 requests, without a timer for each: a worker checks all of them in each
 //! [`TICK`].
 //!
 //! A deadline is kept to within one tick. It counts only time in which the process runs, so that nobody is late because
-//! the process was stopped. Nothing is closed here: the clock wakes the connection, whose task asks
-//! [`Deadlines::must_close`].
+//! the process was stopped. Nothing is closed here: the clock wakes the connection, whose task calls
+//! [`Deadlines::must_close`]. The timeout of a whole request is in `serve/stack/request_deadline.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -18,14 +18,15 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// The number of ticks in a second.
 pub const TICKS_PER_SECOND: u64 = 10;
 
-/// The most that one tick adds to the time of deadlines. If the process stood still for longer, that costs a connection
-/// no more than this.
+/// Maximum time that one tick adds to the time of deadlines. However long the process stood still, a connection loses no
+/// more than this.
 const MAX_TICK_ADVANCE: Nanos = Nanos::from_secs(1);
 
-/// How long a request has to send its own response to a late body, before the connection is closed without one.
+/// How long the gateway has to send its response to a late body, before the connection is closed without one.
 const LATE_BODY_GRACE: Nanos = Nanos::from_secs(1);
 
-/// How long a connection that waits for a request keeps the buffers of the last one.
+/// How long a connection that waits for a request keeps the buffers of the last one. Then an idle connection needs little
+/// memory.
 const BUFFER_RETENTION_TIME: Duration = Duration::from_secs(1);
 
 /// The value of a deadline that is not set.
@@ -34,6 +35,7 @@ const NEVER: u64 = u64::MAX;
 /// The coarse clock of one worker, and all connections whose deadlines it checks.
 #[derive(Debug)]
 pub struct DeadlineClock {
+    /// The deadlines that are checked. Those that were dropped leave the list in the next tick.
     connections: RefCell<Vec<Weak<Deadlines>>>,
     /// The gateway's clock at the last tick.
     coarse_now: Cell<Nanos>,
@@ -42,26 +44,30 @@ pub struct DeadlineClock {
     clock: Clock,
 }
 
-/// Where a connection is between two requests. The durations come from the configuration.
+/// The phase of a connection, which has a deadline of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The connection waits for the first byte of the next request.
     Idle,
-    /// A request's head has begun and is incomplete.
+    /// A request's head, or what comes before the first one (PROXY header, handshake, preface), has begun and is
+    /// incomplete.
     Header,
     /// A request is open.
     Request,
     /// No request is open on the HTTP/2 connection. Before the connection closes, the gateway sends GOAWAY.
     IdleHttp2,
-    /// The last response has been sent, and the client has not closed its side.
+    /// No request is open. The gateway has closed its sending side, or announced the end of the HTTP/2 connection. The
+    /// client has not closed its side.
     Linger,
 }
 
-/// The deadlines of one connection: one for its phase, and in a request one for each side that it waits for. Each is in
-/// nanoseconds of [`DeadlineClock::deadline_now`], or [`NEVER`].
+/// The deadlines of one connection: one for its phase, and in a request one for each side that it waits for. A request
+/// over HTTP/2, and a response whose client has left, have deadlines of their own. Each is in nanoseconds of
+/// [`DeadlineClock::deadline_now`], or [`NEVER`].
 #[derive(Debug)]
 pub struct Deadlines {
     phase: Cell<Phase>,
+    /// Until when the phase must end.
     phase_deadline: Cell<u64>,
     /// When the connection frees its buffers, if it is still idle.
     buffer_deadline: Cell<u64>,
@@ -125,7 +131,7 @@ impl DeadlineClock {
         deadlines
     }
 
-    /// Moves the coarse clock on and wakes every connection with a deadline that has passed.
+    /// Moves the coarse clock on. Wakes every connection with a deadline that has passed, or with buffers to free.
     pub fn tick(&self) {
         let now = self.clock.now();
         let elapsed = now.since(self.coarse_now.replace(now));
@@ -154,6 +160,7 @@ impl DeadlineClock {
         }
     }
 
+    /// The time of deadlines at `timeout` from now, in nanoseconds.
     fn deadline_after(&self, timeout: Duration) -> u64 {
         self.deadline_now.get().after(timeout.into()).0
     }
@@ -165,7 +172,8 @@ impl Deadlines {
         self.phase.get()
     }
 
-    /// Starts a phase that may last for `timeout`.
+    /// Starts a phase that may last for `timeout`. In [`Phase::Idle`] the buffers are freed after
+    /// [`BUFFER_RETENTION_TIME`].
     pub fn enter_phase(&self, phase: Phase, timeout: Duration) {
         self.phase.set(phase);
         self.phase_deadline
@@ -176,7 +184,8 @@ impl Deadlines {
         });
     }
 
-    /// Whether the idle connection must free its buffers now. True at most once in each idle phase.
+    /// Whether the idle connection must free its buffers now. It resets the flag, so it is true at most once in each idle
+    /// phase.
     pub fn take_free_buffers_flag(&self) -> bool {
         self.should_free_buffers.take()
     }
@@ -230,7 +239,8 @@ impl Deadlines {
         self.body_deadline.set(NEVER);
     }
 
-    /// Starts the deadline for the next piece of the request's body. Meanwhile the server cannot be late.
+    /// Starts the deadline for the next piece of the request's body, unless it runs already. Meanwhile the server cannot be
+    /// late. Does nothing once the response has begun.
     pub fn await_body(&self, idle_timeout: Duration) {
         if self.has_response_begun.get() {
             return;
@@ -270,7 +280,7 @@ impl Deadlines {
         self.has_passed(&self.server_deadline)
     }
 
-    /// Sets a deadline unless it is set already.
+    /// Sets `deadline` to `timeout` from now, unless it is set already.
     fn start_deadline(&self, deadline: &Cell<u64>, timeout: Duration) {
         if deadline.get() == NEVER {
             deadline.set(self.deadline_clock.deadline_after(timeout));
@@ -298,6 +308,7 @@ impl Deadlines {
             || close_at <= self.deadline_clock.deadline_now.get().0
     }
 
+    /// Whether any deadline of the connection has passed.
     fn has_late_deadline(&self) -> bool {
         let deadlines = [
             &self.phase_deadline,

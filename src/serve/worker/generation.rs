@@ -1,7 +1,8 @@
 //! The running configuration: as all workers get it ([`RunningConfig`]), and as one worker runs it ([`Generation`]) with
 //! its own pools and counters.
 //!
-//! A generation never changes: a reload makes a new one, and open requests finish with the one that they began with.
+//! The configuration of a generation never changes: a reload makes a new generation, and open requests finish with the one
+//! that they began with.
 
 use std::cell::{OnceCell, RefCell};
 use std::hash::Hasher as _;
@@ -33,7 +34,7 @@ use crate::upstream::{Servers, UpstreamPool};
 pub struct RunningConfig {
     /// The compiled policies.
     pub ruleset: Arc<Ruleset>,
-    /// Admission by the limits of the policies, which the store knows already.
+    /// Admission by the limits of the policies, which have their places in the store already.
     pub admission: Admission,
     /// The state of the servers of each upstream.
     pub upstreams: Vec<Arc<Servers>>,
@@ -70,7 +71,7 @@ pub struct Generation {
     pub admission: Admission,
     /// One pool of connections for each upstream, in the order of the ruleset.
     pub pools: Vec<Rc<UpstreamPool>>,
-    /// The kind of each route's requests, by which the elastic limits of its upstream tell them apart.
+    /// The kind of each route's requests, by which the pressure on its upstream distinguishes their latencies.
     pub request_kinds: Vec<RequestKind>,
     /// Counters of requests, for each route and one more for requests without a route.
     pub counters_by_route: Vec<RouteCounters>,
@@ -106,7 +107,7 @@ pub struct RouteCounters {
     pub response_bytes: Counter,
     /// Seconds from the arrival of a request to the end of its response.
     pub request_duration: Histogram,
-    /// Seconds from the connection to the upstream to the head of its response.
+    /// Seconds from when a connection to the upstream is ready until the head of the response has come.
     pub upstream_duration: Histogram,
     /// Responses by status, and by whether the upstream gave them. A counter is added when its status first occurs.
     response_counters: RefCell<Vec<((u16, bool), Counter)>>,
@@ -127,7 +128,7 @@ pub struct RuleCounters {
     pub refused: Counter,
     /// Requests that the limit would have refused if it were not in shadow mode.
     pub shadow_refused: Counter,
-    /// Requests whose cost never became known; counts nothing for limits that do not count costs.
+    /// Requests whose cost the response never stated; counts nothing for limits without such a cost.
     pub unknown_cost: Counter,
     /// See [`limit_hash`].
     pub limit_hash: u64,
@@ -164,7 +165,8 @@ impl UnverifiedCounters {
 }
 
 impl Generation {
-    /// Builds the generation of worker `worker_number`. Upstreams that did not change keep their pools of `previous_generation`.
+    /// Builds the generation of worker `worker_number`. Upstreams that did not change keep their pools of
+    /// `previous_generation`.
     pub fn new(
         running_config: &RunningConfig,
         previous_generation: Option<&Generation>,
@@ -198,6 +200,7 @@ impl Generation {
             .routes
             .iter()
             .map(|route| &*route.name)
+            // The label of requests without a route.
             .chain(["none"]);
         let counters_by_route = route_names
             .map(|name| RouteCounters::new(registry, worker_number, name))
@@ -241,7 +244,8 @@ impl Generation {
         pool.cloned()
     }
 
-    /// The running configuration if the shared secret has changed, so that a new generation must be built from it.
+    /// The running configuration if the shared secret has changed, so that a new generation must be built from it; `None`
+    /// otherwise.
     pub fn config_to_rebuild(&self) -> Option<&RunningConfig> {
         let has_changed = self.running_config.shared_secret() != self.shared_secret;
         has_changed.then_some(&self.running_config)
@@ -333,7 +337,7 @@ impl RuleCounters {
     }
 }
 
-/// A hash of the limit's name, which keeps its keys apart from those of other limits in lists of top keys.
+/// A hash of the limit's name. It keeps the limit's keys apart from those of other limits in lists of top keys.
 pub fn limit_hash(rule: &Rule) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(rule.name.as_str().as_bytes());

@@ -1,6 +1,6 @@
 //! Listening sockets that the process was given when it started: by systemd, or by the process that it replaces.
 //!
-//! Sockets are found again by their address. This file never binds an address of its own; `listen.rs` does.
+//! Listeners get them by their address. This file never binds an address of its own; `listen.rs` does.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -15,19 +15,21 @@ use crate::net::unix_socket::SocketFile;
 /// folders in `PATH`.
 pub const SOCKET_FILES_VARIABLE: &str = "TOLLGATE_SOCKET_FILES";
 
-/// Listening sockets that the process was given when it started: by systemd, or by the process before it.
+/// The inherited sockets, and the socket files that this process must remove.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
-    /// The sockets that no listener has taken yet, each with its address.
+    /// The sockets that no listener uses yet, each with its address.
     sockets: Vec<(Address, Socket)>,
     /// Paths of Unix sockets that this process must remove at its end.
     owned_paths: Vec<PathBuf>,
-    /// The number of passed descriptors that are no listening sockets.
+    /// The number of passed descriptors that no listener can use. They are no listening sockets, have neither a TCP
+    /// address nor a path, or cannot be made non-blocking.
     unusable_count: usize,
 }
 
 impl InheritedSockets {
-    /// The sockets that `LISTEN_FDS` announces, by the protocol of `sd_listen_fds(3)`.
+    /// The sockets that `LISTEN_FDS` announces, by the protocol of `sd_listen_fds(3)`, and the files that
+    /// [`SOCKET_FILES_VARIABLE`] lists.
     pub fn from_environment() -> InheritedSockets {
         let mut passed_descriptors = listenfd::ListenFd::from_env();
         let mut inherited = InheritedSockets::default();
@@ -57,13 +59,15 @@ impl InheritedSockets {
         self.matching_address(address).is_some()
     }
 
-    /// The address of an inherited socket on the same port as `address`, for the message that it does not match.
+    /// The address of an inherited TCP socket on the same port as `address`, for a message that the two do not match.
+    /// `None` if there is no such socket, and for port 0.
     pub fn same_port_address(&self, address: SocketAddr) -> Option<SocketAddr> {
         let mut addresses = self.sockets.iter().filter_map(|(other, _)| other.tcp());
         addresses.find(|other| other.port() == address.port() && address.port() != 0)
     }
 
-    /// Takes the sockets that can serve `address`. For port 0, takes the sockets of the first inherited port.
+    /// Takes all sockets that can serve `address` and are bound to the same address; none if no socket can. Port 0
+    /// matches the port of the first inherited socket with this IP address.
     pub fn take_sockets(&mut self, address: &Address) -> Vec<Socket> {
         let Some(matching) = self.matching_address(address) else {
             return Vec::new();
@@ -79,8 +83,8 @@ impl InheritedSockets {
             .collect()
     }
 
-    /// The address of the inherited sockets that can serve `address`. That is the same address, or for `0.0.0.0` the same
-    /// port on `[::]` if the socket accepts IPv4 too.
+    /// The address of the inherited sockets that can serve `address`. That is the same address, with any port for port 0.
+    /// Or for `0.0.0.0` it is the same port on `[::]`, if the socket accepts IPv4 too.
     fn matching_address(&self, address: &Address) -> Option<Address> {
         let Some(tcp) = address.tcp() else {
             let mut addresses = self.sockets.iter().map(|(other, _)| other);
@@ -104,7 +108,7 @@ impl InheritedSockets {
             .map(|(other, _)| other.into())
     }
 
-    /// The file of the Unix socket at `path`, if this process must remove it at its end.
+    /// The file of the Unix socket at `path`, if it exists and this process must remove it at its end.
     pub(super) fn owned_file(&self, path: &Arc<Path>) -> Option<SocketFile> {
         let is_owned = self
             .owned_paths

@@ -1,6 +1,8 @@
-//! Binds the listening sockets of all workers, when the process starts. It accepts nothing; `run.rs` does.
+//! Binds the listening sockets of all workers when the process starts, and raises the limit of descriptors. It accepts
+//! nothing; `run.rs` does.
 //!
-//! Each worker has its own socket on every TCP address; all workers accept from the one queue of a Unix socket.
+//! Each worker has its own socket on every TCP address, unless fewer sockets were inherited. All workers accept from the
+//! one queue of a Unix socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,10 +19,11 @@ use crate::net::unix_socket::{self, SocketFile};
 use crate::net::{Address, PeerNetwork};
 use crate::policy::BindSettings;
 
-/// Maximum number of connections that wait to be accepted, for each socket.
+/// Maximum number of connections that wait to be accepted, for each socket. The kernel may bound it further.
 const ACCEPT_BACKLOG: i32 = 4096;
 
-/// Number of descriptors that are reserved for everything but client connections and their upstream connections.
+/// Number of descriptors that are reserved for everything but client connections and their upstream connections: files,
+/// listening sockets, stores, and the admin listener.
 const RESERVED_DESCRIPTORS: u64 = 128;
 
 /// Checks that nobody listens on `address` yet. [`bind`] would share the address with another gateway, and each of them
@@ -35,7 +38,7 @@ pub fn check_unused(address: &Address) -> io::Result<()> {
         Address::Unix(path) => return unix_socket::check_unused(path),
     };
     let socket = new_tcp_socket(address)?;
-    // Without this option the address would stay taken for a minute by closed connections of a gateway that has ended.
+    // Without this option, closed connections of a gateway that has ended would keep the address in use for a minute.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())
 }
@@ -51,7 +54,9 @@ pub fn raise_connection_limit() -> usize {
     if setrlimit(Resource::Nofile, raised_limits).is_ok() {
         limits = raised_limits;
     }
+    // `None` means that there is no limit.
     let descriptor_count = limits.current.unwrap_or(u64::MAX);
+    // Under a very low limit at least a quarter of the descriptors is left for connections.
     let reserved_count = RESERVED_DESCRIPTORS.min(descriptor_count / 4 * 3);
     usize::try_from((descriptor_count - reserved_count) / 2).unwrap_or(usize::MAX)
 }
@@ -104,7 +109,8 @@ pub fn bind(
     Ok(BoundSockets { sockets, file })
 }
 
-/// Listens on a TCP address with a socket of its own for each worker, so that the kernel spreads connections.
+/// Listens on a TCP address with a socket of its own for each worker, so that the kernel spreads connections. An error is
+/// one of the system.
 fn bind_for_each_worker(mut address: SocketAddr, worker_count: usize) -> io::Result<Vec<Socket>> {
     let mut sockets = Vec::new();
     for _ in 0..worker_count {
@@ -115,21 +121,21 @@ fn bind_for_each_worker(mut address: SocketAddr, worker_count: usize) -> io::Res
         socket.bind(&address.into())?;
         set_tcp_options(&socket)?;
         socket.listen(ACCEPT_BACKLOG)?;
-        // The first socket has found a free port if `address` has port 0; the others bind the same one.
+        // If `address` has port 0, the first socket gets a free port, and the others bind the same one.
         address = socket.local_addr()?.as_socket().unwrap_or(address);
         sockets.push(socket);
     }
     Ok(sockets)
 }
 
-/// The TLS and proxy settings of one listener, which a reload may change.
+/// The settings of one listener that a reload may change.
 #[derive(Clone, Debug)]
 pub struct RunningListener {
     /// The TLS configuration; `None` if clients connect without TLS.
     pub listener_tls: Option<ListenerTls>,
     /// The certificates that handshakes choose from.
     pub certificates: Vec<OfferedCertificate>,
-    /// Those of the certificates that an ACME directory issues.
+    /// The certificates among these that an ACME directory issues.
     pub managed_certificates: Vec<Arc<ManagedCertificate>>,
     /// Networks of proxies, whose connections begin with a PROXY header.
     pub proxies: Vec<PeerNetwork>,

@@ -1,4 +1,5 @@
-//! Measures how busy the gateway itself is, for elastic limits: its share of the processors and of its connections.
+//! Measures how busy the gateway itself is, for elastic limits: which share of its processors is in use, and which share
+//! of its connections is open.
 //!
 //! It reads the CPU time of the process, so load that other processes put on the machine is not counted.
 
@@ -16,22 +17,25 @@ const CPU_SMOOTHING: f64 = 0.5;
 #[derive(Debug)]
 pub struct LoadMeter {
     clock: Clock,
-    /// Processors that the workers can use.
+    /// The number of processors that the workers can use.
     processor_count: f64,
     last_sample: CpuSample,
-    /// Moving average of the share of processors in use, from 0 to 1. `None` before the second sample.
+    /// Moving average of the share of processors in use, from 0 to 1. `None` before the second sample, and under a
+    /// manual clock.
     cpu_share: Option<f64>,
 }
 
 /// CPU time of the process at one moment.
 #[derive(Clone, Copy, Debug)]
 struct CpuSample {
+    /// When the sample was read.
     taken_at: Nanos,
-    /// `None` under a manual clock.
+    /// CPU time since the process started; `None` under a manual clock.
     cpu_time: Option<Nanos>,
 }
 
 impl CpuSample {
+    /// The CPU time of the process now.
     fn read(clock: &Clock) -> CpuSample {
         CpuSample {
             taken_at: clock.now(),
@@ -41,7 +45,7 @@ impl CpuSample {
 }
 
 impl LoadMeter {
-    /// Measures from now on. The workers use at most one processor each.
+    /// A meter that measures from now on. The workers use at most one processor each.
     pub fn new(clock: &Clock, worker_count: usize) -> LoadMeter {
         let processor_count = available_parallelism().map_or(1, |count| count.get());
         LoadMeter {
@@ -52,7 +56,8 @@ impl LoadMeter {
         }
     }
 
-    /// The load since the last call. Open connections count as a share of `max_connections`.
+    /// The load now. CPU use is a moving average, whose newest sample is the time since the last call. Connections are
+    /// the share of `max_connections` that is open now.
     pub fn measure(&mut self, occupancy: &Occupancy, max_connections: usize) -> GatewayLoad {
         let sample = CpuSample::read(&self.clock);
         let previous_sample = std::mem::replace(&mut self.last_sample, sample);

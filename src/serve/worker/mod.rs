@@ -1,9 +1,10 @@
-//! Workers: threads that each have their own listening sockets, client connections, upstream connections and copy of the
-//! configuration. Requests never move between workers; only a new connection may be handed over once.
+//! Workers: threads that each have their own client connections, upstream connections and copy of the configuration, and
+//! as a rule their own listening sockets. Requests never move between workers; only a new connection may be handed over
+//! once.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `run` | the thread: starts, accepts, obeys orders, drains |
+//! | `run` | the thread: starts, accepts, follows orders, works periodically, drains |
 //! | `connection` | one client connection: PROXY header, TLS, choice of the HTTP version |
 //! | `worker_state` | what the tasks of a worker share |
 //! | `generation` | the configuration, as all workers get it and as one worker runs it |
@@ -11,6 +12,7 @@
 //! | `placement` | which worker serves a connection |
 //! | `occupancy` | how many client connections are open, in all and by address |
 //! | `client_socket`, `deadlines` | a client's socket, and the deadlines of its connection |
+//! | `identity_counters` | counters of requests by the values of identities |
 //! | `load_meter` | how busy the gateway itself is |
 
 pub mod client_socket;

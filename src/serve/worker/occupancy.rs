@@ -1,6 +1,7 @@
 //! Counts the open connections of clients, in all and from each address, and holds them within their bounds.
 //!
-//! All workers share one [`Occupancy`], which has an entry for each address with an open connection and for no other.
+//! All workers share one [`Occupancy`]. Addresses are counted only where the configuration bounds their connections; those
+//! of trusted proxies never are. Only addresses with an open connection have an entry, so connections bound the entries.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,8 +19,8 @@ const MAXIMUM_RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The open connections of all workers.
 #[derive(Debug, Default)]
 pub struct Occupancy {
-    /// The number of open connections; for a moment also those that find no place. Nothing else depends on the order in
-    /// which threads see it, so it is relaxed.
+    /// The number of open connections; for a moment also of those that must wait. Nothing else depends on the order in
+    /// which threads see it, so relaxed order suffices.
     open_count: AtomicUsize,
     /// Notified when a connection closes.
     connection_closed: Notify,
@@ -41,7 +42,7 @@ impl Occupancy {
         self.open_count.load(Ordering::Relaxed)
     }
 
-    /// Waits until fewer than `maximum` connections are open, then counts one more.
+    /// Waits until fewer than `maximum()` connections are open, then counts one more.
     pub async fn admit_connection(
         self: &Arc<Self>,
         maximum: impl Fn() -> usize,
@@ -62,7 +63,8 @@ impl Occupancy {
 }
 
 impl CountedConnection {
-    /// Counts the connection for `address` too. False if `maximum` connections of that address are open already.
+    /// Counts the connection for `address` too, unless `maximum` connections of that address are open already: then
+    /// returns false. `maximum` is at least 1.
     pub fn admit_address(&mut self, address: IpAddr, maximum: usize) -> bool {
         let mut counts = self.occupancy.counts_by_address.lock();
         let open_count = counts.entry(address).or_default();

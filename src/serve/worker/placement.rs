@@ -39,7 +39,7 @@ pub type LocalConnection = ClientConnection<Stream>;
 pub type HandedConnection = ClientConnection<Socket>;
 
 impl<S> ClientConnection<S> {
-    /// Converts the socket of the connection.
+    /// Converts the socket of the connection by `convert`, whose error is returned.
     pub fn map_stream<T>(
         self,
         convert: impl FnOnce(S) -> io::Result<T>,
@@ -53,15 +53,17 @@ impl<S> ClientConnection<S> {
     }
 }
 
-/// Decides which worker serves a connection. One worker's view: it knows how many connections each worker has.
+/// Decides which worker serves a connection, by how many connections each worker has. Each worker has its own value.
 ///
 /// The counts are read and changed with relaxed order: a stale count only makes workers a little less equally loaded.
 #[derive(Clone)]
 pub struct Placement {
     /// The number of open connections of each worker, by the worker's number.
     connection_counts: Arc<[AtomicUsize]>,
-    /// Hand a connection to each worker, by the worker's number.
+    /// The channels by which connections are handed to each worker, by the worker's number. The maximum number of open
+    /// connections bounds what waits in them.
     senders: Arc<[UnboundedSender<HandedConnection>]>,
+    /// The number of this worker.
     own_number: usize,
 }
 

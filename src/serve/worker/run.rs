@@ -33,7 +33,8 @@ use crate::serve::stack::layers;
 use crate::serve::stack::layers::Stack;
 use crate::upstream::ServerWatch;
 
-/// Number of buckets of the store that are swept for expired counts each second. A larger sweep would delay requests.
+/// Number of buckets of the store from which fresh cells are evicted each second: cells that equal those of keys without
+/// requests. Evicting from more at once would delay requests.
 const BUCKETS_SWEPT_PER_SECOND: usize = 8_192;
 
 /// How often a draining worker checks whether its last connection has closed.
@@ -41,7 +42,7 @@ const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// An order of the main thread to a worker.
 pub enum WorkerOrder {
-    /// Serve new requests by this configuration. The worker sends `()` once it does.
+    /// Serve new requests by this configuration. The worker sends `()` once it does so.
     Run(Box<RunningConfig>, oneshot::Sender<()>),
     /// Accept nothing new, finish open requests within this time, then end.
     Drain(Duration),
@@ -69,7 +70,7 @@ pub struct WorkerStart {
     pub placement: Placement,
     /// The open connections of all workers.
     pub occupancy: Arc<Occupancy>,
-    /// Maximum number of connections of all workers, unless a policy sets one.
+    /// Maximum number of connections of all workers, unless the gateway file sets one.
     pub default_max_connections: usize,
     /// Writes the access log.
     pub log_writer: LogWriter,
@@ -83,11 +84,11 @@ pub struct WorkerStart {
 pub struct WorkerHandle {
     /// Sends orders to the worker.
     pub orders: UnboundedSender<WorkerOrder>,
-    /// Ends when the worker has drained.
+    /// Ends when the worker has drained, or when its runtime cannot be built.
     pub thread: JoinHandle<()>,
 }
 
-/// Starts the thread of a worker.
+/// Starts the thread of a worker. If the thread cannot build its runtime, it logs that and ends.
 ///
 /// # Errors
 ///
@@ -160,6 +161,7 @@ async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrde
                     let _ = done_sender.send(());
                 }
                 Some(WorkerOrder::Drain(drain_timeout)) => break drain_timeout,
+                // The main thread has dropped the handle.
                 None => break Duration::ZERO,
             },
             Some(connection) = handed_connections.recv() => {
@@ -217,7 +219,8 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
     }
 }
 
-/// Tells every connection to close after its current request, and waits until all have closed or `drain_timeout` is over.
+/// Lets every connection close after its current request, and waits until all have closed or `drain_timeout` is over. Then
+/// no more requests are detached.
 async fn drain(worker: &WorkerState, drain_timeout: Duration) {
     worker.is_draining.set(true);
     worker.deadline_clock.wake_connections();
@@ -237,7 +240,8 @@ async fn drain(worker: &WorkerState, drain_timeout: Duration) {
     worker.detached.close();
 }
 
-/// Accepts connections until the task is aborted. No error of accepting ends it.
+/// Accepts connections until the task is aborted. No error of accepting ends it, but a socket that the runtime cannot use
+/// does.
 async fn accept_connections(
     WorkerSocket {
         socket,
@@ -339,7 +343,8 @@ async fn run_periodic_work(worker: Rc<WorkerState>, log: Rc<WorkerLog>, clock: C
     }
 }
 
-/// Steps the controllers of all upstreams, which adjust elastic limits to the servers and to the gateway's own load.
+/// Steps the controllers of all upstreams, which adjust elastic limits to the load of the servers and of the gateway
+/// itself. Only worker 0 does so.
 fn step_pressure(worker: &WorkerState, load_meter: &mut LoadMeter, clock: &Clock) {
     let generation = worker.generation();
     let gateway_count = match generation.admission.shared_store() {
@@ -356,7 +361,7 @@ fn step_pressure(worker: &WorkerState, load_meter: &mut LoadMeter, clock: &Clock
     }
 }
 
-/// Renews the `Date` field, closes idle upstream connections and sweeps the store.
+/// Renews the `Date` field and closes idle upstream connections. Worker 0 also evicts fresh cells from the store.
 fn run_work_of_each_second(worker: &WorkerState, clock: &Clock) {
     worker.date.replace(format_date(clock));
     let generation = worker.generation();

@@ -33,9 +33,11 @@ pub struct WorkerState {
     pub registry: Registry,
     /// The generation that new requests are served by.
     pub(super) generation: RefCell<Rc<Generation>>,
+    /// See [`WorkerState::is_draining`].
     pub(super) is_draining: Cell<bool>,
     /// The value of the `Date` field, renewed every second.
     pub(super) date: RefCell<Rc<str>>,
+    /// Decides which worker serves a new connection.
     pub(super) placement: Placement,
     /// Connections that this worker serves now.
     pub(super) open_connections: Cell<usize>,
@@ -47,12 +49,13 @@ pub struct WorkerState {
     pub(super) handshakes: [metrics::Counter; 2],
     /// See [`WorkerState::count_flood`].
     pub(super) floods: metrics::Counter,
+    /// See [`WorkerState::count_acme_proof`].
     pub(super) acme_proofs: metrics::Counter,
     /// Refused connections, by [`ConnectionRefusal`].
     pub(super) refused_connections: [metrics::Counter; 2],
     /// Open connections of all workers, and how many each address has.
     pub(super) occupancy: Arc<Occupancy>,
-    /// Maximum number of client connections of all workers if the policy sets none.
+    /// Maximum number of client connections of all workers if the gateway file sets none.
     pub(super) default_max_connections: usize,
 }
 

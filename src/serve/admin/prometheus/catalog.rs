@@ -1,7 +1,8 @@
 //! Lists the record's series in the form in which Prometheus has them.
 //!
 //! Most series are exposed unchanged. In the record, a bucket of a histogram counts only the values between two bounds.
-//! Here a bucket is cumulative, the bucket `+Inf` is added, and `*_count` equals it.
+//! Here a bucket is cumulative. If the record has no bucket `+Inf`, the bucket is added. If it has no `*_count`, a
+//! count is added that equals that bucket.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +21,9 @@ const INFINITE_BOUND: &str = "+Inf";
 pub struct ExposedSeries {
     /// Labels, with the metric's name among them.
     pub labels: Labels,
-    /// Counter or gauge.
+    /// Whether the series is a counter or a gauge.
     pub kind: SeriesKind,
-    /// The series of the record whose sum the exposed series is.
+    /// The series of the record that add up to the exposed series, each divided by its unit.
     pub parts: Vec<SeriesPart>,
 }
 
@@ -74,7 +75,8 @@ struct CatalogBucket {
     part: SeriesPart,
 }
 
-/// Adds parts to the series with these labels. A series has several parts if its number of decimals has changed.
+/// Adds parts to the series with these labels. A series has several parts if it is cumulative, or if its number of
+/// decimals has changed.
 fn add_parts(
     all: &mut BTreeMap<Labels, ExposedSeries>,
     labels: Labels,
@@ -105,7 +107,7 @@ fn bucket_bound(series: &Series) -> Option<f64> {
     number::parse_float(bound).filter(|bound| is_bucket && !bound.is_nan())
 }
 
-/// Adds the cumulative buckets of a histogram, and its count.
+/// Adds the cumulative buckets of a histogram, and its count. `labels` are those of its buckets, without the bound.
 fn add_histogram(
     labels: &Labels,
     mut buckets: Vec<CatalogBucket>,
@@ -116,6 +118,7 @@ fn add_histogram(
     let mut lacks_infinite_bucket = true;
     for bucket in buckets {
         parts.push(bucket.part);
+        // The last bucket has the highest bound, so it decides.
         lacks_infinite_bucket = bucket.upper_bound < f64::INFINITY;
         add_parts(all, bucket.labels, SeriesKind::Counter, &parts);
     }

@@ -1,5 +1,5 @@
-//! Handles the endpoints of Prometheus' HTTP API. Error texts are the same as those of Prometheus, because clients show
-//! them.
+//! Handles the endpoints of Prometheus' HTTP API. Where Prometheus has the same error, its text is used, because
+//! clients show it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -87,14 +87,14 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
     Ok(success(&result, Truncated::No))
 }
 
-/// A response with a list of texts, truncated at the limit.
+/// A response with a list of at most `limit` texts, and a warning if there are more.
 fn list_response(texts: BTreeSet<&str>, limit: usize) -> Response {
     let truncated = Truncated::at(limit, texts.len());
     let listed: Vec<&str> = texts.into_iter().take(limit).collect();
     success(&json!(listed).to_string(), truncated)
 }
 
-/// `GET /api/v1/labels`: the names of labels.
+/// `GET /api/v1/labels`: the names of the labels of the selected series, or of all series without a selector.
 async fn labels(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     parameters.check_span()?;
     let (selectors, limit) = (parameters.selectors()?, parameters.limit()?);
@@ -104,7 +104,7 @@ async fn labels(State(gateway): ControlState, parameters: QueryParameters) -> Ap
     Ok(list_response(names.collect(), limit))
 }
 
-/// `GET /api/v1/label/{name}/values`: the values of one label.
+/// `GET /api/v1/label/{name}/values`: the values of one label in the selected series, or in all without a selector.
 async fn label_values(
     State(gateway): ControlState,
     Path(name): Path<String>,
@@ -154,7 +154,7 @@ async fn build_info() -> Response {
     success(&build.to_string(), Truncated::No)
 }
 
-/// `GET /api/v1/query_exemplars`: checks the query. The record has no exemplars.
+/// `GET /api/v1/query_exemplars`: an empty list if the query is valid, because the record has no exemplars.
 async fn exemplars(parameters: QueryParameters) -> ApiResult {
     let (start, end) = (
         parameters.optional_moment_ms("start")?,
@@ -174,7 +174,7 @@ async fn exemplars(parameters: QueryParameters) -> ApiResult {
     Ok(success("[]", Truncated::No))
 }
 
-/// `GET /api/v1/rules`: an empty list, because the gateway has no alerting rules.
+/// `GET /api/v1/rules`: an empty list, because the gateway has no alerting or recording rules.
 async fn rules(parameters: QueryParameters) -> ApiResult {
     match parameters.get("type") {
         "" | "alert" | "record" => Ok(success(r#"{"groups":[]}"#, Truncated::No)),

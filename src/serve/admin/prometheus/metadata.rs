@@ -1,4 +1,5 @@
-//! Serves the kinds and descriptions of metrics, as the gateway's own `/metrics` has them.
+//! Serves the kinds and descriptions of metrics, as the gateway's own `/metrics` has them. Metrics that only the record
+//! has get a kind and no description.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::record::SeriesKind;
 use crate::record::promql::labels::METRIC_NAME_LABEL;
 use crate::serve::admin::control::ControlState;
 
-/// `GET /api/v1/metadata`.
+/// `GET /api/v1/metadata`: the description of each metric, or of the one that `metric` names.
 pub async fn metadata(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     let limit = parameters.limit()?;
     let metrics = gateway.metrics();
@@ -45,7 +46,8 @@ struct MetricDescription {
     help: String,
 }
 
-/// The kinds and descriptions in `/metrics`, and the kinds of metrics that only the record has.
+/// The kinds and descriptions of the metrics in `metrics_text`, which is that of `/metrics`, and the kinds of metrics that
+/// only the record has.
 fn describe_metrics(
     metrics: &str,
     exposed: &[ExposedSeries],

@@ -2,7 +2,7 @@
 //!
 //! Unlike Prometheus, the data source does not narrow labels and series by time: it lists all that were ever recorded.
 //!
-//! | file | what it is |
+//! | module | content |
 //! |---|---|
 //! | `endpoints` | the paths and their handlers |
 //! | `parameters`, `times` | parse the parameters of a request |

@@ -16,7 +16,7 @@ const MAX_SELECTORS: usize = 32;
 /// Names and values of parameters.
 type ParameterPairs = Vec<(String, String)>;
 
-/// The parameters of a request: first those of the form, then those of the query string.
+/// The parameters of a request: first those of the form, then those of the query string. A `GET` has no form.
 pub(super) struct QueryParameters(ParameterPairs);
 
 impl<S: Send + Sync> FromRequest<S> for QueryParameters {
@@ -47,7 +47,7 @@ impl QueryParameters {
         parameter.map_or("", |(_, value)| value)
     }
 
-    /// The selectors of `match[]`.
+    /// The selectors of `match[]`, as text. An error if there are more than [`MAX_SELECTORS`].
     pub(super) fn selectors(&self) -> Result<Vec<String>, ApiError> {
         let selectors = self.0.iter().filter(|(name, _)| name == "match[]");
         if selectors.clone().count() > MAX_SELECTORS {
@@ -57,7 +57,8 @@ impl QueryParameters {
         Ok(selectors.map(|(_, text)| text.clone()).collect())
     }
 
-    /// The timeout of the query, at most [`MAX_QUERY_TIMEOUT`].
+    /// The timeout of the query, at most [`MAX_QUERY_TIMEOUT`], which is also the default. Zero if it is negative, an error
+    /// if it is no duration.
     pub(super) fn timeout(&self) -> Result<Duration, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
@@ -77,7 +78,7 @@ impl QueryParameters {
         times::parse_moment_ms(text).ok_or_else(|| ApiError::parameter(name, parse_error()))
     }
 
-    /// An optional time, in milliseconds since 1970.
+    /// An optional time, in milliseconds since 1970; `None` if it is absent or empty, an error if it cannot be parsed.
     pub(super) fn optional_moment_ms(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let text = self.get(name);
         if text.is_empty() {
@@ -89,7 +90,7 @@ impl QueryParameters {
         Ok(Some(moment))
     }
 
-    /// The maximum number of results; 0 or no value means all.
+    /// The maximum number of results; `usize::MAX` for 0 or no value. An error if it is no number.
     pub(super) fn limit(&self) -> Result<usize, ApiError> {
         match self.get("limit") {
             "" => Ok(usize::MAX),
@@ -101,7 +102,7 @@ impl QueryParameters {
         }
     }
 
-    /// Checks `start` and `end`, which are not used otherwise.
+    /// Checks that `start` and `end` can be parsed. They are not used otherwise.
     pub(super) fn check_span(&self) -> Result<(), ApiError> {
         self.optional_moment_ms("start")?;
         self.optional_moment_ms("end").map(drop)

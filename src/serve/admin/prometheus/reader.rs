@@ -24,7 +24,7 @@ static QUERY_PERMITS: Semaphore = Semaphore::const_new(2);
 /// Longest time for a query, including the wait for other queries.
 pub(super) const MAX_QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The record, which this process has opened.
+/// Reads the record, which this process has opened.
 pub(super) struct RecordReader {
     record: Arc<OnceLock<Record>>,
     clock: Clock,
@@ -46,7 +46,12 @@ impl RecordReader {
         }
     }
 
-    /// Runs a query on a blocking thread, until it times out or this future is dropped.
+    /// Runs a query on a blocking thread. If it times out or this future is dropped, the thread ends at the next check
+    /// of the deadline. `timeout` includes the wait for other queries.
+    ///
+    /// # Errors
+    ///
+    /// The query is invalid, fails or times out, or the record cannot be read.
     pub(super) async fn run<T: Send + 'static>(
         self,
         timeout: Duration,
@@ -56,7 +61,7 @@ impl RecordReader {
         let permit = tokio::time::timeout(timeout, QUERY_PERMITS.acquire()).await;
         let permit =
             permit.map_err(|_| ApiError::TimedOut("query timed out in query queue".into()))?;
-        // The guard is dropped with this future. By that the thread sees that nobody waits for the result any more.
+        // The guard is dropped with this future, which shows the thread that no client waits for the result any more.
         let waiting_guard = Arc::new(());
         let guard_observer = Arc::downgrade(&waiting_guard);
         let result = spawn_blocking(move || {
@@ -79,7 +84,11 @@ impl RecordReader {
         }
     }
 
-    /// The labels of series that match one of the selectors, or of all series without selectors.
+    /// The labels of the series that match at least one selector; of all series if there is no selector.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RecordReader::run`], with the longest timeout.
     pub(super) async fn matching_labels(
         self,
         selectors: Vec<String>,

@@ -6,19 +6,19 @@ use serde_json::json;
 
 use crate::record::promql::Error;
 
-/// Why a request failed.
+/// Why a request failed. Each text is the reason that clients see.
 pub(super) enum ApiError {
     /// A parameter is invalid.
     BadData(String),
-    /// The query failed on these series.
+    /// The query is valid, but cannot be evaluated on the selected series.
     Execution(String),
-    /// Nothing is recorded.
+    /// The record is off in the gateway file.
     NotRecorded(&'static str),
     /// Another process still writes the record.
     Unavailable(&'static str),
     /// The query timed out.
     TimedOut(String),
-    /// The record cannot be read.
+    /// The record cannot be read, or the thread of the query panicked.
     Internal(String),
 }
 

@@ -4,7 +4,8 @@
 //! sum of everything that was recorded until then, so it never resets. The value of a gauge is its mean in the bucket. A
 //! second that was not recorded has no sample. Every series starts with zeros, so that queries see its first increase.
 //!
-//! Bound: the samples, and columns of [`MAX_BUCKETS`] buckets while they are read, however many series are added up.
+//! Bounds: the most samples that the query allows, and columns of [`MAX_BUCKETS`] buckets while they are read, however
+//! many series are added up.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use crate::record::promql::labels::{Matcher, match_all};
 use crate::record::promql::{Error, Sample, SampleSource, SelectedSeries};
 use crate::record::{Grid, Record, SeriesKind};
 
-/// Minimum number of buckets of a series. Curves with fewer buckets would be useless.
+/// Minimum number of buckets into which each series can be divided. A chart with fewer would hide peaks, so a selector
+/// of too many series is refused.
 const MIN_BUCKETS: usize = 250;
 
 /// Maximum number of buckets in memory at a time, and so of one series. Each bucket takes 24 bytes.
@@ -21,13 +23,13 @@ const MAX_BUCKETS: usize = 1 << 19;
 
 /// The record as [`promql`](crate::record::promql) reads it.
 pub struct RecordSamples<'a> {
-    /// The record itself.
+    /// The record from which samples are read.
     pub record: &'a Record,
-    /// The series of the record.
+    /// The series of the record, in the form of Prometheus.
     pub exposed: &'a [ExposedSeries],
     /// The current second, in seconds since 1970. Nothing of this second or later is read.
     pub now: u64,
-    /// Whether a client still waits for the result.
+    /// Whether a client still waits for the result, and the query has not timed out.
     pub is_wanted: &'a dyn Fn() -> bool,
 }
 
@@ -70,7 +72,7 @@ impl SampleSource for RecordSamples<'_> {
 }
 
 impl RecordSamples<'_> {
-    /// The series whose labels match.
+    /// The series whose labels match. The only error is [`Error::TimedOut`].
     pub fn matching_series(&self, matchers: &[Matcher]) -> Result<Vec<&ExposedSeries>, Error> {
         let mut matching = Vec::new();
         for series in self.exposed {
@@ -80,7 +82,7 @@ impl RecordSamples<'_> {
         Ok(matching)
     }
 
-    /// The samples of each series.
+    /// The samples of each of the `matching` series, in the same order.
     ///
     /// A part that several series share is read once, and dropped when it is added up. A histogram's series have as many
     /// parts as the histogram has buckets.
@@ -145,7 +147,7 @@ struct ColumnSums<'a> {
 }
 
 impl ColumnSums<'_> {
-    /// Adds the values to `samples`. The recorded integer `unit` stands for 1.
+    /// Adds the values to those of `samples`, which are in order of time. The recorded integer `unit` stands for 1.
     fn add_to(&self, samples: &mut [Sample], kind: SeriesKind, unit: f64) {
         let (mut total, mut samples) = (self.total_before, samples.iter_mut().peekable());
         for (index, covered) in (0..).zip(self.covered) {

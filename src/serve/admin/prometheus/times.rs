@@ -2,7 +2,7 @@
 
 use crate::record::promql::number;
 
-/// Parses a moment, in seconds since 1970 or in RFC 3339, into milliseconds since 1970.
+/// Parses a moment, in seconds since 1970 or in RFC 3339, into milliseconds since 1970; `None` for any other text.
 pub fn parse_moment_ms(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
         Ok(seconds) => seconds_to_ms(seconds),
@@ -10,7 +10,7 @@ pub fn parse_moment_ms(text: &str) -> Option<i64> {
     }
 }
 
-/// Parses a duration, in seconds or such as `5m`, into milliseconds.
+/// Parses a duration, in seconds or such as `5m`, into milliseconds, which may be negative; `None` for any other text.
 pub fn parse_step_ms(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
         Ok(seconds) => seconds_to_ms(seconds),
@@ -25,7 +25,8 @@ fn seconds_to_ms(seconds: f64) -> Option<i64> {
     (time_ms.abs() < 9e15).then_some(time_ms as i64)
 }
 
-/// Parses a time of RFC 3339 into milliseconds since 1970. Leap seconds and names of zones are not accepted.
+/// Parses a time of RFC 3339 into milliseconds since 1970. Further digits of the fraction are cut off. `None` for any
+/// other text, a leap second or the name of a zone.
 fn parse_rfc3339_ms(text: &str) -> Option<i64> {
     let (date, time) = text.split_once(['T', 't'])?;
     let [year, month, day] = parse_numbers(date, '-', [4, 2, 2])?;
@@ -43,7 +44,7 @@ fn parse_rfc3339_ms(text: &str) -> Option<i64> {
     Some((seconds - parse_zone_seconds(zone)?) * 1_000 + time_ms)
 }
 
-/// Parses the zone of a time into the seconds by which it is ahead of UTC.
+/// Parses the zone of a time, `Z` or an offset, into the seconds by which it is ahead of UTC; `None` for any other text.
 fn parse_zone_seconds(zone: &str) -> Option<i64> {
     let sign = match zone.get(..1)? {
         "+" => 1,

@@ -1,11 +1,12 @@
 //! Writes results of queries as JSON in the form of Prometheus: times are numbers, and values are texts.
 //!
-//! The text is written without a serializer, because Prometheus has a form of its own for numbers.
+//! Only texts go through a serializer, because Prometheus has a form of its own for numbers.
 
 use crate::record::promql::labels::Labels;
 use crate::record::promql::{QueryResult, SampledSeries, number};
 
-/// Writes the result of an instant query at `time_ms`, in milliseconds since 1970, with the result's type.
+/// Writes the result of an instant query, with the result's type. `time_ms` is the time of the query, in milliseconds since
+/// 1970.
 pub fn write_instant(result: &QueryResult, time_ms: i64) -> String {
     let time = number::format_ms_as_seconds(time_ms);
     match result {

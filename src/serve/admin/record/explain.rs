@@ -1,6 +1,8 @@
-//! Explains the refusals of a span: which limit refused, which keys were refused, and what had changed before.
+//! Explains the refusals of a span: which limit refused, which keys were refused, and what had changed before. A single
+//! request is explained by `serve/stack/explain.rs` instead.
 //!
-//! The likely cause is inferred from shares and numbers of keys; the constants below are the bounds.
+//! The likely cause is inferred from who refused, from recent changes of limits, and from the number of keys and their
+//! shares. The constants below are the thresholds.
 
 use std::io;
 use std::sync::Arc;
@@ -24,13 +26,13 @@ use crate::serve::admin::control::ControlState;
 /// Longest time from a change of a limit to its first refusal for which the change counts as the cause, in seconds.
 const MAX_CHANGE_AGE_SECONDS: u64 = 120;
 
-/// Maximum number of keys in a response.
+/// Maximum number of keys in a response, and of samples. Also the most keys that count as few.
 const MAX_KEYS: usize = 10;
 
-/// Minimum share of all refusals that a few keys have together if they are the cause.
+/// Minimum share that a few keys have together if they are the cause: of the refusals by the limit that refused most.
 const MIN_FEW_KEYS_SHARE: f64 = 0.8;
 
-/// Minimum share of all refusals that one key has if it is the cause.
+/// Minimum share that one key has if it is the cause: of the refusals by the limit that refused most.
 const MIN_ONE_KEY_SHARE: f64 = 0.5;
 
 /// Growth of the number of keys, as a factor, above which the requests are a spray.
@@ -48,12 +50,13 @@ pub struct ExplainParameters {
     to: String,
 }
 
-/// The facts that the record has about a span and about the time before it.
+/// What the record has about a span and about the time before it.
 struct Evidence {
     /// Begin and end, in seconds since 1970.
     span: (u64, u64),
+    /// The counts in the span.
     counts: SpanCounts,
-    /// The counts of a time of the same length before the span, at least a minute.
+    /// The counts of a time before the span, as long as the span but at least [`MIN_COMPARED_SECONDS`].
     counts_before: SpanCounts,
     /// Top keys in the span.
     lists: CoveredLists,
@@ -66,21 +69,22 @@ struct Evidence {
 /// The likely cause of many refusals, inferred from their pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LikelyCause {
-    /// Nothing was refused.
+    /// Neither a limit nor the upstream refused anything.
     Nothing,
     /// The upstream itself refused more requests than the gateway.
     Upstream,
     /// The limit that refused most had just been changed.
     Config,
-    /// One key has at least [`MIN_ONE_KEY_SHARE`] of the refusals.
+    /// One key has at least [`MIN_ONE_KEY_SHARE`] of the refusals by the limit that refused most.
     OneKey,
-    /// At most [`MAX_KEYS`] keys have at least [`MIN_FEW_KEYS_SHARE`] of the refusals.
+    /// At most [`MAX_KEYS`] keys have at least [`MIN_FEW_KEYS_SHARE`] of the refusals by the limit that refused most.
     FewKeys,
     /// Many more keys than usual sent requests.
     Spray,
     /// No key stands out.
     Everyone,
-    /// The keys are no longer recorded.
+    /// No refused keys of the span are recorded, for instance because the record keeps keys for a shorter time than
+    /// counts.
     Unknown,
 }
 
@@ -100,7 +104,8 @@ impl LikelyCause {
     }
 }
 
-/// `GET /v1/record/explain`.
+/// `GET /v1/record/explain`: the refusals of a span and their likely cause. 400 for bad parameters; else see
+/// [`respond_with_query`].
 pub async fn explain(
     State(gateway): ControlState,
     parameters: Result<Query<ExplainParameters>, QueryRejection>,
@@ -116,6 +121,7 @@ pub async fn explain(
     let (running, now) = (gateway.running(), gateway.clock().wall().as_secs());
     respond_with_query(&*gateway, move |record| {
         let evidence = Evidence::read(record, running.insight.as_deref(), span, now)?;
+        // The latest samples of refused requests, by a limit or by the upstream.
         let samples = find_samples(record, span, MAX_KEYS, |sample| {
             let limit = sample.limit.as_ref();
             let is_refused = limit.is_some_and(|limit| limit.standing == "refused");
@@ -154,7 +160,8 @@ impl Evidence {
         })
     }
 
-    /// The keys of the limit that refused most, with their shares of its refusals.
+    /// The keys of the limit that refused most, each with its share of the limit's refusals, from 0 to 1; most refusals
+    /// first.
     ///
     /// Only one limit counts, because several may refuse the same client.
     fn key_shares(&self) -> Vec<(&str, f64)> {
@@ -172,7 +179,8 @@ impl Evidence {
             .collect()
     }
 
-    /// The change of the limit that refused most; `None` unless it came just before the limit began to refuse.
+    /// The change of the limit that refused most, if it can be the cause. That needs a change at most
+    /// [`MAX_CHANGE_AGE_SECONDS`] before the limit's first refusal in the span, and one that did not remove the limit.
     fn recent_change(&self) -> Option<&LimitChange> {
         let (limit, _) = self.top_limit()?;
         let first_refusal_at = self.counts.limits.get(limit)?.first_refusal_at;
@@ -183,14 +191,14 @@ impl Evidence {
         changes.find(|change| change.limit == limit && change.after.is_some())
     }
 
-    /// The limit that refused most, and the number of its refusals.
+    /// The limit that refused most, and the number of its refusals; `None` if no limit refused.
     fn top_limit(&self) -> Option<(&str, u64)> {
         let limits = self.counts.limits.iter();
         let top = limits.max_by_key(|(_, refusals)| refusals.count);
         top.map(|(limit, refusals)| (limit.as_str(), refusals.count))
     }
 
-    /// The likely cause of the refusals. The first cause that fits is taken.
+    /// The likely cause of the refusals: the first one that fits.
     fn likely_cause(&self) -> LikelyCause {
         let refused = self.counts.refused;
         if refused == 0 && self.counts.upstream_429 == 0 {
@@ -281,7 +289,7 @@ impl Evidence {
         })
     }
 
-    /// Where limits of this name are defined, most refusals first.
+    /// The places where limits of this name are defined, most refusals first.
     ///
     /// Definitions whose routes had no refusals are left out, unless no definition had any.
     fn origins<'a>(&self, ruleset: &'a Ruleset, limit: &str) -> Vec<LimitOrigin<'a>> {
@@ -304,8 +312,7 @@ impl Evidence {
             let mut routes: Vec<(&str, u64)> = routes.collect();
             routes.dedup_by_key(|(name, _)| *name);
             match origins.iter_mut().find(|origin| origin.at == rule.origin) {
-                // A limit of the gateway file counts each route apart, and one with rates by plan each plan, with one
-                // definition.
+                // One definition has several rules where it counts each route or each plan apart.
                 Some(origin) => {
                     let is_new = |(route, _): &(&str, u64)| {
                         !origin
@@ -363,7 +370,7 @@ impl Evidence {
         format!("{limit_part}; {cause_part}.")
     }
 
-    /// The second part of the sentence, for causes other than the upstream.
+    /// The second part of the sentence, for causes other than [`LikelyCause::Upstream`] and [`LikelyCause::Nothing`].
     fn describe_cause(&self, cause: LikelyCause) -> String {
         let shares = self.key_shares();
         match cause {
@@ -419,8 +426,9 @@ fn percent(share: f64) -> String {
 /// A place where a limit is defined.
 #[derive(Serialize)]
 struct LimitOrigin<'a> {
-    /// File and line.
+    /// The file and the line of the definition.
     at: &'a str,
+    /// What the limit promises, in words.
     guarantee: String,
     /// The names of the routes that use the limit, each with its number of requests that any limit refused.
     routes: Vec<(&'a str, u64)>,

@@ -1,4 +1,5 @@
-//! Sends an event for each second that the record has completed, as `text/event-stream`.
+//! Sends an event whenever the record has completed a second, as `text/event-stream`. If several were completed at
+//! once, only the last one gets an event.
 //!
 //! Events carry only the time of the second; the dashboard then asks for the values that it shows. Bounds:
 //! [`MAX_STREAMS`] streams, each for [`STREAM_LIFETIME`]. Browsers reconnect by themselves.
@@ -20,7 +21,7 @@ use crate::record::Record;
 use crate::serve::admin::control::ControlState;
 use crate::serve::admin::problem::problem_response;
 
-/// Maximum number of streams.
+/// Maximum number of streams, so that streams are fewer than the requests that the listener serves at a time.
 const MAX_STREAMS: usize = 24;
 
 /// Lifetime of a stream, which is shorter than the lifetime of a connection.
@@ -32,7 +33,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// A permit for each stream that may be opened.
 static STREAM_PERMITS: Semaphore = Semaphore::const_new(MAX_STREAMS);
 
-/// `GET /v1/record/live`.
+/// `GET /v1/record/live`: the stream of events; 404 or 503 if no record is open, and 503 if there are [`MAX_STREAMS`]
+/// streams already.
 pub async fn live(State(gateway): ControlState) -> Response {
     let record = match require_record(&*gateway) {
         Ok(record) => record,
@@ -43,6 +45,7 @@ pub async fn live(State(gateway): ControlState) -> Response {
         return problem_response(StatusCode::SERVICE_UNAVAILABLE, &detail);
     };
     let stream_end = gateway.clock().now().after(STREAM_LIFETIME);
+    // A record without seconds ends at 1. So the last completed second gets an event at once.
     let events = stream::unfold((1, permit), move |(last_second_end, permit)| {
         let (gateway, record) = (gateway.clone(), record.clone());
         async move {

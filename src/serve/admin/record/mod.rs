@@ -1,12 +1,13 @@
 //! Serves queries about the record, below `/v1/record`. Nothing here writes to the record.
 //!
-//! | file | what it is |
+//! | module | content |
 //! |---|---|
-//! | `query`, `span` | runs a query on a thread of its own; parses its span |
-//! | `range` | values of series over time |
+//! | `query`, `span` | runs a query on a thread of its own; parses the span of a query |
+//! | `range` | the values of series over time |
 //! | `notes` | top keys, samples and events |
-//! | `explain`, `span_counts` | why requests were refused, and the counts behind that |
-//! | `live`, `status` | an event for each new second; the size of the record |
+//! | `explain`, `span_counts` | why requests were refused; the counts from which that is inferred |
+//! | `live` | a stream with an event for each new second |
+//! | `status` | the size of the record |
 
 mod explain;
 mod live;

@@ -40,7 +40,8 @@ const MAX_NOTES: usize = 1_000;
 /// Longest span of a key's curve, in seconds: for as long lists of minutes are kept.
 const MAX_CURVE_SPAN_SECONDS: u64 = 7 * DAY_SECONDS;
 
-/// The parameters that queries of notes share: a span and filters.
+/// The parameters that queries of notes share: a span and filters. `of` chooses the list of keys, and `most` is the
+/// maximum number of results. Each query ignores the parameters that it has no use for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NotesParameters {
@@ -56,7 +57,7 @@ pub struct NotesParameters {
     most: Option<usize>,
 }
 
-/// Which list of keys.
+/// The list of keys that a query reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListKind {
@@ -68,7 +69,7 @@ pub enum ListKind {
 }
 
 impl ListKind {
-    /// All lists.
+    /// Both lists of keys.
     pub(super) const ALL: [ListKind; 2] = [ListKind::Refused, ListKind::Asked];
 }
 
@@ -76,7 +77,7 @@ impl ListKind {
 type NotesQuery = Result<Query<NotesParameters>, QueryRejection>;
 
 impl NotesParameters {
-    /// Checks the parameters, and returns them with their span in seconds since 1970.
+    /// Checks the parameters, and returns them with their span in seconds since 1970. The error is the response.
     fn parse(
         gateway: &dyn Control,
         query: NotesQuery,
@@ -95,7 +96,7 @@ impl NotesParameters {
     }
 }
 
-/// `GET /v1/record/top`.
+/// `GET /v1/record/top`: the keys that were refused most, or that sent most requests.
 pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
     let (parameters, span) = match NotesParameters::parse(&*gateway, query) {
         Ok(parsed) => parsed,
@@ -127,7 +128,7 @@ pub(super) fn list_to_json(list: &KeyList, limit: Option<&str>, max_keys: usize)
     let mut keys: Vec<_> = list.keys.iter().collect();
     keys.retain(|listed| limit.is_none_or(|limit| listed.key.limit == limit));
     let listed_count: u64 = keys.iter().map(|listed| listed.count).sum();
-    // For one limit only listed keys are known, so its total is known only if the list is complete.
+    // For one limit only the listed keys can be added up, which is its total only if the list is complete.
     let total = match limit {
         None => Some(list.total),
         Some(_) => list.distinct.is_none().then_some(listed_count),
@@ -156,7 +157,12 @@ pub(super) struct CoveredLists {
     pub(super) covered: (u64, u64),
 }
 
-/// Reads the lists of a span: of whole minutes, hours or days. The current minute comes from `insight`, if that is given.
+/// Reads the lists of a span: of whole minutes, hours or days. The current minute comes from `insight`, if that is
+/// given. `now` is the wall clock, in seconds since 1970. Only the lists of `kinds` are complete.
+///
+/// # Errors
+///
+/// The record cannot be read.
 pub(super) fn read_lists(
     record: &Record,
     insight: Option<&LiveInsight>,
@@ -194,7 +200,8 @@ pub(super) fn read_lists(
     })
 }
 
-/// Adds up the lists on the disk. Gaps that no list of a longer step covers are filled from lists of shorter steps.
+/// Adds up the stored lists. The time before the first and after the last list of a longer step is read from lists of
+/// shorter steps. A list that is missing between two others leaves a gap.
 fn sum_stored_lists(
     record: &Record,
     span: (u64, u64),
@@ -221,7 +228,8 @@ fn sum_stored_lists(
     Ok(sums)
 }
 
-/// Calls `visitor` with the begin and the content of each list of a span. Lists of other kinds than `kinds` stay empty.
+/// Calls `visitor` with the begin and the content of each list of a span, latest first. Lists of other kinds than
+/// `kinds` stay empty.
 fn for_each_list(
     record: &Record,
     topic: Topic,
@@ -259,6 +267,10 @@ fn parse_lists(text: &[u8], kinds: &[ListKind]) -> serde_json::Result<KeyLists> 
 }
 
 /// Calls `visitor` with the notes of a span, latest first, until it breaks.
+///
+/// # Errors
+///
+/// The record cannot be read.
 pub(super) fn for_each_note<T: DeserializeOwned>(
     record: &Record,
     topic: Topic,
@@ -274,7 +286,8 @@ pub(super) fn for_each_note<T: DeserializeOwned>(
     })
 }
 
-/// `GET /v1/record/samples`.
+/// `GET /v1/record/samples`: sampled requests that pass the filters, latest first. `outcome` is that of the request or
+/// the standing by its limit.
 pub async fn samples(State(gateway): ControlState, query: NotesQuery) -> Response {
     let (parameters, span) = match NotesParameters::parse(&*gateway, query) {
         Ok(parsed) => parsed,
@@ -299,7 +312,11 @@ pub async fn samples(State(gateway): ControlState, query: NotesQuery) -> Respons
     .await
 }
 
-/// The latest samples for which `is_wanted` is true, at most `max_samples`.
+/// The latest samples for which `is_wanted` is true, latest first, at most `max_samples`.
+///
+/// # Errors
+///
+/// The record cannot be read.
 pub(super) fn find_samples(
     record: &Record,
     span: (u64, u64),
@@ -319,7 +336,7 @@ pub(super) fn find_samples(
     Ok(samples)
 }
 
-/// `GET /v1/record/events`.
+/// `GET /v1/record/events`: see [`find_events`].
 pub async fn events(State(gateway): ControlState, query: NotesQuery) -> Response {
     let (parameters, span) = match NotesParameters::parse(&*gateway, query) {
         Ok(parsed) => parsed,
@@ -333,7 +350,11 @@ pub async fn events(State(gateway): ControlState, query: NotesQuery) -> Response
     .await
 }
 
-/// Starts, reloads and other events of the gateway, latest first.
+/// Starts, reloads and other events of the gateway, latest first, at most [`MAX_NOTES`].
+///
+/// # Errors
+///
+/// The record cannot be read.
 pub(super) fn find_events(record: &Record, span: (u64, u64)) -> io::Result<Vec<GatewayEvent>> {
     let mut events = Vec::new();
     for_each_note(record, Topic::Event, span, |event: GatewayEvent| {
@@ -346,7 +367,8 @@ pub(super) fn find_events(record: &Record, span: (u64, u64)) -> io::Result<Vec<G
     Ok(events)
 }
 
-/// `GET /v1/record/key`: the state of one key in its limits, and its counts over time.
+/// `GET /v1/record/key`: the state of one key in its limits, its counts over time, and its samples. 400 without `key`,
+/// or if the span exceeds [`MAX_CURVE_SPAN_SECONDS`].
 pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
     let (parameters, span) = match NotesParameters::parse(&*gateway, query) {
         Ok(parsed) => parsed,
@@ -382,7 +404,8 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
     .await
 }
 
-/// The counts over time of the keys for which `is_key` is true, as JSON: at most 200 steps of whole minutes.
+/// The counts over time of the keys for which `is_key` is true, as JSON. The steps are of whole minutes, and about
+/// [`MAX_CURVE_STEPS`] at most.
 fn read_curve(
     record: &Record,
     insight: &LiveInsight,

@@ -28,7 +28,7 @@ pub(super) fn bad_request(detail: &str) -> ErrorResponse {
     problem_response(StatusCode::BAD_REQUEST, detail).into()
 }
 
-/// The record, or a response that says why there is none.
+/// The record, which is open; otherwise a response that says why it is not.
 pub(super) fn require_record(gateway: &dyn Control) -> Result<SharedRecord, ErrorResponse> {
     let Some(record) = gateway.record() else {
         let detail = "the record is off; remove `record: off` from the gateway file";
@@ -42,7 +42,8 @@ pub(super) fn require_record(gateway: &dyn Control) -> Result<SharedRecord, Erro
     Ok(record)
 }
 
-/// Runs a query on a blocking thread, and responds with its result as JSON.
+/// Runs a query on a blocking thread, and responds with its result as JSON; with 404 or 503 if there is no record, and
+/// with 500 if it cannot be read. A query runs to its end, even if its client has left.
 pub(super) async fn respond_with_query(
     gateway: &dyn Control,
     query: impl FnOnce(&Record) -> io::Result<Value> + Send + 'static,

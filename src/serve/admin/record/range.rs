@@ -1,4 +1,7 @@
-//! Serves the values of series in a span: as they are, summed by labels, or as quantiles of histograms.
+//! Serves `/v1/record/series`, the list of all series, and `/v1/record/range`, the values of series in a span: as they
+//! are, summed by labels, or as quantiles of histograms.
+//!
+//! As in the API, a point is one bucket of time in the record. The word bucket means those of histograms here.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +20,14 @@ use crate::record::promql::labels::{LabelTest, METRIC_NAME_LABEL, Matcher};
 use crate::record::{Column, Grid, RangeResult, Record, Series, SeriesKind};
 use crate::serve::admin::control::{Control, ControlState};
 
-/// Maximum number of buckets of a series. The API calls them points.
+/// Maximum number of points of a series, as in Prometheus.
 const MAX_SERIES_POINTS: usize = 11_000;
 
 /// Maximum number of quantiles in a query.
 const MAX_QUANTILES: usize = 10;
 
-/// Maximum number of buckets of all series in a response.
+/// Maximum number of points of all selected series together, before they are summed or become quantiles. It bounds what
+/// is read.
 const MAX_SELECTED_POINTS: usize = 1_000_000;
 
 /// The name, labels and kind of a series.
@@ -43,7 +47,7 @@ fn describe_series(series: &Series) -> Map<String, Value> {
     ])
 }
 
-/// `GET /v1/record/series`.
+/// `GET /v1/record/series`: the name, labels and kind of every series.
 pub async fn series(State(gateway): ControlState) -> Response {
     let record = match require_record(&*gateway) {
         Ok(record) => record,
@@ -65,7 +69,7 @@ pub struct RangeParameters {
     /// As `from`, or `now`.
     #[serde(default = "super::span::default_end")]
     to: String,
-    /// Maximum number of buckets.
+    /// Maximum number of points of each series.
     #[serde(default = "default_points")]
     points: usize,
     /// Labels by which series are summed, separated by commas.
@@ -75,12 +79,12 @@ pub struct RangeParameters {
     quantiles: String,
 }
 
-/// The number of buckets if the request names none.
+/// The maximum number of points of each series if the request names none.
 fn default_points() -> usize {
     600
 }
 
-/// `GET /v1/record/range`.
+/// `GET /v1/record/range`: the values of the selected series.
 pub async fn range(
     State(gateway): ControlState,
     parameters: Result<Query<RangeParameters>, QueryRejection>,
@@ -93,13 +97,13 @@ pub async fn range(
     }
 }
 
-/// The parsed parameters.
+/// The parsed parameters of a range query, apart from the selector.
 struct RangeQuery {
     /// Begin and end, in seconds since 1970.
     span: (u64, u64),
-    /// Maximum number of buckets.
+    /// Maximum number of points of each series.
     max_points: usize,
-    /// The labels by which series are summed; `None` if series are not summed.
+    /// The names of the labels by which series are grouped; `None` if the request names no labels.
     grouping_labels: Option<Vec<String>>,
     /// The quantiles of each histogram, each with its text in the request.
     quantiles: Vec<(String, f64)>,
@@ -153,7 +157,8 @@ fn parse_query(
     Ok((selected, query))
 }
 
-/// Parses quantiles between 0 and 1, separated by commas; each is returned with its text.
+/// Parses at most [`MAX_QUANTILES`] numbers from 0 to 1, separated by commas; each is returned with its text. The error is
+/// the response.
 fn parse_quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
     let numerals = text.split(',').filter(|numeral| !numeral.is_empty());
     let quantiles = numerals.map(|numeral| {
@@ -241,7 +246,7 @@ fn describe_group(series: &Series, labels: LabelPairs) -> Map<String, Value> {
     })
 }
 
-/// The sum of each group of series.
+/// The sum of each group of series. The decimals of its first series are applied to the sum.
 fn sum_groups(
     selected: &NumberedSeries,
     range: &RangeResult,
@@ -269,7 +274,8 @@ fn sum_groups(
     values.collect()
 }
 
-/// The quantiles of each histogram. The series of a histogram are its buckets; their label `le` is the upper bound.
+/// The quantiles of each histogram; null at points without values. The series of a histogram are its buckets; their
+/// label `le` is the upper bound.
 fn compute_quantiles(
     selected: &NumberedSeries,
     range: &RangeResult,
@@ -307,7 +313,7 @@ fn compute_quantiles(
     values.collect()
 }
 
-/// Recorded integers as numbers. Of the digits of each integer, `decimals` stand behind the point.
+/// Recorded integers as numbers. The last `decimals` digits of each integer are decimal places.
 fn decimals_to_json(integers: &[u64], decimals: u8) -> Value {
     match decimals {
         0 => json!(integers),
@@ -319,7 +325,7 @@ fn decimals_to_json(integers: &[u64], decimals: u8) -> Value {
     }
 }
 
-/// Whether a series has the labels that a selector names.
+/// Whether all matchers of a selector accept the labels of a series, or their absence.
 fn matches_selector(matchers: &[Matcher], series: &Series) -> bool {
     let mut matchers = matchers.iter();
     matchers.all(|matcher| matcher.accepts(label_value(series, &matcher.name)))

@@ -27,10 +27,11 @@ pub(super) fn parse_span(
     Ok((from, to))
 }
 
-/// Parses seconds since 1970, `now`, or a span before now such as `-1h30m`.
+/// Parses seconds since 1970, `now`, or a span before now such as `-1h30m`, into seconds since 1970. `None` for any other
+/// text, and from [`MAX_MOMENT`] on.
 fn parse_moment(text: &str, now: u64) -> Option<u64> {
     if text == "now" {
-        // As an end, so that the current second is part of the span.
+        // The end of a span is not part of it, and the current second is to be.
         return Some(now + 1);
     }
     let Some(duration) = text.strip_prefix('-') else {

@@ -5,7 +5,7 @@ use std::io;
 
 use crate::record::{Grid, Record, Series};
 
-/// Maximum number of buckets that a span is divided into.
+/// Maximum number of buckets that a span is divided into, as for the range queries in `range.rs`.
 const MAX_BUCKETS: usize = 11_000;
 
 /// The series of all requests.
@@ -49,7 +49,13 @@ pub(super) struct LimitRefusals {
     pub(super) first_refusal_at: u64,
 }
 
-/// Counts the requests, responses and refusals of a span.
+/// Counts the requests, responses and refusals of a span, which is in seconds since 1970. Whole buckets are counted, so
+/// the counts of a long span may begin a little earlier and end a little later. `recorded_series` are all series of the
+/// record, each with its number.
+///
+/// # Errors
+///
+/// The record cannot be read.
 pub(super) fn count_span(
     record: &Record,
     recorded_series: &[(Series, u32)],

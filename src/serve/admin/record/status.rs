@@ -8,7 +8,8 @@ use super::query::require_record;
 use crate::record::{Record, Tier};
 use crate::serve::admin::control::Control;
 
-/// The record's folder, size and oldest seconds; null if nothing is recorded.
+/// The record's folder, size, end and oldest seconds; null if the record is off or not open. If its folder cannot be
+/// read, only the error.
 pub async fn describe_record(gateway: &dyn Control) -> Value {
     let Ok(record) = require_record(gateway) else {
         return Value::Null;

@@ -1,4 +1,4 @@
-//! Why a request's or a response's body broke off, and the words for that in the access log and the metrics.
+//! Why a request's or a response's body broke off, and the words for each cause in the access log and the metrics.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub enum Error {
     /// The client sent no byte of its body for this long.
     #[error("the client sent nothing for {0:?}")]
     Idle(Duration),
-    /// The client closed its connection, or broke the framing of its body.
+    /// The client closed its connection or stream, or broke the framing of its body.
     #[error(transparent)]
     Broken(#[from] MessageError),
     /// The upstream closed its connection, or broke the framing of its response.
@@ -45,7 +45,7 @@ impl Error {
         }
     }
 
-    /// Whether the client closed its connection.
+    /// Whether the client closed its connection or stream.
     pub fn is_client_gone(&self) -> bool {
         matches!(
             self,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `request_body` | the body that a client sends, which may be read ahead |
 //! | `response_body` | the body that a client gets, from an upstream or from the gateway |
+//! | `early_close` | why the gateway ends a WebSocket early, and the close frame for its client |
 //! | `body_error` | why a body broke off |
 
 mod body_error;

@@ -1,4 +1,5 @@
-//! The body of a request. It is streamed, with a deadline for each piece, and read ahead where a limit counts by it.
+//! The body of a request. It is streamed, with a deadline for each piece, and read ahead where the route or a limit
+//! depends on it.
 //!
 //! Bytes that were read ahead are put back into the body, so that the upstream gets every byte.
 
@@ -21,10 +22,11 @@ use crate::serve::worker::generation::Generation;
 /// The body that a client sends. It is boxed, because most requests have no body.
 pub struct RequestBody(Option<Box<UnreadBody>>);
 
-/// Maximum bytes of a body that are read ahead. A limit may set a lower bound of its own.
+/// Maximum bytes of a body that are read ahead, but for the piece that exceeds them. A limit may set a lower bound.
 pub const MAX_READ_AHEAD_BYTES: usize = 1024 * 1024;
 
-/// Maximum bytes that decide whether a body is read ahead. They are few, because each new piece has them examined again.
+/// Maximum bytes that decide whether a body is read ahead. They are few, because all of them are examined again after each
+/// new piece.
 const MAX_PREFIX_BYTES: usize = 512;
 
 /// The beginning of a body, which was read ahead.
@@ -46,6 +48,7 @@ struct UnreadBody {
     /// Where the remaining content comes from; `None` at the end of the body.
     downstream: Option<Downstream>,
     deadlines: Rc<Deadlines>,
+    /// The configuration of the request, with its timeouts and the fields that no trailer may have.
     generation: Rc<Generation>,
 }
 
@@ -62,7 +65,12 @@ impl RequestBody {
         RequestBody((!downstream.is_body_over()).then(|| Box::new(unread())))
     }
 
-    /// Reads ahead until more than `max_bytes` are read or the body ends. The caller must put the bytes back.
+    /// Reads ahead until more than `max_bytes` are read or the body ends. The caller must put the bytes back with
+    /// [`RequestBody::put_back`].
+    ///
+    /// # Errors
+    ///
+    /// The body broke off, or the client has sent nothing for too long.
     pub async fn peek(&mut self, max_bytes: usize) -> Result<ReadAhead, Error> {
         let mut bytes = BytesMut::new();
         let mut trailers = None;
@@ -80,10 +88,12 @@ impl RequestBody {
         })
     }
 
-    /// Asks `look_for_field` about the first bytes of the body, which stay in it. The second argument of `look_for_field` says whether these
-    /// are the whole body. `look_for_field` returns `None` while it needs more bytes.
+    /// Reads ahead until `look_for_field` decides whether the body may have a field, and returns that. True where neither
+    /// the whole body nor its first [`MAX_PREFIX_BYTES`] bytes decide. The bytes stay in the body.
     ///
-    /// Returns true where [`MAX_PREFIX_BYTES`] bytes do not decide.
+    /// # Errors
+    ///
+    /// The body broke off, or the client has sent nothing for too long.
     pub async fn read_ahead_for_field(
         &mut self,
         look_for_field: impl Fn(&[u8], bool) -> Option<bool>,

@@ -30,7 +30,7 @@ struct RelayedParts {
 
 /// How long a response's body may take, and which parts of it are not for the client.
 pub struct RelaySettings {
-    /// The longest time without a byte from the server.
+    /// The longest time without a byte from the server, or a byte of the request that the server takes.
     pub idle_timeout: Duration,
     /// The end of the time for the whole request.
     pub deadline: RequestDeadline,
@@ -41,7 +41,7 @@ pub struct RelaySettings {
 }
 
 impl RelayedBody {
-    /// Streams `upstream_body`. `deadlines` are those of the client's connection.
+    /// Streams `upstream_body`. `deadlines` are those of the request at its client.
     pub fn new(
         upstream_body: UpstreamBody<RequestBody>,
         deadlines: Rc<Deadlines>,
@@ -59,8 +59,8 @@ impl RelayedBody {
         self.0.deadlines = deadlines;
     }
 
-    /// Prepares the next read of a response whose client has left: wakes the task when the server is late, and cancels
-    /// a request that was not sent whole. Returns whether more of the response can come.
+    /// Prepares the next read of a response whose client has left: registers the task to be woken when the server is late,
+    /// and cancels a request that was not sent whole. Returns whether more of the response can come.
     pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
         let RelayedParts {
             upstream_body,
@@ -143,7 +143,7 @@ pub enum ResponseBody {
 }
 
 impl ResponseBody {
-    /// Wraps a body that the gateway has made.
+    /// A body that the gateway has made.
     pub fn from_gateway(bytes: Bytes) -> ResponseBody {
         ResponseBody::FromGateway(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }

@@ -55,6 +55,7 @@ fn route(ruleset: &Ruleset, request: &str) -> String {
     }
 }
 
+/// Checks that [`route`] is `expected` for each request, which is a method and a target, or only a target for GET.
 #[track_caller]
 fn check(ruleset: &Ruleset, requests: &[&str], expected: &str) {
     for request in requests {
@@ -62,8 +63,13 @@ fn check(ruleset: &Ruleset, requests: &[&str], expected: &str) {
     }
 }
 
+/// A policy with a strict limit.
 const LOGIN: &str = "match: POST /login\nlimits: { l: { key: ip, rate: 5/15m } }";
+
+/// A policy for all other paths, without a limit.
 const REST: &str = "match: /**";
+
+/// The same with a loose limit.
 const LIMITED: &str = "match: /**\nlimits: { r: { key: ip, rate: 1000/m } }";
 
 #[test]

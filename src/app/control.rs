@@ -1,5 +1,4 @@
-//! Implements [`Control`], through which the admin listener reads and reloads the gateway. The admin listener knows
-//! nothing else of the app.
+//! Implements [`Control`] for [`Gateway`]. The admin listener reads and reloads the gateway through this trait only.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -64,6 +63,7 @@ impl Control for Gateway {
     }
 
     fn is_ready(&self) -> bool {
+        // The list is empty before the workers start and after they end.
         !self.is_end_announced.load(Ordering::Relaxed) && !self.workers.lock().is_empty()
     }
 

@@ -1,4 +1,4 @@
-//! The errors of starting and reloading the gateway.
+//! The errors of starting and reloading the gateway. `cli/` prints them; the admin listener returns those of a reload.
 
 use std::io;
 
@@ -7,16 +7,16 @@ use crate::policy;
 use crate::record;
 use crate::store;
 
-/// Why the gateway could not start, or could not run a new configuration.
+/// Why the gateway could not start, or could not run a new configuration. After a failed reload the old one still runs.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configuration has mistakes.
+    /// The configuration has mistakes or cannot be read.
     #[error("{0}")]
     Policy(policy::DiagnosticReport),
-    /// The memory store is too small for the limits.
+    /// The memory store cannot be made, or has no slot left for a limit.
     #[error("the store cannot hold these limits: {0}")]
     Store(#[from] store::Error),
-    /// The folder of snapshots cannot be used.
+    /// The folder of snapshots cannot be used, or the thread that writes them cannot be started.
     #[error("{0}")]
     Snapshots(#[from] store::snapshot::FolderError),
     /// An address cannot be listened on.
@@ -27,19 +27,19 @@ pub enum Error {
         /// The error of the system.
         cause: io::Error,
     },
-    /// The access log cannot be opened.
+    /// The access log cannot be opened, or the thread that writes it cannot be started.
     #[error("cannot open the access log: {0}")]
     AccessLog(io::Error),
-    /// TLS cannot be set up.
+    /// TLS cannot be set up with the keys of session tickets, or with the certificates or roots of a listener.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// The shared store cannot be used.
+    /// The settings of a shared store in memcached are wrong. A store that cannot be reached is no error.
     #[error("{0}")]
     Shared(#[from] store::memcached::Error),
-    /// The record cannot be opened.
+    /// The record cannot be opened. A record that another process still writes is no error.
     #[error("{0}")]
     Record(#[from] record::OpenError),
-    /// A thread cannot be started.
+    /// A thread of a worker or of another part cannot be started, or has no runtime.
     #[error("cannot start a worker: {0}")]
     Thread(io::Error),
 }

@@ -1,5 +1,5 @@
-//! Creates the events of the gateway for the record, such as a reload with the limits that it changed. Nothing is
-//! written here: `note_writer.rs` does that.
+//! Creates the events of the gateway for the record, such as a reload with the limits that it changed, and describes
+//! changed limits. Nothing is written here: `note_writer.rs` writes events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,14 @@ use crate::policy::Ruleset;
 use crate::record::insight::{GatewayEvent, LimitChange};
 use crate::route::Route;
 
-/// Maximum number of changed limits in an event, which bounds its size in the record.
+/// The largest number of changed limits in an event, which bounds its size in the record.
 const MAX_EVENT_CHANGES: usize = 100;
 
-/// Maximum number of members that the text of a list names.
+/// The largest number of members that the text of a list names.
 const MAX_LISTED_MEMBERS: usize = 8;
 
-/// Creates an event at the current time.
+/// Creates an event at the current time, with the first [`MAX_EVENT_CHANGES`] of the changes. Its detail says how many
+/// more there are.
 pub(super) fn new_event(
     clock: &Clock,
     kind: &str,
@@ -36,7 +37,8 @@ pub(super) fn new_event(
     }
 }
 
-/// Finds the limits that differ between two configurations.
+/// Lists the limits that differ between two configurations: the added and changed ones first, then the removed ones.
+/// Differences in settings that [`LimitText`] leaves out are not listed.
 pub(super) fn find_limit_changes(before: &Ruleset, after: &Ruleset) -> Vec<LimitChange> {
     let (old_limits, new) = (texts_by_scope(before), texts_by_scope(after));
     let mut changes = Vec::new();
@@ -80,7 +82,7 @@ fn texts_by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, LimitText)> {
         .collect()
 }
 
-/// A description of a limit in a few words.
+/// A description of a limit. Two limits count as equal if their descriptions are.
 #[derive(PartialEq)]
 struct LimitText {
     /// The most important settings, such as `5/m per ip, hard`.
@@ -130,7 +132,7 @@ impl LimitText {
         };
         let routes = ruleset.routes.iter().filter(has_limit);
         let mut route_names: Vec<String> = routes.map(|route| route.name.to_string()).collect();
-        // A policy with several matches has a route for each.
+        // A policy with several matches has a route for each, and these routes of one name follow each other.
         route_names.dedup();
         LimitText {
             summary: format!(
@@ -177,7 +179,8 @@ impl LimitText {
     }
 }
 
-/// Formats a list, cut after [`MAX_LISTED_MEMBERS`]. The text is empty if the list is.
+/// Formats `name` and a list, cut after [`MAX_LISTED_MEMBERS`] with the number of the others. The text is empty if the
+/// list is.
 fn short_list(name: &str, members: impl Iterator<Item = String>) -> String {
     let members: Vec<String> = members.collect();
     if members.is_empty() {

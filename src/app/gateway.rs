@@ -1,5 +1,5 @@
-//! The type that holds all parts of a running gateway, and the accessors for its users. Starting, reloading and ending
-//! it are in files of their own.
+//! The type that holds all parts of a running gateway, and the accessors for its users. `start.rs`, `reload.rs`,
+//! `snapshots.rs`, `shutdown.rs` and `control.rs` have its other methods.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,61 +33,65 @@ use crate::store;
 use crate::store::shared::StoreKeeper;
 use crate::store::{MemoryStore, SharedStore};
 
-/// A running gateway. It ends when it is dropped.
+/// A running gateway. Dropping it ends it as [`Gateway::shut_down`] does, but without waiting for open requests.
 pub struct Gateway {
     /// The path of the gateway file.
     pub(super) config_path: PathBuf,
-    /// The fingerprint of the configuration at the start.
+    /// A hash of everything that was read for the configuration at the start, named files included.
     pub(super) fingerprint: u64,
-    /// The settings that only a restart changes.
+    /// The settings as of the start, which only a restart changes, except the tokens and roots of pushes.
     pub(super) process_settings: ProcessSettings,
-    /// Hashes keys under the secret of this process.
+    /// Hashes the keys of limits with the secret of this process.
     pub(super) keyer: Keyer,
-    /// Encrypt TLS session tickets, so that sessions outlive reloads.
+    /// The keys that encrypt TLS session tickets, so that sessions outlive reloads.
     pub(super) ticket_keys: TicketKeys,
-    /// Renews the certificates of ACME.
+    /// Orders and renews the certificates that ACME directories issue.
     pub(super) certificate_renewer: CertificateRenewer,
     /// Fetches the keys of tokens that are at a URL.
     pub(super) key_set_fetcher: KeySetFetcher,
     /// The counts of this gateway.
     pub(super) memory_store: Arc<MemoryStore>,
-    /// The shared store, and the thread that watches it.
+    /// The shared store and the thread that watches it until the end; `None` if this gateway counts for itself. The
+    /// thread is taken out when it is stopped.
     pub(super) shared_store: Option<(Arc<SharedStore>, Mutex<Option<StoreKeeper>>)>,
-    /// Writes snapshots of `memory_store`.
+    /// Writes snapshots of `memory_store`; `None` if none are configured, and once another process or the end of this
+    /// one has stopped the writer.
     pub(super) snapshot_writer: Mutex<Option<store::snapshot::SnapshotWriter>>,
+    /// The clock of all parts.
     pub(super) clock: Clock,
     /// The time of the start, in seconds since 1970.
     pub(super) started_at: u64,
-    /// The metrics that requests count.
+    /// The values of all metrics. Those that `live_metrics` computes are as of its last refresh.
     pub(super) registry: Registry,
     /// The configuration that workers run. A reload replaces it as a whole.
     pub(super) running: Arc<RwLock<RunningConfig>>,
-    /// All metrics, for scrapes and for the record.
+    /// Refreshes and reads `registry`, for scrapes, the record and the pusher.
     pub(super) live_metrics: Arc<LiveMetrics>,
-    /// Records the metrics every second.
+    /// Records the metrics every second; `None` without a record and after the end.
     pub(super) recorder: Mutex<Option<MetricsRecorder>>,
-    /// Sends the record to other engines.
+    /// Sends the record to other engines; `None` if nothing is pushed, and after the end.
     pub(super) pusher: Mutex<Option<Pusher>>,
-    /// Held during a reload, so that there is one at a time.
+    /// Held while the running configuration is replaced, so that one reload or renewal of keys runs at a time.
     pub(super) reload_lock: Mutex<()>,
     /// The threads of the workers; empty before the start and after the end.
     pub(super) workers: Mutex<Vec<WorkerHandle>>,
-    /// The writer of the access log, and the handle to wait for its end.
+    /// The writer of the access log, and the handle to wait for its end; `None` before the start and after the end.
     pub(super) access_log: Mutex<Option<(LogWriter, LogWriterEnd)>>,
     /// The addresses for clients, with the actual port in place of 0.
     pub(super) addresses: Vec<Address>,
-    /// Copies of all sockets that listen for clients, for a process that takes over.
+    /// Copies of all sockets that listen for clients: for a process that takes over, and to set their options.
     pub(super) listening_sockets: Mutex<Vec<Socket>>,
     /// Files of Unix sockets that this process removes at its end.
     pub(super) socket_files: Mutex<Vec<SocketFile>>,
-    /// The fingerprint of the configuration that was loaded last.
+    /// The `fingerprint` of the configuration that runs now.
     pub(super) loaded_fingerprint: AtomicU64,
     /// Whether `/readyz` already announces the end.
     pub(super) is_end_announced: AtomicBool,
 }
 
 impl Gateway {
-    /// Limits how long sent data may stay unacknowledged, on all listening sockets and thus on new connections.
+    /// Sets by the send timeout how long sent data may stay unacknowledged, on all listening sockets and thus on new
+    /// connections: see [`set_unacked_timeout`]. A failure is only logged.
     pub(super) fn set_unacked_timeout(&self, send_timeout: Duration) {
         for socket in &*self.listening_sockets.lock() {
             if let Err(error) = set_unacked_timeout(socket, send_timeout) {
@@ -107,7 +111,7 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// The process has no file descriptors left.
+    /// A socket cannot be copied, for instance because the process has no file descriptors left.
     pub fn sockets(&self) -> io::Result<Vec<Socket>> {
         let sockets = self.listening_sockets.lock();
         sockets.iter().map(Socket::try_clone).collect()
@@ -124,7 +128,7 @@ impl Gateway {
         &self.addresses
     }
 
-    /// The settings that only a restart changes.
+    /// The settings that only a restart changes, except the tokens and roots of pushes. They are those of the start.
     pub fn process_settings(&self) -> &ProcessSettings {
         &self.process_settings
     }
@@ -134,7 +138,8 @@ impl Gateway {
         &self.config_path
     }
 
-    /// The fingerprint of the configuration at the start, for [`policy::watch`](crate::policy::watch).
+    /// A hash of everything that was read for the configuration at the start, for
+    /// [`policy::watch`](crate::policy::watch).
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -144,7 +149,7 @@ impl Gateway {
         self.live_metrics.read(Registry::render)
     }
 
-    /// The state of every push destination.
+    /// The state of every push destination; empty if nothing is pushed.
     pub fn push_status(&self) -> Vec<push::DestinationStatus> {
         self.pusher
             .lock()
@@ -152,12 +157,12 @@ impl Gateway {
             .map_or_else(Vec::new, Pusher::statuses)
     }
 
-    /// The running configuration.
+    /// A copy of the running configuration, which shares its parts.
     pub fn running(&self) -> RunningConfig {
         self.running.read().clone()
     }
 
-    /// The running policies.
+    /// The policies and settings of the running configuration.
     pub fn ruleset(&self) -> Arc<Ruleset> {
         self.running.read().ruleset.clone()
     }

@@ -43,7 +43,7 @@ const MIN_REFETCH_INTERVAL: Nanos = Nanos::from_secs(60);
 /// The delay after the first failure in a row. It doubles with each further one, up to [`MAX_RETRY_DELAY`].
 const MIN_RETRY_DELAY: Nanos = Nanos::from_secs(1);
 
-/// The longest delay between two attempts.
+/// The longest delay after a failure.
 const MAX_RETRY_DELAY: Nanos = Nanos::from_secs(60);
 
 /// How often the clock is read while the next fetch is awaited. A manual clock may jump.
@@ -66,7 +66,7 @@ enum FetchError {
     Keys(#[from] VerificationKeysError),
 }
 
-/// Fetches one key set again and again. The thread starts with the first set and ends when this is dropped.
+/// The thread that fetches one key set, and the last usable set. Dropping it ends the thread and waits for that end.
 pub struct KeySetFetcher {
     shared: Arc<SharedFetches>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -92,9 +92,9 @@ struct FetchState {
     source: Option<RemoteKeySet>,
     /// The last usable set: its bytes as they were received, and its keys.
     keys: Option<(Bytes, VerificationKeys)>,
-    /// Whether no settings have got the keys yet.
+    /// Whether keys were fetched that [`KeySetFetcher::take_keys`] has not returned yet.
     has_new_keys: bool,
-    /// Whether a fetch has ended, with or without success.
+    /// Whether a fetch from the source at that time has ended, with or without success.
     has_fetched: bool,
     /// Whether the thread has to end.
     is_ended: bool,
@@ -230,6 +230,7 @@ async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry, clock: &C
             fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch_key_set(&source)) => {
                 fetched.unwrap_or(Err(FetchError::Timeout))
             }
+            // The source has changed or the thread has to end, so this fetch is of no use.
             () = shared.redirected.notified() => {
                 failure_count = 0;
                 continue;
@@ -260,6 +261,7 @@ async fn wait_for_unknown_key(source: &RemoteKeySet, clock: &Clock, earliest: Na
     source.unknown_key().await;
 }
 
+/// Waits until `clock` has reached `time`.
 async fn wait_until(clock: &Clock, time: Nanos) {
     loop {
         let remaining = Duration::from(time.since(clock.now()));
@@ -271,7 +273,8 @@ async fn wait_until(clock: &Clock, time: Nanos) {
 }
 
 impl SharedFetches {
-    /// Keeps a fetched set if it can be used. Returns the time until the next fetch.
+    /// Keeps a fetched set if the fetch succeeded, and logs a failure. Returns the time until the next fetch. If the
+    /// source has changed during the fetch, the result is dropped and the time is zero.
     fn accept_fetch(
         &self,
         source: &RemoteKeySet,

@@ -1,5 +1,6 @@
-//! Builds the TLS settings of the listeners at the start and at each reload. Certificates that ACME has issued outlive
-//! reloads. No socket is bound here.
+//! Builds the settings of the listeners that a reload may change: TLS, routes and networks of proxies. Also selects the
+//! ACME certificates to renew, and reads when certificates expire. Certificates that ACME has issued outlive reloads.
+//! No socket is bound here.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,10 +12,14 @@ use crate::net::tls::listener_tls::{OfferedCertificate, TicketKeys};
 use crate::policy::{CertificateSource, ListenerSettings, ProcessSettings, Ruleset};
 use crate::serve::worker::listen::RunningListener;
 
-/// Builds the settings of each listener in `ruleset`.
+/// Builds the settings of each listener of the process, in the order of `process.listen`, from `ruleset`.
 ///
-/// A listener keeps its settings of `before` if it is missing in `ruleset`, or if `ruleset` would switch TLS on or off.
-/// Both changes take effect only with a restart.
+/// A listener keeps its settings of `before` if its address is missing in `ruleset`, or if `ruleset` would switch TLS
+/// on or off. Only the routes of its name are those of `ruleset`. Such changes, and new listeners, need a restart.
+///
+/// # Errors
+///
+/// TLS cannot be set up with the certificates or the roots of a listener.
 pub fn build_listeners(
     process: &ProcessSettings,
     ruleset: &Ruleset,
@@ -58,7 +63,11 @@ pub fn build_listeners(
     Ok(listeners.into())
 }
 
-/// Makes `renewer` renew the ACME certificates of these listeners from now on, and no others.
+/// Makes `renewer` order and renew the ACME certificates of these listeners from now on, and no others.
+///
+/// # Errors
+///
+/// The thread of the renewer cannot be started.
 pub fn renew_certificates_of(
     listeners: &[RunningListener],
     renewer: &CertificateRenewer,
@@ -69,8 +78,9 @@ pub fn renew_certificates_of(
     renewer.renew_only(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
 }
 
-/// The expiry of each served certificate, in seconds since 1970, by its first name. If two certificates have the same
-/// name, the earlier expiry counts.
+/// The expiry of each served certificate, in seconds since 1970, by its first name, which is empty without names. If
+/// two certificates have the same first name, the earlier expiry counts. Certificates that are not issued yet are left
+/// out.
 pub fn certificate_expiries(listeners: &[RunningListener]) -> BTreeMap<String, u64> {
     let mut expiries = BTreeMap::new();
     let offered_certificates = listeners.iter().flat_map(|listener| &listener.certificates);

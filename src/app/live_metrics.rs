@@ -1,5 +1,5 @@
-//! Computes the metrics that are not counted as requests pass, such as open requests and the state of servers. They are
-//! refreshed whenever a scrape or the record reads the metrics.
+//! Computes the metrics that are the state of a part, such as open requests, servers and stores. They are refreshed
+//! whenever a scrape, the record or the pusher reads the metrics. Events are counted where they happen.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,17 +21,17 @@ use crate::upstream::server_health::ServerHealth;
 
 /// All metrics, and the state from which some of them are computed.
 pub struct LiveMetrics {
-    /// The metrics, including those that requests count.
+    /// The values of all metrics.
     pub registry: Registry,
-    /// The running configuration.
+    /// The configuration that workers run.
     pub running: Arc<RwLock<RunningConfig>>,
     /// The store of the counts of this gateway.
     pub memory_store: Arc<MemoryStore>,
-    /// The shared store, if there is one.
+    /// The store that gateways share; `None` if this gateway counts for itself.
     pub shared_store: Option<Arc<SharedStore>>,
-    /// Tells the time and the CPU time of the process.
+    /// The clock, which also gives the CPU time of the process.
     pub clock: Clock,
-    /// Held while metrics are refreshed and read, so that no reader sees a part of a refresh.
+    /// Held while [`LiveMetrics::read`] refreshes and reads metrics, so that no reader sees a part of a refresh.
     pub refresh_lock: Mutex<()>,
 }
 
@@ -48,7 +48,7 @@ impl LiveMetrics {
         self.running.read().keyer().seed()
     }
 
-    /// Computes all metrics that are not counted as requests pass.
+    /// Computes all metrics of this file.
     fn refresh(&self) {
         let running = self.running.read().clone();
         self.refresh_permits(&running);
@@ -177,6 +177,7 @@ impl LiveMetrics {
             Metric::ElasticFactor,
             Metric::SheddingLevel,
         ];
+        // A reload may have removed an upstream. Counters of a removed one keep their values.
         for gauge in gauges {
             self.registry.remove_series(gauge);
         }
@@ -209,12 +210,14 @@ impl LiveMetrics {
 
     fn refresh_servers(&self, running: &RunningConfig) {
         let gauges = [Metric::ServerUp, Metric::ServerOpen];
+        // A reload may have removed a server. Counters of a removed one keep their values.
         for gauge in gauges {
             self.registry.remove_series(gauge);
         }
         for servers in &running.upstreams {
             let now = self.clock.now();
-            // A server has one series for all its addresses, because addresses change without end.
+            // A server has one series of each metric for all its addresses. Names resolve to ever new addresses, so
+            // series by address would have no bound.
             servers.for_each_server(|name, endpoints, removed_counts| {
                 let upstream = (Label::Upstream, servers.settings.name.as_str());
                 let labels = [upstream, (Label::Server, name)];

@@ -1,8 +1,8 @@
 //! The two threads that write the record: one reads all metrics at the end of each second, the other writes to the
-//! disk. Requests never wait for them.
+//! disk. No request waits for the disk.
 //!
-//! Bounds: those of [`SeriesTable`]. While another process still writes the record, [`MAX_WAITING_SECONDS`] seconds and
-//! [`MAX_WAITING_EVENTS`] events.
+//! Bounds: those of [`SeriesTable`] and [`NoteWriter`]. While another process still writes the record,
+//! [`MAX_WAITING_SECONDS`] seconds and [`MAX_WAITING_EVENTS`] events.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -21,27 +21,28 @@ use crate::base::telemetry::Metric;
 use crate::record::insight::GatewayEvent;
 use crate::record::{OpenError, Record, Settings};
 
-/// Maximum number of seconds that wait for the record.
+/// The largest number of seconds that wait for the record. A further one replaces the oldest.
 const MAX_WAITING_SECONDS: usize = 300;
-/// Maximum number of events that wait for the record.
+/// The largest number of events that wait for the record; further ones are dropped.
 const MAX_WAITING_EVENTS: usize = 300;
 
-/// Maximum time for which a process records while it drains requests. Another process may wait for the record.
+/// The longest time for which a process records after it has begun to drain requests, because another process may wait
+/// for the record.
 const HANDOVER_TIMEOUT: Nanos = Nanos::from_secs(60);
 
-/// An order to stop recording.
+/// An order to the thread that reads the metrics, with which the other thread stops too.
 enum StopOrder {
-    /// Stop within [`HANDOVER_TIMEOUT`], because requests are draining.
+    /// Stop after [`HANDOVER_TIMEOUT`], because requests are draining.
     Soon,
     /// Stop now, because all requests have ended.
     Now,
 }
 
-/// Records all metrics every second.
+/// The two threads, and the ways to reach them. Dropping it stops the threads without waiting for them.
 pub struct MetricsRecorder {
     /// Set once this process writes the record.
     record: Arc<OnceLock<Record>>,
-    /// Events that wait to be recorded.
+    /// Events that wait to be recorded, at most [`MAX_WAITING_EVENTS`].
     events: Arc<Mutex<Vec<GatewayEvent>>>,
     stop_sender: Sender<StopOrder>,
     seconds_thread: JoinHandle<()>,
@@ -49,7 +50,11 @@ pub struct MetricsRecorder {
 }
 
 impl MetricsRecorder {
-    /// Starts the threads. If another process still writes the record, this one takes over when that ends.
+    /// Starts the threads. If another process still writes the record, this one takes over when that one stops.
+    ///
+    /// # Errors
+    ///
+    /// The record cannot be opened for another reason, or a thread cannot be started.
     pub fn start(
         settings: &Settings,
         live_metrics: Arc<LiveMetrics>,
@@ -107,7 +112,8 @@ impl MetricsRecorder {
         self.record.clone()
     }
 
-    /// Adds an event of the gateway. It is dropped if too many events wait for the record.
+    /// Adds an event of the gateway, which is recorded at the end of the current second. It is dropped if
+    /// [`MAX_WAITING_EVENTS`] wait already.
     pub fn add_event(&self, event: GatewayEvent) {
         let mut events = self.events.lock();
         if events.len() < MAX_WAITING_EVENTS {
@@ -115,13 +121,14 @@ impl MetricsRecorder {
         }
     }
 
-    /// Orders the threads to stop within [`HANDOVER_TIMEOUT`]. [`MetricsRecorder::finish`] stops them earlier.
+    /// Orders the threads to stop after [`HANDOVER_TIMEOUT`], unless [`MetricsRecorder::finish`] stops them earlier.
     pub fn stop_soon(&self) {
-        // The send cannot fail, because the thread runs until it receives an order.
+        // The send fails only if the thread has panicked, which `finish` logs.
         let _ = self.stop_sender.send(StopOrder::Soon);
     }
 
-    /// Records the current second, stops the threads, and waits until everything is on the disk.
+    /// Records the current second, stops the threads, and waits until the record is closed. An error of the disk is
+    /// only logged. If another process still writes the record, what waits for it is lost.
     pub fn finish(self) {
         let _ = self.stop_sender.send(StopOrder::Now);
         if self.seconds_thread.join().is_err() || self.disk_thread.join().is_err() {
@@ -161,6 +168,7 @@ impl SecondsThread {
                 Err(RecvTimeoutError::Timeout) if end.is_some_and(|end| clock.now() >= end) => {
                     break;
                 }
+                // If the thread was late, one second has the changes of several.
                 Err(RecvTimeoutError::Timeout) if reached_second >= next_second.as_secs() => {
                     self.record_second(reached_second - 1)
                 }
@@ -175,7 +183,7 @@ impl SecondsThread {
         let _ = self.disk_waker.try_send(());
     }
 
-    /// Records the changes of the second `at`, and everything that waited for the record.
+    /// Records the changes of the second `at`, in seconds since 1970, and everything that waited for the record.
     fn record_second(&mut self, at: u64) {
         let changes = self
             .live_metrics
@@ -191,7 +199,7 @@ impl SecondsThread {
             self.waiting_seconds.pop_front();
         }
         if let Some(record) = self.record.get() {
-            // Another process recorded until here while this one waited.
+            // If seconds waited, another process recorded until the record's end.
             let recorded_until = if self.waiting_seconds.len() > 1 {
                 record.end()
             } else {
@@ -206,7 +214,7 @@ impl SecondsThread {
         }
         self.notes
             .end_second(self.record.get(), at, self.live_metrics.seed());
-        // If the channel is full, the disk thread has yet to handle an earlier signal, and will write this second too.
+        // If the channel is full, the disk thread has yet to handle an earlier wake, and will write this second too.
         let _ = self.disk_waker.try_send(());
     }
 }
@@ -217,17 +225,19 @@ struct DiskThread {
     clock: Clock,
     record: Arc<OnceLock<Record>>,
     list_roll_up: ListRollUp,
-    /// The error that was logged last; empty while there is none.
+    /// The error that was logged last; empty if there is none now.
     logged_error: String,
 }
 
 impl DiskThread {
+    /// Writes after each wake, until the other thread has ended. Then it closes the record.
     fn run(mut self, disk_wakes: &Receiver<()>) {
         while disk_wakes.recv().is_ok() {
             let result = match self.record.get() {
                 Some(record) => self
                     .list_roll_up
                     .roll_up_complete(record, self.clock.wall().as_secs())
+                    // Pending seconds are written even if the roll-up has failed.
                     .and(record.write_pending())
                     .map_err(|error| error.to_string()),
                 None => self.try_open_record(),
@@ -239,7 +249,7 @@ impl DiskThread {
         }
     }
 
-    /// Logs an error, or its end, only when it differs from the last one.
+    /// Logs an error if it differs from the last one, and the end of an error. `error` is empty if there is none.
     fn log_change(&mut self, error: String) {
         if error == self.logged_error {
             return;
@@ -254,7 +264,7 @@ impl DiskThread {
         self.logged_error = error;
     }
 
-    /// Opens the record, unless another process still writes it.
+    /// Opens the record. If another process still writes it, the record stays closed, which is no error.
     fn try_open_record(&self) -> Result<(), String> {
         match Record::open(&self.settings) {
             Ok(record) => {

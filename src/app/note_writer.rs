@@ -1,7 +1,8 @@
 //! Writes notes into the record: the top keys of each minute, sampled requests, and events. Rolls the lists of top keys
 //! up into hours and days. The threads of `metrics_recorder.rs` call it every second.
 //!
-//! Bounds: [`MAX_WAITING_MINUTES`] minutes while another process still writes the record.
+//! Bounds: [`MAX_WAITING_MINUTES`] minutes while another process still writes the record, and [`MAX_SAMPLE_KINDS`]
+//! kinds of samples.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,20 +19,22 @@ use crate::record::{Note, Record, Topic};
 
 /// Maximum number of minutes that wait for the record.
 const MAX_WAITING_MINUTES: usize = 5;
-/// Seconds after its end until an hour or a day is complete. No process adds lists to it afterwards.
+/// Seconds between the end of an hour or a day and its roll-up, in which a process that takes over writes the minutes
+/// that waited. Minutes that are written later are missing in the hour.
 const COMPLETION_DELAY_SECONDS: u64 = 120;
 /// Seconds in which at most one sample of a kind is kept for days.
 const KEPT_SAMPLE_INTERVAL_SECONDS: u64 = 10;
-/// Maximum number of kinds of samples that are told apart at a time.
+/// The largest number of kinds of which a sample is kept in [`KEPT_SAMPLE_INTERVAL_SECONDS`]. Samples of further kinds
+/// are not kept for days.
 const MAX_SAMPLE_KINDS: usize = 32;
 
-/// Collects the notes of this process, minute by minute.
+/// Writes the notes of this process, every second and at the end of each minute.
 pub(super) struct NoteWriter {
-    /// Where workers report keys and samples.
+    /// The keys and samples that workers report.
     insight: Arc<LiveInsight>,
     /// Events that wait to be written.
     events: Arc<Mutex<Vec<GatewayEvent>>>,
-    /// The first second of the current minute.
+    /// The first second of the current minute, in seconds since 1970.
     minute_start: u64,
     /// Minutes that wait for the record, each with its first second.
     waiting_minutes: VecDeque<(u64, KeyLists)>,
@@ -40,6 +43,7 @@ pub(super) struct NoteWriter {
 }
 
 impl NoteWriter {
+    /// Begins `minute`. Keys that were counted before are dropped.
     pub(super) fn new(
         insight: Arc<LiveInsight>,
         events: Arc<Mutex<Vec<GatewayEvent>>>,
@@ -55,8 +59,9 @@ impl NoteWriter {
         }
     }
 
-    /// Writes what became complete with `second`. Must be called at the end of each second. Events and samples wait
-    /// while there is no record.
+    /// Writes the minute if it ended with `second`, and the events and samples so far. Must be called at the end of
+    /// each second. Without a record all of them wait. `seed` is that with which the keys of the next minute are
+    /// hashed.
     pub(super) fn end_second(&mut self, record: Option<&Record>, second: u64, seed: u64) {
         let next_minute = minute_of(second + 1, seed);
         if next_minute.start != self.minute_start {
@@ -81,10 +86,12 @@ impl NoteWriter {
 
     /// Writes the lists of the current minute at the end of the process.
     pub(super) fn write_current_minute(&mut self, record: Option<&Record>) {
+        // No other minute begins, so the start and the seed of the next one do not matter.
         self.begin_minute(record, Minute::default());
     }
 
-    /// Writes the lists of the current minute, or lets them wait for the record, and begins another minute.
+    /// Writes the lists of the current minute, or lets them wait for the record, and begins another minute. A minute
+    /// without decisions is dropped.
     fn begin_minute(&mut self, record: Option<&Record>, next_minute: Minute) {
         self.minute_start = next_minute.start;
         let waiting_minutes = &mut self.waiting_minutes;
@@ -101,7 +108,9 @@ impl NoteWriter {
             });
     }
 
-    /// Whether a sample is kept for days: the first of its kind in [`KEPT_SAMPLE_INTERVAL_SECONDS`].
+    /// Whether a sample is kept for days, and notes its kind if so. Kept is the first of a kind in
+    /// [`KEPT_SAMPLE_INTERVAL_SECONDS`], for at most [`MAX_SAMPLE_KINDS`] kinds. The kind is the outcome, the limit
+    /// that decided and its standing.
     fn should_keep_sample(&mut self, sample: &RequestSample, second: u64) -> bool {
         self.kept_sample_kinds.retain(|(_, until)| *until > second);
         let limit = sample.limit.as_ref();
@@ -126,17 +135,23 @@ pub(super) fn minute_of(second: u64, seed: u64) -> Minute {
     Minute { start, seed }
 }
 
-/// Rolls the lists of complete minutes up into hours, and those of hours into days, whichever process has written them.
+/// Rolls the lists of minutes up into hours, and those of hours into days, whichever process has written them.
 #[derive(Default)]
 pub(super) struct ListRollUp {
-    /// The ends of the last hour and of the last day that were rolled up, in seconds since 1970.
+    /// The ends of the last hour and of the last day that were rolled up, in seconds since 1970; 0 before the first
+    /// call.
     rolled_up_until: [u64; 2],
 }
 
 impl ListRollUp {
-    /// Rolls up the hours and days that have become complete. Must be called every second. It may wait for the disk.
+    /// Rolls up the hours and days that ended at least [`COMPLETION_DELAY_SECONDS`] before `now`, in seconds since
+    /// 1970. It waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// The record cannot be read. The next call tries again.
     pub(super) fn roll_up_complete(&mut self, record: &Record, now: u64) -> io::Result<()> {
-        // A clock that runs ahead must not end a day early.
+        // A clock that runs ahead must not end an hour or a day early: the record ends them later.
         let now = now.min(record.final_until() + COMPLETION_DELAY_SECONDS);
         let steps = [
             (Topic::Minute, Topic::Hour, 3_600),
@@ -152,7 +167,7 @@ impl ListRollUp {
             let mut from = until
                 .saturating_sub(shorter.retention_seconds())
                 .next_multiple_of(step);
-            // The latest note comes first, and what is before it was rolled up already.
+            // The latest note is visited first, and spans before it were rolled up already.
             record.visit_notes(longer, (from, until), |latest| {
                 from = from.max(latest.at + step);
                 ControlFlow::Break(())
@@ -166,7 +181,8 @@ impl ListRollUp {
     }
 }
 
-/// Adds up the lists of a topic in a span, and writes the sum as one note of the longer topic.
+/// Adds up the lists of the topic `shorter` in a span, and writes the sum as one note of the topic `longer`. Notes that
+/// cannot be parsed are left out, and a span without decisions gets no note.
 fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> io::Result<()> {
     let mut sums = ListSums::default();
     record.visit_notes(shorter, span, |note| {
@@ -182,7 +198,7 @@ fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> 
     Ok(())
 }
 
-/// Writes a note of the second `at`. Only a note with `is_kept` stays in the record for days.
+/// Adds a note of the second `at` to the record. Only a note with `is_kept` is written to the disk.
 fn write_note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, is_kept: bool) {
     // Serializing these types cannot fail.
     if let Ok(text) = serde_json::to_vec(content) {

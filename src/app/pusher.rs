@@ -1,4 +1,4 @@
-//! Starts the pusher, which sends the record to other engines. What it sends and how is in `record/push/`.
+//! Starts the pusher, which sends the record to other engines. `record/push/` decides what it sends and how.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::series_table::current_series;
 use crate::policy::ProcessSettings;
 use crate::record::push::{PushContext, Pusher};
 
-/// Starts the pusher, if there is a record and a destination for it. `seed` spreads the requests of several gateways
+/// Starts the pusher; `None` without a record or without a destination. `seed` spreads the retries of several gateways
 /// over time.
 ///
 /// # Errors
 ///
-/// [`Error::Thread`] if its thread cannot be started.
+/// [`Error::Thread`] if the thread of the pusher cannot be started.
 pub fn start_pusher(
     process: &ProcessSettings,
     recorder: Option<&MetricsRecorder>,

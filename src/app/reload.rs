@@ -1,5 +1,5 @@
-//! Reads the configuration again and replaces the running one. Counters, connections and open requests continue. What a
-//! reload cannot change is reported, and changes with the next start.
+//! Replaces the running configuration: at a reload by the files as they are now, or with newly fetched keys alone. Also
+//! reopens the access log. What a reload cannot change is reported, and changes with the next start.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,19 +18,19 @@ use crate::policy::{self, Diagnostic, Ruleset};
 use crate::serve::worker::generation::RunningConfig;
 use crate::serve::worker::run::WorkerOrder;
 
-/// The result of a reload.
+/// What a reload that succeeded reports.
 #[derive(Debug)]
 pub struct ReloadReport {
     /// Warnings about the new configuration.
     pub warnings: Vec<Diagnostic>,
-    /// The sections of the gateway file that changed, but take effect only at the next start.
+    /// The fields of the gateway file that changed, but take effect only at the next start.
     pub needs_restart: Vec<&'static str>,
     /// The changes of files and limits.
     pub changes: ReloadChanges,
 }
 
 impl Gateway {
-    /// Reopens the access log, for instance after its file was moved away.
+    /// Orders the access log to be reopened, for instance after its file was moved away.
     pub fn reopen_log(&self) {
         if let Some((writer, _)) = &*self.access_log.lock() {
             writer.reopen();
@@ -39,11 +39,12 @@ impl Gateway {
 
     /// Reads the configuration again and replaces the running one. Returns once all workers run it.
     ///
-    /// Counters, connections and open requests continue. The access log is reopened even if the reload fails.
+    /// Connections and open requests continue. So do the counts of limits that both configurations have, except those
+    /// that a warning names: see `reset_warnings.rs`. The access log is reopened even if the reload fails.
     ///
     /// # Errors
     ///
-    /// The configuration has mistakes or cannot be run. The previous one still runs.
+    /// The configuration has mistakes or cannot be run: see the variants of [`Error`]. The previous one still runs.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         self.reopen_log();
         let result = self.load_and_replace().await;
@@ -60,6 +61,7 @@ impl Gateway {
         result
     }
 
+    /// The part of [`Gateway::reload`] that may fail.
     async fn load_and_replace(&self) -> Result<ReloadReport, Error> {
         let (report, acknowledgements) = {
             let _reload_guard = self.reload_lock.lock();
@@ -130,11 +132,12 @@ impl Gateway {
         self.key_set_fetcher.changed().await;
     }
 
-    /// Verifies tokens by the fetched keys from now on. Everything else of the running configuration stays.
+    /// Verifies tokens by the fetched keys from now on, and returns once all workers do. Everything else of the running
+    /// configuration stays.
     ///
     /// # Errors
     ///
-    /// The thread that fetches keys cannot be started.
+    /// A thread that fetches keys is missing and cannot be started.
     pub async fn renew_keys(&self) -> Result<(), Error> {
         let acknowledgements = {
             let _reload_guard = self.reload_lock.lock();
@@ -157,7 +160,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Orders all workers to run a configuration. Each returned receiver is done once one worker runs it.
+    /// Orders all workers to run a configuration. Each returned receiver is done once one worker runs it or has ended.
     fn order_workers_to_run(&self, running: &RunningConfig) -> Vec<oneshot::Receiver<()>> {
         let mut acknowledgements = Vec::new();
         for worker in &*self.workers.lock() {

@@ -1,5 +1,5 @@
-//! The changes that a reload made, for its caller and for the log. They name files and limits, but show no text of a
-//! file.
+//! The changes that a reload made, as JSON for the admin API and as text for the log. They name files and describe
+//! limits, but show no text of a file.
 
 use std::fmt;
 
@@ -8,17 +8,18 @@ use serde_json::{Value, json};
 use crate::policy::Ruleset;
 use crate::record::insight::LimitChange;
 
-/// Maximum number of files that the log names.
+/// The largest number of files that the text for the log names.
 const MAX_NAMED_FILES: usize = 8;
 
 /// The differences between two configurations.
 #[derive(Debug, Default)]
 pub struct ReloadChanges {
-    /// The gateway and policy files that differ.
+    /// The gateway and policy files that differ, at most as many as both configurations have together.
     pub files: Vec<FileChange>,
-    /// The limits that were added, changed or removed.
+    /// The limits that were added, changed or removed, at most as many as both configurations have together.
     pub limits: Vec<LimitChange>,
-    /// Whether only files changed that the configuration names, such as a certificate, a key or a secret.
+    /// Whether something changed that `files` does not show: a file that the configuration names, such as a certificate
+    /// or a key, or a password in a text. `false` if `files` has an entry.
     pub only_named_files_changed: bool,
 }
 
@@ -32,8 +33,8 @@ pub struct FileChange {
 }
 
 impl ReloadChanges {
-    /// Compares the files of two configurations. `has_same_contents` says whether all contents are equal, also of the
-    /// files that the configurations name.
+    /// Compares the files of two configurations, and adds the changed `limits`. `has_same_contents` says whether
+    /// everything that was read is equal, also files that the configurations name.
     pub(super) fn compare(
         before: &Ruleset,
         after: &Ruleset,
@@ -62,7 +63,7 @@ impl ReloadChanges {
         }
     }
 
-    /// Whether nothing has changed.
+    /// Whether neither a file nor a limit has changed.
     pub fn is_empty(&self) -> bool {
         !self.only_named_files_changed && self.files.is_empty() && self.limits.is_empty()
     }
@@ -86,6 +87,7 @@ impl FileChange {
     }
 }
 
+/// The text for the log.
 impl fmt::Display for ReloadChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {

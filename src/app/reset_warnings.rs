@@ -1,5 +1,5 @@
-//! Warns of limits whose counts begin anew at a reload, because the store cannot find the counts under the new
-//! settings. Nothing is reset here.
+//! Warns of limits that a reload keeps while their counts begin anew, because the store cannot find the counts under
+//! the new settings.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,12 @@ use crate::limit::Rule;
 use crate::policy::{Diagnostic, Ruleset, Severity};
 use crate::throttle::admission::Admission;
 
-/// The help of every warning.
+/// The help text of every warning.
 const RESET_HELP: &str = "clients may use all of it once more, and gateways with the policy before count apart; \
     give all gateways the same policy at once";
 
-/// Creates a warning for each limit whose counts begin anew.
+/// Creates a warning for each limit that both configurations have under the same scope and whose counts begin anew. New
+/// limits, and renamed ones, get no warning.
 pub(super) fn reset_warnings(
     (old_ruleset, old_admission): (&Ruleset, &Admission),
     (new_ruleset, new_admission): (&Ruleset, &Admission),
@@ -26,7 +27,8 @@ pub(super) fn reset_warnings(
     warnings.collect()
 }
 
-/// Says why the store cannot find the counts of a limit; `None` if it can.
+/// Says why the store cannot find the counts of a limit. `None` if it can, and if the limit is or was one on open
+/// requests.
 fn reset_cause(
     (old_rule, old_admission): (&Rule, &Admission),
     (new_rule, new_admission): (&Rule, &Admission),
@@ -65,6 +67,7 @@ fn reset_cause(
     Some(algorithm().or_else(sharing).unwrap_or_else(windows))
 }
 
+/// Creates the warning, at the line of the file where the limit is written.
 fn reset_warning(rule: &Rule, cause: &str) -> Diagnostic {
     let origin = rule.origin.rsplit_once(':');
     let (file, line) = origin.unwrap_or((&rule.origin, ""));

@@ -1,7 +1,7 @@
-//! The table of all series that this process has recorded. It finds what has changed in a second, and adds up sums.
-//! `metrics_recorder.rs` calls it every second. Nothing is written here.
+//! The table of all series that this process has recorded. It works out what has changed in a second, and adds up sums.
+//! `metrics_recorder.rs` calls it every second. Nothing is written here. Also lists the current series for the pusher.
 //!
-//! Bound: [`MAX_SERIES`] series and their sums.
+//! Bound: [`MAX_SERIES`] series, and the sums of [`SUM_SERIES`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -34,15 +34,16 @@ const SUM_SERIES: [(Metric, &str, &[Label]); 5] = [
     (Metric::RequestsOpen, "all:tollgate_requests_open", &[]),
 ];
 
-/// Maximum number of series of a process, without sums. It bounds the memory and the record's growth.
+/// The largest number of series of a process, without sums. It bounds the memory, and what a process adds to the
+/// record.
 const MAX_SERIES: usize = 8_192;
 
 /// All series that this process has recorded, by their indexes.
 #[derive(Default)]
 pub(super) struct SeriesTable {
-    /// The index of each series in `series`, by its name and labels.
+    /// The index of each series in `series`, by its name and its labels.
     indexes: HashMap<&'static str, HashMap<LabelValues, usize>>,
-    /// All series, in the order in which they were first seen.
+    /// All series and sums, in the order in which they were added.
     series: Vec<TrackedSeries>,
     /// The number of sums among `series`.
     sum_count: usize,
@@ -53,13 +54,14 @@ pub(super) struct SeriesTable {
 /// Labels with their values, in the order of the registry.
 type LabelValues = Vec<(Label, String)>;
 
-/// A series of this process, and what was recorded of it last.
+/// A series or a sum of this process, and its state at the last second.
 struct TrackedSeries {
     /// The series, as the record names it.
     series: Series,
-    /// The number of the series in the record; `None` until the series is recorded.
+    /// The number of the series in the record; `None` until the record gives it one.
     number: Option<u32>,
-    /// The last value of a counter. For a sum, the last total of the series that are recorded only in sums.
+    /// The last value of a counter; 0 for a gauge. For a sum of counters, the last total of the series that are
+    /// recorded only in sums.
     last_value: u64,
     /// The indexes of the sums that include this series.
     sum_indexes: SumIndexes,
@@ -69,7 +71,7 @@ struct TrackedSeries {
 type SumIndexes = SmallVec<[usize; 2]>;
 
 impl SeriesTable {
-    /// Returns the index of a series, which is added if it is new.
+    /// Returns the index of a series. A new series is added, with the sums that include it.
     ///
     /// # Errors
     ///
@@ -135,7 +137,9 @@ impl SeriesTable {
         index
     }
 
-    /// Returns the indexes of all series that have changed since the last call, with their changes.
+    /// Returns the series and sums to record, by their indexes: counters that grew since the last call, with their
+    /// increase, and gauges above zero, with their value. Series that have no number in the record yet are returned
+    /// too.
     pub(super) fn take_changes(&mut self, registry: &Registry) -> Vec<(usize, u64)> {
         let mut changes = Vec::new();
         let (mut sum_changes, mut untracked_totals) = (BTreeMap::new(), BTreeMap::new());
@@ -150,7 +154,7 @@ impl SeriesTable {
                     let tracked = &mut self.series[index];
                     let change = tracked.take_change(value);
                     add_to_sums(&mut sum_changes, &tracked.sum_indexes, change);
-                    // A series is recorded once even if it has never changed, so that its name is known.
+                    // A series is recorded once even if it has never changed, so that the record has its name.
                     if change > 0 || tracked.number.is_none() {
                         changes.push((index, change));
                     }
@@ -175,8 +179,8 @@ impl SeriesTable {
 
     /// Converts the changes of a second to a second of the record, with the numbers that the record gives to series.
     ///
-    /// Gauges are dropped before `recorded_until`. Another process has recorded them, and the record would add both
-    /// values.
+    /// Gauges of seconds before `recorded_until` are dropped: another process has recorded them, and the record would
+    /// add both values. Series to which the record gives no number, because the record is full, are dropped too.
     pub(super) fn numbered_second(
         &mut self,
         record: &Record,
@@ -227,7 +231,7 @@ fn record_series(metric: Metric, name: &str, labels: &[(Label, String)]) -> Seri
     }
 }
 
-/// Lists all series that exist now.
+/// Lists all series that the registry has now, without sums. Refreshes the metrics first.
 pub fn current_series(live_metrics: &LiveMetrics) -> BTreeSet<Series> {
     let mut all_series = BTreeSet::new();
     live_metrics.read(|registry| {

@@ -1,5 +1,4 @@
-//! Builds the servers of each upstream, at the start and at each reload. Servers outlive reloads: they keep their
-//! health and their connections.
+//! Builds the state of each upstream's servers, at the start and at each reload.
 
 use std::sync::Arc;
 
@@ -7,8 +6,11 @@ use crate::base::clock::Clock;
 use crate::policy::Ruleset;
 use crate::upstream::Servers;
 
-/// Builds the servers of each upstream. Servers that are also in `previous` keep their health. If their settings are the
-/// same, they keep their connections too.
+/// Builds the state of each upstream's servers, in the order of the ruleset.
+///
+/// A server that the upstream of the same name has in `previous` too keeps its health and counts. If all settings of an
+/// upstream are the same, its state of `previous` is returned. Pools of connections belong to that state, so the
+/// upstream keeps its connections.
 pub(super) fn build_servers(
     ruleset: &Ruleset,
     previous: &[Arc<Servers>],

@@ -1,5 +1,5 @@
-//! Ends the gateway: announces the end, drains open requests, and stops workers and threads. It drops no open request
-//! before the drain deadline.
+//! Ends the gateway: announces the end, drains open requests, and stops workers and threads. No open request is dropped
+//! before the time to drain is over.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,27 +8,31 @@ use super::gateway::Gateway;
 use crate::serve::worker::run::WorkerOrder;
 
 impl Gateway {
-    /// Makes `/readyz` fail, and returns how long the gateway still accepts requests.
+    /// Makes `/readyz` fail, and returns how long the caller should wait before [`Gateway::shut_down`], so that load
+    /// balancers notice. Meanwhile the gateway accepts requests.
     pub fn announce_end(&self) -> Duration {
         self.is_end_announced.store(true, Ordering::Relaxed);
         self.running.read().ruleset.timeouts.drain_delay
     }
 
-    /// Stops accepting, lets open requests finish within the drain deadline, and ends the workers. Then it waits until
-    /// the record and the access log are written.
+    /// Stops accepting, lets open requests finish for at most `timeouts.drain`, and ends the workers. Then it waits
+    /// until the last snapshot, the record, the pushes and the access log are written. A second call finds nothing to
+    /// end.
     pub fn shut_down(&self) {
         let drain_timeout = self.running.read().ruleset.timeouts.drain;
         self.shut_down_within(drain_timeout);
     }
 
-    /// Ends the gateway like [`Gateway::shut_down`], and lets open requests finish for at most `drain_timeout`.
+    /// Ends the gateway as [`Gateway::shut_down`] does, but lets open requests finish for at most `drain_timeout`.
     pub(super) fn shut_down_within(&self, drain_timeout: Duration) {
-        // New connections must fail or reach another process, so the sockets are closed first.
+        // New connections must fail or reach another process, so these sockets are closed first. Workers close their
+        // own copies when they drain.
         for file in self.socket_files.lock().drain(..) {
             file.remove();
         }
         self.listening_sockets.lock().clear();
         self.record_event("stopped", "the gateway was told to end", Vec::new());
+        // Draining may take long, and a process that takes over waits for the record.
         if let Some(recorder) = &*self.recorder.lock() {
             recorder.stop_soon();
         }
@@ -47,6 +51,7 @@ impl Gateway {
             shared.stop_keeper();
             keeper.join();
         }
+        // No worker counts any more, so the last snapshot has all counts.
         if let Some(writer) = self.snapshot_writer.lock().take() {
             writer.finish();
         }
@@ -54,6 +59,7 @@ impl Gateway {
         if let Some(recorder) = recorder {
             recorder.finish();
         }
+        // The recorder has ended, so the pusher sends the last second too.
         if let Some(pusher) = self.pusher.lock().take() {
             pusher.finish();
         }

@@ -1,5 +1,5 @@
-//! Restores the counts that the previous process saved, and saves the counts of this process. A snapshot holds counts,
-//! the secret with which their keys are hashed, and the time at which it was taken.
+//! Restores the counts that the previous process saved, and starts and ends the thread that saves the counts of this
+//! process. A snapshot holds counts, the secret with which their keys are hashed, and the time at which it was made.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use crate::store::snapshot::{SavedCounts, SnapshotWriter};
 
 /// The state that the previous process saved, or a fresh state without a snapshot.
 pub struct RestoredState {
+    /// The newest snapshot; `None` if there is none, or if the gateway file configures none.
     snapshot: Option<SavedCounts>,
-    /// A clock that continues from the time of the snapshot.
+    /// A clock that continues from the time of the snapshot; without a snapshot, the clock of the process as it was.
     pub clock: Clock,
     /// The hasher of keys, with the secret of the snapshot or a random one.
     pub keyer: Keyer,
@@ -41,7 +42,8 @@ impl RestoredState {
         })
     }
 
-    /// Loads the counts into the store, which must know the limits already.
+    /// Loads the counts into the store, which must have its limits already and no counts yet. Damage is logged; counts
+    /// behind the damage start at zero.
     pub fn restore_counts(self, store: &MemoryStore) {
         let now = self.clock.now();
         if let Some(Err(damage)) = self.snapshot.map(|snapshot| snapshot.load(store, now)) {
@@ -51,7 +53,11 @@ impl RestoredState {
 }
 
 impl Gateway {
-    /// Starts to write snapshots regularly, if the gateway file asks for them.
+    /// Starts to write snapshots regularly, if the gateway file configures them.
+    ///
+    /// # Errors
+    ///
+    /// The folder of the snapshots cannot be used, or the thread that writes them cannot be started.
     pub(super) fn start_snapshots(&self) -> Result<(), Error> {
         if let Some(settings) = &self.process_settings.snapshots {
             let (store, clock) = (Arc::clone(&self.memory_store), self.clock.clone());
@@ -61,14 +67,16 @@ impl Gateway {
         Ok(())
     }
 
-    /// Writes a snapshot for a process that is about to start.
+    /// Writes a snapshot for a process that is about to start, if the gateway file configures snapshots. Waits until it
+    /// is on the disk or has failed.
     pub fn write_snapshot(&self) {
         if let Some(writer) = &*self.snapshot_writer.lock() {
             writer.write();
         }
     }
 
-    /// Leaves the snapshots and the files of Unix sockets to the process that has taken over.
+    /// Leaves the snapshots and the files of Unix sockets to the process that has taken over: this one writes no more
+    /// snapshots, and removes no files of sockets when it ends.
     pub fn leave_files_to_successor(&self) {
         self.socket_files.lock().clear();
         if let Some(writer) = self.snapshot_writer.lock().take() {

@@ -1,4 +1,5 @@
-//! Starts a gateway: builds its parts in order, then starts the workers. A start that fails leaves nothing running.
+//! Starts a gateway: builds its parts in order, then starts the workers. A start that fails ends the threads that it
+//! has started. The thread that watches a shared store may go on, because the process is expected to end then.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,13 +37,22 @@ use crate::throttle::admission::Admission;
 
 impl Gateway {
     /// Loads the configuration and starts a gateway. Returns the warnings about the configuration too.
+    ///
+    /// # Errors
+    ///
+    /// The configuration has mistakes, or [`Gateway::start_on`] fails.
     pub fn start(config_path: &Path, clock: Clock) -> Result<(Gateway, Vec<Diagnostic>), Error> {
         let loaded = policy::load(config_path).map_err(Error::Policy)?;
         Gateway::start_on(config_path, loaded, clock, &mut InheritedSockets::default())
     }
 
-    /// Starts a gateway with a configuration that was loaded from `config_path`. It listens on inherited sockets where
-    /// they fit.
+    /// Starts a gateway with a configuration that was loaded from `config_path`. It listens on those inherited sockets
+    /// whose address the configuration has, and takes them out of `inherited`. Inherited key sets are in use until they
+    /// can be fetched. For the first fetch of other sets the start waits a few seconds.
+    ///
+    /// # Errors
+    ///
+    /// A part cannot be built: see the variants of [`Error`].
     pub fn start_on(
         config_path: &Path,
         mut loaded: LoadedConfig,
@@ -65,6 +75,7 @@ impl Gateway {
             .map_err(Error::Thread)?;
         let ruleset = Arc::new(loaded.ruleset);
         let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
+        // The admission has registered the limits, which the counts need.
         restored_state.restore_counts(&store);
         let ticket_keys = listener_tls::new_ticket_keys()?;
         let certificate_renewer =
@@ -125,6 +136,7 @@ impl Gateway {
         gateway.record_event("started", version, Vec::new());
         gateway.start_snapshots()?;
         gateway.spawn_workers(inherited)?;
+        // The directory connects to the listeners to verify names, so orders begin once workers accept.
         renew_certificates_of(&gateway.running().listeners, &gateway.certificate_renewer)
             .map_err(Error::Thread)?;
         Ok((gateway, loaded.warnings))
@@ -173,7 +185,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Binds all listeners, and distributes their sockets among the workers.
+    /// Binds all listeners, and distributes their sockets among the workers. Returns the sockets of each worker.
     fn bind_listeners(
         &mut self,
         inherited: &mut InheritedSockets,
@@ -207,7 +219,8 @@ impl Gateway {
 /// The shared store, and the handle of the thread that watches it.
 type StartedStore = (Arc<SharedStore>, Mutex<Option<StoreKeeper>>);
 
-/// Builds the admission, with the shared store if the configuration has one, and starts to watch that store.
+/// Builds the admission. If the configuration has a shared store, the admission uses it, a thread is started that
+/// watches it, and both are returned.
 fn start_admission(
     process: &ProcessSettings,
     ruleset: &Ruleset,

@@ -1,5 +1,5 @@
-//! Sends requests to the admin listener of a running gateway. It speaks HTTP/1.0 without TLS, one request on each
-//! connection, because the listener is usually on the loopback interface.
+//! Sends requests to the admin listener of a running gateway, or to that of its probes. It speaks HTTP/1.0 without TLS,
+//! one request on each connection, because these listeners are usually on the loopback interface.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,11 +11,11 @@ use serde_json::Value;
 use super::output::CommandError;
 use crate::policy::text;
 
-/// Maximum time to connect, and between two parts of a response.
+/// The longest time to connect to one address, to send a part of the request, and between two parts of the response.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum length of a response in bytes. The rest of a longer one is not read, so that a wrong server cannot fill the
-/// memory.
+/// The largest length of a response in bytes, its head included. A longer response is cut, so that a wrong server
+/// cannot fill the memory.
 const MAX_RESPONSE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The address of a running gateway, and its token.
@@ -30,10 +30,14 @@ pub struct AdminAddress {
 }
 
 impl AdminAddress {
-    /// The address without `--admin`.
+    /// The address that is used without `--admin`.
     const DEFAULT: &str = "127.0.0.1:9900";
 
-    /// Sends a request, and returns the JSON of a response with status 200. Any other response is an error.
+    /// Sends a request, and returns the JSON of a response with status 200.
+    ///
+    /// # Errors
+    ///
+    /// The token cannot be read, there is no response, or the response has another status or is not JSON.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Result<Value, CommandError> {
         let admin = self.admin.as_deref().unwrap_or(AdminAddress::DEFAULT);
         let with_path = |error: io::Error| match error.kind() {
@@ -48,6 +52,7 @@ impl AdminAddress {
             }
             _ => CommandError::failure(format!("no answer from {admin}: {error}")),
         };
+        // Operators may paste the URL that a browser shows.
         let authority = admin.trim_start_matches("http://").trim_end_matches('/');
         let token = self.token_file.as_deref().map(read_token).transpose()?;
         let request = AdminRequest { method, path, body };
@@ -77,6 +82,10 @@ pub struct AdminRequest<'a> {
 }
 
 /// Reads the token of the admin listener from a file.
+///
+/// # Errors
+///
+/// The file cannot be read, is not UTF-8, or holds no valid token.
 fn read_token(file: &Path) -> Result<String, CommandError> {
     let with_path = |error: &dyn std::fmt::Display| {
         CommandError::failure(format!("{}: {error}", file.display()))
@@ -87,8 +96,12 @@ fn read_token(file: &Path) -> Result<String, CommandError> {
     Ok(token.to_owned())
 }
 
-/// Sends a request, and returns the head and the body of the response. `timeout` is the longest time to connect, and
-/// between two parts of the response.
+/// Sends a request, and returns the head and the body of the response. The body is empty if the head has no end.
+/// `timeout` is used as [`ADMIN_TIMEOUT`] says, so the whole may take longer.
+///
+/// # Errors
+///
+/// The listener cannot be reached, or is slower than `timeout`. The response is not UTF-8, perhaps because it was cut.
 pub fn send_request(
     authority: &str,
     token: Option<&str>,
@@ -115,7 +128,8 @@ pub fn send_request(
     Ok((head.to_owned(), body.to_owned()))
 }
 
-/// Connects to the first address of a name that accepts a connection.
+/// Connects to the first address of `authority` that accepts a connection. Each address may take as long as `timeout`.
+/// An error is that of the last address.
 fn connect(authority: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last_error = io::Error::other("the name has no address");
     for address in authority.to_socket_addrs()? {

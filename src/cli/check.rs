@@ -1,5 +1,5 @@
 //! The command `tollgate check`: checks a configuration and this machine, and prints what the limits guarantee. The
-//! command starts no gateway and writes no file.
+//! command starts no gateway and leaves no file behind.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,8 +22,8 @@ pub struct Arguments {
     offline: bool,
 }
 
-/// Runs the command. Exit code 0: the configuration can run. 2: the configuration has mistakes, or needs something that
-/// this machine lacks.
+/// Runs the command. Exit code 0: the configuration can run. 1: the output cannot be printed. 2: the configuration has
+/// mistakes, or needs something that this machine lacks.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let check_result =
         policy::load(&arguments.config).and_then(|loaded| check_machine(arguments, loaded));
@@ -46,7 +46,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
 
-/// Adds findings about this machine to the warnings. If one of them is an error, all are returned as an error.
+/// Adds diagnostics about this machine to the warnings, and sorts both. If one of them is an error, all are returned as
+/// an error.
 fn check_machine(
     arguments: &Arguments,
     mut loaded: LoadedConfig,

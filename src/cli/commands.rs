@@ -34,12 +34,13 @@ enum Command {
     Schema(schema::Arguments),
 }
 
-/// Parses the arguments and runs the command.
+/// Parses the arguments and runs the command. If the arguments have a mistake, clap prints it and ends the process with
+/// exit code 2.
 pub fn main() -> ExitCode {
-    // Signals are blocked first, because the first process of a container loses those that come before.
+    // This is the first step, because the first process of a container loses signals that come before.
     let blocked_signals = signals::BlockedSignals::new();
     let command = CommandLine::parse().command;
-    // Only `run` handles signals; for other commands they are unblocked again here.
+    // Only `run` must lose no signal. For other commands the signals are unblocked again here.
     let blocked_signals = matches!(command, Command::Run(_)).then_some(blocked_signals);
     match command {
         Command::Run(arguments) => run::run(&arguments, blocked_signals),

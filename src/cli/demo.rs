@@ -1,5 +1,5 @@
 //! The command `tollgate demo`: runs the gateway, an upstream, a sample policy and traffic in one process. Its files
-//! are in a temporary folder, which it removes at the end.
+//! are in a temporary folder, which it removes at the end, unless it is killed.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -17,14 +17,14 @@ use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric};
 use crate::serve::admin::{self, Control};
 
-/// Maximum number of requests that are admitted before a limit must refuse one.
+/// The largest number of admitted requests before the first refusal. With one more the demo ends with an error.
 const MAX_ADMITTED_REQUESTS: usize = 100;
-/// Maximum time to wait for a response of the gateway.
+/// The longest time between two parts of a response of the gateway.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two requests of the traffic: 8 requests a second.
 const REQUEST_PAUSE: Duration = Duration::from_millis(125);
 
-/// The policy of the demo.
+/// The policy file, which the demo also prints.
 const POLICY: &str = "\
 match: GET /api/**
 upstream: echo
@@ -50,6 +50,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     output::exit_code(demo(arguments), ExitCode::SUCCESS)
 }
 
+/// Runs the demo until its time is over, or a signal ends it.
 fn demo(arguments: &Arguments) -> io::Result<()> {
     let upstream = start_echo_upstream()?;
     let folder = std::env::temp_dir().join(format!("tollgate-demo-{}", std::process::id()));
@@ -80,7 +81,8 @@ fn start_gateway(
     Ok(Arc::new(gateway))
 }
 
-/// Returns the address, with port 0 if the port is in use.
+/// Returns the address, with port 0 if it cannot be bound, mostly because its port is in use. With port 0 the system
+/// chooses a free one.
 fn free_or_any_port(address: SocketAddr) -> SocketAddr {
     match TcpListener::bind(address) {
         Ok(_) => address,
@@ -142,7 +144,7 @@ fn show_gateway(gateway: &Arc<Gateway>, folder: &Path, arguments: &Arguments) ->
     send_traffic(gateway, address, arguments.seconds)
 }
 
-/// Reloads the policies, and prints the result.
+/// Reloads the configuration, and prints the result.
 fn reload(gateway: &Arc<Gateway>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let outcome = match runtime.map(|runtime| runtime.block_on(Gateway::reload(gateway))) {
@@ -192,6 +194,7 @@ fn send_traffic(gateway: &Gateway, address: SocketAddr, seconds: Option<u64>) ->
     Ok(())
 }
 
+/// Indents each line of a text by four blanks.
 fn indent(text: &str) -> String {
     text.lines()
         .map(|line| format!("    {line}"))
@@ -199,12 +202,14 @@ fn indent(text: &str) -> String {
         .join("\n")
 }
 
-/// Sends one request of a user on a new connection, and returns the whole response.
+/// Requests `/api/hello` as this user, and returns the whole response. The message of an error says that the gateway
+/// sent no response.
 fn get_as_user(address: SocketAddr, user: &str) -> io::Result<String> {
     send_request(address, user)
         .map_err(|error| io::Error::other(format!("no answer from the gateway: {error}")))
 }
 
+/// Sends the request on a connection of its own, and reads until the gateway closes that connection.
 fn send_request(address: SocketAddr, user: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
@@ -217,7 +222,8 @@ fn send_request(address: SocketAddr, user: &str) -> io::Result<String> {
     Ok(response)
 }
 
-/// Starts an upstream that returns the request line of every request, and returns its address.
+/// Starts an upstream on a free port, and returns its address. Its responses contain the request line. Its threads end
+/// with the process.
 fn start_echo_upstream() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -232,7 +238,7 @@ fn start_echo_upstream() -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Answers requests on one connection until the gateway closes it.
+/// Responds to requests on one connection until the gateway closes it or the connection fails.
 fn serve_echo(stream: TcpStream) -> io::Result<()> {
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
@@ -252,7 +258,8 @@ fn serve_echo(stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Reads the header fields of a request, and returns the length of its body in bytes.
+/// Reads the header fields of a request, up to the empty line behind them. Returns the length of the body in bytes; 0
+/// if they state none.
 fn read_body_length(reader: &mut impl BufRead) -> io::Result<u64> {
     let mut length = 0;
     loop {

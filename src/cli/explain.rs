@@ -1,5 +1,5 @@
-//! The command `tollgate explain`: explains what would happen to a request, with the counters of a running gateway or
-//! with empty counters. It counts and forwards nothing.
+//! The command `tollgate explain`: explains what would happen to a request. It takes the counters of a running gateway,
+//! or a configuration with empty counters. It counts and forwards nothing.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
 
-/// Builds the request from the arguments, and reads the files that they name.
+/// Builds the request from the arguments, and reads the files that they name. An error is the message for the user.
 fn request_to_explain(arguments: &Arguments) -> Result<RequestToExplain, String> {
     let headers = arguments.headers.iter().map(|line| {
         let (name, value) = line
@@ -109,10 +109,12 @@ fn request_to_explain(arguments: &Arguments) -> Result<RequestToExplain, String>
     })
 }
 
-/// Reads the first certificate of a PEM file. A private key in the same file is left out.
+/// Reads the first certificate of a PEM file, as PEM. A private key in the same file is left out. An error is the
+/// message for the user.
 fn read_certificate(file: &Path) -> Result<String, String> {
     let with_path = |cause: &dyn std::fmt::Display| format!("{}: {cause}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| with_path(&error))?;
+    // The first and the last line of a certificate: RFC 7468 section 5.1.
     let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
     let content = text
         .split_once(begin)
@@ -121,7 +123,8 @@ fn read_certificate(file: &Path) -> Result<String, String> {
     Ok(format!("{begin}{content}{end}\n"))
 }
 
-/// Explains a request with a configuration and empty counters.
+/// Explains a request with a configuration and empty counters, without a running gateway. Key sets are not fetched from
+/// their URLs, so tokens that need them do not verify.
 fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Value, CommandError> {
     let loaded =
         policy::load(config_path).map_err(|report| CommandError::mistake(report.to_string()))?;

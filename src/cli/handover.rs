@@ -1,7 +1,9 @@
-//! Replaces this process by a new one, without refusing a connection. `run.rs` decides when.
+//! Starts a successor of this process, and lets the successor end its predecessor, so that no connection is refused.
+//! `run.rs` decides when. Also notifies the service manager.
 //!
-//! The new process inherits the listening sockets in the way in which systemd passes them, so one of the two processes
-//! serves every queued connection. Once the new process serves, it ends this one.
+//! The successor inherits the listening sockets in the way in which systemd passes them. So each queued connection is
+//! served by one of the two processes. The successor also gets the fetched key sets of issuers, on its standard input.
+//! Once it serves, it ends its predecessor.
 
 use std::env;
 use std::io;
@@ -23,20 +25,21 @@ const PREDECESSOR_VARIABLE: &str = "TOLLGATE_PREDECESSOR";
 /// The number of the first passed descriptor: see `sd_listen_fds(3)`.
 const FIRST_PASSED_DESCRIPTOR: i32 = 3;
 
-/// Starts a successor: the program at the path of this one, where a newer version may be by then, with the same
-/// arguments.
+/// Starts a successor: the program at the path of this one, with the same arguments. A newer version may have replaced
+/// the file at this path.
 pub struct SuccessorStarter {
+    /// The path of the program that this process runs.
     program: PathBuf,
-    /// The new process, if one was started and is not known to have ended.
+    /// The successor; `None` before its start, and once it has ended.
     successor: Option<Child>,
 }
 
 impl SuccessorStarter {
-    /// Finds the path of this program. Must be called at the start of the process, before the file there can change.
+    /// Looks up the path of this program. Must be called at the start of the process, before the file there can change.
     ///
     /// # Errors
     ///
-    /// The operating system does not tell the path.
+    /// The operating system cannot tell the path.
     pub fn new() -> io::Result<SuccessorStarter> {
         Ok(SuccessorStarter {
             program: env::current_exe()?,
@@ -44,7 +47,8 @@ impl SuccessorStarter {
         })
     }
 
-    /// Starts the successor with these sockets, and with the socket files that it must remove at its end.
+    /// Starts the successor with these sockets, with the socket files that it must remove at its end, and with key
+    /// sets.
     ///
     /// # Errors
     ///
@@ -80,7 +84,7 @@ impl SuccessorStarter {
         Ok(())
     }
 
-    /// Logs an error if the successor has ended instead of taking over.
+    /// Logs an error if the successor has ended instead of taking over. Another one may be started then.
     pub fn check_successor(&mut self) {
         let exit_status = |child: &mut Child| child.try_wait().ok().flatten();
         if let Some(status) = self.successor.as_mut().and_then(exit_status) {
@@ -89,7 +93,8 @@ impl SuccessorStarter {
         }
     }
 
-    /// The id of the successor, if one was started and still runs.
+    /// The id of the successor; `None` unless one was started and still runs. Also does what
+    /// [`SuccessorStarter::check_successor`] does.
     pub fn successor_id(&mut self) -> Option<u32> {
         self.check_successor();
         self.successor.as_ref().map(Child::id)
@@ -111,7 +116,7 @@ pub fn announce_ready() {
     }
 }
 
-/// Notifies the service manager that this process is about to end, or that the successor takes its place.
+/// Notifies the service manager that this process is about to end, or that the successor with this id replaces it.
 pub fn announce_end(successor_id: Option<u32>) {
     match successor_id {
         Some(id) => notify(&[NotifyState::MainPid(id)]),
@@ -119,6 +124,7 @@ pub fn announce_end(successor_id: Option<u32>) {
     }
 }
 
+/// Notifies the service manager, if there is one; a failure is only logged.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "notifying the service manager failed");

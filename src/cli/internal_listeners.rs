@@ -1,5 +1,5 @@
 //! The listeners that are not for clients: admin and probes. Each is served by a thread of its own, so that operators
-//! get responses even if all workers are busy. What they serve is in `serve/admin/`.
+//! get responses even if all workers are busy. `serve/admin/` makes the responses.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +16,7 @@ use crate::policy::ProcessSettings;
 use crate::serve::admin;
 use crate::serve::worker::inherited_sockets::InheritedSockets;
 
-/// The bound listeners, which are not served yet.
+/// The bound listeners, which are not served yet. A listener is `None` if the gateway file does not name it.
 pub struct InternalListeners {
     admin: Option<TcpListener>,
     probes: Option<TcpListener>,
@@ -54,17 +54,18 @@ impl InternalListeners {
     ///
     /// # Errors
     ///
-    /// The process has no file descriptors left.
+    /// A socket cannot be copied, for instance because the process has no file descriptors left.
     pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
         let listeners = [&self.admin, &self.probes].into_iter().flatten();
         listeners.map(TcpListener::try_clone).collect()
     }
 
-    /// Serves each listener on a thread of its own, until the returned value is dropped.
+    /// Serves each listener on a thread of its own, until the returned value is dropped. Prints the addresses to
+    /// standard error.
     ///
     /// # Errors
     ///
-    /// A thread cannot be started.
+    /// A thread cannot be started, or its runtime cannot be built.
     pub fn serve(self, gateway: &Arc<Gateway>) -> io::Result<ServingListeners> {
         let mut stop_senders = Vec::new();
         let mut serve = |listener, router, name| {
@@ -86,13 +87,18 @@ impl InternalListeners {
     }
 }
 
-/// Listeners that are being served. They end when this value is dropped.
+/// Listeners that are being served. When this value is dropped, they accept no more connections; open ones may finish.
 pub struct ServingListeners {
-    /// Dropping a sender ends the thread of one listener.
+    /// Dropping a sender lets the thread of one listener end.
     _stop_senders: Vec<oneshot::Sender<()>>,
 }
 
-/// Serves `router` on a new thread, until the sender of `stop` is dropped. Returns the address of the listener.
+/// Serves `router` on a new thread, until the sender of `stop` is dropped. Returns the address of the listener. An
+/// error of the thread itself is only logged.
+///
+/// # Errors
+///
+/// The thread cannot be started, or its runtime cannot be built.
 pub fn serve_on_thread(
     listener: TcpListener,
     router: Router,

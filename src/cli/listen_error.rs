@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use crate::app::Error;
 use crate::net::Address;
 
-/// Returns the error of a passed socket that occupies the port of `address` but has another address.
+/// Returns the error of an address for clients that cannot be bound, because a passed socket with another address
+/// occupies its port.
 pub fn passed_socket_differs(address: SocketAddr, passed_address: SocketAddr) -> Error {
     let cause = io::Error::other(format!(
         "the passed socket on {passed_address} occupies the port but does not fit; \
@@ -18,7 +19,8 @@ pub fn passed_socket_differs(address: SocketAddr, passed_address: SocketAddr) ->
     }
 }
 
-/// Returns the error of a failed bind. `setting` is the field of the gateway file with the address.
+/// Returns the error of a failed bind, with advice if the address is in use. `setting` is the field of the gateway file
+/// with the address.
 pub fn cannot_listen(address: &Address, setting: &str, cause: io::Error) -> Error {
     let cause = match cause.kind() {
         io::ErrorKind::AddrInUse => io::Error::new(

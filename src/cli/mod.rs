@@ -1,7 +1,18 @@
-//! The command line: a file for each command, and the parts that commands share. `commands.rs` has the list of
-//! commands.
+//! The command line: `commands` has the list of commands, and each command is in a file or folder of its name. The
+//! other files are parts that commands use:
 //!
-//! Exit codes: 0 success, 1 failure, 2 a mistake in the configuration or the arguments.
+//! | file | what it does |
+//! |---|---|
+//! | `admin_client` | sends requests to the admin listener or the probes of a running gateway |
+//! | `handover` | lets a successor replace this process; notifies the service manager |
+//! | `internal_listeners` | binds and serves the listeners for admin and probes |
+//! | `listen_error` | creates the errors of addresses that cannot be bound |
+//! | `output` | prints output and errors |
+//! | `preflight` | checks whether this machine can run a configuration |
+//! | `signals` | receives the signals of a running process |
+//! | `terminal` | formats numbers, curves and foreign text for a terminal |
+//!
+//! Exit codes: 0 for success, 1 for a failure, 2 for a mistake in the configuration or the arguments.
 
 // These macros panic if the pipe is closed; `output` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -1,4 +1,4 @@
-//! Prints the output and the errors of commands. A closed pipe only ends the printing, and a full disk is reported in
+//! Prints the output and the errors of commands. A closed pipe only ends the command, and a full disk is reported in
 //! one line. Neither panics, as `println!` would.
 
 use std::fmt::Display;
@@ -11,7 +11,7 @@ pub const MISTAKE_EXIT_CODE: u8 = 2;
 /// Why a command failed, and with which exit code.
 #[derive(Debug)]
 pub struct CommandError {
-    /// 1, or [`MISTAKE_EXIT_CODE`].
+    /// Either 1 or [`MISTAKE_EXIT_CODE`].
     pub exit_code: u8,
     /// The text for standard error.
     pub message: String,
@@ -45,7 +45,7 @@ impl CommandError {
 ///
 /// # Errors
 ///
-/// Standard output is closed or full.
+/// Standard output cannot be written, for instance because its pipe is closed or its disk is full.
 pub fn print(text: impl Display) -> io::Result<()> {
     let text = text.to_string();
     let mut stdout = io::stdout().lock();
@@ -62,12 +62,13 @@ pub fn print(text: impl Display) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Standard output is closed or full.
+/// The same as of [`print`].
 pub fn print_line(text: impl Display) -> io::Result<()> {
     print(format_args!("{text}\n"))
 }
 
-/// Prints a line to standard error. Errors are ignored, because there is no place left to report them.
+/// Prints a text to standard error, with one newline at its end. Errors are ignored, because there is no other output
+/// to report them to.
 pub fn print_stderr(text: impl Display) {
     let text = text.to_string();
     let _ = writeln!(io::stderr(), "{}", text.trim_end());

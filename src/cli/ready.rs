@@ -1,4 +1,4 @@
-//! The command `tollgate ready`: asks the gateway on this machine whether it is ready. Container images without another
+//! The command `tollgate ready`: checks whether the gateway on this machine is ready. Container images without another
 //! HTTP client use it as their health check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -14,7 +14,8 @@ use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::net::{Address, unix_socket};
 use crate::policy::{self, Endpoints};
 
-/// Maximum time for the whole command. Orchestrators usually give a probe this long or a little longer.
+/// The longest time for the check, after the gateway file was read. The health check of the `Dockerfile` waits longer,
+/// so that the command can print why it failed.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
@@ -24,8 +25,8 @@ pub struct Arguments {
     config: PathBuf,
 }
 
-/// Runs the command. Exit code 0: the gateway is ready. 1: it is not ready. 2: the gateway file does not say where to
-/// ask.
+/// Runs the command. Exit code 0: the gateway is ready. 1: it is not ready, or sends no response. 2: the addresses in
+/// the gateway file cannot be read.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let endpoints = match policy::load_endpoints(&arguments.config) {
         Ok(endpoints) => endpoints,
@@ -55,7 +56,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Asks the probes or the admin listener, and returns the text of a gateway that is ready.
+/// Queries `/readyz` of the probes or, without probes, of the admin listener. Without either it only connects to the
+/// listeners for clients. Returns the text to print if the gateway is ready.
 fn check_ready(endpoints: &Endpoints) -> Result<String, CommandError> {
     let (address, token) = match (endpoints.probes, endpoints.admin) {
         (Some(probes), _) => (probes, None),

@@ -1,5 +1,5 @@
-//! The command `tollgate run`: runs the gateway until a signal ends it. Other signals, and changed files, reload it or
-//! replace it by a new process.
+//! The command `tollgate run`: runs the gateway until a signal ends it. Changed files and SIGHUP reload it, SIGUSR1
+//! reopens the access log, and SIGUSR2 starts a new process that takes over.
 
 use std::io;
 use std::net::TcpListener;
@@ -32,7 +32,8 @@ pub struct Arguments {
     config: PathBuf,
 }
 
-/// Runs the gateway. Signals stay blocked until there is a runtime that handles them.
+/// Runs the gateway. Signals stay blocked until there is a runtime that handles them. Exit code 0: a signal ended the
+/// gateway. 1: it could not start, or a second signal cut its end short. 2: the configuration has mistakes.
 pub fn run(arguments: &Arguments, blocked_signals: Option<BlockedSignals>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -89,8 +90,8 @@ async fn run_process(config_path: PathBuf, blocked_signals: Option<BlockedSignal
     output::exit_code(served, ExitCode::SUCCESS)
 }
 
-/// Checks that all addresses are free, and starts the gateway. Without the check, clients could connect to a listener
-/// of a start that fails at the next one. Returns also warnings, and the listeners that are not for clients.
+/// Checks that all addresses are free, and starts the gateway. Without the check, clients could connect to one listener
+/// before the start fails at the next one. Returns also warnings, and the listeners that are not for clients.
 fn start_gateway(
     config_path: &Path,
     inherited: &mut InheritedSockets,
@@ -130,7 +131,8 @@ fn report_failed_start(error: &Error) -> ExitCode {
     }
 }
 
-/// Reloads and hands over on signals and changed files, until a signal ends the process.
+/// Reloads, renews keys and hands over as signals, changed files and fetched keys require, until a signal ends the
+/// process. Then it drains the gateway. A second signal while it drains ends the process at once, with exit code 1.
 async fn operate(
     gateway: Arc<Gateway>,
     internal_listeners: InternalListeners,
@@ -158,6 +160,7 @@ async fn operate(
                 SignalEvent::Reload => reload(&gateway, "SIGHUP").await,
                 SignalEvent::Reopen => gateway.reopen_log(),
                 SignalEvent::Replace => {
+                    // The new process restores its counts from this snapshot.
                     gateway.write_snapshot();
                     let started = copy_sockets(&gateway, &internal_sockets)
                         .and_then(|sockets| successor_starter.start(sockets, &gateway.socket_files()));
@@ -226,7 +229,7 @@ fn copy_sockets(gateway: &Gateway, internal_sockets: &[TcpListener]) -> io::Resu
     Ok(sockets)
 }
 
-/// Reloads the configuration, and logs the result.
+/// Reloads the configuration, prints warnings or mistakes, and logs the result.
 async fn reload(gateway: &Gateway, cause: &str) {
     match gateway.reload().await {
         Ok(ReloadReport {

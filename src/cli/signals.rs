@@ -1,11 +1,12 @@
-//! Receives the signals of a running process, and says what each of them asks for. `run.rs` does what they ask for.
+//! Receives the signals of a running process, and names the action that each of them requests. `run.rs` performs the
+//! actions.
 
 use std::io;
 
 use nix::sys::signal::{SigSet, Signal as SignalNumber};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The action that a signal asks for.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalEvent {
     /// SIGHUP: reload the configuration and reopen the access log.
@@ -20,14 +21,14 @@ pub enum SignalEvent {
     End,
 }
 
-/// Blocks all signals that the gateway handles, until this value is dropped.
+/// Blocks all signals that the gateway handles, in the thread that creates this value and until that thread drops it.
 ///
-/// The kernel drops a signal for the first process of a container if that has no handler for it, unless it is blocked.
+/// The kernel drops a signal to the first process of a container if the process neither handles nor blocks it.
 pub struct BlockedSignals(SigSet);
 
 impl BlockedSignals {
-    /// Blocks the signals with one system call, so that this can be the first step of a process. The value must be
-    /// dropped before a thread starts, because threads inherit the mask.
+    /// Blocks the signals with one system call and without a runtime, so that this can be the first step of a process.
+    /// The value must be dropped before another thread starts, because threads inherit the blocked signals.
     pub fn new() -> BlockedSignals {
         let handled_signals = [
             SignalNumber::SIGTERM,
@@ -51,7 +52,8 @@ impl Drop for BlockedSignals {
     }
 }
 
-/// The handlers of all signals. A signal that comes before [`Signals::next`] is called waits for that call.
+/// The handlers of all signals. A signal that comes before [`Signals::next`] is called waits for that call; several of
+/// one kind count as one.
 pub struct Signals {
     hangup: Signal,
     user1: Signal,
@@ -63,11 +65,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Sets the handlers, and unblocks the signals. Must be called inside a runtime.
+    /// Sets the handlers, and unblocks the signals. Must be called inside a runtime, in the thread that blocked them.
     ///
     /// # Errors
     ///
-    /// The process has no file descriptors left.
+    /// The system refuses a handler.
     pub fn new(blocked_signals: Option<BlockedSignals>) -> io::Result<Signals> {
         let signals = Signals {
             terminate: signal(SignalKind::terminate())?,

@@ -12,7 +12,8 @@ pub fn replace_control_chars(text: &str) -> String {
         .collect()
 }
 
-/// Returns the numbers of a JSON array. An element that is no number counts as 0.
+/// Returns the numbers of a JSON array. An element that is no number counts as 0, and a value that is no array is
+/// empty.
 pub fn parse_numbers(value: &Value) -> Vec<f64> {
     let elements = value.as_array().into_iter().flatten();
     elements
@@ -20,7 +21,8 @@ pub fn parse_numbers(value: &Value) -> Vec<f64> {
         .collect()
 }
 
-/// Draws rates as a sparkline, with a gap where nothing was recorded.
+/// Draws rates as a sparkline, with a blank where nothing was recorded. The highest rate has the highest bar, unless
+/// all rates are 0.
 pub fn sparkline(rates: &[Option<f64>]) -> String {
     let peak = rates.iter().flatten().copied().fold(0.0, f64::max);
     let bar = |rate: &Option<f64>| match rate {
@@ -42,7 +44,8 @@ pub fn rates_per_second(series: &Value, covered_seconds: &[f64]) -> Vec<Option<f
         .collect()
 }
 
-/// Formats a number with fewer decimals the larger it is.
+/// Formats a number with few digits: no decimals if it is whole or at least 100, one if it is at least 1, and otherwise
+/// three.
 pub fn format_short(number: f64) -> String {
     match number {
         number if number >= 100.0 || number.fract() == 0.0 => format!("{number:.0}"),

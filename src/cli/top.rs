@@ -15,9 +15,9 @@ use super::terminal::{
     format_short, parse_numbers, rates_per_second, replace_control_chars, sparkline,
 };
 
-/// Pause between two updates: the record has a new value each second.
+/// The pause between two updates of the screen, because the record has a new value each second.
 const UPDATE_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum number of limits that are shown, so that all lines fit a screen.
+/// The largest number of limits that are shown, so that all lines fit a screen.
 const MAX_SHOWN_LIMITS: usize = 8;
 
 #[derive(clap::Args)]
@@ -27,7 +27,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    // A pipe or a file gets one update.
+    // A pipe or a file gets one screen, a terminal one each second.
     let is_terminal = io::stdout().is_terminal();
     loop {
         let text = match render_screen(&arguments.admin) {
@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Queries the gateway, and renders one screen.
+/// Queries the gateway, and renders one screen. An error is that of the first query that fails.
 fn render_screen(admin: &AdminAddress) -> Result<String, CommandError> {
     let get = |path: &str| admin.request("GET", path, "");
     let mut text = String::new();
@@ -56,12 +56,13 @@ fn render_screen(admin: &AdminAddress) -> Result<String, CommandError> {
     let _ = writeln!(text, "requests a second, in the last minute");
     for series in elements(&outcomes["series"]) {
         let rates = rates_per_second(series, &covered_seconds);
-        // The current second is skipped, because it is incomplete.
+        // The last recorded second is skipped, because it may be incomplete.
         let rate = rates.iter().rev().flatten().nth(1).copied().unwrap_or(0.0);
         let outcome = series["labels"]["outcome"].as_str().unwrap_or_default();
         let (rate, curve) = (format_short(rate), sparkline(&rates));
         let _ = writeln!(text, "{outcome:>10} {rate:>9}  {curve}");
     }
+    // One second more than a minute, because the current second is incomplete.
     let refused_series = get(
         "/v1/record/range?series=tollgate_limit_decisions_total%7Boutcome=%22refused%22%7D&from=-61s&points=61&by=limit",
     )?;

@@ -1,5 +1,5 @@
 //! The command `tollgate log`: queries the record through a running gateway. Only `verify` reads the files of the
-//! record itself, and no query changes them.
+//! record itself, and no query changes them. `render` formats the responses for terminals.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -110,7 +110,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Sends a query, and prints the response as JSON or as `render` formats it.
+/// Sends a query, and prints the response: as the JSON of the gateway if `--json` is set, else as `render` formats it.
 fn run_query(span: &SpanArguments, path: &str, render: impl FnOnce(&Value) -> String) -> ExitCode {
     match span.admin.request("GET", path, "") {
         Ok(response) if span.json => output::exit_code(
@@ -123,13 +123,15 @@ fn run_query(span: &SpanArguments, path: &str, render: impl FnOnce(&Value) -> St
 }
 
 impl SpanArguments {
-    /// Returns the path and the query of a request for `resource` in the span, with further parameters.
+    /// Returns the path and the query of a request for `resource` below `/v1/record/`, with the span and further
+    /// parameters.
     fn request_path(&self, resource: &str, parameters: &[(&str, &str)]) -> String {
         let span = [("from", self.from.as_str()), ("to", self.to.as_str())];
         let mut path = format!("/v1/record/{resource}?");
         for (name, value) in span.iter().chain(parameters) {
             path += name;
             path.push('=');
+            // Percent-encodes all but the unreserved characters of RFC 3986 section 2.3.
             for byte in value.bytes() {
                 if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
                     path.push(byte.into());
@@ -162,8 +164,8 @@ impl TopArguments {
     }
 }
 
-/// Verifies the files of the record. Exit code 0: they are intact. 1: they are damaged or cannot be read. 2: the
-/// configuration has a mistake, or its record has no folder.
+/// Verifies the files of the record, and prints the faults. Exit code 0: the files are intact. 1: they are damaged or
+/// cannot be read. 2: the configuration has a mistake, or its record has no folder.
 fn run_verify(arguments: &VerifyArguments) -> ExitCode {
     let loaded = match policy::load(&arguments.config) {
         Ok(loaded) => loaded,

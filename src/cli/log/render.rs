@@ -1,5 +1,6 @@
-//! Renders responses about the record as text for terminals. Names from the record are foreign text, so control
-//! characters in them are replaced.
+//! Renders responses about the record as text for terminals, and as JSON lines. Texts from the record are foreign, so
+//! their control characters are replaced. Values of labels and JSON lines are written as JSON, which escapes those
+//! below U+0020.
 
 use std::fmt::Write as _;
 
@@ -79,7 +80,7 @@ pub(super) fn render_top(response: &Value) -> String {
     }
 }
 
-/// The words before the number of different keys: "at least" if the number is a lower bound.
+/// The words before the number of different keys: "at least" if the number is a lower bound, and none otherwise.
 fn lower_bound_words(response: &Value) -> &'static str {
     let is_lower_bound = response["at_least"].as_bool() == Some(true);
     if is_lower_bound { "at least " } else { "" }
@@ -152,7 +153,8 @@ pub(super) fn render_explanation(response: &Value) -> String {
     text
 }
 
-/// Renders the response for `log export`, as JSON lines. Lines of sums have no `min` and no `max`.
+/// Renders the response for `log export` as JSON lines, one for each series and step. If series were summed by labels,
+/// the lines have no `min` and no `max`, which cannot be summed.
 pub(super) fn render_lines(response: &Value, is_summed: bool) -> String {
     let mut text = String::new();
     let (from, step) = (&response["from"], &response["step"]);
@@ -162,7 +164,7 @@ pub(super) fn render_lines(response: &Value, is_summed: bool) -> String {
         .map_or(&[][..], Vec::as_slice);
     for series in response["series"].as_array().into_iter().flatten() {
         for (index, seconds) in covered_seconds.iter().enumerate() {
-            // A step without recorded seconds is unknown, not zero.
+            // The values of a step without recorded seconds are missing, not zero.
             if seconds == 0 {
                 continue;
             }

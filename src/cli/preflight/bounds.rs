@@ -1,12 +1,12 @@
-//! Checks that the operating system allows this process as many file descriptors and as much memory as the
-//! configuration may use.
+//! Checks what the operating system allows this process: enough file descriptors for its connections, and enough memory
+//! for its counts.
 
 use super::cgroup;
 use super::findings::Findings;
 use crate::policy::LoadedConfig;
 use crate::serve::worker::listen;
 
-/// A process that may have fewer connections than this gets a warning.
+/// A process that may have fewer client connections than this gets a warning: so few are hardly intended.
 const MIN_CONNECTIONS: usize = 200;
 
 /// Finds bounds of this process that are narrower than those of the configuration.

@@ -5,7 +5,7 @@ use super::findings::Findings;
 use crate::base::clock::Clock;
 use crate::policy::{CertificateSource, LoadedConfig};
 
-/// A certificate that expires within this number of days gets a warning.
+/// A certificate that expires in fewer whole days than this gets a warning.
 const EXPIRY_WARNING_DAYS: u64 = 14;
 
 /// Finds certificates that are not valid now, or expire soon.

@@ -1,4 +1,4 @@
-//! Reads the memory limit of the control group of this process, in which containers and service managers run it.
+//! Reads the memory limit of the control group in which a container or a service manager runs this process.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,11 @@ pub fn read_memory_limit() -> Option<u64> {
     find_memory_limit(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// Finds the smallest limit of a group and its ancestors. `root` is the folder of all groups, and `groups` the text of
-/// `/proc/self/cgroup`.
+/// Returns the smallest limit in bytes of a group and its ancestors; `None` if there is no limit. `root` is the folder
+/// of all groups, and `groups` the text of `/proc/self/cgroup`.
 ///
-/// In a container a path in `groups` may be that of the host, which does not exist there. The limit of its own group is
-/// then at the root, which is an ancestor of every path.
+/// In a container a path in `groups` may be that of the host, which does not exist there. The limit of the container's
+/// group is then at `root`, which is an ancestor of every path.
 fn find_memory_limit(root: &Path, groups: &str) -> Option<u64> {
     let mut smallest = None;
     let mut read_limits = |path: &Path, file: &str| {
@@ -25,6 +25,7 @@ fn find_memory_limit(root: &Path, groups: &str) -> Option<u64> {
         }
     };
     for line in groups.lines() {
+        // A line is `hierarchy:controllers:path`.
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next().unwrap_or(""), parts.next().unwrap_or("/"));
         let path = path.trim_start_matches('/');
@@ -60,7 +61,7 @@ mod tests {
         assert_eq!(limit("0::/system.slice/a.service\n"), Some(2 << 30));
         assert_eq!(limit("0::/system.slice/b.service\n"), Some(128 << 20));
         assert_eq!(limit("0::/\n"), None);
-        // A container's own group is the root of what it sees.
+        // A container sees its own group as the root.
         write("memory.max", "67108864\n");
         assert_eq!(limit("0::/not/seen/from/here\n"), Some(64 << 20));
         write("memory/docker/x/memory.limit_in_bytes", "33554432\n");

@@ -1,4 +1,5 @@
-//! Checks that the gateway can write its files and folders. The checks create no folder and leave no file behind.
+//! Checks that the gateway can write its files and folders. To try a folder, a check creates an empty folder in it and
+//! removes it again.
 
 use std::path::{Path, PathBuf};
 
@@ -58,10 +59,11 @@ fn check_folder(findings: &mut Findings<'_>, field: &str, content: &str, folder:
     }
 }
 
-/// The folder that cannot be written, if there is one, and the reason.
+/// The folder that cannot be written, and the reason. The folder is `None` if the path itself cannot be used.
 type WriteError<'p> = (Option<&'p Path>, String);
 
-/// Describes a path and why it cannot be written. If the path was filled in for a reference, no folder of it is named.
+/// Describes a path and why it cannot be written. If the path was filled in for a reference, the folder that cannot be
+/// written is not named.
 fn describe_path(
     findings: &Findings<'_>,
     field: &str,
@@ -78,13 +80,13 @@ fn describe_path(
     }
 }
 
-/// The last part of a path, by which findings search the line of the gateway file.
+/// The last part of a path, by which diagnostics search the line of the gateway file.
 fn file_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// Checks that a folder can be written, or can be created.
+/// Checks that a folder can be written or, if it does not exist, that its nearest existing ancestor can.
 fn check_creatable(folder: &Path) -> Result<(), WriteError<'_>> {
     let mut existing_folder = folder;
     loop {
@@ -100,7 +102,7 @@ fn check_creatable(folder: &Path) -> Result<(), WriteError<'_>> {
     }
 }
 
-/// Checks that this process may create files in a folder.
+/// Checks that this process may create files in a folder. An error has the folder.
 pub fn check_writable(folder: &Path) -> Result<(), WriteError<'_>> {
     access_log::check_folder_writable(folder).map_err(|error| (Some(folder), error.to_string()))
 }

@@ -1,5 +1,14 @@
-//! Checks whether this machine can run a configuration: its files, folders, addresses, names, descriptors and memory.
-//! `check.rs` runs all checks, and `run.rs` those of bounds. The checks leave nothing behind.
+//! Checks whether this machine can run a configuration. `check.rs` runs all checks, and `run.rs` those of bounds. No
+//! check leaves a file or a folder behind.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `bounds` | checks the file descriptors and the memory that this process may use |
+//! | `certificates` | checks whether certificates in files are valid now and for some days |
+//! | `cgroup` | reads the memory limit of the control group |
+//! | `diagnostics` | collects what the checks report, with lines of the gateway file |
+//! | `files` | checks whether files and folders can be written |
+//! | `network` | checks addresses to bind, names, and servers of the store |
 
 mod bounds;
 mod certificates;
@@ -16,13 +25,14 @@ use crate::policy::diagnostic::Diagnostic;
 /// Whether checks may use the network.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum NetworkChecks {
-    /// Names are looked up, and the store must accept a connection.
+    /// Names are looked up, and connections to the store are tried.
     Online,
     /// Only this machine is checked.
     Offline,
 }
 
-/// Finds everything on this machine that prevents or impairs a run. `config_path` is the path of the gateway file.
+/// Runs all checks, and returns what prevents or impairs a run on this machine. `config_path` is the path of the
+/// gateway file.
 pub fn check(
     loaded: &LoadedConfig,
     config_path: &str,
@@ -39,7 +49,7 @@ pub fn check(
     findings.diagnostics
 }
 
-/// Finds bounds of this process that are narrower than those of the configuration.
+/// Runs only the checks of `bounds`, which a start needs too.
 pub fn check_bounds(loaded: &LoadedConfig, config_path: &str) -> Vec<Diagnostic> {
     let mut findings = Findings::new(loaded, config_path);
     bounds::check_bounds(&mut findings, loaded);

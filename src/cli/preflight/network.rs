@@ -1,5 +1,5 @@
-//! Checks the network: addresses to bind, names to look up, and servers of the shared store. Each check ends after a
-//! fixed time, even if a resolver hangs.
+//! Checks the network: addresses to bind; names of upstreams, push destinations and the store; servers of the store.
+//! The checks of names and servers end after a fixed time, even if a resolver hangs.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -20,22 +20,22 @@ use crate::serve::worker::listen;
 use crate::store::{redis, shared};
 use crate::upstream::Location;
 
-/// Maximum time for the checks of all names and servers together.
+/// The longest time for the checks of all names and servers together.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum time to connect to one address of a server of the store.
+/// The longest time to connect to one address of a store server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of names and servers that are checked.
+/// The largest number of names and servers that are checked.
 const MAX_TARGETS: usize = 256;
 
-/// Maximum number of names and servers that are checked at a time, each on a thread.
+/// The largest number of names and servers that are checked at a time, each on a thread.
 const MAX_CHECK_THREADS: usize = 32;
 
 /// The help about a folder in which a Unix socket cannot be created.
 const SOCKET_FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user; nothing is needed where systemd passes the socket";
 
-/// Checks that this user may bind the addresses in the gateway file.
+/// Checks that this process may bind the addresses in the gateway file, and that nothing listens there.
 ///
 /// A running gateway occupies its addresses, and systemd may create sockets for a later one, so most findings are
 /// warnings. Only another file at the path of a socket is an error, because it prevents both.
@@ -65,7 +65,7 @@ pub fn check_addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     }
 }
 
-/// Adds a finding about an address that cannot be bound.
+/// Adds a diagnostic about an address that cannot be bound.
 fn add_bind_diagnostic(
     findings: &mut Findings<'_>,
     field: &str,
@@ -99,7 +99,8 @@ fn add_bind_diagnostic(
     findings.add_warning((field, &address_text), message, help);
 }
 
-/// A target that is checked over the network. Servers come first, because there are few of them.
+/// A target that is checked over the network. In the derived order servers come first, so that [`MAX_TARGETS`] leaves
+/// out names only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum NetworkTarget {
     /// A server of the store, by host and port, which must accept a connection.
@@ -170,7 +171,8 @@ fn network_targets(loaded: &LoadedConfig) -> Vec<NetworkTarget> {
     targets.into_iter().collect()
 }
 
-/// Checks one target, and returns the error if it cannot be reached.
+/// Checks one target, and returns the error if it cannot be reached. `None` if it can, and for a server whose name
+/// cannot be looked up.
 fn check_target(target: NetworkTarget) -> Option<String> {
     match target {
         NetworkTarget::HostName { host, .. } => {
@@ -182,7 +184,7 @@ fn check_target(target: NetworkTarget) -> Option<String> {
             }
         }
         NetworkTarget::StoreServer { host, port } => {
-            // A name without an address has a finding of its own.
+            // The name is a target too, with a diagnostic of its own.
             let addresses = (host.as_str(), port).to_socket_addrs().ok()?;
             let mut last_error = None;
             for address in addresses {
@@ -196,7 +198,8 @@ fn check_target(target: NetworkTarget) -> Option<String> {
     }
 }
 
-/// Runs `run` with all inputs in parallel. The result is `None` for inputs that are not done after [`CHECK_TIMEOUT`].
+/// Runs `run` with each input, on at most [`MAX_CHECK_THREADS`] threads. The result is `None` for inputs that are not
+/// done after [`CHECK_TIMEOUT`].
 fn run_in_parallel<T: Send + 'static, R: Send + 'static>(
     inputs: Vec<T>,
     run: fn(T) -> R,

@@ -4,14 +4,14 @@
 //!
 //! | floor | module | what it is |
 //! |---|---|---|
-//! | 0 | [`base`] | time, randomness, metrics and logging, small encodings |
+//! | 0 | [`base`] | time, randomness, metrics and logging, varints, suggestions for misspelled words |
 //! | 0 | [`http`] | heads of requests and responses, and the bytes of HTTP/1.1 and HTTP/2 |
 //! | 1 | [`net`] | sockets, TLS and its certificates, the PROXY protocol |
 //! | 1 | [`limit`] | limits: their arithmetic, costs of responses, pressure on upstreams |
 //! | 1 | [`route`] | host, method and path to a route |
 //! | 2 | [`record`] | what happened in every second, for years; top keys, pushes, PromQL |
 //! | 2 | [`store`] | counts, in memory or shared by gateways; makes the arithmetic atomic |
-//! | 3 | [`identity`] | who sends a request: ip, user, token, email, plan |
+//! | 3 | [`identity`] | who sends a request: ip, user, token, email, plan, custom identities |
 //! | 3 | [`upstream`] | the servers behind the gateway and the connections to them |
 //! | 4 | [`policy`] | reads YAML, checks it, compiles it to the settings of every module |
 //! | 4 | [`throttle`] | the tower layer: one request in, one verdict out, and the verdict in HTTP |

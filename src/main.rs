@@ -1,4 +1,4 @@
-//! The `tollgate` command.
+//! The `tollgate` command. [`tollgate::cli`] parses the arguments and runs the command that they name.
 
 use std::process::ExitCode;
 

@@ -5,7 +5,7 @@ use tollgate::limit::{Algorithm, LimitFinding, LimitStanding};
 use crate::draw::{BUCKETS, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, SECOND, histories};
 use crate::subject::{Subject, check_finding, check_fresh, check_reset};
 
-/// Drives histories of `algorithm`; `judge` sees each reading before it is taken and the subject
+/// Drives histories of `algorithm`; `judge` sees each finding before it is taken and the subject
 /// after.
 fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
     histories(HISTORIES, |draw| {

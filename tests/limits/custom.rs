@@ -322,6 +322,7 @@ pub fn post(site: &Site, path: &str, content_type: &str, body: &str) -> u16 {
     client.answer().status()
 }
 
+/// A client of HTTP/2 may cut the cookies into fields (RFC 9113, section 8.2.3).
 #[test]
 fn cookies_count_however_a_client_of_http2_cuts_them() {
     let call = |tool: &str| {
@@ -400,7 +401,7 @@ fn the_upstream_is_told_what_the_gateway_file_says() {
     assert_eq!(seen, expected.map(|text| text.map(str::to_owned)));
 }
 
-/// A client that sends no more than the bound gets its response without sending the remaining body.
+/// On one connection too, where identities are remembered from request to request.
 #[test]
 fn an_email_is_searched_for_up_to_its_own_bound() {
     let gateway = "identity: { email: { body: email, max: 256B }, tool: { body: tool } }\n";

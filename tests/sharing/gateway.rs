@@ -87,7 +87,7 @@ pub struct Gateway {
     pub paused: u64,
     /// Nothing gets through to the store or back.
     pub cut: bool,
-    /// Regular beats that were late in a row.
+    /// Regular heartbeats that were late in a row.
     pub late: u32,
     pub ticks: u64,
     /// How often the store had gone away when it last did, and what each window of each key may admit without it

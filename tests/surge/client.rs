@@ -92,7 +92,8 @@ impl Clients {
     }
 
     /// Asks again and again what the gateway answers by itself. When and for how many seconds that took so
-    /// long that the machine stood still for some of the three threads.
+    /// long that the machine stood still for some of the three threads. The connection is kept, because clients of a
+    /// gateway without limits may have used up the process' file descriptors.
     pub async fn pauses(&self, found: &RefCell<Vec<(f64, f64)>>) {
         loop {
             let due = self.clock.now().after(PING.into());

@@ -19,7 +19,7 @@ use super::window::VarianceAccumulator;
 pub fn apply_aggregation(
     aggregation: &Aggregation,
     parameter: f64,
-    series: Vec<VectorElement>,
+    elements: Vec<VectorElement>,
 ) -> Result<Vec<VectorElement>, Error> {
     let selects_series = matches!(aggregation.aggregator, Aggregator::Top | Aggregator::Bottom);
     if selects_series && !(i64::MIN as f64..=i64::MAX as f64).contains(&parameter) {
@@ -33,22 +33,23 @@ pub fn apply_aggregation(
     }
     let mut group_indexes: HashMap<Labels, usize> = HashMap::new();
     let mut groups: Vec<(Labels, Vec<VectorElement>)> = Vec::new();
-    for element in series {
+    for element in elements {
         let labels = group_labels(&aggregation.grouping, &element.labels);
         let new_index = groups.len();
         let index = *group_indexes.entry(labels.clone()).or_insert(new_index);
         if index == new_index {
             groups.push((labels, Vec::new()));
         }
-        groups[index].1.push(element);
+        let (_, group_elements) = &mut groups[index];
+        group_elements.push(element);
     }
     let mut results = Vec::new();
-    for (labels, points) in groups {
+    for (labels, group_elements) in groups {
         if selects_series {
             let count = parameter as usize;
-            results.extend(select_series(aggregation.aggregator, count, points));
+            results.extend(select_series(aggregation.aggregator, count, group_elements));
         } else {
-            let value = aggregate_values(aggregation.aggregator, parameter, &points);
+            let value = aggregate_values(aggregation.aggregator, parameter, &group_elements);
             results.push(VectorElement { labels, value });
         }
     }
@@ -66,9 +67,9 @@ fn group_labels(grouping: &Grouping, labels: &Labels) -> Labels {
     }
 }
 
-/// Computes the value of a group.
-fn aggregate_values(aggregator: Aggregator, parameter: f64, points: &[VectorElement]) -> f64 {
-    let values = || points.iter().map(|element| element.value);
+/// Computes the value of a group. `parameter` is the `q` of `quantile`, and otherwise ignored.
+fn aggregate_values(aggregator: Aggregator, parameter: f64, elements: &[VectorElement]) -> f64 {
+    let values = || elements.iter().map(|element| element.value);
     let extreme = |is_better: fn(&f64, &f64) -> bool| {
         let better_value = |best: f64, value: f64| match is_better(&value, &best) || best.is_nan() {
             true => value,
@@ -86,7 +87,7 @@ fn aggregate_values(aggregator: Aggregator, parameter: f64, points: &[VectorElem
         Aggregator::Average => mean(values()),
         Aggregator::Minimum => extreme(f64::lt),
         Aggregator::Maximum => extreme(f64::gt),
-        Aggregator::Count => points.len() as f64,
+        Aggregator::Count => elements.len() as f64,
         Aggregator::Group => 1.0,
         Aggregator::Variance => variance(),
         Aggregator::Deviation => variance().sqrt(),
@@ -122,7 +123,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 fn select_series(
     aggregator: Aggregator,
     count: usize,
-    points: Vec<VectorElement>,
+    elements: Vec<VectorElement>,
 ) -> Vec<VectorElement> {
     let is_worse = |a: f64, b: f64| match aggregator {
         Aggregator::Top => a < b,
@@ -131,8 +132,8 @@ fn select_series(
     // The worst of the selected values is the root of the heap. NaN is worse than any number.
     let is_above =
         |a: &VectorElement, b: &VectorElement| a.value.is_nan() || is_worse(a.value, b.value);
-    let mut heap: Vec<VectorElement> = Vec::with_capacity(count.min(points.len()));
-    for element in points {
+    let mut heap: Vec<VectorElement> = Vec::with_capacity(count.min(elements.len()));
+    for element in elements {
         if heap.len() == count {
             if !is_worse(heap[0].value, element.value) && !heap[0].value.is_nan() {
                 continue;

@@ -53,12 +53,12 @@ pub fn apply_operator(
 /// Applies an operator to each series and a scalar, which is on `scalar_side`.
 fn apply_to_scalar(
     operation: &BinaryOperation,
-    series: Vec<VectorElement>,
+    elements: Vec<VectorElement>,
     scalar: f64,
     scalar_side: Side,
 ) -> Vec<VectorElement> {
-    let mut results = Vec::with_capacity(series.len());
-    for element in series {
+    let mut results = Vec::with_capacity(elements.len());
+    for element in elements {
         let (left, right) = match scalar_side {
             Side::Left => (scalar, element.value),
             Side::Right => (element.value, scalar),
@@ -130,15 +130,16 @@ fn apply_to_pairs(
         return Ok(Vec::new());
     }
     let is_many_right = matching.many_side == Some(Side::Right);
-    let (many, one) = if is_many_right {
+    let (many_elements, one_elements) = if is_many_right {
         (right, left)
     } else {
         (left, right)
     };
     let one_side_name = if is_many_right { "left" } else { "right" };
-    let partners = index_by_match_key(matching, one, one_side_name)?;
-    let (mut results, mut matched_keys) = (Vec::new(), HashSet::new());
-    for element in many {
+    let partners = index_by_match_key(matching, one_elements, one_side_name)?;
+    let mut results = Vec::new();
+    let mut matched_keys = HashSet::new();
+    for element in many_elements {
         let match_key = match_key(matching, &element.labels);
         let Some(partner) = partners.get(&match_key) else {
             continue;
@@ -176,15 +177,16 @@ fn apply_to_pairs(
 /// `side_name` is for the error.
 fn index_by_match_key(
     matching: &Matching,
-    series: Vec<VectorElement>,
-    side: &str,
+    elements: Vec<VectorElement>,
+    side_name: &str,
 ) -> Result<HashMap<Labels, VectorElement>, Error> {
-    let mut elements_by_key: HashMap<Labels, VectorElement> = HashMap::with_capacity(series.len());
-    for element in series {
+    let mut elements_by_key: HashMap<Labels, VectorElement> =
+        HashMap::with_capacity(elements.len());
+    for element in elements {
         let match_key = match_key(matching, &element.labels);
         if let Some(duplicate) = elements_by_key.get(&match_key) {
             return Err(Error::execution(format!(
-                "found duplicate series for the match group {match_key} on the {side} hand-side of the operation: [{}, {}];many-to-many matching not allowed: matching labels must be unique on one side",
+                "found duplicate series for the match group {match_key} on the {side_name} hand-side of the operation: [{}, {}];many-to-many matching not allowed: matching labels must be unique on one side",
                 element.labels, duplicate.labels
             )));
         }
@@ -193,10 +195,12 @@ fn index_by_match_key(
     Ok(elements_by_key)
 }
 
-/// Returns the labels of the result of two matched series.
-fn joined_labels(operation: &BinaryOperation, many: &Labels, one: &Labels) -> Labels {
+/// Returns the labels of the result of two matched series: those of the side that may have many series for a match,
+/// with the labels that the query includes from the other side. Without such a side, they are only the labels by which
+/// the series match.
+fn joined_labels(operation: &BinaryOperation, many_labels: &Labels, one_labels: &Labels) -> Labels {
     let matching = &operation.matching;
-    let mut labels = many.clone();
+    let mut labels = many_labels.clone();
     if drops_metric_name(operation) {
         labels = labels.nameless();
     }
@@ -206,8 +210,8 @@ fn joined_labels(operation: &BinaryOperation, many: &Labels, one: &Labels) -> La
         labels = labels.filtered(|name| is_listed(name) == keeps_listed);
     }
     for name in &matching.included_labels {
-        if labels.get(name) != one.get(name) {
-            labels = labels.with(name, one.get(name));
+        if labels.get(name) != one_labels.get(name) {
+            labels = labels.with(name, one_labels.get(name));
         }
     }
     labels

@@ -93,7 +93,9 @@ mod tests {
     use std::cell::Cell;
 
     /// A source without samples, which counts the checks of its deadline.
-    struct CountingSource(Cell<usize>);
+    struct CountingSource {
+        check_count: Cell<usize>,
+    }
 
     impl SampleSource for CountingSource {
         fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<SelectedSeries, Error> {
@@ -101,19 +103,21 @@ mod tests {
         }
 
         fn check_deadline(&self) -> Result<(), Error> {
-            self.0.set(self.0.get() + 1);
+            self.check_count.set(self.check_count.get() + 1);
             Ok(())
         }
     }
 
     #[test]
     fn work_and_labels_are_bounded() {
-        let source = CountingSource(Cell::new(0));
+        let source = CountingSource {
+            check_count: Cell::new(0),
+        };
         let mut budget = QueryBudget::new(&source);
         for _ in 0..20 {
             budget.charge_work(DEADLINE_CHECK_WORK / 2).unwrap();
         }
-        assert_eq!(source.0.get(), 10);
+        assert_eq!(source.check_count.get(), 10);
         let error = budget.charge_work(MAX_WORK).unwrap_err().to_string();
         assert!(error.contains("looks at more than 2000000000"), "{error}");
         budget

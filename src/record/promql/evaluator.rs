@@ -4,6 +4,8 @@
 //! that write labels (`evaluator/label_functions.rs`) have files of their own. The work of each step is charged to the
 //! [`QueryBudget`]. All times are in milliseconds since 1970.
 
+mod label_functions;
+
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -13,7 +15,7 @@ use regex_lite::Regex;
 use super::budget::{ELEMENT_WORK, QueryBudget};
 use super::error::Error;
 use super::functions::{Function, FunctionBehavior, SpecialFunction};
-use super::labels::{LabelTest, Labels, METRIC_NAME_LABEL, compile_pattern, is_label_name};
+use super::labels::{LabelTest, Labels, METRIC_NAME_LABEL};
 use super::limits::{LOOKBACK_MS, MAX_READ_SAMPLES, MAX_RESULT_SAMPLES};
 use super::quantile::{compare_values, max_or_nan, min_or_nan};
 use super::source::{SampleSource, SampledSeries};
@@ -63,25 +65,32 @@ impl<'a> Evaluator<'a> {
         let mut selectors = Vec::new();
         expr.visit_selectors(&mut |selector| selectors.push(selector));
         selectors.sort_by_key(|selector| selector.index);
-        let max_samples = MAX_RESULT_SAMPLES / selectors.len().max(1);
+        let max_samples = MAX_READ_SAMPLES / selectors.len().max(1);
         let mut selector_data = Vec::with_capacity(selectors.len());
         for selector in selectors {
-            let range_ms = selector.range_ms.unwrap_or(LOOKBACK_MS);
-            let from_ms = times.start_ms - selector.offset_ms - range_ms;
-            let to_ms = times.end_ms - selector.offset_ms;
-            let data = source.select(&selector.matchers, (from_ms, to_ms), max_samples)?;
-            let series = data
-                .series
-                .into_iter()
-                .map(|(labels, samples)| LoadedSeries {
-                    nameless: labels.nameless(),
-                    labels,
-                    samples,
-                });
+            let select = |range_ms| {
+                let from_ms = times.start_ms - selector.offset_ms - range_ms;
+                let to_ms = times.end_ms - selector.offset_ms;
+                source.select(&selector.matchers, (from_ms, to_ms), max_samples)
+            };
+            let mut selected_series = select(selector.range_ms.unwrap_or(LOOKBACK_MS))?;
+            // Of samples that are further apart than the lookback, the newest one may be before the range.
+            if selector.range_ms.is_none() && selected_series.step_ms > LOOKBACK_MS {
+                selected_series = select(selected_series.step_ms)?;
+            }
+            let loaded_series =
+                selected_series
+                    .series
+                    .into_iter()
+                    .map(|(labels, samples)| LoadedSeries {
+                        nameless: labels.nameless(),
+                        labels,
+                        samples,
+                    });
             selector_data.push(SelectorData {
-                series: series.collect(),
+                series: loaded_series.collect(),
                 // Where samples are an hour apart, the newest one counts for an hour.
-                lookback_ms: LOOKBACK_MS.max(data.step_ms),
+                lookback_ms: LOOKBACK_MS.max(selected_series.step_ms),
             });
         }
         Ok(Evaluator {
@@ -131,7 +140,7 @@ impl<'a> Evaluator<'a> {
                 self.budget.charge_work(element_count * label_count)?;
                 match binary_operation::apply_operator(operation, left, right)? {
                     Value::Vector(elements) => Value::Vector(require_unique(elements)?),
-                    other => other,
+                    scalar => scalar,
                 }
             }
             Expr::Aggregate(aggregate) => {
@@ -177,9 +186,11 @@ impl<'a> Evaluator<'a> {
         let data = &self.selector_data[selector.index];
         self.budget.charge_work(ELEMENT_WORK * data.series.len())?;
         let newest_sample = |series: &LoadedSeries| {
-            let sample_count = series.samples.partition_point(|(at, _)| *at <= time_ms);
-            let (at, value) = *series.samples[..sample_count].last()?;
-            (at >= time_ms - data.lookback_ms).then(|| VectorElement {
+            let sample_count = series
+                .samples
+                .partition_point(|(at_ms, _)| *at_ms <= time_ms);
+            let (at_ms, value) = *series.samples[..sample_count].last()?;
+            (at_ms >= time_ms - data.lookback_ms).then(|| VectorElement {
                 labels: series.labels.clone(),
                 value,
             })
@@ -197,14 +208,15 @@ impl<'a> Evaluator<'a> {
         selector: &Selector,
         time_ms: i64,
     ) -> Result<Vec<SampledSeries>, Error> {
-        let (mut all, mut remaining_samples) = (Vec::new(), MAX_READ_SAMPLES);
+        let mut sampled_series = Vec::new();
+        let mut remaining_samples = MAX_RESULT_SAMPLES;
         for (series, window) in self.windows(selector, time_ms) {
             remaining_samples = remaining_samples
                 .checked_sub(window.samples.len())
                 .ok_or_else(Error::too_many_samples)?;
-            all.push((series.labels.clone(), window.samples.to_vec()));
+            sampled_series.push((series.labels.clone(), window.samples.to_vec()));
         }
-        Ok(all)
+        Ok(sampled_series)
     }
 
     /// Iterates over the series of a selector that have samples in its range, with those samples. Both ends of the
@@ -220,9 +232,11 @@ impl<'a> Evaluator<'a> {
             .series
             .iter()
             .filter_map(move |series| {
-                let start = series.samples.partition_point(|(at, _)| *at < from_ms);
-                let samples = &series.samples[start..];
-                let samples = &samples[..samples.partition_point(|(at, _)| *at <= to_ms)];
+                let start = series
+                    .samples
+                    .partition_point(|(at_ms, _)| *at_ms < from_ms);
+                let end = series.samples.partition_point(|(at_ms, _)| *at_ms <= to_ms);
+                let samples = series.samples.get(start..end).unwrap_or_default();
                 let window = RangeWindow {
                     samples,
                     from_ms,
@@ -274,7 +288,7 @@ impl<'a> Evaluator<'a> {
                 let keeps_name = function.name == "last_over_time";
                 self.apply_to_windows(range, time_ms, keeps_name, compute)?
             }
-            (FunctionBehavior::Each(compute), [vector]) => {
+            (FunctionBehavior::Number(compute), [vector]) => {
                 let elements = self.evaluate_vector(vector, time_ms)?;
                 require_unique(map_values(elements, compute))?
             }
@@ -362,9 +376,12 @@ fn absent_labels(expr: &Expr) -> Labels {
     let Expr::Selector(selector) = expr else {
         return Labels::default();
     };
-    let all = &selector.matchers;
-    let is_named_once = |name: &str| all.iter().filter(|m| &*m.name == name).count() == 1;
-    let pairs = all.iter().filter_map(|matcher| match &matcher.test {
+    let matchers = &selector.matchers;
+    let is_named_once = |name: &str| {
+        let same_name = matchers.iter().filter(|matcher| &*matcher.name == name);
+        same_name.count() == 1
+    };
+    let pairs = matchers.iter().filter_map(|matcher| match &matcher.test {
         LabelTest::Equal(value)
             if &*matcher.name != METRIC_NAME_LABEL && is_named_once(&matcher.name) =>
         {
@@ -377,9 +394,9 @@ fn absent_labels(expr: &Expr) -> Labels {
 
 /// Applies a function to each value. The results have no metric name.
 fn map_values(elements: Vec<VectorElement>, function: impl Fn(f64) -> f64) -> Vec<VectorElement> {
-    let elements = elements.into_iter().map(|point| VectorElement {
-        labels: point.labels.nameless(),
-        value: function(point.value),
+    let elements = elements.into_iter().map(|element| VectorElement {
+        labels: element.labels.nameless(),
+        value: function(element.value),
     });
     elements.collect()
 }
@@ -389,18 +406,23 @@ fn map_values(elements: Vec<VectorElement>, function: impl Fn(f64) -> f64) -> Ve
 fn clamp_or_round(
     function: SpecialFunction,
     elements: Vec<VectorElement>,
-    [first, second]: [f64; 2],
+    numbers: [f64; 2],
 ) -> Vec<VectorElement> {
-    match function {
-        SpecialFunction::Clamp if second < first => Vec::new(),
-        SpecialFunction::Clamp => map_values(elements, |value| {
-            max_or_nan(first, min_or_nan(value, second))
-        }),
-        SpecialFunction::ClampMax => map_values(elements, |value| min_or_nan(first, value)),
-        SpecialFunction::ClampMin => map_values(elements, |value| max_or_nan(first, value)),
-        _ => {
-            // Prometheus multiplies by the inverse, which gives other results for steps such as 0.1.
-            let inverse = 1.0 / first;
+    match (function, numbers) {
+        (SpecialFunction::Clamp, [min, max]) if max < min => Vec::new(),
+        (SpecialFunction::Clamp, [min, max]) => {
+            map_values(elements, |value| max_or_nan(min, min_or_nan(value, max)))
+        }
+        (SpecialFunction::ClampMax, [max, _]) => {
+            map_values(elements, |value| min_or_nan(max, value))
+        }
+        (SpecialFunction::ClampMin, [min, _]) => {
+            map_values(elements, |value| max_or_nan(min, value))
+        }
+        (_, [multiple, _]) => {
+            // Prometheus multiplies by the inverse. Dividing by `multiple` would round differently, for instance if it
+            // is 0.1.
+            let inverse = 1.0 / multiple;
             map_values(elements, |value| (value * inverse + 0.5).floor() / inverse)
         }
     }
@@ -427,86 +449,11 @@ fn argument_texts<'a>(arguments: &'a [Expr]) -> Vec<&'a str> {
     arguments.iter().map(text).collect()
 }
 
-impl Evaluator<'_> {
-    /// Applies `label_join`. Its texts are the target label, the separator, and the source labels.
-    fn join_labels(
-        &mut self,
-        elements: Vec<VectorElement>,
-        texts: &[&str],
-    ) -> Result<Vec<VectorElement>, Error> {
-        let [target, separator, sources @ ..] = texts else {
-            return Ok(elements);
-        };
-        if !is_label_name(target) {
-            let why = format!("invalid destination label name in label_join(): {target}");
-            return Err(Error::execution(why));
-        }
-        let mut joined = Vec::with_capacity(elements.len());
-        for point in elements {
-            let values: Vec<_> = sources.iter().map(|name| point.labels.get(name)).collect();
-            let value_bytes: usize = values.iter().map(|value| value.len()).sum();
-            let separator_bytes = separator.len() * values.len();
-            self.budget
-                .charge_label(target.len() + value_bytes + separator_bytes)?;
-            joined.push(VectorElement {
-                labels: point.labels.with(target, &values.join(separator)),
-                value: point.value,
-            });
-        }
-        Ok(joined)
-    }
-
-    /// Applies `label_replace`. Its texts are the target label, the replacement, the source label, and the pattern.
-    fn replace_labels(
-        &mut self,
-        elements: Vec<VectorElement>,
-        texts: &[&str],
-    ) -> Result<Vec<VectorElement>, Error> {
-        let [target, replacement, source, pattern] = texts else {
-            return Ok(elements);
-        };
-        if !is_label_name(target) {
-            let why = format!("invalid destination label name in label_replace(): {target}");
-            return Err(Error::execution(why));
-        }
-        let compiled = self.compiled_pattern(pattern)?;
-        let reference_count = replacement.matches('$').count();
-        let mut replaced = Vec::with_capacity(elements.len());
-        for mut point in elements {
-            let value = point.labels.get(source);
-            self.budget.charge_work(pattern.len() * value.len())?;
-            if let Some(captures) = compiled.captures(value) {
-                // Each `$` may insert the whole value.
-                let max_bytes = replacement.len() + reference_count * value.len();
-                self.budget.charge_label(target.len() + max_bytes)?;
-                let mut expanded = String::new();
-                captures.expand(replacement, &mut expanded);
-                point.labels = point.labels.with(target, &expanded);
-            }
-            replaced.push(point);
-        }
-        Ok(replaced)
-    }
-
-    /// Compiles a pattern once for all steps.
-    fn compiled_pattern(&mut self, text: &str) -> Result<Rc<Regex>, Error> {
-        if let Some(compiled) = self.patterns.get(text) {
-            return Ok(compiled.clone());
-        }
-        let compiled = compile_pattern(text).map_err(|_| {
-            let why = format!("invalid regular expression in label_replace(): {text}");
-            Error::execution(why)
-        })?;
-        let compiled = Rc::new(compiled);
-        self.patterns.insert(text.to_owned(), compiled.clone());
-        Ok(compiled)
-    }
-}
-
-/// Returns the points if no two have the same labels.
+/// Returns the elements; fails if two of them have the same labels.
 fn require_unique(elements: Vec<VectorElement>) -> Result<Vec<VectorElement>, Error> {
-    let mut seen = HashSet::with_capacity(elements.len());
-    if elements.iter().all(|point| seen.insert(&point.labels)) {
+    let mut labels_so_far = HashSet::with_capacity(elements.len());
+    let mut unchecked = elements.iter();
+    if unchecked.all(|element| labels_so_far.insert(&element.labels)) {
         return Ok(elements);
     }
     let why = "vector cannot contain metrics with the same labelset";

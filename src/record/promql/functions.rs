@@ -25,7 +25,7 @@ pub enum FunctionBehavior {
     /// The result is computed from the samples of a range. `None` means too few samples; the series is then left out.
     Window(fn(&RangeWindow) -> Option<f64>),
     /// Each number of a vector is replaced by another one.
-    Each(fn(f64) -> f64),
+    Number(fn(f64) -> f64),
     /// The evaluator computes the result.
     Special(SpecialFunction),
 }
@@ -84,7 +84,7 @@ const fn number_function(name: &'static str, function: fn(f64) -> f64) -> Functi
         arguments: &[ValueType::Vector],
         optional_count: 0,
         result_type: ValueType::Vector,
-        behavior: FunctionBehavior::Each(function),
+        behavior: FunctionBehavior::Number(function),
     }
 }
 
@@ -92,18 +92,19 @@ const fn number_function(name: &'static str, function: fn(f64) -> f64) -> Functi
 const fn special_function(
     name: &'static str,
     arguments: &'static [ValueType],
-    behavior: SpecialFunction,
+    special: SpecialFunction,
 ) -> Function {
-    let result_type = match behavior {
+    let result_type = match special {
         SpecialFunction::Scalar | SpecialFunction::Time => ValueType::Scalar,
         _ => ValueType::Vector,
     };
     Function {
         name,
         arguments,
-        optional_count: matches!(behavior, SpecialFunction::Round) as usize,
+        // Only `round` has an argument that may be left out.
+        optional_count: matches!(special, SpecialFunction::Round) as usize,
         result_type,
-        behavior: FunctionBehavior::Special(behavior),
+        behavior: FunctionBehavior::Special(special),
     }
 }
 

@@ -29,7 +29,8 @@ pub fn histogram_quantiles(q: f64, bucket_elements: &[VectorElement]) -> Vec<Vec
         if index == new_index {
             histograms.push((labels, Vec::new()));
         }
-        histograms[index].1.push((bound, element.value));
+        let (_, buckets) = &mut histograms[index];
+        buckets.push((bound, element.value));
     }
     let estimate = |(labels, buckets)| VectorElement {
         labels,
@@ -51,21 +52,20 @@ fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
     if q > 1.0 {
         return f64::INFINITY;
     }
-    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    buckets.sort_by(|(a_bound, _), (b_bound, _)| a_bound.total_cmp(b_bound));
     // Bounds that are the same number in two spellings, such as `1` and `1.0`, are one bucket.
-    buckets.dedup_by(|next, first| {
-        let is_same_bucket = next.0 == first.0;
-        first.1 += if is_same_bucket { next.1 } else { 0.0 };
+    buckets.dedup_by(|(next_bound, next_count), (bound, count)| {
+        let is_same_bucket = next_bound == bound;
+        *count += if is_same_bucket { *next_count } else { 0.0 };
         is_same_bucket
     });
     // Cumulative counts never fall with the bound. One that does was read earlier than its neighbour, so it is raised.
     let mut greatest_count = f64::NEG_INFINITY;
     for (_, count) in &mut buckets {
-        greatest_count = if *count > greatest_count {
-            *count
-        } else {
-            greatest_count
-        };
+        // A comparison ignores NaN as Prometheus does.
+        if *count > greatest_count {
+            greatest_count = *count;
+        }
         *count = greatest_count;
     }
     let [.., (last_finite_bound, _), (f64::INFINITY, total)] = buckets[..] else {
@@ -85,8 +85,9 @@ fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
     match index.checked_sub(1).map(|previous| buckets[previous]) {
         None if upper_bound <= 0.0 => upper_bound,
         None => upper_bound * (rank / count),
-        Some((lower, count_below)) => {
-            lower + (upper_bound - lower) * ((rank - count_below) / (count - count_below))
+        Some((lower_bound, count_below)) => {
+            let share_below = (rank - count_below) / (count - count_below);
+            lower_bound + (upper_bound - lower_bound) * share_below
         }
     }
 }

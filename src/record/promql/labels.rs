@@ -27,13 +27,13 @@ impl Labels {
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Labels {
         let pairs = pairs.into_iter();
-        let mut all: Vec<LabelPair> = pairs
+        let mut label_pairs: Vec<LabelPair> = pairs
             .map(|(name, value)| (name.into(), value.into()))
             .collect();
-        all.retain(|(_, value)| !value.is_empty());
-        all.sort();
-        all.dedup_by(|a, b| a.0 == b.0);
-        Labels(all.into())
+        label_pairs.retain(|(_, value)| !value.is_empty());
+        label_pairs.sort();
+        label_pairs.dedup_by(|(next_name, _), (name, _)| next_name == name);
+        Labels(label_pairs.into())
     }
 
     /// The value of a label; empty when there is no such label.
@@ -53,12 +53,12 @@ impl Labels {
         text_bytes.map(|bytes| bytes + size_of::<LabelPair>()).sum()
     }
 
-    /// Returns the labels for whose names `keep` holds.
-    pub fn filtered(&self, keep: impl Fn(&str) -> bool) -> Labels {
-        if self.0.iter().all(|(name, _)| keep(name)) {
+    /// Returns only the labels for whose names `is_kept` holds.
+    pub fn filtered(&self, is_kept: impl Fn(&str) -> bool) -> Labels {
+        if self.0.iter().all(|(name, _)| is_kept(name)) {
             return self.clone();
         }
-        let kept_pairs = self.0.iter().filter(|(name, _)| keep(name));
+        let kept_pairs = self.0.iter().filter(|(name, _)| is_kept(name));
         Labels(kept_pairs.cloned().collect())
     }
 
@@ -69,12 +69,8 @@ impl Labels {
 
     /// Returns the labels, with `value` for the label `name`. An empty value removes the label.
     pub fn with(&self, name: &str, value: &str) -> Labels {
-        let other_pairs = self
-            .0
-            .iter()
-            .filter(|(own_name, _)| &**own_name != name)
-            .cloned();
-        Labels::new(other_pairs.chain([(name.into(), value.into())]))
+        let other_pairs = self.0.iter().filter(|(own_name, _)| &**own_name != name);
+        Labels::new(other_pairs.cloned().chain([(name.into(), value.into())]))
     }
 }
 
@@ -116,7 +112,7 @@ impl Matcher {
     pub fn accepts(&self, value: &str) -> bool {
         match &self.test {
             LabelTest::Equal(expected) => value == expected,
-            LabelTest::NotEqual(expected) => value != expected,
+            LabelTest::NotEqual(unwanted) => value != unwanted,
             LabelTest::Matching(pattern) => pattern.is_match(value),
             LabelTest::NotMatching(pattern) => !pattern.is_match(value),
         }
@@ -125,9 +121,8 @@ impl Matcher {
 
 /// Whether labels pass the tests of all matchers. Without matchers, all labels do.
 pub fn match_all(matchers: &[Matcher], labels: &Labels) -> bool {
-    matchers
-        .iter()
-        .all(|matcher| matcher.accepts(labels.get(&matcher.name)))
+    let mut matchers = matchers.iter();
+    matchers.all(|matcher| matcher.accepts(labels.get(&matcher.name)))
 }
 
 /// Compiles a pattern that must match a whole value.
@@ -139,8 +134,10 @@ pub fn compile_pattern(text: &str) -> Result<Regex, String> {
     let anchored = format!("^(?:{text})$");
     let max_bytes = PATTERN_BASE_BYTES + PATTERN_FACTOR_BYTES * text.len();
     let error = |why: &str| format!("error parsing regexp: {why}: `{anchored}`");
-    let compiled = RegexBuilder::new(&anchored).size_limit(max_bytes).build();
-    let compiled = compiled.map_err(|why| error(&why.to_string()))?;
+    let compiled = RegexBuilder::new(&anchored)
+        .size_limit(max_bytes)
+        .build()
+        .map_err(|why| error(&why.to_string()))?;
     // The whole match counts as a group of its own.
     if compiled.captures_len() > MAX_PATTERN_GROUPS + 1 {
         return Err(error(&format!("more than {MAX_PATTERN_GROUPS} groups")));

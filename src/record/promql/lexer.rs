@@ -66,10 +66,13 @@ impl TokenKind {
     }
 }
 
-/// Quotes a spelling for an error, cut to ten characters.
+/// The most characters of a token that an error quotes, as in Prometheus.
+const MAX_QUOTED_CHARS: usize = 10;
+
+/// Quotes a spelling for an error, cut to [`MAX_QUOTED_CHARS`].
 fn quote_spelling(text: &str) -> String {
-    if text.chars().count() > 10 {
-        let start: String = text.chars().take(10).collect();
+    if text.chars().count() > MAX_QUOTED_CHARS {
+        let start: String = text.chars().take(MAX_QUOTED_CHARS).collect();
         return format!("{start:?}...");
     }
     format!("{text:?}")
@@ -81,33 +84,35 @@ fn quote_spelling(text: &str) -> String {
 ///
 /// Fails at a character, number or text that is no token.
 pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
-    let (mut tokens, mut next, mut is_in_brackets) = (Vec::new(), 0, false);
-    while let Some(next_char) = query[next..].chars().next() {
-        let unread_text = &query[next..];
-        let offset = next;
+    let mut tokens = Vec::new();
+    let mut next_offset = 0;
+    let mut is_in_brackets = false;
+    while let Some(next_char) = query[next_offset..].chars().next() {
+        let unread_text = &query[next_offset..];
+        let offset = next_offset;
         let kind = match next_char {
             ' ' | '\t' | '\n' | '\r' => {
-                next += 1;
+                next_offset += 1;
                 continue;
             }
             '#' => {
-                next += unread_text.find('\n').unwrap_or(unread_text.len());
+                next_offset += unread_text.find('\n').unwrap_or(unread_text.len());
                 continue;
             }
             '"' | '\'' | '`' => {
                 let (text, length) =
                     unquote(unread_text).map_err(|why| Error::parse(query, offset, why))?;
-                next += length;
+                next_offset += length;
                 TokenKind::Text(text, unread_text[..length].to_owned())
             }
             // A colon in brackets separates the parts of a subquery. Elsewhere it is part of a name.
             ':' if is_in_brackets => {
-                next += 1;
+                next_offset += 1;
                 TokenKind::Sign(":")
             }
             _ if next_char.is_ascii_digit() || is_fraction(unread_text) => {
                 let numeral = numeral_at_start(unread_text);
-                next += numeral.len();
+                next_offset += numeral.len();
                 if let Some(value) = number::parse_literal(numeral) {
                     TokenKind::Number(value, numeral.to_owned())
                 } else if let Some(duration) = number::parse_duration_ms(numeral) {
@@ -122,7 +127,7 @@ pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
                 let length = unread_text
                     .find(|c| !is_word_char(c))
                     .unwrap_or(unread_text.len());
-                next += length;
+                next_offset += length;
                 word_or_number(&unread_text[..length])
             }
             _ => {
@@ -131,7 +136,7 @@ pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
                     let why = format!("unexpected character: {next_char:?}");
                     return Err(Error::parse(query, offset, &why));
                 };
-                next += sign.len();
+                next_offset += sign.len();
                 is_in_brackets = (is_in_brackets || sign == "[") && sign != "]";
                 TokenKind::Sign(sign)
             }
@@ -161,16 +166,16 @@ fn is_fraction(unread_text: &str) -> bool {
 /// in an exponent, as in `1e-3`. `unread_text` must begin with an ASCII character.
 fn numeral_at_start(unread_text: &str) -> &str {
     let bytes = unread_text.as_bytes();
-    let is_word_char = |at: usize| match bytes[at] {
+    let continues_numeral = |index: usize| match bytes[index] {
         byte if byte.is_ascii_alphanumeric() => true,
         b'.' | b'_' => true,
         b'+' | b'-' => {
             let is_digit = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-            matches!(bytes[at - 1], b'e' | b'E') && bytes[..at - 1].iter().all(is_digit)
+            matches!(bytes[index - 1], b'e' | b'E') && bytes[..index - 1].iter().all(is_digit)
         }
         _ => false,
     };
-    let end = (1..bytes.len()).find(|at| !is_word_char(*at));
+    let end = (1..bytes.len()).find(|index| !continues_numeral(*index));
     &unread_text[..end.unwrap_or(unread_text.len())]
 }
 
@@ -178,19 +183,19 @@ fn numeral_at_start(unread_text: &str) -> &str {
 /// An error is the text that Prometheus has for it.
 fn unquote(unread_text: &str) -> Result<(String, usize), &'static str> {
     const UNTERMINATED: &str = "unterminated quoted string";
-    let mut letters = unread_text.char_indices();
-    let (_, quote) = letters.next().ok_or(UNTERMINATED)?;
-    let mut bytes = Vec::new();
+    let mut chars = unread_text.char_indices();
+    let (_, quote) = chars.next().ok_or(UNTERMINATED)?;
+    let mut content = Vec::new();
     loop {
-        let (at, next_char) = letters.next().ok_or(UNTERMINATED)?;
+        let (index, next_char) = chars.next().ok_or(UNTERMINATED)?;
         match next_char {
             _ if next_char == quote => {
-                let text = String::from_utf8(bytes).map_err(|_| "invalid UTF-8 rune")?;
-                return Ok((text, at + 1));
+                let text = String::from_utf8(content).map_err(|_| "invalid UTF-8 rune")?;
+                return Ok((text, index + 1));
             }
             '\n' if quote != '`' => return Err(UNTERMINATED),
-            '\\' if quote != '`' => unescape(&mut letters, quote, &mut bytes)?,
-            _ => bytes.extend(next_char.encode_utf8(&mut [0; 4]).bytes()),
+            '\\' if quote != '`' => unescape(&mut chars, quote, &mut content)?,
+            _ => content.extend(next_char.encode_utf8(&mut [0; 4]).bytes()),
         }
     }
 }
@@ -198,22 +203,23 @@ fn unquote(unread_text: &str) -> Result<(String, usize), &'static str> {
 /// Reads an escape sequence after its backslash, and appends the bytes for which it stands to `out`. An error is the
 /// text that Prometheus has for it.
 fn unescape(
-    letters: &mut std::str::CharIndices<'_>,
+    chars: &mut std::str::CharIndices<'_>,
     quote: char,
     out: &mut Vec<u8>,
 ) -> Result<(), &'static str> {
     const UNKNOWN: &str = "unknown escape sequence";
-    let (_, next_char) = letters.next().ok_or("escape sequence not terminated")?;
-    let mut read_digits = |value_so_far: u32, count: usize, base: u32| {
-        (0..count).try_fold(value_so_far, |value, _| {
-            let digit = letters.next()?.1.to_digit(base)?;
+    let (_, next_char) = chars.next().ok_or("escape sequence not terminated")?;
+    // Reads digits that follow those of which `value_so_far` is made.
+    let mut read_digits = |value_so_far: u32, digit_count: usize, base: u32| {
+        (0..digit_count).try_fold(value_so_far, |value, _| {
+            let digit = chars.next()?.1.to_digit(base)?;
             value.checked_mul(base)?.checked_add(digit)
         })
     };
-    let push_char = |value: u32, out: &mut Vec<u8>| {
-        let next_char =
-            char::from_u32(value).ok_or("escape sequence is an invalid Unicode code point")?;
-        out.extend(next_char.encode_utf8(&mut [0; 4]).bytes());
+    let push_char = |code_point: u32, out: &mut Vec<u8>| {
+        let escaped_char =
+            char::from_u32(code_point).ok_or("escape sequence is an invalid Unicode code point")?;
+        out.extend(escaped_char.encode_utf8(&mut [0; 4]).bytes());
         Ok(())
     };
     let byte = match next_char {
@@ -227,8 +233,8 @@ fn unescape(
         '\\' => b'\\',
         _ if next_char == quote => quote as u8,
         '0'..='7' => {
-            let value_so_far = next_char.to_digit(8).ok_or(UNKNOWN)?;
-            u8::try_from(read_digits(value_so_far, 2, 8).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?
+            let first_digit = next_char.to_digit(8).ok_or(UNKNOWN)?;
+            u8::try_from(read_digits(first_digit, 2, 8).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?
         }
         'x' => u8::try_from(read_digits(0, 2, 16).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?,
         'u' => return push_char(read_digits(0, 4, 16).ok_or(UNKNOWN)?, out),

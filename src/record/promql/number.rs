@@ -17,20 +17,23 @@ const MAX_DURATION_MS: i64 = 200 * 365 * 86_400_000;
 /// Parses a duration such as `5m` or `1h30m` into milliseconds. Returns `None` for any other text, and above
 /// [`MAX_DURATION_MS`]. The units must be in descending order, each at most once.
 pub fn parse_duration_ms(text: &str) -> Option<i64> {
-    let (mut remaining_text, mut smaller_units, mut total_ms) =
-        (text, &DURATION_UNITS_MS[..], 0_i64);
+    let mut remaining_text = text;
+    let mut smaller_units = &DURATION_UNITS_MS[..];
+    let mut total_ms = 0_i64;
     while !remaining_text.is_empty() {
-        let digits = remaining_text
+        let digit_count = remaining_text
             .bytes()
             .take_while(u8::is_ascii_digit)
             .count();
-        let (count, after_digits) = remaining_text.split_at(digits);
+        let (digits, after_digits) = remaining_text.split_at(digit_count);
         let letters = after_digits.bytes().take_while(u8::is_ascii_alphabetic);
-        let (unit, after_digits) = after_digits.split_at(letters.count());
+        let (unit, after_unit) = after_digits.split_at(letters.count());
         let unit_index = smaller_units.iter().position(|(name, _)| *name == unit)?;
-        let count: i64 = count.parse().ok()?;
-        total_ms = total_ms.checked_add(count.checked_mul(smaller_units[unit_index].1)?)?;
-        (remaining_text, smaller_units) = (after_digits, &smaller_units[unit_index + 1..]);
+        let (_, unit_ms) = smaller_units[unit_index];
+        let count: i64 = digits.parse().ok()?;
+        total_ms = total_ms.checked_add(count.checked_mul(unit_ms)?)?;
+        remaining_text = after_unit;
+        smaller_units = &smaller_units[unit_index + 1..];
     }
     (!text.is_empty() && total_ms <= MAX_DURATION_MS).then_some(total_ms)
 }
@@ -47,9 +50,8 @@ pub fn parse_literal(text: &str) -> Option<f64> {
     if let Some(digits) = lowercase.strip_prefix("0x") {
         return parse_integer(digits, 16);
     }
-    let has_octal_digits =
-        lowercase.len() > 1 && lowercase.bytes().all(|b| matches!(b, b'0'..=b'7'));
-    if has_octal_digits && lowercase.starts_with('0') {
+    let has_octal_digits = lowercase.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+    if lowercase.len() > 1 && has_octal_digits && lowercase.starts_with('0') {
         return parse_integer(&lowercase, 8);
     }
     match lowercase.as_str() {
@@ -99,10 +101,11 @@ pub fn format_sample(value: f64) -> String {
 
 /// Writes milliseconds as seconds: without decimals if they are whole seconds, and otherwise with three.
 pub fn format_ms_as_seconds(ms: i64) -> String {
-    let (sign, magnitude) = (if ms < 0 { "-" } else { "" }, ms.unsigned_abs());
-    match magnitude % 1_000 {
-        0 => format!("{sign}{}", magnitude / 1_000),
-        fraction_ms => format!("{sign}{}.{fraction_ms:03}", magnitude / 1_000),
+    let sign = if ms < 0 { "-" } else { "" };
+    let magnitude_ms = ms.unsigned_abs();
+    match magnitude_ms % 1_000 {
+        0 => format!("{sign}{}", magnitude_ms / 1_000),
+        fraction_ms => format!("{sign}{}.{fraction_ms:03}", magnitude_ms / 1_000),
     }
 }
 

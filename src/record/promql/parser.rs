@@ -4,6 +4,7 @@
 //! Errors that Prometheus' parser has too have its texts. Selectors are parsed in `parser/selector.rs`, and
 //! aggregations in `parser/aggregation.rs`.
 
+mod aggregation;
 mod selector;
 
 use std::sync::Arc;
@@ -13,8 +14,7 @@ use super::functions::{self, Function};
 use super::labels::{Matcher, is_label_name};
 use super::lexer::{self, QueryToken, TokenKind};
 use super::syntax::{
-    Aggregation, Aggregator, BinaryOperation, Expr, Grouping, MatchBy, Matching, Operator,
-    Selector, Side,
+    Aggregator, BinaryOperation, Expr, MatchBy, Matching, Operator, Selector, Side,
 };
 use super::value_type::ValueType;
 
@@ -129,11 +129,11 @@ impl<'a> Parser<'a> {
     /// was expected there. At the end of a query, an unclosed parenthesis is the error instead, as in Prometheus.
     fn unexpected_token(&self, context: &str) -> Error {
         let token = self.token();
-        let count = |sign: &str| {
+        let sign_count = |sign: &str| {
             let is_sign = |token: &&QueryToken| matches!(token.kind, TokenKind::Sign(token_sign) if token_sign == sign);
             self.tokens.iter().filter(is_sign).count()
         };
-        if self.is_at_end() && !context.contains("braces") && count("(") > count(")") {
+        if self.is_at_end() && !context.contains("braces") && sign_count("(") > sign_count(")") {
             return self.error_at(token.offset, "unclosed left parenthesis");
         }
         let token_name = match token.kind {
@@ -145,8 +145,7 @@ impl<'a> Parser<'a> {
 
     /// Advances past a sign if it is the next token. Returns whether it was.
     fn skip_sign(&mut self, sign: &str) -> bool {
-        let is_next =
-            matches!(self.token().kind, TokenKind::Sign(token_sign) if token_sign == sign);
+        let is_next = matches!(self.token().kind, TokenKind::Sign(next_sign) if next_sign == sign);
         self.next_index += usize::from(is_next);
         is_next
     }
@@ -189,7 +188,8 @@ impl<'a> Parser<'a> {
             .next_operator()
             .filter(|operator| operator.precedence() >= min_precedence)
         {
-            let (start, offset) = (left.1, self.offset());
+            let (_, start) = left;
+            let operator_offset = self.offset();
             self.advance();
             let returns_bool = self.skip_keyword(&["bool"]).is_some();
             let matching = self.parse_matching(operator, start)?;
@@ -199,7 +199,14 @@ impl<'a> Parser<'a> {
                 _ => operator.precedence() + 1,
             };
             let right = self.parse_binary(right_precedence)?;
-            let expr = self.build_binary(operator, returns_bool, matching, offset, left, right)?;
+            let expr = self.build_binary(
+                operator,
+                returns_bool,
+                matching,
+                operator_offset,
+                left,
+                right,
+            )?;
             left = (expr, start);
         }
         Ok(left)
@@ -210,7 +217,7 @@ impl<'a> Parser<'a> {
     fn parse_matching(
         &mut self,
         operator: Operator,
-        start: usize,
+        left_start: usize,
     ) -> Result<Option<Matching>, Error> {
         let by = match self.skip_keyword(&["on", "ignoring"]) {
             Some("on") => MatchBy::On,
@@ -222,9 +229,9 @@ impl<'a> Parser<'a> {
             labels: self.parse_label_list()?,
             ..Matching::default()
         };
-        let offset = self.offset();
-        if let Some(side) = self.skip_keyword(&["group_left", "group_right"]) {
-            let is_left = side == "group_left";
+        let group_offset = self.offset();
+        if let Some(keyword) = self.skip_keyword(&["group_left", "group_right"]) {
+            let is_left = keyword == "group_left";
             matching.many_side = Some(if is_left { Side::Left } else { Side::Right });
             if matches!(self.token().kind, TokenKind::Sign("(")) {
                 matching.included_labels = self.parse_label_list()?;
@@ -232,13 +239,13 @@ impl<'a> Parser<'a> {
             if operator.is_set_operator() {
                 let name = format!("{operator:?}").to_ascii_lowercase();
                 let why = format!("no grouping allowed for {name:?} operation");
-                return Err(self.error_at(start, &why));
+                return Err(self.error_at(left_start, &why));
             }
             let is_listed_twice =
                 |label: &&Arc<str>| by == MatchBy::On && matching.labels.contains(label);
             if let Some(label) = matching.included_labels.iter().find(is_listed_twice) {
                 let why = format!("label {label:?} must not occur in ON and GROUP clause at once");
-                return Err(self.error_at(offset, &why));
+                return Err(self.error_at(group_offset, &why));
             }
         }
         Ok(Some(matching))
@@ -250,13 +257,13 @@ impl<'a> Parser<'a> {
         operator: Operator,
         returns_bool: bool,
         matching: Option<Matching>,
-        offset: usize,
+        operator_offset: usize,
         (left, left_start): ParsedExpr,
         (right, right_start): ParsedExpr,
     ) -> Result<Expr, Error> {
         if returns_bool && !operator.is_comparison() {
             let why = "bool modifier can only be used on comparison operators";
-            return Err(self.error_at(offset, why));
+            return Err(self.error_at(operator_offset, why));
         }
         for (side, start) in [(&left, left_start), (&right, right_start)] {
             if !matches!(side.value_type(), ValueType::Scalar | ValueType::Vector) {
@@ -267,7 +274,7 @@ impl<'a> Parser<'a> {
         let are_scalar = [&left, &right].map(|side| side.value_type() == ValueType::Scalar);
         if are_scalar == [true, true] && operator.is_comparison() && !returns_bool {
             let why = "comparisons between scalars must use BOOL modifier";
-            return Err(self.error_at(offset, why));
+            return Err(self.error_at(operator_offset, why));
         }
         if are_scalar.contains(&true) && operator.is_set_operator() {
             let name = format!("{operator:?}").to_ascii_lowercase();
@@ -397,65 +404,19 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the rest of an aggregation that begins at `start`. The grouping may stand before or after the arguments.
-    fn parse_aggregate(&mut self, aggregator: Aggregator, start: usize) -> Result<Expr, Error> {
-        let mut grouping = self.parse_grouping()?;
-        let mut arguments = self.parse_arguments()?;
-        if grouping.is_none() {
-            grouping = self.parse_grouping()?;
-        }
-        let expected = 1 + usize::from(aggregator.has_parameter());
-        if arguments.is_empty() {
-            let why = "no arguments for aggregate expression provided";
-            return Err(self.error_at(start, why));
-        }
-        if arguments.len() != expected {
-            let given = arguments.len();
-            let why = format!(
-                "wrong number of arguments for aggregate expression provided, expected {expected}, got {given}"
-            );
-            return Err(self.error_at(start, &why));
-        }
-        let operand = arguments.pop();
-        let operand = self.require_type(operand, ValueType::Vector, "aggregation expression")?;
-        let parameter = match arguments.pop() {
-            Some(parameter) => {
-                let context = "aggregation parameter";
-                Some(self.require_type(Some(parameter), ValueType::Scalar, context)?)
-            }
-            None => None,
-        };
-        Ok(Expr::Aggregate(Box::new(Aggregation {
-            aggregator,
-            // Without a clause, all series are one group.
-            grouping: grouping.unwrap_or(Grouping::By(Vec::new())),
-            parameter,
-            operand,
-        })))
-    }
-
-    /// Parses the grouping of an aggregation, if it is next.
-    fn parse_grouping(&mut self) -> Result<Option<Grouping>, Error> {
-        Ok(match self.skip_keyword(&["by", "without"]) {
-            Some("by") => Some(Grouping::By(self.parse_label_list()?)),
-            Some(_) => Some(Grouping::Without(self.parse_label_list()?)),
-            None => None,
-        })
-    }
-
-    /// Returns an argument if it is there and has the wanted type. `context` names the operation in the error.
+    /// Returns an argument if it is there and has `wanted_type`. `context` names the operation in the error.
     fn require_type(
         &self,
         argument: Option<ParsedExpr>,
-        wanted: ValueType,
+        wanted_type: ValueType,
         context: &str,
     ) -> Result<Expr, Error> {
         let missing = || self.error_at(self.offset(), "an argument is missing");
         let (expr, start) = argument.ok_or_else(missing)?;
-        if expr.value_type() == wanted {
+        if expr.value_type() == wanted_type {
             return Ok(expr);
         }
-        let (wanted, given) = (wanted.name(), expr.value_type().name());
+        let (wanted, given) = (wanted_type.name(), expr.value_type().name());
         let why = format!("expected type {wanted} in {context}, got {given}");
         Err(self.error_at(start, &why))
     }
@@ -463,27 +424,29 @@ impl<'a> Parser<'a> {
     /// Parses the arguments of a call that begins at `start`, and checks their number and types.
     fn parse_call(&mut self, function: &'static Function, start: usize) -> Result<Expr, Error> {
         let arguments = self.parse_arguments()?;
-        let (given, max) = (arguments.len(), function.arguments.len());
-        let (name, min) = (function.name, max - function.optional_count);
-        let expected = match () {
-            () if given < min && function.optional_count > 0 => Some((min, "at least ")),
-            () if given < min || given > max && function.optional_count == 0 => Some((max, "")),
-            () if given > max => Some((max, "at most ")),
-            () => None,
+        let name = function.name;
+        let given_count = arguments.len();
+        let max_count = function.arguments.len();
+        let min_count = max_count - function.optional_count;
+        let has_optional = function.optional_count > 0;
+        let broken_bound = match given_count {
+            given if given < min_count && has_optional => Some((min_count, "at least ")),
+            given if given > max_count && has_optional => Some((max_count, "at most ")),
+            given if given < min_count || given > max_count => Some((max_count, "")),
+            _ => None,
         };
-        if let Some((count, bound)) = expected {
-            let why =
-                format!("expected {bound}{count} argument(s) in call to {name:?}, got {given}");
+        if let Some((count, bound)) = broken_bound {
+            let why = format!(
+                "expected {bound}{count} argument(s) in call to {name:?}, got {given_count}"
+            );
             return Err(self.error_at(start, &why));
         }
         let context = format!("call to function {name:?}");
         let typed_arguments = arguments.into_iter().zip(function.arguments);
         let checked_arguments = typed_arguments
-            .map(|(argument, wanted)| self.require_type(Some(argument), *wanted, &context));
-        Ok(Expr::Call(
-            function,
-            checked_arguments.collect::<Result<_, _>>()?,
-        ))
+            .map(|(argument, wanted)| self.require_type(Some(argument), *wanted, &context))
+            .collect::<Result<_, _>>()?;
+        Ok(Expr::Call(function, checked_arguments))
     }
 
     /// Parses names of labels in parentheses, with commas between them. There may be none.

@@ -26,7 +26,7 @@ pub fn quantile(q: f64, sorted: &[f64]) -> f64 {
 pub fn compare_values(a: &f64, b: &f64) -> std::cmp::Ordering {
     match (a.is_nan(), b.is_nan()) {
         (false, false) => a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal),
-        (a, b) => b.cmp(&a),
+        (is_a_nan, is_b_nan) => is_b_nan.cmp(&is_a_nan),
     }
 }
 

@@ -56,10 +56,10 @@ pub fn query_instant(
     Ok(match evaluator.evaluate_step(&expr, time_ms)? {
         Value::Scalar(value) => QueryResult::Scalar(value),
         Value::Text(text) => QueryResult::Text(text),
-        Value::Vector(points) => {
-            let points = points.into_iter();
+        Value::Vector(elements) => {
+            let pairs = elements.into_iter();
             QueryResult::Vector(
-                points
+                pairs
                     .map(|element| (element.labels, element.value))
                     .collect(),
             )
@@ -104,24 +104,25 @@ pub fn query_range(
     let mut evaluator = Evaluator::load(&expr, times, source)?;
     let mut series_indexes: HashMap<Labels, usize> = HashMap::new();
     let mut series_list: Vec<SampledSeries> = Vec::new();
-    let (mut remaining_samples, mut remaining_label_bytes) = (MAX_RESULT_SAMPLES, MAX_LABEL_BYTES);
+    let mut remaining_samples = MAX_RESULT_SAMPLES;
+    let mut remaining_label_bytes = MAX_LABEL_BYTES;
     let mut time_ms = times.start_ms;
     while time_ms <= times.end_ms {
-        let points = match evaluator.evaluate_step(&expr, time_ms)? {
+        let step_values = match evaluator.evaluate_step(&expr, time_ms)? {
             Value::Scalar(value) => vec![(Labels::default(), value)],
-            Value::Vector(points) => {
-                let points = points.into_iter();
-                points
+            Value::Vector(elements) => {
+                let pairs = elements.into_iter();
+                pairs
                     .map(|element| (element.labels, element.value))
                     .collect()
             }
             Value::Text(_) => Vec::new(),
         };
         remaining_samples = remaining_samples
-            .checked_sub(points.len())
+            .checked_sub(step_values.len())
             .ok_or_else(Error::too_many_samples)?;
-        for (labels, value) in points {
-            let index = match series_indexes.get(&labels) {
+        for (labels, value) in step_values {
+            let series_index = match series_indexes.get(&labels) {
                 Some(index) => *index,
                 None => {
                     remaining_label_bytes = remaining_label_bytes
@@ -132,11 +133,12 @@ pub fn query_range(
                     series_list.len() - 1
                 }
             };
-            series_list[index].1.push((time_ms, value));
+            let (_, samples) = &mut series_list[series_index];
+            samples.push((time_ms, value));
         }
         // A step may be so long that the next time would overflow.
         time_ms = time_ms.saturating_add(times.step_ms);
     }
-    series_list.sort_by(|a, b| a.0.cmp(&b.0));
+    series_list.sort_by(|(a_labels, _), (b_labels, _)| a_labels.cmp(b_labels));
     Ok(series_list)
 }

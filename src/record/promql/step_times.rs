@@ -27,10 +27,13 @@ impl StepTimes {
         let is_near = |time_ms: i64| {
             (-StepTimes::MAX_DISTANCE_MS..=StepTimes::MAX_DISTANCE_MS).contains(&time_ms)
         };
-        let why = "times must be within 285,000 years of 1970";
-        let is_valid = is_near(self.start_ms) && is_near(self.end_ms) && self.step_ms > 0;
-        is_valid
-            .then_some(())
-            .ok_or_else(|| Error::Invalid(why.into()))
+        let why = if !is_near(self.start_ms) || !is_near(self.end_ms) {
+            "times must be within 285,000 years of 1970"
+        } else if self.step_ms <= 0 {
+            "the step must be longer than zero"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Invalid(why.into()))
     }
 }

@@ -75,7 +75,11 @@ impl Expr {
                 }
                 aggregate.operand.visit_selectors(visit);
             }
-            Expr::Call(_, arguments) => arguments.iter().for_each(|a| a.visit_selectors(visit)),
+            Expr::Call(_, arguments) => {
+                arguments
+                    .iter()
+                    .for_each(|argument| argument.visit_selectors(visit));
+            }
         }
     }
 }
@@ -163,6 +167,9 @@ pub enum Operator {
     Unless,
 }
 
+/// The precedence of all comparisons. Set operators have a lower precedence, and arithmetic has a higher one.
+const COMPARISON_PRECEDENCE: u8 = 3;
+
 impl Operator {
     /// Returns the operator with this spelling; `None` for any other text. `and`, `or` and `unless` must be in lower
     /// case.
@@ -195,18 +202,18 @@ impl Operator {
             Operator::Add | Operator::Subtract => 4,
             Operator::Multiply | Operator::Divide | Operator::Modulo => 5,
             Operator::Power => 6,
-            _ => 3,
+            _ => COMPARISON_PRECEDENCE,
         }
     }
 
     /// Whether the operator compares two numbers.
     pub fn is_comparison(self) -> bool {
-        self.precedence() == 3
+        self.precedence() == COMPARISON_PRECEDENCE
     }
 
     /// Whether the operator is `and`, `or` or `unless`, which ignore the values.
     pub fn is_set_operator(self) -> bool {
-        self.precedence() < 3
+        self.precedence() < COMPARISON_PRECEDENCE
     }
 
     /// Applies the operator to two numbers. A comparison returns the left number if it is true, and otherwise `None`.

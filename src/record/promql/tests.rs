@@ -13,10 +13,10 @@ struct MemorySource(Vec<SampledSeries>);
 impl MemorySource {
     fn new() -> MemorySource {
         let series = |pairs: &[(&str, &str)], value: fn(i64) -> f64| {
-            let samples = (0..20).map(|position| (position * 10_000, value(position)));
+            let samples = (0..20).map(|index| (index * 10_000, value(index)));
             (Labels::new(pairs.iter().copied()), samples.collect())
         };
-        let mut all = vec![
+        let mut series_list = vec![
             series(
                 &[("__name__", "a_total"), ("route", "x"), ("code", "200")],
                 |n| n as f64 * 10.0,
@@ -38,8 +38,8 @@ impl MemorySource {
                 n as f64 * 4.0
             }),
         ];
-        all.sort_by(|a, b| a.0.cmp(&b.0));
-        MemorySource(all)
+        series_list.sort_by(|a, b| a.0.cmp(&b.0));
+        MemorySource(series_list)
     }
 }
 
@@ -50,19 +50,19 @@ impl SampleSource for MemorySource {
         range_ms: (i64, i64),
         _: usize,
     ) -> Result<SelectedSeries, Error> {
-        let fitting = self
+        let matching = self
             .0
             .iter()
             .filter(|(labels, _)| match_all(matchers, labels));
         let cut = |(labels, samples): &SampledSeries| {
-            let inside = |(at, _): &&Sample| (range_ms.0..=range_ms.1).contains(at);
+            let is_in_range = |(at_ms, _): &&Sample| (range_ms.0..=range_ms.1).contains(at_ms);
             (
                 labels.clone(),
-                samples.iter().filter(inside).copied().collect(),
+                samples.iter().filter(is_in_range).copied().collect(),
             )
         };
         Ok(SelectedSeries {
-            series: fitting.map(cut).collect(),
+            series: matching.map(cut).collect(),
             step_ms: 10_000,
         })
     }
@@ -254,9 +254,9 @@ fn which_series_belong_together() {
 #[test]
 fn mistakes() {
     let check = |query, expected: &str| {
-        let said = result_text(query_instant(query, 0, &MemorySource::new()));
+        let text = result_text(query_instant(query, 0, &MemorySource::new()));
         let (position, why) = expected.split_once(' ').unwrap();
-        assert_eq!(said, format!("{position}: parse error: {why}"), "{query}");
+        assert_eq!(text, format!("{position}: parse error: {why}"), "{query}");
     };
     check("", "1:1 no expression found in input");
     check("sum(a", "1:6 unclosed left parenthesis");
@@ -313,7 +313,7 @@ fn ranges() {
         end_ms: 60_000,
         step_ms: 20_000,
     };
-    let found = query_range(
+    let series = query_range(
         "sum by (route) (rate(a_total[20s]))",
         times,
         &MemorySource::new(),
@@ -323,12 +323,12 @@ fn ranges() {
         Labels::new([("route", "x")]),
         vec![(20_000, 1.1), (40_000, 1.1), (60_000, 1.1)],
     );
-    assert_eq!(found.len(), 2);
-    assert_eq!(found[0].0, first.0);
+    assert_eq!(series.len(), 2);
+    assert_eq!(series[0].0, first.0);
     let near = |a: &Sample, b: &Sample| a.0 == b.0 && (a.1 - b.1).abs() < 1e-9;
     assert!(
-        found[0].1.iter().zip(&first.1).all(|(a, b)| near(a, b)),
-        "{found:?}"
+        series[0].1.iter().zip(&first.1).all(|(a, b)| near(a, b)),
+        "{series:?}"
     );
     let wrong = |query, times| {
         query_range(query, times, &MemorySource::new())
@@ -349,22 +349,26 @@ fn ranges() {
     assert!(wrong("1", far).starts_with("times must be"));
 }
 
-/// Samples that nobody wants any more after a while.
-struct Impatient(MemorySource, std::cell::Cell<usize>);
+/// A source whose deadline passes at a check of it.
+struct ImpatientSource {
+    source: MemorySource,
+    /// Checks before the deadline passes.
+    remaining_checks: std::cell::Cell<usize>,
+}
 
-impl SampleSource for Impatient {
+impl SampleSource for ImpatientSource {
     fn select(
         &self,
         matchers: &[Matcher],
         range_ms: (i64, i64),
-        most: usize,
+        max_samples: usize,
     ) -> Result<SelectedSeries, Error> {
-        self.0.select(matchers, range_ms, most)
+        self.source.select(matchers, range_ms, max_samples)
     }
 
     fn check_deadline(&self) -> Result<(), Error> {
-        let left = self.1.get().checked_sub(1).ok_or(Error::TimedOut)?;
-        self.1.set(left);
+        let remaining = self.remaining_checks.get().checked_sub(1);
+        self.remaining_checks.set(remaining.ok_or(Error::TimedOut)?);
         Ok(())
     }
 }
@@ -377,8 +381,10 @@ fn a_result_that_no_client_waits_for() {
             end_ms: steps,
             step_ms: 1,
         };
-        let impatient_after =
-            |check_count| Impatient(MemorySource::new(), std::cell::Cell::new(check_count));
+        let impatient_after = |check_count| ImpatientSource {
+            source: MemorySource::new(),
+            remaining_checks: std::cell::Cell::new(check_count),
+        };
         assert!(
             query_range(query, times, &impatient_after(check_count)).is_ok(),
             "{query}"
@@ -465,8 +471,9 @@ proptest! {
     fn no_text_panics(text in prop_oneof![any::<String>(), scrambled(), "[a-z0-9(){}\\[\\]=~!\"',. +^-]{0,60}"]) {
         let _ = parse_selector(&text);
         if let Err(Error::Invalid(why)) = query_instant(&text, 190_000, &MemorySource::new()) {
-            let position = why.split(": parse error").next().and_then(|position| position.split_once(':'));
-            let (line, column) = position.expect("a place");
+            let prefix = why.split(": parse error").next();
+            let position = prefix.and_then(|prefix| prefix.split_once(':'));
+            let (line, column) = position.expect("a position");
             let (line, column): (usize, usize) = (line.parse().unwrap(), column.parse().unwrap());
             let of_query = text.split('\n').nth(line - 1).expect("a line of the query");
             prop_assert!((1..=of_query.len() + 1).contains(&column), "{}", why);

@@ -6,7 +6,11 @@ use super::quantile::{compare_values, quantile};
 /// A time in milliseconds since 1970, and a value.
 pub type Sample = (i64, f64);
 
-/// The samples of a range: at least one, in the order of time.
+/// A gap between an edge of a range and the nearest sample is extrapolated as a whole if it is shorter than this. The
+/// unit is the average interval between samples, and the factor is that of Prometheus.
+const MAX_GAP_INTERVALS: f64 = 1.1;
+
+/// The samples of one series in a range: at least one, in the order of time.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeWindow<'a> {
     /// All samples in `from_ms..=to_ms`.
@@ -35,30 +39,30 @@ impl RangeWindow<'_> {
     /// The growth of the value, extrapolated from the samples to the whole range and divided by `divisor`: the seconds
     /// of the range for a rate, and 1 for the growth itself. `None` without two samples.
     fn extrapolated_growth(&self, kind: ValueKind, divisor: f64) -> Option<f64> {
-        let [(first_ms, first_value), .., (last_ms, last)] = *self.samples else {
+        let [(first_ms, first_value), .., (last_ms, last_value)] = *self.samples else {
             return None;
         };
-        let mut growth = last - first_value;
+        let mut growth = last_value - first_value;
         if kind == ValueKind::Counter {
-            // A reset hides the value before it.
-            let pairs = self.samples.windows(2);
-            growth += pairs
-                .filter(|pair| pair[1].1 < pair[0].1)
-                .map(|pair| pair[0].1)
+            // After a reset the counter starts at zero again, so the value before the reset is added.
+            growth += self
+                .value_pairs()
+                .filter(|(previous, value)| value < previous)
+                .map(|(previous, _)| previous)
                 .sum::<f64>();
         }
-        let seconds = |from: i64, to: i64| (to - from) as f64 / 1_000.0;
-        let sampled_seconds = seconds(first_ms, last_ms);
+        let seconds_between = |from_ms: i64, to_ms: i64| (to_ms - from_ms) as f64 / 1_000.0;
+        let sampled_seconds = seconds_between(first_ms, last_ms);
         let interval_seconds = sampled_seconds / (self.samples.len() - 1) as f64;
-        let mut gap_before = seconds(self.from_ms, first_ms);
-        let gap_after = seconds(last_ms, self.to_ms);
+        let mut gap_before = seconds_between(self.from_ms, first_ms);
+        let gap_after = seconds_between(last_ms, self.to_ms);
         if kind == ValueKind::Counter && growth > 0.0 && first_value >= 0.0 {
             // A counter cannot have been negative. So its line is extended back at most to the time when it was zero.
             gap_before = gap_before.min(sampled_seconds * (first_value / growth));
         }
         // At a longer gap, the series probably begins or ends within the range. Then half an interval is added.
         let extension_seconds = |gap_seconds: f64| {
-            if gap_seconds < interval_seconds * 1.1 {
+            if gap_seconds < interval_seconds * MAX_GAP_INTERVALS {
                 gap_seconds
             } else {
                 interval_seconds / 2.0
@@ -84,11 +88,18 @@ impl RangeWindow<'_> {
         (time_ms > previous_ms).then(|| (growth, (time_ms - previous_ms) as f64 / 1_000.0))
     }
 
+    /// Iterates over the pairs of successive values.
+    fn value_pairs(&self) -> impl Iterator<Item = (f64, f64)> {
+        let pairs = self.samples.windows(2);
+        pairs.map(|pair| (pair[0].1, pair[1].1))
+    }
+
     /// Counts the pairs of successive values that meet a condition.
     fn count_pairs(&self, condition: impl Fn(f64, f64) -> bool) -> f64 {
-        let pairs = self.samples.windows(2);
-        let met = pairs.filter(|pair| condition(pair[0].1, pair[1].1));
-        met.count() as f64
+        let pairs = self.value_pairs();
+        pairs
+            .filter(|(previous, value)| condition(*previous, *value))
+            .count() as f64
     }
 }
 
@@ -176,12 +187,16 @@ pub fn present(_: &RangeWindow) -> Option<f64> {
 
 /// `changes`: how often a value differs from the one before. NaN counts as equal to NaN.
 pub fn changes(window: &RangeWindow) -> Option<f64> {
-    Some(window.count_pairs(|a, b| a != b && !(a.is_nan() && b.is_nan())))
+    Some(
+        window.count_pairs(|previous, value| {
+            previous != value && !(previous.is_nan() && value.is_nan())
+        }),
+    )
 }
 
 /// `resets`: how often a value is below the one before.
 pub fn resets(window: &RangeWindow) -> Option<f64> {
-    Some(window.count_pairs(|a, b| b < a))
+    Some(window.count_pairs(|previous, value| value < previous))
 }
 
 /// `stdvar_over_time`: the population variance.
@@ -256,7 +271,7 @@ mod tests {
     #[test]
     fn functions() {
         let check = |function: fn(&RangeWindow) -> Option<f64>, values: &[f64], expected| {
-            let times = (0_i64..).map(|at| at * 10_000 + 5_000);
+            let times = (0_i64..).map(|index| index * 10_000 + 5_000);
             let samples: Vec<_> = times.zip(values.iter().copied()).collect();
             let window = RangeWindow {
                 samples: &samples,
@@ -297,9 +312,9 @@ mod tests {
         check(changes, &[2.0, 6.0, 6.0, 1.0], Some(2.0));
         check(resets, &[2.0, 6.0, 6.0, 1.0], Some(1.0));
         check(variance, &[2.0, 4.0], Some(1.0));
-        let three = [1.0, 2.0, 4.0].map(|value| (0, value));
+        let samples = [1.0, 2.0, 4.0].map(|value| (0, value));
         let window = RangeWindow {
-            samples: &three,
+            samples: &samples,
             from_ms: 0,
             to_ms: 1,
         };

@@ -41,11 +41,11 @@ impl Parser<'_> {
             self.parse_braces(&mut matchers)?;
         }
         if let Some(name) = name {
-            let name_matcher = matchers.iter().find(|m| &*m.name == METRIC_NAME_LABEL);
-            if let Some(LabelTest::Equal(name_matcher)) = name_matcher.map(|matcher| &matcher.test)
-            {
-                let why =
-                    format!("metric name must not be set twice: {name:?} or {name_matcher:?}");
+            let name_matcher = matchers
+                .iter()
+                .find(|matcher| &*matcher.name == METRIC_NAME_LABEL);
+            if let Some(LabelTest::Equal(other_name)) = name_matcher.map(|matcher| &matcher.test) {
+                let why = format!("metric name must not be set twice: {name:?} or {other_name:?}");
                 return Err(self.error_at(offset, &why));
             }
             let matcher = Matcher {
@@ -117,14 +117,14 @@ impl Parser<'_> {
         start: usize,
     ) -> Result<(), Error> {
         loop {
-            let modifier = self.offset();
+            let modifier_offset = self.offset();
             if self.skip_sign("[") {
-                self.parse_range(selector.as_deref_mut(), modifier)?;
+                self.parse_range(selector.as_deref_mut(), modifier_offset)?;
             } else if self.skip_keyword(&["offset"]).is_some() {
                 self.parse_offset(selector.as_deref_mut(), start)?;
             } else if matches!(self.token().kind, TokenKind::Sign("@")) {
                 let why = "the modifier @ is not supported; `offset` is";
-                return Err(self.error_at(modifier, why));
+                return Err(self.error_at(modifier_offset, why));
             } else {
                 return Ok(());
             }
@@ -135,13 +135,13 @@ impl Parser<'_> {
     fn parse_range(
         &mut self,
         selector: Option<&mut Selector>,
-        bracket: usize,
+        bracket_offset: usize,
     ) -> Result<(), Error> {
         let duration_offset = self.offset();
         let range_ms = self.parse_range_duration()?;
         if matches!(self.token().kind, TokenKind::Sign(":")) {
             let why = "subqueries are not supported; ranges such as a[5m] are";
-            return Err(self.error_at(bracket, why));
+            return Err(self.error_at(bracket_offset, why));
         }
         if !self.skip_sign("]") {
             return Err(match self.is_at_end() {
@@ -151,14 +151,14 @@ impl Parser<'_> {
         }
         let Some(selector) = selector.filter(|selector| selector.range_ms.is_none()) else {
             let why = "ranges only allowed for vector selectors";
-            return Err(self.error_at(bracket, why));
+            return Err(self.error_at(bracket_offset, why));
         };
         if range_ms <= 0 {
             return Err(self.error_at(duration_offset, "duration must be greater than 0"));
         }
         if selector.offset_ms != 0 {
             let why = "no offset modifiers allowed before range";
-            return Err(self.error_at(bracket, why));
+            return Err(self.error_at(bracket_offset, why));
         }
         selector.range_ms = Some(range_ms);
         Ok(())

@@ -57,10 +57,10 @@ fn labels_of_all_steps_together() {
         )
     };
     assert_eq!(query_copies(5).unwrap().len(), 20);
-    let refused = query_copies(12).unwrap_err().to_string();
+    let error = query_copies(12).unwrap_err().to_string();
     assert!(
-        refused.starts_with("the labels of the answer have more than"),
-        "{refused}"
+        error.starts_with("the labels of the answer have more than"),
+        "{error}"
     );
 }
 
@@ -83,4 +83,31 @@ fn samples_themselves() {
             .starts_with("the answer has more than 500000 points")
     );
     assert!(query_instant("a[1h]", MAX_RESULT_SAMPLES as i64 - 1, &LongSource).is_ok());
+}
+
+/// The newest sample was missed until its bucket of an hour was over for all but five minutes.
+#[test]
+fn samples_an_hour_apart_count_for_an_hour() {
+    const HOUR_MS: i64 = 3_600_000;
+    struct HourlySource;
+    impl SampleSource for HourlySource {
+        fn select(
+            &self,
+            _: &[Matcher],
+            (from_ms, to_ms): (i64, i64),
+            _: usize,
+        ) -> Result<SelectedSeries, Error> {
+            let times = (0..10).map(|hour| hour * HOUR_MS);
+            let in_range = times.filter(|at_ms| (from_ms..=to_ms).contains(at_ms));
+            let samples = in_range.map(|at_ms| (at_ms, at_ms as f64)).collect();
+            let series = vec![(Labels::default(), samples)];
+            Ok(SelectedSeries {
+                series,
+                step_ms: HOUR_MS,
+            })
+        }
+    }
+    let value_at = |time_ms| result_text(query_instant("a", time_ms, &HourlySource));
+    assert_eq!(value_at(3 * HOUR_MS + 1_800_000), "{} 10800000");
+    assert_eq!(value_at(10 * HOUR_MS + 1), "");
 }

@@ -5,8 +5,8 @@ use std::fs;
 use tollgate::record::push::cursor::{CounterCursor, Cursor};
 
 fn cursor() -> Cursor {
-    let counter = |base, delivered_value, attempted_value: Option<u64>| CounterCursor {
-        base,
+    let counter = |base_count, delivered_value, attempted_value: Option<u64>| CounterCursor {
+        base_count,
         delivered_value,
         was_delivered: delivered_value > 0,
         attempted_value,
@@ -16,7 +16,7 @@ fn cursor() -> Cursor {
         attempted_until: 1_700_000_030,
         counted_since: 1_600_000_000,
         base_until: 1_699_999_200,
-        counts: [
+        counters: [
             (0, counter(1, 2, None)),
             (7, counter(0, 0, Some(300))),
             (u32::MAX, counter(u64::MAX, 3, Some(0))),

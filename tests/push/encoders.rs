@@ -23,7 +23,7 @@ fn series(name: &str, labels: &[(&str, &str)], kind: SeriesKind, decimals: u8) -
 
 fn row(series: Series, samples: &[(u64, u64)]) -> Row {
     let samples = samples.iter().map(|(at, value)| TimedValue {
-        at: *at,
+        second: *at,
         value: *value,
     });
     Row {
@@ -249,7 +249,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
         },
         samples: samples
             .into_iter()
-            .map(|(at, value)| TimedValue { at, value })
+            .map(|(second, value)| TimedValue { second, value })
             .collect(),
     });
     proptest::collection::vec(row, 0..8)
@@ -264,7 +264,7 @@ proptest! {
             labels.push(("__name__".into(), row.series.name.clone()));
             labels.sort();
             let samples = row.samples.iter();
-            (labels, samples.map(|sample| (sample.at * 1000, to_f64(&row.series, sample))).collect::<Vec<_>>())
+            (labels, samples.map(|sample| (sample.second * 1000, to_f64(&row.series, sample))).collect::<Vec<_>>())
         }).collect();
         prop_assert_eq!(write_request(&body), expected);
     }
@@ -286,7 +286,7 @@ proptest! {
                 0 => sample.value,
                 _ => to_f64(&row.series, sample).to_bits(),
             };
-            (row.series.name.clone(), sample.at * 1_000_000_000, value)
+            (row.series.name.clone(), sample.second * 1_000_000_000, value)
         })).collect();
         prop_assert_eq!(points, expected);
     }

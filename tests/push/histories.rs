@@ -60,15 +60,15 @@ impl Peer {
         for row in &batch.rows {
             let known = self.0.entry(row.series.clone()).or_default();
             for sample in &row.samples {
-                assert!(sample.at <= batch.to);
+                assert!(sample.second <= batch.to);
                 // Of what it has already it may be told more, never less.
-                let before = known.insert(sample.at, sample.value).unwrap_or(0);
+                let before = known.insert(sample.second, sample.value).unwrap_or(0);
                 let counts = row.series.kind == SeriesKind::Counter;
                 assert!(
                     !counts || sample.value >= before,
                     "{:?} at {}",
                     row.series,
-                    sample.at
+                    sample.second
                 );
             }
         }

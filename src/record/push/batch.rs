@@ -73,30 +73,30 @@ impl Batch {
             .iter()
             .filter_map(|counter| Some((counter.number, *counter.values.last()?)));
         self.last_values = last_values.collect();
-        let values = counters.iter_mut();
-        let mut values: Vec<Vec<u64>> = values
+        let mut values_by_counter: Vec<Vec<u64>> = counters
+            .iter_mut()
             .map(|counter| std::mem::take(&mut counter.values))
             .collect();
         for buckets in find_histograms(counters.iter().map(|counter| counter.series)) {
-            accumulate_buckets(&buckets, &mut values);
+            accumulate_buckets(&buckets, &mut values_by_counter);
         }
-        for (counter, values) in counters.iter().zip(values) {
-            let value = |index: usize| values.get(index).copied().unwrap_or(0);
+        for (counter, values) in counters.iter().zip(values_by_counter) {
+            let value_at = |index: usize| values.get(index).copied().unwrap_or(0);
             let first_sample = (may_begin_series && !counter.was_delivered).then(|| TimedValue {
-                at: steps.grid.from,
-                value: value(0),
+                second: steps.grid.from,
+                value: value_at(0),
             });
             let recorded_steps = covered_seconds
                 .iter()
                 .enumerate()
                 .filter(|(_, seconds)| **seconds > 0);
-            let samples = recorded_steps.map(|(step, _)| TimedValue {
-                at: steps.sample_time(step),
-                value: value(step + 1),
+            let step_samples = recorded_steps.map(|(step, _)| TimedValue {
+                second: steps.sample_time(step),
+                value: value_at(step + 1),
             });
             self.rows.push(Row {
                 series: counter.series.clone(),
-                samples: first_sample.into_iter().chain(samples).collect(),
+                samples: first_sample.into_iter().chain(step_samples).collect(),
             });
         }
         self.rows.sort_by(|a, b| a.series.cmp(&b.series));
@@ -171,7 +171,7 @@ impl BatchSteps {
             for (series, number) in gauges {
                 let column = columns.get(number);
                 let samples = last_buckets.iter().map(|(step, bucket)| TimedValue {
-                    at: self.sample_time(*step),
+                    second: self.sample_time(*step),
                     value: column.map_or(0, |column| column.sums[*bucket])
                         / u64::from(covered_seconds[*bucket].max(1)),
                 });

@@ -20,6 +20,12 @@ const FILE_MARK: [u8; 16] = *b"tollgate cursor\n";
 /// Bytes before the content: the mark and the checksum.
 const HEAD_BYTES: usize = 24;
 
+/// Bytes that are reserved for the four times when a file is encoded. The times of this millennium take five bytes
+/// each.
+const TIMES_CAPACITY: usize = 24;
+/// Bytes that are reserved for each counter when a file is encoded. The buffer grows where counters take more.
+const COUNTER_CAPACITY: usize = 12;
+
 /// The bit of a counter's flags that stands for [`CounterCursor::was_delivered`].
 const DELIVERED_FLAG: u8 = 1;
 /// The bit of a counter's flags that says that the attempted value follows them.
@@ -39,15 +45,16 @@ pub struct Cursor {
     /// The end of the seconds that [`CounterCursor::base_count`] counts. The record changes no earlier second any more.
     pub base_until: u64,
     /// The counters, by the numbers of their series in the record.
-    pub counts: BTreeMap<u32, CounterCursor>,
+    pub counters: BTreeMap<u32, CounterCursor>,
 }
 
 /// The part of a cursor that is about one counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterCursor {
     /// Everything counted before [`Cursor::base_until`].
-    pub base: u64,
-    /// The value of the last delivered sample; 0 if there is none.
+    pub base_count: u64,
+    /// The value of the last delivered, refused or skipped sample; 0 if there is none. For a histogram's bucket, the
+    /// counts of the buckets below are not included.
     pub delivered_value: u64,
     /// Whether any sample was delivered, refused or skipped.
     pub was_delivered: bool,
@@ -73,8 +80,8 @@ impl Cursor {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             bytes => bytes?,
         };
-        let damaged = || io::Error::new(ErrorKind::InvalidData, "it is damaged");
-        decode_cursor(&bytes).map(Some).ok_or_else(damaged)
+        let damaged_error = || io::Error::new(ErrorKind::InvalidData, "it is damaged");
+        decode_cursor(&bytes).map(Some).ok_or_else(damaged_error)
     }
 
     /// Writes the cursor. When this returns without an error, the cursor survives a crash of the machine.
@@ -106,7 +113,8 @@ impl Cursor {
     /// Encodes the file. Numbers are varints, and the number of a series is written as its distance from the lowest
     /// number that it can have.
     fn encode(&self) -> Vec<u8> {
-        let mut content = Vec::with_capacity(24 + 12 * self.counts.len());
+        let mut content =
+            Vec::with_capacity(TIMES_CAPACITY + COUNTER_CAPACITY * self.counters.len());
         let times = [
             self.delivered_until,
             self.attempted_until,
@@ -117,9 +125,9 @@ impl Cursor {
             put_varint(&mut content, time);
         }
         let mut next_number = 0;
-        for (number, counter) in &self.counts {
+        for (number, counter) in &self.counters {
             put_varint(&mut content, u64::from(*number) - next_number);
-            put_varint(&mut content, counter.base);
+            put_varint(&mut content, counter.base_count);
             put_varint(&mut content, counter.delivered_value);
             let delivered_flag = if counter.was_delivered {
                 DELIVERED_FLAG
@@ -147,9 +155,10 @@ fn checksum(content: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Reads the bytes of a file. Returns `None` if they are damaged.
-fn decode_cursor(file: &[u8]) -> Option<Cursor> {
-    let (head, mut content) = file.split_at_checked(HEAD_BYTES)?;
+/// Decodes the bytes of a file. Returns `None` if the file is too short, or if the mark, the checksum or a number is
+/// wrong.
+fn decode_cursor(file_bytes: &[u8]) -> Option<Cursor> {
+    let (head, mut content) = file_bytes.split_at_checked(HEAD_BYTES)?;
     let (mark, expected_checksum) = head.split_at(FILE_MARK.len());
     if mark != FILE_MARK || expected_checksum != checksum(content).to_le_bytes() {
         return None;
@@ -159,15 +168,16 @@ fn decode_cursor(file: &[u8]) -> Option<Cursor> {
         attempted_until: take_varint(&mut content)?,
         counted_since: take_varint(&mut content)?,
         base_until: take_varint(&mut content)?,
-        counts: BTreeMap::new(),
+        counters: BTreeMap::new(),
     };
     let mut next_number = 0_u64;
     while !content.is_empty() {
         let number = next_number.checked_add(take_varint(&mut content)?)?;
-        let (base, delivered_value) = (take_varint(&mut content)?, take_varint(&mut content)?);
+        let base_count = take_varint(&mut content)?;
+        let delivered_value = take_varint(&mut content)?;
         let flags = take_varint(&mut content)?;
         let counter = CounterCursor {
-            base,
+            base_count,
             delivered_value,
             was_delivered: flags & u64::from(DELIVERED_FLAG) > 0,
             attempted_value: match flags & u64::from(ATTEMPTED_FLAG) {
@@ -175,7 +185,7 @@ fn decode_cursor(file: &[u8]) -> Option<Cursor> {
                 _ => Some(take_varint(&mut content)?),
             },
         };
-        cursor.counts.insert(u32::try_from(number).ok()?, counter);
+        cursor.counters.insert(u32::try_from(number).ok()?, counter);
         next_number = number + 1;
     }
     Some(cursor)

@@ -126,8 +126,9 @@ async fn send_graphite(
     slice: RowSlice<'_>,
 ) -> Result<DeliveryOutcome, BoxError> {
     let lines = graphite::encode(slice, &settings.labels);
-    let host = settings.url.host().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let url_host = settings.url.host().unwrap_or_default();
+    // A URL has brackets around an IPv6 address, and a socket address has none.
+    let host = url_host.trim_start_matches('[').trim_end_matches(']');
     let port = settings.url.port_u16().unwrap_or(GRAPHITE_PORT);
     let mut stream = TcpStream::connect((host, port)).await?;
     stream.write_all(&lines).await?;
@@ -160,7 +161,7 @@ async fn send_http(
     now: Duration,
 ) -> Result<DeliveryOutcome, BoxError> {
     let labels = &settings.labels;
-    let (fields, body) = match settings.engine {
+    let (header_fields, body) = match settings.engine {
         Engine::Otlp => (
             &otlp::HEADER_FIELDS[..],
             otlp::encode(slice, labels, counted_since),
@@ -177,7 +178,7 @@ async fn send_http(
             header::USER_AGENT,
             concat!("tollgate/", env!("CARGO_PKG_VERSION")),
         );
-    for (name, value) in fields {
+    for (name, value) in header_fields {
         request = request.header(*name, *value);
     }
     if let Some(token) = &settings.token {
@@ -193,12 +194,12 @@ async fn send_http(
         roots => roots.as_ref(),
     };
     let response = send_request(roots, request.body(Full::new(Bytes::from(body)))?).await?;
-    let (head, body) = response.into_parts();
+    let (head, response_body) = response.into_parts();
     Ok(classify_response(
         settings.engine,
         head.status,
         &head.headers,
-        &body,
+        &response_body,
         now,
     ))
 }
@@ -222,12 +223,12 @@ fn classify_response(
         };
     }
     let searched_bytes = &body[..body.len().min(MAX_SEARCHED_BYTES)];
-    let text = String::from_utf8_lossy(searched_bytes).to_lowercase();
+    let lowercase_text = String::from_utf8_lossy(searched_bytes).to_lowercase();
     let reason = match first_line(body).as_str() {
         "" => format!("it answers {}", status.as_u16()),
         line => format!("it answers {}: {line}", status.as_u16()),
     };
-    let has_any = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+    let has_any = |phrases: &[&str]| phrases.iter().any(|phrase| lowercase_text.contains(phrase));
     let is_prometheus = engine == Engine::Prometheus;
     match status {
         StatusCode::PAYLOAD_TOO_LARGE => DeliveryOutcome::TooLarge(reason),
@@ -265,8 +266,8 @@ fn parse_retry_after(fields: &HeaderMap, now: Duration) -> Option<Duration> {
     let seconds_delay = text.parse().map(Duration::from_secs).ok();
     let delay = seconds_delay.or_else(|| {
         let date = httpdate::parse_http_date(text).ok()?;
-        let date = date.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some(date.saturating_sub(now))
+        let since_1970 = date.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(since_1970.saturating_sub(now))
     })?;
     Some(delay.min(MAX_RETRY_AFTER))
 }
@@ -297,16 +298,16 @@ mod tests {
             reason: "no".into(),
         };
         check(otlp, 200, "\x0a\x06\x08\x03\x12\x02no", &partly);
-        let again = |reason: &str| DeliveryOutcome::Retry {
+        let retry = |reason: &str| DeliveryOutcome::Retry {
             reason: reason.into(),
             requested_delay: Some(Duration::from_secs(10)),
         };
-        check(prometheus, 503, "", &again("it answers 503"));
-        check(otlp, 429, "later\nplease", &again("it answers 429: later"));
-        let known = DeliveryOutcome::Duplicate("it answers 400: out of order sample".into());
-        check(prometheus, 400, "out of order sample\n", &known);
-        let old = DeliveryOutcome::TooOld("it answers 400: out of bounds".into());
-        check(prometheus, 400, "out of bounds", &old);
+        check(prometheus, 503, "", &retry("it answers 503"));
+        check(otlp, 429, "later\nplease", &retry("it answers 429: later"));
+        let duplicate = DeliveryOutcome::Duplicate("it answers 400: out of order sample".into());
+        check(prometheus, 400, "out of order sample\n", &duplicate);
+        let too_old = DeliveryOutcome::TooOld("it answers 400: out of bounds".into());
+        check(prometheus, 400, "out of bounds", &too_old);
         let refused = DeliveryOutcome::Refused("it answers 400: out of order sample".into());
         check(otlp, 400, "out of order sample", &refused);
         let refused = DeliveryOutcome::Refused("it answers 422".into());
@@ -321,12 +322,12 @@ mod tests {
         for status in [
             301, 302, 307, 401, 402, 403, 404, 405, 407, 408, 411, 415, 421, 451,
         ] {
-            let again = DeliveryOutcome::Retry {
+            let retry = DeliveryOutcome::Retry {
                 reason: format!("it answers {status}"),
                 requested_delay: Some(Duration::from_secs(10)),
             };
-            check(Engine::Prometheus, status, "", &again);
-            check(Engine::Otlp, status, "", &again);
+            check(Engine::Prometheus, status, "", &retry);
+            check(Engine::Otlp, status, "", &retry);
         }
     }
 

@@ -15,7 +15,7 @@ pub fn encode(slice: RowSlice<'_>, extra_labels: &[(String, String)]) -> Vec<u8>
         let name = tagged_name(series, extra_labels);
         for sample in samples {
             let value = format_decimal(series, sample);
-            let _ = writeln!(lines, "{name} {value} {}", sample.at);
+            let _ = writeln!(lines, "{name} {value} {}", sample.second);
         }
     }
     lines.into_bytes()

@@ -4,7 +4,9 @@
 //! sums that are monotonic and cumulative. Source: <https://opentelemetry.io/docs/specs/otlp/>, with
 //! `metrics/v1/metrics.proto`.
 
-use super::proto_message::ProtoMessage;
+use super::proto_message::{
+    ProtoMessage, WIRE_FIXED32, WIRE_FIXED64, WIRE_LENGTH_DELIMITED, WIRE_VARINT,
+};
 use super::row::{RowSlice, TimedValue, to_f64};
 use crate::base::varint::take_varint;
 use crate::record::{Series, SeriesKind};
@@ -15,21 +17,51 @@ pub const HEADER_FIELDS: [(&str, &str); 1] = [("content-type", "application/x-pr
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`: each point of a sum counts from the same start.
 const CUMULATIVE: u64 = 2;
 
-/// Encodes the body of a request. Counters count from the second `counted_since`; `labels` become attributes of the
-/// resource.
+// The numbers of the fields of each message.
+const EXPORT_REQUEST_RESOURCE_METRICS: u32 = 1;
+const RESOURCE_METRICS_RESOURCE: u32 = 1;
+const RESOURCE_METRICS_SCOPE_METRICS: u32 = 2;
+const SCOPE_METRICS_SCOPE: u32 = 1;
+const SCOPE_METRICS_METRICS: u32 = 2;
+const SCOPE_NAME: u32 = 1;
+const SCOPE_VERSION: u32 = 2;
+const RESOURCE_ATTRIBUTES: u32 = 1;
+const METRIC_NAME: u32 = 1;
+const METRIC_GAUGE: u32 = 5;
+const METRIC_SUM: u32 = 7;
+/// The number in both `Gauge` and `Sum`.
+const DATA_POINTS: u32 = 1;
+const SUM_TEMPORALITY: u32 = 2;
+const SUM_IS_MONOTONIC: u32 = 3;
+const POINT_START_TIME: u32 = 2;
+const POINT_TIME: u32 = 3;
+const POINT_AS_DOUBLE: u32 = 4;
+const POINT_AS_INT: u32 = 6;
+const POINT_ATTRIBUTES: u32 = 7;
+const KEY_VALUE_KEY: u32 = 1;
+const KEY_VALUE_VALUE: u32 = 2;
+const ANY_VALUE_STRING: u32 = 1;
+const EXPORT_RESPONSE_PARTIAL_SUCCESS: u64 = 1;
+const PARTIAL_SUCCESS_REJECTED_POINTS: u64 = 1;
+const PARTIAL_SUCCESS_ERROR_MESSAGE: u64 = 2;
+
+/// Encodes the body of a request. Counters count from the second `counted_since`, since 1970; `labels` become
+/// attributes of the resource. Rows of one name and kind must follow each other, because they become one metric.
 pub fn encode(slice: RowSlice<'_>, labels: &[(String, String)], counted_since: u64) -> Vec<u8> {
-    let scope = ProtoMessage::default().with_string(1, "tollgate");
-    let scope = scope.with_string(2, env!("CARGO_PKG_VERSION"));
-    let mut scope_metrics = ProtoMessage::default().with_message(1, &scope);
+    let scope = ProtoMessage::default()
+        .with_string(SCOPE_NAME, "tollgate")
+        .with_string(SCOPE_VERSION, env!("CARGO_PKG_VERSION"));
+    let mut scope_metrics = ProtoMessage::default().with_message(SCOPE_METRICS_SCOPE, &scope);
     let rows: Vec<_> = slice.rows().collect();
-    for rows in rows.chunk_by(|(a, _), (b, _)| a.name == b.name && a.kind == b.kind) {
-        scope_metrics = scope_metrics.with_message(2, &metric(rows, counted_since));
+    for metric_rows in rows.chunk_by(|(a, _), (b, _)| a.name == b.name && a.kind == b.kind) {
+        let metric = metric(metric_rows, counted_since);
+        scope_metrics = scope_metrics.with_message(SCOPE_METRICS_METRICS, &metric);
     }
     let resource_metrics = ProtoMessage::default()
-        .with_message(1, &resource(labels))
-        .with_message(2, &scope_metrics);
+        .with_message(RESOURCE_METRICS_RESOURCE, &resource(labels))
+        .with_message(RESOURCE_METRICS_SCOPE_METRICS, &scope_metrics);
     ProtoMessage::default()
-        .with_message(1, &resource_metrics)
+        .with_message(EXPORT_REQUEST_RESOURCE_METRICS, &resource_metrics)
         .into_bytes()
 }
 
@@ -40,68 +72,77 @@ fn resource(labels: &[(String, String)]) -> ProtoMessage {
     let label_attributes = labels.iter().map(|(label, value)| key_value(label, value));
     let attributes = default_name.into_iter().chain(label_attributes);
     attributes.fold(ProtoMessage::default(), |resource, attribute| {
-        resource.with_message(1, &attribute)
+        resource.with_message(RESOURCE_ATTRIBUTES, &attribute)
     })
 }
 
 /// Builds a `Metric` of series that have one name and one kind.
 fn metric(rows: &[(&Series, &[TimedValue])], counted_since: u64) -> ProtoMessage {
     let metric = ProtoMessage::default();
-    let Some((first, _)) = rows.first() else {
+    let Some((first_series, _)) = rows.first() else {
         return metric;
     };
     let mut points = ProtoMessage::default();
     for (series, samples) in rows {
         for sample in *samples {
-            points = points.with_message(1, &number_data_point(series, sample, counted_since));
+            let point = number_data_point(series, sample, counted_since);
+            points = points.with_message(DATA_POINTS, &point);
         }
     }
-    let metric = metric.with_string(1, &first.name);
-    match first.kind {
+    let metric = metric.with_string(METRIC_NAME, &first_series.name);
+    match first_series.kind {
         SeriesKind::Counter => {
             let is_monotonic = 1;
-            let sum = points.with_uint(2, CUMULATIVE).with_uint(3, is_monotonic);
-            metric.with_message(7, &sum)
+            let sum = points
+                .with_uint(SUM_TEMPORALITY, CUMULATIVE)
+                .with_uint(SUM_IS_MONOTONIC, is_monotonic);
+            metric.with_message(METRIC_SUM, &sum)
         }
-        SeriesKind::Gauge => metric.with_message(5, &points),
+        SeriesKind::Gauge => metric.with_message(METRIC_GAUGE, &points),
     }
 }
 
 /// Builds a `NumberDataPoint` of one sample of a series.
 fn number_data_point(series: &Series, sample: &TimedValue, counted_since: u64) -> ProtoMessage {
-    let to_nanos = |second: u64| second.saturating_mul(1_000_000_000);
+    let to_nanos = |seconds: u64| seconds.saturating_mul(1_000_000_000);
     let mut point = ProtoMessage::default();
     if series.kind == SeriesKind::Counter {
-        point = point.with_fixed64(2, to_nanos(counted_since.min(sample.at)));
+        // A point must not start after its own time.
+        point = point.with_fixed64(POINT_START_TIME, to_nanos(counted_since.min(sample.second)));
     }
-    point = point.with_fixed64(3, to_nanos(sample.at));
+    point = point.with_fixed64(POINT_TIME, to_nanos(sample.second));
     point = match series.decimals {
-        0 => point.with_fixed64(6, sample.value),
-        _ => point.with_double(4, to_f64(series, sample)),
+        0 => point.with_fixed64(POINT_AS_INT, sample.value),
+        _ => point.with_double(POINT_AS_DOUBLE, to_f64(series, sample)),
     };
     let labels = series.labels.iter();
     labels.fold(point, |point, (label, value)| {
-        point.with_message(7, &key_value(label, value))
+        point.with_message(POINT_ATTRIBUTES, &key_value(label, value))
     })
 }
 
 /// Builds a `KeyValue` with a string.
 fn key_value(key: &str, value: &str) -> ProtoMessage {
-    let value = ProtoMessage::default().with_string(1, value);
-    let key = ProtoMessage::default().with_string(1, key);
-    key.with_message(2, &value)
+    let any_value = ProtoMessage::default().with_string(ANY_VALUE_STRING, value);
+    ProtoMessage::default()
+        .with_string(KEY_VALUE_KEY, key)
+        .with_message(KEY_VALUE_VALUE, &any_value)
 }
 
 /// Reads from an `ExportMetricsServiceResponse` how many data points were rejected, and why. Returns `None` if all were
 /// accepted, or if the response cannot be read. The reason may be empty.
 pub fn rejected_points(response: &[u8]) -> Option<(u64, String)> {
-    let Some(ProtoValue::Bytes(partial_success)) = find_field(response, 1) else {
+    let Some(ProtoValue::Bytes(partial_success)) =
+        find_field(response, EXPORT_RESPONSE_PARTIAL_SUCCESS)
+    else {
         return None;
     };
-    let Some(ProtoValue::Number(count)) = find_field(partial_success, 1) else {
+    let Some(ProtoValue::Number(count)) =
+        find_field(partial_success, PARTIAL_SUCCESS_REJECTED_POINTS)
+    else {
         return None;
     };
-    let reason = match find_field(partial_success, 2) {
+    let reason = match find_field(partial_success, PARTIAL_SUCCESS_ERROR_MESSAGE) {
         Some(ProtoValue::Bytes(text)) => String::from_utf8_lossy(text).into_owned(),
         _ => String::new(),
     };
@@ -121,16 +162,17 @@ enum ProtoValue<'a> {
 fn find_field(mut message: &[u8], field_number: u64) -> Option<ProtoValue<'_>> {
     while !message.is_empty() {
         let key = take_varint(&mut message)?;
-        let value = match key & 7 {
-            0 => ProtoValue::Number(take_varint(&mut message)?),
-            2 => {
+        // The lowest three bits of a key are the wire type of the value.
+        let value = match (key & 7) as u32 {
+            WIRE_VARINT => ProtoValue::Number(take_varint(&mut message)?),
+            WIRE_LENGTH_DELIMITED => {
                 let length = usize::try_from(take_varint(&mut message)?).ok()?;
                 let (bytes, later_fields) = message.split_at_checked(length)?;
                 message = later_fields;
                 ProtoValue::Bytes(bytes)
             }
-            wire_type @ (1 | 5) => {
-                let length = if wire_type == 1 { 8 } else { 4 };
+            wire_type @ (WIRE_FIXED64 | WIRE_FIXED32) => {
+                let length = if wire_type == WIRE_FIXED64 { 8 } else { 4 };
                 let (bytes, later_fields) = message.split_at_checked(length)?;
                 message = later_fields;
                 ProtoValue::Bytes(bytes)

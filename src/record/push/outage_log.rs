@@ -23,9 +23,9 @@ impl OutageLog {
         let is_new_outage = self.current_reason.is_empty();
         reason.clone_into(&mut self.current_reason);
         let should_log = match &self.last_logged {
-            // Alternating failures and successes are not logged each time, nor is a second reason during one outage.
-            Some((logged_reason, at)) => {
-                now.since(*at) >= LOG_INTERVAL || is_new_outage && logged_reason != reason
+            // Neither alternating failures and successes nor a second reason during one outage are logged each time.
+            Some((logged_reason, logged_at)) => {
+                now.since(*logged_at) >= LOG_INTERVAL || is_new_outage && logged_reason != reason
             }
             None => true,
         };
@@ -53,8 +53,8 @@ mod tests {
         let mut logged_seconds = Vec::new();
         // For an hour, every 30 seconds, a request fails for one of two reasons in turn.
         for step in 0..120_u64 {
-            let why = ["refused", "no answer"][(step % 2) as usize];
-            if log.record_failure(why, Nanos::from_secs(30 * step)) {
+            let reason = ["refused", "no answer"][(step % 2) as usize];
+            if log.record_failure(reason, Nanos::from_secs(30 * step)) {
                 logged_seconds.push(30 * step);
             }
         }
@@ -68,9 +68,9 @@ mod tests {
     fn turns_of_failure_and_success_do_not_flood_the_log() {
         let mut log = OutageLog::default();
         let logged_seconds = (0..1_200).filter(|second| {
-            let fails = log.record_failure("busy", Nanos::from_secs(*second));
+            let is_logged = log.record_failure("busy", Nanos::from_secs(*second));
             log.record_success();
-            fails
+            is_logged
         });
         assert_eq!(logged_seconds.collect::<Vec<_>>(), [0, 600]);
     }

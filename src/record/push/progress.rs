@@ -52,33 +52,34 @@ pub struct Progress {
 /// Lists the series that are pushed, with their numbers. Those whose names have a colon are left out: they are sums of
 /// other series, which engines can compute.
 fn pushed_series(record: &Record) -> Vec<(Series, u32)> {
-    let mut all = record.series();
-    all.retain(|(series, _)| !series.name.contains(':'));
-    all
+    let mut series_list = record.series();
+    series_list.retain(|(series, _)| !series.name.contains(':'));
+    series_list
 }
 
 impl Progress {
     /// Starts with a new destination at `now`, in seconds since 1970. The first samples include everything that was
     /// counted before. Fails if the record cannot be read.
     pub fn start(record: &Record, now: u64, step_seconds: u64) -> io::Result<Progress> {
-        let oldest = record.oldest_second()?.unwrap_or(now);
-        let first_step = match record.folder().is_some() {
+        let oldest_second = record.oldest_second()?.unwrap_or(now);
+        let is_on_disk = record.folder().is_some();
+        let first_second = match is_on_disk {
             // A record that has just begun is sent as a whole.
-            true if oldest + NEW_RECORD_MAX_SECONDS >= now => oldest.min(now),
+            true if oldest_second + NEW_RECORD_MAX_SECONDS >= now => oldest_second.min(now),
             true => now,
             // An earlier process may have sent the second in which it ended.
             false => now + 1,
         };
-        let first_step = first_step - first_step % step_seconds;
+        let first_step = first_second - first_second % step_seconds;
         let cursor = Cursor {
             delivered_until: first_step,
-            counted_since: oldest.min(first_step),
+            counted_since: oldest_second.min(first_step),
             ..Cursor::default()
         };
         let mut progress = Progress {
             cursor,
             totals: None,
-            may_begin_series: record.folder().is_some(),
+            may_begin_series: is_on_disk,
         };
         progress.update_base(record)?;
         Ok(progress)
@@ -94,21 +95,20 @@ impl Progress {
         };
         let cursor = &progress.cursor;
         if cursor.attempted_until > cursor.delivered_until {
-            let all = pushed_series(record);
-            let counters = all.iter().map(|(series, number)| (series, *number));
-            let counters = counters.filter(|(series, _)| series.kind == SeriesKind::Counter);
+            let series_list = pushed_series(record);
+            let counters: Vec<_> = series_list
+                .iter()
+                .filter(|(series, _)| series.kind == SeriesKind::Counter)
+                .map(|(series, number)| (series, *number))
+                .collect();
             let tier = finest_tier(record, cursor.attempted_until)?;
-            let counters: Vec<_> = counters.collect();
             let counts = progress.counts_before(record, cursor.attempted_until, tier, &counters)?;
-            let are_values_unchanged = cursor.counts.iter().all(|(number, count)| {
-                let current = counts
-                    .get(number)
-                    .copied()
-                    .unwrap_or(0)
-                    .max(count.delivered_value);
-                count
+            let are_values_unchanged = cursor.counters.iter().all(|(number, counter)| {
+                let count = counts.get(number).copied().unwrap_or(0);
+                let current_value = count.max(counter.delivered_value);
+                counter
                     .attempted_value
-                    .is_none_or(|attempted_value| attempted_value == current)
+                    .is_none_or(|attempted_value| attempted_value == current_value)
             });
             if !are_values_unchanged {
                 progress.mark_delivered(cursor.attempted_until);
@@ -121,18 +121,18 @@ impl Progress {
     pub fn mark_attempted(&mut self, batch: &Batch) {
         self.cursor.attempted_until = batch.to;
         for (number, value) in &batch.last_values {
-            let count = self.cursor.counts.entry(*number).or_default();
-            count.attempted_value = Some(*value);
+            let counter = self.cursor.counters.entry(*number).or_default();
+            counter.attempted_value = Some(*value);
         }
     }
 
     /// Marks the attempted batch as delivered up to the second `until`.
     fn mark_delivered(&mut self, until: u64) {
         self.cursor.delivered_until = self.cursor.delivered_until.max(until);
-        for count in self.cursor.counts.values_mut() {
-            if let Some(attempted_value) = count.attempted_value.take() {
-                (count.delivered_value, count.was_delivered) =
-                    (attempted_value.max(count.delivered_value), true);
+        for counter in self.cursor.counters.values_mut() {
+            if let Some(attempted_value) = counter.attempted_value.take() {
+                counter.delivered_value = attempted_value.max(counter.delivered_value);
+                counter.was_delivered = true;
             }
         }
     }
@@ -153,12 +153,12 @@ impl Progress {
             return Ok(None);
         }
         let late_addition_count = record.late_addition_count();
-        let all = pushed_series(record);
+        let series_list = pushed_series(record);
         let (steps, changed_numbers) =
-            self.plan_steps(record, &all, step_seconds, until, live_series.len())?;
+            self.plan_steps(record, &series_list, step_seconds, until, live_series.len())?;
         let BatchSteps { grid, tier, .. } = steps;
         let from = grid.from;
-        let (counters, gauges): (Vec<_>, Vec<_>) = all
+        let (counters, gauges): (Vec<_>, Vec<_>) = series_list
             .iter()
             .map(|(series, number)| (series, *number))
             .partition(|(series, _)| series.kind == SeriesKind::Counter);
@@ -173,15 +173,16 @@ impl Progress {
                 &counts_read
             }
         };
-        let active_counters = counters
+        let changed_counters: Vec<_> = counters
             .iter()
-            .filter(|(_, number)| changed_numbers.contains(number));
-        let active_counters: Vec<_> = active_counters.copied().collect();
-        let growth = record.read(&grid, &series_numbers(&active_counters))?;
+            .filter(|(_, number)| changed_numbers.contains(number))
+            .copied()
+            .collect();
+        let growth = record.read(&grid, &series_numbers(&changed_counters))?;
         if growth.covered_seconds.iter().all(|seconds| *seconds == 0) {
             return self.skip_gap(record, &steps).map(Some);
         }
-        let (counters, counts_at_end) =
+        let (counter_values, counts_at_end) =
             self.counter_values(&counters, counts_at_start, &growth, live_series);
         let mut batch = Batch {
             rows: steps.gauge_rows(record, &gauges, &changed_numbers, live_series)?,
@@ -195,7 +196,7 @@ impl Progress {
             }),
         };
         batch.add_counters(
-            counters,
+            counter_values,
             &growth.covered_seconds,
             &steps,
             self.may_begin_series,
@@ -211,7 +212,7 @@ impl Progress {
     fn plan_steps(
         &self,
         record: &Record,
-        all: &[(Series, u32)],
+        series_list: &[(Series, u32)],
         step_seconds: u64,
         until: u64,
         live_count: usize,
@@ -224,16 +225,15 @@ impl Progress {
         };
         let max_steps =
             |series_count: usize| (MAX_BATCH_SAMPLES / series_count.max(1)).max(1) as u64;
-        let step_count = max_steps(live_count).min((max_seconds / step_seconds).max(1));
-        let step_count = step_count.min((until - from).div_ceil(step_seconds));
-        let numbers: Vec<u32> = all.iter().map(|(_, number)| *number).collect();
-        let searched_grid = Grid::from_parts(from, step_seconds * step_count, 1, tier);
-        let changed_numbers: BTreeSet<u32> = record
-            .read(&searched_grid, &numbers)?
-            .columns
-            .into_keys()
-            .collect();
-        let step_count = step_count.min(max_steps(changed_numbers.len())) as usize;
+        let searched_steps = max_steps(live_count)
+            .min((max_seconds / step_seconds).max(1))
+            .min((until - from).div_ceil(step_seconds));
+        let numbers: Vec<u32> = series_list.iter().map(|(_, number)| *number).collect();
+        // The search covers as many steps as the batch may have; the batch may then get fewer.
+        let searched_grid = Grid::from_parts(from, step_seconds * searched_steps, 1, tier);
+        let searched_columns = record.read(&searched_grid, &numbers)?.columns;
+        let changed_numbers: BTreeSet<u32> = searched_columns.into_keys().collect();
+        let step_count = searched_steps.min(max_steps(changed_numbers.len())) as usize;
         let grid = Grid::from_parts(from, step_seconds, step_count, tier);
         Ok((BatchSteps { grid, tier, until }, changed_numbers))
     }
@@ -243,18 +243,22 @@ impl Progress {
     fn counts_before(
         &self,
         record: &Record,
-        at: u64,
+        until: u64,
         tier: Tier,
         counters: &[(&Series, u32)],
     ) -> io::Result<HashMap<u32, u64>> {
-        let base_until = self.cursor.base_until.min(at);
-        let hour_start = (at - at % HOUR_SECONDS).max(base_until);
-        let base = self.cursor.counts.iter();
-        let base = base.map(|(number, count)| (*number, count.base));
-        let mut counts: HashMap<u32, u64> = base.collect();
+        let base_until = self.cursor.base_until.min(until);
+        let hour_start = (until - until % HOUR_SECONDS).max(base_until);
+        let counter_cursors = self.cursor.counters.iter();
+        let mut counts: HashMap<u32, u64> = counter_cursors
+            .map(|(number, counter)| (*number, counter.base_count))
+            .collect();
         let numbers = series_numbers(counters);
         let base_tier = finest_tier(record, base_until)?;
-        for (from, to, tier) in [(base_until, hour_start, base_tier), (hour_start, at, tier)] {
+        for (from, to, tier) in [
+            (base_until, hour_start, base_tier),
+            (hour_start, until, tier),
+        ] {
             for (number, sum) in read_sums(record, from, to, tier, &numbers)? {
                 *counts.entry(number).or_default() += sum;
             }
@@ -275,46 +279,59 @@ impl Progress {
         for (number, column) in &growth.columns {
             *counts_at_end.entry(*number).or_default() += column.sums.iter().sum::<u64>();
         }
-        let start = |number: &u32| counts_at_start.get(number).copied().unwrap_or(0);
-        let counter_cursor =
-            |number: &u32| self.cursor.counts.get(number).copied().unwrap_or_default();
-        let is_in_batch = counters.iter().map(|(series, number)| {
-            let counter_cursor = counter_cursor(number);
-            // Events were added to a second after its samples had been delivered.
-            let has_late_events =
-                counter_cursor.was_delivered && start(number) > counter_cursor.delivered_value;
-            growth.columns.contains_key(number) || has_late_events || live_series.contains(*series)
-        });
-        let mut is_in_batch: Vec<bool> = is_in_batch.collect();
+        let count_at_start = |number: &u32| counts_at_start.get(number).copied().unwrap_or(0);
+        let counter_cursor = |number: &u32| {
+            self.cursor
+                .counters
+                .get(number)
+                .copied()
+                .unwrap_or_default()
+        };
+        let mut is_in_batch: Vec<bool> = counters
+            .iter()
+            .map(|(series, number)| {
+                let counter_cursor = counter_cursor(number);
+                // Here events were added to a second after its sample had been delivered.
+                let has_late_events = counter_cursor.was_delivered
+                    && count_at_start(number) > counter_cursor.delivered_value;
+                growth.columns.contains_key(number)
+                    || has_late_events
+                    || live_series.contains(*series)
+            })
+            .collect();
         // A histogram is useless to an engine that lacks some of its buckets.
         for buckets in find_histograms(counters.iter().map(|(series, _)| *series)) {
-            if buckets.iter().any(|(_, index)| is_in_batch[*index]) {
-                buckets
-                    .iter()
-                    .for_each(|(_, index)| is_in_batch[*index] = true);
+            if buckets
+                .iter()
+                .any(|bucket| is_in_batch[bucket.series_index])
+            {
+                for bucket in &buckets {
+                    is_in_batch[bucket.series_index] = true;
+                }
             }
         }
-        let delivered_value = counters
-            .iter()
-            .zip(is_in_batch)
-            .filter(|(_, is_in_batch)| *is_in_batch);
-        let values = delivered_value.map(|((series, number), _)| {
-            let (counter_cursor, mut count) = (counter_cursor(number), start(number));
-            // A value below the last one sent would look like a reset of the counter.
-            let mut values = vec![count.max(counter_cursor.delivered_value)];
-            let column = growth.columns.get(number);
-            for step in 0..growth.covered_seconds.len() {
-                count += column.map_or(0, |column| column.sums[step]);
-                values.push(count.max(counter_cursor.delivered_value));
-            }
-            CounterValues {
-                number: *number,
-                series,
-                was_delivered: counter_cursor.was_delivered,
-                values,
-            }
-        });
-        (values.collect(), counts_at_end)
+        let batch_counters = counters.iter().zip(is_in_batch);
+        let counter_values =
+            batch_counters
+                .filter(|(_, is_in_batch)| *is_in_batch)
+                .map(|((series, number), _)| {
+                    let counter_cursor = counter_cursor(number);
+                    let mut count = count_at_start(number);
+                    // A value below the last delivered one would look like a reset of the counter.
+                    let mut values = vec![count.max(counter_cursor.delivered_value)];
+                    let column = growth.columns.get(number);
+                    for step in 0..growth.covered_seconds.len() {
+                        count += column.map_or(0, |column| column.sums[step]);
+                        values.push(count.max(counter_cursor.delivered_value));
+                    }
+                    CounterValues {
+                        number: *number,
+                        series,
+                        was_delivered: counter_cursor.was_delivered,
+                        values,
+                    }
+                });
+        (counter_values.collect(), counts_at_end)
     }
 
     /// Builds an empty batch that moves the cursor over a gap, to the next recorded hour or to the end of the seconds
@@ -333,11 +350,11 @@ impl Progress {
         let recorded_hour = covered_seconds.iter().position(|seconds| *seconds > 0);
         let skipped_hours = recorded_hour.map_or(hour_count, |index| index as u64);
         let gap_end = hour_start + HOUR_SECONDS * skipped_hours;
-        let gap_end = (gap_end - gap_end % steps.grid.step_seconds).min(steps.until);
+        let next_step = (gap_end - gap_end % steps.grid.step_seconds).min(steps.until);
         Ok(Batch {
             rows: Vec::new(),
             from: end,
-            to: end.max(gap_end),
+            to: end.max(next_step),
             last_values: Vec::new(),
             totals: None,
         })
@@ -357,8 +374,8 @@ impl Progress {
     /// hour. Returns whether the cursor moved. An error means that it has moved, though the base could not be read.
     pub fn skip_dropped_hour(&mut self, record: &Record) -> io::Result<bool> {
         match record.next_dropped_until() {
-            Some(end) if self.cursor.delivered_until < end => {
-                self.cursor.delivered_until = end;
+            Some(hour_end) if self.cursor.delivered_until < hour_end => {
+                self.cursor.delivered_until = hour_end;
                 self.totals = None;
                 self.update_base(record).map(|()| true)
             }
@@ -376,8 +393,8 @@ impl Progress {
         if final_until <= base_until {
             return Ok(());
         }
-        let series = pushed_series(record);
-        let numbers: Vec<u32> = series
+        let series_list = pushed_series(record);
+        let numbers: Vec<u32> = series_list
             .iter()
             .filter(|(series, _)| series.kind == SeriesKind::Counter)
             .map(|(_, number)| *number)
@@ -396,7 +413,7 @@ impl Progress {
             &numbers,
         )?);
         for (number, sum) in sums {
-            self.cursor.counts.entry(number).or_default().base += sum;
+            self.cursor.counters.entry(number).or_default().base_count += sum;
         }
         self.cursor.base_until = final_until;
         Ok(())

@@ -7,11 +7,13 @@
 use crate::base::varint::put_varint;
 
 /// Wire type of a value of one to ten bytes.
-const WIRE_VARINT: u32 = 0;
+pub const WIRE_VARINT: u32 = 0;
 /// Wire type of a value of eight bytes.
-const WIRE_FIXED64: u32 = 1;
+pub const WIRE_FIXED64: u32 = 1;
 /// Wire type of a length and as many bytes.
-const WIRE_LENGTH_DELIMITED: u32 = 2;
+pub const WIRE_LENGTH_DELIMITED: u32 = 2;
+/// Wire type of a value of four bytes.
+pub const WIRE_FIXED32: u32 = 5;
 
 /// A message to which fields are appended.
 #[derive(Debug, Default)]

@@ -46,21 +46,27 @@ impl Pusher {
         let (stop, stopped) = watch::channel(false);
         let settings = context.settings.iter().cloned();
         let destinations: Vec<_> = settings.map(Destination::new).collect();
-        let pushed = destinations.clone();
-        let runtime = || {
+        let thread_destinations = destinations.clone();
+        let build_runtime = || {
             Builder::new_current_thread()
                 .enable_all()
                 .build_local(LocalOptions::default())
         };
-        let run = move || match runtime() {
+        let run_thread = move || match build_runtime() {
             Ok(runtime) => {
-                runtime.block_on(push_until_stopped(Rc::new(context), pushed, stopped));
+                runtime.block_on(push_until_stopped(
+                    Rc::new(context),
+                    thread_destinations,
+                    stopped,
+                ));
                 // A DNS lookup that still runs must not delay the end of the process.
                 runtime.shutdown_background();
             }
             Err(error) => tracing::error!(%error, "nothing can be pushed"),
         };
-        let thread = thread::Builder::new().name("push".into()).spawn(run)?;
+        let thread = thread::Builder::new()
+            .name("push".into())
+            .spawn(run_thread)?;
         Ok(Pusher {
             stop,
             thread,
@@ -107,7 +113,7 @@ async fn push_until_stopped(
     mut stopped: watch::Receiver<bool>,
 ) {
     // Two processes that pushed the same seconds would each take the other's samples for their own.
-    let mut trouble = String::new();
+    let mut logged_error = String::new();
     let _lock = loop {
         if context.record.get().is_some() {
             let lock = context.cursor_folder().as_deref().map(try_lock).transpose();
@@ -116,10 +122,13 @@ async fn push_until_stopped(
                 Ok(None) => break None,
                 Ok(Some(Some(lock))) => break Some(lock),
                 Ok(Some(None)) => {}
-                Err(error) if error.to_string() == trouble => {}
+                Err(error) if error.to_string() == logged_error => {}
                 Err(error) => {
-                    trouble = error.to_string();
-                    tracing::error!(trouble, "nothing is pushed: cursors cannot be saved");
+                    logged_error = error.to_string();
+                    tracing::error!(
+                        trouble = logged_error,
+                        "nothing is pushed: cursors cannot be saved"
+                    );
                 }
             }
         }
@@ -133,8 +142,8 @@ async fn push_until_stopped(
         .zip(0..)
         .map(|(destination, index)| {
             let seed = context.seed ^ index;
-            let sending = send_until_stopped(context.clone(), destination, seed, stopped.clone());
-            tokio::task::spawn_local(sending)
+            let task = send_until_stopped(context.clone(), destination, seed, stopped.clone());
+            tokio::task::spawn_local(task)
         });
     for task in tasks.collect::<Vec<_>>() {
         let _ = task.await;

@@ -14,6 +14,15 @@ pub const HEADER_FIELDS: [(&str, &str); 3] = [
     ("x-prometheus-remote-write-version", "0.1.0"),
 ];
 
+// The numbers of the fields of each message.
+const WRITE_REQUEST_TIMESERIES: u32 = 1;
+const TIME_SERIES_LABELS: u32 = 1;
+const TIME_SERIES_SAMPLES: u32 = 2;
+const LABEL_NAME: u32 = 1;
+const LABEL_VALUE: u32 = 2;
+const SAMPLE_VALUE: u32 = 1;
+const SAMPLE_TIMESTAMP: u32 = 2;
+
 /// Encodes the body of a request. `extra_labels` are added to every series that has no label of the
 /// same name.
 ///
@@ -27,7 +36,8 @@ pub fn encode(
     let write_request = slice
         .rows()
         .fold(ProtoMessage::default(), |request, (series, samples)| {
-            request.with_message(1, &time_series(series, samples, extra_labels))
+            let time_series = time_series(series, samples, extra_labels);
+            request.with_message(WRITE_REQUEST_TIMESERIES, &time_series)
         });
     snap::raw::Encoder::new().compress_vec(&write_request.into_bytes())
 }
@@ -40,9 +50,8 @@ fn time_series(
 ) -> ProtoMessage {
     let own_labels = series.labels.iter();
     let own_labels = own_labels.map(|(label, value)| (label.as_str(), value.as_str()));
-    let mut labels: Vec<_> = own_labels
-        .chain([("__name__", series.name.as_str())])
-        .collect();
+    let name_label = ("__name__", series.name.as_str());
+    let mut labels: Vec<_> = own_labels.chain([name_label]).collect();
     for (label, value) in extra_labels {
         if !labels.iter().any(|(own_label, _)| own_label == label) {
             labels.push((label, value));
@@ -54,12 +63,16 @@ fn time_series(
     let message = labels
         .into_iter()
         .fold(ProtoMessage::default(), |message, (label, value)| {
-            let label = ProtoMessage::default().with_string(1, label);
-            message.with_message(1, &label.with_string(2, value))
+            let label = ProtoMessage::default()
+                .with_string(LABEL_NAME, label)
+                .with_string(LABEL_VALUE, value);
+            message.with_message(TIME_SERIES_LABELS, &label)
         });
     samples.iter().fold(message, |message, sample| {
-        let timestamp_ms = sample.at.saturating_mul(1_000);
-        let value = ProtoMessage::default().with_double(1, to_f64(series, sample));
-        message.with_message(2, &value.with_uint(2, timestamp_ms))
+        let timestamp_ms = sample.second.saturating_mul(1_000);
+        let sample = ProtoMessage::default()
+            .with_double(SAMPLE_VALUE, to_f64(series, sample))
+            .with_uint(SAMPLE_TIMESTAMP, timestamp_ms);
+        message.with_message(TIME_SERIES_SAMPLES, &sample)
     })
 }

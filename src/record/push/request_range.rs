@@ -39,9 +39,9 @@ impl RequestRange {
     /// Splits the range into its earlier and its later seconds. `slice` has the samples of this range. Returns `None`
     /// if all of them are of one second, or if there are none.
     pub fn split_by_time(&self, slice: RowSlice<'_>) -> Option<(RequestRange, RequestRange)> {
-        let middle = slice.middle_second()?;
+        let middle_second = slice.middle_second()?;
         let (mut earlier, mut later) = (self.clone(), self.clone());
-        (earlier.to, later.from) = (middle, middle + 1);
+        (earlier.to, later.from) = (middle_second, middle_second + 1);
         Some((earlier, later))
     }
 
@@ -49,10 +49,10 @@ impl RequestRange {
     /// `None` for a single row of one second.
     pub fn split(&self, slice: RowSlice<'_>) -> Option<(RequestRange, RequestRange)> {
         self.split_by_time(slice).or_else(|| {
-            let middle = self.rows.start + self.rows.len() / 2;
-            let (mut first_half, mut second) = (self.clone(), self.clone());
-            (first_half.rows.end, second.rows.start) = (middle, middle);
-            (self.rows.len() > 1).then_some((first_half, second))
+            let middle_row = self.rows.start + self.rows.len() / 2;
+            let (mut first_half, mut second_half) = (self.clone(), self.clone());
+            (first_half.rows.end, second_half.rows.start) = (middle_row, middle_row);
+            (self.rows.len() > 1).then_some((first_half, second_half))
         })
     }
 }
@@ -60,7 +60,7 @@ impl RequestRange {
 /// Splits the rows of a whole batch into requests within [`MAX_BATCH_SAMPLES`] and [`MAX_REQUEST_BYTES`]; a single row
 /// may exceed them. The last of the list is to be sent first. The encoder adds `extra_labels` to every series.
 pub fn split_into_requests(
-    whole: RowSlice<'_>,
+    batch_slice: RowSlice<'_>,
     extra_labels: &[(String, String)],
     was_attempted: bool,
 ) -> Vec<RequestRange> {
@@ -73,7 +73,7 @@ pub fn split_into_requests(
     let extra_bytes = sum_label_bytes(extra_labels);
     let mut requests: Vec<RequestRange> = Vec::new();
     let (mut request_sample_count, mut request_bytes) = (0, 0);
-    for (index, row) in whole.rows.iter().enumerate() {
+    for (index, row) in batch_slice.rows.iter().enumerate() {
         let name_bytes = row.series.name.len() + sum_label_bytes(&row.series.labels) + extra_bytes;
         // The other encodings write a name once, and Graphite with each sample. The sum is enough for all.
         let row_bytes = name_bytes + (name_bytes + SAMPLE_BYTES) * row.samples.len();
@@ -90,8 +90,8 @@ pub fn split_into_requests(
                 (request_sample_count, request_bytes) = (row.samples.len(), row_bytes);
                 requests.push(RequestRange {
                     rows: index..index + 1,
-                    from: whole.from,
-                    to: whole.to,
+                    from: batch_slice.from,
+                    to: batch_slice.to,
                     was_attempted,
                 });
             }
@@ -116,7 +116,7 @@ mod tests {
                 decimals: 0,
             },
             samples: (1..=seconds)
-                .map(|at| TimedValue { at, value: 0 })
+                .map(|second| TimedValue { second, value: 0 })
                 .collect(),
         };
         (0..count).map(row).collect()

@@ -17,8 +17,8 @@ pub struct Row {
 /// The value of a series at a second. The value of a counter is cumulative: everything counted before that second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedValue {
-    /// Seconds since 1970.
-    pub at: u64,
+    /// The time of the value, in seconds since 1970.
+    pub second: u64,
     /// The value times 10 to the power of [`Series::decimals`].
     pub value: u64,
 }
@@ -38,8 +38,12 @@ impl<'a> RowSlice<'a> {
     /// Iterates over the series that have samples in these seconds, with those samples.
     pub fn rows(self) -> impl Iterator<Item = (&'a Series, &'a [TimedValue])> {
         self.rows.iter().filter_map(move |row| {
-            let start = row.samples.partition_point(|sample| sample.at < self.from);
-            let end = row.samples.partition_point(|sample| sample.at <= self.to);
+            let start = row
+                .samples
+                .partition_point(|sample| sample.second < self.from);
+            let end = row
+                .samples
+                .partition_point(|sample| sample.second <= self.to);
             let samples = row.samples.get(start..end)?;
             (!samples.is_empty()).then_some((&row.series, samples))
         })
@@ -54,7 +58,7 @@ impl<'a> RowSlice<'a> {
     /// all samples are of one second, or if there are none.
     pub fn middle_second(self) -> Option<u64> {
         let samples = self.rows().flat_map(|(_, samples)| samples);
-        let seconds: BTreeSet<u64> = samples.map(|sample| sample.at).collect();
+        let seconds: BTreeSet<u64> = samples.map(|sample| sample.second).collect();
         let middle_index = (seconds.len() / 2).checked_sub(1)?;
         seconds.into_iter().nth(middle_index)
     }
@@ -68,37 +72,49 @@ pub fn to_f64(series: &Series, sample: &TimedValue) -> f64 {
 /// The common part of the buckets of a histogram: the name, and the labels without `le`.
 type HistogramKey<'a> = (&'a str, Vec<&'a (String, String)>);
 
-/// The buckets of a histogram by ascending bounds: each bound, and the index of its series.
-type HistogramBuckets = Vec<(f64, usize)>;
+/// The series of a bucket of a histogram.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketSeries {
+    /// The upper bound: the value of the label `le`, in the unit of the metric.
+    bound: f64,
+    /// The index of the series among those that were searched.
+    pub series_index: usize,
+}
 
-/// Finds the histograms among some series: counters whose names end in `_bucket`, split by the label `le`.
-pub fn find_histograms<'a>(series_list: impl Iterator<Item = &'a Series>) -> Vec<HistogramBuckets> {
-    let mut histograms: BTreeMap<HistogramKey<'_>, HistogramBuckets> = BTreeMap::new();
+/// Finds the histograms among some series: counters whose names end in `_bucket` and that differ only in the label
+/// `le`. Returns the buckets of each histogram, by ascending bounds. A bucket whose `le` is no number is left out.
+pub fn find_histograms<'a>(
+    series_list: impl Iterator<Item = &'a Series>,
+) -> Vec<Vec<BucketSeries>> {
+    let mut histograms: BTreeMap<HistogramKey<'_>, Vec<BucketSeries>> = BTreeMap::new();
     for (series_index, series) in series_list.enumerate() {
-        let bound = series.labels.iter().find(|(label, _)| label == "le");
-        let bound = bound.and_then(|(_, bound)| bound.parse::<f64>().ok());
+        let bound_label = series.labels.iter().find(|(label, _)| label == "le");
+        let bound = bound_label.and_then(|(_, bound)| bound.parse::<f64>().ok());
         let is_bucket = series.kind == SeriesKind::Counter && series.name.ends_with("_bucket");
         if let Some(bound) = bound.filter(|_| is_bucket) {
             let other_labels = series.labels.iter().filter(|(label, _)| label != "le");
             let key = (series.name.as_str(), other_labels.collect());
-            histograms
-                .entry(key)
-                .or_default()
-                .push((bound, series_index));
+            let buckets = histograms.entry(key).or_default();
+            buckets.push(BucketSeries {
+                bound,
+                series_index,
+            });
         }
     }
     for buckets in histograms.values_mut() {
-        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        buckets.sort_by(|a, b| a.bound.total_cmp(&b.bound));
     }
     histograms.into_values().collect()
 }
 
-/// Makes the buckets of a histogram cumulative, as engines expect. In the record each bucket has only its own count.
-/// `values` has the values of each series by its index.
-pub fn accumulate_buckets(buckets: &[(f64, usize)], values: &mut [Vec<u64>]) {
+/// Makes the buckets of a histogram cumulative, as engines expect. They must be in the order of their bounds. In the
+/// record each bucket has only its own count. `values_by_series` has the values of each series by its index.
+pub fn accumulate_buckets(buckets: &[BucketSeries], values_by_series: &mut [Vec<u64>]) {
     for pair in buckets.windows(2) {
-        let lower_value = values[pair[0].1].clone();
-        for (value, lower_value) in values[pair[1].1].iter_mut().zip(lower_value) {
+        let [lower, upper] = [pair[0], pair[1]];
+        let lower_values = values_by_series[lower.series_index].clone();
+        let upper_values = &mut values_by_series[upper.series_index];
+        for (value, lower_value) in upper_values.iter_mut().zip(lower_values) {
             *value = value.saturating_add(lower_value);
         }
     }

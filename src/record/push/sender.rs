@@ -52,7 +52,8 @@ pub struct DestinationSender {
     sent_samples: Counter,
     /// Samples that the destination has refused for good, as a metric.
     refused_samples: Counter,
-    seconds_behind: Gauge,
+    /// [`DestinationStatus::behind_seconds`](super::DestinationStatus), as a metric.
+    behind_seconds: Gauge,
     /// `None` until the record is open and the cursor is read.
     progress: Option<Progress>,
     /// The certificates that the system trusts, read when a request first needs them and again after a failure.
@@ -81,7 +82,15 @@ struct OutgoingBatch {
     was_refused: bool,
 }
 
-/// Where the last batch of a round ends.
+/// The samples of a request that the destination has refused for good.
+struct SampleRefusal {
+    /// The number of the samples.
+    count: u64,
+    /// The reason that operators see.
+    reason: String,
+}
+
+/// The second at which sending stops until more is recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BatchEnd {
     /// The end of the last whole step, as long as the process runs.
@@ -98,15 +107,17 @@ impl DestinationSender {
         seed: u64,
     ) -> DestinationSender {
         let settings = destination.settings.lock().clone();
-        let to = (Label::Destination, settings.name.as_str());
-        let counter = |result| {
-            let labels = [to, (Label::Result, result)];
+        let destination_label = (Label::Destination, settings.name.as_str());
+        let sample_counter = |result| {
+            let labels = [destination_label, (Label::Result, result)];
             context.registry.counter(Metric::PushSamples, &labels)
         };
         DestinationSender {
-            sent_samples: counter("sent"),
-            refused_samples: counter("refused"),
-            seconds_behind: context.registry.gauge(Metric::PushLag, &[to]),
+            sent_samples: sample_counter("sent"),
+            refused_samples: sample_counter("refused"),
+            behind_seconds: context
+                .registry
+                .gauge(Metric::PushLag, &[destination_label]),
             settings,
             destination,
             record: context.record.clone(),
@@ -153,13 +164,10 @@ impl DestinationSender {
         if progress.skip_dropped_hour(record).unwrap_or(false) {
             self.pending = None;
         }
-        let behind = self
-            .clock
-            .wall()
-            .as_secs()
-            .saturating_sub(progress.cursor.delivered_until);
-        self.seconds_behind.set(behind as f64);
-        self.destination.status.lock().behind_seconds = behind;
+        let wall_seconds = self.clock.wall().as_secs();
+        let behind_seconds = wall_seconds.saturating_sub(progress.cursor.delivered_until);
+        self.behind_seconds.set(behind_seconds as f64);
+        self.destination.status.lock().behind_seconds = behind_seconds;
     }
 
     /// Sends batches until none is left, or nothing before the record is open. An error is the delay before the next
@@ -170,14 +178,14 @@ impl DestinationSender {
             return Ok(());
         };
         if self.progress.is_none() {
-            let load_result = self.load_progress(record);
-            self.progress = Some(load_result.map_err(|reason| self.record_failure(&reason, None))?);
+            let progress = self.load_progress(record);
+            self.progress = Some(progress.map_err(|reason| self.record_failure(&reason, None))?);
         }
         loop {
             self.update_lag();
             if self.pending.is_none() {
-                let prepared = self.prepare_batch(record, end);
-                self.pending = prepared.map_err(|reason| self.record_failure(&reason, None))?;
+                let batch = self.prepare_batch(record, end);
+                self.pending = batch.map_err(|reason| self.record_failure(&reason, None))?;
             }
             if self.pending.is_none() {
                 return Ok(());
@@ -194,32 +202,38 @@ impl DestinationSender {
         let (Some(pending), Some(progress)) = (&mut self.pending, &self.progress) else {
             return Ok(false);
         };
-        let Some(next) = pending.requests.last_mut() else {
+        let Some(next_request) = pending.requests.last_mut() else {
             return Ok(false);
         };
-        let request = next.clone();
+        let request = next_request.clone();
         // This future may be dropped before the response; the request then stays and counts as attempted.
-        next.was_attempted = true;
+        next_request.was_attempted = true;
         let slice = request.slice(&pending.batch.rows);
-        let (counted_since, now) = (progress.cursor.counted_since, self.clock.wall());
+        let counted_since = progress.cursor.counted_since;
+        let now = self.clock.wall();
         // A reload may have brought another token.
         self.settings.clone_from(&self.destination.settings.lock());
         let roots = &self.system_roots;
         let outcome = deliver(&self.settings, roots, slice, counted_since, now).await;
-        let count = slice.sample_count() as u64;
-        let all_refused = |reason| (0, Some((count, reason)));
-        let (halves, (accepted_count, refused)) = match outcome {
-            DeliveryOutcome::Accepted => (None, (count, None)),
+        let sample_count = slice.sample_count() as u64;
+        let all_accepted = (sample_count, None);
+        let all_refused = |reason| {
+            let count = sample_count;
+            (0, Some(SampleRefusal { count, reason }))
+        };
+        let (halves, (accepted_count, refusal)) = match outcome {
+            DeliveryOutcome::Accepted => (None, all_accepted),
             DeliveryOutcome::PartlyAccepted {
                 refused_count,
                 reason,
             } => {
-                let refused_count = refused_count.min(count);
-                (None, (count - refused_count, Some((refused_count, reason))))
+                let count = refused_count.min(sample_count);
+                let refusal = SampleRefusal { count, reason };
+                (None, (sample_count - count, Some(refusal)))
             }
             // The destination has the samples from the earlier attempt.
             DeliveryOutcome::Duplicate(_) if request.was_attempted => {
-                (request.split_by_time(slice), (count, None))
+                (request.split_by_time(slice), all_accepted)
             }
             DeliveryOutcome::Duplicate(reason) | DeliveryOutcome::TooOld(reason) => {
                 (request.split_by_time(slice), all_refused(reason))
@@ -238,26 +252,31 @@ impl DestinationSender {
         pending.requests.pop();
         match halves {
             Some((first_half, second_half)) => pending.requests.extend([second_half, first_half]),
-            None => self.count_samples(accepted_count, refused),
+            None => self.count_samples(accepted_count, refusal),
         }
         Ok(true)
     }
 
     /// Counts the accepted and the refused samples of a request, and logs a refusal.
-    fn count_samples(&mut self, accepted_count: u64, refused: Option<(u64, String)>) {
+    fn count_samples(&mut self, accepted_count: u64, refusal: Option<SampleRefusal>) {
         self.sent_samples.increment(accepted_count);
         let mut status = self.destination.status.lock();
         status.sent_samples += accepted_count;
-        if let Some((refused_count, why)) = refused {
+        if let Some(SampleRefusal { count, reason }) = refusal {
             if let Some(pending) = &mut self.pending {
                 pending.was_refused = true;
             }
-            status.last_error = format!("it refuses what is sent: {why}");
-            self.refused_samples.increment(refused_count);
-            status.refused_samples += refused_count;
-            if self.refusal_log.record_failure(&why, self.clock.now()) {
+            status.last_error = format!("it refuses what is sent: {reason}");
+            self.refused_samples.increment(count);
+            status.refused_samples += count;
+            if self.refusal_log.record_failure(&reason, self.clock.now()) {
                 let (name, refused) = (&self.settings.name, status.refused_samples);
-                tracing::error!(name, why, refused, "the destination refuses what is pushed");
+                tracing::error!(
+                    name,
+                    why = reason,
+                    refused,
+                    "the destination refuses what is pushed"
+                );
             }
         }
     }
@@ -275,16 +294,15 @@ impl DestinationSender {
         };
         let delivered_until = progress.cursor.delivered_until;
         if delivered_until > self.clock.wall().as_secs() + MAX_CURSOR_LEAD_SECONDS {
-            let time = UNIX_EPOCH + Duration::from_secs(delivered_until);
-            let time = httpdate::fmt_http_date(time);
+            let time = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(delivered_until));
             return Err(format!(
                 "the clock was once ahead, and all until {time} was sent: the next is sent after that"
             ));
         }
-        let durable = record.durable_until();
+        let durable_until = record.durable_until();
         let mut until = match end {
-            BatchEnd::LastSecond => durable,
-            BatchEnd::WholeStep => durable - durable % step_seconds,
+            BatchEnd::LastSecond => durable_until,
+            BatchEnd::WholeStep => durable_until - durable_until % step_seconds,
         };
         if delivered_until < self.attempted_until {
             // Seconds that the destination may have are not mixed with seconds that it cannot have.
@@ -293,8 +311,8 @@ impl DestinationSender {
         if until <= delivered_until {
             return Ok(None);
         }
-        let live: BTreeSet<Series> = (self.live_series)();
-        let batch = progress.next_batch(record, step_seconds, until, &live);
+        let live_series: BTreeSet<Series> = (self.live_series)();
+        let batch = progress.next_batch(record, step_seconds, until, &live_series);
         let Some(batch) = batch.map_err(unreadable_record)? else {
             return Ok(None);
         };
@@ -337,8 +355,8 @@ impl DestinationSender {
             return Ok(progress);
         }
         let now = self.clock.wall().as_secs();
-        let progress = Progress::start(record, now, self.settings.step_seconds);
-        let progress = progress.map_err(unreadable_record)?;
+        let progress =
+            Progress::start(record, now, self.settings.step_seconds).map_err(unreadable_record)?;
         // A destination that cannot be reached at first then gets everything since this moment.
         self.save_cursor(&progress.cursor);
         Ok(progress)

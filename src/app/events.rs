@@ -63,7 +63,7 @@ fn new_limit_change(
 ) -> LimitChange {
     LimitChange {
         limit: rule.name.as_str().to_owned(),
-        at: rule.origin.clone(),
+        origin: rule.origin.clone(),
         before: before.map(|before| before.compared_with(after)),
         after: after.map(|after| after.compared_with(before)),
     }

@@ -44,8 +44,8 @@ pub fn encode_block(values: &[u64], out: &mut BitWriter) {
     if greatest == 0 {
         return out.put_bits(FORM_ZERO, FORM_BITS);
     }
-    let width = 64 - (greatest - least).leading_zeros();
-    let all_distances_bits = values.len() as u64 * u64::from(width);
+    let packed_width = 64 - (greatest - least).leading_zeros();
+    let all_distances_bits = values.len() as u64 * u64::from(packed_width);
     let packed_bits = sized_bit_count(least) + u64::from(WIDTH_BITS) + all_distances_bits;
     let median = median(values);
     let median_distances = || values.iter().map(|value| zigzag(*value, median));
@@ -69,15 +69,15 @@ pub fn encode_block(values: &[u64], out: &mut BitWriter) {
             .filter(|value| **value > 0)
             .map(|value| value - 1)
     };
-    let count = heights().count() as u64;
+    let nonzero_count = heights().count() as u64;
     let gaps_code = best_rice_code(gaps());
     let heights_code = best_rice_code(heights());
     let orders_bits = 2 * u64::from(ORDER_BITS);
     let numbers_bits = gaps_code.bit_count + heights_code.bit_count;
-    let sparse_bits = sized_bit_count(count) + orders_bits + numbers_bits;
+    let sparse_bits = sized_bit_count(nonzero_count) + orders_bits + numbers_bits;
     if sparse_bits < packed_bits && sparse_bits < rice_bits {
         out.put_bits(FORM_SPARSE, FORM_BITS);
-        out.put_sized(count);
+        out.put_sized(nonzero_count);
         out.put_bits(u64::from(gaps_code.order), ORDER_BITS);
         out.put_bits(u64::from(heights_code.order), ORDER_BITS);
         for (gap, height) in gaps().zip(heights()) {
@@ -92,10 +92,10 @@ pub fn encode_block(values: &[u64], out: &mut BitWriter) {
     } else {
         out.put_bits(FORM_PACKED, FORM_BITS);
         out.put_sized(least);
-        out.put_bits(u64::from(width), WIDTH_BITS);
+        out.put_bits(u64::from(packed_width), WIDTH_BITS);
         values
             .iter()
-            .for_each(|value| out.put_bits(value - least, width));
+            .for_each(|value| out.put_bits(value - least, packed_width));
     }
 }
 
@@ -126,16 +126,17 @@ pub fn decode_block(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
             }
         }
         _ => {
-            let count = bits.get_sized();
+            let nonzero_count = bits.get_sized();
             let gaps_order = bits.get_bits(ORDER_BITS) as u32;
             let heights_order = bits.get_bits(ORDER_BITS) as u32;
             values.fill(0);
             let mut next_index = 0_u64;
-            for _ in 0..count {
+            // The index grows with each number, so a wrong count ends behind the last value.
+            for _ in 0..nonzero_count {
                 let index = next_index.saturating_add(get_rice(bits, gaps_order));
                 let height = get_rice(bits, heights_order);
-                let value = usize::try_from(index).ok();
-                let Some(value) = value.and_then(|index| values.get_mut(index)) else {
+                let value_index = usize::try_from(index).ok();
+                let Some(value) = value_index.and_then(|index| values.get_mut(index)) else {
                     return false;
                 };
                 *value = height.wrapping_add(1);
@@ -150,7 +151,8 @@ pub fn decode_block(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
 fn median(values: &[u64]) -> u64 {
     let mut partly_sorted = values.to_vec();
     let middle_index = partly_sorted.len() / 2;
-    *partly_sorted.select_nth_unstable(middle_index).1
+    let (_, median, _) = partly_sorted.select_nth_unstable(middle_index);
+    *median
 }
 
 /// Maps the signed distance from the median to a number: 0, -1, 1, -2, 2 … become 0, 1, 2, 3, 4 …
@@ -174,14 +176,14 @@ struct RiceCode {
 /// Finds the order of Rice's code in which the values take fewest bits, among at most three: the length of the values'
 /// mean in bits, and the two below it. The best order is usually among them.
 fn best_rice_code(values: impl Iterator<Item = u64> + Clone) -> RiceCode {
-    let (sum, count) = values
+    let (sum, value_count) = values
         .clone()
         .fold((0_u128, 0_u128), |(sum, count), value| {
             (sum + u128::from(value), count + 1)
         });
-    let mean = (sum / count.max(1)).min(u128::from(u64::MAX)) as u64;
+    let mean = (sum / value_count.max(1)).min(u128::from(u64::MAX)) as u64;
     let mean_bits = (64 - mean.leading_zeros()).min(63);
-    let code = |order: u32| RiceCode {
+    let code_of_order = |order: u32| RiceCode {
         order,
         bit_count: values
             .clone()
@@ -189,7 +191,7 @@ fn best_rice_code(values: impl Iterator<Item = u64> + Clone) -> RiceCode {
             .sum(),
     };
     (mean_bits.saturating_sub(2)..=mean_bits)
-        .map(code)
+        .map(code_of_order)
         .min_by_key(|code| (code.bit_count, code.order))
         .unwrap_or(RiceCode {
             order: 0,
@@ -263,7 +265,7 @@ mod tests {
         let mut spike = [0; 300];
         spike[200] = 1_000_000;
         check(&spike, 9);
-        let steps: Vec<u64> = (0..300).map(|at| 2_000 + at % 16).collect();
+        let steps: Vec<u64> = (0..300).map(|index| 2_000 + index % 16).collect();
         check(&steps, 160);
     }
 

@@ -65,15 +65,15 @@ impl Column {
         }
     }
 
-    /// Overwrites a run of buckets with those of another column.
-    pub(super) fn copy_run(&mut self, run: BucketRun, other: &Column) {
+    /// Overwrites a run of buckets with those of `source`. Panics if either column does not have the whole run.
+    pub(super) fn copy_run(&mut self, run: BucketRun, source: &Column) {
         let lists = [
-            (&mut self.sums, &other.sums),
-            (&mut self.minima, &other.minima),
-            (&mut self.maxima, &other.maxima),
+            (&mut self.sums, &source.sums),
+            (&mut self.minima, &source.minima),
+            (&mut self.maxima, &source.maxima),
         ];
-        for (target_list, source) in lists {
-            let source_run = &source[run.source_index..run.source_index + run.count];
+        for (target_list, source_list) in lists {
+            let source_run = &source_list[run.source_index..run.source_index + run.count];
             target_list[run.target_index..run.target_index + run.count].copy_from_slice(source_run);
         }
     }
@@ -82,7 +82,8 @@ impl Column {
     /// `covered_seconds` has the number of recorded seconds in each finer bucket.
     pub fn roll_up(&mut self, finer: &Column, covered_seconds: &[u32], ratio: usize) {
         for (index, covered_seconds) in covered_seconds.chunks(ratio).enumerate() {
-            let buckets = index * ratio..index * ratio + covered_seconds.len();
+            let first_bucket = index * ratio;
+            let buckets = first_bucket..first_bucket + covered_seconds.len();
             let sums = finer.sums[buckets.clone()].iter();
             let maxima = finer.maxima[buckets.clone()].iter();
             // A bucket without recorded seconds has no minimum.
@@ -144,9 +145,9 @@ impl Column {
 
 /// Appends a list to `packed`, in blocks of [`MAX_BLOCK_VALUES`] that each begin at a whole byte.
 pub(super) fn pack_values(values: &[u64], packed: &mut Vec<u8>) {
-    for values in values.chunks(MAX_BLOCK_VALUES) {
+    for block_values in values.chunks(MAX_BLOCK_VALUES) {
         let mut bits = BitWriter::default();
-        block::encode_block(values, &mut bits);
+        block::encode_block(block_values, &mut bits);
         packed.extend(bits.finish());
     }
 }
@@ -154,9 +155,9 @@ pub(super) fn pack_values(values: &[u64], packed: &mut Vec<u8>) {
 /// Unpacks `count` values, and leaves in `bytes` what follows them. Returns `None` if the bytes are no packed list.
 pub(super) fn unpack_values(bytes: &mut &[u8], count: usize) -> Option<Vec<u64>> {
     let mut values = vec![0; count];
-    for block in values.chunks_mut(MAX_BLOCK_VALUES) {
+    for block_values in values.chunks_mut(MAX_BLOCK_VALUES) {
         let mut bits = BitReader::new(bytes);
-        if !block::decode_block(&mut bits, block) {
+        if !block::decode_block(&mut bits, block_values) {
             return None;
         }
         *bytes = bits.following_bytes()?;

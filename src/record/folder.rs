@@ -86,13 +86,13 @@ impl RecordFolder {
 
     /// Sums the bytes of all files of notes.
     pub fn note_bytes(&self) -> io::Result<u64> {
-        let mut total = 0;
+        let mut note_bytes = 0;
         for topic in Topic::ALL {
             for (_, path) in self.note_files(topic)? {
-                total += fs::metadata(path).map_or(0, |file| file.len());
+                note_bytes += fs::metadata(path).map_or(0, |metadata| metadata.len());
             }
         }
-        Ok(total)
+        Ok(note_bytes)
     }
 
     /// The path of a segment.
@@ -111,15 +111,15 @@ impl RecordFolder {
         });
         let (names, mut dictionary) = opened.map_err(Damage::into_io)?;
         if names.has_lost_bytes() {
-            let aside = self.copy_aside(&path)?;
-            let (path, aside) = (path.display(), aside.display());
+            let aside_path = self.copy_aside(&path)?;
+            let (path, aside) = (path.display(), aside_path.display());
             tracing::error!(%path, %aside, "names of series are lost: what the record knows of them is nobody's");
         }
         for tier in Tier::ALL {
             for start in self.segment_starts(tier)? {
                 let segment = self.open_segment(tier, start)?;
-                let last = segment.and_then(|segment| segment.series().last());
-                dictionary.reserve_below(last.map_or(0, |last| last.saturating_add(1)));
+                let last_number = segment.and_then(|segment| segment.series_numbers().last());
+                dictionary.reserve_below(last_number.map_or(0, |number| number.saturating_add(1)));
             }
         }
         Ok((names, dictionary))
@@ -172,8 +172,8 @@ impl RecordFolder {
             })?;
             if let Some(bytes) = journal.damaged_bytes() {
                 let path = self.journal_path(start);
-                let aside = self.copy_aside(&path)?;
-                let (path, aside) = (path.display(), aside.display());
+                let aside_path = self.copy_aside(&path)?;
+                let (path, aside) = (path.display(), aside_path.display());
                 tracing::error!(bytes, %path, %aside, "a journal of the record is damaged: the seconds behind the damage are lost");
             }
             // The seconds of the journal count as durable from now on.
@@ -212,10 +212,10 @@ impl RecordFolder {
     ///
     /// Fails if the folder was moved, replaced or unmounted, or if the lock file cannot be examined.
     pub fn check_lock(&self, lock: &File) -> io::Result<()> {
-        let (held, current) = (lock.metadata()?, fs::metadata(self.0.join(LOCK_FILE)));
+        let locked_file = lock.metadata()?;
         let is_locked_file =
-            |current: fs::Metadata| (current.dev(), current.ino()) == (held.dev(), held.ino());
-        if current.is_ok_and(is_locked_file) {
+            |file: fs::Metadata| (file.dev(), file.ino()) == (locked_file.dev(), locked_file.ino());
+        if fs::metadata(self.0.join(LOCK_FILE)).is_ok_and(is_locked_file) {
             return Ok(());
         }
         let path = self.0.display();
@@ -266,15 +266,17 @@ impl RecordFolder {
     pub fn read_column(
         &self,
         segment: &RecordSegment,
-        series: u32,
+        series_number: u32,
     ) -> Result<Option<Column>, SegmentError> {
-        segment.read_column(series).or_else(|damage| match damage {
-            Damage::Read(error) => Err(SegmentError::Io(error)),
-            damage => {
-                self.set_aside_segment(segment.tier(), segment.start(), &damage)?;
-                Err(SegmentError::SetAside)
-            }
-        })
+        segment
+            .read_column(series_number)
+            .or_else(|damage| match damage {
+                Damage::Read(error) => Err(SegmentError::Io(error)),
+                damage => {
+                    self.set_aside_segment(segment.tier(), segment.start(), &damage)?;
+                    Err(SegmentError::SetAside)
+                }
+            })
     }
 
     /// Moves a damaged file that is not a segment to `damaged`, in place of an earlier one, and logs that.
@@ -287,9 +289,9 @@ impl RecordFolder {
         if let Damage::Read(_) | Damage::Format(_) = damage {
             return Err(damage);
         }
-        let aside = self.aside_path(path);
-        fs::rename(path, &aside)?;
-        let (path, aside) = (path.display(), aside.display());
+        let aside_path = self.aside_path(path);
+        fs::rename(path, &aside_path)?;
+        let (path, aside) = (path.display(), aside_path.display());
         tracing::error!(%path, %damage, %aside, "a file of the record is put aside, and what it alone knew is not known any more");
         Ok(())
     }
@@ -297,9 +299,9 @@ impl RecordFolder {
     /// Copies a file to `damaged`, before its damaged end is cut off. Returns the path of the copy, which replaces an
     /// earlier one.
     pub fn copy_aside(&self, path: &Path) -> io::Result<PathBuf> {
-        let aside = self.aside_path(path);
-        fs::copy(path, &aside)?;
-        Ok(aside)
+        let aside_path = self.aside_path(path);
+        fs::copy(path, &aside_path)?;
+        Ok(aside_path)
     }
 
     /// The path to which a file is set aside: `damaged/1m-1728950400` for `1m/1728950400`.
@@ -312,12 +314,12 @@ impl RecordFolder {
     /// Sums the bytes of segments, journals, notes and files that were set aside. The names of series and the cursors
     /// of `push` are not counted.
     pub fn total_bytes(&self) -> io::Result<u64> {
-        let mut total = self.note_bytes()?;
+        let mut total_bytes = self.note_bytes()?;
         let tiers = Tier::ALL.map(Tier::name).into_iter();
         for name in tiers.chain([JOURNAL_FOLDER, DAMAGED_FOLDER]) {
-            total += list_files(&self.0.join(name))?.total_bytes;
+            total_bytes += list_files(&self.0.join(name))?.total_bytes;
         }
-        Ok(total)
+        Ok(total_bytes)
     }
 
     /// Deletes segments that are too old at the second `now`. Then deletes files until segments, journals and files
@@ -333,7 +335,7 @@ impl RecordFolder {
     ) -> io::Result<()> {
         let journals = list_files(&self.0.join(JOURNAL_FOLDER))?;
         let damaged = list_files(&self.0.join(DAMAGED_FOLDER))?;
-        let mut total = journals.total_bytes + damaged.total_bytes;
+        let mut remaining_bytes = journals.total_bytes + damaged.total_bytes;
         let mut deletable_files = damaged.files;
         for tier in Tier::ALL {
             let rolled_up_until = match tier.coarser() {
@@ -347,19 +349,19 @@ impl RecordFolder {
                     ignore_missing(fs::remove_file(&path))?;
                     continue;
                 }
-                let bytes = fs::metadata(&path).map_or(0, |file| file.len());
-                total += bytes;
+                let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+                remaining_bytes += bytes;
                 if end <= rolled_up_until.min(now) {
                     deletable_files.push((path, bytes));
                 }
             }
         }
         for (path, bytes) in deletable_files {
-            if total <= max_bytes {
+            if remaining_bytes <= max_bytes {
                 break;
             }
             ignore_missing(fs::remove_file(&path))?;
-            total -= bytes;
+            remaining_bytes -= bytes;
         }
         Ok(())
     }
@@ -367,10 +369,10 @@ impl RecordFolder {
     /// Moves a damaged segment to `damaged`, and logs that. An earlier file of that name is replaced.
     fn set_aside_segment(&self, tier: Tier, start: u64, damage: &Damage) -> io::Result<()> {
         let path = self.segment_path(tier, start);
-        let aside = self.aside_path(&path);
+        let aside_path = self.aside_path(&path);
         // Another query may have set it aside already.
-        ignore_missing(fs::rename(&path, &aside))?;
-        let (path, aside) = (path.display(), aside.display());
+        ignore_missing(fs::rename(&path, &aside_path))?;
+        let (path, aside) = (path.display(), aside_path.display());
         tracing::error!(%path, %damage, %aside, "a file of the record is put aside; coarser steps may still know what it said");
         Ok(())
     }
@@ -431,7 +433,7 @@ fn list_files(folder: &Path) -> io::Result<FileList> {
 pub(super) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other,
+        result => result,
     }
 }
 

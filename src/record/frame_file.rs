@@ -170,17 +170,18 @@ impl FrameFile {
     }
 }
 
-/// Whether these last bytes are nothing, or a frame that was not complete when its process or its machine died.
-fn is_unfinished_frame(file_bytes: &[u8]) -> bool {
-    let length = file_bytes
+/// Whether these bytes after the last sound frame are none, zeros, or a frame whose process or machine died before the
+/// frame was complete.
+fn is_unfinished_frame(last_bytes: &[u8]) -> bool {
+    let content_bytes = last_bytes
         .first_chunk()
         .map(|length| u32::from_le_bytes(*length));
-    let frame_bytes = length.map(|length| FRAME_HEAD_BYTES + length as usize);
+    let frame_bytes = content_bytes.map(|length| FRAME_HEAD_BYTES + length as usize);
     frame_bytes.is_none_or(|frame_bytes| {
-        file_bytes.len() < frame_bytes && frame_bytes <= FRAME_HEAD_BYTES + MAX_CONTENT_BYTES
+        last_bytes.len() < frame_bytes && frame_bytes <= FRAME_HEAD_BYTES + MAX_CONTENT_BYTES
     })
         // A file system may have made the file longer without writing its content.
-        || file_bytes.iter().all(|byte| *byte == 0)
+        || last_bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Returns the content of the frame at an offset of the file; `None` if the frame is not complete, is too long, or has

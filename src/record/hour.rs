@@ -41,9 +41,9 @@ impl HourSeries {
     fn pack_before(&mut self, block_index: usize) {
         while self.block_count < block_index {
             let value_count = self.unpacked.len().min(MAX_BLOCK_VALUES);
-            let mut values: Vec<u64> = self.unpacked.drain(..value_count).collect();
-            values.resize(MAX_BLOCK_VALUES, 0);
-            pack_values(&values, &mut self.packed);
+            let mut block_values: Vec<u64> = self.unpacked.drain(..value_count).collect();
+            block_values.resize(MAX_BLOCK_VALUES, 0);
+            pack_values(&block_values, &mut self.packed);
             self.block_count += 1;
         }
     }
@@ -51,11 +51,13 @@ impl HourSeries {
     /// Unpacks block `block_index` and later ones, to add values to them. This happens when the clock went back, or
     /// when an old process served beside a new one.
     fn unpack_from(&mut self, block_index: usize) {
-        let mut bytes = &self.packed[..];
-        let _ = unpack_values(&mut bytes, block_index * MAX_BLOCK_VALUES);
-        let packed_before = self.packed.len() - bytes.len();
+        let mut later_blocks = &self.packed[..];
+        // The values before `block_index` are not needed: this only finds where they end. `pack_values` wrote all
+        // blocks, so neither call fails.
+        let _ = unpack_values(&mut later_blocks, block_index * MAX_BLOCK_VALUES);
+        let packed_before = self.packed.len() - later_blocks.len();
         let mut values = unpack_values(
-            &mut bytes,
+            &mut later_blocks,
             (self.block_count - block_index) * MAX_BLOCK_VALUES,
         )
         .unwrap_or_default();
@@ -126,9 +128,9 @@ impl Hour {
             self.covered_seconds.resize(second_index + 1, 0);
         }
         self.covered_seconds[second_index] = 1;
-        for (series, value) in second.values.iter().filter(|(_, value)| *value > 0) {
+        for (series_number, value) in second.values.iter().filter(|(_, value)| *value > 0) {
             self.series
-                .entry(*series)
+                .entry(*series_number)
                 .or_default()
                 .add(second_index, *value);
         }
@@ -136,16 +138,17 @@ impl Hour {
     }
 
     /// The numbers of the series that have values above zero.
-    pub fn series(&self) -> impl Iterator<Item = u32> {
+    pub fn series_numbers(&self) -> impl Iterator<Item = u32> {
         self.series.keys().copied()
     }
 
-    /// The values of a series up to the last recorded second; `None` if all are zero.
-    pub fn column(&self, series: u32) -> Option<Column> {
-        let series = self.series.get(&series)?;
-        let mut bytes = &series.packed[..];
-        let mut values = unpack_values(&mut bytes, series.block_count * MAX_BLOCK_VALUES)?;
-        values.extend(&series.unpacked);
+    /// The values of a series up to the latest second that was recorded. `None` if all are zero, or if the packed ones
+    /// cannot be read.
+    pub fn column(&self, series_number: u32) -> Option<Column> {
+        let hour_series = self.series.get(&series_number)?;
+        let mut bytes = &hour_series.packed[..];
+        let mut values = unpack_values(&mut bytes, hour_series.block_count * MAX_BLOCK_VALUES)?;
+        values.extend(&hour_series.unpacked);
         values.resize(self.covered_seconds.len(), 0);
         Some(Column::from_seconds(values))
     }
@@ -159,10 +162,10 @@ impl Hour {
         let mut covered_seconds = self.covered_seconds.clone();
         covered_seconds.resize(Tier::Second.file_bucket_count(), 0);
         let mut segment = SegmentWriter::new(path, Tier::Second, self.start, &covered_seconds)?;
-        for (number, series) in &self.series {
-            let mut series = series.clone();
-            series.pack_before(Tier::Second.file_bucket_count() / MAX_BLOCK_VALUES);
-            segment.add_packed(*number, &series.packed)?;
+        for (series_number, hour_series) in &self.series {
+            let mut whole_hour = hour_series.clone();
+            whole_hour.pack_before(Tier::Second.file_bucket_count() / MAX_BLOCK_VALUES);
+            segment.add_packed(*series_number, &whole_hour.packed)?;
         }
         segment.finish()
     }

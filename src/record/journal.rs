@@ -15,6 +15,11 @@ use crate::base::varint::{put_varint, take_varint};
 /// The first bytes of a journal.
 const FILE_MARK: [u8; 16] = *b"tollgate second\n";
 
+/// Bytes that are reserved for the distance of a second from the start of the hour, which takes at most two.
+const SECOND_CAPACITY: usize = 2;
+/// Bytes that are reserved for a value and its series. The buffer grows where they take more.
+const VALUE_CAPACITY: usize = 3;
+
 /// The values of all series in one second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Second {
@@ -64,13 +69,15 @@ impl Journal {
     /// Appends a second, which must be of this hour. When this succeeds, the second survives the end of the process,
     /// but not yet a crash of the machine.
     pub fn add(&mut self, second: &Second) -> io::Result<()> {
-        let mut content = Vec::with_capacity(2 + 3 * second.values.len());
+        let mut content =
+            Vec::with_capacity(SECOND_CAPACITY + VALUE_CAPACITY * second.values.len());
         put_varint(&mut content, second.at.saturating_sub(self.hour_start));
         let mut next_number = 0;
-        for (series, value) in &second.values {
-            put_varint(&mut content, u64::from(*series).saturating_sub(next_number));
+        for (series_number, value) in &second.values {
+            let series_number = u64::from(*series_number);
+            put_varint(&mut content, series_number.saturating_sub(next_number));
             put_varint(&mut content, *value);
-            next_number = u64::from(*series) + 1;
+            next_number = series_number + 1;
         }
         self.file.append(&content)
     }
@@ -86,9 +93,12 @@ fn decode_second(hour_start: u64, mut content: &[u8]) -> Option<Second> {
     let at = hour_start.checked_add(take_varint(&mut content)?)?;
     let (mut values, mut next_number) = (Vec::new(), 0_u64);
     while !content.is_empty() {
-        let series = next_number.checked_add(take_varint(&mut content)?)?;
-        values.push((u32::try_from(series).ok()?, take_varint(&mut content)?));
-        next_number = series + 1;
+        let series_number = next_number.checked_add(take_varint(&mut content)?)?;
+        values.push((
+            u32::try_from(series_number).ok()?,
+            take_varint(&mut content)?,
+        ));
+        next_number = series_number + 1;
     }
     Some(Second { at, values })
 }

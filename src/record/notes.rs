@@ -68,18 +68,19 @@ impl Notes {
         last_second: Option<u64>,
     ) {
         let notes = &mut *self.topics[topic as usize].lock();
-        let push = |queue: &mut VecDeque<Note>, note| {
+        // Returns the note that was dropped for the new one.
+        let push_bounded = |queue: &mut VecDeque<Note>, note| {
             let is_full = queue.len() >= topic.max_in_memory();
             let dropped = if is_full { queue.pop_front() } else { None };
             queue.push_back(note);
             dropped
         };
         if is_persistent {
-            push(&mut notes.unwritten, note.clone());
+            push_bounded(&mut notes.unwritten, note.clone());
         }
         let next_second = last_second.map(|second| second + 1);
         notes.complete_since = notes.complete_since.or(next_second);
-        let dropped = push(&mut notes.recent, note);
+        let dropped = push_bounded(&mut notes.recent, note);
         if let (Some(dropped), Some(complete_since)) = (dropped, &mut notes.complete_since) {
             *complete_since = dropped.at.saturating_add(1).max(*complete_since);
         }
@@ -90,7 +91,7 @@ impl Notes {
     pub(super) fn write_pending(
         &self,
         folder: &RecordFolder,
-        open: &mut OpenNoteFiles,
+        open_files: &mut OpenNoteFiles,
         max_bytes: u64,
     ) -> io::Result<()> {
         for topic in Topic::ALL {
@@ -100,7 +101,7 @@ impl Notes {
                     break;
                 };
                 let day_start = note.at - note.at % DAY_SECONDS;
-                let file = match open.0[topic as usize].take() {
+                let file = match open_files.0[topic as usize].take() {
                     Some((open_day, file)) if open_day == day_start => file,
                     previous_day => {
                         if let Some((_, mut file)) = previous_day {
@@ -109,7 +110,7 @@ impl Notes {
                         open_day_file(folder, topic, day_start)?
                     }
                 };
-                let (_, file) = open.0[topic as usize].insert((day_start, file));
+                let (_, file) = open_files.0[topic as usize].insert((day_start, file));
                 // Further notes of a day whose file is full are dropped, so that one day cannot displace all others.
                 if file.sound_bytes() < max_bytes / topic.day_divisor() {
                     file.append(&[&note.at.to_le_bytes(), &note.text[..]].concat())?;
@@ -173,7 +174,7 @@ impl Notes {
 /// notes.
 fn read_day_file(path: &Path, day_start: u64) -> io::Result<Vec<Note>> {
     let mut notes = Vec::new();
-    let read = FrameFile::open(path, FILE_MARK, day_start, |content| {
+    let read_result = FrameFile::open(path, FILE_MARK, day_start, |content| {
         let (at, text) = content.split_first_chunk()?;
         notes.push(Note {
             at: u64::from_le_bytes(*at),
@@ -181,7 +182,7 @@ fn read_day_file(path: &Path, day_start: u64) -> io::Result<Vec<Note>> {
         });
         Some(())
     });
-    match read {
+    match read_result {
         Ok(_) => Ok(notes),
         Err(Damage::Read(error)) if error.kind() != ErrorKind::NotFound => Err(error),
         // Damage is no error of a query: writing sets the file aside, and `verify` reports it.
@@ -200,8 +201,8 @@ fn open_day_file(folder: &RecordFolder, topic: Topic, day_start: u64) -> io::Res
     });
     let frames = opened.map_err(Damage::into_io)?;
     if let Some(bytes) = frames.damaged_bytes() {
-        let aside = folder.copy_aside(&path)?;
-        let (path, aside) = (path.display(), aside.display());
+        let aside_path = folder.copy_aside(&path)?;
+        let (path, aside) = (path.display(), aside_path.display());
         tracing::error!(bytes, %path, %aside, "notes of the record are damaged: those behind the damage are lost");
     }
     Ok(frames)
@@ -219,7 +220,7 @@ pub(super) fn count_damaged_bytes(path: &Path, day_start: u64) -> Result<u64, Da
 /// Deletes files of notes that are too old at the second `now`. Then deletes the oldest ones in the order of
 /// [`Topic::ALL`], until at most `max_bytes` are left. The files of the current day stay.
 pub(super) fn trim_notes(folder: &RecordFolder, now: u64, max_bytes: u64) -> io::Result<()> {
-    let mut total = 0;
+    let mut remaining_bytes = 0;
     let mut deletable_files = Vec::new();
     for topic in Topic::ALL {
         for (day_start, path) in folder.note_files(topic)? {
@@ -227,8 +228,8 @@ pub(super) fn trim_notes(folder: &RecordFolder, now: u64, max_bytes: u64) -> io:
                 ignore_missing(fs::remove_file(path))?;
                 continue;
             }
-            let bytes = fs::metadata(&path).map_or(0, |file| file.len());
-            total += bytes;
+            let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+            remaining_bytes += bytes;
             // The file of the current day stays, because it is open.
             if day_start + DAY_SECONDS <= now {
                 deletable_files.push((path, bytes));
@@ -236,11 +237,11 @@ pub(super) fn trim_notes(folder: &RecordFolder, now: u64, max_bytes: u64) -> io:
         }
     }
     for (path, bytes) in deletable_files {
-        if total <= max_bytes {
+        if remaining_bytes <= max_bytes {
             break;
         }
         ignore_missing(fs::remove_file(path))?;
-        total -= bytes;
+        remaining_bytes -= bytes;
     }
     Ok(())
 }
@@ -261,7 +262,7 @@ mod tests {
         .unwrap()
     }
 
-    fn note(record: &Record, at: u64) {
+    fn record_note(record: &Record, at: u64) {
         record.add(Second {
             at,
             values: Vec::new(),
@@ -272,23 +273,23 @@ mod tests {
     }
 
     fn note_times(folder: &Path) -> Vec<u64> {
-        let mut note_times = Vec::new();
-        let see = |note: &Note| {
-            note_times.push(note.at - TODAY);
+        let mut times = Vec::new();
+        let visit = |note: &Note| {
+            times.push(note.at - TODAY);
             ControlFlow::Continue(())
         };
         let record = open(folder);
         record
-            .visit_notes(Topic::Minute, (0, u64::MAX), see)
+            .visit_notes(Topic::Minute, (0, u64::MAX), visit)
             .unwrap();
-        note_times
+        times
     }
 
     #[test]
     fn damage_is_reported_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let record = open(folder.path());
-        (0..3).for_each(|at| note(&record, TODAY + at * 60));
+        (0..3).for_each(|minute| record_note(&record, TODAY + minute * 60));
         drop(record);
         let file = folder.path().join("minutes").join(TODAY.to_string());
         let sound = fs::read(&file).unwrap();
@@ -308,7 +309,7 @@ mod tests {
             damage_faults[0].description
         );
         assert_eq!(note_times(folder.path()), [0]);
-        note(&open(folder.path()), TODAY + 300);
+        record_note(&open(folder.path()), TODAY + 300);
         let aside = format!("damaged/minutes-{TODAY}");
         assert_eq!(fs::read(folder.path().join(aside)).unwrap(), damaged);
         assert_eq!(
@@ -321,10 +322,10 @@ mod tests {
     fn a_clock_that_goes_ahead_for_a_while_deletes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let record = open(folder.path());
-        note(&record, TODAY);
-        note(&record, TODAY + 30 * DAY_SECONDS);
-        // The answers to those who watch go on where it came back.
-        note(&record, TODAY + 7_200);
+        record_note(&record, TODAY);
+        record_note(&record, TODAY + 30 * DAY_SECONDS);
+        // Live streams go on from the second to which the clock came back.
+        record_note(&record, TODAY + 7_200);
         assert_eq!(record.last_second_end(), TODAY + 7_201);
         drop(record);
         assert_eq!(note_times(folder.path()), [30 * DAY_SECONDS, 7_200, 0]);

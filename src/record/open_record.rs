@@ -143,9 +143,9 @@ impl RecentHours {
         let unjournaled = self
             .unjournaled
             .filter(|(_, last)| *last >= self.sealed_until);
-        let durable =
+        let durable_until =
             unjournaled.map_or(until, |(first, _)| until.min(first.max(self.sealed_until)));
-        self.durable_until = self.durable_until.max(durable);
+        self.durable_until = self.durable_until.max(durable_until);
     }
 }
 
@@ -176,11 +176,11 @@ impl Record {
         }
         let (names, mut dictionary) = folder.load_names().map_err(unusable)?;
         let hours = folder.load_journals().map_err(unusable)?;
-        for number in hours.iter().flat_map(|hour| hour.series()) {
+        for number in hours.iter().flat_map(|hour| hour.series_numbers()) {
             dictionary.reserve_below(number.saturating_add(1));
         }
-        let sealed_until = folder.tier_end(Tier::Second).map_err(unusable)?;
-        let sealed_until = sealed_until.unwrap_or(0);
+        let seconds_end = folder.tier_end(Tier::Second).map_err(unusable)?;
+        let sealed_until = seconds_end.unwrap_or(0);
         if dictionary.all().next().is_none() && (sealed_until > 0 || !hours.is_empty()) {
             let path = folder.names_path();
             tracing::error!(path = %path.display(), "the names of all series are lost: what the record knows of them is nobody's");
@@ -218,8 +218,9 @@ impl Record {
     /// Lists all series that were ever recorded, with their numbers.
     pub fn series(&self) -> Vec<(Series, u32)> {
         let dictionary = self.dictionary.lock();
-        let all = dictionary.all();
-        all.map(|(series, number)| (series.clone(), number))
+        let numbered_series = dictionary.all();
+        numbered_series
+            .map(|(series, number)| (series.clone(), number))
             .collect()
     }
 
@@ -263,10 +264,10 @@ impl Record {
         // A query that reads the hour meanwhile keeps the copy without this second.
         Arc::make_mut(&mut memory.hours[index]).add(&second);
         let excess_count = memory.hours.len().saturating_sub(MAX_HOURS);
-        for lost in memory.hours.drain(..excess_count) {
-            memory.sealed_until = memory.sealed_until.max(lost.next_hour());
+        for dropped_hour in memory.hours.drain(..excess_count) {
+            memory.sealed_until = memory.sealed_until.max(dropped_hour.next_hour());
             if self.disk.is_some() {
-                let hour = lost.start();
+                let hour = dropped_hour.start();
                 tracing::error!(
                     hour,
                     "an hour of the record is lost: it could not be written for too long"
@@ -276,9 +277,9 @@ impl Record {
         if self.disk.is_some() {
             memory.unwritten_seconds.push_back(second);
             if memory.unwritten_seconds.len() > MAX_UNWRITTEN_SECONDS
-                && let Some(lost) = memory.unwritten_seconds.pop_front()
+                && let Some(skipped) = memory.unwritten_seconds.pop_front()
             {
-                memory.mark_unjournaled(lost.at, lost.at);
+                memory.mark_unjournaled(skipped.at, skipped.at);
             }
         }
     }
@@ -313,12 +314,12 @@ impl Record {
             state.seal_pause_calls = SEAL_RETRY_CALLS;
         }
         let seconds_result = self.write_seconds(disk, &mut state);
-        let max_bytes = disk.max_bytes / NOTES_DIVISOR;
-        let notes = self
+        let max_note_bytes = disk.max_bytes / NOTES_DIVISOR;
+        let notes_result = self
             .notes
-            .write_pending(&disk.folder, &mut state.notes, max_bytes);
+            .write_pending(&disk.folder, &mut state.notes, max_note_bytes);
         // Each part is tried, whether or not another one fails.
-        seconds_result.and(notes).and(seal_result)
+        seconds_result.and(notes_result).and(seal_result)
     }
 
     /// Adds a note. Never waits for the disk. A note that is not persistent exists only as long as memory holds it.
@@ -408,7 +409,7 @@ impl Record {
     /// Syncs the journal and the notes, and marks the journal's seconds as durable. Fails if either cannot be synced.
     fn sync(&self, state: &mut WriteState) -> io::Result<()> {
         let journal_result = state.journal.as_mut().map_or(Ok(()), Journal::sync);
-        let notes = state.notes.sync();
+        let notes_result = state.notes.sync();
         let mut memory = self.memory.lock();
         if let Err(error) = journal_result {
             // After a failed sync the system drops the unwritten pages, and a second sync would succeed without them.
@@ -426,7 +427,7 @@ impl Record {
         {
             memory.mark_synced(state.written_until);
         }
-        notes
+        notes_result
     }
 
     /// Writes segments of all finished hours, the oldest first. If one was written, or after the start, rolls segments
@@ -480,12 +481,12 @@ impl Record {
     /// Writes and syncs everything, and unlocks the folder for another process. The folder is unlocked even if writing
     /// fails.
     pub fn close(&self) -> io::Result<()> {
-        let written = self.write_pending();
+        let write_result = self.write_pending();
         let Some(disk) = &self.disk else {
-            return written;
+            return write_result;
         };
-        let journal_result = self.sync(&mut disk.state.lock());
+        let sync_result = self.sync(&mut disk.state.lock());
         disk.lock_file.unlock()?;
-        written.and(journal_result)
+        write_result.and(sync_result)
     }
 }

@@ -73,8 +73,8 @@ impl Record {
     /// of the first hour in memory. The first recorded second may be later in that bucket or hour. Fails if the disk
     /// does.
     pub fn oldest_second(&self) -> io::Result<Option<u64>> {
-        let oldest = self.oldest_by_tier()?;
-        Ok(oldest.into_iter().flatten().min())
+        let oldest_by_tier = self.oldest_by_tier()?;
+        Ok(oldest_by_tier.into_iter().flatten().min())
     }
 
     /// Returns the finest grid from the second `from` to before `to` that has at most `max_buckets`, and for which the
@@ -91,30 +91,36 @@ impl Record {
     /// The start of the oldest bucket of each tier that has recorded seconds, in the order of [`Tier::ALL`]; `None` if
     /// none has. The tier of seconds without a segment begins with the first hour in memory. Fails if the disk does.
     pub fn oldest_by_tier(&self) -> io::Result<[Option<u64>; Tier::ALL.len()]> {
-        let mut oldest = [None; Tier::ALL.len()];
+        let mut oldest_by_tier = [None; Tier::ALL.len()];
         if let Some(disk) = &self.disk {
-            for (tier, oldest) in Tier::ALL.into_iter().zip(&mut oldest) {
-                *oldest = disk.folder.oldest_recorded_second(tier)?;
+            for (tier, oldest_second) in Tier::ALL.into_iter().zip(&mut oldest_by_tier) {
+                *oldest_second = disk.folder.oldest_recorded_second(tier)?;
             }
         }
         let memory_start = self.memory.lock().hours.first().map(|hour| hour.start());
-        oldest[0] = oldest[0].or(memory_start);
-        Ok(oldest)
+        // The hours in memory have seconds, the finest tier.
+        oldest_by_tier[0] = oldest_by_tier[0].or(memory_start);
+        Ok(oldest_by_tier)
     }
 
     /// Returns a predicate: whether a tier reaches back to the second `from`, or as far as any coarser one.
     fn reach_predicate(&self, from: u64) -> io::Result<impl Fn(Tier) -> bool + use<>> {
-        let oldest = self.oldest_by_tier()?;
+        let oldest_by_tier = self.oldest_by_tier()?;
         Ok(move |tier: Tier| {
-            let own_oldest = oldest[tier as usize];
-            let mut coarser_tiers = Tier::ALL.into_iter().zip(oldest).skip(tier as usize + 1);
+            let own_oldest = oldest_by_tier[tier as usize];
+            let tiers = Tier::ALL.into_iter().zip(oldest_by_tier);
+            let mut coarser_tiers = tiers.skip(tier as usize + 1);
             own_oldest.is_some_and(|own_oldest| from >= own_oldest)
-                // A coarse bucket may begin before the seconds that it is made of.
-                || !coarser_tiers.any(|(coarser, oldest)| match (own_oldest, oldest) {
-                    (Some(own_oldest), Some(oldest)) => {
-                        oldest + coarser.step_seconds() <= own_oldest
+                // A coarser bucket may begin before the seconds that it is made of.
+                || !coarser_tiers.any(|(coarser, coarser_oldest)| {
+                    match (own_oldest, coarser_oldest) {
+                        (Some(own_oldest), Some(coarser_oldest)) => {
+                            coarser_oldest + coarser.step_seconds() <= own_oldest
+                        }
+                        (own_oldest, coarser_oldest) => {
+                            own_oldest.is_none() && coarser_oldest.is_some()
+                        }
                     }
-                    (own_oldest, oldest) => own_oldest.is_none() && oldest.is_some(),
                 })
         })
     }

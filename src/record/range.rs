@@ -46,19 +46,25 @@ impl Grid {
         let bucket_count = |step: u64| to.div_ceil(step) - from / step;
         let is_within_max = |step: &u64| bucket_count(*step) <= max_buckets.max(2) as u64;
         let longest_round_step = GRID_STEPS_SECONDS[GRID_STEPS_SECONDS.len() - 1];
-        let longer_steps = (2..).map(|times| times * longest_round_step);
+        let longer_steps = (2..).map(|factor| factor * longest_round_step);
         let mut step = GRID_STEPS_SECONDS
             .into_iter()
             .chain(longer_steps)
             .find(is_within_max)
             .unwrap_or(longest_round_step);
-        let mut tiers = Tier::ALL.into_iter();
-        while let Some(unusable) = tiers.clone().next().filter(|tier| !reaches_back(*tier)) {
-            tiers.next();
-            step = step.next_multiple_of(tiers.clone().next().unwrap_or(unusable).step_seconds());
+        // Tiers that do not reach back are left out, and the step must be a multiple of the finest step that remains.
+        let mut usable_tiers = Tier::ALL.into_iter();
+        while let Some(unusable) = usable_tiers
+            .clone()
+            .next()
+            .filter(|tier| !reaches_back(*tier))
+        {
+            usable_tiers.next();
+            let finest_tier = usable_tiers.clone().next().unwrap_or(unusable);
+            step = step.next_multiple_of(finest_tier.step_seconds());
         }
         let fits_step = |tier: &Tier| step % tier.step_seconds() == 0;
-        let tier = tiers.rev().find(fits_step).unwrap_or(Tier::Day);
+        let tier = usable_tiers.rev().find(fits_step).unwrap_or(Tier::Day);
         Grid {
             from: from - from % step,
             step_seconds: step,
@@ -105,8 +111,8 @@ pub fn totals_before(
             bucket_count: 1,
             tier,
         };
-        for (number, column) in read_range(folder, hours, &whole, series_numbers)?.columns {
-            let total: &mut u64 = totals.entry(number).or_default();
+        for (series_number, column) in read_range(folder, hours, &whole, series_numbers)?.columns {
+            let total: &mut u64 = totals.entry(series_number).or_default();
             *total = total.saturating_add(column.sums[0]);
         }
         from = to;
@@ -138,10 +144,10 @@ impl RangeResult {
         grid: &Grid,
         slice: SourceSlice,
         covered_seconds: &[u32],
-        series_numbers: u32,
+        series_number: u32,
         column: Option<&Column>,
     ) {
-        let Some(target) = self.columns.get_mut(&series_numbers) else {
+        let Some(target) = self.columns.get_mut(&series_number) else {
             return;
         };
         for (source_bucket, grid_bucket) in slice.buckets(grid, covered_seconds.len()) {
@@ -245,7 +251,7 @@ fn read_undamaged(
         covered_seconds: vec![0; grid.bucket_count],
         columns: series_numbers
             .iter()
-            .map(|series_numbers| (*series_numbers, empty_column()))
+            .map(|series_number| (*series_number, empty_column()))
             .collect(),
     };
     let memory_start = hours.first().map_or(u64::MAX, |hour| hour.start());
@@ -261,13 +267,13 @@ fn read_undamaged(
             to: hour.end().min(grid.end()),
         };
         result.add_coverage(grid, slice, hour.covered_seconds());
-        for series_numbers in series_numbers {
-            let column = hour.column(*series_numbers);
+        for series_number in series_numbers {
+            let column = hour.column(*series_number);
             result.add_column(
                 grid,
                 slice,
                 hour.covered_seconds(),
-                *series_numbers,
+                *series_number,
                 column.as_ref(),
             );
         }
@@ -312,13 +318,13 @@ fn read_segments(
                 to: to.min(segment.end()),
             };
             result.add_coverage(grid, slice, segment.covered_seconds());
-            for series_numbers in series_numbers {
-                let column = folder.read_column(&segment, *series_numbers)?;
+            for series_number in series_numbers {
+                let column = folder.read_column(&segment, *series_number)?;
                 result.add_column(
                     grid,
                     slice,
                     segment.covered_seconds(),
-                    *series_numbers,
+                    *series_number,
                     column.as_ref(),
                 );
             }

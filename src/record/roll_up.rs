@@ -29,7 +29,7 @@ impl RecordFolder {
 
     /// Extends the segments of one tier as far as the segments of `finer` reach, in whole hours or days.
     fn roll_up_tier(&self, tier: Tier, finer: Tier) -> Result<(), SegmentError> {
-        let Some(end) = self.tier_end(finer)? else {
+        let Some(finer_end) = self.tier_end(finer)? else {
             return Ok(());
         };
         // An extension writes the whole segment anew, so extensions are rare: once an hour for minutes, when a file of
@@ -38,16 +38,16 @@ impl RecordFolder {
             Tier::Minute => finer.file_seconds(),
             _ => DAY_SECONDS,
         };
-        let end = end - end % interval_seconds;
+        let end = finer_end - finer_end % interval_seconds;
         let finer_starts = self.segment_starts(finer)?.into_iter();
         let starts = finer_starts.map(|start| start - start % tier.file_seconds());
         for start in starts.collect::<BTreeSet<u64>>() {
             let current_end = self
                 .open_segment(tier, start)?
                 .map_or(start, |segment| segment.end());
-            let end = end.min(start + tier.file_seconds());
-            if current_end < end {
-                self.extend_segment(tier, finer, start, end)?;
+            let segment_end = end.min(start + tier.file_seconds());
+            if current_end < segment_end {
+                self.extend_segment(tier, finer, start, segment_end)?;
             }
         }
         Ok(())
@@ -67,10 +67,10 @@ impl RecordFolder {
         let ratio = (tier.step_seconds() / finer.step_seconds()) as usize;
         // The number of finer buckets that are added.
         let added_count = ((end - from) / finer.step_seconds()) as usize;
-        let mut sources = Vec::new();
+        let mut finer_segments = Vec::new();
         for finer_start in self.segment_starts(finer)? {
             if finer_start < end && finer_start + finer.file_seconds() > from {
-                sources.extend(self.open_segment(finer, finer_start)?);
+                finer_segments.extend(self.open_segment(finer, finer_start)?);
             }
         }
         // The buckets of a finer segment that are added, and their index among all added finer buckets. A segment that
@@ -91,7 +91,7 @@ impl RecordFolder {
         };
         // The recorded seconds of each added finer bucket.
         let mut added_coverage = vec![0; added_count];
-        for segment in &sources {
+        for segment in &finer_segments {
             let run = added_run(segment);
             added_coverage[run.target_index..run.target_index + run.count].copy_from_slice(
                 &segment.covered_seconds()[run.source_index..run.source_index + run.count],
@@ -100,28 +100,31 @@ impl RecordFolder {
         let current_coverage = current.iter().flat_map(|current| current.covered_seconds());
         let mut covered_seconds: Vec<u32> = current_coverage.copied().collect();
         let current_bucket_count = covered_seconds.len();
-        let added_column = added_coverage.chunks(ratio);
-        covered_seconds.extend(added_column.map(|seconds| seconds.iter().sum::<u32>()));
-        let series = current.iter().chain(&sources);
-        let series: BTreeSet<u32> = series.flat_map(RecordSegment::series).collect();
+        let added_buckets = added_coverage.chunks(ratio);
+        covered_seconds.extend(added_buckets.map(|seconds| seconds.iter().sum::<u32>()));
+        let segments = current.iter().chain(&finer_segments);
+        let series_numbers: BTreeSet<u32> =
+            segments.flat_map(RecordSegment::series_numbers).collect();
         self.write_segment(tier, start, |path| {
             let mut writer = SegmentWriter::new(path, tier, start, &covered_seconds)?;
-            for series in series {
+            for series_number in series_numbers {
                 let mut column = match &current {
-                    Some(current) => self.read_column(current, series)?.unwrap_or_default(),
+                    Some(current) => self
+                        .read_column(current, series_number)?
+                        .unwrap_or_default(),
                     None => Column::default(),
                 };
                 column.resize(current_bucket_count);
                 let mut added_column = Column::default();
                 added_column.resize(added_count);
-                for finer_start in &sources {
-                    if let Some(finer_column) = self.read_column(finer_start, series)? {
-                        added_column.copy_run(added_run(finer_start), &finer_column);
+                for segment in &finer_segments {
+                    if let Some(finer_column) = self.read_column(segment, series_number)? {
+                        added_column.copy_run(added_run(segment), &finer_column);
                     }
                 }
                 column.roll_up(&added_column, &added_coverage, ratio);
                 if !column.is_zero() {
-                    writer.add(series, &column)?;
+                    writer.add(series_number, &column)?;
                 }
             }
             Ok(writer.finish()?)

@@ -30,12 +30,20 @@ use super::tier::Tier;
 const FILE_MARK: [u8; 16] = *b"tollgate record\n";
 /// The version of the format. It must be raised with any change of the layout, of the form of columns or of checksums.
 const FORMAT_VERSION: u32 = 1;
+// The offsets of the fields of the head, after the mark.
+const VERSION_OFFSET: usize = FILE_MARK.len();
+const STEP_OFFSET: usize = VERSION_OFFSET + 4;
+const START_OFFSET: usize = STEP_OFFSET + 4;
+const BUCKET_COUNT_OFFSET: usize = START_OFFSET + 8;
+const COVERAGE_BYTES_OFFSET: usize = BUCKET_COUNT_OFFSET + 4;
 /// Bytes before the coverage.
-const HEAD_BYTES: usize = 40;
+const HEAD_BYTES: usize = COVERAGE_BYTES_OFFSET + 4;
 /// Bytes of an entry of the index.
 const INDEX_ENTRY_BYTES: usize = 12;
+/// Bytes of the number of series, after the index.
+const SERIES_COUNT_BYTES: usize = 4;
 /// Bytes after the index: the number of series and the checksum.
-const TAIL_BYTES: usize = 12;
+const TAIL_BYTES: usize = SERIES_COUNT_BYTES + 8;
 
 /// Why a file of the record cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +105,7 @@ pub struct RecordSegment {
 #[derive(Clone, Copy, Debug)]
 struct IndexEntry {
     /// The number of the series.
-    series: u32,
+    series_number: u32,
     /// The bytes of the file before the column.
     offset: u64,
     /// The bytes of the column.
@@ -113,21 +121,22 @@ fn checksum(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Computes the checksum of a column. It also covers the series and the start, so that no column stands for another.
-fn column_checksum(series: u32, start: u64, bytes: &[u8]) -> u32 {
-    checksum(&[&series.to_le_bytes(), &start.to_le_bytes(), bytes]) as u32
+/// Computes the checksum of a column: the lower half of SipHash-1-3. It also covers the series and the start, so that
+/// no column stands for another.
+fn column_checksum(series_number: u32, start: u64, bytes: &[u8]) -> u32 {
+    checksum(&[&series_number.to_le_bytes(), &start.to_le_bytes(), bytes]) as u32
 }
 
 /// Reads the little-endian number of 32 bits at an offset; `None` if `bytes` ends before the number does.
 fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    let bytes = bytes.get(offset..)?.first_chunk()?;
-    Some(u32::from_le_bytes(*bytes))
+    let number_bytes = bytes.get(offset..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*number_bytes))
 }
 
 /// As [`u32_at`], for a number of 64 bits.
 fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
-    let bytes = bytes.get(offset..)?.first_chunk()?;
-    Some(u64::from_le_bytes(*bytes))
+    let number_bytes = bytes.get(offset..)?.first_chunk()?;
+    Some(u64::from_le_bytes(*number_bytes))
 }
 
 impl RecordSegment {
@@ -143,7 +152,7 @@ impl RecordSegment {
         }
         let file = File::open(path)?;
         let file_bytes = file.metadata()?.len();
-        let read = |offset: u64, length: usize, section| {
+        let read_section = |offset: u64, length: usize, section| {
             let end = offset.checked_add(length as u64);
             if end.is_none_or(|end| end > file_bytes) {
                 return Err(Damage::Section(section));
@@ -152,30 +161,37 @@ impl RecordSegment {
             file.read_exact_at(&mut bytes, offset)?;
             Ok(bytes)
         };
-        let head = read(0, HEAD_BYTES, "head")?;
+        let head = read_section(0, HEAD_BYTES, "head")?;
         let (bucket_count, coverage_bytes) = decode_head(&head, tier, start)?;
-        let tail_offset = file_bytes.checked_sub(TAIL_BYTES as u64);
-        let tail_offset = tail_offset.ok_or(Damage::Section("end"))?;
-        let tail = read(tail_offset, TAIL_BYTES, "end")?;
+        let tail_offset = file_bytes
+            .checked_sub(TAIL_BYTES as u64)
+            .ok_or(Damage::Section("end"))?;
+        let tail = read_section(tail_offset, TAIL_BYTES, "end")?;
         let series_count = u32_at(&tail, 0).ok_or(Damage::Section("end"))? as usize;
-        let expected_checksum = u64_at(&tail, 4).ok_or(Damage::Section("end"))?;
+        let expected_checksum = u64_at(&tail, SERIES_COUNT_BYTES).ok_or(Damage::Section("end"))?;
         let index_bytes = (series_count as u64).saturating_mul(INDEX_ENTRY_BYTES as u64);
-        let index_offset = tail_offset.checked_sub(index_bytes);
-        let index_offset = index_offset.ok_or(Damage::Section("index"))?;
-        let coverage = read(HEAD_BYTES as u64, coverage_bytes, "coverage")?;
-        let encoded_index = read(index_offset, series_count * INDEX_ENTRY_BYTES, "index")?;
-        if checksum(&[&head, &coverage, &encoded_index, &tail[..4]]) != expected_checksum {
+        let index_offset = tail_offset
+            .checked_sub(index_bytes)
+            .ok_or(Damage::Section("index"))?;
+        let packed_coverage = read_section(HEAD_BYTES as u64, coverage_bytes, "coverage")?;
+        let encoded_index = read_section(index_offset, series_count * INDEX_ENTRY_BYTES, "index")?;
+        if checksum(&[
+            &head,
+            &packed_coverage,
+            &encoded_index,
+            &tail[..SERIES_COUNT_BYTES],
+        ]) != expected_checksum
+        {
             return Err(Damage::Section("index"));
         }
-        let columns_offset = (HEAD_BYTES + coverage.len()) as u64;
+        let columns_offset = (HEAD_BYTES + packed_coverage.len()) as u64;
         let (index, columns_end) = decode_index(&encoded_index, columns_offset)?;
-        let coverage =
-            unpack_values(&mut &coverage[..], bucket_count).ok_or(Damage::Section("coverage"))?;
-        let covered_seconds = coverage
+        let covered_seconds = unpack_values(&mut &packed_coverage[..], bucket_count)
+            .ok_or(Damage::Section("coverage"))?
             .into_iter()
             .map(|seconds| seconds.min(tier.step_seconds()) as u32)
             .collect();
-        if columns_end != index_offset || !index.is_sorted_by_key(|entry| entry.series) {
+        if columns_end != index_offset || !index.is_sorted_by_key(|entry| entry.series_number) {
             return Err(Damage::Section("index"));
         }
         Ok(RecordSegment {
@@ -208,8 +224,8 @@ impl RecordSegment {
     }
 
     /// The numbers of the series that have values above zero.
-    pub fn series(&self) -> impl Iterator<Item = u32> {
-        self.index.iter().map(|entry| entry.series)
+    pub fn series_numbers(&self) -> impl Iterator<Item = u32> {
+        self.index.iter().map(|entry| entry.series_number)
     }
 
     /// Reads the values of a series, one for each bucket. Returns `None` if all are zero.
@@ -217,40 +233,42 @@ impl RecordSegment {
     /// # Errors
     ///
     /// Fails if the column is damaged or cannot be read.
-    pub fn read_column(&self, series: u32) -> Result<Option<Column>, Damage> {
+    pub fn read_column(&self, series_number: u32) -> Result<Option<Column>, Damage> {
         let Ok(entry_index) = self
             .index
-            .binary_search_by_key(&series, |entry| entry.series)
+            .binary_search_by_key(&series_number, |entry| entry.series_number)
         else {
             return Ok(None);
         };
         let entry = self.index[entry_index];
         let mut bytes = vec![0; entry.length as usize];
         self.file.read_exact_at(&mut bytes, entry.offset)?;
-        let is_sound = column_checksum(series, self.start, &bytes) == entry.checksum;
+        let is_sound = column_checksum(series_number, self.start, &bytes) == entry.checksum;
         let column = is_sound
             .then(|| Column::unpack(&bytes, self.tier, &self.covered_seconds))
             .flatten();
-        column.ok_or(Damage::Series(series)).map(Some)
+        column.ok_or(Damage::Series(series_number)).map(Some)
     }
 }
 
 /// Checks the head. Returns the number of buckets, and the number of bytes of the packed coverage.
 fn decode_head(head: &[u8], tier: Tier, start: u64) -> Result<(usize, usize), Damage> {
     let field = |offset| u32_at(head, offset).ok_or(Damage::Section("head"));
-    if head[..16] != FILE_MARK {
+    if head[..VERSION_OFFSET] != FILE_MARK {
         return Err(Damage::Foreign);
     }
-    let (version, step_seconds, bucket_count) = (field(16)?, field(20)?, field(32)? as usize);
+    let version = field(VERSION_OFFSET)?;
+    let step_seconds = field(STEP_OFFSET)?;
+    let bucket_count = field(BUCKET_COUNT_OFFSET)? as usize;
     if version != FORMAT_VERSION {
         return Err(Damage::Format(version));
     }
-    let has_start = u64_at(head, 24) == Some(start);
+    let has_start = u64_at(head, START_OFFSET) == Some(start);
     let has_tier = u64::from(step_seconds) == tier.step_seconds();
     if !has_tier || !has_start || bucket_count > tier.file_bucket_count() {
         return Err(Damage::Section("head"));
     }
-    Ok((bucket_count, field(36)? as usize))
+    Ok((bucket_count, field(COVERAGE_BYTES_OFFSET)? as usize))
 }
 
 /// Returns the entries of the index, and the offset in the file after the last column. The columns lie one after
@@ -263,9 +281,9 @@ fn decode_index(
     let mut index = Vec::with_capacity(encoded_index.len() / INDEX_ENTRY_BYTES);
     for entry in encoded_index.chunks_exact(INDEX_ENTRY_BYTES) {
         let field = |offset| u32_at(entry, offset).ok_or(Damage::Section("index"));
-        let (series, length, checksum) = (field(0)?, field(4)?, field(8)?);
+        let (series_number, length, checksum) = (field(0)?, field(4)?, field(8)?);
         index.push(IndexEntry {
-            series,
+            series_number,
             offset,
             length,
             checksum,
@@ -332,17 +350,17 @@ impl<'a> SegmentWriter<'a> {
         })
     }
 
-    /// Adds a column, which must have as many buckets as the coverage.
-    pub fn add(&mut self, series: u32, column: &Column) -> io::Result<()> {
-        self.add_packed(series, &column.pack(self.tier, self.covered_seconds))
+    /// Adds a column, which must have as many buckets as the coverage. Fails if the disk does.
+    pub fn add(&mut self, series_number: u32, column: &Column) -> io::Result<()> {
+        self.add_packed(series_number, &column.pack(self.tier, self.covered_seconds))
     }
 
-    /// Adds a column that [`Column::pack`] has packed.
-    pub(super) fn add_packed(&mut self, series: u32, bytes: &[u8]) -> io::Result<()> {
-        self.index.extend(series.to_le_bytes());
+    /// Adds a column in the form that [`Column::pack`] returns. Fails if the disk does.
+    pub(super) fn add_packed(&mut self, series_number: u32, bytes: &[u8]) -> io::Result<()> {
+        self.index.extend(series_number.to_le_bytes());
         self.index.extend((bytes.len() as u32).to_le_bytes());
         self.index
-            .extend(column_checksum(series, self.start, bytes).to_le_bytes());
+            .extend(column_checksum(series_number, self.start, bytes).to_le_bytes());
         self.series_count += 1;
         self.out.write_all(bytes)
     }

@@ -12,6 +12,10 @@ use super::segment::Damage;
 
 /// The first bytes of the file of names.
 const FILE_MARK: [u8; 16] = *b"tollgate series\n";
+/// The byte that stands for [`SeriesKind::Counter`] in the file.
+const COUNTER_CODE: u8 = 0;
+/// The byte that stands for [`SeriesKind::Gauge`] in the file.
+const GAUGE_CODE: u8 = 1;
 
 /// The identity of a series, and how its values are read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,47 +139,47 @@ impl NamesFile {
 /// Encodes a series: `number u32 | kind u8 | decimals u8`, then the name, and the name and value of each label. Before
 /// each text stands its length as a `u32`.
 fn encode_series(number: u32, series: &Series) -> Vec<u8> {
-    let mut out = number.to_le_bytes().to_vec();
-    out.push(match series.kind {
-        SeriesKind::Counter => 0,
-        SeriesKind::Gauge => 1,
+    let mut content = number.to_le_bytes().to_vec();
+    content.push(match series.kind {
+        SeriesKind::Counter => COUNTER_CODE,
+        SeriesKind::Gauge => GAUGE_CODE,
     });
-    out.push(series.decimals);
+    content.push(series.decimals);
     let labels = series.labels.iter().flat_map(|(name, value)| [name, value]);
     for text in [&series.name].into_iter().chain(labels) {
-        out.extend((text.len() as u32).to_le_bytes());
-        out.extend(text.as_bytes());
+        content.extend((text.len() as u32).to_le_bytes());
+        content.extend(text.as_bytes());
     }
-    out
+    content
 }
 
 /// Decodes a number and its series. Returns `None` if the number, the kind, the decimals, the name or the value of a
 /// label is missing or malformed. Bytes that hold no further label are ignored.
 fn decode_series(content: &[u8]) -> Option<(u32, Series)> {
-    let (number, undecoded) = content.split_first_chunk()?;
-    let ([kind, decimals], mut undecoded) = undecoded.split_first_chunk()?;
-    let kind = match kind {
-        0 => SeriesKind::Counter,
-        1 => SeriesKind::Gauge,
+    let (number, after_number) = content.split_first_chunk()?;
+    let ([kind, decimals], mut undecoded) = after_number.split_first_chunk()?;
+    let kind = match *kind {
+        COUNTER_CODE => SeriesKind::Counter,
+        GAUGE_CODE => SeriesKind::Gauge,
         _ => return None,
     };
-    let mut text = || {
-        let (length, following) = undecoded.split_first_chunk()?;
-        let (text, following) = following.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-        undecoded = following;
+    let mut read_text = || {
+        let (length, after_length) = undecoded.split_first_chunk()?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (text, after_text) = after_length.split_at_checked(length)?;
+        undecoded = after_text;
         Some(std::str::from_utf8(text).ok()?.to_owned())
     };
-    let name = text()?;
+    let name = read_text()?;
     let mut labels = Vec::new();
-    while let Some(name) = text() {
-        labels.push((name, text()?));
+    while let Some(label) = read_text() {
+        labels.push((label, read_text()?));
     }
-    let decimals = *decimals;
     let series = Series {
         name,
         labels,
         kind,
-        decimals,
+        decimals: *decimals,
     };
     Some((u32::from_le_bytes(*number), series))
 }

@@ -66,16 +66,16 @@ pub fn verify(path: &Path) -> io::Result<VerifyReport> {
             };
             report.file_count += 1;
             report.total_bytes += fs::metadata(&path)?.len();
-            let numbers = segment.series();
-            nameless_numbers.extend(numbers.filter(|series| !named_numbers.contains(series)));
+            let numbers = segment.series_numbers();
+            nameless_numbers.extend(numbers.filter(|number| !named_numbers.contains(number)));
             if let Some(coarser) = tier.coarser() {
                 report.compare_with_coarser(&folder, &segment, coarser);
             }
         }
     }
-    report.check_journals(&folder, |series| {
-        if !named_numbers.contains(&series) {
-            nameless_numbers.insert(series);
+    report.check_journals(&folder, |number| {
+        if !named_numbers.contains(&number) {
+            nameless_numbers.insert(number);
         }
     })?;
     if !nameless_numbers.is_empty() {
@@ -125,7 +125,10 @@ impl VerifyReport {
         for hour_start in folder.journal_starts()? {
             let path = folder.journal_path(hour_start);
             let journal = Journal::open(&path, hour_start, |second| {
-                second.values.iter().for_each(|(series, _)| visit(*series));
+                second
+                    .values
+                    .iter()
+                    .for_each(|(series_number, _)| visit(*series_number));
             });
             match journal.map(|journal| journal.damaged_bytes()) {
                 Ok(Some(bytes)) => {
@@ -172,8 +175,8 @@ impl VerifyReport {
         start: u64,
     ) -> io::Result<Option<RecordSegment>> {
         let segment = RecordSegment::open(path, tier, start).and_then(|segment| {
-            for series in segment.series() {
-                segment.read_column(series)?;
+            for series_number in segment.series_numbers() {
+                segment.read_column(series_number)?;
             }
             Ok(segment)
         });
@@ -188,57 +191,73 @@ impl VerifyReport {
         }
     }
 
-    /// Compares a segment with the buckets of `tier` that were rolled up from it.
-    fn compare_with_coarser(&mut self, folder: &RecordFolder, finer: &RecordSegment, tier: Tier) {
-        let start = finer.start() - finer.start() % tier.file_seconds();
-        let path = folder.segment_path(tier, start);
-        let Ok(coarse) = RecordSegment::open(&path, tier, start) else {
-            // The coarse segment is not written yet, or `check_segment` reports its damage.
+    /// Compares a segment with the buckets of the next coarser tier that were rolled up from it. Nothing is compared if
+    /// the coarser segment is missing or damaged.
+    fn compare_with_coarser(
+        &mut self,
+        folder: &RecordFolder,
+        finer: &RecordSegment,
+        coarser_tier: Tier,
+    ) {
+        let start = finer.start() - finer.start() % coarser_tier.file_seconds();
+        let path = folder.segment_path(coarser_tier, start);
+        let Ok(coarser) = RecordSegment::open(&path, coarser_tier, start) else {
+            // The coarser segment is not written yet, or `check_segment` reports its damage.
             return;
         };
-        let ratio = (tier.step_seconds() / finer.tier().step_seconds()) as usize;
-        let first_bucket = ((finer.start() - start) / tier.step_seconds()) as usize;
-        let end_bucket = (first_bucket + finer.covered_seconds().len() / ratio)
-            .min(coarse.covered_seconds().len());
+        let ratio = (coarser_tier.step_seconds() / finer.tier().step_seconds()) as usize;
+        // The buckets of the coarser segment that the finer one covers.
+        let first_bucket = ((finer.start() - start) / coarser_tier.step_seconds()) as usize;
+        let finer_bucket_count = finer.covered_seconds().len();
+        let end_bucket =
+            (first_bucket + finer_bucket_count / ratio).min(coarser.covered_seconds().len());
         if first_bucket >= end_bucket {
             return;
         }
-        self.compared_buckets += (end_bucket - first_bucket) as u64;
+        let compared_count = end_bucket - first_bucket;
+        self.compared_buckets += compared_count as u64;
         let finer_path = folder.segment_path(finer.tier(), finer.start());
         let rolled_up_seconds = finer
             .covered_seconds()
             .chunks(ratio)
             .map(|covered| covered.iter().sum::<u32>());
+        let coarser_seconds = &coarser.covered_seconds()[first_bucket..end_bucket];
         if !rolled_up_seconds
-            .take(end_bucket - first_bucket)
-            .eq(coarse.covered_seconds()[first_bucket..end_bucket]
-                .iter()
-                .copied())
+            .take(compared_count)
+            .eq(coarser_seconds.iter().copied())
         {
             let description = format!("it does not cover what {} covers", finer_path.display());
             self.add_fault(&path, description);
         }
-        let series: BTreeSet<u32> = finer.series().chain(coarse.series()).collect();
-        for series in series {
-            let columns = (finer.read_column(series), coarse.read_column(series));
+        let series_numbers: BTreeSet<u32> = finer
+            .series_numbers()
+            .chain(coarser.series_numbers())
+            .collect();
+        for series_number in series_numbers {
+            let columns = (
+                finer.read_column(series_number),
+                coarser.read_column(series_number),
+            );
+            // `check_segment` reports a damaged column.
             let (Ok(finer_column), Ok(coarser_column)) = columns else {
                 continue;
             };
             let mut finer_column = finer_column.unwrap_or_default();
             let mut coarser_column = coarser_column.unwrap_or_default();
-            finer_column.resize(finer.covered_seconds().len());
-            coarser_column.resize(coarse.covered_seconds().len());
+            finer_column.resize(finer_bucket_count);
+            coarser_column.resize(coarser.covered_seconds().len());
             let mut rolled_up = Column::default();
             rolled_up.roll_up(&finer_column, finer.covered_seconds(), ratio);
             let are_equal = |expected: &[u64], actual: &[u64]| {
-                expected[..end_bucket - first_bucket] == actual[first_bucket..end_bucket]
+                expected[..compared_count] == actual[first_bucket..end_bucket]
             };
             if !(are_equal(&rolled_up.sums, &coarser_column.sums)
                 && are_equal(&rolled_up.minima, &coarser_column.minima)
                 && are_equal(&rolled_up.maxima, &coarser_column.maxima))
             {
-                let from = finer_path.display();
-                let description = format!("series {series} is not what {from} makes of it");
+                let finer_path = finer_path.display();
+                let description =
+                    format!("series {series_number} is not what {finer_path} makes of it");
                 self.add_fault(&path, description);
             }
         }

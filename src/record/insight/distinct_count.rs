@@ -9,10 +9,13 @@ pub const REGISTER_COUNT: usize = 2_048;
 /// The number of bits of a hash that choose the register.
 const INDEX_BITS: u32 = REGISTER_COUNT.trailing_zeros();
 
-/// Returns the register of a key, and the rank of the key: the position of the first one-bit in the rest of its hash.
+/// An odd number with random bits. It mixes the bits of a hash, because `HeavyKeeper` uses bits of the same hash.
+const MIXING_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
+
+/// Returns the index of a key's register, and the rank of the key. The rank is the position of the first one-bit in the
+/// other 53 bits of the mixed hash, from 1; it is 54 if they are all zero.
 pub fn register_and_rank(hash: u64) -> (usize, u8) {
-    // `HeavyKeeper` and the stripes use bits of the same hash, so these are mixed by an odd factor with random bits.
-    let mixed_hash = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let mixed_hash = hash.wrapping_mul(MIXING_FACTOR);
     let rank = (mixed_hash << INDEX_BITS)
         .leading_zeros()
         .min(64 - INDEX_BITS) as u8
@@ -45,8 +48,8 @@ impl DistinctCount {
 
     /// Adds the keys of another estimator, which must have hashed them under the same secret.
     pub fn merge(&mut self, other: &DistinctCount) {
-        for (own, other) in self.0.iter_mut().zip(other.0.iter()) {
-            *own = (*own).max(*other);
+        for (rank, other_rank) in self.0.iter_mut().zip(other.0.iter()) {
+            *rank = (*rank).max(*other_rank);
         }
     }
 

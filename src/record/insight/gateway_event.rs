@@ -22,7 +22,8 @@ pub struct LimitChange {
     /// The name of the limit.
     pub limit: String,
     /// The file and the line where the limit is or was defined.
-    pub at: String,
+    #[serde(rename = "at")]
+    pub origin: String,
     /// A description of the limit before the reload; `None` if the limit is new.
     pub before: Option<String>,
     /// A description of the limit after the reload; `None` if the limit was removed.

@@ -22,6 +22,12 @@ const MIN_STABLE_COUNT: usize = 208;
 /// The number of hints. A hint remembers the index of a candidate, so that few lookups search all candidates.
 const HINT_COUNT: usize = 64;
 
+/// The lowest bit of a hash that chooses the cell in the second row. The bits from 0 on choose the one in the first
+/// row.
+const SECOND_ROW_SHIFT: u32 = 20;
+/// The lowest bit of a hash that chooses the hint.
+const HINT_SHIFT: u32 = 40;
+
 /// The chance, out of 2^32, that a cell with this count decays.
 static DECAY_CHANCES: LazyLock<[u32; MIN_STABLE_COUNT]> = LazyLock::new(|| {
     std::array::from_fn(|count| (DECAY_BASE.powi(count as i32) * f64::from(u32::MAX)) as u32)
@@ -142,7 +148,7 @@ impl<N> HeavyKeeper<N> {
     /// frequent key. Otherwise the few candidates are searched.
     #[inline]
     fn candidate_index(&mut self, hash: u64) -> Option<usize> {
-        let hint = &mut self.hints[(hash >> 40) as usize % HINT_COUNT];
+        let hint = &mut self.hints[(hash >> HINT_SHIFT) as usize % HINT_COUNT];
         let has_hash = |candidate: &Candidate<N>| candidate.hash == hash;
         let hinted_index = usize::from(*hint);
         if self.candidates.get(hinted_index).is_some_and(has_hash) {
@@ -177,7 +183,10 @@ impl<N> HeavyKeeper<N> {
         let row_cells = self.cells.len() / ROW_COUNT;
         let index_in_row = |bits: u64| bits as usize & (row_cells - 1);
         // Each row uses other bits of the hash, so that keys seldom share both cells.
-        [index_in_row(hash), row_cells + index_in_row(hash >> 20)]
+        [
+            index_in_row(hash),
+            row_cells + index_in_row(hash >> SECOND_ROW_SHIFT),
+        ]
     }
 }
 

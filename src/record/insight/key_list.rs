@@ -19,7 +19,11 @@ pub struct KeyList {
     /// The most frequent keys, in the order of [`ListedKey::compare`].
     pub keys: Vec<ListedKey>,
     /// An estimator of the number of different keys; `None` if all keys are listed.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "letters")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "registers_as_letters"
+    )]
     pub distinct: Option<DistinctCount>,
     /// A number that stands for the secret under which `distinct` was counted.
     #[serde(default)]
@@ -108,7 +112,7 @@ pub struct KeyLists {
 }
 
 /// Writes and reads the registers of an estimator as letters, one for each.
-mod letters {
+mod registers_as_letters {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -125,9 +129,9 @@ mod letters {
     }
 
     pub(crate) fn deserialize<'a, D: Deserializer<'a>>(
-        from: D,
+        deserializer: D,
     ) -> Result<Option<DistinctCount>, D::Error> {
-        let letters = String::deserialize(from)?;
+        let letters = String::deserialize(deserializer)?;
         let ranks = letters.bytes().map(|letter| letter.checked_sub(b'A'));
         let registers: Option<Vec<u8>> = ranks.collect();
         let distinct = registers.and_then(|registers| DistinctCount::from_registers(&registers));

@@ -42,8 +42,8 @@ impl KeyPlans {
     /// Returns the plan of a key; `None` if the key was forgotten or never counted. An empty name stands for no plan.
     pub fn get(&self, hash: u64) -> Option<Box<str>> {
         let generations = self.0.lock();
-        let young = generations.young.get(&hash);
-        let plan = young.or_else(|| generations.old.get(&hash));
+        let young_plan = generations.young.get(&hash);
+        let plan = young_plan.or_else(|| generations.old.get(&hash));
         plan.cloned()
     }
 }
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(plans.get(8), None);
         plans.record(7, "");
         assert_eq!(plans.get(7).as_deref(), Some(""));
-        let kept = plans.0.lock();
-        assert!(kept.young.len() + kept.old.len() <= 2 * MAX_GENERATION_KEYS);
+        let generations = plans.0.lock();
+        assert!(generations.young.len() + generations.old.len() <= 2 * MAX_GENERATION_KEYS);
     }
 }

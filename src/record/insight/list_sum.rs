@@ -76,7 +76,8 @@ impl ListSum {
             self.has_other_seeds = true;
             // Keys under another secret cannot be merged, so the greater estimate is kept as a lower bound.
             if list_estimator.estimate() > self.distinct.estimate() {
-                (self.distinct, self.seed) = (list_estimator, list.seed);
+                self.distinct = list_estimator;
+                self.seed = list.seed;
             }
         }
         self.has_unlisted |= list.distinct.is_some();

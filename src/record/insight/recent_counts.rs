@@ -57,13 +57,13 @@ impl<S: CountSink> RecentCounts<S> {
                 pending.refusals += u32::from(is_refused);
             }
             _ => {
-                let pending = PendingCount {
+                let first_count = PendingCount {
                     hash,
                     decisions: 1,
                     refusals: is_refused.into(),
                     sink: new_sink(),
                 };
-                if let Some(displaced) = slot.replace(pending) {
+                if let Some(displaced) = slot.replace(first_count) {
                     displaced.flush();
                 }
             }
@@ -111,25 +111,26 @@ mod tests {
 
     impl CountSink for RecordingSink {
         fn record(&self, hash: u64, decisions: u32, refusals: u32) {
-            let mut book = self.0.borrow_mut();
-            let line = book.entry(hash).or_default();
-            *line = (line.0 + decisions, line.1 + refusals);
+            let mut counts = self.0.borrow_mut();
+            let (decision_sum, refusal_sum) = counts.entry(hash).or_default();
+            *decision_sum += decisions;
+            *refusal_sum += refusals;
         }
     }
 
     #[test]
     fn every_count_is_passed_on_once() {
-        let (book, recent) = (RecordingSink::default(), RecentCounts::default());
-        let recorded = || book.0.borrow().clone();
-        let colliding_hash =
-            (9..).find(|colliding_hash| slot_index(*colliding_hash) == slot_index(7));
+        let (sink, recent) = (RecordingSink::default(), RecentCounts::default());
+        let recorded = || sink.0.borrow().clone();
+        // A hash that needs the slot of 7.
+        let colliding_hash = (9..).find(|hash| slot_index(*hash) == slot_index(7));
         let colliding_hash = colliding_hash.unwrap_or(0);
         for refused in [false, true, true] {
-            recent.count(7, refused, |_| true, || book.clone());
-            recent.count(8, false, |_| true, || book.clone());
+            recent.count(7, refused, |_| true, || sink.clone());
+            recent.count(8, false, |_| true, || sink.clone());
         }
         assert!(recorded().is_empty());
-        recent.count(colliding_hash, true, |_| true, || book.clone());
+        recent.count(colliding_hash, true, |_| true, || sink.clone());
         assert_eq!(recorded(), [(7, (3, 2))].into());
         recent.flush();
         recent.flush();
@@ -137,9 +138,9 @@ mod tests {
             recorded(),
             [(7, (3, 2)), (8, (3, 0)), (colliding_hash, (1, 1))].into()
         );
-        recent.count(7, false, |_| true, || book.clone());
+        recent.count(7, false, |_| true, || sink.clone());
         let before = recorded();
-        recent.count(7, false, |_| false, || book.clone());
+        recent.count(7, false, |_| false, || sink.clone());
         assert_ne!(recorded(), before);
         drop(recent);
         assert_eq!(recorded()[&7], (5, 2));
@@ -147,13 +148,13 @@ mod tests {
 
     #[test]
     fn two_limits_on_the_same_keys_rarely_share_slots() {
-        let (book, recent) = (RecordingSink::default(), RecentCounts::default());
+        let (sink, recent) = (RecordingSink::default(), RecentCounts::default());
         for key in 1..=32_u64 {
             let hash = key.wrapping_mul(0xd129_0d35_4f3a_9d6b);
             for mark in [0x1f00, 0x2f00 << 40] {
-                recent.count(hash ^ mark, false, |_| true, || book.clone());
+                recent.count(hash ^ mark, false, |_| true, || sink.clone());
             }
         }
-        assert!(book.0.borrow().len() < 8);
+        assert!(sink.0.borrow().len() < 8);
     }
 }

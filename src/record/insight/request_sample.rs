@@ -74,7 +74,10 @@ const MAX_SAMPLES_PER_CLASS: u32 = 2;
 /// The most samples that a worker keeps in a second, so that their cost is negligible beside that of the requests.
 const MAX_SAMPLES_PER_SECOND: u32 = 24;
 
-/// One worker's choice of examples: few enough to cost nothing, and some of each class.
+/// The nanoseconds of a second.
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// One worker's choice of samples: few enough to cost nothing, and some of each class.
 #[derive(Debug, Default)]
 pub struct Sampler {
     /// The second whose samples are counted below, by the clock of the gateway.
@@ -89,7 +92,7 @@ impl Sampler {
     /// Whether the second of `now` has room for one more sample. If that second is another one, its counts begin at
     /// zero.
     pub fn has_room(&self, now: Nanos) -> bool {
-        let second = now.0 / 1_000_000_000;
+        let second = now.0 / NANOS_PER_SECOND;
         if self.second.replace(second) != second {
             self.sample_count.set(0);
             self.counts_by_class.borrow_mut().clear();
@@ -102,15 +105,15 @@ impl Sampler {
         if !self.has_room(now) {
             return false;
         }
-        let mut classes = self.counts_by_class.borrow_mut();
-        let class_index = classes
+        let mut counts_by_class = self.counts_by_class.borrow_mut();
+        let class_index = counts_by_class
             .iter()
-            .position(|(counted_class, _)| *counted_class == class);
-        let class_index = class_index.unwrap_or_else(|| {
-            classes.push((class, 0));
-            classes.len() - 1
-        });
-        let (_, class_count) = &mut classes[class_index];
+            .position(|(counted_class, _)| *counted_class == class)
+            .unwrap_or_else(|| {
+                counts_by_class.push((class, 0));
+                counts_by_class.len() - 1
+            });
+        let (_, class_count) = &mut counts_by_class[class_index];
         if *class_count >= MAX_SAMPLES_PER_CLASS {
             return false;
         }

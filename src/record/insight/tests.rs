@@ -46,7 +46,7 @@ impl CountSink for KeySink<'_> {
 /// Counts keys with Zipf's frequencies by four workers, and compares the first 20. `spray_percent` of the events are of
 /// keys that come once.
 #[track_caller]
-fn check(spray: u64, seed: u64) {
+fn check(spray_percent: u64, seed: u64) {
     const EVENTS: u64 = 1_200_000;
     let mut random = TestRandom(seed);
     let top = TopKeys::new(seed);
@@ -61,7 +61,7 @@ fn check(spray: u64, seed: u64) {
         .collect();
     let mut true_counts: HashMap<u64, u64> = HashMap::new();
     for event in 0..EVENTS {
-        let number = if random.next() % 100 < spray {
+        let number = if random.next() % 100 < spray_percent {
             1_000_000 + event
         } else {
             let point = (random.next() >> 11) as f64 / (1_u64 << 53) as f64 * sums[sums.len() - 1];
@@ -79,7 +79,7 @@ fn check(spray: u64, seed: u64) {
         .iter()
         .map(|(key, count)| (*count, *key))
         .collect();
-    heavy.sort_unstable_by(|small_sum, other| other.cmp(small_sum));
+    heavy.sort_unstable_by(|a, b| b.cmp(a));
     let is_listed_within_5_percent = |(count, number): &&(u64, u64)| {
         let named = key(*number);
         let listed = list.keys.iter().find(|listed| listed.key == named);
@@ -89,8 +89,11 @@ fn check(spray: u64, seed: u64) {
         .iter()
         .filter(is_listed_within_5_percent)
         .count();
-    println!("{spray} % spray, seed {seed}: {accurate_count} of 20 within 5 %");
-    assert!(accurate_count >= 19, "{spray} %: {accurate_count} of 20");
+    println!("{spray_percent} % spray, seed {seed}: {accurate_count} of 20 within 5 %");
+    assert!(
+        accurate_count >= 19,
+        "{spray_percent} %: {accurate_count} of 20"
+    );
     assert_eq!(list.total, EVENTS);
     let (distinct, true_distinct) = (list.distinct_count(), true_counts.len() as u64);
     let error_share = distinct.abs_diff(true_distinct) as f64 / true_distinct as f64;
@@ -112,9 +115,9 @@ fn top_keys_take_at_most_128_kib() {
     // The two texts of a name are some 100 bytes in all.
     let names = top_keys::STRIPE_CANDIDATES * (16 + 24 * 2 + 100 + 16);
     let cells = heavy_keeper::ROW_COUNT * top_keys::ROW_CELLS * 8;
-    let all = top_keys::STRIPE_COUNT * (cells + top_keys::STRIPE_REGISTERS + names);
-    println!("{all} bytes");
-    assert!(all <= 128 << 10, "{all}");
+    let bytes = top_keys::STRIPE_COUNT * (cells + top_keys::STRIPE_REGISTERS + names);
+    println!("{bytes} bytes");
+    assert!(bytes <= 128 << 10, "{bytes}");
 }
 
 #[test]
@@ -176,16 +179,14 @@ fn samples_are_few_and_of_every_class() {
 /// Returns the count of a key that takes the cells of another one. The other key was counted `before` times. The key is
 /// counted 40 times, `times` at once. The result is the sum over 400 seeds.
 fn count_after_decay(before: u32, times: u32) -> u64 {
-    let each = 1..=400;
-    let counts = each.map(|seed| {
+    let seeds = 1..=400;
+    let counts = seeds.map(|seed| {
         let mut keeper = HeavyKeeper::new(1, 2, hash(seed));
         keeper.count(hash(1), before, || "before");
         (0..40 / times).for_each(|_| keeper.count(hash(2), times, || "after"));
-        let accurate_count = keeper
-            .candidates()
-            .iter()
-            .find(|small_sum| small_sum.name == "after");
-        let count = accurate_count.map_or(0, |small_sum| small_sum.count);
+        let mut candidates = keeper.candidates().iter();
+        let candidate = candidates.find(|candidate| candidate.name == "after");
+        let count = candidate.map_or(0, |candidate| candidate.count);
         assert!(count <= 40, "{count}");
         count
     });
@@ -273,12 +274,12 @@ fn a_minute_is_in_the_current_lists_or_in_the_stored_ones() {
     let next = Minute { start: 60, seed: 0 };
     let minute_ends = std::cell::Cell::new(true);
     let read_stored = || -> Result<_, ()> {
-        let read_stored = stored.lock().clone();
-        // It ends just after what is over was read.
+        let totals = stored.lock().clone();
+        // The minute ends just after the stored minutes were read.
         if minute_ends.replace(false) {
             insight.begin_minute(next, |_, lists| stored.lock().push(lists.decided.total));
         }
-        Ok(read_stored)
+        Ok(totals)
     };
     let (minute, current, stored_totals) = insight.with_current(read_stored).unwrap();
     assert_eq!(

@@ -69,9 +69,9 @@ impl TopKeys {
     pub fn new(seed: u64) -> TopKeys {
         TopKeys {
             stripes: std::array::from_fn(|index| {
-                let seed = seed.rotate_left(index as u32);
+                let stripe_seed = seed.rotate_left(index as u32);
                 Mutex::new(Stripe {
-                    keeper: HeavyKeeper::new(ROW_CELLS, STRIPE_CANDIDATES, seed),
+                    keeper: HeavyKeeper::new(ROW_CELLS, STRIPE_CANDIDATES, stripe_seed),
                     registers: [0; STRIPE_REGISTERS],
                     total: 0,
                 })
@@ -101,9 +101,12 @@ impl TopKeys {
         self.list_stripes(seed, Stripe::clear)
     }
 
-    /// Lists the most frequent keys, and calls `finish` with each stripe while it is locked.
-    fn list_stripes(&self, seed: u64, finish: impl Fn(&mut Stripe)) -> KeyList {
-        let (mut total, mut keys, mut registers) = (0, Vec::new(), Vec::new());
+    /// Lists the most frequent keys, and calls `after_read` with each stripe while it is still locked, so that no count
+    /// is lost between the two.
+    fn list_stripes(&self, seed: u64, after_read: impl Fn(&mut Stripe)) -> KeyList {
+        let mut total = 0;
+        let mut keys = Vec::new();
+        let mut registers = Vec::new();
         for stripe in &self.stripes {
             let mut stripe = stripe.lock();
             total += stripe.total;
@@ -119,7 +122,7 @@ impl TopKeys {
                     }),
             );
             registers.extend(stripe.registers);
-            finish(&mut stripe);
+            after_read(&mut stripe);
         }
         KeyList::new(total, keys, DistinctCount::from_registers(&registers), seed)
     }

@@ -12,3 +12,4 @@
 pub mod head;
 pub mod http1;
 pub mod http2;
+pub mod websocket_frames;

@@ -88,11 +88,12 @@ impl<B> Response<B> {
 }
 
 impl<B> From<Response<B>> for http::Response<B> {
-    fn from(ours: Response<B>) -> http::Response<B> {
-        let mut response = http::Response::new(ours.body);
-        *response.status_mut() = ours.head.status;
-        *response.headers_mut() = HeaderMap::from(ours.head.fields);
-        response
+    fn from(response: Response<B>) -> http::Response<B> {
+        let Response { head, body } = response;
+        let mut converted = http::Response::new(body);
+        *converted.status_mut() = head.status;
+        *converted.headers_mut() = HeaderMap::from(head.fields);
+        converted
     }
 }
 
@@ -212,15 +213,16 @@ impl Fields {
     pub fn add_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         let own = self.own_mut();
         own.reserve_added_bytes();
-        let start = own.received.len() + own.added.len();
+        let name_start = own.received.len() + own.added.len();
         // In the form of HTTP/1.1, so that `write_lines` can copy it.
         own.added.extend_from_slice(name.as_bytes());
         own.added.extend_from_slice(b": ");
-        let value_start = own.added.len();
+        let length_before_value = own.added.len();
         write(&mut own.added);
-        let length = own.added.len() - value_start;
+        let value_length = own.added.len() - length_before_value;
         own.added.extend_from_slice(b"\r\n");
-        own.add_span(name.as_bytes(), start, start + name.len() + 2, length);
+        let value_start = name_start + name.len() + b": ".len();
+        own.add_span(name.as_bytes(), name_start, value_start, value_length);
     }
 
     /// Adds a field called `name` with the value of the first field called `source`, if there is one.
@@ -463,16 +465,16 @@ impl From<Fields> for HeaderMap {
         // Two more, because senders often add fields.
         let mut map = HeaderMap::with_capacity(spans.len() + 2);
         for span in spans {
-            let part = |start: u32, length: u32| {
+            let part_with_range = |start: u32, length: u32| {
                 let (start, length) = (start as usize, length as usize);
                 match start.checked_sub(received.len()) {
                     None => (&received, start..start + length),
                     Some(start) => (&added, start..start + length),
                 }
             };
-            let (bytes, range) = part(span.name_start, span.tag.name_length());
+            let (bytes, range) = part_with_range(span.name_start, span.tag.name_length());
             let name = to_header_name(&bytes[range]);
-            let (bytes, range) = part(span.value_start, span.value_length);
+            let (bytes, range) = part_with_range(span.value_start, span.value_length);
             let value = HeaderValue::from_maybe_shared(bytes.slice(range));
             if let (Some(name), Ok(value)) = (name, value) {
                 map.append(name, value);
@@ -490,7 +492,7 @@ fn to_header_name(bytes: &[u8]) -> Option<HeaderName> {
     match bytes {
         b"ratelimit" => Some(RATELIMIT),
         b"ratelimit-policy" => Some(RATELIMIT_POLICY),
-        other => HeaderName::from_bytes(other).ok(),
+        name => HeaderName::from_bytes(name).ok(),
     }
 }
 

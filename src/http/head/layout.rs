@@ -6,6 +6,13 @@
 
 use std::ops::Range;
 
+/// The bit that is set in lower-case letters of ASCII and not in upper-case ones.
+const CASE_BIT: u8 = 0x20;
+
+/// 2^32 times the fractional part of the golden ratio, as in Fibonacci hashing. Multiplied by it, similar tags spread
+/// over the filter.
+const TAG_MULTIPLIER: u32 = 0x9e37_79b9;
+
 /// The position of a field in the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldSpan {
@@ -28,7 +35,7 @@ impl NameTag {
     /// The tag of a name. Names that differ only in case have the same tag.
     #[inline]
     pub(crate) fn of(name: &[u8]) -> NameTag {
-        let lower_case = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | 0x20));
+        let lower_case = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | CASE_BIT));
         let end_bytes = lower_case(name.first()) << 24 | lower_case(name.last()) << 16;
         NameTag(end_bytes | u32::from(name.len() as u16))
     }
@@ -37,7 +44,7 @@ impl NameTag {
     /// name.
     #[inline]
     pub(crate) fn filter_bit(self) -> u64 {
-        1 << (self.0.wrapping_mul(0x9e37_79b9) >> (u32::BITS - 6))
+        1 << (self.0.wrapping_mul(TAG_MULTIPLIER) >> (u32::BITS - 6))
     }
 
     /// The length of the name, in bytes.
@@ -87,7 +94,7 @@ impl<'a> Text<'a> {
             None => (received, 0),
             Some(_) => (added, received.len()),
         };
-        let has_bytes_at = |position: usize, expected: &[u8]| {
+        let has_bytes_at = |position: usize, expected: &[u8; 2]| {
             position
                 .checked_sub(part_start)
                 .and_then(|start| part.get(start..start + 2))

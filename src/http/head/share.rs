@@ -20,13 +20,14 @@ impl Fields {
         max_copied_bytes: usize,
     ) -> Option<Fields> {
         let (own, theirs) = (self.own.as_ref()?, other.own.as_ref()?);
-        let (own_text, their_text) = (Text::received(received), Text::received(&theirs.received));
+        let own_text = Text::received(received);
+        let their_text = Text::received(&theirs.received);
         let longest_span = own.spans.iter().max_by_key(|span| span.value_length)?;
-        let value = own_text.value(longest_span);
+        let longest_value = own_text.value(longest_span);
         let mut candidates = theirs.spans.iter().filter(|span| {
             span.tag == longest_span.tag && span.value_length == longest_span.value_length
         });
-        if !candidates.any(|span| their_text.value(span) == value) {
+        if !candidates.any(|span| their_text.value(span) == longest_value) {
             return None;
         }
         let mut shared = Fields::with_capacity(own.spans.len());
@@ -38,13 +39,13 @@ impl Fields {
         let mut search_start = 0;
         for span in &own.spans {
             let has_same_shape = |index: &usize| {
-                let other = &their_spans[*index];
-                other.tag == span.tag && other.value_length == span.value_length
+                let their_span = &their_spans[*index];
+                their_span.tag == span.tag && their_span.value_length == span.value_length
             };
             let is_equal = |index: &usize| {
-                let other = &their_spans[*index];
-                own_text.value(span) == their_text.value(other)
-                    && own_text.name(span) == their_text.name(other)
+                let their_span = &their_spans[*index];
+                own_text.value(span) == their_text.value(their_span)
+                    && own_text.name(span) == their_text.name(their_span)
             };
             let candidate = (search_start..their_spans.len())
                 .chain(0..search_start)

@@ -12,6 +12,9 @@ use super::syntax::ends_in_crlf;
 /// Maximum bytes of a line with a chunk's size, its extensions included.
 const MAX_SIZE_LINE_BYTES: usize = 4 * 1024;
 
+/// Maximum hexadecimal digits of a chunk's size, which has 64 bits.
+const MAX_SIZE_DIGITS: usize = 16;
+
 /// Maximum bytes of a message's trailers and of the extensions of all its chunks together.
 const MAX_EXTRA_BYTES: u32 = 16 * 1024;
 
@@ -44,9 +47,9 @@ pub struct ExtensionBytes(u32);
 impl ExtensionBytes {
     /// Adds the number of bytes behind a chunk's size.
     #[inline]
-    fn add(&mut self, bytes: usize) -> Result<(), Malformed> {
+    fn add(&mut self, byte_count: usize) -> Result<(), Malformed> {
         // The sum cannot overflow: a line has at most `MAX_SIZE_LINE_BYTES`.
-        self.0 += bytes as u32;
+        self.0 += byte_count as u32;
         match self.0 <= MAX_EXTRA_BYTES {
             true => Ok(()),
             false => Err(Malformed("its chunks have too many extensions")),
@@ -83,39 +86,43 @@ impl ChunkedDecoder {
     pub fn next_piece(&mut self, input: &mut BytesMut) -> Result<BodyPiece, Malformed> {
         loop {
             match *self {
-                ChunkedDecoder::Size(mut extra) => match parse_size_line(input, &mut extra)? {
-                    None => return Ok(BodyPiece::Incomplete),
-                    Some((line_length, size)) => {
-                        input.advance(line_length);
-                        *self = match size {
-                            0 => ChunkedDecoder::Trailers(extra),
-                            size => ChunkedDecoder::Data(size, extra),
-                        };
+                ChunkedDecoder::Size(mut extensions) => {
+                    match parse_size_line(input, &mut extensions)? {
+                        None => return Ok(BodyPiece::Incomplete),
+                        Some((line_length, size)) => {
+                            input.advance(line_length);
+                            *self = match size {
+                                0 => ChunkedDecoder::Trailers(extensions),
+                                size => ChunkedDecoder::Data(size, extensions),
+                            };
+                        }
                     }
-                },
-                ChunkedDecoder::Data(left, extra) => {
+                }
+                ChunkedDecoder::Data(remaining, extensions) => {
                     if input.is_empty() {
                         return Ok(BodyPiece::Incomplete);
                     }
-                    let available =
-                        usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
-                    let left = left - available as u64;
-                    if left > 0 {
-                        *self = ChunkedDecoder::Data(left, extra);
+                    let available = usize::try_from(remaining)
+                        .map_or(input.len(), |bytes| bytes.min(input.len()));
+                    let remaining = remaining - available as u64;
+                    if remaining > 0 {
+                        *self = ChunkedDecoder::Data(remaining, extensions);
                         return Ok(BodyPiece::Data(input.split_to(available).freeze()));
                     }
-                    let content = self.take_whole_chunks(input, available, extra);
+                    let content = self.take_whole_chunks(input, available, extensions);
                     return Ok(BodyPiece::Data(content));
                 }
-                ChunkedDecoder::DataEnd(extra) => {
+                ChunkedDecoder::DataEnd(extensions) => {
                     match (input.first(), input.get(1)) {
                         (Some(b'\r'), Some(b'\n')) => input.advance(2),
                         (None, _) | (Some(b'\r'), None) => return Ok(BodyPiece::Incomplete),
                         _ => return Err(Malformed("a chunk is longer than it says")),
                     }
-                    *self = ChunkedDecoder::Size(extra);
+                    *self = ChunkedDecoder::Size(extensions);
                 }
-                ChunkedDecoder::Trailers(extra) => return self.parse_trailers(input, extra),
+                ChunkedDecoder::Trailers(extensions) => {
+                    return self.parse_trailers(input, extensions);
+                }
                 ChunkedDecoder::Done => return Ok(BodyPiece::End),
             }
         }
@@ -127,13 +134,15 @@ impl ChunkedDecoder {
         &mut self,
         input: &mut BytesMut,
         first_length: usize,
-        mut extra: ExtensionBytes,
+        mut extensions: ExtensionBytes,
     ) -> Bytes {
-        // The content is moved together at the front of `input`; `read_end` is the end of the last chunk in it.
-        let (mut content_end, mut read_end) = (first_length, first_length);
+        // The end of the joined content, which is moved together at the front of `input`.
+        let mut content_end = first_length;
+        // The end of the last chunk whose content was moved.
+        let mut read_end = first_length;
         while content_end < MAX_JOINED_BYTES && input[read_end..].starts_with(b"\r\n") {
-            let line_start = read_end + 2;
-            let mut extensions_with_next = extra;
+            let line_start = read_end + b"\r\n".len();
+            let mut extensions_with_next = extensions;
             let line = parse_size_line(&input[line_start..], &mut extensions_with_next);
             let Ok(Some((line_length, size @ 1..))) = line else {
                 break;
@@ -146,9 +155,9 @@ impl ChunkedDecoder {
             input.copy_within(data_start..data_start + size, content_end);
             content_end += size;
             read_end = data_start + size;
-            extra = extensions_with_next;
+            extensions = extensions_with_next;
         }
-        *self = ChunkedDecoder::DataEnd(extra);
+        *self = ChunkedDecoder::DataEnd(extensions);
         let data = input.split_to(content_end).freeze();
         input.advance(read_end - content_end);
         data
@@ -158,10 +167,10 @@ impl ChunkedDecoder {
     fn parse_trailers(
         &mut self,
         input: &mut BytesMut,
-        extra: ExtensionBytes,
+        extensions: ExtensionBytes,
     ) -> Result<BodyPiece, Malformed> {
-        // The CRLF that ends the body is always allowed.
-        let max_bytes = ((MAX_EXTRA_BYTES - extra.0) as usize).max(2);
+        // The CRLF that ends the body is allowed even if extensions have used up the bound.
+        let max_bytes = ((MAX_EXTRA_BYTES - extensions.0) as usize).max(2);
         let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILER_FIELDS];
         let (end, map) = match httparse::parse_headers(input, &mut fields) {
             Ok(httparse::Status::Complete((end, fields)))
@@ -189,10 +198,10 @@ impl ChunkedDecoder {
 #[inline]
 fn parse_size_line(
     input: &[u8],
-    extra: &mut ExtensionBytes,
+    extensions: &mut ExtensionBytes,
 ) -> Result<Option<(usize, u64)>, Malformed> {
     let invalid_size = Malformed("a chunk's size cannot be read");
-    let Some(end) = input
+    let Some(newline) = input
         .iter()
         .take(MAX_SIZE_LINE_BYTES)
         .position(|byte| *byte == b'\n')
@@ -203,25 +212,29 @@ fn parse_size_line(
             Err(invalid_size)
         };
     };
-    let line = input[..end].strip_suffix(b"\r").ok_or(invalid_size)?;
+    let line = input[..newline].strip_suffix(b"\r").ok_or(invalid_size)?;
     let digit_count = line
         .iter()
         .take_while(|byte| byte.is_ascii_hexdigit())
         .count();
-    let rest = &line[digit_count..];
-    let mut after_blanks = rest.iter().skip_while(|byte| b" \t".contains(byte));
-    let has_valid_bytes = rest
+    let after_size = &line[digit_count..];
+    let mut after_blanks = after_size.iter().skip_while(|byte| b" \t".contains(byte));
+    let has_valid_bytes = after_size
         .iter()
         .all(|byte| *byte == b'\t' || !byte.is_ascii_control());
     let has_extension_or_end = matches!(after_blanks.next(), None | Some(b';'));
-    if digit_count == 0 || digit_count > 16 || !has_valid_bytes || !has_extension_or_end {
+    if digit_count == 0
+        || digit_count > MAX_SIZE_DIGITS
+        || !has_valid_bytes
+        || !has_extension_or_end
+    {
         return Err(invalid_size);
     }
-    extra.add(rest.len())?;
-    let value = |byte: u8| char::from(byte).to_digit(16).map_or(0, u64::from);
+    extensions.add(after_size.len())?;
+    let digit_value = |byte: u8| char::from(byte).to_digit(16).map_or(0, u64::from);
     let digits = line[..digit_count].iter();
-    let size = digits.fold(0, |size, digit| size << 4 | value(*digit));
-    Ok(Some((end + 1, size)))
+    let size = digits.fold(0, |size, digit| size << 4 | digit_value(*digit));
+    Ok(Some((newline + 1, size)))
 }
 
 /// The trailers as a map. They are few and rare, so a map costs little. An error if a name or value is invalid.

@@ -7,7 +7,11 @@ use super::error::Malformed;
 use super::framing::FramingFields;
 use crate::http::head::Fields;
 
-/// The fields of a head that was parsed from the front of `input`, and those of them that frame its body.
+/// Number of fields for which memory is reserved beyond those received, because the gateway adds some before it
+/// forwards a message. It may add more.
+const ADDED_FIELDS: usize = 6;
+
+/// The fields of a head that was parsed from `input`, and what they say about its body and the connection.
 ///
 /// The fields refer to positions in `input`, from its front. Once the head is split off `input`, the caller must pass
 /// it to [`Fields::attach_text`].
@@ -19,8 +23,7 @@ pub fn read_fields(
     input: &BytesMut,
     parsed: &[httparse::Header<'_>],
 ) -> Result<(Fields, FramingFields), Malformed> {
-    // The gateway adds some fields before it forwards a message.
-    let mut fields = Fields::with_capacity(parsed.len() + 6);
+    let mut fields = Fields::with_capacity(parsed.len() + ADDED_FIELDS);
     let mut framing_fields = FramingFields::default();
     for field in parsed {
         let name = field.name.as_bytes();

@@ -99,20 +99,20 @@ impl FramingFields {
         name: &[u8],
         value: &'v [u8],
     ) -> Result<&'v [u8], Malformed> {
-        let is = |field_name: &[u8]| name.eq_ignore_ascii_case(field_name);
-        if is(b"content-length") {
+        let is_field = |field_name: &[u8]| name.eq_ignore_ascii_case(field_name);
+        if is_field(b"content-length") {
             let length = parse_length(value).ok_or(Malformed("its length is not a number"))?;
             if self.content_length.is_some() {
                 return Err(Malformed("it says its length twice"));
             }
             self.content_length = Some(length);
             return Ok(without_leading_zeros(value));
-        } else if is(b"transfer-encoding") {
+        } else if is_field(b"transfer-encoding") {
             if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Malformed("its transfer coding is not `chunked`"));
             }
             self.is_chunked = true;
-        } else if is(b"connection") {
+        } else if is_field(b"connection") {
             for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
                 self.connection_option_count += 1;
                 if self.connection_option_count > MAX_CONNECTION_OPTIONS {

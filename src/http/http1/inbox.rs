@@ -19,6 +19,9 @@ const MIN_READ_BYTES: usize = 4 * 1024;
 /// Largest space for a read, in bytes.
 const MAX_READ_BYTES: usize = 64 * 1024;
 
+/// The factor by which the space for a read grows each time that a read fills it.
+const READ_GROWTH: usize = 4;
+
 /// The received bytes of one connection.
 #[derive(Debug)]
 pub struct Inbox {
@@ -86,7 +89,7 @@ impl Inbox {
         let spare_bytes = self.bytes.capacity() - self.bytes.len();
         let read_bytes = ready!(poll_read_buf(Pin::new(from), cx, &mut self.bytes))?;
         if read_bytes == spare_bytes {
-            self.next_read_bytes = (self.next_read_bytes * 4).min(MAX_READ_BYTES);
+            self.next_read_bytes = (self.next_read_bytes * READ_GROWTH).min(MAX_READ_BYTES);
         }
         Poll::Ready(Ok(read_bytes))
     }

@@ -49,11 +49,11 @@ impl Outbox {
 
     /// The number of bytes that wait.
     pub fn len(&self) -> usize {
-        let buffered = self.buffer.len() - self.written_bytes;
+        let buffered_bytes = self.buffer.len() - self.written_bytes;
         if self.queue.is_empty() {
-            return buffered;
+            return buffered_bytes;
         }
-        buffered + self.queue.iter().map(Bytes::len).sum::<usize>()
+        buffered_bytes + self.queue.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// Whether so many bytes wait that nothing should be added until some have been written.
@@ -179,12 +179,12 @@ impl Outbox {
 
     /// Removes this many bytes from the front.
     fn advance(&mut self, mut byte_count: usize) {
-        let buffered = self.buffer.len() - self.written_bytes;
-        if byte_count < buffered {
+        let buffered_bytes = self.buffer.len() - self.written_bytes;
+        if byte_count < buffered_bytes {
             self.written_bytes += byte_count;
             return;
         }
-        byte_count -= buffered;
+        byte_count -= buffered_bytes;
         self.written_bytes = 0;
         if self.buffer.capacity() > MAX_KEPT_BUFFER_BYTES {
             self.buffer = Vec::new();

@@ -113,9 +113,16 @@ pub fn write_end(out: &mut Vec<u8>, stream_id: u32) {
 /// Appends a SETTINGS frame with pairs of an identifier and a value. The identifiers are in [`setting`].
 pub fn write_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     let bytes = settings.iter().flat_map(|(identifier, value)| {
-        let [a, identifier_1] = identifier.to_be_bytes();
+        let [identifier_0, identifier_1] = identifier.to_be_bytes();
         let [value_0, value_1, value_2, value_3] = value.to_be_bytes();
-        [a, identifier_1, value_0, value_1, value_2, value_3]
+        [
+            identifier_0,
+            identifier_1,
+            value_0,
+            value_1,
+            value_2,
+            value_3,
+        ]
     });
     let payload: Vec<u8> = bytes.collect();
     write_frame(out, kind::SETTINGS, 0, 0, &payload);

@@ -11,8 +11,15 @@ use crate::http::http1::MAX_HEAD_BYTES;
 /// The bytes that a client's connection begins with: RFC 9113 section 3.4.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Maximum bytes of a compressed block of fields. It is more than any head may have, because a block changes the table of
-/// the whole connection: it must be decoded even if its head is too large and only its stream ends.
+/// Bytes of one setting: an identifier of two and a value of four.
+const SETTING_BYTES: usize = 6;
+
+/// Bytes of a priority, in a PRIORITY or HEADERS frame: RFC 7540 section 6.3.
+const PRIORITY_BYTES: usize = 5;
+
+/// Maximum bytes of a compressed block of fields; a longer block ends the connection. It is more than a head may have:
+/// a head that is merely too large ends only its stream. Its block must still be decoded, because it changes the table
+/// of the whole connection.
 const MAX_BLOCK_BYTES: usize = 4 * MAX_HEAD_BYTES;
 
 /// A parsed frame. The frames of a block of fields are parsed as one.
@@ -79,16 +86,11 @@ pub struct SettingsPayload<'a>(&'a [u8]);
 impl SettingsPayload<'_> {
     /// Pairs of an identifier and a value, in the order in which they must be applied.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32)> {
-        self.0
-            .as_chunks()
-            .0
-            .iter()
-            .map(|[a, b, length_low, d, e, f]| {
-                (
-                    u16::from_be_bytes([*a, *b]),
-                    u32::from_be_bytes([*length_low, *d, *e, *f]),
-                )
-            })
+        let (settings, _) = self.0.as_chunks::<SETTING_BYTES>();
+        settings.iter().map(|setting| {
+            let [id_0, id_1, value @ ..] = *setting;
+            (u16::from_be_bytes([id_0, id_1]), u32::from_be_bytes(value))
+        })
     }
 }
 
@@ -150,18 +152,28 @@ impl FrameReader {
             self.stage = ReaderStage::FirstSettings;
             return Ok(Some((PREFACE.len(), Frame::Other)));
         }
-        let Some((head, padded_content)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else {
+        let Some((head, after_head)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else {
             return Ok(None);
         };
-        let [a, b, length_low, kind, flags, id_0, t, id_2, id_3] = *head;
-        let length = u32::from_be_bytes([0, a, b, length_low]) as usize;
+        let [
+            length_high,
+            length_middle,
+            length_low,
+            kind,
+            flags,
+            id_0,
+            id_1,
+            id_2,
+            id_3,
+        ] = *head;
+        let length = u32::from_be_bytes([0, length_high, length_middle, length_low]) as usize;
         // The highest bit is reserved and ignored: section 4.1.
-        let stream_id = u32::from_be_bytes([id_0 & 0x7f, t, id_2, id_3]);
+        let stream_id = u32::from_be_bytes([id_0 & 0x7f, id_1, id_2, id_3]);
         self.check_order(kind, flags, stream_id)?;
         if length > MAX_FRAME_PAYLOAD || !is_valid_length(kind, flags, length) {
             return Err(ConnectionError(Reason::FRAME_SIZE_ERROR));
         }
-        let Some(payload) = padded_content.get(..length) else {
+        let Some(payload) = after_head.get(..length) else {
             return Ok(None);
         };
         let frame = self.parse_payload(kind, flags, stream_id, payload)?;
@@ -208,7 +220,8 @@ impl FrameReader {
         stream_id: u32,
         payload: &'a [u8],
     ) -> Result<Frame<'a>, ConnectionError> {
-        let (ends_stream, is_ack) = (flags & flag::END_STREAM != 0, flags & flag::ACK != 0);
+        let ends_stream = flags & flag::END_STREAM != 0;
+        let is_ack = flags & flag::ACK != 0;
         Ok(match kind {
             kind::DATA => Frame::Data {
                 stream_id,
@@ -255,11 +268,11 @@ impl FrameReader {
         let mut depends_on_itself = false;
         if flags & flag::PRIORITY != 0 {
             // Everything else about priorities is ignored: section 5.3.2.
-            let split = block.split_first_chunk::<5>();
-            let (priority, padded_content) =
-                split.ok_or(ConnectionError(Reason::FRAME_SIZE_ERROR))?;
+            let (priority, after_priority) = block
+                .split_first_chunk::<PRIORITY_BYTES>()
+                .ok_or(ConnectionError(Reason::FRAME_SIZE_ERROR))?;
             depends_on_itself = parse_dependency(priority) == stream_id;
-            block = padded_content;
+            block = after_priority;
         }
         if flags & flag::END_HEADERS != 0 {
             return Ok(Frame::Headers {
@@ -316,10 +329,10 @@ impl FrameReader {
 /// Whether a frame of this type may have a payload of `length` bytes.
 fn is_valid_length(kind: u8, flags: u8, length: usize) -> bool {
     match kind {
-        kind::PRIORITY => length == 5,
+        kind::PRIORITY => length == PRIORITY_BYTES,
         kind::RST_STREAM | kind::WINDOW_UPDATE => length == 4,
         kind::SETTINGS if flags & flag::ACK != 0 => length == 0,
-        kind::SETTINGS => length.is_multiple_of(6),
+        kind::SETTINGS => length.is_multiple_of(SETTING_BYTES),
         kind::PING => length == 8,
         kind::GOAWAY => length >= 8,
         _ => true,
@@ -327,7 +340,7 @@ fn is_valid_length(kind: u8, flags: u8, length: usize) -> bool {
 }
 
 /// The identifier of the stream that a priority depends on.
-fn parse_dependency(priority: &[u8; 5]) -> u32 {
+fn parse_dependency(priority: &[u8; PRIORITY_BYTES]) -> u32 {
     // The highest bit is a flag, and the last byte a weight: RFC 7540 section 6.3.
     let [first, second, third, fourth, _weight] = *priority;
     u32::from_be_bytes([first & 0x7f, second, third, fourth])

@@ -114,8 +114,8 @@ impl Decoder {
         } = self;
         huffman_text.clear();
         let is_added_to_table = first & 0x40 != 0;
-        let index =
-            read_number(remaining, if is_added_to_table { 6 } else { 4 }).ok_or(UNDECODABLE)?;
+        let prefix_bits = if is_added_to_table { 6 } else { 4 };
+        let index = read_number(remaining, prefix_bits).ok_or(UNDECODABLE)?;
         let (name_kind, name) = match index {
             0 => (None, read_text(remaining, huffman_text).ok_or(UNDECODABLE)?),
             _ => {

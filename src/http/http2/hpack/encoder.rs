@@ -12,7 +12,18 @@ use super::table::{DYNAMIC_TABLE_BYTES, DynamicTable, STATIC_TABLE, StaticEntry,
 /// hash are the index.
 const REMEMBERED_FIELDS: usize = 64;
 
-/// Longest value that is added to the table, in bytes. A longer one could evict all other fields.
+/// First byte of a change of the table size (section 6.3), and the bits of its prefix.
+const TABLE_RESIZE_FLAGS: u8 = 0x20;
+const TABLE_RESIZE_PREFIX_BITS: u32 = 5;
+
+/// First byte of an indexed field (section 6.1), and the bits of its prefix.
+const INDEXED_FLAGS: u8 = 0x80;
+const INDEXED_PREFIX_BITS: u32 = 7;
+
+/// Bits of the prefix of a text's length (section 5.2). The other bit says whether the text is Huffman-coded.
+const TEXT_LENGTH_PREFIX_BITS: u32 = 7;
+
+/// Longest value that is added to the table, in bytes. Longer ones would evict many other fields.
 const MAX_INDEXED_VALUE_BYTES: usize = 256;
 
 /// Encodes the fields of one connection, and tracks the peer's dynamic table.
@@ -76,9 +87,9 @@ impl Encoder {
     pub fn begin_block(&mut self, out: &mut Vec<u8>) {
         if let Some(TableResize { smallest, last }) = self.resize.take() {
             if smallest < last {
-                write_number(out, 0x20, 5, smallest);
+                write_number(out, TABLE_RESIZE_FLAGS, TABLE_RESIZE_PREFIX_BITS, smallest);
             }
-            write_number(out, 0x20, 5, last);
+            write_number(out, TABLE_RESIZE_FLAGS, TABLE_RESIZE_PREFIX_BITS, last);
         }
     }
 
@@ -99,7 +110,7 @@ impl Encoder {
                 return self.write_field(out, b":status", &text);
             }
         };
-        out.push(0x80 | index);
+        out.push(INDEXED_FLAGS | index);
     }
 
     /// Appends a field, with its name in lower case. [`Encoder::begin_block`] must have been called for this block.
@@ -112,7 +123,8 @@ impl Encoder {
             let index = (self.added_count - sent.added_number) as usize;
             let entry = self.table.get(index);
             if entry.is_some_and(|entry| is_entry_for(entry, name, value)) {
-                return write_number(out, 0x80, 7, STATIC_TABLE.len() + 1 + index);
+                let table_index = STATIC_TABLE.len() + 1 + index;
+                return write_number(out, INDEXED_FLAGS, INDEXED_PREFIX_BITS, table_index);
             }
         }
         if is_secret(name) {
@@ -161,9 +173,9 @@ fn hash_field(name: &[u8], value: &[u8]) -> u64 {
         for word in words {
             hash = mix(hash, u64::from_le_bytes(*word) | case_bits);
         }
-        let mut last = [0; 8];
-        last[..remainder.len()].copy_from_slice(remainder);
-        hash = mix(hash, u64::from_le_bytes(last) | case_bits);
+        let mut last_word = [0; 8];
+        last_word[..remainder.len()].copy_from_slice(remainder);
+        hash = mix(hash, u64::from_le_bytes(last_word) | case_bits);
     }
     hash ^ (hash >> 32)
 }
@@ -200,11 +212,11 @@ fn write_literal(out: &mut Vec<u8>, literal: LiteralForm, name: &[u8], value: &[
         Some(index) => write_number(out, literal.flags, literal.prefix_bits, index),
         None => {
             out.push(literal.flags);
-            write_number(out, 0, 7, name.len());
+            write_number(out, 0, TEXT_LENGTH_PREFIX_BITS, name.len());
             out.extend(name.iter().map(u8::to_ascii_lowercase));
         }
     }
-    write_number(out, 0, 7, value.len());
+    write_number(out, 0, TEXT_LENGTH_PREFIX_BITS, value.len());
     out.extend_from_slice(value);
 }
 

@@ -127,8 +127,10 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
     // No code has fewer than five bits, so this is the longest possible text.
     out.reserve(coded.len() * 8 / 5);
     let mut bytes = coded.iter();
-    // Bits that have been read and not decoded, aligned to the left, and their number.
-    let (mut bits, mut bit_count) = (0_u64, 0);
+    // Bits that have been read and not decoded, aligned to the left.
+    let mut bits = 0_u64;
+    // The number of these bits.
+    let mut bit_count = 0;
     loop {
         // Reads bytes while another one fits.
         while bit_count <= 56 {

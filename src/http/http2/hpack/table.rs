@@ -189,9 +189,9 @@ impl DynamicTable {
         fits
     }
 
-    /// Evicts the oldest entries until `size` bytes more fit, or none is left.
-    fn evict_until_fits(&mut self, size: usize) {
-        while self.size_bytes + size > self.max_bytes
+    /// Evicts the oldest entries until an entry of `entry_bytes` fits, or the table is empty.
+    fn evict_until_fits(&mut self, entry_bytes: usize) {
+        while self.size_bytes + entry_bytes > self.max_bytes
             && let Some(oldest) = self.entries.pop_back()
         {
             self.size_bytes -= oldest.text.len() + ENTRY_OVERHEAD_BYTES;

@@ -98,7 +98,7 @@ fn compile_acme(
     let folder = written.dir.as_ref();
     let domains = written.domains.iter();
     Some(acme::Settings {
-        directory: written.directory.clone().unwrap_or(LETS_ENCRYPT_URL.into()),
+        directory_url: written.directory.clone().unwrap_or(LETS_ENCRYPT_URL.into()),
         roots,
         names: domains.map(|domain| domain.value.clone()).collect(),
         contact_email: written.contact.clone(),

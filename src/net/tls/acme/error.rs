@@ -11,14 +11,14 @@ pub enum Error {
     #[error(transparent)]
     Directory(#[from] instant_acme::Error),
     /// The directory did not accept the proof of a name.
-    #[error("{name} could not be proven by {challenge}: {why}")]
+    #[error("{name} could not be proven by {challenge}: {reason}")]
     Unproven {
         /// The host name that was to be proven.
         name: String,
         /// The kind of challenge.
         challenge: &'static str,
         /// The reason that the directory gave.
-        why: String,
+        reason: String,
     },
     /// The order ended in this status, and the directory gave no reason.
     #[error("the order ended as {0}, and the directory gives no reason")]

@@ -72,24 +72,24 @@ pub async fn order_certificate(
 /// created.
 async fn place_order(settings: &Settings) -> Result<Order, Error> {
     let names = settings.names.iter().cloned();
-    let names: Vec<Identifier> = names.map(Identifier::Dns).collect();
+    let identifiers: Vec<Identifier> = names.map(Identifier::Dns).collect();
     let account = match storage::load_account(settings)? {
-        Some(text) => {
+        Some(json) => {
             let credentials: AccountCredentials =
-                serde_json::from_slice(&text).map_err(Error::Account)?;
+                serde_json::from_slice(&json).map_err(Error::Account)?;
             account_builder(settings)
                 .from_credentials(credentials)
                 .await?
         }
         None => create_account(settings).await?,
     };
-    match account.new_order(&NewOrder::new(&names)).await {
+    match account.new_order(&NewOrder::new(&identifiers)).await {
         // Test directories forget accounts when they restart.
         Err(instant_acme::Error::Api(problem))
             if problem.r#type.as_deref() == Some(UNKNOWN_ACCOUNT) =>
         {
             let account = create_account(settings).await?;
-            Ok(account.new_order(&NewOrder::new(&names)).await?)
+            Ok(account.new_order(&NewOrder::new(&identifiers)).await?)
         }
         order => Ok(order?),
     }
@@ -101,21 +101,21 @@ fn account_builder(settings: &Settings) -> AccountBuilder {
 
 /// Creates an account at the directory, and saves it.
 async fn create_account(settings: &Settings) -> Result<Account, Error> {
-    let contact = settings
+    let contact_url = settings
         .contact_email
         .as_ref()
         .map(|address| format!("mailto:{address}"));
-    let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
-    let account = NewAccount {
-        contact: &contact,
+    let contacts: Vec<&str> = contact_url.iter().map(String::as_str).collect();
+    let new_account = NewAccount {
+        contact: &contacts,
         terms_of_service_agreed: true,
         only_return_existing: false,
     };
     let (account, credentials) = account_builder(settings)
-        .create(&account, settings.directory.clone(), None)
+        .create(&new_account, settings.directory_url.clone(), None)
         .await?;
-    let text = serde_json::to_vec(&credentials).map_err(Error::Account)?;
-    storage::save_account(settings, &text)?;
+    let json = serde_json::to_vec(&credentials).map_err(Error::Account)?;
+    storage::save_account(settings, &json)?;
     Ok(account)
 }
 
@@ -157,12 +157,10 @@ async fn show_proofs<'a>(
         }
         let name = authorization.identifier().to_string();
         let Some(mut challenge) = authorization.challenge(challenge_type.clone()) else {
-            let why = "the directory does not offer it".into();
-            let challenge = settings.challenge.name();
             return Err(Error::Unproven {
                 name,
-                challenge,
-                why,
+                challenge: settings.challenge.name(),
+                reason: "the directory does not offer it".into(),
             });
         };
         proofs.push(match settings.challenge {
@@ -181,7 +179,7 @@ async fn show_proofs<'a>(
             instant_acme::Error::Api(problem) => Error::Unproven {
                 name,
                 challenge: settings.challenge.name(),
-                why: problem.to_string(),
+                reason: problem.to_string(),
             },
             error => error.into(),
         })?;
@@ -221,7 +219,7 @@ async fn find_unproven_name(settings: &Settings, order: &mut Order) -> Option<Er
             return Some(Error::Unproven {
                 name: authorization.identifier().to_string(),
                 challenge: settings.challenge.name(),
-                why: problem.to_string(),
+                reason: problem.to_string(),
             });
         }
     }

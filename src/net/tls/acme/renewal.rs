@@ -21,6 +21,11 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 /// suspended or its clock was set.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
+/// A renewal is early by at most a certificate's lifetime divided by this.
+const MAX_EARLY_DIVISOR: u32 = 20;
+
+const SECONDS_PER_DAY: u64 = 86_400;
+
 /// What the renewals of all certificates share. Each certificate has a task of its own, on one thread.
 pub struct Renewals {
     /// The clock by which a renewal is due.
@@ -51,16 +56,16 @@ impl Renewals {
             let delay = match outcome {
                 Ok(certificate) => {
                     let remaining = certificate.valid_until.saturating_sub(self.clock.wall());
-                    let days = remaining.as_secs() / 86_400;
+                    let days = remaining.as_secs() / SECONDS_PER_DAY;
                     tracing::info!(names, days, "certificate issued");
                     failure_count = 0;
                     continue;
                 }
-                Err(why) => {
-                    let delay = retry_delay(failure_count, why.is_refusal());
+                Err(error) => {
+                    let delay = retry_delay(failure_count, error.is_refusal());
                     let delay = self.jitter.around(delay);
                     let seconds = delay.as_secs();
-                    tracing::error!(names, %why, retry_in_seconds = seconds, "no new certificate");
+                    tracing::error!(names, why = %error, retry_in_seconds = seconds, "no new certificate");
                     delay
                 }
             };
@@ -74,8 +79,8 @@ impl Renewals {
     async fn renew_once(&self, managed: &ManagedCertificate) -> Result<Certificate, Error> {
         let _lock = self.order_lock.lock().await;
         let order = order::order_certificate(&managed.settings, &managed.issued, &self.tokens);
-        let pem = tokio::time::timeout(ORDER_TIMEOUT, order).await;
-        let pem = pem.map_err(|_| Error::TimedOut)??;
+        let result = tokio::time::timeout(ORDER_TIMEOUT, order).await;
+        let pem = result.map_err(|_| Error::TimedOut)??;
         let certificate = storage::parse_certificate(&pem, self.clock.wall())?;
         if !storage::covers_names(&managed.settings, &certificate) {
             return Err(Error::OtherNames);
@@ -84,9 +89,9 @@ impl Renewals {
         if renewal_due_at(&certificate) <= self.clock.wall() {
             return Err(Error::Expired);
         }
-        if let Err(why) = storage::save_certificate(&managed.settings, &pem) {
+        if let Err(error) = storage::save_certificate(&managed.settings, &pem) {
             let names = managed.settings.names.join(", ");
-            tracing::error!(names, %why, "new certificate in use but not saved; it will be lost at exit");
+            tracing::error!(names, why = %error, "new certificate in use but not saved; it will be lost at exit");
         }
         managed.issued.set_certificate(certificate.clone());
         Ok(certificate)
@@ -95,11 +100,8 @@ impl Renewals {
     /// The time at which to renew a certificate, since the Unix epoch: after two thirds of its lifetime, or up to a
     /// twentieth of its lifetime earlier. The random part keeps gateways from renewing at the same time.
     fn renewal_time(&self, certificate: &Certificate) -> Duration {
-        let life = certificate
-            .valid_until
-            .saturating_sub(certificate.valid_from);
-        let early = self.jitter.up_to(life / 20);
-        renewal_due_at(certificate).saturating_sub(early)
+        let max_early = lifetime(certificate) / MAX_EARLY_DIVISOR;
+        renewal_due_at(certificate).saturating_sub(self.jitter.up_to(max_early))
     }
 
     /// Waits until a time since the Unix epoch.
@@ -124,24 +126,51 @@ impl Renewals {
 
 /// The time at which two thirds of a certificate's lifetime are over, since the Unix epoch.
 fn renewal_due_at(certificate: &Certificate) -> Duration {
-    let life = certificate
-        .valid_until
-        .saturating_sub(certificate.valid_from);
-    certificate.valid_from + life / 3 * 2
+    certificate.valid_from + lifetime(certificate) / 3 * 2
 }
+
+/// How long a certificate is valid in all.
+fn lifetime(certificate: &Certificate) -> Duration {
+    certificate
+        .valid_until
+        .saturating_sub(certificate.valid_from)
+}
+
+/// The delays between orders that fail in a row.
+struct OrderBackoff {
+    first_seconds: u64,
+    /// Each delay is this many times the one before it.
+    factor: u64,
+    max_seconds: u64,
+}
+
+/// Five orders in the first hour, then fewer, up to one in six hours.
+const REFUSED_BACKOFF: OrderBackoff = OrderBackoff {
+    first_seconds: 60,
+    factor: 3,
+    max_seconds: 6 * 3600,
+};
+
+/// The first retry follows after a second. In a long outage there is an order every ten minutes.
+const UNREACHABLE_BACKOFF: OrderBackoff = OrderBackoff {
+    first_seconds: 1,
+    factor: 2,
+    max_seconds: 600,
+};
 
 /// The delay before the next order, after a failure and `earlier_failures` failures in a row before it.
 ///
 /// A directory counts orders that it refuses, and often allows five an hour. A directory that could not be reached counts
 /// none, so the next order may follow soon.
 fn retry_delay(earlier_failures: u32, was_refused: bool) -> Duration {
-    let (first_seconds, factor, max_seconds): (u64, u64, u64) = if was_refused {
-        (60, 3, 6 * 3600)
+    let backoff = if was_refused {
+        REFUSED_BACKOFF
     } else {
-        (1, 2, 600)
+        UNREACHABLE_BACKOFF
     };
-    let seconds = first_seconds.saturating_mul(factor.saturating_pow(earlier_failures));
-    Duration::from_secs(seconds.min(max_seconds))
+    let factor = backoff.factor.saturating_pow(earlier_failures);
+    let seconds = backoff.first_seconds.saturating_mul(factor);
+    Duration::from_secs(seconds.min(backoff.max_seconds))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::net::IssuedCertificate;
 /// Orders and renews the certificates of the process, on a thread of its own. The thread ends when the renewer is dropped.
 pub struct CertificateRenewer {
     /// The certificates of the running configuration, and those that a reload is about to use.
-    managed: Mutex<Vec<Arc<ManagedCertificate>>>,
+    all_managed: Mutex<Vec<Arc<ManagedCertificate>>>,
     /// The thread that renews; `None` until there is a certificate to renew.
     thread: Mutex<Option<RenewalThread>>,
     clock: Clock,
@@ -44,7 +44,7 @@ impl CertificateRenewer {
     /// Makes a renewer without certificates. `seed` spreads the renewals of several gateways over time.
     pub fn new(clock: Clock, registry: Registry, seed: u64) -> CertificateRenewer {
         CertificateRenewer {
-            managed: Mutex::new(Vec::new()),
+            all_managed: Mutex::new(Vec::new()),
             thread: Mutex::new(None),
             clock,
             registry,
@@ -62,9 +62,10 @@ impl CertificateRenewer {
     /// that is not issued yet. Logs a warning if handshakes fail until the directory has issued one. Call
     /// [`CertificateRenewer::renew_only`] afterwards.
     pub fn certificate(&self, settings: &Settings) -> Arc<ManagedCertificate> {
-        let mut all_managed = self.managed.lock();
-        if let Some(same) = all_managed.iter().find(|other| other.settings == *settings) {
-            return same.clone();
+        let mut all_managed = self.all_managed.lock();
+        let has_settings = |managed: &&Arc<ManagedCertificate>| managed.settings == *settings;
+        if let Some(managed) = all_managed.iter().find(has_settings) {
+            return managed.clone();
         }
         let issued = Arc::new(IssuedCertificate::new(settings.names.clone()));
         match storage::load_certificate(settings, self.clock.wall()) {
@@ -73,9 +74,9 @@ impl CertificateRenewer {
                 names = settings.names.join(", "),
                 "no certificate yet; handshakes fail until the directory has issued one"
             ),
-            Err(why) => tracing::warn!(
+            Err(error) => tracing::warn!(
                 names = settings.names.join(", "),
-                %why,
+                why = %error,
                 "the stored certificate cannot be used; handshakes fail until another is issued"
             ),
         }
@@ -90,17 +91,17 @@ impl CertificateRenewer {
     ///
     /// # Errors
     ///
-    /// Fails if the thread cannot be started.
-    pub fn renew_only(&self, certificates: Vec<Arc<ManagedCertificate>>) -> io::Result<()> {
-        let mut managed = self.managed.lock();
-        managed.retain(|old| certificates.iter().any(|new| Arc::ptr_eq(old, new)));
+    /// Fails if the thread cannot be started. If its runtime cannot be built, this is only logged, and nothing is renewed.
+    pub fn renew_only(&self, wanted: Vec<Arc<ManagedCertificate>>) -> io::Result<()> {
+        let mut all_managed = self.all_managed.lock();
+        all_managed.retain(|old| wanted.iter().any(|new| Arc::ptr_eq(old, new)));
         let mut thread = self.thread.lock();
-        if thread.is_none() && !managed.is_empty() {
+        if thread.is_none() && !all_managed.is_empty() {
             *thread = Some(self.spawn_thread()?);
         }
         if let Some(thread) = &*thread {
-            // The thread ends only when this sender is dropped.
-            let _ = thread.managed_sender.send(managed.clone());
+            // This fails only if the thread has ended: its runtime could not be built, or it panicked.
+            let _ = thread.managed_sender.send(all_managed.clone());
         }
         Ok(())
     }
@@ -155,26 +156,26 @@ impl Drop for CertificateRenewer {
 
 /// Runs a task for each of the certificates that were received last, until the sender is dropped.
 async fn run_renewals(
-    mut managed_sender: UnboundedReceiver<Vec<Arc<ManagedCertificate>>>,
+    mut managed_receiver: UnboundedReceiver<Vec<Arc<ManagedCertificate>>>,
     renewals: Rc<Renewals>,
 ) {
     let mut tasks: Vec<(Arc<ManagedCertificate>, AbortHandle)> = Vec::new();
-    while let Some(certificates) = managed_sender.recv().await {
+    while let Some(all_managed) = managed_receiver.recv().await {
         tasks.retain(|(renewed, task)| {
-            let is_wanted = certificates.iter().any(|other| Arc::ptr_eq(renewed, other));
+            let is_wanted = all_managed.iter().any(|other| Arc::ptr_eq(renewed, other));
             if !is_wanted {
                 task.abort();
             }
             is_wanted
         });
-        for certificate in certificates {
+        for managed in all_managed {
             if !tasks
                 .iter()
-                .any(|(renewed, _)| Arc::ptr_eq(renewed, &certificate))
+                .any(|(renewed, _)| Arc::ptr_eq(renewed, &managed))
             {
-                let task = renewals.clone().keep_renewed(certificate.clone());
+                let task = renewals.clone().keep_renewed(managed.clone());
                 let task = tokio::task::spawn_local(task).abort_handle();
-                tasks.push((certificate, task));
+                tasks.push((managed, task));
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::net::Roots;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The URL of the ACME directory.
-    pub directory: String,
+    pub directory_url: String,
     /// The roots to which the directory's own certificate must chain.
     pub roots: Roots,
     /// The host names that the certificate is for, in lower case; at least one.

@@ -22,7 +22,7 @@ use crate::net::Certificate;
 /// Fails if the certificate has expired at `now`, a time since the Unix epoch, or cannot be read.
 pub fn load_certificate(settings: &Settings, now: Duration) -> Result<Option<Certificate>, Error> {
     match fs::read(certificate_path(settings)) {
-        Ok(text) => parse_certificate(&text, now).map(Some),
+        Ok(pem) => parse_certificate(&pem, now).map(Some),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -33,8 +33,8 @@ pub fn load_certificate(settings: &Settings, now: Duration) -> Result<Option<Cer
 /// # Errors
 ///
 /// Fails if the text cannot be parsed, or if the certificate has expired at `now`, a time since the Unix epoch.
-pub fn parse_certificate(text: &[u8], now: Duration) -> Result<Certificate, Error> {
-    let certificate = Certificate::from_pem(text, text)?;
+pub fn parse_certificate(pem: &[u8], now: Duration) -> Result<Certificate, Error> {
+    let certificate = Certificate::from_pem(pem, pem)?;
     if certificate.valid_until <= now {
         return Err(Error::Expired);
     }
@@ -48,22 +48,22 @@ pub fn covers_names(settings: &Settings, certificate: &Certificate) -> bool {
 }
 
 /// Saves a key and its chain in PEM. Both are in one file, so that they always belong together.
-pub fn save_certificate(settings: &Settings, text: &[u8]) -> io::Result<()> {
-    replace_file(&certificate_path(settings), text)
+pub fn save_certificate(settings: &Settings, pem: &[u8]) -> io::Result<()> {
+    replace_file(&certificate_path(settings), pem)
 }
 
 /// Reads the stored account, as JSON; returns `None` if there is none.
 pub fn load_account(settings: &Settings) -> io::Result<Option<Vec<u8>>> {
     match fs::read(directory_folder(settings).join(ACCOUNT_FILE)) {
-        Ok(text) => Ok(Some(text)),
+        Ok(json) => Ok(Some(json)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// Saves the account, as JSON.
-pub fn save_account(settings: &Settings, text: &[u8]) -> io::Result<()> {
-    replace_file(&directory_folder(settings).join(ACCOUNT_FILE), text)
+pub fn save_account(settings: &Settings, json: &[u8]) -> io::Result<()> {
+    replace_file(&directory_folder(settings).join(ACCOUNT_FILE), json)
 }
 
 /// Verifies that a file can be saved, by saving one and removing it.
@@ -72,9 +72,9 @@ pub fn save_account(settings: &Settings, text: &[u8]) -> io::Result<()> {
 ///
 /// Fails if the folder cannot be written.
 pub fn check_writable(settings: &Settings) -> io::Result<()> {
-    let probe = directory_folder(settings).join("probe");
-    replace_file(&probe, b"")?;
-    fs::remove_file(probe)
+    let probe_path = directory_folder(settings).join("probe");
+    replace_file(&probe_path, b"")?;
+    fs::remove_file(probe_path)
 }
 
 /// The name of the account's file, in the folder of its directory.
@@ -89,20 +89,21 @@ fn certificate_path(settings: &Settings) -> PathBuf {
 /// The folder of a directory, which is named by its URL without the scheme. `-` replaces all characters but letters, digits
 /// and `.`, so that the name has no `/`.
 fn directory_folder(settings: &Settings) -> PathBuf {
-    let directory = &settings.directory;
-    let name = directory
+    let url = &settings.directory_url;
+    let without_scheme = url
         .split_once("://")
-        .map_or(&**directory, |(_, without_scheme)| without_scheme);
+        .map_or(&**url, |(_, without_scheme)| without_scheme);
     let is_allowed = |char: char| char.is_ascii_alphanumeric() || char == '.' || char == '-';
-    let name: String = name
+    let folder_name: String = without_scheme
         .chars()
         .map(|char| if is_allowed(char) { char } else { '-' })
         .collect();
-    settings.folder.join(name)
+    settings.folder.join(folder_name)
 }
 
-/// Replaces a file atomically: a reader finds either the former content or all of the new one.
-fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
+/// Replaces a file atomically: a reader gets either the former content or all of the new one. Creates the folder if it
+/// is missing.
+fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new()
         .recursive(true)
@@ -120,7 +121,7 @@ fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(&new_path)?;
-    file.write_all(text)?;
+    file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&new_path, path)?;
     // The renaming itself is on the disk only once the folder is.
@@ -139,7 +140,7 @@ mod tests {
         let text = [made.signing_key.serialize_pem(), made.cert.pem()].concat();
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings {
-            directory: "https://ca.example:14000/dir?a=../b".into(),
+            directory_url: "https://ca.example:14000/dir?a=../b".into(),
             roots: Roots::from_pem(made.cert.pem().as_bytes()).unwrap(),
             names: vec!["a.example".into()],
             contact_email: None,
@@ -172,7 +173,7 @@ mod tests {
             &settings,
             &load_certificate(&settings, now).unwrap().unwrap()
         ));
-        settings.directory = "https://other.example/dir".into();
+        settings.directory_url = "https://other.example/dir".into();
         assert_eq!(load_certificate(&settings, now).unwrap(), None);
     }
 }

@@ -78,11 +78,11 @@ impl AsyncRead for Corked {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if read.is_pending() {
+        let read_result = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if read_result.is_pending() {
             ready!(self.poll_write_held_bytes(cx))?;
         }
-        read
+        read_result
     }
 }
 

@@ -5,6 +5,7 @@
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,9 +13,11 @@ use rustls::ProtocolVersion;
 use rustls::server::Acceptor;
 use socket2::{Domain, SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::server::StartHandshake;
 use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::corked::Corked;
+use super::tls::ja4::{self, RecordedStream};
 use super::tls::listener_tls::{ACME_CHALLENGE, HTTP2, ListenerTls};
 use super::{Connector, Stream, Subject};
 
@@ -49,14 +52,30 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// Fails if the connection or the handshake fails. There is no timeout; the caller sets one.
-    pub async fn accept_tls(stream: Stream, listener_tls: ListenerTls) -> io::Result<Socket> {
+    /// Fails if the connection or the handshake fails.
+    pub async fn accept_tls(
+        stream: Stream,
+        listener_tls: ListenerTls,
+        needs_ja4: bool,
+    ) -> io::Result<(Socket, Option<Arc<str>>)> {
         let stream = Corked::new(stream, true);
-        let handshake = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let (handshake, ja4) = match needs_ja4 {
+            false => (
+                LazyConfigAcceptor::new(Acceptor::default(), stream).await?,
+                None,
+            ),
+            true => {
+                let stream = RecordedStream::new(stream);
+                let handshake = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+                let ja4 = ja4::fingerprint(handshake.io.received());
+                let handshake = StartHandshake::from_parts(handshake.accepted, handshake.io.stream);
+                (handshake, ja4.map(Arc::from))
+            }
+        };
         let config = listener_tls.config(&handshake.client_hello());
         let mut stream = handshake.into_stream(config).await?;
         stream.get_mut().0.set_corked(false);
-        Ok(Socket::Tls(Box::new(stream.into())))
+        Ok((Socket::Tls(Box::new(stream.into())), ja4))
     }
 
     /// Sets the options of a stream to a server, and does the TLS handshake. There is no timeout; the caller sets one.
@@ -191,7 +210,16 @@ fn with_tcp_options(stream: Stream) -> io::Result<Stream> {
     Ok(stream)
 }
 
-/// Sets `TCP_NODELAY` and keepalive, which gives a vanished peer up after 84 seconds: 60 of silence, and 3 probes of 8.
+/// Time without received bytes before the first keepalive probe.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+
+/// Time between two keepalive probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(8);
+
+/// Unanswered keepalive probes after which the connection is closed.
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// Sets `TCP_NODELAY` and keepalive. A vanished peer is given up after 84 seconds: 60 of silence, and 3 probes of 8.
 ///
 /// Connections inherit the options of their listener, which saves three system calls each.
 ///
@@ -202,9 +230,9 @@ pub fn set_tcp_options<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     let socket = socket.into();
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(60))
-        .with_interval(Duration::from_secs(8))
-        .with_retries(3);
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&keepalive)
 }
 

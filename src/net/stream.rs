@@ -117,8 +117,13 @@ impl Stream {
         for_either_kind!(self, stream => stream.poll_write_ready(cx))
     }
 
-    fn try_io<R>(&self, interest: Interest, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-        for_either_kind!(self, stream => stream.try_io(interest, call))
+    /// Does a system call without waiting, as [`TcpStream::try_io`] does.
+    fn try_io<R>(
+        &self,
+        interest: Interest,
+        system_call: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
+        for_either_kind!(self, stream => stream.try_io(interest, system_call))
     }
 
     /// Reads or writes up to `wanted_bytes` bytes with `system_call`. Returns `None` if that would block.
@@ -130,11 +135,11 @@ impl Stream {
         &self,
         interest: Interest,
         wanted_bytes: usize,
-        call: impl FnOnce() -> rustix::io::Result<usize>,
+        system_call: impl FnOnce() -> rustix::io::Result<usize>,
     ) -> Option<io::Result<usize>> {
         let mut transferred_bytes = None;
         let result = self.try_io(interest, || {
-            let byte_count = call()?;
+            let byte_count = system_call()?;
             transferred_bytes = Some(byte_count);
             match (1..wanted_bytes).contains(&byte_count) && matches!(self, Stream::Tcp(_)) {
                 true => Err(io::ErrorKind::WouldBlock.into()),
@@ -216,9 +221,10 @@ impl AsyncRead for Stream {
         loop {
             ready!(self.poll_read_ready(cx))?;
             let wanted_bytes = buf.remaining();
-            let call = || receive(&self, buf);
-            if let Some(read) = self.try_transfer(Interest::READABLE, wanted_bytes, call) {
-                return Poll::Ready(read.map(|_| ()));
+            let system_call = || receive(&self, buf);
+            let result = self.try_transfer(Interest::READABLE, wanted_bytes, system_call);
+            if let Some(result) = result {
+                return Poll::Ready(result.map(|_| ()));
             }
         }
     }
@@ -232,9 +238,10 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_write_ready(cx))?;
-            let call = || rustix::net::send(&*self, bytes, SendFlags::NOSIGNAL);
-            if let Some(written) = self.try_transfer(Interest::WRITABLE, bytes.len(), call) {
-                return Poll::Ready(written);
+            let system_call = || rustix::net::send(&*self, bytes, SendFlags::NOSIGNAL);
+            let result = self.try_transfer(Interest::WRITABLE, bytes.len(), system_call);
+            if let Some(result) = result {
+                return Poll::Ready(result);
             }
         }
     }
@@ -251,9 +258,11 @@ impl AsyncWrite for Stream {
         loop {
             ready!(self.poll_write_ready(cx))?;
             let mut control = SendAncillaryBuffer::default();
-            let call = || rustix::net::sendmsg(&*self, slices, &mut control, SendFlags::NOSIGNAL);
-            if let Some(written) = self.try_transfer(Interest::WRITABLE, wanted_bytes, call) {
-                return Poll::Ready(written);
+            let system_call =
+                || rustix::net::sendmsg(&*self, slices, &mut control, SendFlags::NOSIGNAL);
+            let result = self.try_transfer(Interest::WRITABLE, wanted_bytes, system_call);
+            if let Some(result) = result {
+                return Poll::Ready(result);
             }
         }
     }

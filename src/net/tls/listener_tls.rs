@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::certificate::Certificate;
 use super::issued_certificate::IssuedCertificate;
+use super::ja4::is_grease;
 use super::roots::Roots;
 
 /// The TLS settings of a listener.
@@ -34,8 +35,7 @@ impl ListenerTls {
     /// Other clients get AES with 128 bits if they support it. Its suites hash with SHA-256, for which processors have
     /// instructions. SHA-384, the hash of AES with 256 bits, would take a seventh of the handshake's time.
     pub fn config(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
-        let first_suite = hello.cipher_suites().first();
-        match first_suite.is_some_and(|suite| is_chacha(*suite)) {
+        match prefers_chacha(hello.cipher_suites()) {
             true => self.chacha_first.clone(),
             false => self.aes_first.clone(),
         }
@@ -54,6 +54,13 @@ impl ListenerTls {
             .iter()
             .any(|certificate| certificate.names().iter().any(covers_other_host))
     }
+}
+
+/// Whether the first cipher suite is one with ChaCha20. Chrome puts a GREASE value in front of its suites.
+fn prefers_chacha(suites: &[CipherSuite]) -> bool {
+    let is_suite = |suite: &&CipherSuite| !is_grease(u16::from(**suite));
+    let first_suite = suites.iter().find(is_suite);
+    first_suite.is_some_and(|suite| is_chacha(*suite))
 }
 
 fn is_chacha(suite: CipherSuite) -> bool {
@@ -150,7 +157,7 @@ pub fn build_listener_tls(
     ticket_keys: TicketKeys,
 ) -> Result<ListenerTls, rustls::Error> {
     let resolver = Arc::new(CertificatesByName::new(certificates));
-    let config = |is_preferred: fn(CipherSuite) -> bool| {
+    let config_preferring = |is_preferred: fn(CipherSuite) -> bool| {
         let (resolver, ticket_keys) = (resolver.clone(), ticket_keys.clone());
         build_config(
             certificates,
@@ -161,8 +168,8 @@ pub fn build_listener_tls(
         )
     };
     Ok(ListenerTls {
-        aes_first: config(is_aes_128)?,
-        chacha_first: config(is_chacha)?,
+        aes_first: config_preferring(is_aes_128)?,
+        chacha_first: config_preferring(is_chacha)?,
         certificates: resolver.clone(),
     })
 }
@@ -226,11 +233,11 @@ impl CertificatesByName {
                 by_name.default.push(certificate.clone());
             }
             for name in names {
-                let (map, name) = match name.strip_prefix("*.") {
+                let (map, key) = match name.strip_prefix("*.") {
                     Some(parent) => (&mut by_name.wildcard, parent),
                     None => (&mut by_name.exact, name.as_str()),
                 };
-                let certificates_of_name = map.entry(name.to_owned()).or_default();
+                let certificates_of_name = map.entry(key.to_owned()).or_default();
                 certificates_of_name.push(certificate.clone());
             }
         }
@@ -278,5 +285,23 @@ impl ResolvesServerCert for CertificatesByName {
         let schemes = hello.signature_schemes();
         let can_be_verified = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
         keys.iter().find(can_be_verified).or(keys.first()).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::CipherSuite::{
+        TLS13_AES_128_GCM_SHA256 as AES, TLS13_CHACHA20_POLY1305_SHA256 as CHACHA, Unknown,
+    };
+
+    use super::*;
+
+    /// A client that sends GREASE first got AES, although it has no instructions for it.
+    #[test]
+    fn values_of_grease_are_no_suites() {
+        assert!(prefers_chacha(&[Unknown(0x6a6a), CHACHA, AES]));
+        assert!(!prefers_chacha(&[Unknown(0x6a6a), AES, CHACHA]));
+        assert!(!prefers_chacha(&[Unknown(0x6a6a)]));
+        assert!(!prefers_chacha(&[Unknown(0x6a6b), CHACHA]));
     }
 }

@@ -14,6 +14,7 @@
 pub mod acme;
 pub mod certificate;
 pub mod issued_certificate;
+pub mod ja4;
 pub mod listener_tls;
 pub mod roots;
 pub mod subject;

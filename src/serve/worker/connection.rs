@@ -173,9 +173,9 @@ async fn shake_hands(
         worker,
         has_succeeded: false,
     };
-    let accepting = Socket::accept_tls(stream, listener_tls);
+    let accepting = Socket::accept_tls(stream, listener_tls, false);
     let accepted = run_before_first_request(worker, deadlines, accepting).await;
-    let socket = accepted.ok();
+    let socket = accepted.ok().map(|(socket, _)| socket);
     handshake_count.has_succeeded = socket.is_some();
     socket
 }

@@ -29,8 +29,8 @@ pub enum Address {
 impl Address {
     /// Converts the address of a socket. Returns `None` for an unnamed or abstract Unix socket, and for other families.
     pub fn from_socket(address: &SockAddr) -> Option<Address> {
-        let tcp = address.as_socket().map(Address::Tcp);
-        tcp.or_else(|| Some(Address::Unix(address.as_pathname()?.into())))
+        let tcp_address = address.as_socket().map(Address::Tcp);
+        tcp_address.or_else(|| Some(Address::Unix(address.as_pathname()?.into())))
     }
 
     /// The IP address and port; `None` for a Unix socket.

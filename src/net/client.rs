@@ -32,7 +32,9 @@ pub struct InvalidPort;
 /// The text after the colon is no port. [`Authority::port_u16`] returns `None` for such a text too.
 pub fn named_port(authority: &Authority) -> Result<Option<u16>, InvalidPort> {
     let text = authority.as_str();
-    let host_and_port = text.rsplit_once('@').map_or(text, |(_, after)| after);
+    let host_and_port = text
+        .rsplit_once('@')
+        .map_or(text, |(_, host_and_port)| host_and_port);
     if host_and_port == authority.host() {
         return Ok(None);
     }
@@ -82,8 +84,8 @@ where
     let fields = request.headers_mut();
     fields.insert(header::HOST, HeaderValue::from_str(authority.as_str())?);
     fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    *request.uri_mut() = Uri::try_from(path)?;
+    let path_and_query = uri.path_and_query().map_or("/", |text| text.as_str());
+    *request.uri_mut() = Uri::try_from(path_and_query)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
     let exchange = async {
         let (parts, body) = sender.send_request(request).await?.into_parts();

@@ -61,7 +61,7 @@ impl FlushQueue {
 
     /// Calls [`FlushQueue::flush_all`] whenever connections were added. Never returns. Only one task may run it.
     pub async fn run(&self) {
-        let flushed_connections = poll_fn(|cx| {
+        let flush_forever = poll_fn(|cx| {
             let mut waker = self.waker.borrow_mut();
             if !waker
                 .as_ref()
@@ -74,7 +74,7 @@ impl FlushQueue {
             Poll::Pending
         });
         // One turn may flush more connections than tokio's budget for a task allows.
-        tokio::task::unconstrained(flushed_connections).await
+        tokio::task::unconstrained(flush_forever).await
     }
 }
 

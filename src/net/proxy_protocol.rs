@@ -34,11 +34,12 @@ pub async fn read_header(stream: &mut Stream) -> io::Result<Option<ConnectionAdd
         }
         let parsed = parse_header(&header)?;
         let header_length = match &parsed {
-            Some(parsed) => parsed.length - consumed_bytes,
+            Some(parsed) => parsed.length,
             // All bytes belong to a header that is not complete yet.
-            None => peeked_bytes,
+            None => header.len(),
         };
-        header.truncate(consumed_bytes + header_length);
+        header.truncate(header_length);
+        // Peeked bytes are consumed, because another peek would return them again without waiting.
         stream.read_exact(&mut header[consumed_bytes..]).await?;
         if let Some(parsed) = parsed {
             return Ok(parsed.addresses);

@@ -46,7 +46,7 @@ pub fn bind(path: &Path, mode: u32, backlog: i32) -> io::Result<Socket> {
 /// Fails if a process listens there, if the file is no socket, or if that cannot be determined.
 pub fn check_unused(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
-        Ok(file) if file.file_type().is_socket() => {}
+        Ok(metadata) if metadata.file_type().is_socket() => {}
         Ok(_) => {
             let message = "another file stands there, which is no socket";
             return Err(io::Error::new(ErrorKind::AlreadyExists, message));
@@ -99,20 +99,20 @@ impl SocketFile {
     ///
     /// Fails if there is no file, or if its metadata cannot be read.
     pub fn at(path: &Arc<Path>) -> io::Result<SocketFile> {
-        let file = path.symlink_metadata()?;
+        let metadata = path.symlink_metadata()?;
         Ok(SocketFile {
             path: path.clone(),
-            device: file.dev(),
-            inode: file.ino(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
         })
     }
 
     /// Removes the file, unless another one has replaced it. A failure is logged.
     pub fn remove(self) {
-        let current = SocketFile::at(&self.path);
+        let current_file = SocketFile::at(&self.path);
         let is_same_file =
             |current: SocketFile| (current.device, current.inode) == (self.device, self.inode);
-        if current.is_ok_and(is_same_file)
+        if current_file.is_ok_and(is_same_file)
             && let Err(error) = fs::remove_file(&self.path)
         {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the file of a socket");

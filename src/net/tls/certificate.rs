@@ -100,15 +100,15 @@ impl Certificate {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain_pem)
             .collect::<Result<_, _>>()
             .map_err(invalid_pem)?;
-        let first = chain.first().ok_or(Error::NoCertificate)?;
+        let first_certificate = chain.first().ok_or(Error::NoCertificate)?;
         check_all_read(chain_pem, chain.len())
             .map_err(|error| Error::Certificate(error.to_string()))?;
-        let end_entity = webpki::EndEntityCert::try_from(first)
+        let end_entity = webpki::EndEntityCert::try_from(first_certificate)
             .map_err(|error| Error::Certificate(error.to_string()))?;
         let names = end_entity.valid_dns_names().map(str::to_ascii_lowercase);
         let mut names: Vec<String> = names.collect();
         names.sort_unstable();
-        let (_, x509) = X509Certificate::from_der(first)
+        let (_, x509) = X509Certificate::from_der(first_certificate)
             .map_err(|error| Error::Certificate(error.to_string()))?;
         let since_epoch = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
         let valid_from = since_epoch(x509.validity().not_before.timestamp());

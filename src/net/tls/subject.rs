@@ -45,28 +45,31 @@ impl Subject {
 fn find_alternative_name(certificate: &X509Certificate<'_>) -> Option<String> {
     let names = certificate.subject_alternative_name().ok()??;
     let names = &names.value.general_names;
-    let uri = |name: &GeneralName| match name {
+    let uri_of = |name: &GeneralName| match name {
         GeneralName::URI(text) => Some((*text).to_owned()),
         _ => None,
     };
-    let host = |name: &GeneralName| match name {
+    let host_of = |name: &GeneralName| match name {
         GeneralName::DNSName(text) => Some(text.to_ascii_lowercase()),
         _ => None,
     };
-    let email = |name: &GeneralName| match name {
+    let email_of = |name: &GeneralName| match name {
         GeneralName::RFC822Name(text) => Some((*text).to_owned()),
         _ => None,
     };
-    let alternative = names.iter().find_map(uri);
-    let alternative = alternative.or_else(|| names.iter().find_map(host));
-    alternative.or_else(|| names.iter().find_map(email))
+    let mut uris = names.iter().filter_map(uri_of);
+    let mut hosts = names.iter().filter_map(host_of);
+    let mut emails = names.iter().filter_map(email_of);
+    uris.next()
+        .or_else(|| hosts.next())
+        .or_else(|| emails.next())
 }
 
 /// Formats a name as RFC 4514 section 2.1 does: the last relative name comes first.
 fn format_name(name: &X509Name<'_>) -> String {
-    let mut parts: Vec<String> = name.iter().map(format_relative_name).collect();
-    parts.reverse();
-    parts.join(",")
+    let mut relative_names: Vec<String> = name.iter().map(format_relative_name).collect();
+    relative_names.reverse();
+    relative_names.join(",")
 }
 
 /// Formats a relative name: its attributes with `+` between them.
@@ -132,8 +135,8 @@ fn escape(text: &str) -> String {
             // `\ ` is allowed too, but would lose its space at the end of a header field.
             ' ' if index == 0 || index == last_index => escaped.push_str("\\20"),
             char if char.is_control() => {
-                let mut bytes = [0; 4];
-                for byte in char.encode_utf8(&mut bytes).bytes() {
+                let mut utf8_buffer = [0; 4];
+                for byte in char.encode_utf8(&mut utf8_buffer).bytes() {
                     escaped.push_str(&format!("\\{byte:02X}"));
                 }
             }

@@ -53,17 +53,21 @@ pub const INFINITE_BOUND: &str = "+Inf";
 /// bound must be one of [`BUCKET_BOUNDS`] or infinite. The estimate assumes that the durations of a bucket are spread
 /// evenly, and that those above all bounds equal the last bound.
 pub fn estimate_quantile(quantile: f64, buckets: &mut [(f64, u64)]) -> Option<f64> {
-    buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let total: u64 = buckets.iter().map(|(_, count)| count).sum();
-    let rank = quantile * total as f64;
+    buckets.sort_by(|(bound, _), (other_bound, _)| bound.total_cmp(other_bound));
+    let total_count: u64 = buckets.iter().map(|(_, count)| count).sum();
+    let rank = quantile * total_count as f64;
     let mut count_below = 0;
     for (bound, count) in buckets.iter().filter(|(_, count)| *count > 0) {
         if (count_below + count) as f64 >= rank {
             let bounds = BUCKET_BOUNDS.iter().map(|(micros, _)| *micros as f64 / 1e6);
-            let lower = bounds.rev().find(|lower| lower < bound).unwrap_or(0.0);
-            let upper_bound = if bound.is_finite() { *bound } else { lower };
+            let lower_bound = bounds.rev().find(|lower| lower < bound).unwrap_or(0.0);
+            let upper_bound = if bound.is_finite() {
+                *bound
+            } else {
+                lower_bound
+            };
             let fraction = (rank - count_below as f64) / *count as f64;
-            return Some(lower + (upper_bound - lower) * fraction);
+            return Some(lower_bound + (upper_bound - lower_bound) * fraction);
         }
         count_below += count;
     }

@@ -7,7 +7,9 @@
 pub enum Metric {
     /// Requests that have ended, by route and outcome.
     Requests,
-    /// Decisions of each limit, by outcome.
+    /// Requests that have ended, by identity, value of the identity, route and outcome.
+    IdentityRequests,
+    /// Decisions of limits, by limit and outcome.
     LimitDecisions,
     /// Requests whose credential did not verify, by reason, whether they were refused or not.
     UnverifiedCredentials,
@@ -128,6 +130,7 @@ impl Metric {
     pub fn name(self) -> &'static str {
         match self {
             Metric::Requests => "tollgate_requests_total",
+            Metric::IdentityRequests => "tollgate_identity_requests_total",
             Metric::LimitDecisions => "tollgate_limit_decisions_total",
             Metric::UnverifiedCredentials => "tollgate_unverified_credentials_total",
             Metric::CostUnknown => "tollgate_cost_unknown_total",
@@ -184,7 +187,10 @@ impl Metric {
     /// The help text on `/metrics`.
     pub fn help(self) -> &'static str {
         match self {
-            Metric::Requests => "Requests answered, by route and outcome.",
+            Metric::Requests => "Requests that have ended, by route and outcome.",
+            Metric::IdentityRequests => {
+                "Requests that have ended, by the value of an identity with `metrics: true`, route and outcome."
+            }
             Metric::LimitDecisions => {
                 "Decisions of each limit: within, over, refused, shadow_refused."
             }
@@ -220,14 +226,16 @@ impl Metric {
             Metric::ServerEjections => "Ejections of the server for requests that failed.",
             Metric::ServerCheckFailures => "Failed checks of the server.",
             Metric::UpstreamLoad => {
-                "The highest of open requests over what the upstream bears, how much slower it is than without a queue, its own report, and the gateway's own load; 1 is full."
+                "The highest of four loads, each 1 if full: by open requests, by latency, as the upstream reports it, and the gateway's own."
             }
             Metric::UpstreamConcurrency => {
                 "Requests that the upstream serves at a time without a queue, as its latency shows."
             }
-            Metric::ElasticFactor => "1 and how many times their rates elastic limits lend now.",
+            Metric::ElasticFactor => {
+                "The factor by which elastic limits multiply their rates now; 1 if they lend nothing."
+            }
             Metric::SheddingLevel => {
-                "From 4, nobody is cut: 3 nothing is lent, 2 nothing of low, 1 nothing of normal, 0 critical only."
+                "From 4, where nothing is cut: at 3 nothing is lent, at 2 low requests are refused too, at 1 normal ones too, at 0 critical ones lose room."
             }
             Metric::LentRequests => "Requests above their rate that elastic limits admitted.",
             Metric::ShedRequests => {
@@ -242,13 +250,13 @@ impl Metric {
                 "Unix time at which the certificate expires, by its first name."
             }
             Metric::CertificateOrders => {
-                "Certificates ordered from an ACME directory, first and renewed, by result."
+                "Certificates ordered from an ACME directory, first and renewed, by outcome."
             }
             Metric::KeySetFetches => "Fetches of a key set at a URL, by outcome: `ok` or `failed`.",
             Metric::AcmeProofs => "Challenges of ACME directories that the gateway proved.",
             Metric::Http2Floods => "HTTP/2 connections closed for a flood of empty frames.",
             Metric::ConnectionsOpen => "Client connections open now.",
-            Metric::Reloads => "Policy reloads, by result.",
+            Metric::Reloads => "Policy reloads, by outcome.",
             Metric::StoreBytes => "Bytes of the memory store in use.",
             Metric::StoreBudget => "Bytes that the memory store may use.",
             Metric::StoreKeys => "Keys that the memory store holds.",
@@ -272,7 +280,9 @@ impl Metric {
             Metric::ProcessCpu => "Processor time of the process, in seconds.",
             Metric::ProcessMemory => "Memory of the process that is in use, in bytes.",
             Metric::PushSamples => "Samples pushed to the destination: sent, refused.",
-            Metric::PushLag => "Seconds of the record that the destination does not have yet.",
+            Metric::PushLag => {
+                "Seconds between now and the last second of the record that the destination has."
+            }
         }
     }
 
@@ -335,7 +345,11 @@ pub enum Label {
     Route,
     /// The outcome of a request, a decision, a call, a fetch, a handshake, an order or a reload.
     Outcome,
-    /// A limit's name.
+    /// The name of an identity.
+    Identity,
+    /// The value of an identity with `metrics: true`; `other` beyond the bounds.
+    Value,
+    /// The name of a limit.
     Limit,
     /// The name of an upstream.
     Upstream,
@@ -365,6 +379,8 @@ impl Label {
         match self {
             Label::Route => "route",
             Label::Outcome => "outcome",
+            Label::Identity => "identity",
+            Label::Value => "value",
             Label::Limit => "limit",
             Label::Upstream => "upstream",
             Label::Server => "server",

@@ -1,8 +1,13 @@
 //! The registry of all metrics, which `/metrics` renders. Each worker counts in cells of its own, so that counting
 //! never waits for another worker. A scrape adds the cells up.
 //!
-//! There is one cell per worker, metric and label set. Label values come from the configuration and from closed
-//! lists, and [`MAX_STATUSES_PER_ROUTE`] bounds the statuses of a route, so clients cannot make the registry grow.
+//! There is one cell per writer, metric and label set. Counting in a cell takes no lock; finding or creating one does.
+//! Label values come from the configuration and from closed lists. Exceptions are the statuses of a route and the
+//! values of identities, which `bounded_counters.rs` bounds. So clients cannot make the registry grow without end.
+//! Series of a former configuration stay until the process ends, unless [`Registry::remove_series`] removes them.
+
+mod bounded_counters;
+mod identity_series;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,9 +19,8 @@ use parking_lot::Mutex;
 
 use super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
 use super::names::{Label, Metric, MetricKind};
-
-/// Most pairs of status and origin of a route that are counted apart.
-const MAX_STATUSES_PER_ROUTE: usize = 32;
+use identity_series::IdentitySeries;
+pub use identity_series::MAX_VALUES_PER_IDENTITY;
 
 /// The labels of a series, in the order in which `/metrics` shows them.
 type MetricLabels = Vec<(Label, String)>;
@@ -27,6 +31,8 @@ type SeriesCells = BTreeMap<(Metric, MetricLabels), Vec<Arc<Cell>>>;
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     series: Arc<Mutex<SeriesCells>>,
+    /// The bounds of the series with values of identities, and what is used of them. Locked before `series`.
+    identity_series: Arc<Mutex<IdentitySeries>>,
 }
 
 /// One writer's part of one series.
@@ -114,39 +120,6 @@ impl Registry {
         labels: &[(Label, &str)],
     ) -> Counter {
         Counter::from_arc(self.find_or_add_cell(CellWriter::Worker(worker_number), metric, labels))
-    }
-
-    /// A counter of a route's responses with one status. If the route has [`MAX_STATUSES_PER_ROUTE`] already, a new
-    /// status counts as `series_metric`.
-    pub fn response_counter(
-        &self,
-        worker_number: usize,
-        route: &str,
-        (status, origin): (u16, &str),
-    ) -> Counter {
-        let status = status.to_string();
-        let labels = |status| {
-            [
-                (Label::Route, route),
-                (Label::Status, status),
-                (Label::Origin, origin),
-            ]
-        };
-        let is_of_route = |((metric, labels), _): &(&(Metric, MetricLabels), &Vec<Arc<Cell>>)| {
-            let is_route =
-                |(label, value): &(Label, String)| *label == Label::Route && value == route;
-            *metric == Metric::Responses && labels.iter().any(is_route)
-        };
-        let series = self.series.lock();
-        let is_counted = series.contains_key(&(Metric::Responses, owned_labels(&labels(&status))));
-        // Refusals and the gateway's own responses matter most, so they are always counted apart.
-        let has_room = is_counted
-            || status == "429"
-            || origin == "gateway"
-            || series.iter().filter(is_of_route).count() < MAX_STATUSES_PER_ROUTE;
-        drop(series);
-        let status = if has_room { &status } else { "other" };
-        self.worker_counter(worker_number, Metric::Responses, &labels(status))
     }
 
     /// A counter that any thread may add to.

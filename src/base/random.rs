@@ -56,6 +56,9 @@ impl Xorshift64 {
     }
 }
 
+/// The random bits of a [`Jitter`], which draws one of about a million steps.
+const STEP_BITS: u32 = 20;
+
 /// Random durations, which spread over time what many gateways would do at once.
 #[derive(Debug)]
 pub struct Jitter(SplitMix64);
@@ -69,9 +72,8 @@ impl Jitter {
     /// A duration from zero to just below `longest`, in steps of 1/2^20 of it. A step is rounded down to nanoseconds,
     /// so the result of a `longest` of a few milliseconds stays well below it. Below a millisecond it is always zero.
     pub fn up_to(&self, longest: Duration) -> Duration {
-        // The highest twenty of the random bits: a number of steps.
-        let steps = u32::try_from(self.0.draw() >> 44).unwrap_or(0);
-        longest / (1 << 20) * steps
+        let steps = u32::try_from(self.0.draw() >> (u64::BITS - STEP_BITS)).unwrap_or(0);
+        longest / (1 << STEP_BITS) * steps
     }
 
     /// A duration from three to five quarters of `mean`, with the rounding of [`Jitter::up_to`].

@@ -1,11 +1,16 @@
 //! Writes and reads numbers in seven bits per byte, the lowest bits first (LEB128), as Protocol Buffers do. Numbers
 //! below 128 have one byte. The files of the record and pushes to engines use them.
 
-/// Appends a number to `out`.
+/// How many bits of the number each byte has.
+const BITS_PER_BYTE: usize = 7;
+/// Set in each byte but the last.
+const CONTINUATION_BIT: u8 = 1 << BITS_PER_BYTE;
+
+/// Appends a number to `out`, in one to ten bytes.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 128 {
-        out.push(value as u8 | 128);
-        value >>= 7;
+    while value >= u64::from(CONTINUATION_BIT) {
+        out.push(value as u8 | CONTINUATION_BIT);
+        value >>= BITS_PER_BYTE;
     }
     out.push(value as u8);
 }
@@ -14,11 +19,11 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 /// more than ten bytes; `bytes` may then have lost their front. Bits beyond 64 are dropped.
 pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
-    for shift in (0..64).step_by(7) {
+    for shift in (0..u64::BITS).step_by(BITS_PER_BYTE) {
         let (byte, remaining) = bytes.split_first()?;
         *bytes = remaining;
-        value |= u64::from(byte & 127) << shift;
-        if byte & 128 == 0 {
+        value |= u64::from(byte & !CONTINUATION_BIT) << shift;
+        if byte & CONTINUATION_BIT == 0 {
             return Some(value);
         }
     }

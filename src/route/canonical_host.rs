@@ -94,8 +94,12 @@ fn split_after_name(authority: &str) -> (&str, &str) {
     authority.split_at(name_end.unwrap_or(authority.len()))
 }
 
+/// The most digits of a port, leading zeros included.
+const MAX_PORT_DIGITS: usize = 5;
+
+/// Parses a port; `None` if it has other bytes than digits, too many digits, or is above 65535.
 fn parse_port(text: &str) -> Option<u16> {
-    let is_number = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = text.len() <= MAX_PORT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
 }
 

@@ -287,28 +287,32 @@ impl KeptSpellings {
     };
 }
 
-/// Rewrites a path byte by byte to its normal form, but for the parts whose spelling is `kept`.
+/// Bytes that the output reserves beyond the path's length, enough for four bytes that get an escape.
+const ESCAPE_RESERVE: usize = 8;
+
+/// Rewrites a path byte by byte to its normal form, except for the parts whose spelling is `kept`. Fails if the path
+/// has no normal form.
 fn rewrite(path: &[u8], kept: KeptSpellings) -> Result<String, PathError> {
     let Some((b'/', mut remaining)) = path.split_first() else {
         return Err(PathError::NotAbsolute);
     };
     let mut rewriter = Rewriter {
         kept,
-        output: Vec::with_capacity(path.len() + 8),
+        output: Vec::with_capacity(path.len() + ESCAPE_RESERVE),
         segment_start: 1,
         in_parameters: false,
     };
     rewriter.output.push(b'/');
     while let Some((&first, after_first)) = remaining.split_first() {
-        let (byte, after_first) = if CLASSES[usize::from(first)] == ByteClass::Percent {
-            let (&[high, low], after_first) = after_first
+        let (byte, after_byte) = if CLASSES[usize::from(first)] == ByteClass::Percent {
+            let (&[high, low], after_escape) = after_first
                 .split_first_chunk()
                 .ok_or(PathError::InvalidEscape)?;
-            (decode_escape(high, low)?, after_first)
+            (decode_escape(high, low)?, after_escape)
         } else {
             (first, after_first)
         };
-        remaining = after_first;
+        remaining = after_byte;
         match CLASSES[usize::from(byte)] {
             ByteClass::Control => return Err(PathError::ControlCharacter),
             ByteClass::Slash if rewriter.is_kept_slash(first, byte) => rewriter.escape(byte),

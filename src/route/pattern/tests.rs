@@ -11,14 +11,14 @@ fn check(text: &str, expected: Result<&str, (usize, &str)>) {
     let expected = expected
         .map(str::to_owned)
         .map_err(|(offset, word)| (offset, word.to_owned()));
-    let error = shown.map_err(|error| {
+    let shown = shown.map_err(|error| {
         let debug = format!("{:?}", error.kind);
         (
             error.offset,
             debug.split('(').next().unwrap_or_default().to_owned(),
         )
     });
-    assert_eq!(error, expected, "{text:?}");
+    assert_eq!(shown, expected, "{text:?}");
     if let Ok(pattern) = got {
         assert_eq!(
             Pattern::parse(&pattern.to_string()),

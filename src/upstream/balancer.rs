@@ -22,8 +22,8 @@ pub trait ServerView {
     /// Whether the server certainly gets requests by its full weight. It is cheaper than
     /// [`ServerView::weight_factor`], and may be false although the factor is full.
     fn has_full_weight(&self, index: usize) -> bool;
-    /// The server's share of its weight, of [`FULL_FACTOR`]; 0 if it must get no request.
-    fn share(&self, index: usize) -> u32;
+    /// The factor on the server's weight, from 0 to [`FULL_FACTOR`]; 0 if the server must get no request.
+    fn weight_factor(&self, index: usize) -> u32;
     /// The number of open requests at the server.
     fn open_requests(&self, index: usize) -> u32;
 }
@@ -46,24 +46,25 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Makes the choice for these endpoints. `seed` makes workers begin at different servers and draw different numbers.
-    pub fn new(settings: &Settings, servers: &[Endpoint], seed: u64) -> Balancer {
-        let weight = |server: &Endpoint| settings.servers[server.server_index].weight;
-        let weights: Vec<u32> = servers.iter().map(weight).collect();
+    /// A balancer for these endpoints, which must be in the order of the settings. `seed` makes workers begin at
+    /// different servers and draw different numbers.
+    pub fn new(settings: &Settings, endpoints: &[Endpoint], seed: u64) -> Balancer {
+        let weight = |endpoint: &Endpoint| settings.servers[endpoint.server_index].weight;
+        let weights: Vec<u32> = endpoints.iter().map(weight).collect();
         let first_turn = usize::try_from(seed).unwrap_or_default();
         let endpoints_by_name =
-            servers.chunk_by(|left, right| left.server_index == right.server_index);
+            endpoints.chunk_by(|left, right| left.server_index == right.server_index);
         let hashes = endpoints_by_name.flat_map(|of_one_name| {
-            let has_several = of_one_name.len() > 1;
+            let is_one_of_several = of_one_name.len() > 1;
             of_one_name
                 .iter()
-                .map(move |server| hash_endpoint(server, has_several))
+                .map(move |endpoint| hash_endpoint(endpoint, is_one_of_several))
         });
         Balancer {
             method: settings.balance_method.clone(),
             has_equal_weights: weights.windows(2).all(|pair| pair[0] == pair[1]),
-            next_turn: Cell::new(first_turn % servers.len().max(1)),
-            current_weights: servers.iter().map(|_| Cell::new(0)).collect(),
+            next_turn: Cell::new(first_turn % endpoints.len().max(1)),
+            current_weights: endpoints.iter().map(|_| Cell::new(0)).collect(),
             random: SplitMix64::new(seed),
             hashes: hashes.collect(),
             weights,
@@ -98,37 +99,37 @@ impl Balancer {
         if view.has_full_weight(index) {
             return Some(index);
         }
-        let share = view.share(index);
-        if share > self.random_below(FULL_FACTOR) {
+        let factor = view.weight_factor(index);
+        if factor > self.random_below(FULL_FACTOR) {
             return Some(index);
         }
         // All other servers share such turns by weight. Otherwise the next server in order would get all of them.
         self.choose_smoothly(Some(index), view)
-            .or_else(|| (share > 0).then_some(index))
+            .or_else(|| (factor > 0).then_some(index))
     }
 
-    /// The weight of a server for the next request: its own, reduced to its share.
-    fn weight(&self, index: usize, view: &impl ServerView) -> u32 {
-        let share = if view.has_full_weight(index) {
+    /// The weight of a server for the next request: its configured one, multiplied by its factor.
+    fn effective_weight(&self, index: usize, view: &impl ServerView) -> u32 {
+        let factor = if view.has_full_weight(index) {
             FULL_FACTOR
         } else {
-            view.share(index)
+            view.weight_factor(index)
         };
-        self.weights[index] * share
+        self.weights[index] * factor
     }
 
     /// Smooth weighted round robin, without the server at the index `excluded`. Each server gains its effective weight;
     /// the one with the highest current weight is chosen, and loses the sum of what all gained. `None` if no server may
     /// get requests.
     fn choose_smoothly(&self, excluded: Option<usize>, view: &impl ServerView) -> Option<usize> {
-        let mut sum = 0;
+        let mut weight_sum = 0;
         let mut best: Option<usize> = None;
         for index in (0..self.weights.len()).filter(|index| Some(*index) != excluded) {
-            let weight = i64::from(self.weight(index, view));
+            let weight = i64::from(self.effective_weight(index, view));
             if weight == 0 {
                 continue;
             }
-            sum += weight;
+            weight_sum += weight;
             let current_weight = &self.current_weights[index];
             current_weight.set(current_weight.get() + weight);
             if best.is_none_or(|best| self.current_weights[best].get() < current_weight.get()) {
@@ -136,7 +137,7 @@ impl Balancer {
             }
         }
         let current_weight = &self.current_weights[best?];
-        current_weight.set(current_weight.get() - sum);
+        current_weight.set(current_weight.get() - weight_sum);
         best
     }
 
@@ -147,10 +148,11 @@ impl Balancer {
         let Some(second) = self.draw_by_weight(Some(first), view) else {
             return Some(first);
         };
-        let weight = |index| u64::from(self.weight(index, view));
-        // Compares open requests per weight without a division.
-        let load = |index, other_index| u64::from(view.open_requests(index)) * weight(other_index);
-        let is_second_less_busy = load(second, first) < load(first, second);
+        let weight = |index| u64::from(self.effective_weight(index, view));
+        // Compares open requests per weight without a division: a/b < c/d is a*d < c*b.
+        let open_requests = |index| u64::from(view.open_requests(index));
+        let is_second_less_busy =
+            open_requests(second) * weight(first) < open_requests(first) * weight(second);
         Some(if is_second_less_busy { second } else { first })
     }
 
@@ -158,9 +160,10 @@ impl Balancer {
     /// may get requests.
     fn draw_by_weight(&self, excluded: Option<usize>, view: &impl ServerView) -> Option<usize> {
         let candidates = || (0..self.weights.len()).filter(|index| Some(*index) != excluded);
-        let weight = |index| u64::from(self.weight(index, view));
-        let sum = candidates().map(weight).sum();
-        let mut point = self.random.draw().checked_rem(sum)?;
+        let weight = |index| u64::from(self.effective_weight(index, view));
+        let weight_sum = candidates().map(weight).sum();
+        // A random point on the line of all weights; the server in whose stretch it is gets the request.
+        let mut point = self.random.draw().checked_rem(weight_sum)?;
         candidates().find(|index| {
             let weight = weight(*index);
             let is_drawn = point < weight;
@@ -174,14 +177,15 @@ impl Balancer {
     fn choose_by_hash(&self, balance_key: u64, view: &impl ServerView) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
         for (index, hash) in self.hashes.iter().enumerate() {
-            let weight = self.weight(index, view);
+            let weight = self.effective_weight(index, view);
             if weight == 0 {
                 continue;
             }
-            // A number above 0 and below 1, so that its logarithm is finite and not zero.
-            let point = ((mix(balance_key ^ hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-            let score = f64::from(weight) / -point.ln();
-            if best.is_none_or(|(_, best)| score > best) {
+            // The upper 53 bits, which an `f64` holds exactly, as a number above 0 and below 1: its logarithm is finite
+            // and not zero.
+            let uniform = ((mix(balance_key ^ hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+            let score = f64::from(weight) / -uniform.ln();
+            if best.is_none_or(|(_, best_score)| score > best_score) {
                 best = Some((index, score));
             }
         }
@@ -195,12 +199,12 @@ impl Balancer {
     }
 }
 
-/// Hashes a server's name, and its address if the name has several. So a name with a single address keeps its keys when
-/// that address changes.
-fn hash_endpoint(server: &Endpoint, is_one_of_several: bool) -> u64 {
+/// Hashes the name of an endpoint, and its address if the name has several. A name with one address keeps its keys when
+/// the address changes, because the hash is of the name alone.
+fn hash_endpoint(endpoint: &Endpoint, is_one_of_several: bool) -> u64 {
     let mut hasher = SipHasher13::new();
-    hasher.write(server.name.as_bytes());
-    if let Some(address) = server.address.as_ref().filter(|_| is_one_of_several) {
+    hasher.write(endpoint.name.as_bytes());
+    if let Some(address) = endpoint.address.as_ref().filter(|_| is_one_of_several) {
         hasher.write(address.to_string().as_bytes());
     }
     hasher.finish()

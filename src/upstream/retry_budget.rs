@@ -19,9 +19,9 @@ const MAX_RETRIES: u32 = 100;
 /// The retry budget of one worker for one upstream.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// The budget that is left, in requests: [`REQUESTS_PER_RETRY`] of them are one retry.
-    saved_requests: Cell<u32>,
-    /// The time up to which retries were returned.
+    /// The budget that is left, in requests: [`REQUESTS_PER_RETRY`] of them pay for one retry.
+    balance: Cell<u32>,
+    /// The time up to which [`RetryBudget::refill`] has counted whole seconds.
     refilled_until: Cell<Nanos>,
 }
 
@@ -29,30 +29,30 @@ impl RetryBudget {
     /// A budget of [`MIN_RETRIES`].
     pub fn new(now: Nanos) -> RetryBudget {
         RetryBudget {
-            saved_requests: Cell::new(MIN_RETRIES * REQUESTS_PER_RETRY),
+            balance: Cell::new(MIN_RETRIES * REQUESTS_PER_RETRY),
             refilled_until: Cell::new(now),
         }
     }
 
     /// Counts a request that is sent for the first time.
     pub fn record_request(&self) {
-        let saved = self.saved_requests.get() + 1;
-        self.saved_requests
-            .set(saved.min(MAX_RETRIES * REQUESTS_PER_RETRY));
+        let new_balance = self.balance.get() + 1;
+        self.balance
+            .set(new_balance.min(MAX_RETRIES * REQUESTS_PER_RETRY));
     }
 
     /// Whether fewer than [`LOW_RETRIES`] are left. Retries that have come back since the last
     /// [`RetryBudget::take_retry`] do not count yet.
     pub fn is_low(&self) -> bool {
-        self.saved_requests.get() < LOW_RETRIES * REQUESTS_PER_RETRY
+        self.balance.get() < LOW_RETRIES * REQUESTS_PER_RETRY
     }
 
     /// Takes one retry; false if none is left. First adds the retries that have come back by `now`.
     pub fn take_retry(&self, now: Nanos) -> bool {
         self.refill(now);
-        let new_balance = self.saved_requests.get().checked_sub(REQUESTS_PER_RETRY);
+        let new_balance = self.balance.get().checked_sub(REQUESTS_PER_RETRY);
         if let Some(new_balance) = new_balance {
-            self.saved_requests.set(new_balance);
+            self.balance.set(new_balance);
         }
         new_balance.is_some()
     }
@@ -64,14 +64,16 @@ impl RetryBudget {
         if passed_seconds == 0 {
             return;
         }
-        self.refilled_until.set(now);
-        let saved = self.saved_requests.get();
-        let returned = u32::try_from(passed_seconds)
+        let refilled_span = Nanos::from_secs(passed_seconds);
+        self.refilled_until
+            .set(self.refilled_until.get().after(refilled_span));
+        let balance = self.balance.get();
+        let returned_retries = u32::try_from(passed_seconds)
             .unwrap_or(MIN_RETRIES)
             .min(MIN_RETRIES);
-        let refilled = saved + returned * REQUESTS_PER_RETRY;
+        let refilled = balance + returned_retries * REQUESTS_PER_RETRY;
         let refilled = refilled.min(MIN_RETRIES * REQUESTS_PER_RETRY);
-        self.saved_requests.set(saved.max(refilled));
+        self.balance.set(balance.max(refilled));
     }
 }
 
@@ -110,5 +112,16 @@ mod tests {
             take_all_retries(&budget, now.after(Nanos::from_secs(3_000))),
             10
         );
+    }
+
+    /// Each refill once dropped the rest of a second.
+    #[test]
+    fn the_rest_of_a_second_counts_for_the_next_refill() {
+        let now = Nanos::from_secs(9);
+        let budget = RetryBudget::new(now);
+        assert_eq!(take_all_retries(&budget, now), 10);
+        let returned = [1_900, 3_800]
+            .map(|millis| take_all_retries(&budget, now.after(Nanos::from_millis(millis))));
+        assert_eq!(returned, [1, 2]);
     }
 }

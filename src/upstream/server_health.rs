@@ -42,7 +42,10 @@ pub const STARTING: u8 = 4;
 /// The flag of a server that is back from an ejection and has begun no response since, or only failures.
 pub const TRIAL: u8 = 8;
 
-/// The health of one endpoint. It has a cache line of its own, because all workers write to it.
+/// No flag: the server is healthy.
+const NO_FLAG: u8 = 0;
+
+/// The health of one server. It has a cache line of its own (64 bytes), because all workers write to it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct ServerHealth {
@@ -176,20 +179,20 @@ impl ServerHealth {
     /// last ejection.
     pub fn eject(&self, ejection: Ejection, now: Nanos) -> Duration {
         let max_duration = MAX_EJECTION.max(ejection.first_duration);
-        let nth_duration = |in_row: u32| {
+        let nth_duration = |ejections_in_row: u32| {
             ejection
                 .first_duration
-                .saturating_mul(in_row)
+                .saturating_mul(ejections_in_row)
                 .min(max_duration)
         };
         let earlier_ejections = self.ejections_in_row.load(Relaxed);
         let time_since_return = now.since(Nanos(self.ejected_until.load(Relaxed)));
-        let in_row = match time_since_return > nth_duration(earlier_ejections).into() {
+        let ejections_in_row = match time_since_return > nth_duration(earlier_ejections).into() {
             true => 1,
             false => earlier_ejections.saturating_add(1),
         };
-        let duration = nth_duration(in_row);
-        self.ejections_in_row.store(in_row, Relaxed);
+        let duration = nth_duration(ejections_in_row);
+        self.ejections_in_row.store(ejections_in_row, Relaxed);
         let ejected_until = now.after(duration.into());
         self.ejected_until.store(ejected_until.0, Relaxed);
         self.ejections.fetch_add(1, Relaxed);
@@ -227,7 +230,7 @@ impl ServerHealth {
 
     /// Begins the slow start of a new server.
     pub fn start_slowly(&self, now: Nanos) {
-        self.clear_and_start_slowly(0, now);
+        self.clear_and_start_slowly(NO_FLAG, now);
     }
 
     /// Clears a flag, and begins a slow start.
@@ -241,15 +244,14 @@ impl ServerHealth {
     /// The factor on the weight in a slow start. It grows from 0 to [`FULL_FACTOR`] in proportion to time, but is never
     /// less than [`MIN_FACTOR`]. Ends the slow start after its duration.
     pub fn slow_start_factor(&self, slow_start: Duration, now: Nanos) -> u32 {
-        let time_since_return = now.since(Nanos(self.slow_start_began_at.load(Relaxed)));
+        let elapsed = now.since(Nanos(self.slow_start_began_at.load(Relaxed)));
         let duration = Nanos::from(slow_start).0.max(1);
-        let share =
-            u128::from(time_since_return.0) * u128::from(FULL_FACTOR) / u128::from(duration);
-        let share = u32::try_from(share).map_or(FULL_FACTOR, |share| share.min(FULL_FACTOR));
-        if share == FULL_FACTOR {
+        let factor = u128::from(elapsed.0) * u128::from(FULL_FACTOR) / u128::from(duration);
+        let factor = u32::try_from(factor).map_or(FULL_FACTOR, |factor| factor.min(FULL_FACTOR));
+        if factor == FULL_FACTOR {
             self.flags.fetch_and(!STARTING, Relaxed);
         }
-        share.max(MIN_FACTOR)
+        factor.max(MIN_FACTOR)
     }
 }
 
@@ -291,7 +293,8 @@ impl CheckJudge {
         if self.contrary_checks < needed_checks {
             return None;
         }
-        (self.is_healthy, self.contrary_checks) = (has_succeeded, 0);
+        self.is_healthy = has_succeeded;
+        self.contrary_checks = 0;
         Some(has_succeeded)
     }
 }
@@ -319,10 +322,10 @@ mod tests {
         let health = ServerHealth::default();
         let mut now = Nanos::from_secs(1_000);
         for expected in [10, 20, 30] {
-            let length = health.eject(EJECTION, now);
-            assert_eq!(length, Duration::from_secs(expected));
+            let duration = health.eject(EJECTION, now);
+            assert_eq!(duration, Duration::from_secs(expected));
             assert!(!health.is_ejection_over(now));
-            now = now.after(length.into());
+            now = now.after(duration.into());
             assert!(health.is_ejection_over(now));
             health.readmit(EJECTION, now);
             assert_eq!(health.flags(EJECTED), 0);
@@ -343,8 +346,8 @@ mod tests {
         let start = Nanos::from_secs(1_000);
         assert_eq!(health.try_reach(start), Reachability::Reachable);
         health.mark_unreachable(start);
-        for time in 0..3 {
-            let now = start.after(Nanos::from_secs(5 * time));
+        for retry in 0..3 {
+            let now = start.after(Nanos::from_secs(5 * retry));
             let early = now.after(Nanos::from_millis(4_999));
             assert_eq!(health.try_reach(early), Reachability::Unreachable);
             let now = now.after(UNREACHABLE_TIME);
@@ -360,13 +363,13 @@ mod tests {
         let health = ServerHealth::default();
         let start = Nanos::from_secs(5);
         health.start_slowly(start);
-        let span = Duration::from_secs(100);
-        let share =
-            |seconds| health.slow_start_factor(span, start.after(Nanos::from_secs(seconds)));
-        let factors = [0, 10, 25, 50, 75, 99].map(share);
+        let slow_start = Duration::from_secs(100);
+        let factor =
+            |seconds| health.slow_start_factor(slow_start, start.after(Nanos::from_secs(seconds)));
+        let factors = [0, 10, 25, 50, 75, 99].map(factor);
         assert_eq!(factors, [102, 102, 256, 512, 768, 1013]);
         assert_eq!(health.flags(STARTING), STARTING);
-        assert_eq!((share(100), health.flags(STARTING)), (FULL_FACTOR, 0));
+        assert_eq!((factor(100), health.flags(STARTING)), (FULL_FACTOR, 0));
     }
 
     #[test]
@@ -386,8 +389,9 @@ mod tests {
             (true, None),
             (true, Some(true)),
         ];
-        for (index, (well, expected)) in verdicts.into_iter().enumerate() {
-            assert_eq!(judge.record_check(well), expected, "check {index}");
+        for (index, (has_succeeded, expected)) in verdicts.into_iter().enumerate() {
+            let verdict = judge.record_check(has_succeeded);
+            assert_eq!(verdict, expected, "check {index}");
         }
         assert_eq!(CheckJudge::new(3, 2, true).record_check(false), Some(false));
     }

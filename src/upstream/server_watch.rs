@@ -52,9 +52,9 @@ impl ServerWatch {
     pub fn follow(&mut self, upstreams: &[Arc<Servers>], clock: &Clock) {
         let mut watched_before = std::mem::take(&mut self.watched);
         for servers in upstreams {
-            let mut existing = watched_before.iter();
-            let unchanged_index =
-                existing.position(|watched| Arc::ptr_eq(&watched.servers, servers));
+            let unchanged_index = watched_before
+                .iter()
+                .position(|watched| Arc::ptr_eq(&watched.servers, servers));
             let watched = match unchanged_index {
                 Some(index) => watched_before.swap_remove(index),
                 None => WatchedUpstream {
@@ -97,15 +97,18 @@ async fn keep_looking_up(servers: Arc<Servers>, server_index: usize, clock: Cloc
 
 /// Keeps a checking task for each endpoint, as long as its name resolves to it.
 async fn keep_all_checked(servers: Arc<Servers>, check: Rc<HealthCheck>, clock: Clock) {
-    let mut checked: Vec<(Endpoint, WatchTask)> = Vec::new();
+    let mut check_tasks: Vec<(Endpoint, WatchTask)> = Vec::new();
     loop {
-        let current = servers.endpoints();
-        checked.retain(|(one, _)| current.iter().any(|other| other.is_same(one)));
-        for endpoint in current.iter() {
-            if !checked.iter().any(|(other, _)| other.is_same(endpoint)) {
+        let endpoints = servers.endpoints();
+        check_tasks.retain(|(checked, _)| endpoints.iter().any(|other| other.is_same(checked)));
+        for endpoint in endpoints.iter() {
+            if !check_tasks
+                .iter()
+                .any(|(checked, _)| checked.is_same(endpoint))
+            {
                 let (servers, check) = (servers.clone(), check.clone());
                 let task = keep_checking(servers, endpoint.clone(), check, clock.clone());
-                checked.push((endpoint.clone(), spawn_task(task)));
+                check_tasks.push((endpoint.clone(), spawn_task(task)));
             }
         }
         servers.wait_for_change().await;
@@ -123,8 +126,8 @@ async fn keep_checking(
     let is_healthy = health.flags(FAILING) == 0;
     let mut check_judge = CheckJudge::new(check.fall, check.rise, is_healthy);
     loop {
-        let result = check_endpoint(&servers, &endpoint, &check, &clock);
-        let has_succeeded = matches!(timeout(check.timeout, result).await, Ok(Ok(true)));
+        let single_check = check_endpoint(&servers, &endpoint, &check, &clock);
+        let has_succeeded = matches!(timeout(check.timeout, single_check).await, Ok(Ok(true)));
         if !has_succeeded {
             health.record_failed_check();
         }
@@ -194,11 +197,11 @@ async fn check_over_http2(socket: Socket, host: &str, path: &str) -> io::Result<
         .header("user-agent", "tollgate")
         .body(())
         .map_err(io::Error::other)?;
-    let (mut send, connection) = h2::client::handshake(socket)
+    let (mut sender, connection) = h2::client::handshake(socket)
         .await
         .map_err(io::Error::other)?;
     let check = async {
-        let (response, _) = send.send_request(request, true)?;
+        let (response, _) = sender.send_request(request, true)?;
         Ok(is_healthy(response.await?.status()))
     };
     tokio::select! {

@@ -124,16 +124,15 @@ fn pressure_control(
     now: Nanos,
 ) -> Option<Arc<PressureControl>> {
     let settings = settings.pressure.clone()?;
-    if let Some(kept) = previous.and_then(|previous| previous.pressure_control.clone()) {
-        kept.controller.lock().set_settings(settings);
-        return Some(kept);
+    if let Some(control) = previous.and_then(|servers| servers.pressure_control.clone()) {
+        control.controller.lock().set_settings(settings);
+        return Some(control);
     }
     // One gateway, until the first step states their number.
     let (pressure, controller) = Controller::new(settings, 1, now);
-    let controller = Mutex::new(controller);
     Some(Arc::new(PressureControl {
         pressure,
-        controller,
+        controller: Mutex::new(controller),
     }))
 }
 
@@ -143,15 +142,15 @@ fn configured_servers(
     previous: Option<&Arc<Servers>>,
 ) -> Vec<ConfiguredServer> {
     let configured = settings.servers.iter().map(|server| {
-        let removed = previous.map_or_else(FailureCounts::default, |previous| {
-            previous.removed_counts(server)
+        let removed_counts = previous.map_or_else(FailureCounts::default, |servers| {
+            servers.removed_counts(server)
         });
         ConfiguredServer {
             name: server.location.to_string().into(),
             host: server.host(),
             removed_counts: FailureCounts {
-                ejections: removed.ejections.into(),
-                failed_checks: removed.failed_checks.into(),
+                ejections: removed_counts.ejections.into(),
+                failed_checks: removed_counts.failed_checks.into(),
             },
             lookups: Lookups {
                 last_result: Arc::new(Ok(()).into()),
@@ -171,8 +170,8 @@ fn initial_endpoints(
 ) -> Arc<[Endpoint]> {
     let mut endpoints = Vec::new();
     for (index, server) in settings.servers.iter().enumerate() {
-        let kept = previous.map_or_else(Vec::new, |previous| previous.endpoints_of(server));
-        if kept.is_empty() {
+        let kept_endpoints = previous.map_or_else(Vec::new, |servers| servers.endpoints_of(server));
+        if kept_endpoints.is_empty() {
             let address = server.location.address();
             let endpoint = Endpoint::new(index, &configured[index].name, address);
             if previous.is_some() {
@@ -180,9 +179,9 @@ fn initial_endpoints(
             }
             endpoints.push(endpoint);
         }
-        endpoints.extend(kept.into_iter().map(|kept| Endpoint {
+        endpoints.extend(kept_endpoints.into_iter().map(|endpoint| Endpoint {
             server_index: index,
-            ..kept
+            ..endpoint
         }));
     }
     endpoints.into()
@@ -192,8 +191,8 @@ impl Servers {
     /// The state for these settings. Servers that `previous` has too keep their endpoints and counts. With the same
     /// settings, `previous` itself is returned.
     pub fn new(settings: Settings, previous: Option<&Arc<Servers>>, now: Nanos) -> Arc<Servers> {
-        if let Some(previous) = previous.filter(|previous| previous.settings == settings) {
-            return previous.clone();
+        if let Some(unchanged) = previous.filter(|servers| servers.settings == settings) {
+            return unchanged.clone();
         }
         let configured = configured_servers(&settings, previous);
         let endpoints = initial_endpoints(&settings, &configured, previous, now);
@@ -208,7 +207,7 @@ impl Servers {
             open_requests: AtomicU32::new(0),
             pending_requests: AtomicU32::new(0),
             pressure_control: pressure_control(&settings, previous, now),
-            persistent: previous.map_or_else(Arc::default, |previous| previous.persistent.clone()),
+            persistent: previous.map_or_else(Arc::default, |servers| servers.persistent.clone()),
             settings,
         })
     }
@@ -237,10 +236,8 @@ impl Servers {
     fn endpoints_of(&self, server: &Server) -> Vec<Endpoint> {
         let index = self.index_of(server);
         let endpoints = self.endpoints();
-        let own = endpoints
-            .iter()
-            .filter(|one| Some(one.server_index) == index);
-        own.cloned().collect()
+        let is_of_server = |endpoint: &&Endpoint| Some(endpoint.server_index) == index;
+        endpoints.iter().filter(is_of_server).cloned().collect()
     }
 
     fn removed_counts(&self, server: &Server) -> FailureCounts<u64> {
@@ -315,43 +312,43 @@ impl Servers {
         addresses.dedup();
         let addresses: Vec<Address> = addresses.into_iter().map(Address::Tcp).collect();
         let mut endpoints = self.endpoints.write();
-        let is_own = |one: &&Endpoint| one.server_index == server_index;
-        let existing_endpoints = || endpoints.iter().filter(is_own);
-        let existing_addresses = existing_endpoints().map(|one| one.address.as_ref());
+        let is_of_server = |endpoint: &&Endpoint| endpoint.server_index == server_index;
+        let existing_endpoints = || endpoints.iter().filter(is_of_server);
+        let existing_addresses = existing_endpoints().map(|endpoint| endpoint.address.as_ref());
         if existing_addresses.eq(addresses.iter().map(Some)) {
             return;
         }
         let configured = &self.configured[server_index];
-        let is_removed = |one: &&Endpoint| {
-            let address = one.address.as_ref();
-            address.is_none_or(|address| !addresses.contains(address))
-        };
-        for removed in existing_endpoints().filter(is_removed) {
-            configured.add_removed_counts(&removed.health);
+        let is_gone = |address: &Address| !addresses.contains(address);
+        let is_removed = |endpoint: &&Endpoint| endpoint.address.as_ref().is_none_or(is_gone);
+        for removed_endpoint in existing_endpoints().filter(is_removed) {
+            configured.add_removed_counts(&removed_endpoint.health);
         }
-        // The first addresses of a name have a full share, unless the server itself starts slowly.
-        let has_full_weight =
-            |one: &Endpoint| one.address.is_none() && one.health.flags(STARTING) == 0;
-        let has_full_weight = existing_endpoints().any(has_full_weight);
-        let endpoint = |address: &Address| {
-            let kept = existing_endpoints().find(|one| one.address.as_ref() == Some(address));
-            kept.cloned().unwrap_or_else(|| {
+        let gets_full_weight = existing_endpoints()
+            .any(|endpoint| endpoint.address.is_none() && endpoint.health.flags(STARTING) == 0);
+        let kept_or_new_endpoint = |address: &Address| {
+            let has_address = |endpoint: &&Endpoint| endpoint.address.as_ref() == Some(address);
+            let kept_endpoint = existing_endpoints().find(has_address);
+            kept_endpoint.cloned().unwrap_or_else(|| {
                 let endpoint = Endpoint::new(server_index, &configured.name, Some(address.clone()));
-                if !has_full_weight {
+                if !gets_full_weight {
                     endpoint.health.start_slowly(now);
                 }
                 endpoint
             })
         };
-        let previous = endpoints
+        let of_earlier_servers = endpoints
             .iter()
-            .filter(|one| one.server_index < server_index);
+            .filter(|endpoint| endpoint.server_index < server_index);
         let of_later_servers = endpoints
             .iter()
-            .filter(|one| one.server_index > server_index);
-        let replaced = previous.cloned().chain(addresses.iter().map(endpoint));
-        let replaced: Arc<[Endpoint]> = replaced.chain(of_later_servers.cloned()).collect();
-        *endpoints = replaced;
+            .filter(|endpoint| endpoint.server_index > server_index);
+        let new_endpoints: Arc<[Endpoint]> = of_earlier_servers
+            .cloned()
+            .chain(addresses.iter().map(kept_or_new_endpoint))
+            .chain(of_later_servers.cloned())
+            .collect();
+        *endpoints = new_endpoints;
         drop(endpoints);
         self.endpoints_changed.notify_one();
     }
@@ -365,7 +362,7 @@ impl Servers {
     /// Calls `visit` for each configured server, with its name, its endpoints and the counts of its removed endpoints.
     pub fn for_each_server(&self, mut visit: impl FnMut(&str, &[Endpoint], FailureCounts<u64>)) {
         let endpoints = self.endpoints();
-        let by_server = endpoints.chunk_by(|one, other| one.server_index == other.server_index);
+        let by_server = endpoints.chunk_by(|left, right| left.server_index == right.server_index);
         for (server, endpoints) in self.configured.iter().zip(by_server) {
             visit(&server.name, endpoints, server.removed_counts());
         }
@@ -381,8 +378,9 @@ impl Servers {
         endpoint.health.flags(self.flag_mask) == 0
     }
 
-    /// The endpoint's share of its weight, of [`FULL_FACTOR`]. Ends an ejection whose time is over.
-    pub fn share(&self, endpoint: &Endpoint, now: Nanos) -> u32 {
+    /// The factor on the endpoint's weight, at most [`FULL_FACTOR`]; 0 while it is ejected or failing. Ends an ejection or
+    /// a slow start whose time is over.
+    pub fn weight_factor(&self, endpoint: &Endpoint, now: Nanos) -> u32 {
         let health = &endpoint.health;
         self.readmit_if_due(endpoint, now);
         let flags = health.flags(self.flag_mask);
@@ -424,11 +422,12 @@ impl Servers {
             return;
         }
         let _ejection_lock = self.persistent.ejection_lock.lock();
-        let all = self.endpoints();
+        let endpoints = self.endpoints();
         let gets_no_requests =
-            |one: &&Endpoint| one.health.flags(self.flag_mask) & (EJECTED | FAILING) != 0;
-        let excluded_count = all.iter().filter(gets_no_requests).count();
-        if health.flags(EJECTED) != 0 || (excluded_count + 1) * 2 > all.len() {
+            |endpoint: &&Endpoint| endpoint.health.flags(self.flag_mask) & (EJECTED | FAILING) != 0;
+        let excluded_count = endpoints.iter().filter(gets_no_requests).count();
+        let would_exclude_most = (excluded_count + 1) * 2 > endpoints.len();
+        if health.flags(EJECTED) != 0 || would_exclude_most {
             return;
         }
         let duration = health.eject(ejection, now);
@@ -448,7 +447,7 @@ impl Servers {
 
     /// The state of an endpoint. Ends an ejection or a slow start whose time is over.
     pub fn state(&self, endpoint: &Endpoint, now: Nanos) -> ServerState {
-        let is_starting = self.share(endpoint, now) < FULL_FACTOR;
+        let is_starting = self.weight_factor(endpoint, now) < FULL_FACTOR;
         match endpoint.health.flags(self.flag_mask) {
             flags if flags & FAILING != 0 => ServerState::Failing,
             flags if flags & EJECTED != 0 => ServerState::Ejected,
@@ -464,7 +463,7 @@ impl Servers {
     ///
     /// The bound, if as many requests are counted already.
     pub fn try_count_request(&self, bound: RequestBound) -> Result<(), u32> {
-        let (count, max) = self.bound(bound);
+        let (count, max) = self.count_and_max(bound);
         let Some(max) = max else { return Ok(()) };
         if count.fetch_add(1, Relaxed) < max {
             return Ok(());
@@ -476,19 +475,20 @@ impl Servers {
     /// Counts a request whatever the bound, until [`Servers::uncount_request`]. A request that is sent again has passed the
     /// bound before, and is counted twice for a moment.
     pub fn count_request(&self, bound: RequestBound) {
-        if let (count, Some(_)) = self.bound(bound) {
+        if let (count, Some(_)) = self.count_and_max(bound) {
             count.fetch_add(1, Relaxed);
         }
     }
 
     /// Ends the count of one request for a bound.
     pub fn uncount_request(&self, bound: RequestBound) {
-        if let (count, Some(_)) = self.bound(bound) {
+        if let (count, Some(_)) = self.count_and_max(bound) {
             count.fetch_sub(1, Relaxed);
         }
     }
 
-    fn bound(&self, bound: RequestBound) -> (&AtomicU32, Option<u32>) {
+    /// The current count of the requests that a bound is about, and the bound; `None` if there is none.
+    fn count_and_max(&self, bound: RequestBound) -> (&AtomicU32, Option<u32>) {
         match bound {
             RequestBound::Open => (&self.open_requests, self.settings.bounds.open),
             RequestBound::Pending => (&self.pending_requests, self.settings.bounds.pending),

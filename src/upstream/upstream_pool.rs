@@ -29,7 +29,7 @@ pub const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The connections of one worker to one upstream.
 pub struct UpstreamPool {
     pub(super) counters: PoolCounters,
-    budget: RetryBudget,
+    retry_budget: RetryBudget,
     /// The endpoints that new requests go to.
     current_set: RefCell<Rc<EndpointSet>>,
     servers: Arc<Servers>,
@@ -126,7 +126,7 @@ impl UpstreamPool {
         let set = EndpointSet::new(&servers, seed, clock, flush_queue, |_| None);
         Rc::new(UpstreamPool {
             counters,
-            budget: RetryBudget::new(set.clock.now()),
+            retry_budget: RetryBudget::new(set.clock.now()),
             current_set: RefCell::new(Rc::new(set)),
             servers,
             seed,
@@ -161,8 +161,9 @@ impl UpstreamPool {
         self: &Rc<Self>,
         client: ClientContext,
     ) -> impl Future<Output = Result<CheckedOutConnection, Error>> {
-        self.budget.record_request();
-        let idle_use = match self.budget.is_low() {
+        self.retry_budget.record_request();
+        // The server may have closed an idle connection, and then the request would need one of the last retries.
+        let idle_use = match self.retry_budget.is_low() {
             true => IdleUse::Avoided,
             false => IdleUse::Allowed,
         };
@@ -171,7 +172,7 @@ impl UpstreamPool {
 
     /// Takes one retry from the budget; false if none is left, so that a failed request must not be sent again.
     pub fn take_retry(&self) -> bool {
-        self.budget
+        self.retry_budget
             .take_retry(self.current_set.borrow().clock.now())
     }
 
@@ -204,7 +205,7 @@ impl UpstreamPool {
                 return Err(set.unavailable_error());
             };
             let assignment = match sending {
-                Sending::First => set.assignment(endpoint_index)?,
+                Sending::First => set.assign(endpoint_index)?,
                 Sending::Repeated => set.assign_again(endpoint_index),
             };
             if let Some(transport) = assignment.set.take_existing(endpoint_index, idle_use) {
@@ -213,8 +214,8 @@ impl UpstreamPool {
                     transport,
                 });
             }
-            // Boxed, because it is rare: each request's future is moved with the room for all that it may hold.
-            Box::pin(self.search(assignment, client, idle_use)).await
+            // Boxed, because it is rare: an unboxed future would make the future of every request larger.
+            Box::pin(self.search_connection(assignment, client, idle_use)).await
         }
     }
 
@@ -294,19 +295,15 @@ impl EndpointSet {
     /// The index of the endpoint for the next attempt; `None` if every endpoint was tried or must get no request.
     pub(super) fn choose_endpoint(
         &self,
-        key: Option<u64>,
+        balance_key: Option<u64>,
         tried: &EndpointIndices,
     ) -> Option<usize> {
         let view = RequestView { set: self, tried };
-        self.balancer.choose(key, tried.is_empty(), &view)
+        self.balancer.choose(balance_key, tried.is_empty(), &view)
     }
 
-    /// Counts a new request as open at this server.
-    ///
-    /// # Errors
-    ///
-    /// The upstream has as many open requests as it may have.
-    pub(super) fn assignment(self: Rc<Self>, endpoint_index: usize) -> Result<Assignment, Error> {
+    /// Assigns a new request to this server. Fails if the upstream has as many open requests as it may have.
+    pub(super) fn assign(self: Rc<Self>, endpoint_index: usize) -> Result<Assignment, Error> {
         let count_result = self.servers.try_count_request(RequestBound::Open);
         count_result.map_err(|max| self.full_error("open", max))?;
         Ok(self.new_assignment(endpoint_index))
@@ -364,9 +361,9 @@ impl EndpointSet {
             connection.inbox.begin_message();
             connection.is_reused = true;
         }
-        let mut idle = pool.idle_connections.borrow_mut();
-        if idle.len() < MAX_IDLE_CONNECTIONS {
-            idle.push(IdleConnection {
+        let mut idle_connections = pool.idle_connections.borrow_mut();
+        if idle_connections.len() < MAX_IDLE_CONNECTIONS {
+            idle_connections.push(IdleConnection {
                 connection,
                 idle_since: now,
             });
@@ -393,9 +390,9 @@ impl EndpointSet {
 impl EndpointPool {
     /// The most recently used idle connection that the server has not closed; `None` if there is none.
     fn take_idle(&self) -> Option<Rc<RefCell<Http1Connection>>> {
-        let mut idle = self.idle_connections.borrow_mut();
+        let mut idle_connections = self.idle_connections.borrow_mut();
         loop {
-            let most_recent = idle.pop()?;
+            let most_recent = idle_connections.pop()?;
             if most_recent.connection.borrow_mut().socket.probe_idle() {
                 return Some(most_recent.connection);
             }
@@ -427,13 +424,13 @@ impl ServerView for RequestView<'_> {
             && !self.tried.contains(&endpoint_index)
     }
 
-    fn share(&self, endpoint_index: usize) -> u32 {
+    fn weight_factor(&self, endpoint_index: usize) -> u32 {
         if self.tried.contains(&endpoint_index) {
             return 0;
         }
         let set = self.set;
         let endpoint = &set.endpoints[endpoint_index];
-        set.servers.share(endpoint, set.clock.now())
+        set.servers.weight_factor(endpoint, set.clock.now())
     }
 
     fn open_requests(&self, endpoint_index: usize) -> u32 {

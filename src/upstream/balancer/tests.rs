@@ -15,7 +15,7 @@ struct FixedView {
 }
 
 impl FixedView {
-    fn of(factors: &[u32]) -> FixedView {
+    fn with_factors(factors: &[u32]) -> FixedView {
         FixedView {
             factors: factors.to_vec(),
             open_requests: RefCell::new(vec![0; factors.len()]),
@@ -27,7 +27,7 @@ impl ServerView for FixedView {
     fn has_full_weight(&self, index: usize) -> bool {
         self.factors[index] == FULL_FACTOR
     }
-    fn share(&self, index: usize) -> u32 {
+    fn weight_factor(&self, index: usize) -> u32 {
         self.factors[index]
     }
     fn open_requests(&self, index: usize) -> u32 {
@@ -65,10 +65,10 @@ fn count_choices(balancer: &Balancer, view: &FixedView, requests: usize) -> Vec<
 fn round_robin_follows_weights_and_factors() {
     let check = |weights: &[u32], factors: &[u32], requests, expected: &[usize]| {
         let balancer = balancer(BalanceMethod::RoundRobin, weights);
-        let counts = count_choices(&balancer, &FixedView::of(factors), requests);
-        for (got, expected_count) in counts.iter().zip(expected) {
+        let counts = count_choices(&balancer, &FixedView::with_factors(factors), requests);
+        for (count, expected_count) in counts.iter().zip(expected) {
             assert!(
-                got.abs_diff(*expected_count) <= expected_count / 10,
+                count.abs_diff(*expected_count) <= expected_count / 10,
                 "{counts:?}"
             );
         }
@@ -116,7 +116,7 @@ fn round_robin_follows_weights_and_factors() {
 #[test]
 fn heavy_servers_are_not_asked_in_a_row() {
     let balancer = balancer(BalanceMethod::RoundRobin, &[5, 1, 1]);
-    let view = FixedView::of(&[FULL_FACTOR; 3]);
+    let view = FixedView::with_factors(&[FULL_FACTOR; 3]);
     let order: Vec<_> = (0..7)
         .map(|_| balancer.choose(None, true, &view).unwrap())
         .collect();
@@ -125,11 +125,11 @@ fn heavy_servers_are_not_asked_in_a_row() {
 
 #[test]
 fn workers_begin_at_different_servers() {
-    let first = |seed| {
+    let first_server = |seed| {
         let balancer = balancer_with_seed(settings(3), seed);
-        balancer.choose(None, true, &FixedView::of(&[FULL_FACTOR; 3]))
+        balancer.choose(None, true, &FixedView::with_factors(&[FULL_FACTOR; 3]))
     };
-    assert_eq!([first(0), first(1), first(2)], [Some(0), Some(1), Some(2)]);
+    assert_eq!([0, 1, 2].map(first_server), [Some(0), Some(1), Some(2)]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn nobody_is_asked_when_none_may_be() {
         BalanceMethod::Hash(vec![Identity::User]),
     ] {
         let balancer = balancer(method, &[1, 1]);
-        let view = FixedView::of(&[0, 0]);
+        let view = FixedView::with_factors(&[0, 0]);
         assert_eq!(balancer.choose(Some(1), true, &view), None);
         assert_eq!(balancer.choose(None, false, &view), None);
     }
@@ -149,12 +149,12 @@ fn nobody_is_asked_when_none_may_be() {
 #[test]
 fn the_busy_one_of_two_is_spared() {
     let least = balancer(BalanceMethod::LeastRequests, &[1, 1, 1]);
-    let view = FixedView::of(&[FULL_FACTOR; 3]);
+    let view = FixedView::with_factors(&[FULL_FACTOR; 3]);
     view.open_requests.borrow_mut()[1] = 1_000;
     assert_eq!(count_choices(&least, &view, 300)[1], 0);
     // No request ends, so the open requests follow the weights.
     let least = balancer(BalanceMethod::LeastRequests, &[1, 2, 1]);
-    let view = FixedView::of(&[FULL_FACTOR, FULL_FACTOR, 0]);
+    let view = FixedView::with_factors(&[FULL_FACTOR, FULL_FACTOR, 0]);
     for _ in 0..3_000 {
         let server = least.choose(None, true, &view).unwrap();
         view.open_requests.borrow_mut()[server] += 1;
@@ -166,14 +166,16 @@ fn the_busy_one_of_two_is_spared() {
 #[test]
 fn a_key_stays_and_only_keys_of_a_lost_server_move() {
     let balancer = hash_balancer(&[1; 5]);
-    let place =
-        |key: u64, factors: &[u32]| balancer.choose(Some(mix(key)), true, &FixedView::of(factors));
-    let (mut counts, mut moved_count) = ([0; 5], 0);
+    let choose = |key: u64, factors: &[u32]| {
+        balancer.choose(Some(mix(key)), true, &FixedView::with_factors(factors))
+    };
+    let mut counts = [0; 5];
+    let mut moved_count = 0;
     for key in 0..10_000 {
-        let before = place(key, &[FULL_FACTOR; 5]).unwrap();
+        let before = choose(key, &[FULL_FACTOR; 5]).unwrap();
         counts[before] += 1;
-        assert_eq!(place(key, &[FULL_FACTOR; 5]), Some(before));
-        let after = place(
+        assert_eq!(choose(key, &[FULL_FACTOR; 5]), Some(before));
+        let after = choose(
             key,
             &[FULL_FACTOR, FULL_FACTOR, 0, FULL_FACTOR, FULL_FACTOR],
         )
@@ -196,7 +198,11 @@ fn keys_follow_weights() {
     let balancer = hash_balancer(&[1, 3]);
     let heavy_count = (0..10_000)
         .filter(|key| {
-            balancer.choose(Some(mix(*key)), true, &FixedView::of(&[FULL_FACTOR; 2])) == Some(1)
+            balancer.choose(
+                Some(mix(*key)),
+                true,
+                &FixedView::with_factors(&[FULL_FACTOR; 2]),
+            ) == Some(1)
         })
         .count();
     assert!((7_300..7_700).contains(&heavy_count), "{heavy_count}");

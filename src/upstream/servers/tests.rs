@@ -26,8 +26,9 @@ fn address(text: &str) -> SocketAddr {
 }
 
 fn states(servers: &Servers, now: Nanos) -> Vec<ServerState> {
-    let all = servers.endpoints();
-    all.iter()
+    let endpoints = servers.endpoints();
+    endpoints
+        .iter()
         .map(|endpoint| servers.state(endpoint, now))
         .collect()
 }
@@ -52,12 +53,12 @@ fn never_more_than_half_is_ejected() {
     for count in 1..=7 {
         let servers = servers(count);
         (0..count).for_each(|server| fail(&servers, server, 10));
-        let out = states(&servers, NOW);
-        let out = out
+        let states = states(&servers, NOW);
+        let ejected_count = states
             .iter()
             .filter(|state| **state == ServerState::Ejected)
             .count();
-        assert_eq!(out, count / 2, "of {count}");
+        assert_eq!(ejected_count, count / 2, "of {count}");
     }
 }
 
@@ -71,17 +72,17 @@ fn one_whose_time_is_over_is_asked_again_on_trial() {
     assert_eq!(
         (
             servers.has_full_weight(&ejected),
-            servers.share(&ejected, NOW)
+            servers.weight_factor(&ejected, NOW)
         ),
         (false, 0)
     );
     let returned_at = NOW.after(Nanos::from_secs(10));
-    assert_eq!(servers.share(&ejected, returned_at), MIN_FACTOR);
+    assert_eq!(servers.weight_factor(&ejected, returned_at), MIN_FACTOR);
     assert_eq!(servers.state(&ejected, returned_at), ServerState::Starting);
     servers.record_failure(&ejected, returned_at);
     assert_eq!(servers.state(&ejected, returned_at), ServerState::Ejected);
     let returned_at = returned_at.after(Nanos::from_secs(20));
-    assert_eq!(servers.share(&ejected, returned_at), MIN_FACTOR);
+    assert_eq!(servers.weight_factor(&ejected, returned_at), MIN_FACTOR);
     ejected.health.record_response();
     assert!(servers.has_full_weight(&ejected));
     ejected.health.record_success();
@@ -172,17 +173,18 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
     let [first, second, third] = ["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80"].map(address);
     servers.set_addresses(0, vec![second, first], NOW);
     assert_eq!(states(&servers, NOW), [ServerState::Up; 3]);
-    let all = servers.endpoints();
+    let endpoints = servers.endpoints();
     servers.set_addresses(0, vec![first, second, first], NOW);
-    assert!(servers.is_current(&all), "the order is no news");
-    assert_eq!(all[1].to_string(), "shop.internal:80 at 10.1.0.2");
-    assert_eq!(all[2].to_string(), "10.0.0.1:9001");
+    assert!(servers.is_current(&endpoints), "the order does not count");
+    assert_eq!(endpoints[1].to_string(), "shop.internal:80 at 10.1.0.2");
+    assert_eq!(endpoints[2].to_string(), "10.0.0.1:9001");
     fail(&servers, 1, 3);
     assert_eq!(
         states(&servers, NOW),
         [ServerState::Up, ServerState::Ejected, ServerState::Up]
     );
-    // One stays, one comes, one goes.
+    // One address stays, one is new, one is removed.
+    let removed = endpoints[0].clone();
     servers.set_addresses(0, vec![third, second], NOW);
     let expected = [ServerState::Ejected, ServerState::Starting, ServerState::Up];
     assert_eq!(states(&servers, NOW), expected);
@@ -190,7 +192,7 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
         !servers
             .endpoints()
             .iter()
-            .any(|endpoint| endpoint.is_same(&all[0]))
+            .any(|endpoint| endpoint.is_same(&removed))
     );
     // A reload keeps the states, and the counts stay when their address is removed.
     settings.servers.swap(0, 1);
@@ -199,8 +201,8 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
     assert_eq!(states(&after, NOW), expected);
     after.set_addresses(1, vec![first], NOW);
     let mut visited = Vec::new();
-    after.for_each_server(|name, all, removed_counts| {
-        visited.push((name.to_owned(), all.len(), removed_counts.ejections))
+    after.for_each_server(|name, endpoints, removed_counts| {
+        visited.push((name.to_owned(), endpoints.len(), removed_counts.ejections));
     });
     let expected = [
         ("10.0.0.1:9001".into(), 1, 0),

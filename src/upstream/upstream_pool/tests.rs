@@ -62,28 +62,27 @@ fn unreachable_address() -> (Vec<Raw>, SocketAddr) {
     listener.bind(&loopback.into()).unwrap();
     listener.listen(0).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut held = vec![listener];
-    // What fills its queue.
+    let mut sockets = vec![listener];
     loop {
         let waiting = new_socket();
         let connected = waiting.connect_timeout(&address, Duration::from_millis(100));
-        held.push(waiting);
+        sockets.push(waiting);
         if connected.is_err() {
-            return (held, address.as_socket().unwrap());
+            return (sockets, address.as_socket().unwrap());
         }
-        assert!(held.len() < 10, "its queue has no end");
+        assert!(sockets.len() < 10, "its queue does not fill up");
     }
 }
 
-fn nobody() -> ClientContext {
+fn client() -> ClientContext {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let ends = ConnectionAddresses {
+    let addresses = ConnectionAddresses {
         client: loopback,
         local: loopback,
     };
     ClientContext {
         balance_key: None,
-        addresses: ends,
+        addresses,
     }
 }
 
@@ -109,9 +108,12 @@ fn address(assignment: &Assignment) -> SocketAddr {
         .unwrap()
 }
 
-fn open(pool: &UpstreamPool) -> u32 {
-    let all = pool.servers.endpoints();
-    all.iter().map(|one| one.health.open_requests()).sum()
+fn open_requests(pool: &UpstreamPool) -> u32 {
+    let endpoints = pool.servers.endpoints();
+    endpoints
+        .iter()
+        .map(|endpoint| endpoint.health.open_requests())
+        .sum()
 }
 
 #[test]
@@ -122,22 +124,24 @@ fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
     runtime().block_on(async {
         let mut held = Vec::new();
         for _ in 0..12 {
-            let (assignment, connection) = into_parts(pool.checkout(nobody()).await.unwrap());
+            let (assignment, connection) = into_parts(pool.checkout(client()).await.unwrap());
             assert!(!connection.borrow().is_reused);
             held.push((assignment, connection));
         }
-        let at = |place| {
+        let count_to = |server| {
             held.iter()
-                .filter(|(assignment, _)| address(assignment) == place)
+                .filter(|(assignment, _)| address(assignment) == server)
                 .count()
         };
-        assert_eq!((at(first), at(second), at(third)), (6, 6, 0));
-        assert_eq!(open(&pool), 12);
+        let counts = [first, second, third].map(count_to);
+        assert_eq!(counts, [6, 6, 0]);
+        assert_eq!(open_requests(&pool), 12);
         drop(held);
-        assert_eq!(open(&pool), 0);
-        let out = |one: &Endpoint| one.health.flags(EJECTED) != 0;
-        for one in pool.servers.endpoints().iter() {
-            assert_eq!(out(one), one.address == Some(third.into()), "{one}");
+        assert_eq!(open_requests(&pool), 0);
+        for endpoint in pool.servers.endpoints().iter() {
+            let is_ejected = endpoint.health.flags(EJECTED) != 0;
+            let is_dead = endpoint.address == Some(third.into());
+            assert_eq!(is_ejected, is_dead, "{endpoint}");
         }
     });
 }
@@ -159,16 +163,16 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
     });
     let system = Clock::system();
     runtime().block_on(async {
-        let all = pool.servers.endpoints();
-        let dead = all
+        let endpoints = pool.servers.endpoints();
+        let dead = endpoints
             .iter()
-            .find(|one| one.address == Some(second.into()))
+            .find(|endpoint| endpoint.address == Some(second.into()))
             .unwrap();
         for round in 1..=2 {
             let mut slow_count = 0;
             for _ in 0..20 {
                 let begun_at = system.now();
-                let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+                let (assignment, _) = into_parts(pool.checkout(client()).await.unwrap());
                 assert_ne!(address(&assignment), second);
                 let took = Duration::from(system.now().since(begun_at));
                 assert!(took < Duration::from_millis(400), "{took:?}");
@@ -182,7 +186,7 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
             pool.endpoint_set().clock.advance(Nanos::from_secs(5));
         }
         assert_eq!(dead.health.flags(EJECTED), EJECTED);
-        assert_eq!(open(&pool), 0);
+        assert_eq!(open_requests(&pool), 0);
         assert!(
             pool.servers
                 .gate()
@@ -199,17 +203,17 @@ fn where_all_addresses_swallow_connections_none_is_left_out() {
         settings.ejection = None;
     });
     runtime().block_on(async {
-        let error = pool.checkout(nobody()).await.err();
+        let error = pool.checkout(client()).await.err();
         assert!(
             matches!(error, Some(Error::ConnectTimeout { .. })),
             "{error:?}"
         );
-        let shut = pool.checkout(nobody()).await.err();
+        let shut = pool.checkout(client()).await.err();
         assert!(matches!(shut, Some(Error::Unavailable { .. })), "{shut:?}");
         pool.endpoint_set().clock.advance(Nanos::from_millis(100));
         held.clear();
         let _listener = TcpListener::bind(first).unwrap();
-        let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+        let (assignment, _) = into_parts(pool.checkout(client()).await.unwrap());
         assert_eq!(address(&assignment), first);
     });
 }
@@ -221,7 +225,7 @@ fn a_connection_that_comes_late_serves_another_request() {
     runtime().block_on(async {
         let mut seen = Vec::new();
         for _ in 0..2 {
-            let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+            let (assignment, _) = into_parts(pool.checkout(client()).await.unwrap());
             seen.push(address(&assignment));
         }
         assert_eq!(seen, [second; 2]);
@@ -229,7 +233,7 @@ fn a_connection_that_comes_late_serves_another_request() {
         let queue: TcpListener = _held.into_iter().next().unwrap().into();
         let _accepted: Vec<_> = (0..2).map(|_| queue.accept().unwrap()).collect();
         sleep(Duration::from_millis(1_500)).await;
-        let connections = (0..2).map(|_| pool.checkout(nobody()));
+        let connections = (0..2).map(|_| pool.checkout(client()));
         let mut checked_out = Vec::new();
         for connection in connections {
             let (assignment, connection) = into_parts(connection.await.unwrap());
@@ -246,7 +250,7 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
     runtime().block_on(async {
         let mut held = Vec::new();
         for _ in 0..4 {
-            held.push(into_parts(pool.checkout(nobody()).await.unwrap()));
+            held.push(into_parts(pool.checkout(client()).await.unwrap()));
         }
         let under_way = held.split_off(2);
         for (assignment, connection) in held {
@@ -258,20 +262,20 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
             .iter()
             .map(|(_, connection)| Rc::downgrade(connection))
             .collect();
-        let places: Vec<_> = under_way
+        let addresses: Vec<_> = under_way
             .iter()
             .map(|(assignment, _)| address(assignment))
             .collect();
         for (assignment, connection) in under_way {
             assignment.release(connection, NOW);
         }
-        // What was under way to an address that stays is kept.
-        for (place, connection) in places.iter().zip(weak_connections) {
-            assert_eq!(connection.upgrade().is_some(), *place == second);
+        // A connection that was in use is kept if its address stays.
+        for (address, connection) in addresses.iter().zip(weak_connections) {
+            assert_eq!(connection.upgrade().is_some(), *address == second);
         }
         let mut seen = Vec::new();
         for _ in 0..4 {
-            let (assignment, connection) = into_parts(pool.checkout(nobody()).await.unwrap());
+            let (assignment, connection) = into_parts(pool.checkout(client()).await.unwrap());
             seen.push((address(&assignment), connection.borrow().is_reused));
             keep_open(assignment, connection);
         }
@@ -298,13 +302,13 @@ fn one_server_that_refuses_is_503_at_once_for_a_moment() {
     drop(dead);
     let pool = pool(&[address]);
     runtime().block_on(async {
-        let refused = pool.checkout(nobody()).await.err();
+        let refused = pool.checkout(client()).await.err();
         assert!(matches!(refused, Some(Error::Connect { .. })));
-        let shut = pool.checkout(nobody()).await.err();
+        let shut = pool.checkout(client()).await.err();
         assert!(matches!(shut, Some(Error::Unavailable { .. })));
         let listener = TcpListener::bind(address).unwrap();
         pool.endpoint_set().clock.advance(Nanos::from_millis(100));
-        assert!(pool.checkout(nobody()).await.is_ok());
+        assert!(pool.checkout(client()).await.is_ok());
         drop(listener);
     });
 }
@@ -321,13 +325,13 @@ fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
     };
     let pool = UpstreamPool::new(servers, Clock::manual(NOW), counters, 0, Rc::default());
     runtime().block_on(async {
-        let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+        let (assignment, _) = into_parts(pool.checkout(client()).await.unwrap());
         assert_eq!(self::address(&assignment), address);
         assert!(
             pool.servers
                 .endpoints()
                 .iter()
-                .all(|one| one.address.is_some())
+                .all(|endpoint| endpoint.address.is_some())
         );
     });
 }
@@ -355,7 +359,7 @@ fn a_lookup_has_no_server_tried_twice() {
         let clock = Clock::manual(NOW);
         let pool = UpstreamPool::new(servers, clock, counters, seed, Rc::default());
         runtime().block_on(async {
-            let (assignment, _) = into_parts(pool.checkout(nobody()).await.unwrap());
+            let (assignment, _) = into_parts(pool.checkout(client()).await.unwrap());
             assert_eq!(self::address(&assignment), address);
         });
         let endpoints = pool.servers.endpoints();
@@ -376,7 +380,7 @@ fn a_request_whose_sending_panicked_ends_at_once() {
     };
     runtime().block_on(async {
         for is_outbox_empty in [false, true] {
-            let (assignment, connection) = into_parts(pool.checkout(nobody()).await.unwrap());
+            let (assignment, connection) = into_parts(pool.checkout(client()).await.unwrap());
             let mut exchange =
                 Http1Exchange::new(assignment, connection.clone(), &head, String::new());
             let mut cx = Context::from_waker(Waker::noop());
@@ -385,11 +389,8 @@ fn a_request_whose_sending_panicked_ends_at_once() {
                 connection.borrow_mut().outbox = Outbox::default();
             }
             connection.mark_broken();
-            let answer = exchange.poll_head(&mut cx);
-            assert!(
-                matches!(answer, Poll::Ready(Err(_))),
-                "taken: {is_outbox_empty}"
-            );
+            let head = exchange.poll_head(&mut cx);
+            assert!(matches!(head, Poll::Ready(Err(_))), "{is_outbox_empty}");
         }
     });
 }

@@ -71,8 +71,8 @@ impl UpstreamPool {
     ///
     /// # Errors
     ///
-    /// Every server failed, the gate is shut, or too many requests wait for a connection.
-    pub(super) async fn search(
+    /// Every server that may get requests failed, the gate is shut, or too many requests wait for a connection.
+    pub(super) async fn search_connection(
         &self,
         first_assignment: Assignment,
         client: ClientContext,
@@ -84,7 +84,7 @@ impl UpstreamPool {
                 pool: self,
                 client,
                 attempts: Vec::new(),
-                error: None,
+                last_error: None,
                 has_resolved: false,
             },
             idle_use,
@@ -102,9 +102,11 @@ impl UpstreamPool {
             };
             let (assignment, reason) = match step {
                 SearchStep::Attempt(assignment, reason) => (assignment, reason),
-                SearchStep::Finish(connection) => return Ok(search.race.finish(connection)),
+                SearchStep::Finish(connection) => return Ok(search.race.end_with(connection)),
                 SearchStep::Wait => match search.race.next_event(None).await {
-                    RaceEvent::Connected(connection) => return Ok(search.race.finish(connection)),
+                    RaceEvent::Connected(connection) => {
+                        return Ok(search.race.end_with(connection));
+                    }
                     RaceEvent::Ended | RaceEvent::Slow => continue,
                 },
                 SearchStep::Fail => return Err(search.into_error()),
@@ -114,8 +116,10 @@ impl UpstreamPool {
                 None => {}
                 Some(Reachability::Unreachable) => search.unreachable.push(endpoint_index),
                 Some(reachability) => {
-                    if let Some(connection) = search.race.attempt(assignment, reachability).await {
-                        return Ok(search.race.finish(connection));
+                    if let Some(connection) =
+                        search.race.start_attempt(assignment, reachability).await
+                    {
+                        return Ok(search.race.end_with(connection));
                     }
                 }
             }
@@ -129,19 +133,19 @@ impl ConnectionSearch<'_> {
         if !std::mem::take(&mut self.race.has_resolved) {
             return;
         }
-        let before = self.set.endpoints.clone();
+        let endpoints_before = self.set.endpoints.clone();
         self.race.pool.update_endpoints();
         self.set = self.race.pool.endpoint_set();
         for indices in [&mut self.tried, &mut self.unreachable] {
-            *indices = convert_indices(indices, &before, &self.set.endpoints);
+            *indices = convert_indices(indices, &endpoints_before, &self.set.endpoints);
         }
     }
 
     /// Decides what follows when an attempt has ended, is slow or was not made.
     fn next_step(&mut self) -> SearchStep {
         let set = &self.set;
-        let key = self.race.client.balance_key;
-        if let Some(endpoint_index) = set.choose_endpoint(key, &self.tried) {
+        let balance_key = self.race.client.balance_key;
+        if let Some(endpoint_index) = set.choose_endpoint(balance_key, &self.tried) {
             let assignment = set.clone().assign_again(endpoint_index);
             return match set.take_existing(endpoint_index, self.idle_use) {
                 Some(transport) => SearchStep::Finish(CheckedOutConnection {
@@ -178,7 +182,8 @@ impl ConnectionSearch<'_> {
         }
         self.tried.push(endpoint_index);
         let set = &self.set;
-        let (now, gate) = (set.clock.now(), set.servers.gate());
+        let now = set.clock.now();
+        let gate = set.servers.gate();
         let connect_timeout = set.settings().connect_timeout;
         let try_pass_gate = || gate.try_pass(now, connect_timeout);
         if !*self.may_connect.get_or_insert_with(try_pass_gate) {
@@ -193,10 +198,10 @@ impl ConnectionSearch<'_> {
     /// Shuts the gate if an attempt has failed, and returns the last error; else the upstream is unavailable.
     fn into_error(self) -> Error {
         let ConnectionSearch { race, set, .. } = self;
-        if race.error.is_some() {
+        if race.last_error.is_some() {
             set.servers.gate().shut(set.clock.now());
         }
-        race.error.unwrap_or_else(|| set.unavailable_error())
+        race.last_error.unwrap_or_else(|| set.unavailable_error())
     }
 }
 
@@ -232,8 +237,8 @@ struct ConnectRace<'a> {
     client: ClientContext,
     attempts: Vec<ConnectAttempt>,
     /// The error of the last attempt that failed.
-    error: Option<Error>,
-    /// Whether a name was looked up, so that there may be other endpoints.
+    last_error: Option<Error>,
+    /// Whether a name was looked up since the search last read the endpoints, so that the endpoints may have changed.
     has_resolved: bool,
 }
 
@@ -248,13 +253,13 @@ enum RaceEvent {
 }
 
 impl ConnectRace<'_> {
-    /// Starts an attempt and waits for a connection, until it is time to start another one.
-    async fn attempt(
+    /// Starts an attempt, and waits for a connection of any attempt. Returns `None` when another attempt may start.
+    async fn start_attempt(
         &mut self,
         assignment: Assignment,
         reachability: Reachability,
     ) -> Option<CheckedOutConnection> {
-        if self.error.is_some() || !self.attempts.is_empty() {
+        if self.last_error.is_some() || !self.attempts.is_empty() {
             self.pool.counters.retries.increment(1);
         }
         let stage = Rc::new(Cell::new(AttemptStage::Queued));
@@ -339,15 +344,15 @@ impl ConnectRace<'_> {
                 RaceEvent::Ended
             }
             Err(error) => {
-                self.error = Some(error);
+                self.last_error = Some(error);
                 RaceEvent::Ended
             }
         })
     }
 
-    /// Returns the connection that has won. The other attempts run on: their results count for the health of their
-    /// servers, and their connections serve other requests.
-    fn finish(self, connection: CheckedOutConnection) -> CheckedOutConnection {
+    /// Returns the connection that has won. The other attempts that have begun run on: their results count for the health
+    /// of their servers, and their connections serve other requests.
+    fn end_with(self, connection: CheckedOutConnection) -> CheckedOutConnection {
         for attempt in self.attempts {
             if attempt.stage.get() == AttemptStage::Queued {
                 continue;
@@ -375,7 +380,10 @@ fn convert_indices(
     before: &[Endpoint],
     after: &[Endpoint],
 ) -> EndpointIndices {
-    let new_index = |index: &usize| after.iter().position(|one| one.is_same(&before[*index]));
+    let new_index = |index: &usize| {
+        let endpoint = &before[*index];
+        after.iter().position(|other| other.is_same(endpoint))
+    };
     indices.iter().filter_map(new_index).collect()
 }
 

@@ -196,8 +196,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub fn into_body(self, now: Nanos) -> UpstreamBody<B> {
         let mut body = UpstreamBody {
             exchange: Some(self),
-            failure: None,
-            now,
+            unreported_error: None,
+            idle_since: now,
         };
         body.finish_if_over();
         body
@@ -224,10 +224,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 pub struct UpstreamBody<B: Body> {
     /// The exchange; `None` after the end of the body, or after an error of the server.
     exchange: Option<Exchange<B>>,
-    /// An error that the next poll returns. Boxed, because it is rare.
-    failure: Option<Box<ExchangeError<B::Error>>>,
-    /// The time at which the connection becomes idle, which may be coarse.
-    now: Nanos,
+    /// An error that the next poll returns. Boxed, because it would make every body larger and is rare.
+    unreported_error: Option<Box<ExchangeError<B::Error>>>,
+    /// The time from which the connection counts as idle after the body. It may be coarse.
+    idle_since: Nanos,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
@@ -235,8 +235,8 @@ impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
     pub fn empty() -> UpstreamBody<B> {
         UpstreamBody {
             exchange: None,
-            failure: None,
-            now: Nanos::ZERO,
+            unreported_error: None,
+            idle_since: Nanos::ZERO,
         }
     }
 
@@ -250,7 +250,7 @@ impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
     /// Ends the exchange: records the success, and returns a connection of HTTP/1.1 to its pool if it can be used again.
     fn finish(&mut self) {
         match self.exchange.take() {
-            Some(Exchange(VersionedExchange::Http1(exchange))) => exchange.finish(self.now),
+            Some(Exchange(VersionedExchange::Http1(exchange))) => exchange.finish(self.idle_since),
             Some(Exchange(VersionedExchange::Http2(exchange))) => {
                 exchange.assignment.record_success()
             }
@@ -292,12 +292,12 @@ where
     // The other caller, `serve/stack/detached.rs`, is rare.
     #[inline(always)]
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
-        if let Some(failure) = self.failure.take() {
+        if let Some(error) = self.unreported_error.take() {
             // After an error of the request's body the response may still be read.
-            if let ExchangeError::Server(_) = *failure {
+            if let ExchangeError::Server(_) = *error {
                 self.exchange = None;
             }
-            return Poll::Ready(Some(Err(*failure)));
+            return Poll::Ready(Some(Err(*error)));
         }
         let Some(exchange) = &mut self.exchange else {
             return Poll::Ready(None);
@@ -315,12 +315,12 @@ where
                 self.finish();
                 None
             }
-            Some(Err(failure)) => {
-                if let ExchangeError::Server(_) = failure {
+            Some(Err(error)) => {
+                if let ExchangeError::Server(_) = error {
                     exchange.record_failure();
                 }
                 // Returned with the next poll, so that what came before is sent to the client first.
-                self.failure = Some(Box::new(failure));
+                self.unreported_error = Some(Box::new(error));
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -167,23 +167,24 @@ fn parse_head(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
     if input.is_empty() {
         return Ok(None);
     }
-    let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
-    let mut head = httparse::Response::new(&mut []);
+    let mut field_slots = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
-    let end = match config.parse_response_with_uninit_headers(&mut head, input, &mut parsed) {
-        Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD_BYTES => end,
+    let parsing = config.parse_response_with_uninit_headers(&mut parsed, input, &mut field_slots);
+    let length = match parsing {
+        Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD_BYTES => length,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD_BYTES => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => return Err(Malformed("it has too many fields")),
         Err(_) => return Err(Malformed("its head cannot be read")),
         Ok(_) => return Err(Malformed("its head is too long")),
     };
-    let reason = head.reason.unwrap_or_default().as_bytes();
+    let reason = parsed.reason.unwrap_or_default().as_bytes();
     let reason_start = fields::offset_in(input, reason);
-    let (fields, framing_fields) = fields::read_fields(input, head.headers)?;
-    let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let (fields, framing_fields) = fields::read_fields(input, parsed.headers)?;
+    let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
     Ok(Some(RawHead {
-        length: end,
-        version: version_from_minor(head.version),
+        length,
+        version: version_from_minor(parsed.version),
         status: status.ok_or(Malformed("its status is not one"))?,
         reason: reason_start..reason_start + reason.len(),
         fields,
@@ -195,14 +196,13 @@ impl RawHead {
     /// Takes off the input the head of a response that switches to another protocol.
     fn take_switch_head(mut self, input: &mut BytesMut) -> Result<FinalHead, Malformed> {
         // Such a response has no body, so its framing fields mean nothing: RFC 9110 section 8.6.
-        (
-            self.framing_fields.content_length,
-            self.framing_fields.is_chunked,
-        ) = (None, false);
+        self.framing_fields.content_length = None;
+        self.framing_fields.is_chunked = false;
         let (mut head, _) = self.take_head(input, false)?;
         head.response.fields.remove("content-length");
         head.response.fields.remove("transfer-encoding");
-        (head.framing, head.keeps_alive) = (Framing::Close, false);
+        head.framing = Framing::Close;
+        head.keeps_alive = false;
         Ok(head)
     }
 
@@ -253,7 +253,8 @@ mod tests {
     use super::*;
     use crate::http::http1::chunked::ChunkedDecoder;
 
-    fn read(
+    /// Reads the final head of a response that comes in pieces of `piece_bytes`.
+    fn read_final_head(
         text: &[u8],
         has_no_body: bool,
         piece_bytes: usize,
@@ -262,11 +263,12 @@ mod tests {
             has_no_body,
             ..HeadReader::default()
         };
-        let (mut input, mut last_head) = (BytesMut::new(), LastHead::default());
+        let mut input = BytesMut::new();
+        let mut last_head = LastHead::default();
         for piece in text.chunks(piece_bytes) {
             input.extend_from_slice(piece);
-            while let Some(read) = reader.next_head(&mut input, &mut last_head)? {
-                if let ParsedHead::Final(head) = read {
+            while let Some(head) = reader.next_head(&mut input, &mut last_head)? {
+                if let ParsedHead::Final(head) = head {
                     return Ok(Some(head));
                 }
             }
@@ -330,15 +332,15 @@ mod tests {
                 true,
             ),
         ];
-        for (text, has_no_body, framing, keep) in cases {
+        for (text, has_no_body, framing, keeps_alive) in cases {
             for piece_bytes in [1, 7, text.len()] {
-                let head = read(text.as_bytes(), has_no_body, piece_bytes)
-                    .unwrap()
-                    .unwrap();
-                assert_eq!((head.framing, head.keeps_alive), (framing, keep), "{text}");
+                let head = read_final_head(text.as_bytes(), has_no_body, piece_bytes);
+                let head = head.unwrap().unwrap();
+                let read = (head.framing, head.keeps_alive);
+                assert_eq!(read, (framing, keeps_alive), "{text}");
             }
         }
-        let head = read(b"HTTP/1.1 200 Fine\r\ncontent-length: 0\r\n\r\n", false, 9);
+        let head = read_final_head(b"HTTP/1.1 200 Fine\r\ncontent-length: 0\r\n\r\n", false, 9);
         let reason = head.unwrap().unwrap().response.reason;
         assert_eq!(reason.as_deref(), Some(&b"Fine"[..]));
     }
@@ -363,8 +365,8 @@ mod tests {
             let mut input = BytesMut::new();
             for piece in [text, "and more"].concat().into_bytes().chunks(piece_bytes) {
                 input.extend_from_slice(piece);
-                let read = reader.next_head(&mut input, last_head).map(|read| {
-                    let (head, connection_use) = match read? {
+                let result = reader.next_head(&mut input, last_head).map(|head| {
+                    let (head, connection_use) = match head? {
                         ParsedHead::Interim(response) => (response, None),
                         ParsedHead::Final(head) => {
                             (head.response, Some((head.framing, head.keeps_alive)))
@@ -374,8 +376,8 @@ mod tests {
                     head.fields.write_lines(&mut lines);
                     Some((head.status, head.reason, lines, connection_use))
                 });
-                if !matches!(read, Ok(None)) {
-                    return read.map(|read| (read, reader.has_received, input.len()));
+                if !matches!(result, Ok(None)) {
+                    return result.map(|head| (head, reader.has_received, input.len()));
                 }
             }
             Ok((None, false, 0))
@@ -383,11 +385,11 @@ mod tests {
         let mut last_head = LastHead::default();
         // A linear congruential generator, so that each run draws the same numbers.
         let mut generator_state = 1_u64;
-        let mut draw_below = |many: usize| {
+        let mut draw_below = |end: usize| {
             generator_state = generator_state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            (generator_state >> 33) as usize % many
+            (generator_state >> 33) as usize % end
         };
         let mut head = heads[0];
         for _ in 0..2000 {
@@ -395,10 +397,11 @@ mod tests {
             if draw_below(4) == 0 {
                 head = heads[draw_below(heads.len())];
             }
-            let (has_no_body, piece_bytes) = (draw_below(8) == 0, [1, 7, 200][draw_below(3)]);
+            let has_no_body = draw_below(8) == 0;
+            let piece_bytes = [1, 7, 200][draw_below(3)];
             let on_used = read(head, has_no_body, piece_bytes, &mut last_head);
-            let new = read(head, has_no_body, piece_bytes, &mut LastHead::default());
-            assert_eq!(format!("{on_used:?}"), format!("{new:?}"), "{head:?}");
+            let on_new = read(head, has_no_body, piece_bytes, &mut LastHead::default());
+            assert_eq!(format!("{on_used:?}"), format!("{on_new:?}"), "{head:?}");
         }
     }
 
@@ -421,12 +424,12 @@ mod tests {
             "ICY 200 OK\r\n\r\n",
         ];
         for text in cases {
-            let result = read(text.as_bytes(), false, 5);
+            let result = read_final_head(text.as_bytes(), false, 5);
             assert!(result.is_err(), "{text:?} {result:?}");
         }
         let interim = "HTTP/1.1 103 X\r\n\r\n".repeat(17);
-        assert!(read(interim.as_bytes(), false, 100).is_err());
+        assert!(read_final_head(interim.as_bytes(), false, 100).is_err());
         let long = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(MAX_HEAD_BYTES));
-        assert!(read(long.as_bytes(), false, 4096).is_err());
+        assert!(read_final_head(long.as_bytes(), false, 4096).is_err());
     }
 }

@@ -92,7 +92,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         } else {
             connection.borrow_mut().outbox = queued_bytes;
         }
-        (self.assignment, self.connection) = (assignment, connection);
+        self.assignment = assignment;
+        self.connection = connection;
         self.is_sent = false;
         self.write_error = None;
     }
@@ -147,7 +148,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
-        self.send(cx)?;
+        self.advance_upload(cx)?;
         loop {
             let mut borrowed = self.connection.borrow_mut();
             let connection = &mut *borrowed;
@@ -160,7 +161,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
                         inbox.begin_message();
                         drop(borrowed);
                         self.set_body_held(false);
-                        self.send(cx)?;
+                        self.advance_upload(cx)?;
                         continue;
                     }
                     Some(ParsedHead::Interim(head)) => {
@@ -168,7 +169,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
                         return Poll::Ready(Ok(ReceivedHead::Interim(head)));
                     }
                     Some(ParsedHead::Final(head)) => {
-                        (self.framing, self.keeps_alive) = (head.framing, head.keeps_alive);
+                        self.framing = head.framing;
+                        self.keeps_alive = head.keeps_alive;
                         return Poll::Ready(Ok(ReceivedHead::Final(head.response)));
                     }
                     None => {}
@@ -184,8 +186,9 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         }
     }
 
-    /// Sends what can be sent. A server may respond and stop reading, so a write that fails does not end the exchange.
-    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError<B::Error>> {
+    /// Sends as much of the request as the server accepts now. A server may respond and stop reading, so a write that
+    /// fails does not end the exchange. A broken outbox does.
+    fn advance_upload(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError<B::Error>> {
         let connection = &mut *self.connection.borrow_mut();
         if std::mem::take(&mut connection.is_flush_late) {
             self.is_sent = false;
@@ -253,7 +256,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<BodyPiece, ExchangeError<B::Error>>> {
-        self.send(cx)?;
+        self.advance_upload(cx)?;
         let connection = &mut *self.connection.borrow_mut();
         loop {
             let piece = self.framing.next_piece(&mut connection.inbox.bytes)?;

@@ -25,9 +25,6 @@ use crate::http::http1::{MAX_FIELDS, Malformed, MessageError, without_leading_ze
 /// Maximum number of interim responses before the final one, so that a server cannot send them without end.
 const MAX_INTERIM_RESPONSES: u32 = 16;
 
-/// The name of the field `Content-Length`.
-const LENGTH_FIELD: &str = "content-length";
-
 /// An exchange over HTTP/2. [`super::exchange::Exchange`] documents its methods.
 pub struct Http2Exchange<B> {
     pub(super) assignment: Assignment,
@@ -91,7 +88,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     ) -> Http2Exchange<B> {
         let body = Some(body).filter(|body| !body.is_end_stream());
         let protocol = head.upgrade.clone();
-        let protocol = protocol.filter(|_| stream.send.is_extended_connect_protocol_enabled());
+        let protocol = protocol.filter(|_| stream.sender.is_extended_connect_protocol_enabled());
         let websocket_key = head.fields.first(websocket::KEY_FIELD);
         let has_safe_method = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let mut exchange = Http2Exchange {
@@ -149,10 +146,14 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     }
 
     pub fn retry_over(&mut self, head: &Head, assignment: Assignment, stream: ReservedStream) {
-        (self.assignment, self.stream) = (assignment, stream);
-        (self.has_begun, self.is_unprocessed, self.is_sent) = (false, false, false);
+        self.assignment = assignment;
+        self.stream = stream;
+        self.has_begun = false;
+        self.is_unprocessed = false;
+        self.is_sent = false;
         self.is_connection_lost = false;
-        (self.response, self.body_sender) = (None, None);
+        self.response = None;
+        self.body_sender = None;
         self.build_head(head);
     }
 
@@ -172,8 +173,10 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         if let Some(sender) = &mut self.body_sender {
             sender.send_reset(Reason::CANCEL);
         }
-        (self.body, self.unsent_piece) = (None, Bytes::new());
-        (self.is_sent, self.is_canceled) = (true, true);
+        self.body = None;
+        self.unsent_piece = Bytes::new();
+        self.is_sent = true;
+        self.is_canceled = true;
     }
 
     /// Records that the server took too long. New requests use other connections, which may still work.
@@ -206,7 +209,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
         ready!(self.poll_send_head(cx))?;
-        self.send(cx)?;
+        self.advance_upload(cx)?;
         loop {
             let Some(response) = &mut self.response else {
                 return Poll::Ready(Err(MessageError::Closed.into()));
@@ -215,7 +218,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 let (parts, ()) = interim
                     .map_err(|error| self.convert_error(error))?
                     .into_parts();
-                (self.has_received, self.interim_count) = (true, self.interim_count + 1);
+                self.has_received = true;
+                self.interim_count += 1;
                 if self.interim_count > MAX_INTERIM_RESPONSES {
                     return Poll::Ready(Err(Malformed("too many interim responses").into()));
                 }
@@ -225,12 +229,12 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 }
                 if parts.status == StatusCode::CONTINUE {
                     self.is_body_held = false;
-                    self.send(cx)?;
+                    self.advance_upload(cx)?;
                     continue;
                 }
                 check_field_count(&parts.headers)?;
                 let mut fields = Fields::from(&parts.headers);
-                fields.remove(LENGTH_FIELD);
+                fields.remove("content-length");
                 hop_by_hop::strip_connection_fields(&mut fields);
                 return Poll::Ready(Ok(ReceivedHead::Interim(ResponseHead {
                     status: parts.status,
@@ -252,11 +256,13 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         let mut fields = Fields::from(&parts.headers);
         hop_by_hop::strip_connection_fields(&mut fields);
         let mut status = parts.status;
-        if let Some(length) = parts.headers.get(LENGTH_FIELD) {
+        if let Some(length) = parts.headers.get("content-length") {
             // The field may be repeated. `h2` has refused values that differ.
-            fields.set(LENGTH_FIELD, without_leading_zeros(length.as_bytes()));
+            fields.set("content-length", without_leading_zeros(length.as_bytes()));
         }
-        self.remaining_length = fields.text(LENGTH_FIELD).and_then(|text| text.parse().ok());
+        self.remaining_length = fields
+            .text("content-length")
+            .and_then(|text| text.parse().ok());
         match &self.protocol {
             // Success means a switch of protocols (RFC 8441 section 5), for which HTTP/1.1 has a status of its own.
             Some(protocol) if status == StatusCode::OK => {
@@ -265,11 +271,11 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 if let Some(websocket_accept) = &self.websocket_accept {
                     fields.set(websocket::ACCEPT_FIELD, websocket_accept.as_bytes());
                 }
-                fields.remove(LENGTH_FIELD);
+                fields.remove("content-length");
                 self.remaining_length = None;
             }
             // A response without content must not give a length: RFC 9110 section 8.6.
-            _ if status == StatusCode::NO_CONTENT => fields.remove(LENGTH_FIELD),
+            _ if status == StatusCode::NO_CONTENT => fields.remove("content-length"),
             _ => {}
         }
         self.response_body = Some(body);
@@ -288,29 +294,31 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         if self.response.is_some() {
             return Poll::Ready(Ok(()));
         }
-        let ready = ready!(self.stream.send.poll_ready(cx));
-        let Some(head) = self.unsent_head.take() else {
-            return Poll::Ready(Err(Malformed("the request has no form in HTTP/2").into()));
-        };
-        let UnsentHead {
+        let readiness = ready!(self.stream.sender.poll_ready(cx));
+        let Some(UnsentHead {
             request,
             ends_request,
-        } = head;
-        let sent = ready.and_then(|()| self.stream.send.send_request(request, ends_request));
-        let (response, sender) = sent.map_err(|error| {
+        }) = self.unsent_head.take()
+        else {
+            return Poll::Ready(Err(Malformed("the request has no form in HTTP/2").into()));
+        };
+        let sent = readiness.and_then(|()| self.stream.sender.send_request(request, ends_request));
+        let (response, body_sender) = sent.map_err(|error| {
             // Nothing of the request was sent.
             self.is_unprocessed = true;
             self.convert_error(error)
         })?;
-        (self.has_begun, self.has_progress) = (true, true);
-        (self.response, self.body_sender) = (Some(response), Some(sender));
+        self.has_begun = true;
+        self.has_progress = true;
+        self.response = Some(response);
+        self.body_sender = Some(body_sender);
         self.is_sent = ends_request;
         Poll::Ready(Ok(()))
     }
 
-    /// Sends what can be sent. A server may respond and stop reading, so an error of the stream does not end the
-    /// exchange.
-    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError<B::Error>> {
+    /// Sends as much of the request as the server accepts now. A server may respond and stop reading, so an error of the
+    /// stream does not end the exchange.
+    fn advance_upload(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError<B::Error>> {
         if self.is_sent {
             return Ok(());
         }
@@ -389,8 +397,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
 
     /// Receives the next piece of the response's body. Ready with `None` at its end.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
-        if let Err(failure) = self.send(cx) {
-            return Poll::Ready(Some(Err(failure)));
+        if let Err(error) = self.advance_upload(cx) {
+            return Poll::Ready(Some(Err(error)));
         }
         let Some(body) = &mut self.response_body else {
             return Poll::Ready(None);
@@ -414,9 +422,10 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 Err(error) => return Poll::Ready(Some(Err(self.convert_error(error)))),
             };
             if !data.is_empty() {
-                let length = data.len() as u64;
-                let remaining = self.remaining_length;
-                self.remaining_length = remaining.map(|bytes| bytes.saturating_sub(length));
+                let data_bytes = data.len() as u64;
+                self.remaining_length = self
+                    .remaining_length
+                    .map(|bytes| bytes.saturating_sub(data_bytes));
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
         }
@@ -481,7 +490,7 @@ fn build_request(
     let mut request = Request::new(());
     *request.uri_mut() = uri;
     *request.method_mut() = head.method.clone();
-    if let Some(protocol) = protocol.and_then(|text| std::str::from_utf8(text).ok()) {
+    if let Some(protocol) = protocol.and_then(|name| std::str::from_utf8(name).ok()) {
         *request.method_mut() = Method::CONNECT;
         request.extensions_mut().insert(Protocol::from(protocol));
         fields.remove(websocket::KEY_FIELD);

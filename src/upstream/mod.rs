@@ -48,7 +48,7 @@ pub mod settings;
 mod transport;
 mod upload;
 pub mod upstream_pool;
-mod websocket;
+pub mod websocket;
 
 pub use endpoint::Endpoint;
 pub use error::{Error, ExchangeError};

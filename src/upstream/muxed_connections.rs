@@ -40,7 +40,7 @@ pub struct MuxedConnections {
 /// One connection, as the pool sees it.
 struct MuxedConnection {
     /// The handle by which requests are sent.
-    send: SendRequest<Bytes>,
+    sender: SendRequest<Bytes>,
     state: Rc<MuxState>,
 }
 
@@ -57,7 +57,7 @@ struct MuxState {
 /// A stream that is reserved for one request on a connection. It begins when the request's head is sent.
 pub struct ReservedStream {
     /// The handle by which the request is sent.
-    pub send: SendRequest<Bytes>,
+    pub sender: SendRequest<Bytes>,
     state: Rc<MuxState>,
     /// Whether the connection has carried other requests before.
     pub is_reused: bool,
@@ -67,12 +67,12 @@ impl MuxedConnections {
     /// Reserves a stream of an existing connection; `None` if there is none or all are full.
     pub fn reserve_stream(&self) -> Option<ReservedStream> {
         let mut connections = self.connections.borrow_mut();
-        connections.retain(|mux| !mux.state.is_retired.get());
-        let free_connection = connections.iter().find(|mux| {
-            let allowed_streams = mux.send.current_max_send_streams().min(MAX_STREAMS);
-            mux.state.open_requests.get() < allowed_streams
+        connections.retain(|connection| !connection.state.is_retired.get());
+        let free_connection = connections.iter().find(|connection| {
+            let allowed_streams = connection.sender.current_max_send_streams();
+            connection.state.open_requests.get() < allowed_streams.min(MAX_STREAMS)
         });
-        free_connection.map(|mux| mux.reserve_stream(true))
+        free_connection.map(|connection| connection.reserve_stream(true))
     }
 
     /// Begins HTTP/2 over a socket, and reserves a stream for the first request.
@@ -83,7 +83,7 @@ impl MuxedConnections {
     /// timeout.
     pub async fn connect(&self, socket: Socket) -> io::Result<ReservedStream> {
         let connection_window_bytes = STREAM_WINDOW_BYTES * MAX_STREAMS as u32;
-        let (send, mut connection) = Builder::new()
+        let (sender, mut connection_task) = Builder::new()
             .enable_push(false)
             .initial_window_size(STREAM_WINDOW_BYTES)
             // The window has room for all streams, so that a slow client does not hold up the streams of others.
@@ -98,30 +98,30 @@ impl MuxedConnections {
             is_retired: Cell::new(false),
             last_used_at: Cell::new(Nanos::ZERO),
         });
-        let ping = connection.ping_pong();
+        let ping_pong = connection_task.ping_pong();
         let retire_on_drop = RetireOnDrop(state.clone());
         tokio::task::spawn_local(async move {
             let _retire_on_drop = retire_on_drop;
             // The requests on the connection get its error.
-            let _ = connection.await;
+            let _ = connection_task.await;
         });
         // The pong comes after the server's SETTINGS, which say how many streams it allows. A server that speaks
         // another protocol sends none.
-        if let Some(mut ping) = ping {
-            let pong = ping.ping(Ping::opaque()).await;
+        if let Some(mut ping_pong) = ping_pong {
+            let pong = ping_pong.ping(Ping::opaque()).await;
             pong.map_err(io::Error::other)?;
         }
-        let mux = MuxedConnection { send, state };
-        let stream = mux.reserve_stream(false);
-        self.connections.borrow_mut().push(mux);
+        let connection = MuxedConnection { sender, state };
+        let stream = connection.reserve_stream(false);
+        self.connections.borrow_mut().push(connection);
         Ok(stream)
     }
 
     /// Closes connections that had no open request since `keep_since`, and forgets retired ones. Must be called often,
     /// because a connection counts as used when a call sees an open request.
     pub fn close_idle(&self, now: Nanos, keep_since: Nanos) {
-        self.connections.borrow_mut().retain(|mux| {
-            let state = &mux.state;
+        self.connections.borrow_mut().retain(|connection| {
+            let state = &connection.state;
             if state.open_requests.get() > 0 || state.last_used_at.get() == Nanos::ZERO {
                 state.last_used_at.set(now);
             }
@@ -139,7 +139,7 @@ impl MuxedConnection {
     fn reserve_stream(&self, is_reused: bool) -> ReservedStream {
         self.state.open_requests.update(|count| count + 1);
         ReservedStream {
-            send: self.send.clone(),
+            sender: self.sender.clone(),
             state: self.state.clone(),
             is_reused,
         }

@@ -53,11 +53,11 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// A request of which nothing has been sent.
     pub fn new(head: &Head, body: B) -> Upload<B> {
         let body = Some(body).filter(|body| !body.is_end_stream());
-        let length = body.as_ref().and_then(|body| body.size_hint().exact());
+        let content_length = body.as_ref().and_then(|body| body.size_hint().exact());
         let has_safe_method = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         Upload {
-            is_chunked: body.is_some() && length.is_none(),
-            content_length: length,
+            is_chunked: body.is_some() && content_length.is_none(),
+            content_length,
             is_safe: has_safe_method && body.is_none(),
             body,
             is_body_held: false,
@@ -135,7 +135,8 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     ) -> Poll<io::Result<()>> {
         while !connection.outbox.is_empty() {
             ready!(connection.outbox.poll_write(cx, &mut connection.socket))?;
-            (self.has_begun, self.has_progress) = (true, true);
+            self.has_begun = true;
+            self.has_progress = true;
         }
         Poll::Ready(Ok(()))
     }
@@ -152,7 +153,9 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
 
     /// Counts the queued bytes as sent: from here the worker sends them, together with those of other connections.
     pub fn mark_queued(&mut self) {
-        (self.has_started, self.has_begun, self.has_progress) = (true, true, true);
+        self.has_started = true;
+        self.has_begun = true;
+        self.has_progress = true;
     }
 
     /// Queues the next piece or the end of the body. Returns `false` if the whole body was queued before.
@@ -187,8 +190,8 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     }
 }
 
-/// Writes the head of a request: its line, its fields, and the fields that follow from the body's framing.
-fn write_head(out: &mut Vec<u8>, head: &Head, is_chunked: bool, length: Option<u64>) {
+/// Writes the head of a request: its line, its fields, those of an upgrade, and those that state the body's framing.
+fn write_head(out: &mut Vec<u8>, head: &Head, is_chunked: bool, content_length: Option<u64>) {
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
     let target = head.uri.path_and_query();
@@ -210,7 +213,8 @@ fn write_head(out: &mut Vec<u8>, head: &Head, is_chunked: bool, length: Option<u
     }
     if is_chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-    } else if let Some(length) = length.filter(|_| !head.fields.contains("content-length")) {
+    } else if let Some(length) = content_length.filter(|_| !head.fields.contains("content-length"))
+    {
         fields::write_number_field(out, b"content-length", length);
     }
     out.extend_from_slice(b"\r\n");

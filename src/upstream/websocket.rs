@@ -11,6 +11,9 @@ pub const KEY_FIELD: &str = "sec-websocket-key";
 /// The server's field with the hashed key.
 pub const ACCEPT_FIELD: &str = "sec-websocket-accept";
 
+/// The text that a server appends to the key before it hashes both: RFC 6455 section 1.3.
+const ACCEPT_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
 /// Whether a protocol in `Upgrade` is `websocket`, in any case.
 pub fn is_websocket(protocol: &[u8]) -> bool {
     protocol.eq_ignore_ascii_case(b"websocket")
@@ -27,7 +30,7 @@ pub fn random_key() -> Vec<u8> {
 
 /// The value of [`ACCEPT_FIELD`] for a key.
 pub fn accept_value(key: &[u8]) -> String {
-    let hashed_text = [key, b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"].concat();
+    let hashed_text = [key, ACCEPT_GUID].concat();
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &hashed_text))
 }
 

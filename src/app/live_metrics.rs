@@ -19,6 +19,9 @@ use crate::store::shared::breaker::StoreStatus;
 use crate::store::{MemoryStore, SharedStore};
 use crate::upstream::server_health::ServerHealth;
 
+/// The unit of [`Metric::ProcessCpu`] in nanoseconds.
+const NANOS_PER_MILLISECOND: u64 = 1_000_000;
+
 /// All metrics, and the state from which some of them are computed.
 pub struct LiveMetrics {
     /// The values of all metrics.
@@ -36,11 +39,12 @@ pub struct LiveMetrics {
 }
 
 impl LiveMetrics {
-    /// Refreshes the metrics, and calls `read` with all of them.
-    pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
+    /// Refreshes the metrics of this file, and calls `read_metrics` with all metrics. `read_metrics` must not call this
+    /// method, which would wait for itself.
+    pub fn read<T>(&self, read_metrics: impl FnOnce(&Registry) -> T) -> T {
         let _refresh_guard = self.refresh_lock.lock();
         self.refresh();
-        read(&self.registry)
+        read_metrics(&self.registry)
     }
 
     /// The seed with which keys are hashed now. A shared store may change it.
@@ -62,8 +66,8 @@ impl LiveMetrics {
             &expiries.collect(),
         );
         self.refresh_memory_store();
-        if let Some(shared) = &self.shared_store {
-            self.refresh_shared_store(shared);
+        if let Some(shared_store) = &self.shared_store {
+            self.refresh_shared_store(shared_store);
         }
         self.refresh_servers(&running);
         self.refresh_pressure(&running);
@@ -123,12 +127,11 @@ impl LiveMetrics {
         if let Some(cpu_time) = self.clock.cpu_time() {
             self.registry
                 .counter(Metric::ProcessCpu, &[])
-                .absolute(cpu_time.0 / 1_000_000);
+                .absolute(cpu_time.0 / NANOS_PER_MILLISECOND);
         }
-        // The second number is the resident size in pages.
-        let resident_pages = fs::read_to_string("/proc/self/statm").ok();
-        let resident_pages =
-            resident_pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+        // The second number is the resident size in pages: see `proc_pid_statm(5)`.
+        let statm = fs::read_to_string("/proc/self/statm").ok();
+        let resident_pages = statm.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
         if let Some(resident_pages) = resident_pages {
             let resident_bytes = resident_pages * page_size() as u64;
             self.registry
@@ -137,17 +140,19 @@ impl LiveMetrics {
         }
     }
 
-    fn refresh_shared_store(&self, shared: &SharedStore) {
-        let status = shared.status();
+    fn refresh_shared_store(&self, shared_store: &SharedStore) {
+        let status = shared_store.status();
         let is_up = f64::from(u8::from(status.status == StoreStatus::Shared));
         self.registry.gauge(Metric::SharedStoreUp, &[]).set(is_up);
-        let gateways = f64::from(status.gateway_count);
+        let gateway_count = f64::from(status.gateway_count);
         self.registry
             .gauge(Metric::SharedStoreGateways, &[])
-            .set(gateways);
-        let keys = shared.decider.ledger.len() as f64;
-        self.registry.gauge(Metric::SharedStoreKeys, &[]).set(keys);
-        let tally = &shared.tally;
+            .set(gateway_count);
+        let key_count = shared_store.decider.ledger.len() as f64;
+        self.registry
+            .gauge(Metric::SharedStoreKeys, &[])
+            .set(key_count);
+        let tally = &shared_store.tally;
         for (metric, outcome, count) in [
             (Metric::SharedStoreCalls, "answered", &tally.answered_calls),
             (Metric::SharedStoreCalls, "late", &tally.late_calls),
@@ -185,25 +190,25 @@ impl LiveMetrics {
             let Some(pressure) = servers.pressure() else {
                 continue;
             };
-            let upstream = (Label::Upstream, servers.settings.name.as_str());
+            let upstream_label = (Label::Upstream, servers.settings.name.as_str());
             let figures = pressure.figures();
             let values = [
                 figures.load,
-                figures.limit,
+                figures.capacity,
                 figures.factor.get(),
                 figures.level,
             ];
             for (gauge, value) in gauges.into_iter().zip(values) {
-                self.registry.gauge(gauge, &[upstream]).set(value);
+                self.registry.gauge(gauge, &[upstream_label]).set(value);
             }
             self.registry
-                .counter(Metric::LentRequests, &[upstream])
+                .counter(Metric::LentRequests, &[upstream_label])
                 .absolute(figures.lent);
-            for (class, shed) in RequestClass::ALL.into_iter().zip(figures.shed) {
-                let labels = [upstream, (Label::Priority, class.as_str())];
+            for (class, shed_count) in RequestClass::ALL.into_iter().zip(figures.shed) {
+                let labels = [upstream_label, (Label::Priority, class.as_str())];
                 self.registry
                     .counter(Metric::ShedRequests, &labels)
-                    .absolute(shed);
+                    .absolute(shed_count);
             }
         }
     }
@@ -219,8 +224,8 @@ impl LiveMetrics {
             // A server has one series of each metric for all its addresses. Names resolve to ever new addresses, so
             // series by address would have no bound.
             servers.for_each_server(|name, endpoints, removed_counts| {
-                let upstream = (Label::Upstream, servers.settings.name.as_str());
-                let labels = [upstream, (Label::Server, name)];
+                let upstream_label = (Label::Upstream, servers.settings.name.as_str());
+                let labels = [upstream_label, (Label::Server, name)];
                 let is_up = endpoints
                     .iter()
                     .any(|endpoint| servers.state(endpoint, now).gets_requests());

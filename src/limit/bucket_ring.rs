@@ -70,8 +70,8 @@ impl BucketRing {
             BucketRing::current_bucket(words),
         );
         let oldest_kept = newest.saturating_sub(u64::from(self.bucket_count));
-        let oldest = number.saturating_sub(u64::from(window_buckets));
-        let oldest = oldest.max(oldest_kept);
+        let oldest_in_window = number.saturating_sub(u64::from(window_buckets));
+        let oldest = oldest_in_window.max(oldest_kept);
         let distance = newest.checked_sub(oldest)?;
         Some((oldest, distance as usize))
     }
@@ -95,9 +95,10 @@ impl BucketRing {
         };
         // The few counts that have left stand behind the newest one, and are subtracted from the sum of all.
         let departed_count = self.slot_count() - 1 - distance;
-        let newest = self.word_index(BucketRing::current_bucket(words));
-        let [former_number, from_ring_start] = self.counts_from(words, newest + 1, departed_count);
-        let units = self.sum_of_counts(words) - sum(former_number) - sum(from_ring_start);
+        let newest_word = self.word_index(BucketRing::current_bucket(words));
+        let [to_ring_end, from_ring_start] =
+            self.counts_from(words, newest_word + 1, departed_count);
+        let units = self.sum_of_counts(words) - sum(to_ring_end) - sum(from_ring_start);
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
@@ -114,10 +115,10 @@ impl BucketRing {
     #[inline]
     fn counts_from(self, words: &[u32], first: usize, length: usize) -> [&[u32]; 2] {
         let ring_end = self.word_count();
-        let former_number = &words[first..ring_end.min(first + length)];
+        let to_ring_end = &words[first..ring_end.min(first + length)];
         let from_ring_start =
             &words[HEAD_WORDS..(first + length).max(ring_end) - ring_end + HEAD_WORDS];
-        [former_number, from_ring_start]
+        [to_ring_end, from_ring_start]
     }
 
     /// The time until `units` of those in the last `window_buckets` buckets no longer count; zero if fewer count.
@@ -177,10 +178,8 @@ impl BucketRing {
     /// Counts `cost` units at `now`. Returns whether [`BucketRing::fresh_at`] may have changed.
     #[inline(always)]
     pub fn add_units(self, words: &mut [u32], now: Nanos, cost: u32) -> bool {
-        let (former_number, number) = (
-            BucketRing::current_bucket(words),
-            self.bucket_number(words, now),
-        );
+        let former_number = BucketRing::current_bucket(words);
+        let number = self.bucket_number(words, now);
         let was_empty = words[SUM_WORD] == 0;
         if number > former_number {
             self.advance_to(words, former_number, number);

@@ -39,26 +39,27 @@ impl Concurrency {
         self.throttle.ceiling(self.quota(plan_factor))
     }
 
-    /// The number of permits that are free below the quota while `open` are out.
-    pub fn free_permits(&self, open: u32, plan_factor: u32) -> u32 {
-        self.quota(plan_factor).saturating_sub(open)
+    /// The number of permits that are free below the quota while `open_count` requests are open.
+    pub fn free_permits(&self, open_count: u32, plan_factor: u32) -> u32 {
+        self.quota(plan_factor).saturating_sub(open_count)
     }
 
-    /// The number of permits that are free in a network, which gets `network_factor` times as many as a key. What a soft
-    /// limit adds is included, so that a network never refuses its only client.
-    pub fn free_in_network(&self, open: u32, plan_factor: u32, network_factor: u32) -> u32 {
+    /// The number of permits that are free in a network, which gets `network_factor` times as many as a key. What a
+    /// soft limit adds is included, so that a network never refuses its only client.
+    pub fn free_in_network(&self, open_count: u32, plan_factor: u32, network_factor: u32) -> u32 {
         let max_open = self
             .ceiling(plan_factor)
             .saturating_mul(network_factor.max(1));
-        max_open.saturating_sub(open)
+        max_open.saturating_sub(open_count)
     }
 
-    /// The reading of one more request while `open` are out.
-    pub fn assess(&self, open: u32, plan_factor: u32) -> LimitFinding {
+    /// The finding of one more request while `open_count` others are open. `remaining` does not yet count the request
+    /// itself.
+    pub fn assess(&self, open_count: u32, plan_factor: u32) -> LimitFinding {
         let quota = self.quota(plan_factor);
-        let standing = if open < quota {
+        let standing = if open_count < quota {
             LimitStanding::Within
-        } else if open < self.ceiling(plan_factor) {
+        } else if open_count < self.ceiling(plan_factor) {
             LimitStanding::Over
         } else {
             LimitStanding::Refused
@@ -67,7 +68,7 @@ impl Concurrency {
             standing,
             window: 0,
             quota,
-            remaining: self.free_permits(open, plan_factor),
+            remaining: self.free_permits(open_count, plan_factor),
             wait: if standing.admits() {
                 Nanos::ZERO
             } else {
@@ -95,14 +96,14 @@ mod tests {
 
     #[track_caller]
     fn check(limit: Concurrency, plan_factor: u32, expected: &[(u32, LimitStanding, u32)]) {
-        for (open, standing, free_count) in expected {
-            let reading = limit.assess(*open, plan_factor);
+        for (open_count, standing, free_count) in expected {
+            let finding = limit.assess(*open_count, plan_factor);
             assert_eq!(
-                (reading.standing, reading.remaining),
+                (finding.standing, finding.remaining),
                 (*standing, *free_count)
             );
             assert_eq!(
-                reading.wait == REFUSAL_WAIT,
+                finding.wait == REFUSAL_WAIT,
                 *standing == LimitStanding::Refused
             );
         }

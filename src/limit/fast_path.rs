@@ -26,8 +26,8 @@ pub struct FastPath {
 /// How the words of the state are laid out, and the figure that is needed to read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StateLayout {
-    /// An arrival time, with the interval between two units.
-    Arrival(Interval),
+    /// A theoretical arrival time, with the interval between two units.
+    ArrivalTime(Interval),
     /// A ring, with the length of its buckets. Their number is a constant, which divides faster.
     Ring(Interval),
     /// A log, with the length of its window.
@@ -51,7 +51,7 @@ impl RateLimit {
             return None;
         };
         let layout = match self.algorithm {
-            Algorithm::Gcra { .. } => StateLayout::Arrival(rate.interval(plan_factor)),
+            Algorithm::Gcra { .. } => StateLayout::ArrivalTime(rate.interval(plan_factor)),
             Algorithm::SlidingWindow => StateLayout::Ring(rate.bucket_length()),
             Algorithm::SlidingLog => StateLayout::Log(rate.window()),
             _ => return None,
@@ -74,17 +74,17 @@ impl FastPath {
             0
         } else {
             match self.layout {
-                StateLayout::Arrival(interval) => gcra::used(words, now, interval),
+                StateLayout::ArrivalTime(interval) => gcra::used(words, now, interval),
                 StateLayout::Ring(bucket_length) => ring(bucket_length).used(words, now, BUCKETS),
                 StateLayout::Log(window) => sliding_log::used(window, words, now, window),
             }
         };
-        let total = u64::from(used) + u64::from(cost);
+        let total_units = u64::from(used) + u64::from(cost);
         let standing = if cost > self.ceiling {
             LimitStanding::Unsatisfiable
-        } else if total > u64::from(self.ceiling) {
+        } else if total_units > u64::from(self.ceiling) {
             LimitStanding::Refused
-        } else if total > u64::from(self.base) {
+        } else if total_units > u64::from(self.base) {
             LimitStanding::Over
         } else {
             LimitStanding::Within
@@ -101,7 +101,7 @@ impl FastPath {
                 let units = u64::from(assessment.used) + u64::from(cost);
                 units <= sliding_log::capacity(words) as u64
             }
-            StateLayout::Arrival(_) | StateLayout::Ring(_) => true,
+            StateLayout::ArrivalTime(_) | StateLayout::Ring(_) => true,
         }
     }
 
@@ -118,7 +118,7 @@ impl FastPath {
     ) -> (LimitFinding, Option<Nanos>) {
         let fresh_at = match self.layout {
             _ if cost == 0 => None,
-            StateLayout::Arrival(interval) => {
+            StateLayout::ArrivalTime(interval) => {
                 gcra::add_units(words, now, interval, cost);
                 None
             }
@@ -133,8 +133,8 @@ impl FastPath {
             }
         };
         let used = assessment.used.saturating_add(cost);
-        let reading = self.build_finding(words, now, Assessment { used, ..assessment }, None);
-        (reading, fresh_at)
+        let finding = self.build_finding(words, now, Assessment { used, ..assessment }, None);
+        (finding, fresh_at)
     }
 
     /// The finding of a request that takes nothing: this limit refuses it, or another one does. `words` are as in
@@ -148,8 +148,11 @@ impl FastPath {
         assessment: Assessment,
     ) -> LimitFinding {
         let refusal = (assessment.standing == LimitStanding::Refused).then(|| {
-            let units = self.ceiling - cost;
-            (units, self.time_until(words, now, assessment.used, units))
+            let allowed_units = self.ceiling - cost;
+            (
+                allowed_units,
+                self.time_until(words, now, assessment.used, allowed_units),
+            )
         });
         self.build_finding(words, now, assessment, refusal)
     }
@@ -165,11 +168,11 @@ impl FastPath {
         refusal: Option<(u32, Nanos)>,
     ) -> LimitFinding {
         let Assessment { standing, used } = assessment;
-        let units = self.base.min(used).saturating_sub(1);
+        let units_at_reset = self.base.min(used).saturating_sub(1);
         let reset = match refusal {
             _ if used == 0 => Nanos::ZERO,
-            Some((allowed_units, wait)) if allowed_units == units => wait,
-            _ => self.time_until(words, now, used, units),
+            Some((allowed_units, wait)) if allowed_units == units_at_reset => wait,
+            _ => self.time_until(words, now, used, units_at_reset),
         };
         LimitFinding {
             standing,
@@ -187,7 +190,7 @@ impl FastPath {
     #[inline(always)]
     fn time_until(&self, words: &[u32], now: Nanos, used: u32, units: u32) -> Nanos {
         match self.layout {
-            StateLayout::Arrival(interval) => {
+            StateLayout::ArrivalTime(interval) => {
                 let time_ahead = gcra::theoretical_arrival_time(words).since(now);
                 time_ahead.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
             }

@@ -38,7 +38,8 @@ pub(super) fn used(words: &[u32], now: Nanos, interval: Interval) -> u32 {
 /// The time until `units` of the used units are available again, or all of them if fewer are used.
 pub(super) fn wait(words: &[u32], now: Nanos, interval: Interval, units: u32) -> Nanos {
     let excess = u64::from(used(words, now, interval).saturating_sub(units));
-    theoretical_arrival_time(words).since(now.after(Nanos(excess.saturating_mul(interval.nanos()))))
+    let excess_nanos = excess.saturating_mul(interval.nanos());
+    theoretical_arrival_time(words).since(now.after(Nanos(excess_nanos)))
 }
 
 /// Counts `cost` units at `now`, whether the burst has room for them or not.

@@ -54,8 +54,9 @@ impl Identity {
         Identity::all().find(|identity| identity.as_str() == name)
     }
 
-    fn bit(self) -> u32 {
-        let index = match self {
+    /// The number of the identity's bit in an [`IdentitySet`].
+    fn bit_number(self) -> u32 {
+        let bit_number = match self {
             Identity::Ip => 0,
             Identity::User => 1,
             Identity::Token => 2,
@@ -63,7 +64,7 @@ impl Identity {
             Identity::Plan => 4,
             Identity::Custom(custom) => Identity::BUILT_IN.len() + custom.slot(),
         };
-        index as u32
+        bit_number as u32
     }
 }
 
@@ -74,12 +75,12 @@ pub struct IdentitySet(u64);
 impl IdentitySet {
     /// Adds an identity.
     pub fn insert(&mut self, identity: Identity) {
-        self.0 |= 1 << identity.bit();
+        self.0 |= 1 << identity.bit_number();
     }
 
     /// Whether the identity is in the set.
     pub fn contains(self, identity: Identity) -> bool {
-        self.0 & (1 << identity.bit()) != 0
+        self.0 & (1 << identity.bit_number()) != 0
     }
 
     /// The identities that are not custom, in the order of [`Identity::BUILT_IN`].

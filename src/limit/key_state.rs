@@ -81,14 +81,16 @@ impl RateLimit {
 
     /// The largest number of words that a state can need.
     pub fn max_words(&self) -> usize {
-        let state = match self.algorithm {
+        let algorithm_words = match self.algorithm {
             Algorithm::SlidingLog => {
                 let ceilings = self
                     .windows
                     .iter()
                     .map(|rate| self.unit_bounds(rate, self.max_plan_factor).1);
                 let stamps = ceilings.max().unwrap_or(1).min(sliding_log::MAX_STAMPS);
-                return sliding_log::size_class(2 + stamps as usize + self.head_words());
+                return sliding_log::size_class(
+                    sliding_log::HEAD_WORDS + stamps as usize + self.head_words(),
+                );
             }
             Algorithm::SlidingWindow => self
                 .windows
@@ -103,7 +105,7 @@ impl RateLimit {
                 self.windows.len() * gcra::WORDS_PER_WINDOW
             }
         };
-        state + self.head_words()
+        algorithm_words + self.head_words()
     }
 
     /// The number of words for pending units.
@@ -173,7 +175,7 @@ impl KeyState<'_> {
 
     /// The units that are reserved and not settled.
     #[inline]
-    fn pending(&self) -> u32 {
+    pub fn pending(&self) -> u32 {
         if self.limit.reserves {
             self.words[0]
         } else {
@@ -203,33 +205,34 @@ impl KeyState<'_> {
     /// Decides about `cost` units at `now` without changing the state. [`KeyState::complete_finding`] completes the
     /// finding.
     pub fn assess(&self, now: Nanos, cost: u32, scale: Scale) -> LimitFinding {
-        let mut reading = LimitFinding::INITIAL;
+        let mut finding = LimitFinding::INITIAL;
         let mut is_over_any_rate = false;
-        let mut delay = Nanos::ZERO;
+        let mut longest_delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
-            let (window, is_over_rate) = self.assess_window(index, now, cost, scale.plan_factor);
+            let (window_finding, is_over_rate) =
+                self.assess_window(index, now, cost, scale.plan_factor);
             is_over_any_rate |= is_over_rate;
-            delay = delay.max(window.delay);
-            if index == 0 || is_reported_before(&window, &reading) {
-                reading = window;
+            longest_delay = longest_delay.max(window_finding.delay);
+            if index == 0 || is_reported_before(&window_finding, &finding) {
+                finding = window_finding;
             }
         }
-        if reading.standing == LimitStanding::Within {
-            reading.delay = delay;
+        if finding.standing == LimitStanding::Within {
+            finding.delay = longest_delay;
             if is_over_any_rate {
-                reading.standing = LimitStanding::Over;
+                finding.standing = LimitStanding::Over;
             }
         }
-        if reading.standing == LimitStanding::Refused
+        if finding.standing == LimitStanding::Refused
             && let Some(lending) = Lending::new(self.limit, scale)
         {
             let wait = lending.wait(self.lent_words(), now, cost);
-            reading.wait = reading.wait.min(wait);
+            finding.wait = finding.wait.min(wait);
             if wait == Nanos::ZERO {
-                reading.standing = LimitStanding::Over;
+                finding.standing = LimitStanding::Over;
             }
         }
-        reading
+        finding
     }
 
     /// The finding of one window, and whether the request is above the window's rate.
@@ -244,64 +247,67 @@ impl KeyState<'_> {
         let window = self.window(index, plan_factor);
         let (base, ceiling) = self.limit.unit_bounds(window.rate, plan_factor);
         let committed = window.used(now);
-        let total = committed.saturating_add(self.pending());
-        let mut is_over_any_rate = false;
-        let mut reading = LimitFinding {
+        let total_units = committed.saturating_add(self.pending());
+        let mut is_over_rate = false;
+        let mut finding = LimitFinding {
             standing: LimitStanding::Within,
             window: index as u8,
             quota: window.rate.quota_times(plan_factor),
-            remaining: base.saturating_sub(total),
+            remaining: base.saturating_sub(total_units),
             wait: Nanos::ZERO,
             reset: Nanos::ZERO,
             delay: Nanos::ZERO,
             sketched: false,
         };
         if cost > ceiling {
-            reading.standing = LimitStanding::Unsatisfiable;
-        } else if let Some(excess) = excess_over(total, cost, ceiling) {
-            reading.standing = LimitStanding::Refused;
-            reading.wait = window.wait_for(now, committed, excess);
-            if excess <= committed && excess_over(total, 1, base.min(total)) == Some(excess) {
-                reading.reset = reading.wait;
+            finding.standing = LimitStanding::Unsatisfiable;
+        } else if let Some(excess) = excess_over(total_units, cost, ceiling) {
+            finding.standing = LimitStanding::Refused;
+            finding.wait = window.wait_for(now, committed, excess);
+            // If the same units must leave for one more to be free, both times are equal. The second search is saved.
+            if excess <= committed
+                && excess_over(total_units, 1, base.min(total_units)) == Some(excess)
+            {
+                finding.reset = finding.wait;
             }
         } else {
-            is_over_any_rate = excess_over(total, cost, base).is_some();
-            reading.delay = self.leaky_delay(&window, now);
+            is_over_rate = excess_over(total_units, cost, base).is_some();
+            finding.delay = self.leaky_delay(&window, now);
         }
-        (reading, is_over_any_rate)
+        (finding, is_over_rate)
     }
 
     /// Completes a finding after the decision. `cost` is the number of units that the request has taken, or zero.
     pub fn complete_finding(
         &self,
-        reading: &mut LimitFinding,
+        finding: &mut LimitFinding,
         now: Nanos,
         cost: u32,
         plan_factor: u32,
     ) {
-        if !self.limit.is_lent(reading) {
-            reading.remaining = reading.remaining.saturating_sub(cost);
+        if !self.limit.is_lent(finding) {
+            finding.remaining = finding.remaining.saturating_sub(cost);
         }
-        if reading.reset == Nanos::ZERO {
-            reading.reset = self.time_until_reset(reading, now, plan_factor);
+        if finding.reset == Nanos::ZERO {
+            finding.reset = self.time_until_reset(finding, now, plan_factor);
         }
     }
 
     /// The time until the reported window has one more unit than remains now.
-    fn time_until_reset(&self, reading: &LimitFinding, now: Nanos, plan_factor: u32) -> Nanos {
-        let window = self.window(usize::from(reading.window), plan_factor);
-        let slides = self.limit.algorithm.has_moving_windows();
+    fn time_until_reset(&self, finding: &LimitFinding, now: Nanos, plan_factor: u32) -> Nanos {
+        let window = self.window(usize::from(finding.window), plan_factor);
+        let has_moving_windows = self.limit.algorithm.has_moving_windows();
         let (base, _) = self.limit.unit_bounds(window.rate, plan_factor);
-        if reading.remaining > 0 && slides && !self.limit.reserves {
-            let used = base.saturating_sub(reading.remaining);
+        if finding.remaining > 0 && has_moving_windows && !self.limit.reserves {
+            let used = base.saturating_sub(finding.remaining);
             return window.time_until_oldest_leaves(now, used);
         }
         let committed = window.used(now);
-        let total = committed.saturating_add(self.pending());
-        match excess_over(total, 1, base.min(total)) {
+        let total_units = committed.saturating_add(self.pending());
+        match excess_over(total_units, 1, base.min(total_units)) {
             Some(units) if units <= committed => window.wait_for(now, committed, units),
-            // The time at which a reservation is settled is not known.
-            Some(_) if total > 0 => window.rate.window(),
+            // The time at which a reservation is settled is not known, so a window is the guess.
+            Some(_) if total_units > 0 => window.rate.window(),
             _ => Nanos::ZERO,
         }
     }
@@ -341,27 +347,32 @@ impl KeyState<'_> {
     /// Copies the state to other words, at least [`KeyState::required_words`] of them. Units that have left all windows
     /// are dropped.
     pub fn move_to(&self, now: Nanos, words: &mut [u32]) {
-        let head = self.limit.head_words();
-        words[..head].copy_from_slice(&self.words[..head]);
+        let head_words = self.limit.head_words();
+        words[..head_words].copy_from_slice(&self.words[..head_words]);
         match self.limit.algorithm {
             Algorithm::SlidingLog => {
-                sliding_log::move_to(self.limit, self.algorithm_words(), now, &mut words[head..]);
+                sliding_log::move_to(
+                    self.limit,
+                    self.algorithm_words(),
+                    now,
+                    &mut words[head_words..],
+                );
             }
             // The target may have more words than the state.
             _ => {
                 let end = self.limit.max_words();
-                words[head..end].copy_from_slice(&self.words[head..end]);
+                words[head_words..end].copy_from_slice(&self.words[head_words..end]);
             }
         }
     }
 
-    /// Counts `cost` units at `now`, as pending if the limit reserves. [`KeyState::assess`] must have admitted them
-    /// with this reading, and [`KeyState::has_room`] must be true.
-    pub fn take_units(&mut self, reading: &LimitFinding, now: Nanos, cost: u32, scale: Scale) {
-        if self.limit.is_lent(reading) {
+    /// Counts `cost` units at `now`: as lent if the finding says so, or else as pending if the limit reserves.
+    /// [`KeyState::assess`] must have admitted them with this finding, and [`KeyState::has_room`] must be true.
+    pub fn take_units(&mut self, finding: &LimitFinding, now: Nanos, cost: u32, scale: Scale) {
+        if self.limit.is_lent(finding) {
             if let Some(lending) = Lending::new(self.limit, scale) {
-                let at = self.limit.pending_words();
-                lending.add_units(&mut self.words[at..], now, cost);
+                let lent_start = self.limit.pending_words();
+                lending.add_units(&mut self.words[lent_start..], now, cost);
             }
         } else if self.limit.reserves {
             self.words[0] = self.words[0].saturating_add(cost);
@@ -401,13 +412,8 @@ impl KeyState<'_> {
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 for (index, rate) in rates {
-                    let interval = rate.interval(plan_factor);
-                    gcra::add_units(
-                        &mut state[index * gcra::WORDS_PER_WINDOW..],
-                        now,
-                        interval,
-                        cost,
-                    );
+                    let words = &mut state[index * gcra::WORDS_PER_WINDOW..];
+                    gcra::add_units(words, now, rate.interval(plan_factor), cost);
                 }
             }
         }
@@ -473,10 +479,10 @@ impl KeyState<'_> {
     }
 }
 
-/// The number of units by which `total` and `cost` together exceed `ceiling`; `None` if they do not.
-fn excess_over(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
-    let sum = u64::from(total) + u64::from(cost);
-    let excess = sum
+/// The number of units by which `used` and `cost` together exceed `ceiling`; `None` if they do not.
+fn excess_over(used: u32, cost: u32, ceiling: u32) -> Option<u32> {
+    let total_units = u64::from(used) + u64::from(cost);
+    let excess = total_units
         .checked_sub(u64::from(ceiling))
         .filter(|excess| *excess > 0)?;
     Some(u32::try_from(excess).unwrap_or(u32::MAX))
@@ -484,11 +490,11 @@ fn excess_over(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
 
 /// Whether window `first` of a limit is reported rather than `second`, also of equals; see [`LimitFinding::window`].
 fn is_reported_before(first: &LimitFinding, second: &LimitFinding) -> bool {
-    let rank = |reading: &LimitFinding| match reading.standing {
+    let rank = |finding: &LimitFinding| match finding.standing {
         LimitStanding::Unsatisfiable => (3, u64::MAX),
-        LimitStanding::Refused => (2, reading.wait.0),
+        LimitStanding::Refused => (2, finding.wait.0),
         LimitStanding::Over => (1, u64::MAX),
-        LimitStanding::Within => (0, u64::from(u32::MAX - reading.remaining)),
+        LimitStanding::Within => (0, u64::from(u32::MAX - finding.remaining)),
     };
     rank(first) >= rank(second)
 }

@@ -28,6 +28,8 @@ const BURST_DIVISOR: u64 = 4;
 const BURST_TIME_DIVISOR: u64 = 16;
 /// The slowest pace is one unit in this many windows.
 const MAX_INTERVAL_WINDOWS: u64 = 4;
+/// A state is forgotten this many longest windows after its last unit: the time of two units at the slowest pace.
+pub(super) const FORGET_AFTER_WINDOWS: u64 = 2 * MAX_INTERVAL_WINDOWS;
 
 /// One unit in the state's level.
 const LEVEL_PER_UNIT: u64 = 1 << 20;
@@ -37,18 +39,18 @@ const LEVEL_PER_UNIT: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// The time between two units; zero if nothing is lent.
-    pub interval: f64,
-    /// The highest level at which one more unit is lent.
+    pub interval_micros: f64,
+    /// The highest level at which one more unit is lent, in units.
     pub max_level: f64,
-    /// The time after the last unit from which on the state is forgotten.
-    pub forget_after: f64,
+    /// The time after the last unit from which on the state is forgotten; zero if nothing is lent.
+    pub forget_after_micros: f64,
 }
 
 /// The pace of lending at one moment, exact in nanoseconds, for the memory store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lending {
-    /// The time between two units, in nanoseconds.
-    interval: u64,
+    /// The time between two units, at least 1.
+    interval_nanos: u64,
     /// The highest level at which one more unit is lent; one unit is [`LEVEL_PER_UNIT`].
     max_level: u64,
     /// The time after the last unit from which on the state is forgotten.
@@ -70,22 +72,23 @@ impl Lending {
         };
         let min_lent = limit.windows.iter().map(max_lent).min()?;
         let burst_units = BURST_UNITS.min(min_lent.checked_sub(1)? / BURST_DIVISOR);
-        let mut interval = 1;
+        let mut interval_nanos = 1;
         for rate in &limit.windows {
             let (quota, window) = (rate.quota_times(scale.plan_factor), rate.window().0);
             let lent_thousandths = (u64::from(quota) * u64::from(scale.lent)).max(1);
-            let pace = (u128::from(window) * 1000).div_ceil(u128::from(lent_thousandths));
+            let paced_interval = (u128::from(window) * 1000).div_ceil(u128::from(lent_thousandths));
             // The burst and the units of a window together do not exceed `at_most`.
             let max_lent = max_lent(rate);
-            interval = interval
+            interval_nanos = interval_nanos
                 .max(window.div_ceil(max_lent - burst_units))
                 .max(burst_time.saturating_add(window).div_ceil(max_lent))
-                .max(u64::try_from(pace).unwrap_or(u64::MAX));
+                .max(u64::try_from(paced_interval).unwrap_or(u64::MAX));
         }
         let longest = limit.longest_window();
-        (interval <= longest.0 * MAX_INTERVAL_WINDOWS).then(|| Lending {
-            interval,
-            max_level: (burst_time * LEVEL_PER_UNIT / interval).max(burst_units * LEVEL_PER_UNIT),
+        (interval_nanos <= longest.0 * MAX_INTERVAL_WINDOWS).then(|| Lending {
+            interval_nanos,
+            max_level: (burst_time * LEVEL_PER_UNIT / interval_nanos)
+                .max(burst_units * LEVEL_PER_UNIT),
             forget_after: forget_after(limit),
         })
     }
@@ -93,19 +96,20 @@ impl Lending {
     /// The same pace, in the units of other stores.
     pub(super) fn pace(self) -> Pace {
         Pace {
-            interval: self.interval as f64 / 1e3,
+            interval_micros: self.interval_nanos as f64 / 1e3,
             max_level: self.max_level as f64 / LEVEL_PER_UNIT as f64,
-            forget_after: self.forget_after.0 as f64 / 1e3,
+            forget_after_micros: self.forget_after.0 as f64 / 1e3,
         }
     }
 
     /// The level at `now`, after what has leaked since the last unit.
     fn level_at(self, words: &[u32], now: Nanos) -> u64 {
-        let since = now.since(last_unit_time(words));
-        if since >= self.forget_after {
+        let elapsed = now.since(last_unit_time(words));
+        if elapsed >= self.forget_after {
             return 0;
         }
-        let leaked = u128::from(since.0) * u128::from(LEVEL_PER_UNIT) / u128::from(self.interval);
+        let leaked =
+            u128::from(elapsed.0) * u128::from(LEVEL_PER_UNIT) / u128::from(self.interval_nanos);
         let leaked = u64::try_from(leaked).unwrap_or(u64::MAX);
         read_u64(&words[2..]).saturating_sub(leaked)
     }
@@ -113,21 +117,21 @@ impl Lending {
     /// The time until `cost` units can be lent; zero if they can be lent at `now`.
     pub(super) fn wait(self, words: &[u32], now: Nanos, cost: u32) -> Nanos {
         let level_of_earlier_units = u64::from(cost.saturating_sub(1)) * LEVEL_PER_UNIT;
-        let level = self
+        let level_at_last_unit = self
             .level_at(words, now)
             .saturating_add(level_of_earlier_units);
-        let excess = u128::from(level.saturating_sub(self.max_level));
-        let span = (excess * u128::from(self.interval)).div_ceil(u128::from(LEVEL_PER_UNIT));
+        let excess = u128::from(level_at_last_unit.saturating_sub(self.max_level));
+        let span = (excess * u128::from(self.interval_nanos)).div_ceil(u128::from(LEVEL_PER_UNIT));
         Nanos(u64::try_from(span).unwrap_or(u64::MAX))
     }
 
     /// Counts `cost` units as lent at `now`.
     pub(super) fn add_units(self, words: &mut [u32], now: Nanos, cost: u32) {
         let now = now.max(last_unit_time(words));
-        let level = self.level_at(words, now);
-        let level = level.saturating_add(u64::from(cost) * LEVEL_PER_UNIT);
+        let added_level = u64::from(cost) * LEVEL_PER_UNIT;
+        let new_level = self.level_at(words, now).saturating_add(added_level);
         write_u64(now.0, words);
-        write_u64(level, &mut words[2..]);
+        write_u64(new_level, &mut words[2..]);
     }
 }
 
@@ -141,7 +145,7 @@ pub(super) fn fresh_at(limit: &RateLimit, words: &[u32]) -> Nanos {
 
 /// The time after the last unit from which on a state is forgotten.
 fn forget_after(limit: &RateLimit) -> Nanos {
-    Nanos(limit.longest_window().0 * 2 * MAX_INTERVAL_WINDOWS)
+    Nanos(limit.longest_window().0 * FORGET_AFTER_WINDOWS)
 }
 
 /// The time of the last lent unit; zero in a fresh state.

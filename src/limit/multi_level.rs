@@ -28,9 +28,9 @@ fn level_index(window: Nanos) -> usize {
 pub(super) fn rings(limit: &RateLimit) -> impl Iterator<Item = (usize, BucketRing)> {
     // Windows are sorted by length, so those of a level are adjacent and its longest comes last.
     let windows = limit.windows.iter().map(|rate| rate.window());
-    let next = windows.clone().skip(1).map(Some).chain([None]);
+    let next_windows = windows.clone().skip(1).map(Some).chain([None]);
     let longest_of_levels = windows
-        .zip(next)
+        .zip(next_windows)
         .filter(|(window, next)| next.is_none_or(|next| level_index(next) != level_index(*window)));
     longest_of_levels.scan(0, |next_offset, (window, _)| {
         let ring = ring(window);

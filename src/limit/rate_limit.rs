@@ -1,8 +1,8 @@
 //! A limit on a rate: so many units in each of its windows.
 
 use super::algorithm::Algorithm;
+use super::finding::{LimitFinding, LimitStanding};
 use super::rate::Rate;
-use super::reading::{LimitFinding, LimitStanding};
 use super::throttle::ThrottleMode;
 
 /// The largest number of windows that one limit may have.
@@ -36,8 +36,8 @@ impl RateLimit {
         }
     }
 
-    /// Whether the units that this reading admits are lent.
-    pub fn is_lent(&self, reading: &LimitFinding) -> bool {
-        self.throttle.is_elastic() && reading.standing == LimitStanding::Over
+    /// Whether the units that this finding admits are lent.
+    pub fn is_lent(&self, finding: &LimitFinding) -> bool {
+        self.throttle.is_elastic() && finding.standing == LimitStanding::Over
     }
 }

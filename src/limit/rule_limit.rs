@@ -101,10 +101,10 @@ impl RuleLimit {
     /// Responses show both beside the quota and the window, so they are cut to these. A burst or a delay may admit more
     /// than the quota at once, and a bucket outlives its window.
     #[inline]
-    pub fn client_figures(&self, reading: &LimitFinding) -> (u32, Option<Nanos>) {
-        let window = self.window(reading.window);
-        let reset = window.map(|rate| reading.reset.min(rate.window()));
-        (reading.remaining.min(reading.quota), reset)
+    pub fn client_figures(&self, finding: &LimitFinding) -> (u32, Option<Nanos>) {
+        let window = self.window(finding.window);
+        let reset = window.map(|rate| finding.reset.min(rate.window()));
+        (finding.remaining.min(finding.quota), reset)
     }
 
     /// A wait or a reset in whole seconds, rounded up after subtracting what coarse stamps add.

@@ -12,20 +12,29 @@ use super::RateLimit;
 use crate::base::clock::Nanos;
 
 /// The number of words before the stamps.
-const HEAD_WORDS: usize = 2;
+pub(super) const HEAD_WORDS: usize = 2;
 
 /// The largest number of stamps of one key, because the number has half a word. So many stamps fill 256 KiB.
 pub(crate) const MAX_STAMPS: u32 = 65_535;
 
+/// The longest window has fewer ticks than two to this power.
+const WINDOW_TICK_BITS: u32 = 30;
+/// The same for stores whose stamps have three bytes: half of what fits into these.
+const STORE_TICK_BITS: u32 = 23;
+/// The bits of the first word that hold the number of stamps; the bits above hold the index of the oldest.
+const LENGTH_BITS: u32 = 16;
+/// The number of stamps in the first word.
+const LENGTH_MASK: u32 = (1 << LENGTH_BITS) - 1;
+
 /// The binary logarithm of a tick in ns: its length is `1 << tick_shift(..)`.
 fn tick_shift(longest: Nanos) -> u32 {
-    (64 - longest.0.leading_zeros()).saturating_sub(30)
+    (64 - longest.0.leading_zeros()).saturating_sub(WINDOW_TICK_BITS)
 }
 
 /// The length of a tick in microseconds for stores whose stamps have three bytes.
 pub(super) fn tick_micros(limit: &RateLimit) -> u64 {
     let longest = limit.longest_window().0.div_ceil(1_000);
-    1 << (64 - longest.leading_zeros()).saturating_sub(23)
+    1 << (64 - longest.leading_zeros()).saturating_sub(STORE_TICK_BITS)
 }
 
 /// The time for which a unit may count beyond its window: two ticks.
@@ -64,7 +73,7 @@ impl<'a> Log<'a> {
 
     /// The number of stamps.
     fn len(&self) -> usize {
-        (self.words[0] & 0xffff) as usize
+        (self.words[0] & LENGTH_MASK) as usize
     }
 
     fn capacity(&self) -> usize {
@@ -73,7 +82,7 @@ impl<'a> Log<'a> {
 
     /// The stamp at `index`, counted from the oldest.
     fn stamp(&self, index: usize) -> u32 {
-        let head = (self.words[0] >> 16) as usize;
+        let head = (self.words[0] >> LENGTH_BITS) as usize;
         self.words[HEAD_WORDS + wrap_index(head + index, self.capacity())]
     }
 
@@ -83,20 +92,20 @@ impl<'a> Log<'a> {
         Some(u64::from(self.words[1]) << 32 | u64::from(self.stamp(last)))
     }
 
-    /// The index of the oldest stamp inside a window of `window` ticks.
-    fn first_inside(&self, window: u64) -> usize {
+    /// The index of the oldest stamp inside a window of so many ticks; the number of stamps if none is inside.
+    fn first_inside(&self, window_ticks: u64) -> usize {
         let (mut low, mut high) = (0, self.len());
         match self.newest() {
             None => return 0,
-            Some(newest) if self.now_ticks >= newest + window => return high,
+            Some(newest) if self.now_ticks >= newest + window_ticks => return high,
             // The clock was read long before the newest unit came: all stamps are later, and differences would wrap.
-            Some(newest) if newest >= self.now_ticks + (1 << 30) => return 0,
+            Some(newest) if newest >= self.now_ticks + (1 << WINDOW_TICK_BITS) => return 0,
             Some(_) => {}
         }
         // The newest stamp is inside, so none is older than two windows: the difference fits.
         let is_inside = |index| {
             let age = (self.now_ticks as u32).wrapping_sub(self.stamp(index)) as i32;
-            i64::from(age) < window as i64
+            i64::from(age) < window_ticks as i64
         };
         if is_inside(0) {
             // The usual case: stamps that have left are dropped when the next one comes.
@@ -130,7 +139,7 @@ pub(super) fn wait(
     units: u32,
 ) -> Nanos {
     let log = Log::new(longest, words, now);
-    let window = ticks(window, log.shift);
+    let window_ticks = ticks(window, log.shift);
     let Some(newest) = log.newest() else {
         return Nanos::ZERO;
     };
@@ -138,7 +147,7 @@ pub(super) fn wait(
     let first = log.len().saturating_sub(inside as usize);
     let index = (first + units as usize).saturating_sub(1).min(last);
     let age = log.stamp(last).wrapping_sub(log.stamp(index));
-    let leaves_at = (newest - u64::from(age) + window) << log.shift;
+    let leaves_at = (newest - u64::from(age) + window_ticks) << log.shift;
     Nanos(leaves_at).since(now)
 }
 
@@ -151,7 +160,7 @@ pub(super) fn capacity(words: &[u32]) -> usize {
 /// Whether `cost` more units have room without dropping any stamp.
 #[inline]
 pub(super) fn has_room(words: &[u32], cost: u32) -> bool {
-    (words[0] & 0xffff) as usize + cost as usize <= capacity(words)
+    (words[0] & LENGTH_MASK) as usize + cost as usize <= capacity(words)
 }
 
 /// The number of words that are needed for the units inside the longest window and `cost` more.
@@ -164,11 +173,14 @@ pub(super) fn required_words(limit: &RateLimit, words: &[u32], now: Nanos, cost:
     HEAD_WORDS + live_count.saturating_add(cost).clamp(1, MAX_STAMPS) as usize
 }
 
+/// The words of the smallest log: with two stamps.
+const MIN_LOG_WORDS: usize = HEAD_WORDS + 2;
+
 /// The size in which a log of `words` words is kept: the next power of two, or three quarters of it.
 pub(super) fn size_class(words: usize) -> usize {
-    let power_of_two = words.max(4).next_power_of_two();
+    let power_of_two = words.max(MIN_LOG_WORDS).next_power_of_two();
     let three_quarters = power_of_two / 4 * 3;
-    if three_quarters >= words && three_quarters >= 4 {
+    if three_quarters >= words && three_quarters >= MIN_LOG_WORDS {
         three_quarters
     } else {
         power_of_two
@@ -204,8 +216,8 @@ pub(super) fn convert(
     let capacity = capacity(target);
     let first = old.first_inside(ticks(old_longest.min(limit.longest_window()), old.shift));
     let first = first.max(old.len().saturating_sub(capacity));
-    for (index, from) in (first..=last).enumerate() {
-        let age = old.stamp(last).wrapping_sub(old.stamp(from));
+    for (index, old_index) in (first..=last).enumerate() {
+        let age = old.stamp(last).wrapping_sub(old.stamp(old_index));
         let stamp = ticks(Nanos((newest - u64::from(age)) << old.shift), shift);
         target[HEAD_WORDS + index] = stamp as u32;
         target[0] = index as u32 + 1;
@@ -218,8 +230,8 @@ pub(super) fn add_units(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32
     let log = Log::new(longest, words, now);
     let capacity = log.capacity();
     let expired_count = log.first_inside(ticks(longest, log.shift));
-    let mut head = wrap_index((words[0] >> 16) as usize + expired_count, capacity);
-    let mut len = (words[0] & 0xffff) as usize - expired_count;
+    let mut head = wrap_index((words[0] >> LENGTH_BITS) as usize + expired_count, capacity);
+    let mut len = (words[0] & LENGTH_MASK) as usize - expired_count;
     let now_rounded_up = ticks(now, log.shift);
     let stamp = if len == 0 {
         now_rounded_up
@@ -235,30 +247,32 @@ pub(super) fn add_units(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32
         words[HEAD_WORDS + wrap_index(head + len, capacity)] = stamp as u32;
         len += 1;
     }
-    words[0] = len as u32 | (head as u32) << 16;
+    words[0] = len as u32 | (head as u32) << LENGTH_BITS;
     words[1] = (stamp >> 32) as u32;
 }
 
 /// The number of words that a log fills if its oldest stamp stands first.
 pub(super) fn filled_words(words: &[u32]) -> usize {
-    HEAD_WORDS + (words[0] & 0xffff) as usize
+    HEAD_WORDS + (words[0] & LENGTH_MASK) as usize
 }
 
 /// Whether the words, from an untrusted source, are a log whose oldest stamp stands first.
 pub(super) fn is_valid(words: &[u32]) -> bool {
-    let [len, high, stamps @ ..] = words else {
+    let [first_word, newest_high, stamps @ ..] = words else {
         return false;
     };
-    if *len as usize != stamps.len()
+    // The index of the oldest stamp is zero, so the first word is the number of stamps.
+    if *first_word as usize != stamps.len()
         || stamps.len() > MAX_STAMPS as usize
-        || *high > i32::MAX as u32
+        || *newest_high > i32::MAX as u32
     {
         return false;
     }
     let Some(last) = stamps.last() else {
         return true;
     };
-    let newest = u64::from(*high) << 32 | u64::from(*last);
+    let newest = u64::from(*newest_high) << 32 | u64::from(*last);
+    // Ages are differences that wrap: one beyond half of their range would be a stamp in the future.
     let mut max_age = newest.min(1 << 31);
     stamps.iter().all(|stamp| {
         let age = u64::from(last.wrapping_sub(*stamp));
@@ -271,7 +285,8 @@ pub(super) fn is_valid(words: &[u32]) -> bool {
 /// The time when the newest stamp leaves the longest window; zero without stamps.
 pub(super) fn fresh_at(longest: Nanos, words: &[u32]) -> Nanos {
     let log = Log::new(longest, words, Nanos::ZERO);
-    let window = ticks(longest, log.shift);
-    log.newest()
-        .map_or(Nanos::ZERO, |newest| Nanos((newest + window) << log.shift))
+    let window_ticks = ticks(longest, log.shift);
+    log.newest().map_or(Nanos::ZERO, |newest| {
+        Nanos((newest + window_ticks) << log.shift)
+    })
 }

@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::bucket_ring::BucketRing;
-use super::lending::{Lending, Pace};
+use super::lending::{self, Lending, Pace};
 use super::{Algorithm, Fingerprint, Rate, RateLimit, Scale};
 use super::{fixed_window, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
@@ -22,8 +22,9 @@ pub struct LimitSpec {
     pub lends: bool,
     /// The pace at which the limit lends now; all zeros if it lends nothing.
     pub pace: Pace,
-    /// The time for which an unused key must be kept, in microseconds. After that its state is equal to a fresh one.
-    pub lifetime: u64,
+    /// The time for which an unused key must be kept. After that its state is equal to a fresh one, so it may be
+    /// forgotten.
+    pub lifetime_micros: u64,
 }
 
 /// The kind of a key's state.
@@ -31,9 +32,9 @@ pub struct LimitSpec {
 pub enum StateKind {
     /// An exact log of stamps.
     Log {
-        /// The length of a tick in microseconds.
-        tick: u64,
-        /// The largest number of units that the log holds.
+        /// The unit of stamps: a power of two, so that the longest window has fewer than 2^23 of them.
+        tick_micros: u64,
+        /// The largest number of units that the log holds, at least 1.
         capacity: u32,
     },
     /// Rings of buckets, listed in [`LimitSpec::rings`].
@@ -49,8 +50,8 @@ pub enum StateKind {
 /// One window of a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowSpec {
-    /// The length of the window in microseconds.
-    pub window: u64,
+    /// The length of the window.
+    pub window_micros: u64,
     /// The units that are admitted within the rate.
     pub base: u32,
     /// The units that are admitted with what a soft limit adds.
@@ -73,17 +74,17 @@ pub struct WindowSpec {
 /// A ring of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSpec {
-    /// The length of a bucket in microseconds.
-    pub bucket_length: u64,
-    /// The number of buckets, with the bucket that is leaving the window.
-    pub buckets: u64,
+    /// The length of a bucket.
+    pub bucket_micros: u64,
+    /// The number of buckets, with the one that is leaving the window.
+    pub bucket_count: u64,
 }
 
 impl RingSpec {
     fn new(ring: BucketRing) -> RingSpec {
         RingSpec {
-            bucket_length: micros(Nanos(ring.bucket_length.nanos())),
-            buckets: u64::from(ring.bucket_count) + 1,
+            bucket_micros: micros(Nanos(ring.bucket_length.nanos())),
+            bucket_count: u64::from(ring.bucket_count) + 1,
         }
     }
 }
@@ -108,7 +109,7 @@ impl RateLimit {
             rings,
             lends: self.throttle.is_elastic(),
             pace: Lending::new(self, scale).map_or_else(Pace::default, Lending::pace),
-            lifetime: self.lifetime_micros(),
+            lifetime_micros: self.lifetime_micros(),
         }
     }
 
@@ -137,22 +138,25 @@ impl RateLimit {
     ) -> WindowSpec {
         let (base, ceiling) = self.unit_bounds(rate, plan_factor);
         let window = rate.window();
-        let interval = || micros(Nanos(rate.interval(plan_factor).nanos()));
+        let interval_micros = || micros(Nanos(rate.interval(plan_factor).nanos()));
         let (ring_phase_or_interval, early_slack_micros) = match self.algorithm {
             Algorithm::SlidingLog => (0, 0),
             Algorithm::SlidingWindow => (index as u64, 0),
             Algorithm::MultiLevel => {
-                let bucket_length = micros(multi_level::bucket_length(window));
-                let ring = |ring: &RingSpec| ring.bucket_length == bucket_length;
-                (rings.iter().position(ring).unwrap_or(0) as u64, 0)
+                let bucket_micros = micros(multi_level::bucket_length(window));
+                let has_length = |ring: &RingSpec| ring.bucket_micros == bucket_micros;
+                (rings.iter().position(has_length).unwrap_or(0) as u64, 0)
             }
             Algorithm::FixedWindow => (micros(fixed_window::phase(key, window)), 0),
-            Algorithm::Gcra { .. } => (interval(), 0),
-            Algorithm::LeakyBucket { max_delay } => (interval(), micros(max_delay) % interval()),
+            Algorithm::Gcra { .. } => (interval_micros(), 0),
+            // The ceiling counts the whole intervals of the delay.
+            Algorithm::LeakyBucket { max_delay } => {
+                (interval_micros(), micros(max_delay) % interval_micros())
+            }
         };
         let (plain_interval_micros, max_lead_micros) = self.plain_interval_and_lead(rate);
         WindowSpec {
-            window: micros(window),
+            window_micros: micros(window),
             base,
             ceiling,
             ring_phase_or_interval,
@@ -167,23 +171,24 @@ impl RateLimit {
         if !self.algorithm.is_gcra() {
             return (0, 0);
         }
-        let interval = micros(Nanos(rate.interval(1).nanos()));
-        // One unit more, because what plans and the throttle add is rounded.
+        let interval_micros = micros(Nanos(rate.interval(1).nanos()));
+        // The ceiling of a plan is rounded, and so is what the throttle adds. Converted to the plain interval, a plan's
+        // state may be up to one unit longer than the plain ceiling.
         let max_units = u64::from(self.unit_bounds(rate, 1).1).saturating_add(1);
         let early_slack_micros = match self.algorithm {
-            Algorithm::LeakyBucket { max_delay } => micros(max_delay) % interval,
+            Algorithm::LeakyBucket { max_delay } => micros(max_delay) % interval_micros,
             _ => 0,
         };
-        let max_lead_micros = interval
+        let max_lead_micros = interval_micros
             .saturating_mul(max_units)
             .saturating_add(early_slack_micros);
-        (interval, max_lead_micros)
+        (interval_micros, max_lead_micros)
     }
 
     fn state_kind(&self, capacity: u32) -> StateKind {
         match self.algorithm {
             Algorithm::SlidingLog => StateKind::Log {
-                tick: sliding_log::tick_micros(self),
+                tick_micros: sliding_log::tick_micros(self),
                 capacity,
             },
             Algorithm::SlidingWindow | Algorithm::MultiLevel => StateKind::Rings,
@@ -197,26 +202,26 @@ impl RateLimit {
     /// outlives its window, where a burst takes longer to come back, and for limits that lend.
     fn lifetime_micros(&self) -> u64 {
         let longest_micros = micros(self.longest_window());
-        let bucket = match self.algorithm {
+        let bucket_micros = match self.algorithm {
             Algorithm::MultiLevel => micros(multi_level::bucket_length(self.longest_window())),
             _ => 0,
         };
         let burst_times = self.windows.iter().map(|rate| {
             let (_, ceiling) = self.unit_bounds(rate, self.max_plan_factor);
-            let interval = micros(Nanos(rate.interval(self.max_plan_factor).nanos()));
-            interval.saturating_mul(u64::from(ceiling))
+            let interval_micros = micros(Nanos(rate.interval(self.max_plan_factor).nanos()));
+            interval_micros.saturating_mul(u64::from(ceiling))
         });
         let refill_micros = match self.algorithm.is_gcra() {
             true => burst_times.max().unwrap_or(0),
             false => longest_micros,
         };
-        let lending = if self.throttle.is_elastic() {
-            8 * longest_micros
+        let lending_micros = if self.throttle.is_elastic() {
+            lending::FORGET_AFTER_WINDOWS * longest_micros
         } else {
             0
         };
-        (2 * longest_micros + bucket)
+        (2 * longest_micros + bucket_micros)
             .max(refill_micros.saturating_add(longest_micros))
-            .max(lending)
+            .max(lending_micros)
     }
 }

@@ -38,8 +38,8 @@ impl StateWindow<'_> {
                 ring.used(&self.state[self.index * ring.word_count()..], now, BUCKETS)
             }
             Algorithm::MultiLevel => {
-                let (offset, ring, window) = multi_level::ring_for(self.limit, window);
-                ring.used(&self.state[offset..], now, window)
+                let (offset, ring, window_buckets) = multi_level::ring_for(self.limit, window);
+                ring.used(&self.state[offset..], now, window_buckets)
             }
             Algorithm::FixedWindow => {
                 let words = &self.state[self.index * fixed_window::WORDS_PER_WINDOW..];
@@ -94,8 +94,8 @@ impl StateWindow<'_> {
                 )
             }
             Algorithm::MultiLevel => {
-                let (offset, ring, window) = multi_level::ring_for(self.limit, window);
-                ring.wait(&self.state[offset..], now, window, units)
+                let (offset, ring, window_buckets) = multi_level::ring_for(self.limit, window);
+                ring.wait(&self.state[offset..], now, window_buckets, units)
             }
             Algorithm::FixedWindow => {
                 let words = &self.state[self.index * fixed_window::WORDS_PER_WINDOW..];

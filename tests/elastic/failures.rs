@@ -117,7 +117,7 @@ fn few_requests_are_lent_as_much_again() {
     let limits = |simulation: &Simulation| {
         simulation
             .figures_of_all()
-            .map(|now| now.limit)
+            .map(|now| now.capacity)
             .sum::<f64>()
     };
     let before = limits(&simulation);

@@ -328,13 +328,13 @@ impl Simulation {
             is_shadow: false,
             parents: &[],
         };
-        let mut readings = SmallVec::new();
+        let mut findings = SmallVec::new();
         let now = Nanos(self.now);
         match take {
-            true => gateway.store.take(&[item], now, &mut readings),
-            false => gateway.store.peek(&[item], now, &mut readings),
+            true => gateway.store.take(&[item], now, &mut findings),
+            false => gateway.store.peek(&[item], now, &mut findings),
         };
-        readings[0].standing
+        findings[0].standing
     }
 
     fn begin(&mut self, request: Request) {

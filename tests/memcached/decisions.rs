@@ -112,7 +112,7 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
             "{place}"
         );
         assert_eq!(
-            (answer.wait, answer.reset),
+            (answer.retry_after, answer.reset_after),
             (expected.wait, expected.reset),
             "{place}"
         );

@@ -160,7 +160,7 @@ fn pushed(part: &CallPart, total: u32, within: u32) -> CallPart {
     CallPart {
         cost: 0,
         wanted_units: 0,
-        total: total.into(),
+        gateway_total: total.into(),
         units_in_window: within,
         ..part.clone()
     }

@@ -61,7 +61,7 @@ fn stepped(store: &mut Scripted, number: u64, algorithm: Algorithm, step: i64) {
     let most = 21 * SECOND;
     for _ in 0..3 {
         let said = store.ask(&ask());
-        let wait = said.counters[0].wait.0 / 1_000;
+        let wait = said.counters[0].retry_after.0 / 1_000;
         assert!(wait <= most, "{place}: waits {wait} us");
         if step < -1 {
             assert_eq!(said.counters[0].standing, LimitStanding::Refused, "{place}");
@@ -107,10 +107,10 @@ fn turns(store: &mut Scripted, number: u64, algorithm: Algorithm, gateways: &[u3
         store.now += 1_000;
         let place = turn % gateways.len();
         let mut ask = part(&limit, number, 7, 1, Scale::plan(1));
-        (ask.total, ask.acknowledged_total) = (totals[place], totals[place]);
+        (ask.gateway_total, ask.acknowledged_total) = (totals[place], totals[place]);
         ask.units_in_window = totals[place] as u32;
         let said = store.ask(&call(gateways[place], [ask]));
-        totals[place] = said.counters[0].total;
+        totals[place] = said.counters[0].gateway_total;
         admitted += usize::from(said.is_admitted);
     }
     admitted
@@ -158,10 +158,13 @@ fn gateways_are_replaced() {
             // The newer half comes one by one, and the older one leaves so.
             let place = (turn / 11 + turn * 7 % 100) % 200;
             let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
-            (ask.total, ask.acknowledged_total, ask.units_in_window) =
-                (totals[place], totals[place], totals[place] as u32);
+            (
+                ask.gateway_total,
+                ask.acknowledged_total,
+                ask.units_in_window,
+            ) = (totals[place], totals[place], totals[place] as u32);
             let said = store.ask(&call(1 + place as u32, [ask]));
-            totals[place] = said.counters[0].total;
+            totals[place] = said.counters[0].gateway_total;
             admitted += usize::from(said.is_admitted);
         }
         assert_eq!(admitted, 1_000);
@@ -178,8 +181,11 @@ fn what_was_admitted_without_the_store_counts_once() {
         for turn in 1..=5 {
             for gateway in 1..=200 {
                 let mut tell = part(&limit, 1, 7, 0, Scale::plan(1));
-                (tell.total, tell.acknowledged_total, tell.units_in_window) =
-                    (turn * 3, turn * 3 - 3, turn as u32 * 3);
+                (
+                    tell.gateway_total,
+                    tell.acknowledged_total,
+                    tell.units_in_window,
+                ) = (turn * 3, turn * 3 - 3, turn as u32 * 3);
                 used += 3;
                 for _ in 0..2 {
                     let said = store.ask(&call(gateway | UNGRANTED_UNITS_BIT, [tell.clone()]));
@@ -203,7 +209,7 @@ fn what_many_admitted_alone_is_over_soon() {
             store.now = START;
             for gateway in 1..=10 {
                 let mut tell = part(&limit, number, 7, 0, Scale::plan(1));
-                (tell.total, tell.units_in_window) = (20, 20);
+                (tell.gateway_total, tell.units_in_window) = (20, 20);
                 store.ask(&call(gateway | UNGRANTED_UNITS_BIT, [tell]));
             }
             let one = part(&limit, number, 7, 1, Scale::plan(1));
@@ -239,7 +245,7 @@ fn what_counts_beyond_the_limit_for_a_moment_is_not_forgotten() {
                 stamps.push(store.ask(&call(1, [one.clone()])).counters[0].granted_at_micros);
             }
             let mut tell = part(&limit, number, 7, 0, Scale::plan(1));
-            (tell.total, tell.units_in_window) = (10, 10);
+            (tell.gateway_total, tell.units_in_window) = (10, 10);
             store.ask(&call(1 | UNGRANTED_UNITS_BIT, [tell]));
             for granted_at_micros in stamps.drain(2..) {
                 store.now += 1_000;
@@ -279,7 +285,11 @@ fn a_rate_changes() {
             let answer = &store.ask(&look).counters[0];
             let place = format!("{algorithm:?}, {before} to {after}: {answer:?}");
             assert_eq!(answer.remaining, remaining, "{place}");
-            assert_eq!(answer.wait.0.div_ceil(1_000_000_000), wait, "{place}");
+            assert_eq!(
+                answer.retry_after.0.div_ceil(1_000_000_000),
+                wait,
+                "{place}"
+            );
         }
     });
 }

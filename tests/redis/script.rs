@@ -123,8 +123,8 @@ fn says_what_a_cell_says(mut store: Scripted) {
                     0
                 };
             for (one, other) in [
-                (answer.wait, expected.wait),
-                (answer.reset, expected.reset),
+                (answer.retry_after, expected.wait),
+                (answer.reset_after, expected.reset),
                 (answer.delay, expected.delay),
             ] {
                 assert!(one.0.abs_diff(other.0) <= slack, "{place}");
@@ -227,17 +227,22 @@ fn what_another_master_granted_does_not_come_back() {
             store.run(redis::cmd("RENAME").arg("behind").arg(&key));
             for answer in lost.iter().rev() {
                 let mut back = ask.give_back_call(1, 1, answer.granted_at_micros);
-                (back.parts[0].total, back.parts[0].acknowledged_total) =
-                    (answer.total, answer.total);
+                (
+                    back.parts[0].gateway_total,
+                    back.parts[0].acknowledged_total,
+                ) = (answer.gateway_total, answer.gateway_total);
                 let said = store.ask(&back);
                 assert_eq!(said.counters[0].used_units[0], 10, "{algorithm:?}");
             }
-            (ask.total, ask.units_in_window) = (10, 10);
+            (ask.gateway_total, ask.units_in_window) = (10, 10);
             let said = store.ask(&call(1, [ask.clone()]));
             assert_eq!(said.counters[0].used_units[0], 11, "{algorithm:?}");
             // Of this one it knows.
             let mut back = ask.give_back_call(1, 1, said.counters[0].granted_at_micros);
-            (back.parts[0].total, back.parts[0].acknowledged_total) = (11, 11);
+            (
+                back.parts[0].gateway_total,
+                back.parts[0].acknowledged_total,
+            ) = (11, 11);
             assert_eq!(
                 store.ask(&back).counters[0].used_units[0],
                 10,
@@ -254,14 +259,14 @@ fn what_the_store_lost_counts_again_and_only_once() {
         store.now = 1_000_000_000;
         let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
         for total in 0..4 {
-            ask.total = total;
+            ask.gateway_total = total;
             ask.units_in_window = total as u32;
             let said = store.ask(&call(1, [ask.clone()]));
             assert_eq!(u64::from(said.counters[0].used_units[0]), total + 1);
-            assert_eq!(said.counters[0].total, total + 1);
+            assert_eq!(said.counters[0].gateway_total, total + 1);
         }
         store.run(redis::cmd("DEL").arg(Scripted::key(&ask.name)));
-        ask.total = 4;
+        ask.gateway_total = 4;
         ask.units_in_window = 4;
         for used in 5..=10 {
             // The gateway asks again before it has heard, so that it tells less than the store knows.
@@ -358,10 +363,10 @@ fn gateways_that_are_gone_make_room() {
         for turn in 1..=10 {
             for (gateway, total) in (1_000..).zip(&mut totals) {
                 let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
-                ask.total = *total;
+                ask.gateway_total = *total;
                 ask.units_in_window = *total as u32;
                 let answer = &store.ask(&call(gateway, [ask])).counters[0];
-                *total = answer.total;
+                *total = answer.gateway_total;
                 assert_eq!(*total, turn);
             }
         }
@@ -385,7 +390,7 @@ fn what_counts_stays_whoever_asks() {
         assert_eq!(store.ask(&call(1, [gold])).counters[0].granted_units, 39);
         store.ask(&free.give_back_call(1, 1, granted_at_micros));
         let mut told = free;
-        (told.total, told.units_in_window) = (41, 1);
+        (told.gateway_total, told.units_in_window) = (41, 1);
         store.ask(&call(1, [told]));
         let gold = part(&limit, 1, 7, 1, Scale::plan(4));
         let said = store.ask(&call(1, [gold]));
@@ -420,7 +425,7 @@ fn what_is_forgotten_stays_forgotten() {
                 store.ask(&call(1, [ask.clone()]));
             }
             assert!(store.forget(&call(0, [ask.clone()])));
-            (ask.total, ask.units_in_window) = (10, 10);
+            (ask.gateway_total, ask.units_in_window) = (10, 10);
             let said = store.ask(&call(1, [ask]));
             assert_eq!(said.counters[0].used_units[0], 1, "{algorithm:?}");
         }
@@ -434,12 +439,12 @@ fn totals_are_large() {
         let limit = limit(&["10/m"], Algorithm::SlidingWindow, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
-        (ask.total, ask.units_in_window) = (1 << 40, 2);
+        (ask.gateway_total, ask.units_in_window) = (1 << 40, 2);
         for used in 3..=10 {
             let answer = &store.ask(&call(1, [ask.clone()])).counters[0];
             assert_eq!(answer.used_units[0], used);
-            assert_eq!(answer.total, ask.total + 1);
-            ask.total = answer.total;
+            assert_eq!(answer.gateway_total, ask.gateway_total + 1);
+            ask.gateway_total = answer.gateway_total;
         }
     });
 }

@@ -47,7 +47,7 @@ impl Scripted {
             runtime,
             connection,
             script: timed(text),
-            heartbeat: timed(include_str!("../../src/store/redis/beat.lua")),
+            heartbeat: timed(include_str!("../../src/store/redis/heartbeat.lua")),
             now: 0,
             gateways: 1,
         };

@@ -20,7 +20,7 @@ impl World {
         let local = one.local(self.now);
         match one.recovery.next_step(&one.decider, local) {
             RecoveryStep::Identify => self.ask(gateway, Question::Meet, Waits::Met),
-            RecoveryStep::ListGateways => self.ask(gateway, Question::Heartbeat(0), Waits::Look),
+            RecoveryStep::ListGateways => self.ask(gateway, Question::Heartbeat(None), Waits::Look),
             RecoveryStep::Compare(asking) => {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Compares(asking));
@@ -29,8 +29,8 @@ impl World {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Learns(asking));
             }
-            RecoveryStep::Heartbeat(told) => {
-                let number = if told { one.decider.gateway } else { 0 };
+            RecoveryStep::Heartbeat { all_reported: told } => {
+                let number = told.then_some(one.decider.gateway);
                 self.ask(gateway, Question::Heartbeat(number), Waits::Heartbeat);
             }
         }
@@ -67,7 +67,7 @@ impl World {
                 return self.come_back(gateway);
             }
             (Waits::Learns(asking), Ok(Reply::Decision(Ok(_)))) => {
-                one.decider.record_report(&asking);
+                one.decider.record_report(&asking, local);
                 return self.come_back(gateway);
             }
             (Waits::Heartbeat, Ok(Reply::LiveGateways(Ok(heartbeats)))) => {
@@ -114,7 +114,7 @@ impl World {
                 let plan = self.gateways[0].plan(rule);
                 let part = plan.call_part(name.key, tollgate::limit::Scale::plan(1), 0);
                 for (window, span) in part.spec.windows.iter().enumerate() {
-                    let until = self.now + 2_000 * span.window + 10 * SECOND;
+                    let until = self.now + 2_000 * span.window_micros + 10 * SECOND;
                     let used = self
                         .store
                         .as_ref()

@@ -101,7 +101,7 @@ fn what_cannot_be_told_is_waited_for() {
             },
         );
         match back.next_step(decider, met.after(Nanos::from_secs(after))) {
-            RecoveryStep::Heartbeat(told) => told,
+            RecoveryStep::Heartbeat { all_reported: told } => told,
             other => panic!("{other:?}"),
         }
     };
@@ -143,11 +143,11 @@ fn arrivals_without_the_store_are_told_once() {
             standing: LimitStanding::Within,
             window_index: 0,
             remaining: 200 - total,
-            wait: Nanos::ZERO,
-            reset: Nanos::ZERO,
+            retry_after: Nanos::ZERO,
+            reset_after: Nanos::ZERO,
             delay: Nanos::ZERO,
             granted_units: 1,
-            total: u64::from(total),
+            gateway_total: u64::from(total),
             granted_at_micros: 1,
             used_units: [total].into_iter().collect(),
         };
@@ -166,7 +166,11 @@ fn arrivals_without_the_store_are_told_once() {
     let told = decider.report_all(&[one.name(0, 0)], now);
     let told = told.iter().map(|asking| {
         let part = &asking.call.parts[0];
-        (asking.call.gateway, part.total, part.units_in_window)
+        (
+            asking.call.gateway,
+            part.gateway_total,
+            part.units_in_window,
+        )
     });
     assert_eq!(
         told.collect::<Vec<_>>(),

@@ -60,7 +60,11 @@ impl Cell {
 
     fn apply(&mut self, now: u64, part: &CallPart, units: u32) {
         let tick = tick(part);
-        let longest = part.spec.windows.last().map_or(0, |span| span.window);
+        let longest = part
+            .spec
+            .windows
+            .last()
+            .map_or(0, |span| span.window_micros);
         let gone = self.stamps.len() - self.used(now, tick, longest);
         self.stamps.drain(..gone);
         let stamp = now.div_ceil(tick);
@@ -79,7 +83,7 @@ impl Cell {
         if let Some(back) = part.give_back {
             let entry = self.gateways.entry(gateway).or_default();
             if entry.1.insert(back.number) {
-                let unknown = part.total.saturating_sub(entry.0);
+                let unknown = part.gateway_total.saturating_sub(entry.0);
                 let left = u64::from(part.cost).saturating_sub(unknown);
                 let (mut left, stamp) = (left, back.granted_at_micros / tick);
                 for place in (0..self.stamps.len()).rev() {
@@ -89,16 +93,16 @@ impl Cell {
                     }
                 }
             }
-            (part.cost, part.wanted_units, part.total) = (0, 0, 0);
+            (part.cost, part.wanted_units, part.gateway_total) = (0, 0, 0);
         }
-        if part.total > 0 {
+        if part.gateway_total > 0 {
             let known = self.gateways.entry(gateway).or_default().0;
-            let missing = part.total.saturating_sub(known);
+            let missing = part.gateway_total.saturating_sub(known);
             let missing = missing.min(u64::from(part.units_in_window)) as u32;
             if missing > 0 {
                 self.apply(now, part, missing);
             }
-            self.gateways.entry(gateway).or_default().0 = known.max(part.total);
+            self.gateways.entry(gateway).or_default().0 = known.max(part.gateway_total);
         }
     }
 
@@ -107,16 +111,16 @@ impl Cell {
         let tick = tick(part);
         let (mut room, mut best) = (u32::MAX, None::<(CounterReply, _)>);
         for (window, span) in part.spec.windows.iter().enumerate() {
-            let total = self.used(now, tick, span.window) as u32;
+            let total = self.used(now, tick, span.window_micros) as u32;
             let mut said = CounterReply {
                 standing: LimitStanding::Within,
                 window_index: window as u8,
                 remaining: span.base.saturating_sub(total),
-                wait: Nanos::ZERO,
-                reset: Nanos::ZERO,
+                retry_after: Nanos::ZERO,
+                reset_after: Nanos::ZERO,
                 delay: Nanos::ZERO,
                 granted_units: 0,
-                total: 0,
+                gateway_total: 0,
                 granted_at_micros: now,
                 used_units: SmallVec::new(),
             };
@@ -126,8 +130,8 @@ impl Cell {
             } else if total + part.cost > span.ceiling {
                 said.standing = LimitStanding::Refused;
                 let units = total + part.cost - span.ceiling;
-                said.wait = self.wait(now, tick, span.window, units as usize);
-                rank = (2, said.wait.0 as i64);
+                said.retry_after = self.wait(now, tick, span.window_micros, units as usize);
+                rank = (2, said.retry_after.0 as i64);
             } else {
                 room = room.min(span.ceiling - total);
             }
@@ -143,7 +147,7 @@ impl Cell {
 
 fn tick(part: &CallPart) -> u64 {
     match part.spec.kind {
-        StateKind::Log { tick, .. } => tick,
+        StateKind::Log { tick_micros, .. } => tick_micros,
         _ => panic!("only logs are simulated"),
     }
 }
@@ -152,7 +156,7 @@ impl Data {
     /// Units that count in a window of a key.
     pub fn used(&self, part: &CallPart, now: u64, span: &WindowSpec) -> u32 {
         let (cell, tick) = (self.cells.get(&part.name), tick(part));
-        cell.map_or(0, |cell| cell.used(now, tick, span.window) as u32)
+        cell.map_or(0, |cell| cell.used(now, tick, span.window_micros) as u32)
     }
 
     /// One request: all parts, or none.
@@ -193,14 +197,14 @@ impl Data {
             }
             let tick = tick(part);
             let span = &part.spec.windows[usize::from(answer.window_index)];
-            let total = cell.used(now, tick, span.window) as u32;
+            let total = cell.used(now, tick, span.window_micros) as u32;
             if total > 0 {
                 let units = (total + 1).saturating_sub(span.base).max(1);
-                answer.reset = cell.wait(now, tick, span.window, units as usize);
+                answer.reset_after = cell.wait(now, tick, span.window_micros, units as usize);
             }
-            answer.total = cell.gateways.get(&call.gateway).map_or(0, |own| own.0);
+            answer.gateway_total = cell.gateways.get(&call.gateway).map_or(0, |own| own.0);
             let each = part.spec.windows.iter();
-            let each = each.map(|span| cell.used(now, tick, span.window) as u32);
+            let each = each.map(|span| cell.used(now, tick, span.window_micros) as u32);
             answer.used_units = each.collect();
             counters.push(answer);
         }

@@ -43,7 +43,7 @@ pub struct Load {
 pub enum Question {
     Decide(Call),
     Meet,
-    Heartbeat(u32),
+    Heartbeat(Option<u32>),
 }
 
 #[derive(Clone, Debug)]
@@ -399,18 +399,15 @@ impl World {
         let Some(data) = data else {
             let reply = match message.question {
                 Question::Decide(_) => Reply::Decision(Err(StoreError::NotConnected)),
-                Question::Meet | Question::Heartbeat(_) => {
-                    Reply::LiveGateways(Err(StoreError::NotConnected))
-                }
+                _ => Reply::LiveGateways(Err(StoreError::NotConnected)),
             };
             return self.answer(&message, reply);
         };
         let reply = match &message.question {
             Question::Decide(call) => Reply::Decision(data.decide(time, message.mark, call)),
             Question::Meet => Reply::Met(data.meet(fresh), message.master),
-            Question::Heartbeat(0) => Reply::LiveGateways(data.heartbeat(time, message.mark, None)),
-            Question::Heartbeat(number) => {
-                Reply::LiveGateways(data.heartbeat(time, message.mark, Some(*number)))
+            Question::Heartbeat(gateway) => {
+                Reply::LiveGateways(data.heartbeat(time, message.mark, *gateway))
             }
         };
         self.answer(&message, reply);
@@ -478,13 +475,8 @@ impl World {
         }
         let one = &mut self.gateways[gateway];
         one.decider.ledger.remove_idle_entries(local);
-        let number = one.decider.gateway;
-        self.send(
-            gateway,
-            Question::Heartbeat(number),
-            Waits::Heartbeat,
-            PATIENCE,
-        );
+        let question = Question::Heartbeat(Some(one.decider.gateway));
+        self.send(gateway, question, Waits::Heartbeat, PATIENCE);
     }
 
     pub(super) fn next_tick(&mut self, gateway: usize) {

@@ -55,14 +55,13 @@ fn part_before_names<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u
             ..data
                 .len()
                 .min(part_start + SEARCH_PART_BYTES + longest_length)];
-        let name = names.iter().filter_map(|name| name.find(part)).min();
-        let search_end = name.map_or(part.len(), |name| {
-            part.len().min(name + ESCAPE_PREFIX.len())
+        let first_name = names.iter().filter_map(|name| name.find(part)).min();
+        let search_end = first_name.map_or(part.len(), |offset| {
+            part.len().min(offset + ESCAPE_PREFIX.len())
         });
         let first_escape = find_escape(&part[..search_end]);
-        let first = name.into_iter().chain(first_escape).min();
-        if let Some(first) = first {
-            return &data[..part_start + first];
+        if let Some(offset) = first_name.into_iter().chain(first_escape).min() {
+            return &data[..part_start + offset];
         }
         if part_start + part.len() == data.len() {
             return data;
@@ -170,9 +169,10 @@ impl BodyText {
                     let mut unread = data;
                     if self.has_lines && data.len() >= MIN_SEARCHED_BYTES {
                         // A name may have begun in the previous piece.
-                        let line = memchr::memchr(b'\n', data).map_or(data.len(), |end| end + 1);
-                        self.feed_finders(&data[..line]);
-                        unread = &data[line..];
+                        let line_length =
+                            memchr::memchr(b'\n', data).map_or(data.len(), |end| end + 1);
+                        self.feed_finders(&data[..line_length]);
+                        unread = &data[line_length..];
                         if self.finders.iter().all(NumberFinder::is_between_documents) {
                             unread = &unread[self.skip_without_names(unread, &LINE_ENDS)..];
                         }

@@ -190,13 +190,14 @@ impl ContainerSkip {
         const ODD_POSITIONS: u64 = 0xaaaa_aaaa_aaaa_aaaa;
         let escaped_before = u64::from(self.is_escaped);
         let backslashes = masks.backslashes & !escaped_before;
-        let changed = (backslashes << 1 | ODD_POSITIONS).wrapping_sub(backslashes) ^ ODD_POSITIONS;
-        let escaped = changed ^ (backslashes | escaped_before);
-        let ends_escaped = (changed & backslashes) >> (BLOCK_BYTES - 1) != 0;
+        let borrowed = (backslashes << 1 | ODD_POSITIONS).wrapping_sub(backslashes) ^ ODD_POSITIONS;
+        let escaped = borrowed ^ (backslashes | escaped_before);
+        let ends_escaped = (borrowed & backslashes) >> (BLOCK_BYTES - 1) != 0;
         let in_strings =
             prefix_xor(masks.quotes & !escaped) ^ if self.is_in_string { !0 } else { 0 };
-        let outside = !(in_strings | escaped);
-        let (opens, closes) = (masks.opens & outside, masks.closes & outside);
+        let outside_strings = !(in_strings | escaped);
+        let opens = masks.opens & outside_strings;
+        let closes = masks.closes & outside_strings;
         let close_count = u64::from(closes.count_ones());
         if close_count < self.depth {
             self.depth = self.depth - close_count + u64::from(opens.count_ones());

@@ -26,7 +26,7 @@ use http::HeaderName;
 use crate::http::head::Lookup;
 
 pub use number_finder::JsonPath;
-pub use units::{parse_units, parse_units_from};
+pub use units::{parse_plain_units, parse_units, parse_units_from};
 
 use body_text::BodyText;
 use unpacker::{OpenedBody, Unpacker};
@@ -96,7 +96,8 @@ impl CostMeter {
             MeterInput::Packed(unpacker) => {
                 if unpacker.feed(data).is_err() {
                     let text = unpacker.text();
-                    let numbers = (0..self.paths.len()).map(|path| text?.last_number(path).0);
+                    let numbers =
+                        (0..self.paths.len()).map(|path_index| text?.last_number(path_index).0);
                     self.input = MeterInput::Unreadable(numbers.collect());
                 }
             }
@@ -135,8 +136,8 @@ impl CostMeter {
 pub fn largest_in_fields(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
     let mut largest = None;
     fields.visit(name.as_str(), &mut |value| {
-        let each = value.split(|byte| *byte == b',').filter_map(parse_units);
-        largest = largest.max(each.max());
+        let numbers = value.split(|byte| *byte == b',').filter_map(parse_units);
+        largest = largest.max(numbers.max());
     });
     largest
 }

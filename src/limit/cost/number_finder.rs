@@ -282,7 +282,7 @@ impl NumberFinder {
             b'r' => b'\r',
             b'b' => 8,
             b'f' => 12,
-            other => other,
+            unescaped => unescaped,
         };
         self.append(role, &[unescaped]);
     }

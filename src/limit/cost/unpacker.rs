@@ -168,19 +168,19 @@ pub fn open_body<'a>(
 
 impl ContentDecoder {
     fn new(coding: &[u8], inner: BoundedDecoder) -> Result<ContentDecoder, UnpackError> {
-        let is = |name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
+        let is_coding = |name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
         Ok(match () {
-            () if is("gzip") || is("x-gzip") => {
+            () if is_coding("gzip") || is_coding("x-gzip") => {
                 ContentDecoder::Gzip(Box::new(MultiGzDecoder::new(inner)))
             }
-            () if is("deflate") => ContentDecoder::Deflate(None, Some(Box::new(inner))),
-            () if is("br") => {
+            () if is_coding("deflate") => ContentDecoder::Deflate(None, Some(Box::new(inner))),
+            () if is_coding("br") => {
                 let mut decoder = DecompressorWriter::new(inner, BROTLI_BUFFER_BYTES);
                 let large_window = BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
                 decoder.set_parameter(large_window, 0);
                 ContentDecoder::Brotli(Box::new(decoder))
             }
-            () if is("zstd") => ContentDecoder::Zstd(Box::new(ZstdDecoder::new(inner))),
+            () if is_coding("zstd") => ContentDecoder::Zstd(Box::new(ZstdDecoder::new(inner))),
             () => return Err(UnpackError::UnknownCoding),
         })
     }
@@ -232,9 +232,9 @@ impl ContentDecoder {
                 Ok(())
             }
             ContentDecoder::Gzip(decoder) => decoder.write_all(data),
-            ContentDecoder::Deflate(first, inner) => {
-                let Some((two_bytes, remaining_data)) = split_two_bytes(*first, data) else {
-                    *first = first.or(data.first().copied());
+            ContentDecoder::Deflate(first_byte, inner) => {
+                let Some((two_bytes, remaining_data)) = split_two_bytes(*first_byte, data) else {
+                    *first_byte = first_byte.or(data.first().copied());
                     return Ok(());
                 };
                 // The decoder behind is there until it is moved into `Zlib` or `Raw` below.

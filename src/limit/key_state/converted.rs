@@ -28,8 +28,8 @@ impl KeyState<'_> {
             // shortest interval is used, that of the largest plan: it gives the most units.
             let plan_factor = old.limit.max_plan_factor;
             let windows = 0..old.limit.windows.len();
-            let used = windows.map(|index| old.window(index, plan_factor).used(now));
-            counted_units = used.max().unwrap_or(0);
+            let used_units = windows.map(|index| old.window(index, plan_factor).used(now));
+            counted_units = used_units.max().unwrap_or(0);
         }
         if self.limit.reserves {
             self.words[0] = old.pending();
@@ -37,22 +37,23 @@ impl KeyState<'_> {
             counted_units = counted_units.saturating_add(old.pending());
         }
         if self.limit.throttle.is_elastic() && old.limit.throttle.is_elastic() {
-            let at = self.limit.pending_words();
-            self.words[at..at + lending::STATE_WORDS]
+            let lent_start = self.limit.pending_words();
+            self.words[lent_start..lent_start + lending::STATE_WORDS]
                 .copy_from_slice(&old.lent_words()[..lending::STATE_WORDS]);
         }
         match self.limit.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 let state = &mut self.words[self.limit.head_words()..];
                 for (index, rate) in self.limit.windows.iter().enumerate() {
-                    // More than the limit admits would make the key wait for longer than any window.
-                    let counted_units = counted_units.min(self.limit.unit_bounds(rate, 1).1);
+                    // The key's plan is not stored here either, so the interval and the ceiling are those without one.
+                    // More units than the ceiling would make the key wait for longer than any window.
+                    let bounded_units = counted_units.min(self.limit.unit_bounds(rate, 1).1);
                     let interval = rate.interval(1);
                     gcra::add_units(
                         &mut state[index * gcra::WORDS_PER_WINDOW..],
                         now,
                         interval,
-                        counted_units,
+                        bounded_units,
                     );
                 }
             }

@@ -15,8 +15,8 @@ impl KeyState<'_> {
         self.move_to(now, words);
         let end = match self.limit.algorithm {
             Algorithm::SlidingLog => {
-                let head = self.limit.head_words();
-                head + sliding_log::filled_words(&words[head..])
+                let head_words = self.limit.head_words();
+                head_words + sliding_log::filled_words(&words[head_words..])
             }
             _ => self.limit.max_words(),
         };
@@ -34,14 +34,15 @@ impl KeyState<'_> {
         if self.words.len() != limit.max_words() {
             return false;
         }
-        let rates = limit.windows.iter().enumerate();
-        let is_valid = |ring: BucketRing, at: usize| ring.is_valid(&self.algorithm_words()[at..]);
+        let windows = limit.windows.iter().enumerate();
+        let is_valid_ring =
+            |ring: BucketRing, offset: usize| ring.is_valid(&self.algorithm_words()[offset..]);
         match limit.algorithm {
-            Algorithm::SlidingWindow => rates
+            Algorithm::SlidingWindow => windows
                 .map(|(index, rate)| (index, sliding_window::ring(rate.bucket_length())))
-                .all(|(index, ring)| is_valid(ring, index * ring.word_count())),
+                .all(|(index, ring)| is_valid_ring(ring, index * ring.word_count())),
             Algorithm::MultiLevel => {
-                multi_level::rings(limit).all(|(offset, ring)| is_valid(ring, offset))
+                multi_level::rings(limit).all(|(offset, ring)| is_valid_ring(ring, offset))
             }
             _ => true,
         }
@@ -52,10 +53,5 @@ impl KeyState<'_> {
     pub fn max_used_units(&self, now: Nanos, index: usize) -> u32 {
         let window = self.window(index, self.limit.max_plan_factor.max(1));
         window.used(now).saturating_add(self.pending())
-    }
-
-    /// The units that are reserved and not settled.
-    pub fn reserved(&self) -> u32 {
-        self.pending()
     }
 }

@@ -157,8 +157,8 @@ impl Baseline {
 
 /// The factor by which probes are longer where the baseline is `base`, in nanoseconds.
 fn probe_stretch(base: f64) -> u64 {
-    let times = BASELINES_PER_DRAIN * base / DRAIN_TIME.0 as f64;
-    (times.ceil() as u64)
+    let stretch = BASELINES_PER_DRAIN * base / DRAIN_TIME.0 as f64;
+    (stretch.ceil() as u64)
         .clamp(1, MAX_STRETCH)
         .next_power_of_two()
 }

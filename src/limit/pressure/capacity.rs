@@ -15,7 +15,9 @@
 
 /// A median above this many baselines is a queue. Less would be chance: medians of the pool are off by a tenth.
 const QUEUE_SLOWNESS: f64 = 1.5;
-/// The share of the way to its new value that L moves in a step.
+/// The least gradient. With [`CAPACITY_SMOOTHING`] a step takes at most a tenth of the capacity, however slow it was.
+const MIN_GRADIENT: f64 = 0.5;
+/// The share of the way to its new value that the capacity moves in a step.
 const CAPACITY_SMOOTHING: f64 = 0.2;
 /// The share of the capacity that must be open for it to grow, because unused capacity cannot be observed. It is lower
 /// than the load up to which the elastic factor rises, or neither would ever find what the upstream bears.
@@ -30,8 +32,8 @@ const INITIAL_CAPACITY: f64 = 32.0;
 /// The capacity for one gateway.
 #[derive(Debug)]
 pub(crate) struct Capacity {
-    /// L, at least 1.
-    limit: f64,
+    /// The capacity in open requests.
+    requests: f64,
     /// Whether no queue was seen yet.
     is_starting: bool,
 }
@@ -40,32 +42,32 @@ impl Capacity {
     /// The share of one of `gateways` gateways before the first step: at least 2, and at most `max_open` requests.
     pub(crate) fn new(gateways: f64, max_open: f64) -> Capacity {
         Capacity {
-            limit: (INITIAL_CAPACITY / gateways).max(2.0).min(max_open),
+            requests: (INITIAL_CAPACITY / gateways).max(2.0).min(max_open),
             is_starting: true,
         }
     }
 
-    /// L, in requests.
-    pub(crate) fn limit(&self) -> f64 {
-        self.limit
+    /// The capacity in open requests.
+    pub(crate) fn get(&self) -> f64 {
+        self.requests
     }
 
     /// Advances the capacity by a control step. `slowness` is the median latency divided by the baseline, and `open`
     /// the mean of open requests. Without a queue, a capacity that is not used stays. It is always from 1 to `max_open`.
     pub(crate) fn step(&mut self, slowness: f64, open: f64, gateways: f64, max_open: f64) {
-        let gradient = (QUEUE_SLOWNESS / slowness).clamp(0.5, 1.0);
+        let gradient = (QUEUE_SLOWNESS / slowness).clamp(MIN_GRADIENT, 1.0);
         if gradient < 1.0 {
             self.is_starting = false;
-        } else if open <= self.limit * MIN_BUSY_SHARE {
+        } else if open <= self.requests * MIN_BUSY_SHARE {
             return;
         }
         let headroom = if self.is_starting {
-            self.limit * START_HEADROOM_SHARE
+            self.requests * START_HEADROOM_SHARE
         } else {
-            HEADROOM_FACTOR * (self.limit * gateways).powf(0.25) / gateways
+            HEADROOM_FACTOR * (self.requests * gateways).powf(0.25) / gateways
         };
-        self.limit += CAPACITY_SMOOTHING * (gradient * self.limit + headroom - self.limit);
-        self.limit = self.limit.clamp(1.0, max_open.max(1.0));
+        self.requests += CAPACITY_SMOOTHING * (gradient * self.requests + headroom - self.requests);
+        self.requests = self.requests.clamp(1.0, max_open.max(1.0));
     }
 }
 
@@ -78,10 +80,10 @@ mod tests {
         // One queue ends the start.
         capacity.step(1.6, 0.0, gateways, 1_000.0);
         for _ in 0..steps {
-            let open = load * capacity.limit();
+            let open = load * capacity.get();
             capacity.step(slowness, open, gateways, 1_000.0);
         }
-        capacity.limit()
+        capacity.get()
     }
 
     #[test]
@@ -104,8 +106,8 @@ mod tests {
     fn starts_fast() {
         let mut capacity = Capacity::new(1.0, 1_000.0);
         (0..24).for_each(|_| capacity.step(1.0, 900.0, 1.0, 1_000.0));
-        assert!(capacity.limit() > 300.0, "{}", capacity.limit());
-        assert_eq!(Capacity::new(16.0, 1_000.0).limit(), 2.0);
-        assert_eq!(Capacity::new(1.0, 1.0).limit(), 1.0);
+        assert!(capacity.get() > 300.0, "{}", capacity.get());
+        assert_eq!(Capacity::new(16.0, 1_000.0).get(), 2.0);
+        assert_eq!(Capacity::new(1.0, 1.0).get(), 1.0);
     }
 }

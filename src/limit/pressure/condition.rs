@@ -256,13 +256,13 @@ impl<'t> Iterator for ConditionWords<'t> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LendingFactor, RequestClass};
+    use super::super::{ElasticFactor, RequestClass};
     use super::*;
 
     const IDLE: PressureFigures = PressureFigures {
-        factor: LendingFactor::ONE,
+        factor: ElasticFactor::ONE,
         load: 0.2,
-        limit: 20.0,
+        capacity: 20.0,
         open: 4,
         baseline: None,
         p50: Some(Nanos::from_millis(20)),

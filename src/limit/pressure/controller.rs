@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::baseline::{Baseline, ProbeStep};
 use super::capacity::Capacity;
 use super::control_step::{GatewayLoad, StepContext};
-use super::elastic_factor::{ElasticFactor, Observation};
+use super::elastic_factor::{Observation, UncutFactor};
 use super::latencies::LatencyPool;
 use super::reported_load::{ReportedLoad, Trust};
 use super::request_class::RequestClass;
@@ -68,11 +68,11 @@ pub struct Controller {
     measured: LatencyPool,
     baseline: Baseline,
     capacity: Capacity,
-    elastic: ElasticFactor,
+    elastic: UncutFactor,
     level: ShedLevel,
     reported: ReportedLoad,
     /// The number of open requests, smoothed over 2 s.
-    open: f64,
+    usual_open: f64,
     /// The number of failed requests; old ones fade as the pool of latencies does.
     failed: f64,
     /// Whether the last step had a median below [`MAX_QUIET_SLOWNESS`] baselines.
@@ -121,10 +121,10 @@ impl Controller {
             measured: LatencyPool::new(POOL_SAMPLES),
             baseline: Baseline::new(),
             capacity: Capacity::new(f64::from(gateways.max(1)), max_open),
-            elastic: ElasticFactor::new(),
+            elastic: UncutFactor::new(),
             level: ShedLevel::new(),
             reported: ReportedLoad::default(),
-            open: 0.0,
+            usual_open: 0.0,
             failed: 0.0,
             is_quiet: false,
             last_sample: now,
@@ -149,8 +149,8 @@ impl Controller {
     pub fn step(&mut self, now: Nanos, context: &StepContext) {
         let (samples, kept_share) = self.collect_samples(now);
         let mean_open = self.pressure.traffic.drain_open();
-        let usual_open = self.open;
-        self.open += OPEN_SMOOTHING * (mean_open - self.open);
+        let usual_open = self.usual_open;
+        self.usual_open += OPEN_SMOOTHING * (mean_open - self.usual_open);
 
         let has_signal = now.since(self.last_sample) <= MAX_SILENCE;
         let has_median = has_signal && self.adjusted.weight() >= MIN_SAMPLES;
@@ -220,12 +220,13 @@ impl Controller {
         let slowness = measures.slowness;
         if let Some(slowness) = slowness {
             let max_open = f64::from(self.settings.max_open);
-            self.capacity.step(slowness, self.open, gateways, max_open);
+            self.capacity
+                .step(slowness, self.usual_open, gateways, max_open);
         }
         self.is_quiet = slowness.is_some_and(|slowness| slowness < MAX_QUIET_SLOWNESS);
         // The level integrates over steps, so noise in one of them does no harm, but a delay would.
         let crowded = self.pressure.traffic.drain_crowded();
-        let open_load = measures.mean_open / self.capacity.limit();
+        let open_load = measures.mean_open / self.capacity.get();
         self.level
             .step(open_load, crowded, slowness.unwrap_or(1.0), now);
     }
@@ -245,7 +246,8 @@ impl Controller {
         if !is_undecided {
             self.elastic.step(observation, self.settings.max_factor);
         }
-        let open = measures.mean_open.max(self.open);
+        // Means and fading sums rarely become zero, so less than half a request counts as none below.
+        let open = measures.mean_open.max(self.usual_open);
         let latency_load = measures.slowness.map_or(0.0, queue_load);
         if open <= MAX_IDLE_OPEN / gateways
             && (measures.has_signal || measures.mean_open < 0.5)
@@ -262,7 +264,7 @@ impl Controller {
             0.0
         } else {
             let queued = slowness.map_or(0.0, queue_load);
-            queued.max(self.open / self.capacity.limit())
+            queued.max(self.usual_open / self.capacity.get())
         };
         [
             reported,
@@ -276,19 +278,19 @@ impl Controller {
 
     /// Publishes the figures and bounds of a step.
     fn publish(&self, result: &StepResult) {
-        let (limit, level) = (self.capacity.limit(), self.level.get());
+        let (capacity, level) = (self.capacity.get(), self.level.get());
         let published = &self.pressure.published;
         self.publish_bounds(result.is_probing);
         published.level.set(level);
-        published.limit.set(limit);
+        published.capacity.set(capacity);
         published.load.set(result.load);
         let lent_share = (self.elastic.factor() - 1.0) * shed_level::lending_share(level);
         published.factor.set(1.0 + lent_share);
-        let measured = |share| result.p50.map(|_| self.measured.quantile(share));
-        published.p50.set(measured(0.5));
-        published.p90.set(measured(0.9));
+        let measured_quantile = |share| result.p50.map(|_| self.measured.quantile(share));
+        published.p50.set(measured_quantile(0.5));
+        published.p90.set(measured_quantile(0.9));
         // Clients see the baseline with the present mixture of kinds.
-        let mixture = measured(0.5).zip(result.p50);
+        let mixture = measured_quantile(0.5).zip(result.p50);
         let mixture = mixture.map_or(1.0, |(measured, adjusted)| measured / adjusted.max(1.0));
         published
             .baseline
@@ -299,11 +301,11 @@ impl Controller {
 
     /// Publishes the numbers of open requests at which requests are refused, nothing is lent, or a crowd begins.
     fn publish_bounds(&self, is_probing: bool) {
-        let (limit, level) = (self.capacity.limit(), self.level.get());
+        let (capacity, level) = (self.capacity.get(), self.level.get());
         let max_open = f64::from(self.settings.max_open);
         let published = &self.pressure.published;
         for class in RequestClass::ALL {
-            let bound = shed_level::class_bound(class, limit, level);
+            let bound = shed_level::class_bound(class, capacity, level);
             let bound = if is_probing && self.level.may_yield_to_probe(class) {
                 SQUEEZED_SHARE * bound
             } else if self.level.enforces_bound(class) {
@@ -315,13 +317,13 @@ impl Controller {
                 .store(whole_requests(bound.min(max_open)), Relaxed);
         }
         let squeeze = if is_probing { SQUEEZED_SHARE } else { 1.0 };
-        let lending = squeeze * shed_level::lending_bound(limit, level);
+        let lending = squeeze * shed_level::lending_bound(capacity, level);
         published
             .lending_bound
             .store(whole_requests(lending.min(max_open)), Relaxed);
         published
             .crowd_size
-            .store(whole_requests(shed_level::crowd_size(limit)), Relaxed);
+            .store(whole_requests(shed_level::crowd_size(capacity)), Relaxed);
     }
 }
 

@@ -33,15 +33,15 @@ const MIN_FALL_LOAD: f64 = 0.95;
 
 /// A value of the elastic factor, at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct LendingFactor(f64);
+pub struct ElasticFactor(f64);
 
-impl LendingFactor {
+impl ElasticFactor {
     /// The factor at which nothing is lent.
-    pub const ONE: LendingFactor = LendingFactor(1.0);
+    pub const ONE: ElasticFactor = ElasticFactor(1.0);
 
     /// Makes a factor; a number below 1, or NaN, becomes 1.
-    pub fn new(factor: f64) -> LendingFactor {
-        LendingFactor(factor.max(1.0))
+    pub fn new(factor: f64) -> ElasticFactor {
+        ElasticFactor(factor.max(1.0))
     }
 
     /// The factor as a number, at least 1.
@@ -67,14 +67,14 @@ pub(crate) struct Observation {
 
 /// The elastic factor of one upstream, before the level cuts lending: see `shed_level.rs`.
 #[derive(Debug)]
-pub(crate) struct ElasticFactor {
-    /// m - 1, from 0 to the highest factor less 1.
+pub(crate) struct UncutFactor {
+    /// The lent share, from 0 to the highest factor less 1.
     lent_share: f64,
 }
 
-impl ElasticFactor {
-    pub(crate) fn new() -> ElasticFactor {
-        ElasticFactor { lent_share: 0.0 }
+impl UncutFactor {
+    pub(crate) fn new() -> UncutFactor {
+        UncutFactor { lent_share: 0.0 }
     }
 
     /// The factor, at least 1.
@@ -110,8 +110,9 @@ impl ElasticFactor {
             .max(0.0);
     }
 
-    fn scale_lent_share(&mut self, share: f64) {
-        self.lent_share *= share;
+    /// Keeps `kept_share` of the lent share; what would be below [`MIN_LENT_SHARE`] becomes 0.
+    fn scale_lent_share(&mut self, kept_share: f64) {
+        self.lent_share *= kept_share;
         if self.lent_share < MIN_LENT_SHARE {
             self.lent_share = 0.0;
         }
@@ -130,8 +131,8 @@ mod tests {
         fresh_share: 1.0,
     };
 
-    fn highest_factor() -> ElasticFactor {
-        let mut elastic = ElasticFactor::new();
+    fn highest_factor() -> UncutFactor {
+        let mut elastic = UncutFactor::new();
         (0..200).for_each(|_| elastic.step(Some(IDLE), 10.0));
         assert_eq!(elastic.factor(), 10.0);
         elastic

@@ -34,9 +34,9 @@ fn bucket_index(latency: Nanos) -> usize {
 
 /// The lower edge of a bucket, in nanoseconds.
 fn lower_edge(bucket: usize) -> f64 {
-    let power = bucket as u32 >> BITS_PER_DOUBLING;
+    let doubling = bucket as u32 >> BITS_PER_DOUBLING;
     let sub_bucket = bucket as u64 & ((1 << BITS_PER_DOUBLING) - 1);
-    (((1 << BITS_PER_DOUBLING) + sub_bucket) << (power + MIN_POWER - BITS_PER_DOUBLING)) as f64
+    (((1 << BITS_PER_DOUBLING) + sub_bucket) << (doubling + MIN_POWER - BITS_PER_DOUBLING)) as f64
 }
 
 /// Latencies since the last step, in 1.5 KB. Many threads write to it, with one atomic addition for each sample.
@@ -105,8 +105,8 @@ impl LatencyPool {
     /// Adds new samples; older ones keep at most the share `max_kept` of their weight. Returns the share that they
     /// keep, from 0 to `max_kept`.
     pub(crate) fn blend(&mut self, fresh: &LatencyCounts, max_kept: f32) -> f32 {
-        let new: f32 = fresh.iter().sum();
-        let free_share = (self.target_weight - new) / self.weight.max(1.0);
+        let fresh_weight: f32 = fresh.iter().sum();
+        let free_share = (self.target_weight - fresh_weight) / self.weight.max(1.0);
         let kept_share = free_share.clamp(0.0, max_kept);
         self.weight = 0.0;
         for (count, fresh) in self.counts.iter_mut().zip(fresh) {
@@ -141,9 +141,9 @@ impl LatencyPool {
                 continue;
             }
             if weight_below + count >= rank {
-                let sub_bucket = f64::from(((rank - weight_below) / count).clamp(0.0, 1.0));
+                let bucket_share = f64::from(((rank - weight_below) / count).clamp(0.0, 1.0));
                 return lower_edge(bucket)
-                    + sub_bucket * (lower_edge(bucket + 1) - lower_edge(bucket));
+                    + bucket_share * (lower_edge(bucket + 1) - lower_edge(bucket));
             }
             weight_below += count;
             last_edge = lower_edge(bucket + 1);

@@ -72,7 +72,7 @@ mod upstream_pressure;
 pub use condition::Condition;
 pub use control_step::{CONTROL_STEP, GatewayLoad, StepContext};
 pub use controller::{Controller, Settings};
-pub use elastic_factor::LendingFactor;
+pub use elastic_factor::ElasticFactor;
 pub use orca_report::{OrcaReport, Utilisation};
 pub use pressure_figures::PressureFigures;
 pub use reported_load::Trust;

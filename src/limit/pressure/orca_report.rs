@@ -66,12 +66,16 @@ impl OrcaReport {
             .trim();
         let mut report = OrcaReport::default();
         if let Some(json) = text.strip_prefix("JSON ") {
-            json::parse_entries(json, &mut |name, load| report.set_load(name, load, named))?;
+            json::parse_entries(json, &mut |name, number| {
+                report.set_load(name, number, named)
+            })?;
         } else if text.starts_with("BIN ") {
             return Err(ReportError::UnknownForm);
         } else {
             let text = text.strip_prefix("TEXT ").unwrap_or(text);
-            parse_text_entries(text, &mut |name, load| report.set_load(name, load, named))?;
+            parse_text_entries(text, &mut |name, number| {
+                report.set_load(name, number, named)
+            })?;
         }
         Ok(report)
     }
@@ -82,8 +86,17 @@ impl OrcaReport {
         self.application.or(self.named).or(self.cpu)
     }
 
-    /// Keeps an entry if it is a load; others are ignored, whatever their number.
-    fn set_load(&mut self, name: &str, load: f64, named: Option<&str>) -> Result<(), ReportError> {
+    /// Keeps an entry if it is one of the three loads; the values of other entries are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The load is not from 0 to [`Utilisation::MAX`], or the report has it already.
+    fn set_load(
+        &mut self,
+        name: &str,
+        number: f64,
+        named: Option<&str>,
+    ) -> Result<(), ReportError> {
         let metric = name
             .strip_prefix(NAMED_METRICS)
             .and_then(|suffix| suffix.strip_prefix('.'));
@@ -93,7 +106,7 @@ impl OrcaReport {
             _ if metric.is_some() && metric == named => &mut self.named,
             _ => return Ok(()),
         };
-        let load = Utilisation::new(load).ok_or(ReportError::BadLoad)?;
+        let load = Utilisation::new(number).ok_or(ReportError::BadLoad)?;
         match entry.replace(load) {
             Some(_) => Err(ReportError::Duplicate),
             None => Ok(()),
@@ -101,8 +114,12 @@ impl OrcaReport {
     }
 }
 
-/// Passes each entry of the text form to `set_load`.
-fn parse_text_entries(text: &str, set_load: &mut OnEntry<'_>) -> Result<(), ReportError> {
+/// Passes each entry of the text form to `on_entry`.
+///
+/// # Errors
+///
+/// There are more than [`MAX_REPORT_ENTRIES`], one is not a name and a number, or `on_entry` rejects one.
+fn parse_text_entries(text: &str, on_entry: &mut OnEntry<'_>) -> Result<(), ReportError> {
     for (index, entry) in text.split(',').enumerate() {
         if index >= MAX_REPORT_ENTRIES {
             return Err(ReportError::TooLong);
@@ -113,7 +130,7 @@ fn parse_text_entries(text: &str, set_load: &mut OnEntry<'_>) -> Result<(), Repo
             return Err(ReportError::BadEntry);
         }
         let number: f64 = number.parse().map_err(|_| ReportError::BadEntry)?;
-        set_load(name, number)?;
+        on_entry(name, number)?;
     }
     Ok(())
 }

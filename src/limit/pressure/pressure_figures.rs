@@ -1,20 +1,20 @@
 //! The figures of an upstream's pressure at one moment, for metrics, `explain` and the conditions of elastic limits.
 //! They admit and shed no request: [`Pressure`](super::Pressure) does that by its bounds.
 
-use super::LendingFactor;
+use super::ElasticFactor;
 use super::RequestClass;
 use crate::base::clock::Nanos;
 
 /// The figures of one upstream. Counts are as of now, all other figures as of the last control step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PressureFigures {
-    /// m: elastic limits lend m - 1 times their rates.
-    pub factor: LendingFactor,
-    /// u: the load of the upstream; 1 is full.
+    /// The elastic factor, as the level cuts it: elastic limits lend this factor less 1 times their rates.
+    pub factor: ElasticFactor,
+    /// The load of the upstream; 1 is full.
     pub load: f64,
-    /// L: the number of open requests that are served without a queue.
-    pub limit: f64,
-    /// The number of open requests now, without those whose client still sends.
+    /// The number of open requests that the upstream serves without a queue: this gateway's share.
+    pub capacity: f64,
+    /// The number of open requests now, without those that wait for their client, a store or a delay.
     pub open: u32,
     /// The median latency that there would be without a queue; `None` before the first median.
     pub baseline: Option<Nanos>,

@@ -59,8 +59,9 @@ impl ReportedLoad {
             .smoothed
             .filter(|(reported_at, _)| now.since(*reported_at) <= MAX_REPORT_AGE);
         if let Some(mean) = inbox.drain() {
-            let before = self.smoothed.map_or(mean, |(_, load)| load);
-            self.smoothed = Some((now, before + REPORT_SMOOTHING * (mean - before)));
+            let former_load = self.smoothed.map_or(mean, |(_, load)| load);
+            let new_load = former_load + REPORT_SMOOTHING * (mean - former_load);
+            self.smoothed = Some((now, new_load));
         }
         self.smoothed.map(|(_, load)| load)
     }

@@ -50,12 +50,12 @@ impl RequestKinds {
     /// Returns the kind of this name, and adds it if it is new. Once there are [`MAX_KINDS`], new names get the last
     /// kind. A kind is never removed, so its index stays valid.
     pub(crate) fn find_or_add(&self, name: &str) -> RequestKind {
-        let new = || {
+        let new_kind = || {
             let name = name.into();
             let recorder = LatencyRecorder::new();
             Box::new(NamedKind { name, recorder })
         };
-        let has_name = |kind: &OnceLock<Box<NamedKind>>| *kind.get_or_init(new).name == *name;
+        let has_name = |kind: &OnceLock<Box<NamedKind>>| *kind.get_or_init(new_kind).name == *name;
         let index = self.0.iter().position(has_name).unwrap_or(MAX_KINDS - 1);
         RequestKind(index as u16)
     }
@@ -93,7 +93,8 @@ struct KindOffset {
 }
 
 impl KindOffset {
-    fn get(&self) -> f32 {
+    /// The offset in buckets; 0 while the kind is like the others.
+    fn offset_or_zero(&self) -> f32 {
         self.offset.unwrap_or(0.0)
     }
 
@@ -114,7 +115,7 @@ impl KindOffset {
             }
             Some(offset) => {
                 let new_offset = offset + OFFSET_GAIN * (difference - offset);
-                Some(new_offset).filter(|new_offset| new_offset.abs() > MAX_ALIKE_DIFFERENCE / 2.0)
+                Some(new_offset).filter(|offset| offset.abs() > MAX_ALIKE_DIFFERENCE / 2.0)
             }
         };
     }
@@ -147,7 +148,11 @@ impl KindOffsets {
                     kind.weight += count;
                 }
                 fresh.measured[bucket] += count;
-                add_between_buckets(&mut fresh.adjusted, bucket as f32 - kind.get(), *count);
+                add_between_buckets(
+                    &mut fresh.adjusted,
+                    bucket as f32 - kind.offset_or_zero(),
+                    *count,
+                );
             }
             if let Some(common_mean) =
                 common_mean.filter(|_| is_quiet && kind.weight >= MIN_SAMPLES)
@@ -160,7 +165,7 @@ impl KindOffsets {
 
     /// The weighted median of the kinds' means without their offsets; `None` while each kind has less than one sample.
     fn common_mean(&self) -> Option<f32> {
-        let without_offset = |kind: &KindOffset| (kind.mean() - kind.get(), kind.weight);
+        let without_offset = |kind: &KindOffset| (kind.mean() - kind.offset_or_zero(), kind.weight);
         let mut means: Vec<(f32, f32)> = self
             .0
             .iter()

@@ -49,6 +49,32 @@ const MAX_CREEP: f64 = 1.05;
 /// baseline that is too high admits requests of other classes, which can be cut again.
 const MAX_CREEP_CRITICAL_ONLY: f64 = 1.02;
 
+/// The level above which lending is cut by less than half.
+const CALM_LEVEL: f64 = 3.5;
+/// The level below which a probe may hold normal requests back: half a level before they are cut.
+const NORMAL_YIELD_LEVEL: f64 = 2.5;
+/// The level below which a probe may hold critical requests back: a fifth of a level after they have begun to lose
+/// room.
+const CRITICAL_YIELD_LEVEL: f64 = 0.8;
+
+/// The share of the capacity up to which normal requests are open, besides the room for chance.
+const NORMAL_SHARE: f64 = 0.95;
+/// The same share for low requests, which give way first.
+const LOW_SHARE: f64 = 0.85;
+/// The same share for lending, which is cut before any request.
+const LENDING_SHARE: f64 = 0.80;
+/// The room of normal requests for chance, in square roots of the capacity. A count spreads by its square root by
+/// chance.
+const NORMAL_ROOM: f64 = 1.5;
+/// The room of lending for chance, in square roots of the capacity.
+const LENDING_ROOM: f64 = 0.5;
+/// The room that critical requests lose below level 1, in square roots of the capacity.
+const CRITICAL_ROOM: f64 = 0.5;
+/// The requests that this room has besides, so that a small capacity leaves some.
+const CRITICAL_ROOM_REQUESTS: f64 = 3.0;
+/// The distance of a crowd above the capacity, in square roots of the capacity. Chance alone rarely reaches it.
+const CROWD_ROOM: f64 = 2.0;
+
 /// The level, and when the upstream last had a queue.
 #[derive(Debug)]
 pub(crate) struct ShedLevel {
@@ -83,7 +109,7 @@ impl ShedLevel {
 
     /// Whether lending is cut by less than half, and no request is.
     pub(crate) fn is_calm(&self) -> bool {
-        self.level > 3.5
+        self.level > CALM_LEVEL
     }
 
     /// Whether at most lending is cut.
@@ -144,8 +170,8 @@ impl ShedLevel {
     pub(crate) fn may_yield_to_probe(&self, class: RequestClass) -> bool {
         match class {
             RequestClass::Low => !self.cuts_no_requests(),
-            RequestClass::Normal => self.level < 2.5,
-            RequestClass::Critical => self.level < 0.8,
+            RequestClass::Normal => self.level < NORMAL_YIELD_LEVEL,
+            RequestClass::Critical => self.level < CRITICAL_YIELD_LEVEL,
         }
     }
 }
@@ -155,26 +181,30 @@ pub(crate) fn lending_share(level: f64) -> f64 {
     (level - 3.0).clamp(0.0, 1.0)
 }
 
-/// The number of open requests from which on a class is refused. The room above its share of L is for chance: where L
-/// is 2, a class without it would be refused every second request of a quiet upstream. The room shrinks with the level.
-pub(crate) fn class_bound(class: RequestClass, limit: f64, level: f64) -> f64 {
-    let root = limit.sqrt();
+/// The number of open requests from which on a class is refused: its share of the capacity, and room for chance.
+/// Without that room, an upstream with a small capacity would refuse requests that only happen to come together. The
+/// room shrinks with the level. The room of critical requests shrinks only below level 1, and never to less than a
+/// square root of the capacity.
+pub(crate) fn class_bound(class: RequestClass, capacity: f64, level: f64) -> f64 {
+    let root = capacity.sqrt();
     let room = root * level / MAX_LEVEL;
     match class {
-        RequestClass::Critical => limit + root + level.min(1.0) * (0.5 * root + 3.0),
-        RequestClass::Normal => 0.95 * limit + 1.5 * room,
-        RequestClass::Low => 0.85 * limit + room,
+        RequestClass::Critical => {
+            capacity + root + level.min(1.0) * (CRITICAL_ROOM * root + CRITICAL_ROOM_REQUESTS)
+        }
+        RequestClass::Normal => NORMAL_SHARE * capacity + NORMAL_ROOM * room,
+        RequestClass::Low => LOW_SHARE * capacity + room,
     }
 }
 
 /// The number of open requests up to which anything is lent.
-pub(crate) fn lending_bound(limit: f64, level: f64) -> f64 {
-    0.80 * limit + 0.5 * limit.sqrt() * level / MAX_LEVEL
+pub(crate) fn lending_bound(capacity: f64, level: f64) -> f64 {
+    LENDING_SHARE * capacity + LENDING_ROOM * capacity.sqrt() * level / MAX_LEVEL
 }
 
 /// The number of open requests that count as a crowd when a critical request meets them.
-pub(crate) fn crowd_size(limit: f64) -> f64 {
-    limit + 2.0 * limit.sqrt()
+pub(crate) fn crowd_size(capacity: f64) -> f64 {
+    capacity + CROWD_ROOM * capacity.sqrt()
 }
 
 /// The shortest wait of a request whose cohort the level cuts: the time that the level needs at least to rise to that
@@ -301,13 +331,13 @@ mod tests {
         assert!((level.get() - MAX_RISE_PER_STEP).abs() < 1e-9);
         level.step(0.0, true, 3.0, Nanos::ZERO);
         assert_eq!(level.get(), 0.0);
-        for limit in [1.0, 2.0, 20.0, 500.0] {
+        for capacity in [1.0, 2.0, 20.0, 500.0] {
             for level in [0.0, 0.5, 1.0, 2.0, 4.0] {
                 let [critical, normal, low] =
-                    RequestClass::ALL.map(|class| class_bound(class, limit, level));
-                let bounds = [critical, normal, low, lending_bound(limit, level)];
+                    RequestClass::ALL.map(|class| class_bound(class, capacity, level));
+                let bounds = [critical, normal, low, lending_bound(capacity, level)];
                 assert!(bounds.is_sorted_by(|a, b| a >= b), "{bounds:?}");
-                assert!(bounds[0] >= limit && bounds[0] >= bounds[1]);
+                assert!(bounds[0] >= capacity && bounds[0] >= bounds[1]);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::elastic_factor::LendingFactor;
+use super::elastic_factor::ElasticFactor;
 use super::orca_report::Utilisation;
 use super::pressure_figures::PressureFigures;
 use super::reported_load::ReportInbox;
@@ -77,7 +77,7 @@ pub(crate) struct PublishedBounds {
     pub(crate) factor: Figure,
     pub(crate) level: Figure,
     pub(crate) load: Figure,
-    pub(crate) limit: Figure,
+    pub(crate) capacity: Figure,
     pub(crate) baseline: Figure,
     pub(crate) p50: Figure,
     pub(crate) p90: Figure,
@@ -144,9 +144,9 @@ impl Pressure {
         }
     }
 
-    /// m, as the level cuts it: elastic limits lend m - 1 times their rates now.
-    pub fn factor(&self) -> LendingFactor {
-        LendingFactor::new(self.published.factor.get())
+    /// The elastic factor, as the level cuts it: elastic limits lend this factor less 1 times their rates now.
+    pub fn factor(&self) -> ElasticFactor {
+        ElasticFactor::new(self.published.factor.get())
     }
 
     /// Returns the kind of this name, and adds it if it is new; see [`RequestKind`].
@@ -199,7 +199,7 @@ impl Pressure {
         key: impl FnOnce() -> u64,
     ) -> Option<Shed> {
         let published = &self.published;
-        let wait = if open_before >= published.class_bounds[class as usize].load(Relaxed) {
+        let retry_after = if open_before >= published.class_bounds[class as usize].load(Relaxed) {
             MIN_RETRY_AFTER
         } else {
             let hour = published.hour.load(Relaxed);
@@ -207,7 +207,7 @@ impl Pressure {
         };
         Some(Shed {
             class,
-            retry_after: wait,
+            retry_after,
             open_before,
         })
     }
@@ -227,12 +227,12 @@ impl Pressure {
         }
     }
 
-    /// The factor for one more request: [`LendingFactor::ONE`] where so many are open that nothing is lent.
-    pub fn lending_factor(&self) -> LendingFactor {
+    /// The factor for one more request: [`ElasticFactor::ONE`] where so many are open that nothing is lent.
+    pub fn lending_factor(&self) -> ElasticFactor {
         let bound = self.published.lending_bound.load(Relaxed);
         match self.traffic.open.load(Relaxed) <= bound {
             true => self.factor(),
-            false => LendingFactor::ONE,
+            false => ElasticFactor::ONE,
         }
     }
 
@@ -242,7 +242,7 @@ impl Pressure {
         PressureFigures {
             factor: self.factor(),
             load: published.load.get(),
-            limit: published.limit.get(),
+            capacity: published.capacity.get(),
             open: traffic.open.load(Relaxed),
             baseline: published.baseline.duration(),
             p50: published.p50.duration(),
@@ -261,9 +261,9 @@ impl TrafficCounters {
     /// arrivals see time averages, so the mean of samples is the mean over time. A burst counts once, not with each of
     /// its requests.
     fn sample_open(&self, open: u32, now: Nanos) {
-        let moment = (now.0 / SAMPLE_INTERVAL.0) as u32;
-        if self.last_sample.load(Relaxed) != moment {
-            self.last_sample.store(moment, Relaxed);
+        let interval_number = (now.0 / SAMPLE_INTERVAL.0) as u32;
+        if self.last_sample.load(Relaxed) != interval_number {
+            self.last_sample.store(interval_number, Relaxed);
             self.samples
                 .fetch_add(SAMPLE_COUNT_UNIT | u64::from(open), Relaxed);
         }

@@ -44,7 +44,7 @@ pub fn describe_pressure(pressure: &Pressure) -> Value {
         .collect();
     json!({
         "load": figures.load,
-        "concurrency_limit": figures.limit,
+        "concurrency_limit": figures.capacity,
         "open": figures.open,
         "elastic_factor": figures.factor.get(),
         "latency_ms": {

@@ -23,6 +23,9 @@ pub(super) const NEEDS_ARRIVAL_TIMES: StoreError = StoreError::Other(Cow::Borrow
 const BUCKETS_PER_LOG_WINDOW: u64 = 60;
 /// The largest difference of clocks and delays at which no request overlooks another, in microseconds.
 const MAX_CLOCK_SKEW_MICROS: u64 = 50_000;
+/// The most buckets after the current one that are read. Only buckets shorter than 17 ms would need more for
+/// [`MAX_CLOCK_SKEW_MICROS`]: those of windows shorter than a second.
+const MAX_FUTURE_BUCKETS: u64 = 3;
 
 /// A sequence of buckets of one length. Their numbers count from the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,9 @@ impl Track {
             bucket_micros,
             phase_micros: 0,
             past_buckets,
-            future_buckets: MAX_CLOCK_SKEW_MICROS.div_ceil(bucket_micros).clamp(1, 3),
+            future_buckets: MAX_CLOCK_SKEW_MICROS
+                .div_ceil(bucket_micros)
+                .clamp(1, MAX_FUTURE_BUCKETS),
         }
     }
 
@@ -103,16 +108,16 @@ impl BucketPlan {
         let mut windows = SmallVec::new();
         if spec.kind == StateKind::Rings {
             let rings = spec.rings.iter();
-            tracks
-                .extend(rings.map(|ring| {
-                    Track::sliding(ring.bucket_length, ring.buckets.saturating_sub(1))
-                }));
+            tracks.extend(rings.map(|ring| {
+                Track::sliding(ring.bucket_micros, ring.bucket_count.saturating_sub(1))
+            }));
         }
         for window in &spec.windows {
             match spec.kind {
                 StateKind::Log { .. } => {
-                    let bucket_micros = window.window.div_ceil(BUCKETS_PER_LOG_WINDOW).max(1);
-                    let past_buckets = window.window.div_ceil(bucket_micros);
+                    let bucket_micros =
+                        window.window_micros.div_ceil(BUCKETS_PER_LOG_WINDOW).max(1);
+                    let past_buckets = window.window_micros.div_ceil(bucket_micros);
                     windows.push(WindowBuckets {
                         track_index: tracks.len(),
                         past_buckets,
@@ -124,7 +129,7 @@ impl BucketPlan {
                     let bucket_micros = tracks.get(track_index)?.bucket_micros;
                     windows.push(WindowBuckets {
                         track_index,
-                        past_buckets: window.window.div_ceil(bucket_micros),
+                        past_buckets: window.window_micros.div_ceil(bucket_micros),
                     });
                 }
                 StateKind::Fixed => {
@@ -133,7 +138,7 @@ impl BucketPlan {
                         past_buckets: 0,
                     });
                     tracks.push(Track {
-                        bucket_micros: window.window.max(1),
+                        bucket_micros: window.window_micros.max(1),
                         phase_micros: window.ring_phase_or_interval,
                         past_buckets: 0,
                         future_buckets: 0,
@@ -192,8 +197,8 @@ impl BucketView<'_> {
         u32::try_from(sum).unwrap_or(u32::MAX)
     }
 
-    /// How long until `units` of the units in a window no longer count.
-    fn wait(&self, window_index: usize, units: u32) -> Nanos {
+    /// How long until `units` of the units in a window no longer count; zero if fewer are in it.
+    fn time_until_free(&self, window_index: usize, units: u32) -> Nanos {
         let WindowBuckets {
             track_index,
             past_buckets,
@@ -225,24 +230,25 @@ impl BucketView<'_> {
         let (mut is_over, mut grantable_units) = (false, wanted_units.max(cost));
         let mut deciding_reply: Option<CounterReply> = None;
         for (window_index, window) in self.part.spec.windows.iter().enumerate() {
-            let used = self.used_units(window_index);
+            let used_units = self.used_units(window_index);
             let mut reply = CounterReply {
                 standing: LimitStanding::Within,
                 window_index: window_index as u8,
-                remaining: window.base.saturating_sub(used),
+                remaining: window.base.saturating_sub(used_units),
                 ..neutral_reply(self.now_micros)
             };
             let excess_over =
-                |units: u32| (u64::from(used) + u64::from(cost)).saturating_sub(units.into());
+                |bound: u32| (u64::from(used_units) + u64::from(cost)).saturating_sub(bound.into());
             let excess = excess_over(window.ceiling);
             if cost > window.ceiling {
                 reply.standing = LimitStanding::Unsatisfiable;
             } else if excess > 0 {
                 reply.standing = LimitStanding::Refused;
-                reply.wait = self.wait(window_index, u32::try_from(excess).unwrap_or(u32::MAX));
+                reply.retry_after =
+                    self.time_until_free(window_index, u32::try_from(excess).unwrap_or(u32::MAX));
             } else {
                 is_over |= excess_over(window.base) > 0;
-                grantable_units = grantable_units.min(window.ceiling - used);
+                grantable_units = grantable_units.min(window.ceiling - used_units);
             }
             let outranks = |earlier: &CounterReply| rank(&reply) >= rank(earlier);
             if deciding_reply.as_ref().is_none_or(outranks) {
@@ -276,10 +282,11 @@ impl BucketView<'_> {
         let Some(window) = self.part.spec.windows.get(window_index) else {
             return;
         };
-        let used = self.used_units(window_index);
-        if used > 0 {
-            let units = used.saturating_add(1) - window.base.min(used);
-            reply.reset = self.wait(window_index, units);
+        let used_units = self.used_units(window_index);
+        if used_units > 0 {
+            // One more unit is free once the units above the quota and one other have left the window.
+            let units = used_units.saturating_add(1) - window.base.min(used_units);
+            reply.reset_after = self.time_until_free(window_index, units);
         }
     }
 }
@@ -290,11 +297,11 @@ pub(super) fn neutral_reply(now_micros: u64) -> CounterReply {
         standing: LimitStanding::Within,
         window_index: 0,
         remaining: u32::MAX,
-        wait: Nanos::ZERO,
-        reset: Nanos::ZERO,
+        retry_after: Nanos::ZERO,
+        reset_after: Nanos::ZERO,
         delay: Nanos::ZERO,
         granted_units: 0,
-        total: 0,
+        gateway_total: 0,
         granted_at_micros: now_micros,
         used_units: SmallVec::new(),
     }
@@ -304,7 +311,7 @@ pub(super) fn neutral_reply(now_micros: u64) -> CounterReply {
 fn rank(reply: &CounterReply) -> (u8, u64) {
     match reply.standing {
         LimitStanding::Unsatisfiable => (3, 0),
-        LimitStanding::Refused => (2, reply.wait.0),
+        LimitStanding::Refused => (2, reply.retry_after.0),
         LimitStanding::Over => (1, 0),
         LimitStanding::Within => (0, u64::from(u32::MAX - reply.remaining)),
     }

@@ -11,8 +11,8 @@ use parking_lot::RwLock;
 use siphasher::sip::SipHasher13;
 
 use super::bucket_plan::{BucketPlan, NEEDS_ARRIVAL_TIMES};
+use super::incarnation::ServerIncarnation;
 use super::keys::bucket_key;
-use super::life::ServerIncarnation;
 use super::link::{MemcachedLink, Replies, unexpected_reply};
 use super::settings::{Error, Settings};
 use super::wire::{CommandBatch, MetaReply};
@@ -39,8 +39,8 @@ pub(super) struct MemcachedServer {
     name_hash: u64,
     /// One link for each connection index, that is, for each worker.
     links: Vec<MemcachedLink>,
-    /// The server's life when it was last identified. Calls fail where the server has another life.
-    pub(super) life: RwLock<Option<ServerIncarnation>>,
+    /// The server's incarnation when it was last identified; `None` before. Calls fail if the server has another one.
+    pub(super) incarnation: RwLock<Option<ServerIncarnation>>,
 }
 
 impl MemcachedServer {
@@ -92,14 +92,14 @@ impl MemcachedClient {
             return Err(Error::Servers);
         }
         let server = |name: String| {
-            let mut hash = SipHasher13::new();
-            hash.write(name.as_bytes());
+            let mut hasher = SipHasher13::new();
+            hasher.write(name.as_bytes());
             MemcachedServer {
-                name_hash: hash.finish(),
+                name_hash: hasher.finish(),
                 links: (0..connection_count)
                     .map(|_| MemcachedLink::new(&name))
                     .collect(),
-                life: RwLock::default(),
+                incarnation: RwLock::default(),
                 name,
             }
         };
@@ -170,13 +170,13 @@ impl MemcachedClient {
         connection_index: usize,
         part: &CallPart,
     ) -> Result<bool, StoreError> {
-        let (now_micros, prefix) = (self.now_micros(), self.counter_prefix(&part.name));
+        let (now_micros, counter_prefix) = (self.now_micros(), self.counter_prefix(&part.name));
         let plan = BucketPlan::new(&part.spec).ok_or(NEEDS_ARRIVAL_TIMES)?;
         let server = &self.servers[self.server_index(&part.name)];
         let replies = server.call(connection_index, |batch| {
             for (track_index, track) in plan.tracks.iter().enumerate() {
                 for bucket_number in track.counting_buckets(now_micros) {
-                    batch.delete(&bucket_key(&prefix, track_index, bucket_number));
+                    batch.delete(&bucket_key(&counter_prefix, track_index, bucket_number));
                 }
             }
         });
@@ -204,10 +204,10 @@ impl MemcachedClient {
     /// others.
     pub(super) fn server_index(&self, name: &CounterName) -> usize {
         let weight = |server: &MemcachedServer| {
-            let mut hash = SipHasher13::new_with_keys(server.name_hash, 0);
-            hash.write_u64(name.limit);
-            hash.write_u128(name.key.0);
-            hash.finish()
+            let mut hasher = SipHasher13::new_with_keys(server.name_hash, 0);
+            hasher.write_u64(name.limit);
+            hasher.write_u128(name.key.0);
+            hasher.finish()
         };
         let weights = self.servers.iter().map(weight).enumerate();
         weights

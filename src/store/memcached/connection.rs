@@ -221,7 +221,7 @@ fn send_replies(mut batch: PendingBatch, give_back_sender: &UnboundedSender<Pend
     };
     let replies = std::mem::take(&mut batch.replies);
     let give_backs = give_back_sender.clone();
-    let replies = Replies::new(&batch.batch, replies, give_backs, batch.link.clone());
+    let replies = Replies::new(&batch.commands, replies, give_backs, batch.link.clone());
     // Where the call was abandoned, dropping the replies gives the units back.
     let _ = reply_sender.send(Ok(replies));
 }

@@ -9,8 +9,8 @@ use super::bucket_plan::{
     BucketCounts, BucketPlan, BucketView, NEEDS_ARRIVAL_TIMES, PartVerdict, neutral_reply,
 };
 use super::client::MemcachedClient;
+use super::incarnation::ServerIncarnation;
 use super::keys::{bucket_exptime, bucket_key, exptime_until};
-use super::life::ServerIncarnation;
 use super::link::{PendingReplies, Replies, unexpected_reply};
 use super::taking::{PartVerdicts, effective_taking, is_admitted, may_fit_with_less};
 use super::wire::{CommandBatch, MetaReply, Replaces};
@@ -66,14 +66,14 @@ impl PendingPart<'_> {
     ) -> Result<BucketCounts, StoreError> {
         let mut counts = BucketCounts::new();
         for (index, track) in self.plan.tracks.iter().enumerate() {
-            let (current_bucket, mut read_reply) =
-                (track.bucket_at(now_micros), self.first_read_replies[index]);
+            let current_bucket = track.bucket_at(now_micros);
+            let mut read_reply = self.first_read_replies[index];
             let mut track_counts = Vec::new();
             for bucket_number in track.counting_buckets(now_micros) {
                 if bucket_number == current_bucket
-                    && let Some(increment) = self.increment_replies.get(index)
+                    && let Some(increment_reply) = self.increment_replies.get(index)
                 {
-                    let count = replies.count(*increment)?;
+                    let count = replies.count(*increment_reply)?;
                     track_counts.push(count.saturating_sub(u64::from(self.counted_units)));
                 } else {
                     track_counts.push(replies.count(read_reply)?);
@@ -337,8 +337,8 @@ impl MemcachedClient {
             };
             let replies = replies_of(replies, pending.server_index)?;
             let (reported_total, replaces) = parse_report(replies.get(report.reply_index))?;
-            let life = self.servers[pending.server_index].check_incarnation(replies, 0)?;
-            let units = unknown_units(pending, report, view, reported_total, life);
+            let incarnation = self.servers[pending.server_index].check_incarnation(replies, 0)?;
+            let units = unknown_units(pending, report, view, reported_total, incarnation);
             if units > 0 {
                 self.count_report(connection_index, pending, report, view, units, replaces)
                     .await?;
@@ -357,17 +357,14 @@ impl MemcachedClient {
         units: u32,
         replaces: Replaces,
     ) -> Result<(), StoreError> {
-        let total = pending.part.total.to_string();
+        let total = pending.part.gateway_total.to_string();
         let mut report_index = 0;
         let counted = self.servers[pending.server_index].call(connection_index, |batch| {
             for (index, track) in pending.plan.tracks.iter().enumerate() {
                 let bucket_number = track.bucket_at(view.now_micros);
                 let key = bucket_key(&pending.counter_prefix, index, bucket_number);
-                batch.increment(
-                    key,
-                    units,
-                    bucket_exptime(track, bucket_number, view.now_micros),
-                );
+                let exptime = bucket_exptime(track, bucket_number, view.now_micros);
+                batch.increment(key, units, exptime);
             }
             report_index = batch.set(&report.key, total.as_bytes(), report.exptime, replaces);
             batch.report_index = Some(report_index);
@@ -404,14 +401,13 @@ fn add_reading(
         }
     }
     let part = pending.part;
-    let reports =
-        part.cost == 0 && part.wanted_units == 0 && part.total > 0 && part.units_in_window > 0;
-    if reports && part.give_back.is_none() {
+    if part.is_report() {
         let key = format!("{}:p{gateway}", pending.counter_prefix);
+        let expires_at_micros = now_micros.saturating_add(part.spec.lifetime_micros);
         pending.report = Some(UnitReport {
             reply_index: batch.get_with_version(&key),
             key,
-            exptime: exptime_until(now_micros.saturating_add(part.spec.lifetime), now_micros),
+            exptime: exptime_until(expires_at_micros, now_micros),
             is_of_ungranted: gateway & UNGRANTED_UNITS_BIT != 0,
         });
     }
@@ -437,15 +433,15 @@ fn unknown_units(
     report: &UnitReport,
     view: &BucketView<'_>,
     reported_total: u64,
-    life: ServerIncarnation,
+    incarnation: ServerIncarnation,
 ) -> u32 {
     let part = pending.part;
     if report.is_of_ungranted {
-        let unreported_units = part.total.saturating_sub(reported_total);
+        let unreported_units = part.gateway_total.saturating_sub(reported_total);
         return unreported_units.min(u64::from(part.units_in_window)) as u32;
     }
     // Granted units are in the buckets already, unless the server has lost its data.
-    let is_young = view.now_micros.saturating_sub(life.created_at_micros) < YOUNG_SERVER_MICROS;
+    let is_young = incarnation.age_micros(view.now_micros) < YOUNG_SERVER_MICROS;
     let has_counts = view.counts.iter().flatten().any(|count| *count > 0);
     let is_counted = reported_total > 0 || (!is_young && has_counts);
     if is_counted { 0 } else { part.units_in_window }
@@ -489,7 +485,8 @@ fn keep_granted(
         }
         view.complete_reply(&mut reply, granted_units);
         // The store keeps no totals: the gateway does.
-        reply.total = pending.part.total.saturating_add(u64::from(granted_units));
+        let former_total = pending.part.gateway_total;
+        reply.gateway_total = former_total.saturating_add(u64::from(granted_units));
         counters.push(reply);
     }
     // The reply of a network around a key names what the key's part is granted.

@@ -8,9 +8,9 @@ use super::bucket_plan::Track;
 const MAX_RELATIVE_EXPTIME_SECS: u64 = 30 * 86_400;
 /// The last date that memcached accepts, in seconds since the Unix epoch.
 const MAX_EXPIRY_DATE_SECS: u64 = i32::MAX as u64;
-/// The time to live of an item that never expires.
-const NO_EXPIRY: u64 = 0;
-/// Seconds that an item lives longer than it counts, because memcached's clock has whole seconds and may be slow.
+/// The exptime of an item that never expires.
+pub(super) const NO_EXPIRY: u64 = 0;
+/// Seconds that an item is kept longer than it counts, because memcached's clock ticks once a second and may lag.
 const EXPTIME_SLACK_SECS: u64 = 2;
 
 /// The key of a bucket. `prefix` is [`MemcachedClient::counter_prefix`](super::MemcachedClient::counter_prefix), and

@@ -59,8 +59,9 @@ type ReplySender = oneshot::Sender<Result<Replies, StoreError>>;
 
 /// A batch that is queued or sent, and whose replies have not all come.
 pub(super) struct PendingBatch {
-    pub(super) batch: CommandBatch,
-    /// The [`LinkShared::connection_number`] of its connection; 0 where it comes through that connection's own queue.
+    pub(super) commands: CommandBatch,
+    /// The [`LinkShared::connection_number`] when the batch was queued: no other connection may send it. Means nothing
+    /// for a batch that gives units back, because that one reaches its connection without the link's queue.
     pub(super) connection_number: u64,
     /// The replies that have come, in the order of the commands.
     pub(super) replies: Vec<MetaReply>,
@@ -77,20 +78,20 @@ impl PendingBatch {
     /// count in [`LinkShared::awaited_commands`].
     pub(super) fn stop_waiting(&mut self) {
         self.reply_sender = None;
-        let commands = std::mem::take(&mut self.awaited_commands);
-        let awaited = &self.link.shared.awaited_commands;
-        awaited.fetch_sub(commands, Ordering::Relaxed);
+        let command_count = std::mem::take(&mut self.awaited_commands);
+        let awaited_commands = &self.link.shared.awaited_commands;
+        awaited_commands.fetch_sub(command_count, Ordering::Relaxed);
     }
 
     /// The batch that gives back all units that this one has counted by its replies; `None` if it has counted none, or if
     /// its increments are final.
     pub(super) fn give_back_batch(&self) -> Option<PendingBatch> {
         let mut batch = self.link.new_batch();
-        for increment in executed_increments(&self.batch, &self.replies) {
+        for increment in executed_increments(&self.commands, &self.replies) {
             batch.decrement(&increment.key, increment.units);
         }
         (batch.command_count > 0).then(|| PendingBatch {
-            batch,
+            commands: batch,
             connection_number: self.connection_number,
             replies: Vec::new(),
             reply_sender: None,
@@ -123,7 +124,7 @@ impl PendingReplies {
 
 impl MemcachedLink {
     pub(super) fn new(server: &str) -> MemcachedLink {
-        let (queue, receiver) = unbounded_channel();
+        let (queue, queue_receiver) = unbounded_channel();
         let shared = LinkShared {
             server: server.to_owned(),
             connection_number: AtomicU64::new(0),
@@ -133,7 +134,7 @@ impl MemcachedLink {
             disconnect_cause: Mutex::new(None),
             reconnect: Notify::new(),
             retired_connections: Arc::default(),
-            queue_receiver: Mutex::new(Some(receiver)),
+            queue_receiver: Mutex::new(Some(queue_receiver)),
         };
         MemcachedLink {
             shared: Arc::new(shared),
@@ -172,11 +173,11 @@ impl MemcachedLink {
     /// exceeded.
     pub(super) fn send_batch(&self, batch: CommandBatch) -> Result<PendingReplies, StoreError> {
         let connection_number = self.shared.connection_number.load(Ordering::Acquire);
-        let awaited = self.shared.awaited_commands.load(Ordering::Relaxed);
+        let awaited_commands = self.shared.awaited_commands.load(Ordering::Relaxed);
         if connection_number == 0 {
             return Err(StoreError::NotConnected);
         }
-        if awaited + batch.command_count > MAX_AWAITED_COMMANDS {
+        if awaited_commands + batch.command_count > MAX_AWAITED_COMMANDS {
             return Err(StoreError::Other(Cow::Borrowed(
                 "too many commands wait for replies",
             )));
@@ -214,11 +215,11 @@ impl MemcachedLink {
         connection_number: u64,
         reply_sender: Option<ReplySender>,
     ) -> PendingBatch {
-        let awaited = &self.shared.awaited_commands;
-        awaited.fetch_add(batch.command_count, Ordering::Relaxed);
+        let awaited_commands = &self.shared.awaited_commands;
+        awaited_commands.fetch_add(batch.command_count, Ordering::Relaxed);
         PendingBatch {
             awaited_commands: batch.command_count,
-            batch,
+            commands: batch,
             connection_number,
             replies: Vec::new(),
             reply_sender,

@@ -9,7 +9,8 @@ use futures_util::future::join_all;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::client::{MemcachedClient, MemcachedServer};
-use super::life::{ServerIncarnation, random_bytes};
+use super::incarnation::{ServerIncarnation, random_bytes};
+use super::keys::NO_EXPIRY;
 use super::link::{Replies, unexpected_reply};
 use super::wire::{MetaReply, Replaces};
 use crate::store::shared::call::{
@@ -29,7 +30,7 @@ const MAX_LIST_ATTEMPTS: usize = 64;
 
 /// A server's incarnation, as the server stores it.
 struct StoredIncarnation {
-    life: ServerIncarnation,
+    incarnation: ServerIncarnation,
     /// The version of the item, for compare-and-swap.
     version: u64,
 }
@@ -52,9 +53,11 @@ impl MemcachedServer {
         replies: &Replies,
         index: usize,
     ) -> Result<ServerIncarnation, StoreError> {
-        let life = self.life.read().ok_or(StoreError::MarkMismatch)?;
+        let incarnation = self.incarnation.read().ok_or(StoreError::MarkMismatch)?;
         match replies.get(index) {
-            Some(MetaReply::Value { bytes, .. }) if bytes[..] == life.encode() => Ok(life),
+            Some(MetaReply::Value { bytes, .. }) if bytes[..] == incarnation.encode() => {
+                Ok(incarnation)
+            }
             Some(MetaReply::Value { .. } | MetaReply::Missing) => Err(StoreError::MarkMismatch),
             other => Err(unexpected_reply(other)),
         }
@@ -68,8 +71,8 @@ impl MemcachedServer {
         match replies.await?.get(0) {
             Some(MetaReply::Missing) => Ok(None),
             Some(MetaReply::Value { bytes, version }) => match ServerIncarnation::decode(bytes) {
-                Some(life) => Ok(Some(StoredIncarnation {
-                    life,
+                Some(incarnation) => Ok(Some(StoredIncarnation {
+                    incarnation,
                     version: *version,
                 })),
                 None => Err(StoreError::Other(Cow::Owned(format!(
@@ -120,10 +123,12 @@ impl MemcachedClient {
             if let Some(error) = unusable_store(&incarnations) {
                 return Err(error);
             }
-            // The secret of the first server counts, by name: all gateways agree on that order.
-            let mut readable = incarnations.iter().filter_map(|life| life.as_ref().ok());
+            // Servers are sorted by name, so all gateways agree on which one is first.
+            let mut readable = incarnations
+                .iter()
+                .filter_map(|incarnation| incarnation.as_ref().ok());
             let stored =
-                readable.find_map(|stored| stored.as_ref().map(|stored| stored.life.secret));
+                readable.find_map(|stored| stored.as_ref().map(|stored| stored.incarnation.secret));
             let secret = match (stored, own_secret) {
                 (Some(secret), _) | (None, Some(secret)) => secret,
                 // A new secret is kept for the next attempts.
@@ -165,18 +170,18 @@ impl MemcachedClient {
     ) -> Result<bool, StoreError> {
         let key = self.incarnation_key();
         let mut has_tried = false;
-        for (server, life) in self.servers.iter().zip(incarnations) {
-            let replaces = match life {
+        for (server, incarnation) in self.servers.iter().zip(incarnations) {
+            let replaces = match incarnation {
                 Ok(None) => Replaces::Nothing,
-                Ok(Some(stored)) if stored.life.secret != secret => {
+                Ok(Some(stored)) if stored.incarnation.secret != secret => {
                     Replaces::Version(stored.version)
                 }
                 Ok(Some(_)) | Err(_) => continue,
             };
             has_tried = true;
-            let life = ServerIncarnation::new(now_micros, secret)?.encode();
+            let incarnation = ServerIncarnation::new(now_micros, secret)?.encode();
             let written = server.call(connection_index, |batch| {
-                batch.set(&key, &life, 0, replaces);
+                batch.set(&key, &incarnation, NO_EXPIRY, replaces);
             });
             // Another gateway may have been faster, or the server may be away. The next attempt reads it again.
             drop(written.await);
@@ -198,14 +203,15 @@ impl MemcachedClient {
     ) -> StoreIdentity {
         let mut hash = SipHasher13::new();
         for (server, stored) in self.servers.iter().zip(incarnations) {
-            let mut life = server.life.write();
+            let mut incarnation = server.incarnation.write();
             if let Ok(Some(stored)) = stored {
-                *life = Some(stored.life);
+                *incarnation = Some(stored.incarnation);
             }
-            // A server with another secret has other keys than the rest.
-            *life = life.filter(|life| life.secret == secret);
+            // Under another secret keys have other hashes. So a server that is away, and had another secret when it was
+            // last identified, counts as not identified.
+            *incarnation = incarnation.filter(|incarnation| incarnation.secret == secret);
             hash.write(server.name.as_bytes());
-            hash.write(&life.map_or([0; 16], |life| life.id));
+            hash.write(&incarnation.map_or([0; 16], |incarnation| incarnation.id));
         }
         let mark: StoreMark = hash.finish128().as_u128().to_be_bytes();
         StoreIdentity {
@@ -259,7 +265,7 @@ impl MemcachedClient {
                     heartbeats.extend(list);
                 }
                 Err(StoreError::MarkMismatch) => return Err(StoreError::MarkMismatch),
-                Err(other) => error = other,
+                Err(server_error) => error = server_error,
             }
         }
         // Keeps the latest heartbeat of each gateway.
@@ -347,7 +353,7 @@ impl MemcachedClient {
                 return Ok(list);
             }
             let replies = server.call(connection_index, |batch| {
-                batch.set(&list_key, &encode_list(&list), 0, replaces);
+                batch.set(&list_key, &encode_list(&list), NO_EXPIRY, replaces);
             });
             match replies.await?.get(0) {
                 Some(MetaReply::Done) => return Ok(list),
@@ -365,7 +371,9 @@ impl MemcachedClient {
 /// [`StoreError::Other`], for instance for a malformed reply. `None` if the store is usable: then each server that could
 /// not be read is only out of reach.
 fn unusable_store(incarnations: &[IncarnationResult]) -> Option<StoreError> {
-    let mut errors = incarnations.iter().filter_map(|life| life.as_ref().err());
+    let mut errors = incarnations
+        .iter()
+        .filter_map(|incarnation| incarnation.as_ref().err());
     if incarnations.iter().all(Result::is_err) {
         return Some(errors.next().cloned().unwrap_or(StoreError::NotConnected));
     }
@@ -392,12 +400,12 @@ fn decode_list(bytes: &[u8]) -> Result<HeartbeatList, StoreError> {
             "the list of gateways is malformed",
         )));
     }
-    let each = entries.iter().filter_map(|entry| {
+    let heartbeats = entries.iter().filter_map(|entry| {
         let (gateway, heartbeat_at) = entry.split_first_chunk()?;
         Some(GatewayHeartbeat {
             gateway: u32::from_be_bytes(*gateway),
             sent_at_micros: u64::from_be_bytes(heartbeat_at.try_into().ok()?),
         })
     });
-    Ok(each.collect())
+    Ok(heartbeats.collect())
 }

@@ -18,13 +18,16 @@ const MAX_READ_TIME: Duration = Duration::from_secs(600);
 /// The most retired connections of one link. Further ones are closed, and their units stay counted.
 const MAX_RETIRED_CONNECTIONS: usize = 16;
 
-/// Starts to read a connection to its end, on the runtime of the caller. `retired_connections` counts the
-/// retired connections of the link.
-pub(super) fn retire(mut traffic: LinkTraffic, retired_connections: &Arc<AtomicUsize>) {
-    let in_flight = traffic.in_flight.iter_mut();
+/// Starts a task that reads the outstanding replies, on the runtime of the caller. `retired_connections` counts the
+/// retired connections of the link. Closes the connection if there is nothing to read or give back, or if there are
+/// [`MAX_RETIRED_CONNECTIONS`] already.
+pub(super) fn retire(mut connection: LinkTraffic, retired_connections: &Arc<AtomicUsize>) {
+    let in_flight = connection.in_flight.iter_mut();
     in_flight.for_each(PendingBatch::stop_waiting);
-    let no_give_backs = traffic.give_backs.is_closed() && traffic.give_backs.is_empty();
-    if traffic.in_flight.is_empty() && no_give_backs {
+    // The channel is closed once all `Replies` of this connection are dropped.
+    let expects_give_backs =
+        !connection.give_backs.is_closed() || !connection.give_backs.is_empty();
+    if connection.in_flight.is_empty() && !expects_give_backs {
         return;
     }
     if retired_connections.fetch_add(1, Relaxed) >= MAX_RETIRED_CONNECTIONS {
@@ -33,23 +36,24 @@ pub(super) fn retire(mut traffic: LinkTraffic, retired_connections: &Arc<AtomicU
     }
     let retired_connections = retired_connections.clone();
     tokio::spawn(async move {
-        // If the connection breaks, its units stay counted.
-        let _ = timeout(MAX_READ_TIME, drain_replies(&mut traffic)).await;
+        // If the connection fails or the time is over, the units that are not given back by then stay counted.
+        let _ = timeout(MAX_READ_TIME, drain_replies(&mut connection)).await;
         retired_connections.fetch_sub(1, Relaxed);
     });
 }
 
-/// Reads until all replies have come and all of their units are given back.
-async fn drain_replies(traffic: &mut LinkTraffic) -> io::Result<()> {
+/// Reads until all replies have come and all of their units are given back, or until the server closes the connection.
+/// Fails if the connection breaks or a reply is malformed.
+async fn drain_replies(connection: &mut LinkTraffic) -> io::Result<()> {
     let mut expects_give_backs = true;
-    while expects_give_backs || !traffic.in_flight.is_empty() {
-        let (mut reader, mut writer) = traffic.stream.split();
-        let (output, input) = (&mut traffic.output, &mut traffic.input);
+    while expects_give_backs || !connection.in_flight.is_empty() {
+        let (mut reader, mut writer) = connection.stream.split();
+        let (output, input) = (&mut connection.output, &mut connection.input);
         tokio::select! {
-            give_back = traffic.give_backs.recv(), if expects_give_backs => match give_back {
+            give_back = connection.give_backs.recv(), if expects_give_backs => match give_back {
                 Some(mut batch) => {
                     batch.stop_waiting();
-                    traffic.enqueue(batch);
+                    connection.enqueue(batch);
                 }
                 // All `Replies` of this connection are dropped, and only they send give-backs.
                 None => expects_give_backs = false,
@@ -60,10 +64,10 @@ async fn drain_replies(traffic: &mut LinkTraffic) -> io::Result<()> {
                 }
                 // Enqueued only afterwards, because `deliver_replies` borrows the queue.
                 let mut give_backs = Vec::new();
-                let delivered = deliver_replies(input, &mut traffic.in_flight, |batch| {
+                let delivered = deliver_replies(input, &mut connection.in_flight, |batch| {
                     give_backs.extend(batch.give_back_batch());
                 });
-                give_backs.into_iter().for_each(|batch| traffic.enqueue(batch));
+                give_backs.into_iter().for_each(|batch| connection.enqueue(batch));
                 delivered.map_err(io::Error::other)?;
             }
             written = writer.write_buf(output), if !output.is_empty() => {

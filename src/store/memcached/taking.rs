@@ -15,8 +15,9 @@ pub(super) type PartVerdicts = SmallVec<[Option<PartVerdict>; 2]>;
 /// allows: the call is refused anyway.
 pub(super) fn effective_taking(call: &Call) -> Taking {
     let never_fits = |part: &CallPart| {
-        let counts = !part.is_shadow && part.key_part_index.is_none() && part.give_back.is_none();
-        counts
+        let can_refuse =
+            !part.is_shadow && part.key_part_index.is_none() && part.give_back.is_none();
+        can_refuse
             && part
                 .spec
                 .windows

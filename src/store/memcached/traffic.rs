@@ -45,7 +45,7 @@ impl LinkTraffic {
 
     /// Adds a batch to the output and to those in flight.
     pub(super) fn enqueue(&mut self, batch: PendingBatch) {
-        self.output.extend_from_slice(&batch.batch.text);
+        self.output.extend_from_slice(&batch.commands.bytes);
         self.in_flight.push_back(batch);
     }
 }
@@ -71,11 +71,11 @@ pub(super) fn deliver_replies(
         // A server's error carries no number.
         let may_lack_number =
             matches!(parsed.reply, MetaReply::ServerError(_)) && parsed.opaque.is_none();
-        if is_first && !may_lack_number && parsed.opaque != Some(batch.batch.opaque) {
+        if is_first && !may_lack_number && parsed.opaque != Some(batch.commands.opaque) {
             return Err(fail_oldest_call(in_flight, ReplyError::OtherBatch));
         }
         batch.replies.push(parsed.reply);
-        if batch.replies.len() == batch.batch.command_count
+        if batch.replies.len() == batch.commands.command_count
             && let Some(batch) = in_flight.pop_front()
         {
             finish(batch);

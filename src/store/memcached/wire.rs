@@ -92,8 +92,8 @@ pub enum ReplyError {
 /// reply.
 #[derive(Debug)]
 pub(super) struct CommandBatch {
-    /// The commands as bytes.
-    pub text: Vec<u8>,
+    /// The commands as they are sent.
+    pub bytes: Vec<u8>,
     /// The number of commands.
     pub command_count: usize,
     /// The number that the first command and its reply carry: memcached's opaque token.
@@ -119,7 +119,7 @@ pub(super) struct Increment {
 impl CommandBatch {
     pub(super) fn new(opaque: u32) -> CommandBatch {
         CommandBatch {
-            text: Vec::new(),
+            bytes: Vec::new(),
             command_count: 0,
             opaque,
             increments: SmallVec::new(),
@@ -131,28 +131,28 @@ impl CommandBatch {
     fn end_command(&mut self) -> usize {
         if self.command_count == 0 {
             // Writing to memory does not fail, here and below.
-            let _ = write!(self.text, " O{}", self.opaque);
+            let _ = write!(self.bytes, " O{}", self.opaque);
         }
-        self.text.extend_from_slice(b"\r\n");
+        self.bytes.extend_from_slice(b"\r\n");
         self.command_count += 1;
         self.command_count - 1
     }
 
     /// Reads the value of an item.
     pub(super) fn get(&mut self, key: &str) -> usize {
-        let _ = write!(self.text, "mg {key} v");
+        let _ = write!(self.bytes, "mg {key} v");
         self.end_command()
     }
 
     /// Reads the value of an item, and its version.
     pub(super) fn get_with_version(&mut self, key: &str) -> usize {
-        let _ = write!(self.text, "mg {key} c v");
+        let _ = write!(self.bytes, "mg {key} c v");
         self.end_command()
     }
 
     /// Adds units to a bucket, which is created with this exptime if it is missing, and reads the sum.
     pub(super) fn increment(&mut self, key: String, units: u32, exptime: u64) -> usize {
-        let _ = write!(self.text, "ma {key} N{exptime} J{units} D{units} v");
+        let _ = write!(self.bytes, "ma {key} N{exptime} J{units} D{units} v");
         let reply_index = self.end_command();
         self.increments.push(Increment {
             reply_index,
@@ -164,13 +164,13 @@ impl CommandBatch {
 
     /// Subtracts units from a bucket, if it exists. memcached stops at zero.
     pub(super) fn decrement(&mut self, key: &str, units: u32) -> usize {
-        let _ = write!(self.text, "ma {key} MD D{units}");
+        let _ = write!(self.bytes, "ma {key} MD D{units}");
         self.end_command()
     }
 
     /// Adds units that were subtracted by mistake to a bucket again, if it exists.
     pub(super) fn restore(&mut self, key: &str, units: u32) -> usize {
-        let _ = write!(self.text, "ma {key} D{units}");
+        let _ = write!(self.bytes, "ma {key} D{units}");
         self.end_command()
     }
 
@@ -182,20 +182,20 @@ impl CommandBatch {
         exptime: u64,
         replaces: Replaces,
     ) -> usize {
-        let _ = write!(self.text, "ms {key} {} T{exptime}", value.len());
+        let _ = write!(self.bytes, "ms {key} {} T{exptime}", value.len());
         let _ = match replaces {
-            Replaces::Nothing => write!(self.text, " ME"),
-            Replaces::Version(version) => write!(self.text, " C{version}"),
+            Replaces::Nothing => write!(self.bytes, " ME"),
+            Replaces::Version(version) => write!(self.bytes, " C{version}"),
         };
         let reply_index = self.end_command();
-        self.text.extend_from_slice(value);
-        self.text.extend_from_slice(b"\r\n");
+        self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(b"\r\n");
         reply_index
     }
 
     /// Deletes an item, if it exists.
     pub(super) fn delete(&mut self, key: &str) -> usize {
-        let _ = write!(self.text, "md {key}");
+        let _ = write!(self.bytes, "md {key}");
         self.end_command()
     }
 }

@@ -68,7 +68,7 @@ impl NetworkBudget {
         LimitSpec {
             kind: StateKind::Gcra,
             windows: smallvec::smallvec![WindowSpec {
-                window: rate.window().0.div_ceil(1_000),
+                window_micros: rate.window().0.div_ceil(1_000),
                 base: burst_units,
                 ceiling: burst_units,
                 ring_phase_or_interval: interval_micros,
@@ -85,7 +85,7 @@ impl NetworkBudget {
             rings: smallvec::smallvec![],
             lends: false,
             pace: Default::default(),
-            lifetime: interval_micros.saturating_mul(u64::from(burst_units)),
+            lifetime_micros: interval_micros.saturating_mul(u64::from(burst_units)),
         }
     }
 
@@ -97,10 +97,8 @@ impl NetworkBudget {
         plan_factor: u32,
         factor: u32,
     ) -> NetworkBudget {
-        let (quota, (_, ceiling)) = (
-            rate.quota_times(plan_factor),
-            limit.unit_bounds(rate, plan_factor),
-        );
+        let quota = rate.quota_times(plan_factor);
+        let (_, ceiling) = limit.unit_bounds(rate, plan_factor);
         let lent_units = limit.throttle.max_lent(quota);
         // A burst of `gcra` comes back at the rate of the quota. With other algorithms, units above the quota come back
         // in each window. Loans are spare capacity, and not for the client with the most addresses, so `factor` does
@@ -171,10 +169,10 @@ mod tests {
             let budget = NetworkBudget::new(&RateLimit::hard(rate), &rate, 1, factor);
             let now = Nanos::from_secs(86_400);
             let mut tat = 0;
-            for left in (0..budget.burst_units.min(1_000)).rev() {
+            for units_left in (0..budget.burst_units.min(1_000)).rev() {
                 match budget.evaluate(tat, now, 1) {
                     NetworkRoom::Passes(next_tat) => tat = next_tat,
-                    other => panic!("{rate}: {left} left but {other:?}"),
+                    other => panic!("{rate}: {units_left} left but {other:?}"),
                 }
             }
             if budget.burst_units > 1_000 {

@@ -159,8 +159,8 @@ fn percent_decode(text: &str) -> Result<String, AddressError> {
             continue;
         }
         let mut digit = || char::from(encoded.next()?).to_digit(16);
-        let value = digit().zip(digit()).ok_or(AddressError::Escape)?;
-        bytes.push((value.0 * 16 + value.1) as u8);
+        let (high, low) = digit().zip(digit()).ok_or(AddressError::Escape)?;
+        bytes.push((high * 16 + low) as u8);
     }
     String::from_utf8(bytes).map_err(|_| AddressError::Escape)
 }

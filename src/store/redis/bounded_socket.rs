@@ -24,17 +24,21 @@ const MAX_ARRAY_DEPTH: usize = 8;
 /// Most bytes of a line with a length or a number of elements. The longest number of 64 bits has 20 digits.
 const MAX_LENGTH_LINE_BYTES: usize = 32;
 
+/// The type bytes of values that begin with a length or a number of elements: strings, errors and verbatim strings, then
+/// arrays, sets, pushes, maps and attributes.
+const TYPES_WITH_LENGTH: &[u8] = b"$!=*~>%|";
+
 /// A socket whose reads fail when a reply exceeds a bound.
 pub(super) struct BoundedSocket<S> {
     stream: S,
-    reply: ReplyMeter,
+    meter: ReplyMeter,
 }
 
 impl<S> BoundedSocket<S> {
     pub(super) fn new(stream: S) -> BoundedSocket<S> {
         BoundedSocket {
             stream,
-            reply: ReplyMeter::default(),
+            meter: ReplyMeter::default(),
         }
     }
 }
@@ -83,7 +87,7 @@ impl ReplyMeter {
                     let end = memchr(b'\n', input);
                     let (line, after_line) = input.split_at(end.map_or(input.len(), |end| end + 1));
                     let type_byte = *type_byte;
-                    let has_length = b"$!=*~>%|".contains(&type_byte);
+                    let has_length = TYPES_WITH_LENGTH.contains(&type_byte);
                     if has_length {
                         length.extend_from_slice(line);
                         if length.len() > MAX_LENGTH_LINE_BYTES {
@@ -151,9 +155,9 @@ impl ReplyMeter {
     /// Ends a value, and the arrays of which it is the last element.
     fn end_value(&mut self) {
         self.position = ReplyPosition::BeforeValue;
-        while let Some(missing_bytes) = self.open_arrays.last_mut() {
-            *missing_bytes -= 1;
-            if *missing_bytes > 0 {
+        while let Some(missing_elements) = self.open_arrays.last_mut() {
+            *missing_elements -= 1;
+            if *missing_elements > 0 {
                 return;
             }
             self.open_arrays.pop();
@@ -175,7 +179,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedSocket<S> {
     ) -> Poll<io::Result<()>> {
         let filled_before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let measured = self.reply.measure(&buf.filled()[filled_before..]);
+        let measured = self.meter.measure(&buf.filled()[filled_before..]);
         Poll::Ready(measured.map_err(|bound| io::Error::new(io::ErrorKind::InvalidData, bound)))
     }
 }
@@ -206,18 +210,18 @@ mod tests {
     /// fails.
     #[track_caller]
     fn check(input: &[u8], expected: Result<bool, &'static str>) {
-        let is_complete = |reply: &ReplyMeter| {
-            reply.open_arrays.is_empty() && matches!(reply.position, ReplyPosition::BeforeValue)
+        let is_complete = |meter: &ReplyMeter| {
+            meter.open_arrays.is_empty() && matches!(meter.position, ReplyPosition::BeforeValue)
         };
         let mut at_once = ReplyMeter::default();
-        let read = at_once.measure(input);
-        assert_eq!(read.map(|()| is_complete(&at_once)), expected);
+        let measured = at_once.measure(input);
+        assert_eq!(measured.map(|()| is_complete(&at_once)), expected);
         let mut byte_by_byte = ReplyMeter::default();
-        let read = input
+        let measured = input
             .chunks(1)
             .try_for_each(|byte| byte_by_byte.measure(byte));
         assert_eq!(
-            read.map(|()| is_complete(&byte_by_byte)),
+            measured.map(|()| is_complete(&byte_by_byte)),
             expected,
             "byte by byte"
         );

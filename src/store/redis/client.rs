@@ -90,14 +90,14 @@ impl RedisClient {
         connections.is_ready() && connections.leads_to(&self.master.read())
     }
 
-    /// Whether a connection leads to another server than `other` does, because sentinels named another master between the
-    /// two.
-    pub fn leads_elsewhere(&self, connection_index: usize, other: usize) -> bool {
-        let (connections, other) = (
+    /// Whether a connection leads to another server than the one at `other_index`, because sentinels named another master
+    /// between the two.
+    pub fn leads_elsewhere(&self, connection_index: usize, other_index: usize) -> bool {
+        let (connections, other_connections) = (
             &self.worker_connections[connection_index],
-            &self.worker_connections[other],
+            &self.worker_connections[other_index],
         );
-        other.is_ready() && !connections.leads_to(&other.server())
+        other_connections.is_ready() && !connections.leads_to(&other_connections.server())
     }
 
     /// How often the connection was made; 0 for a cluster. The next may lead to a server with older data of the same mark.
@@ -123,17 +123,17 @@ impl RedisClient {
         connection_index: usize,
         partition: usize,
         script: &Script,
-        fill: impl Fn(&mut Cmd),
+        add_arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
-        let command = script.command(ScriptForm::Hash, &fill);
+        let command = script.command(ScriptForm::Hash, &add_arguments);
         let connections = &self.worker_connections[connection_index];
         let reply = connections.send(partition, &command, &self.settings, &self.clock);
         match reply.await {
             Err(fault) if fault.code() == Some("NOSCRIPT") => {
-                let command = script.command(ScriptForm::Text, fill);
+                let command = script.command(ScriptForm::Text, add_arguments);
                 self.send(connection_index, partition, &command).await
             }
-            other => other.map_err(RedisFault::into),
+            reply => reply.map_err(RedisFault::into),
         }
     }
 
@@ -147,7 +147,7 @@ impl RedisClient {
     fn partition_of(&self, name: &CounterName) -> usize {
         match self.partition_count() {
             1 => 0,
-            partitions => (name.key.0 >> 120) as usize % partitions,
+            count => (name.key.0 >> (u128::BITS - u8::BITS)) as usize % count,
         }
     }
 
@@ -235,7 +235,7 @@ impl RedisClient {
         input: Vec<u8>,
     ) -> Result<StoreReply, StoreError> {
         let (mark, prefix) = (
-            self.mark(connection_index, partition)?,
+            self.known_mark(connection_index, partition)?,
             self.key_prefix(partition),
         );
         let reply = self.run_script(
@@ -284,12 +284,12 @@ impl RedisClient {
         let replies = join_all(decisions).await;
         let mut counters: SmallVec<[Option<CounterReply>; 4]> =
             smallvec::smallvec![None; call.parts.len()];
-        let (mut admitted, mut now, mut error) = (true, 0, None);
+        let (mut is_admitted, mut now_micros, mut error) = (true, 0, None);
         for ((_, indices), reply) in partitions.iter().zip(replies) {
             match reply {
                 Ok(reply) => {
-                    admitted &= reply.is_admitted;
-                    now = now.max(reply.now_micros);
+                    is_admitted &= reply.is_admitted;
+                    now_micros = now_micros.max(reply.now_micros);
                     for (index, counter) in indices.iter().zip(reply.counters) {
                         counters[*index] = Some(counter);
                     }
@@ -297,7 +297,7 @@ impl RedisClient {
                 Err(partition_error) => error = Some(partition_error),
             }
         }
-        if call.taking == Taking::All && (!admitted || error.is_some()) {
+        if call.taking == Taking::All && (!is_admitted || error.is_some()) {
             self.give_back_all(connection_index, call, &mut counters)
                 .await;
         }
@@ -306,8 +306,8 @@ impl RedisClient {
         }
         let counters = counters.into_iter().flatten().collect();
         Ok(StoreReply {
-            is_admitted: admitted,
-            now_micros: now,
+            is_admitted,
+            now_micros,
             counters,
         })
     }
@@ -343,7 +343,11 @@ impl RedisClient {
     /// # Errors
     ///
     /// [`StoreError::MarkMismatch`] where it never was, or this connection leads to another master.
-    fn mark(&self, connection_index: usize, partition: usize) -> Result<StoreMark, StoreError> {
+    fn known_mark(
+        &self,
+        connection_index: usize,
+        partition: usize,
+    ) -> Result<StoreMark, StoreError> {
         if !self.worker_connections[connection_index].leads_to(&self.master.read()) {
             return Err(StoreError::MarkMismatch);
         }
@@ -380,10 +384,10 @@ impl RedisClient {
             let key = format!("{}mark", self.key_prefix(partition));
             self.read_or_create(connection_index, partition, key, None)
         };
-        // Each server is called once before all partitions: where one is away, the others have less to do.
-        let one_of_each_server =
+        // Each server is called once before all partitions: if one is away, the other ones are spared.
+        let one_partition_per_server =
             self.worker_connections[connection_index].one_partition_per_server();
-        try_join_all(one_of_each_server.into_iter().map(read_mark)).await?;
+        try_join_all(one_partition_per_server.into_iter().map(read_mark)).await?;
         let marks = try_join_all((0..self.partition_count()).map(read_mark)).await?;
         let time = self.send(connection_index, 0, &redis::cmd("TIME")).await?;
         let (seconds, micros): (u64, u64) = redis::from_redis_value(time)
@@ -434,7 +438,8 @@ impl RedisClient {
         connection_index: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
-        let (mark, prefix) = (self.mark(connection_index, 0)?, self.key_prefix(0));
+        let mark = self.known_mark(connection_index, 0)?;
+        let prefix = self.key_prefix(0);
         let id = gateway.map_or_else(String::new, |gateway| gateway.to_string());
         let reply = self.run_script(connection_index, 0, &self.heartbeat_script, |command| {
             command
@@ -443,11 +448,11 @@ impl RedisClient {
                 .arg(format!("{prefix}gateways"));
             command.arg(&mark[..]).arg(&id);
         });
-        let reply = reply.await?;
         let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
-        let numbers: Vec<i64> = redis::from_redis_value(reply).map_err(|_| malformed())?;
-        let (now, heartbeats) = numbers.split_first().ok_or_else(malformed)?;
-        let now_micros = u64::try_from(*now).map_err(|_| StoreError::MarkMismatch)?;
+        let numbers: Vec<i64> = redis::from_redis_value(reply.await?).map_err(|_| malformed())?;
+        let (now_micros, heartbeats) = numbers.split_first().ok_or_else(malformed)?;
+        // The script returns -1 where the mark differs.
+        let now_micros = u64::try_from(*now_micros).map_err(|_| StoreError::MarkMismatch)?;
         let heartbeats = heartbeats.chunks_exact(2).map(|pair| GatewayHeartbeat {
             gateway: pair[0] as u32,
             sent_at_micros: pair[1] as u64,
@@ -467,7 +472,7 @@ impl RedisClient {
             .into_iter();
         let checks = partitions.map(|partition| async move {
             let (mark, prefix) = (
-                self.mark(connection_index, partition)?,
+                self.known_mark(connection_index, partition)?,
                 self.key_prefix(partition),
             );
             let mut command = redis::cmd("GET");

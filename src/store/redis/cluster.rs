@@ -177,7 +177,7 @@ impl Cluster {
                     let asking = redis::cmd("ASKING");
                     link.send(Some(&asking), command, clock).await
                 }
-                None => self.owner(partition)?.send(None, command, clock).await,
+                None => self.owner_link(partition)?.send(None, command, clock).await,
             };
             let fault = match reply {
                 Ok(value) => return Ok(value),
@@ -211,7 +211,7 @@ impl Cluster {
 
     /// The link to the server that has a partition. Where one server is away the whole store counts as away: gateways that
     /// use other keys must come to the same view, at the same time.
-    fn owner(&self, partition: usize) -> Result<RedisLink, RedisFault> {
+    fn owner_link(&self, partition: usize) -> Result<RedisLink, RedisFault> {
         let mut map = self.map.lock();
         let link = |index: &u16| &map.links[usize::from(*index)];
         let mut links = map.used_links.iter().map(link);
@@ -431,17 +431,22 @@ fn parse_slots(reply: &Value, replying_host: &str) -> Result<PartitionOwners, St
     }
 }
 
-/// The slot of a partition's keys: the CRC-16/XMODEM of the part in braces, modulo 16,384.
+/// The polynomial of CRC-16/XMODEM.
+const CRC_POLYNOMIAL: u16 = 0x1021;
+/// The number of slots of every cluster.
+const SLOT_COUNT: u16 = 16_384;
+
+/// The slot of a partition's keys: the CRC-16/XMODEM of the part in braces, modulo [`SLOT_COUNT`].
 fn slot_of(partition: usize) -> u16 {
     let tag = format!("{partition:02x}");
     let crc = tag.bytes().fold(0_u16, |crc, byte| {
         let mixed = crc ^ (u16::from(byte) << 8);
         (0..8).fold(mixed, |crc, _| match crc & 0x8000 {
             0 => crc << 1,
-            _ => (crc << 1) ^ 0x1021,
+            _ => (crc << 1) ^ CRC_POLYNOMIAL,
         })
     });
-    crc % 16_384
+    crc % SLOT_COUNT
 }
 
 #[cfg(test)]
@@ -471,11 +476,11 @@ mod tests {
         };
         let here = Some(RedisTarget::Server("here".into(), 7_000));
         let there = Some(RedisTarget::Server("there".into(), 7_000));
-        let answer = Value::Array(vec![
+        let reply = Value::Array(vec![
             range(0, 8_000, Value::Nil),
             range(8_001, 16_383, text("there")),
         ]);
-        let owners = parse_slots(&answer, "here").unwrap();
+        let owners = parse_slots(&reply, "here").unwrap();
         assert!(owners.iter().enumerate().all(|(partition, owner)| {
             *owner
                 == if slot_of(partition) <= 8_000 {

@@ -78,11 +78,14 @@ impl RedisTarget {
     }
 }
 
+/// A detail of an error with fewer bytes says less than the whole error.
+const MIN_DETAIL_BYTES: usize = 9;
+
 /// The text of an error, in one line and without repetitions.
 pub(super) fn describe_error(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
-        (None, Some(detail)) if detail.len() > 8 => detail.to_owned(),
+        (None, Some(detail)) if detail.len() >= MIN_DETAIL_BYTES => detail.to_owned(),
         _ => error.to_string(),
     };
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -4,9 +4,9 @@
 -- Decodes a value's body into its cell.
 local function decode_body(cell, text)
   if cell.lends then
-    cell.lent_last, cell.lent_level = 0, 0
-    if #text >= 16 then cell.lent_last, cell.lent_level = unpack('<dd', text) end
-    if cell.lent_last > now then cell.lent_last, cell.dirty, cell.rewrites_all = now, true, true end
+    cell.lent_at, cell.lent_level = 0, 0
+    if #text >= 16 then cell.lent_at, cell.lent_level = unpack('<dd', text) end
+    if cell.lent_at > now then cell.lent_at, cell.dirty, cell.rewrites_all = now, true, true end
     text = text:sub(17)
   end
   if cell.kind == LOG then
@@ -19,25 +19,25 @@ local function decode_body(cell, text)
       replace_log(cell, live, live == '' and room or max(room, cell.stored_room))
     end
   elseif cell.kind == RINGS then
-    local place = 1
+    local position = 1
     for index, ring in ipairs(cell.rings) do
-      local read = { current = 0, length = ring.length, kept = ring.kept }
-      if #text >= place + 7 + ring.kept * 4 then
-        read = { unpack('<' .. ('I4'):rep(ring.kept), text, place + 8) }
-        read[ring.kept + 1] = nil
-        read.current = unpack('<d', text, place)
-        read.length, read.kept = ring.length, ring.kept
-        place = place + 8 + ring.kept * 4
+      local read = { current = 0, length = ring.length, bucket_count = ring.bucket_count }
+      if #text >= position + 7 + ring.bucket_count * 4 then
+        read = { unpack('<' .. ('I4'):rep(ring.bucket_count), text, position + 8) }
+        read[ring.bucket_count + 1] = nil
+        read.current = unpack('<d', text, position)
+        read.length, read.bucket_count = ring.length, ring.bucket_count
+        position = position + 8 + ring.bucket_count * 4
       else
-        for slot = 1, ring.kept do read[slot] = 0 end
+        for slot = 1, ring.bucket_count do read[slot] = 0 end
       end
       cell.rings[index] = read
     end
   else
     for index, window in ipairs(cell.windows) do
-      local one, two = 0, 0
-      if #text >= index * 16 then one, two = unpack('<dd', text, index * 16 - 15) end
-      window.number, window.units, window.arrival, window.paced = one, two, one, two
+      local first, second = 0, 0
+      if #text >= index * 16 then first, second = unpack('<dd', text, index * 16 - 15) end
+      window.number, window.units, window.tat, window.stored_interval = first, second, first, second
     end
   end
   -- Written at once, or the units would count from now again with each call.
@@ -46,22 +46,22 @@ end
 
 local function encode_body(cell)
   local list = {}
-  if cell.lends then list[1] = pack('<dd', cell.lent_last, cell.lent_level) end
+  if cell.lends then list[1] = pack('<dd', cell.lent_at, cell.lent_level) end
   if cell.kind == LOG then
     -- Grown in steps, because a string that grows in place takes twice the memory of its contents.
-    local live = cell.next >= cell.len and cell.next or cell.room
+    local live = cell.next_slot >= cell.stamp_count and cell.next_slot or cell.room
     local wanted = min(cell.room, live + max(4, floor(live / 8)))
     list[#list + 1] = (cell.body .. ('\0'):rep(wanted * STAMP_BYTES - #cell.body)):sub(1, wanted * STAMP_BYTES)
   elseif cell.kind == RINGS then
     for _, ring in ipairs(cell.rings) do
-      list[#list + 1] = pack('<d' .. ('I4'):rep(ring.kept), ring.current, table_unpack(ring, 1, ring.kept))
+      list[#list + 1] = pack('<d' .. ('I4'):rep(ring.bucket_count), ring.current, table_unpack(ring, 1, ring.bucket_count))
     end
   else
     for _, window in ipairs(cell.windows) do
       if cell.kind == FIXED then
         list[#list + 1] = pack('<dd', window.number, window.units)
       else
-        list[#list + 1] = pack('<dd', window.arrival, window.pace)
+        list[#list + 1] = pack('<dd', window.tat, window.plain_interval)
       end
     end
   end
@@ -70,17 +70,17 @@ end
 
 -- The position of a gateway's entry in the list.
 local function find_entry(text, id)
-  local tag, from = pack('<I4', id), 1
+  local tag, search_from = pack('<I4', id), 1
   while true do
-    local place = text:find(tag, from, true)
+    local place = text:find(tag, search_from, true)
     if not place or (place - 1) % ENTRY_BYTES == 0 then return place end
-    from = place + 1
+    search_from = place + 1
   end
 end
 
--- Decodes the call, and reads the counters of its parts. The fields are those of CallPart in src/store/shared/call.rs:
--- want is wanted_units, spread is free_units_divisor, acknowledged is acknowledged_total, within is units_in_window.
--- They are followed by the numbers of LimitSpec in src/limit/spec.rs.
+-- Decodes the call, and reads the counters of its parts. The fields are those of CallPart in src/store/shared/call.rs;
+-- wanted is wanted_units there. They are followed by the numbers of LimitSpec in src/limit/spec.rs.
+-- A tat is the theoretical arrival time of GCRA.
 local gateway, live_gateways, taking, count = read_number(), read_number(), read_number(), read_number()
 -- Some processes end and others begin, and each may report under two numbers.
 local max_gateways = min(max(64, 3 * live_gateways), 1024)
@@ -89,35 +89,35 @@ for index = 1, count do
   local cell = { key = KEYS[index + 1], gateways = '' }
   cell.kind, cell.room, cell.tick = read_number(), read_number(), read_number()
   cell.shadow, cell.key_index = read_number() == 1, read_number()
-  cell.cost, cell.want, cell.spread = read_number(), read_number(), read_number()
-  cell.total, cell.acknowledged, cell.within = read_number(), read_number(), read_number()
+  cell.cost, cell.wanted, cell.free_units_divisor = read_number(), read_number(), read_number()
+  cell.gateway_total, cell.acknowledged_total, cell.units_in_window = read_number(), read_number(), read_number()
   cell.give_back_number, cell.give_back_stamp = read_number(), read_number()
-  cell.lends, cell.interval, cell.lent_room, cell.forgotten = read_number() == 1, read_number(), read_number(), read_number()
-  cell.kept = read_number()
+  cell.lends, cell.interval, cell.lent_room, cell.forget_after = read_number() == 1, read_number(), read_number(), read_number()
+  cell.lifetime = read_number()
   cell.windows, cell.rings = {}, {}
   for place = 1, read_number() do
-    local window = { length = read_number(), base = read_number(), ceiling = read_number(), first = read_number(), second = read_number() }
-    window.pace, window.most = read_number(), read_number()
+    local window = { length = read_number(), base = read_number(), ceiling = read_number(), parameter = read_number(), early_slack = read_number() }
+    window.plain_interval, window.max_lead = read_number(), read_number()
     cell.windows[place] = window
     cell.longest = cell.windows[place].length
   end
-  for place = 1, read_number() do cell.rings[place] = { length = read_number(), kept = read_number() } end
+  for place = 1, read_number() do cell.rings[place] = { length = read_number(), bucket_count = read_number() } end
   local value = redis.call('GET', cell.key)
-  cell.newest, cell.next, cell.len, cell.stored_room, cell.stored = 0, 0, 0, 0, value and #value or 0
+  cell.newest, cell.next_slot, cell.stamp_count, cell.stored_room, cell.stored = 0, 0, 0, 0, value and #value or 0
   local text, gateway_count = '', nil
   if value then
-    cell.newest, cell.next, cell.len, cell.stored_room, gateway_count = unpack('<dI4I4I4I4', value)
+    cell.newest, cell.next_slot, cell.stamp_count, cell.stored_room, gateway_count = unpack('<dI4I4I4I4', value)
     cell.gateways = value:sub(HEAD_BYTES + 1, HEAD_BYTES + gateway_count * ENTRY_BYTES)
     cell.own_place = find_entry(cell.gateways, gateway)
     if cell.own_place then
-      local id, total, back, backs = unpack('<I4dI4d', cell.gateways, cell.own_place)
-      cell.own = { id, total, back, backs }
+      local id, total, last_give_back, applied_bits = unpack('<I4dI4d', cell.gateways, cell.own_place)
+      cell.own = { id, total, last_give_back, applied_bits }
     end
     text = value:sub(HEAD_BYTES + gateway_count * ENTRY_BYTES + 1)
   end
   -- The gateways stay: a total that was counted must not count again.
   if taking == FORGET and value then
-    text, cell.newest, cell.next, cell.len, cell.stored_room = '', 0, 0, 0, 0
+    text, cell.newest, cell.next_slot, cell.stamp_count, cell.stored_room = '', 0, 0, 0, 0
     cell.existed, cell.rewrites_all, cell.dirty = true, true, true
   end
   decode_body(cell, text)
@@ -129,7 +129,7 @@ local function own_entry(cell)
   cell.has_own_entry = true
   if not cell.own then
     local forgotten = cell.gateways ~= '' and unpack('<I4', cell.gateways) == 0
-    cell.own = { gateway, forgotten and cell.acknowledged or 0, 0, 0 }
+    cell.own = { gateway, forgotten and cell.acknowledged_total or 0, 0, 0 }
   end
   return cell.own
 end
@@ -156,9 +156,9 @@ end
 local function store(cell)
   if cell.has_own_entry then store_own_entry(cell) end
   local gateway_count = #cell.gateways / ENTRY_BYTES
-  local head = pack('<dI4I4I4I4', cell.newest, cell.next, cell.len, cell.kind == LOG and cell.room or 0, gateway_count)
-  local start, life = HEAD_BYTES + #cell.gateways, ceil(cell.kept / 1000) + 1000
-  local lent = cell.lends and pack('<dd', cell.lent_last, cell.lent_level) or ''
+  local head = pack('<dI4I4I4I4', cell.newest, cell.next_slot, cell.stamp_count, cell.kind == LOG and cell.room or 0, gateway_count)
+  local start, life_millis = HEAD_BYTES + #cell.gateways, ceil(cell.lifetime / 1000) + 1000
+  local lent = cell.lends and pack('<dd', cell.lent_at, cell.lent_level) or ''
   local pieces = nil
   if cell.kind == LOG and not cell.rewrites_all and start + #lent + #cell.body <= cell.stored then
     pieces = cell.writes or {}
@@ -169,7 +169,7 @@ local function store(cell)
     if start + #text == cell.stored then pieces = { { start, text } } end
   end
   if not pieces then
-    redis.call('SET', cell.key, head .. cell.gateways .. encode_body(cell), 'PX', life)
+    redis.call('SET', cell.key, head .. cell.gateways .. encode_body(cell), 'PX', life_millis)
     return
   end
   if cell.list_changed or #cell.gateways <= SMALL_LIST_BYTES then
@@ -184,24 +184,27 @@ local function store(cell)
   for _, piece in ipairs(pieces) do
     if piece[2] ~= '' then redis.call('SETRANGE', cell.key, piece[1], piece[2]) end
   end
-  redis.call('PEXPIRE', cell.key, life)
+  redis.call('PEXPIRE', cell.key, life_millis)
 end
 
+-- Give-backs are numbered modulo 2^32. A number that is ahead by less than half of that is a later one.
+local NUMBER_COUNT, HALF_NUMBER_COUNT = 4294967296, 2147483648
+
 -- Whether a give-back comes for the first time. Give-backs come over several connections, so not always in order, and
--- their numbers begin anew after 2^32.
+-- their numbers wrap around.
 local function is_new_give_back(entry, number)
-  local last, met = entry[3], entry[4]
-  local ahead = (number - last) % 4294967296
-  if last == 0 or (ahead > 0 and ahead < 2147483648) then
-    entry[3], entry[4] = number, 0
+  local last, applied = entry[LAST_GIVE_BACK], entry[APPLIED_BITS]
+  local ahead = (number - last) % NUMBER_COUNT
+  if last == 0 or (ahead > 0 and ahead < HALF_NUMBER_COUNT) then
+    entry[LAST_GIVE_BACK], entry[APPLIED_BITS] = number, 0
     if last ~= 0 and ahead <= GIVE_BACK_BITS then
-      entry[4] = (met * 2 ^ ahead + 2 ^ (ahead - 1)) % 2 ^ GIVE_BACK_BITS
+      entry[APPLIED_BITS] = (applied * 2 ^ ahead + 2 ^ (ahead - 1)) % 2 ^ GIVE_BACK_BITS
     end
     return true
   end
-  local bit = 2 ^ ((last - number) % 4294967296 - 1)
-  if ahead == 0 or bit >= 2 ^ GIVE_BACK_BITS or floor(met / bit) % 2 == 1 then return false end
-  entry[4] = met + bit
+  local bit = 2 ^ ((last - number) % NUMBER_COUNT - 1)
+  if ahead == 0 or bit >= 2 ^ GIVE_BACK_BITS or floor(applied / bit) % 2 == 1 then return false end
+  entry[APPLIED_BITS] = applied + bit
   return true
 end
 
@@ -210,7 +213,7 @@ local function give_back(cell)
   local entry = own_entry(cell)
   if not is_new_give_back(entry, cell.give_back_number) then return end
   -- Units that a former master granted may be missing here.
-  cell.cost = max(0, cell.cost - max(0, cell.total - entry[2]))
+  cell.cost = max(0, cell.cost - max(0, cell.gateway_total - entry[TOTAL]))
   if cell.kind == LOG then
     local tick, text = cell.give_back_stamp / cell.tick, stamps_from(cell, 0)
     local units, place = cell.cost, #text / STAMP_BYTES
@@ -227,65 +230,65 @@ local function give_back(cell)
   elseif cell.kind == RINGS then
     for _, ring in ipairs(cell.rings) do
       local number = floor(cell.give_back_stamp / ring.length)
-      if number <= ring.current and number > ring.current - ring.kept then
-        local slot = number % ring.kept + 1
+      if number <= ring.current and number > ring.current - ring.bucket_count then
+        local slot = number % ring.bucket_count + 1
         ring[slot] = max(0, ring[slot] - cell.cost)
       end
     end
   else
     for _, window in ipairs(cell.windows) do
       if cell.kind == FIXED then
-        if window.number == floor((cell.give_back_stamp + window.first) / window.length) then
+        if window.number == floor((cell.give_back_stamp + window.parameter) / window.length) then
           window.units = max(0, window.units - cell.cost)
         end
       else
-        window.arrival = window.arrival - cell.cost * window.first
+        window.tat = window.tat - cell.cost * window.parameter
       end
     end
   end
 end
 
 -- The rank by which one window of a limit decides, as in src/limit/key_state.rs.
-local function rank(a)
-  if a.standing == NEVER then return 3, 0 end
-  if a.standing == REFUSED then return 2, a.wait end
-  if a.standing == OVER then return 1, 0 end
-  return 0, -a.remaining
+local function rank(reply)
+  if reply.standing == NEVER then return 3, 0 end
+  if reply.standing == REFUSED then return 2, reply.wait end
+  if reply.standing == OVER then return 1, 0 end
+  return 0, -reply.remaining
 end
-local function outranks(a, b)
-  local one, two = rank(a)
-  local three, four = rank(b)
-  return one > three or (one == three and two >= four)
+local function outranks(reply, other)
+  local class, order = rank(reply)
+  local other_class, other_order = rank(other)
+  return class > other_class or (class == other_class and order >= other_order)
 end
 
 -- Decides about one cell's cost, without taking units.
 local function evaluate(cell)
-  local over, delay, room, best = false, 0, 4294967295, nil
+  local over, delay, free_units, best = false, 0, 4294967295, nil
   for index, window in ipairs(cell.windows) do
-    local total = used[cell.kind](cell, window)
-    local reply = { standing = WITHIN, window = index, remaining = max(0, window.base - total), wait = 0 }
+    local used_units = used[cell.kind](cell, window)
+    local reply = { standing = WITHIN, window = index, remaining = max(0, window.base - used_units), wait = 0 }
     if cell.cost > window.ceiling then
       reply.standing = NEVER
-    elseif total + cell.cost > window.ceiling then
+    elseif used_units + cell.cost > window.ceiling then
       reply.standing = REFUSED
-      reply.wait = wait[cell.kind](cell, window, total + cell.cost - window.ceiling)
+      reply.wait = wait[cell.kind](cell, window, used_units + cell.cost - window.ceiling)
     else
-      over = over or total + cell.cost > window.base
-      room = min(room, window.ceiling - total)
-      if cell.kind == LEAKY then delay = max(delay, window.arrival - now) end
+      over = over or used_units + cell.cost > window.base
+      free_units = min(free_units, window.ceiling - used_units)
+      if cell.kind == LEAKY then delay = max(delay, window.tat - now) end
     end
     if not best or outranks(reply, best) then best = reply end
   end
   -- When few units are free, each gateway gets some of them.
-  best.granted, best.delay, best.lent = max(cell.cost, min(cell.want, floor(room / cell.spread))), 0, false
+  best.granted, best.delay, best.lent = max(cell.cost, min(cell.wanted, floor(free_units / cell.free_units_divisor))), 0, false
   if best.standing == WITHIN then
     best.delay = delay
     if over then best.standing = OVER end
   elseif best.standing == REFUSED and cell.interval > 0 then
     local level = lent_level(cell) + cell.cost - 1
-    local later = max(0, ceil((level - cell.lent_room) * cell.interval))
-    best.wait = min(best.wait, later)
-    if later == 0 then best.standing, best.lent, best.granted = OVER, true, cell.cost end
+    local loan_wait = max(0, ceil((level - cell.lent_room) * cell.interval))
+    best.wait = min(best.wait, loan_wait)
+    if loan_wait == 0 then best.standing, best.lent, best.granted = OVER, true, cell.cost end
   end
   cell.reply = best
 end
@@ -298,12 +301,12 @@ local function take(cell)
   if units > 0 then
     if cell.reply.lent then
       local level = lent_level(cell)
-      cell.lent_last, cell.lent_level = max(now, cell.lent_last), level + units
+      cell.lent_at, cell.lent_level = max(now, cell.lent_at), level + units
     else
       apply[cell.kind](cell, units)
       if cell.kind ~= LOG then cell.newest = now end
       local entry = own_entry(cell)
-      entry[2] = entry[2] + units
+      entry[TOTAL] = entry[TOTAL] + units
       cell.reply.remaining = max(0, cell.reply.remaining - units)
     end
     cell.dirty = true
@@ -315,22 +318,22 @@ end
 -- from now. A total that is known already adds nothing.
 for _, cell in ipairs(cells) do
   if taking == FORGET then
-    cell.cost, cell.want, cell.total = 0, 0, 0
+    cell.cost, cell.wanted, cell.gateway_total = 0, 0, 0
   elseif taking ~= NOTHING then
     if cell.give_back_number > 0 then
       give_back(cell)
-      cell.cost, cell.want, cell.total, cell.dirty = 0, 0, 0, true
+      cell.cost, cell.wanted, cell.gateway_total, cell.dirty = 0, 0, 0, true
     end
-    if cell.total > 0 then
+    if cell.gateway_total > 0 then
       local entry = own_entry(cell)
-      local missing = min(cell.total - entry[2], cell.within)
+      local missing = min(cell.gateway_total - entry[TOTAL], cell.units_in_window)
       if missing > 0 then
         apply[cell.kind](cell, missing)
         if cell.kind ~= LOG then cell.newest = now end
         if bound[cell.kind] then bound[cell.kind](cell) end
       end
-      if cell.total > entry[2] then
-        entry[2], cell.dirty = cell.total, true
+      if cell.gateway_total > entry[TOTAL] then
+        entry[TOTAL], cell.dirty = cell.gateway_total, true
       end
     end
   end
@@ -353,22 +356,22 @@ end
 for _, cell in ipairs(cells) do
   local key_cell = cells[cell.key_index]
   if key_cell then cell.reply.granted = key_cell.reply.granted end
-  local alone = cell.shadow and admits(cell) and not cell.blocked
-  if alone and key_cell then alone = admits(key_cell) and not key_cell.blocked end
-  if taking ~= NOTHING and (alone or (admitted and admits(cell) and not cell.shadow)) then take(cell) end
+  local takes_alone = cell.shadow and admits(cell) and not cell.blocked
+  if takes_alone and key_cell then takes_alone = admits(key_cell) and not key_cell.blocked end
+  if taking ~= NOTHING and (takes_alone or (admitted and admits(cell) and not cell.shadow)) then take(cell) end
 end
 
 local output = { pack('<dd', admitted and 1 or 0, now) }
 for _, cell in ipairs(cells) do
   local reply = cell.reply
   local window = cell.windows[reply.window]
-  local total, reset = used[cell.kind](cell, window), 0
-  if total > 0 then reset = wait[cell.kind](cell, window, max(1, total + 1 - window.base)) end
-  local stamped = now
-  if cell.kind == LOG and cell.taken > 0 then stamped = cell.newest * cell.tick end
+  local used_units, reset = used[cell.kind](cell, window), 0
+  if used_units > 0 then reset = wait[cell.kind](cell, window, max(1, used_units + 1 - window.base)) end
+  local granted_at = now
+  if cell.kind == LOG and cell.taken > 0 then granted_at = cell.newest * cell.tick end
   output[#output + 1] = pack('<ddddddddd', reply.standing, reply.window - 1, reply.remaining, reply.wait, reset,
-    reply.delay, cell.existed and 1 or cell.taken, cell.own and cell.own[2] or 0, stamped)
-  for _, each in ipairs(cell.windows) do output[#output + 1] = pack('<d', used[cell.kind](cell, each)) end
+    reply.delay, cell.existed and 1 or cell.taken, cell.own and cell.own[TOTAL] or 0, granted_at)
+  for _, counted in ipairs(cell.windows) do output[#output + 1] = pack('<d', used[cell.kind](cell, counted)) end
   if cell.dirty then store(cell) end
 end
 return table.concat(output)

@@ -97,7 +97,7 @@ impl RedisFault {
 impl From<RedisFault> for StoreError {
     fn from(fault: RedisFault) -> StoreError {
         match fault {
-            RedisFault::NotConnected(failure) => failure,
+            RedisFault::NotConnected(error) => error,
             RedisFault::Failed(error) if error.is_timeout() => StoreError::Late,
             RedisFault::Failed(error) => {
                 StoreError::Other(Cow::Owned(connect::describe_error(&error)))

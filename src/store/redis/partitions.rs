@@ -8,7 +8,7 @@ use crate::store::shared::call::{Call, CallPart, StoreMark};
 pub(super) fn combine_marks(marks: &[StoreMark]) -> StoreMark {
     let mut combined = StoreMark::default();
     for (index, byte) in marks.iter().flatten().enumerate() {
-        let combined_byte = &mut combined[index % 16];
+        let combined_byte = &mut combined[index % size_of::<StoreMark>()];
         *combined_byte = combined_byte.rotate_left(3) ^ byte;
     }
     combined

@@ -29,7 +29,7 @@ impl Script {
 
     /// The script that keeps the list of live gateways.
     pub(super) fn heartbeat() -> Script {
-        Script::new(include_str!("beat.lua"))
+        Script::new(include_str!("heartbeat.lua"))
     }
 
     fn new(text: &'static str) -> Script {

@@ -17,7 +17,12 @@ const COUNTER_DOUBLES: usize = 9;
 /// The third number of a call that deletes counters. In other calls that number says which parts take units.
 const FORGET: u32 = 3;
 
-/// Encodes a call as the script's second argument. `gateway_count` is the number of gateways by the last beat.
+/// Bytes of a call before its parts.
+const HEAD_BYTES: usize = 4 * size_of::<f64>();
+/// Bytes of capacity for each part of a call. Parts of limits with several windows take more.
+const PART_CAPACITY: usize = 256;
+
+/// Encodes a call as the script's second argument. `gateway_count` is the number of gateways by the last heartbeat.
 pub fn encode_call(call: &Call, gateway_count: u32) -> Vec<u8> {
     let taking = match call.taking {
         Taking::Nothing => 0,
@@ -33,37 +38,41 @@ pub fn encode_forget(call: &Call) -> Vec<u8> {
 }
 
 fn encode_with(call: &Call, gateway_count: u32, taking: u32) -> Vec<u8> {
-    let mut text = Vec::with_capacity(24 + call.parts.len() * 256);
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + call.parts.len() * PART_CAPACITY);
     let head = [call.gateway, gateway_count, taking, call.parts.len() as u32];
     head.into_iter()
-        .for_each(|number| put_double(&mut text, f64::from(number)));
+        .for_each(|number| put_double(&mut bytes, f64::from(number)));
     call.parts
         .iter()
-        .for_each(|part| encode_part(&mut text, part));
-    text
+        .for_each(|part| encode_part(&mut bytes, part));
+    bytes
 }
 
-/// Appends a double.
-fn put_double(text: &mut Vec<u8>, number: f64) {
-    text.extend_from_slice(&number.to_le_bytes());
+fn put_double(bytes: &mut Vec<u8>, number: f64) {
+    bytes.extend_from_slice(&number.to_le_bytes());
 }
 
-fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
+fn encode_part(bytes: &mut Vec<u8>, part: &CallPart) {
     let spec = &part.spec;
-    let (kind, capacity, tick) = match spec.kind {
-        StateKind::Log { tick, capacity } => (1, capacity, tick),
+    // The kinds as `cell.lua` numbers them. Only logs have a capacity and a tick.
+    let (kind, capacity, tick_micros) = match spec.kind {
+        StateKind::Log {
+            tick_micros,
+            capacity,
+        } => (1, capacity, tick_micros),
         StateKind::Rings => (2, 0, 1),
         StateKind::Fixed => (3, 0, 1),
         StateKind::Gcra => (4, 0, 1),
         StateKind::Leaky => (5, 0, 1),
     };
     let give_back = part.give_back;
-    let (give_back_number, granted_at_micros) =
-        give_back.map_or((0, 0), |back| (back.number, back.granted_at_micros));
+    let (give_back_number, granted_at_micros) = give_back.map_or((0, 0), |give_back| {
+        (give_back.number, give_back.granted_at_micros)
+    });
     let small_numbers = [
         kind,
         capacity,
-        tick as u32,
+        tick_micros as u32,
         u32::from(part.is_shadow),
         part.key_part_index.map_or(0, |index| u32::from(index) + 1),
         part.cost,
@@ -71,29 +80,29 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         part.free_units_divisor.max(1),
     ];
     let small_numbers = small_numbers.into_iter();
-    small_numbers.for_each(|number| put_double(text, f64::from(number)));
+    small_numbers.for_each(|number| put_double(bytes, f64::from(number)));
     let pace = spec.pace;
     let lends = f64::from(u8::from(spec.lends));
     let large_numbers = [
-        part.total as f64,
+        part.gateway_total as f64,
         part.acknowledged_total as f64,
         f64::from(part.units_in_window),
         f64::from(give_back_number),
         granted_at_micros as f64,
         lends,
-        pace.interval,
+        pace.interval_micros,
         pace.max_level,
-        pace.forget_after,
-        spec.lifetime as f64,
+        pace.forget_after_micros,
+        spec.lifetime_micros as f64,
     ];
     large_numbers
         .into_iter()
-        .for_each(|number| put_double(text, number));
-    put_double(text, spec.windows.len() as f64);
+        .for_each(|number| put_double(bytes, number));
+    put_double(bytes, spec.windows.len() as f64);
     for window in &spec.windows {
         let (base, ceiling) = (f64::from(window.base), f64::from(window.ceiling));
         let numbers = [
-            window.window as f64,
+            window.window_micros as f64,
             base,
             ceiling,
             window.ring_phase_or_interval as f64,
@@ -103,13 +112,13 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         ];
         numbers
             .into_iter()
-            .for_each(|number| put_double(text, number));
+            .for_each(|number| put_double(bytes, number));
     }
-    put_double(text, spec.rings.len() as f64);
+    put_double(bytes, spec.rings.len() as f64);
     for ring in &spec.rings {
-        [ring.bucket_length, ring.buckets]
+        [ring.bucket_micros, ring.bucket_count]
             .into_iter()
-            .for_each(|number| put_double(text, number as f64));
+            .for_each(|number| put_double(bytes, number as f64));
     }
 }
 
@@ -118,16 +127,19 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
 /// # Errors
 ///
 /// [`StoreError::MarkMismatch`] where the store has another mark, [`StoreError::Other`] where the reply has another shape.
-pub fn decode_reply(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
-    let (numbers, remainder) = text.as_chunks::<8>();
-    let mut numbers = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes));
+pub fn decode_reply(bytes: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
+    let (encoded_numbers, remainder) = bytes.as_chunks::<8>();
+    let mut numbers = encoded_numbers
+        .iter()
+        .map(|double| f64::from_le_bytes(*double));
     let malformed = || StoreError::Other(Cow::Borrowed("the script's reply is malformed"));
     match numbers.next() {
         Some(-1.0) => return Err(StoreError::MarkMismatch),
         Some(_) if remainder.is_empty() => {}
         _ => return Err(malformed()),
     }
-    let is_admitted = text[..8] != [0; 8];
+    // The first number is 1 or 0.
+    let is_admitted = bytes[..8] != [0; 8];
     let now_micros = numbers.next().ok_or_else(malformed)? as u64;
     let mut counters = SmallVec::new();
     for part in &call.parts {
@@ -158,11 +170,11 @@ pub fn decode_reply(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> 
             standing: parse_standing(standing).ok_or_else(malformed)?,
             window_index: window_index as u8,
             remaining: remaining as u32,
-            wait: nanos_from_micros(wait),
-            reset: nanos_from_micros(reset),
+            retry_after: nanos_from_micros(wait),
+            reset_after: nanos_from_micros(reset),
             delay: nanos_from_micros(delay),
             granted_units: granted_units as u32,
-            total: total as u64,
+            gateway_total: total as u64,
             granted_at_micros: granted_at_micros as u64,
             used_units: used_units.iter().map(|units| *units as u32).collect(),
         });

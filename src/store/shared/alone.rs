@@ -29,18 +29,19 @@ impl Decider {
         taking: Taking,
         now: Nanos,
     ) -> SharedDecision {
-        let local: SmallVec<[LimitItem<'_>; 4]> =
+        let local_items: SmallVec<[LimitItem<'_>; 4]> =
             items.iter().map(SharedItem::as_limit_item).collect();
         let mut decision = SharedDecision::default();
         match taking {
             Taking::All => {
-                decision.is_admitted = self.memory.take(&local, now, &mut decision.readings)
+                decision.is_admitted = self.memory.take(&local_items, now, &mut decision.findings)
             }
-            Taking::Shadows => self
-                .memory
-                .take_for_shadows(&local, now, &mut decision.readings),
+            Taking::Shadows => {
+                self.memory
+                    .take_for_shadows(&local_items, now, &mut decision.findings)
+            }
             Taking::Nothing => {
-                decision.is_admitted = self.memory.peek(&local, now, &mut decision.readings)
+                decision.is_admitted = self.memory.peek(&local_items, now, &mut decision.findings)
             }
         }
         decision.counted_in = items.iter().map(|_| CountedIn::Gateway).collect();
@@ -55,53 +56,58 @@ impl Decider {
         taking: Taking,
         now: Nanos,
     ) -> SharedDecision {
-        let shares = self.local_limits(items, now);
+        let local_limits = self.local_limits(items, now);
         let fails_closed = items
             .iter()
-            .zip(&shares)
-            .any(|(item, share)| share.is_none() && !fails_open(item) && !item.is_shadow);
+            .zip(&local_limits)
+            .any(|(item, limit)| limit.is_none() && !fails_open(item) && !item.is_shadow);
         let taking = match taking {
             Taking::All if fails_closed => Taking::Shadows,
             _ => taking,
         };
-        let local = with_local_limits(items, &shares);
-        let mut readings = SmallVec::new();
-        let admitted = match taking {
-            Taking::All => local.is_empty() || self.memory.take(&local, now, &mut readings),
+        let local_items = with_local_limits(items, &local_limits);
+        let mut findings = SmallVec::new();
+        let is_admitted = match taking {
+            Taking::All => {
+                local_items.is_empty() || self.memory.take(&local_items, now, &mut findings)
+            }
             Taking::Shadows => {
-                self.memory.take_for_shadows(&local, now, &mut readings);
+                self.memory
+                    .take_for_shadows(&local_items, now, &mut findings);
                 false
             }
-            Taking::Nothing => local.is_empty() || self.memory.peek(&local, now, &mut readings),
+            Taking::Nothing => {
+                local_items.is_empty() || self.memory.peek(&local_items, now, &mut findings)
+            }
         };
-        let mut readings = readings.into_iter();
+        let mut findings = findings.into_iter();
         let mut decision = SharedDecision {
-            is_admitted: admitted,
+            is_admitted,
             is_alone: true,
             ..SharedDecision::default()
         };
-        for (item, share) in items.iter().zip(&shares) {
-            let mut reading = match share {
-                Some(_) => readings
+        for (item, local_limit) in items.iter().zip(&local_limits) {
+            let mut finding = match local_limit {
+                Some(_) => findings
                     .next()
                     .unwrap_or_else(|| self.last_finding(item, now)),
                 None => self.finding_without_limit(item, now),
             };
-            reading.quota = window_quota(&item.limit, reading.window, item.scale.plan_factor);
-            let takes_units = reading.standing.admits() && (admitted || item.is_shadow);
+            finding.quota = window_quota(&item.limit, finding.window, item.scale.plan_factor);
+            let takes_units = finding.standing.admits() && (is_admitted || item.is_shadow);
             if takes_units && taking != Taking::Nothing && !item.limit.reserves {
                 self.record_ungranted(item, item.cost, now);
-                if share.is_none() {
+                if local_limit.is_none() {
                     // The memory has not counted these units yet.
                     self.memory
                         .count_units(&item.as_limit_item(), item.cost, now);
                 }
             }
-            decision.readings.push(reading);
+            decision.findings.push(finding);
             decision.counted_in.push(CountedIn::Gateway);
         }
         if taking == Taking::All
-            && admitted
+            && is_admitted
             && !matches!(self.breaker.status(), StoreStatus::Away(_))
         {
             let names = items.iter();
@@ -143,32 +149,33 @@ impl Decider {
     /// because some gateways have not reported yet. The store must have room, because other gateways already use it again.
     /// Decides alone if one of the items has no [local limit](Decider::local_limits).
     pub(super) fn decide_with_both(&self, items: SharedItems, now: Nanos) -> FirstStep {
-        let learning = items.iter().filter(|item| self.needs_local_room(item, now));
-        let learning: SharedItems = learning.cloned().collect();
-        let shares = self.local_limits(&learning, now);
-        if shares.iter().any(Option::is_none) {
+        let local_items = items.iter().filter(|item| self.needs_local_room(item, now));
+        let local_items: SharedItems = local_items.cloned().collect();
+        let local_limits = self.local_limits(&local_items, now);
+        if local_limits.iter().any(Option::is_none) {
             return FirstStep::Decided(self.decide_alone(&items, Taking::All, now));
         }
-        let mut limited_items = with_local_limits(&learning, &shares);
-        for (item, limited_item) in learning.iter().zip(&mut limited_items) {
+        let mut limited_items = with_local_limits(&local_items, &local_limits);
+        // Units of other requests that wait for the store are not counted in the memory yet.
+        for (item, limited_item) in local_items.iter().zip(&mut limited_items) {
             limited_item.cost =
-                self.change_units_to_confirm(item, now, |pending| *pending += item.cost);
+                self.change_units_to_confirm(item, now, |units| *units += item.cost);
         }
-        let mut readings: SmallVec<[LimitFinding; 4]> = SmallVec::new();
-        if !self.memory.peek(&limited_items, now, &mut readings) {
-            self.remove_units_to_confirm(&learning, now);
-            let mut local_findings = readings.into_iter();
-            let readings = items.iter().map(|item| {
+        let mut findings: SmallVec<[LimitFinding; 4]> = SmallVec::new();
+        if !self.memory.peek(&limited_items, now, &mut findings) {
+            self.remove_units_to_confirm(&local_items, now);
+            let mut local_findings = findings.into_iter();
+            let findings = items.iter().map(|item| {
                 let local_finding = match self.needs_local_room(item, now) {
                     true => local_findings.next(),
                     false => None,
                 };
-                let mut reading = local_finding.unwrap_or_else(|| self.last_finding(item, now));
-                reading.quota = window_quota(&item.limit, reading.window, item.scale.plan_factor);
-                reading
+                let mut finding = local_finding.unwrap_or_else(|| self.last_finding(item, now));
+                finding.quota = window_quota(&item.limit, finding.window, item.scale.plan_factor);
+                finding
             });
             return FirstStep::Decided(SharedDecision {
-                readings: readings.collect(),
+                findings: findings.collect(),
                 counted_in: items.iter().map(|_| CountedIn::Gateway).collect(),
                 is_alone: true,
                 ..SharedDecision::default()
@@ -189,8 +196,8 @@ impl Decider {
     /// abandoned.
     pub(super) fn remove_units_to_confirm(&self, items: &SharedItems, now: Nanos) {
         for item in items {
-            self.change_units_to_confirm(item, now, |pending| {
-                *pending = pending.saturating_sub(item.cost);
+            self.change_units_to_confirm(item, now, |units| {
+                *units = units.saturating_sub(item.cost);
             });
         }
     }
@@ -203,14 +210,14 @@ impl Decider {
         now: Nanos,
         change: impl FnOnce(&mut u32),
     ) -> u32 {
-        let pending = item.plan.as_ref().and_then(|plan| {
+        let units_to_confirm = item.plan.as_ref().and_then(|plan| {
             self.ledger
                 .with_entry_or_new(&plan.counter_name(item.key), plan, now, |entry| {
                     change(&mut entry.units_to_confirm);
                     entry.units_to_confirm
                 })
         });
-        pending.unwrap_or(item.cost)
+        units_to_confirm.unwrap_or(item.cost)
     }
 
     /// The limit by which this gateway decides about each item: its share of a shared limit, or a whole limit that is not
@@ -229,15 +236,10 @@ impl Decider {
     /// Records ungranted units of a shared limit, so that they can be reported. Does nothing for other limits.
     fn record_ungranted(&self, item: &SharedItem, units: u32, now: Nanos) {
         let Some(plan) = &item.plan else { return };
-        let recorded =
-            self.ledger
-                .with_entry_or_new(&plan.counter_name(item.key), plan, now, |entry| {
-                    entry.plan_factor = item.scale.plan_factor;
-                    self.ledger.record_ungranted(entry, units, now);
-                });
-        if recorded.is_none() {
-            self.ledger.record_untracked_alone(now);
-        }
+        let name = plan.counter_name(item.key);
+        let plan_factor = item.scale.plan_factor;
+        self.ledger
+            .record_ungranted_use(&name, plan, plan_factor, units, now);
     }
 
     /// The limit for a key by this gateway's share of it; `None` if the share admits nothing.
@@ -247,8 +249,8 @@ impl Decider {
         item: &SharedItem,
         now: Nanos,
     ) -> Option<RateLimit> {
-        let longest = plan.store_limit().longest_window();
-        let (outage_number, alone_since) = self.breaker.alone_since(longest, now);
+        let longest_window = plan.store_limit().longest_window();
+        let (outage_number, alone_since) = self.breaker.alone_since(longest_window, now);
         let basis = ShareBasis {
             outage_number,
             alone_since,
@@ -258,7 +260,10 @@ impl Decider {
         let name = plan.counter_name(item.key);
         let share = self.ledger.with_entry_or_new(&name, plan, now, |entry| {
             self.update_share(&name, entry, item, &basis, now);
-            entry.share.as_ref().map(|current| current.share.clone())
+            entry
+                .outage_share
+                .as_ref()
+                .map(|current| current.local_share.clone())
         });
         let (plan_factor, gateway_count) = (item.scale.plan_factor, basis.gateway_count);
         // Without an entry nothing counts as used.
@@ -286,7 +291,7 @@ impl Decider {
         now: Nanos,
     ) {
         let is_alone = basis.alone_since < now;
-        let current = entry.share.as_ref();
+        let current = entry.outage_share.as_ref();
         if is_alone && current.is_some_and(|share| share.outage_number == basis.outage_number) {
             return;
         }
@@ -318,12 +323,15 @@ impl Decider {
             &used,
             &own_units,
         );
-        if let Some(earlier) = &entry.share {
-            share.bound_by(&earlier.share, entry.plan.store_limit().longest_window());
+        if let Some(earlier) = &entry.outage_share {
+            share.bound_by(
+                &earlier.local_share,
+                entry.sharing_plan.store_limit().longest_window(),
+            );
         }
-        entry.share = Some(OutageShare {
+        entry.outage_share = Some(OutageShare {
             outage_number: basis.outage_number,
-            share,
+            local_share: share,
         });
     }
 }
@@ -349,19 +357,23 @@ fn fails_open(item: &SharedItem) -> bool {
 /// The items as this gateway counts them, each with its local limit. Items without a local limit are left out.
 fn with_local_limits<'a>(
     items: &'a SharedItems,
-    shares: &'a [Option<RateLimit>],
+    local_limits: &'a [Option<RateLimit>],
 ) -> SmallVec<[LimitItem<'a>; 4]> {
-    let items = items.iter().zip(shares).filter_map(|(item, share)| {
-        let limit = share.as_ref()?;
-        let scale = match item.plan {
-            Some(_) => Scale::plan(1),
-            None => item.scale,
-        };
-        Some(LimitItem {
-            limit,
-            scale,
-            ..item.as_limit_item()
-        })
-    });
+    let items = items
+        .iter()
+        .zip(local_limits)
+        .filter_map(|(item, local_limit)| {
+            let limit = local_limit.as_ref()?;
+            let scale = match item.plan {
+                // The share is computed with the key's plan already.
+                Some(_) => Scale::plan(1),
+                None => item.scale,
+            };
+            Some(LimitItem {
+                limit,
+                scale,
+                ..item.as_limit_item()
+            })
+        });
     items.collect()
 }

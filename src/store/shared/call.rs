@@ -37,11 +37,11 @@ pub struct CallPart {
     /// Beyond `cost`, the free units are divided by this number, at least 1, before they are granted. So other gateways get
     /// some.
     pub free_units_divisor: u32,
-    /// All units that this gateway was ever granted; in a call with [`UNGRANTED_UNITS_BIT`], all that it admitted without the
-    /// store. Units that the store does not know yet count from now on.
-    pub total: u64,
-    /// How many units of `total` the store has acknowledged. A store that has dropped this gateway from its list, because
-    /// there were many, takes them for counted.
+    /// This gateway's running total: all units that it was ever granted; in a call with [`UNGRANTED_UNITS_BIT`], all its
+    /// ungranted units. Units that the store does not know yet count from now on.
+    pub gateway_total: u64,
+    /// How many units of `gateway_total` the store has acknowledged. A store that has dropped this gateway from its list,
+    /// because there were many, assumes that it has counted them.
     pub acknowledged_total: u64,
     /// Units of `gateway_total` that are still in the longest window. The store counts at most this many units that it did
     /// not know yet.
@@ -80,11 +80,20 @@ impl CallPart {
             cost,
             wanted_units: cost,
             free_units_divisor: 1,
-            total: 0,
+            gateway_total: 0,
             acknowledged_total: 0,
             units_in_window: 0,
             give_back: None,
         }
+    }
+
+    /// Whether the part reports units, and neither asks for units nor gives some back.
+    pub(in crate::store) fn is_report(&self) -> bool {
+        self.cost == 0
+            && self.wanted_units == 0
+            && self.gateway_total > 0
+            && self.units_in_window > 0
+            && self.give_back.is_none()
     }
 
     /// The call that gives back `units` of what this part was granted at `granted_at_micros`.
@@ -94,7 +103,7 @@ impl CallPart {
             cost: units,
             wanted_units: units,
             free_units_divisor: 1,
-            total: 0,
+            gateway_total: 0,
             acknowledged_total: 0,
             units_in_window: 0,
             key_part_index: None,
@@ -147,17 +156,17 @@ pub struct CounterReply {
     pub window_index: u8,
     /// Units left in the deciding window.
     pub remaining: u32,
-    /// How long until the request would be admitted.
-    pub wait: Nanos,
-    /// How long until one more unit is free.
-    pub reset: Nanos,
-    /// How long the request must be delayed.
+    /// How long until a refused request would be admitted; zero if it is admitted.
+    pub retry_after: Nanos,
+    /// How long until one more unit is free than now; zero if none is used.
+    pub reset_after: Nanos,
+    /// How long a leaky bucket holds back the admitted request; zero for other limits.
     pub delay: Nanos,
     /// Units that were taken from the counter for this gateway.
     pub granted_units: u32,
-    /// All units that the store has granted to this gateway, as far as the store knows.
-    pub total: u64,
-    /// When the units were taken, by the store's clock, in microseconds.
+    /// The gateway's running total as the store knows it now: see [`CallPart::gateway_total`].
+    pub gateway_total: u64,
+    /// When the units were taken, by the store's clock, in microseconds since the Unix epoch.
     pub granted_at_micros: u64,
     /// Units that all gateways use in each window.
     pub used_units: SmallVec<[u32; 2]>,

@@ -35,7 +35,7 @@ pub(super) fn within_networks<'a>(
         if counter.standing.admits() {
             counter.standing = network.standing;
         }
-        counter.wait = counter.wait.max(network.wait);
+        counter.retry_after = counter.retry_after.max(network.retry_after);
     }
     counter
 }
@@ -47,8 +47,8 @@ pub(super) fn to_finding(item: &SharedItem, counter: &CounterReply) -> LimitFind
         window: counter.window_index,
         quota: window_quota(&item.limit, counter.window_index, item.scale.plan_factor),
         remaining: counter.remaining,
-        wait: counter.wait,
-        reset: counter.reset,
+        wait: counter.retry_after,
+        reset: counter.reset_after,
         delay: counter.delay,
         sketched: false,
     }

@@ -47,11 +47,11 @@ impl Decider {
     /// [`Taking::Shadows`] where something else refuses it already.
     pub fn begin_decision(&self, items: SharedItems, taking: Taking, now: Nanos) -> FirstStep {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
-        let longest = shared.map(|plan| plan.store_limit().longest_window()).max();
-        let Some(longest) = longest else {
+        let longest_window = shared.map(|plan| plan.store_limit().longest_window()).max();
+        let Some(longest_window) = longest_window else {
             return FirstStep::Decided(self.decide_unshared(&items, taking, now));
         };
-        match (self.breaker.decided_by(longest, now), taking) {
+        match (self.breaker.decided_by(longest_window, now), taking) {
             (DecidedBy::Store, _) => {}
             (DecidedBy::Both, Taking::All) => return self.decide_with_both(items, now),
             (DecidedBy::Both | DecidedBy::Share, _) => {
@@ -103,7 +103,7 @@ impl Decider {
                         SharedDecision::default()
                     }
                     CallPurpose::Report => {
-                        self.record_report(pending_call);
+                        self.record_report(pending_call, now);
                         SharedDecision::default()
                     }
                 }
@@ -163,7 +163,7 @@ impl Decider {
         now: Nanos,
     ) -> PendingCall {
         let part = entry
-            .plan
+            .sharing_plan
             .call_part(name.key, Scale::plan(entry.plan_factor), 0);
         PendingCall::report(
             part.give_back_call(self.gateway, grant.units, grant.granted_at_micros),
@@ -189,17 +189,19 @@ impl Decider {
     /// admit.
     pub fn peek(&self, items: &SharedItems, now: Nanos) -> SharedDecision {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
-        let longest = shared.map(|plan| plan.store_limit().longest_window()).max();
-        match longest {
+        let longest_window = shared.map(|plan| plan.store_limit().longest_window()).max();
+        match longest_window {
             None => self.decide_unshared(items, Taking::Nothing, now),
-            Some(longest) if self.breaker.decided_by(longest, now) != DecidedBy::Store => {
+            Some(longest_window)
+                if self.breaker.decided_by(longest_window, now) != DecidedBy::Store =>
+            {
                 self.decide_alone(items, Taking::Nothing, now)
             }
             Some(_) => self
                 .refuse_early(items, Taking::Nothing, now)
                 .unwrap_or_else(|| SharedDecision {
                     is_admitted: true,
-                    readings: items
+                    findings: items
                         .iter()
                         .map(|item| self.last_finding(item, now))
                         .collect(),
@@ -223,36 +225,37 @@ impl Decider {
             let Some(plan) = &item.plan else { continue };
             let name = plan.counter_name(item.key);
             let refuses = self.ledger.with_entry(&name, |entry| {
-                now < entry.last_reply.retry_at && entry.units_in_hand(now) < item.cost
+                let units_in_hand = entry.units_in_hand(now);
+                entry.last_reply.refuses(item.cost, units_in_hand, now)
             });
             is_refused |= refuses.unwrap_or(false);
         }
-        let local: SmallVec<[LimitItem<'_>; 4]> = self.local_items(items).collect();
-        if !local.is_empty() && !is_refused {
-            is_refused = !self.memory.peek(&local, now, &mut SmallVec::new());
+        let local_items: SmallVec<[LimitItem<'_>; 4]> = self.local_items(items).collect();
+        if !local_items.is_empty() && !is_refused {
+            is_refused = !self.memory.peek(&local_items, now, &mut SmallVec::new());
         }
         if !is_refused {
             return None;
         }
         let mut local_findings = SmallVec::new();
         match taking {
-            _ if local.is_empty() => {}
-            Taking::Nothing => _ = self.memory.peek(&local, now, &mut local_findings),
+            _ if local_items.is_empty() => {}
+            Taking::Nothing => _ = self.memory.peek(&local_items, now, &mut local_findings),
             Taking::All | Taking::Shadows => {
                 self.memory
-                    .take_for_shadows(&local, now, &mut local_findings);
+                    .take_for_shadows(&local_items, now, &mut local_findings);
             }
         }
         let mut local_findings = local_findings.into_iter();
-        let readings = items.iter().map(|item| {
-            let local = match item.plan {
+        let findings = items.iter().map(|item| {
+            let local_finding = match item.plan {
                 None => local_findings.next(),
                 Some(_) => None,
             };
-            local.unwrap_or_else(|| self.last_finding(item, now))
+            local_finding.unwrap_or_else(|| self.last_finding(item, now))
         });
         Some(SharedDecision {
-            readings: readings.collect(),
+            findings: findings.collect(),
             counted_in: items.iter().map(|_| CountedIn::Gateway).collect(),
             ..SharedDecision::default()
         })
@@ -260,7 +263,7 @@ impl Decider {
 
     /// The finding of an item by the store's last reply. Without an entry in the ledger the limit counts as unused.
     pub(super) fn last_finding(&self, item: &SharedItem, now: Nanos) -> LimitFinding {
-        let mut reading = LimitFinding {
+        let mut finding = LimitFinding {
             standing: LimitStanding::Within,
             window: 0,
             quota: 0,
@@ -270,28 +273,28 @@ impl Decider {
             delay: Nanos::ZERO,
             sketched: false,
         };
-        let known = item.plan.as_ref().and_then(|plan| {
+        let last_reply = item.plan.as_ref().and_then(|plan| {
             let name = plan.counter_name(item.key);
             self.ledger.with_entry(&name, |entry| {
                 let units_in_hand = entry.units_in_hand(now);
                 let reply = &entry.last_reply;
-                reading.window = reply.window_index;
-                reading.remaining = reply.remaining.saturating_add(units_in_hand);
-                reading.reset = reply.reset_at.since(now);
-                if now < reply.retry_at && units_in_hand < item.cost {
-                    reading.standing = LimitStanding::Refused;
-                    reading.remaining = 0;
-                    reading.wait = reply.free_at.since(now).max(Nanos(1));
+                finding.window = reply.window_index;
+                finding.remaining = reply.remaining.saturating_add(units_in_hand);
+                finding.reset = reply.reset_at.since(now);
+                if reply.refuses(item.cost, units_in_hand, now) {
+                    finding.standing = LimitStanding::Refused;
+                    finding.remaining = 0;
+                    finding.wait = reply.free_at.since(now).max(Nanos(1));
                 } else if exceeds_rate(&item.limit, item.scale, &reply.used_units, units_in_hand) {
-                    reading.standing = LimitStanding::Over;
+                    finding.standing = LimitStanding::Over;
                 }
             })
         });
-        reading.quota = window_quota(&item.limit, reading.window, item.scale.plan_factor);
-        if known.is_none() {
-            reading.remaining = reading.quota;
+        finding.quota = window_quota(&item.limit, finding.window, item.scale.plan_factor);
+        if last_reply.is_none() {
+            finding.remaining = finding.quota;
         }
-        reading
+        finding
     }
 }
 

@@ -19,7 +19,9 @@ const SHARD_COUNT: usize = 64;
 /// Bytes of an entry in its map, with the map's control byte and one item of the list of grant ends.
 const ENTRY_BYTES: usize =
     size_of::<(CounterName, LedgerEntry)>() + 1 + size_of::<(Nanos, CounterName)>();
-/// In a shard that is nearly full, entries idle for longer than this are removed.
+/// The fewest buckets of a shard's map.
+const MIN_SHARD_BUCKETS: usize = 32;
+/// In a shard that is more than three quarters full, entries idle for longer than this are removed.
 const MAX_IDLE_TIME_WHEN_CROWDED: Nanos = Nanos::from_secs(60);
 
 /// A hasher that mixes little, because fingerprints are hashes already. It takes only the low half of a fingerprint; the
@@ -81,7 +83,7 @@ impl Ledger {
     /// A ledger whose entries take at most `max_bytes`, or 64 shards of [`MIN_SHARD_BUCKETS`] if that is more.
     pub fn new(max_bytes: usize) -> Ledger {
         // A map has a power of two of buckets and is at most seven eighths full, so it never grows beyond them.
-        let buckets = (max_bytes / ENTRY_BYTES / SHARD_COUNT).max(32);
+        let buckets = (max_bytes / ENTRY_BYTES / SHARD_COUNT).max(MIN_SHARD_BUCKETS);
         let buckets = 1 << buckets.ilog2();
         Ledger {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
@@ -110,18 +112,20 @@ impl Ledger {
         let mut shard = self.shard(name);
         if shard.entries.len() >= self.max_shard_entries && !shard.entries.contains_key(name) {
             self.untracked_use_at.fetch_max(now.0, Relaxed);
-            let longest = plan.store_limit().longest_window();
-            self.longest_window_nanos.fetch_max(longest.0, Relaxed);
+            let longest_window = plan.store_limit().longest_window();
+            self.longest_window_nanos
+                .fetch_max(longest_window.0, Relaxed);
             return None;
         }
         let entry = shard.entries.entry(*name).or_insert_with(|| {
-            let longest = plan.store_limit().longest_window();
-            self.longest_window_nanos.fetch_max(longest.0, Relaxed);
+            let longest_window = plan.store_limit().longest_window();
+            self.longest_window_nanos
+                .fetch_max(longest_window.0, Relaxed);
             LedgerEntry::new(plan.clone(), self.ungranted_total_floor.load(Relaxed), now)
         });
         entry.last_used_at = now;
-        if !Arc::ptr_eq(&entry.plan, plan) {
-            entry.plan = plan.clone();
+        if !Arc::ptr_eq(&entry.sharing_plan, plan) {
+            entry.sharing_plan = plan.clone();
         }
         Some(change(entry))
     }
@@ -145,13 +149,13 @@ impl Ledger {
     pub fn remove(&self, name: &CounterName) {
         if let Some(entry) = self.shard(name).entries.remove(name) {
             self.ungranted_total_floor
-                .fetch_max(entry.ungranted.total, Relaxed);
+                .fetch_max(entry.ungranted.admitted_total, Relaxed);
         }
     }
 
-    /// Records units that an entry admitted without the store.
-    pub fn record_ungranted(&self, entry: &mut LedgerEntry, units: u32, now: Nanos) {
-        entry.ungranted.total += u64::from(units);
+    /// Records ungranted units of an entry, so that they are reported.
+    fn record_ungranted(&self, entry: &mut LedgerEntry, units: u32, now: Nanos) {
+        entry.ungranted.admitted_total += u64::from(units);
         entry.ungranted.admitted_at = now;
         self.may_be_unreported.store(true, Relaxed);
     }
@@ -161,9 +165,23 @@ impl Ledger {
         self.may_be_unreported.load(Relaxed)
     }
 
-    /// Records that a counter without an entry admitted units without the store.
-    pub fn record_untracked_alone(&self, now: Nanos) {
-        self.untracked_ungranted_at.fetch_max(now.0, Relaxed);
+    /// Records ungranted units of a counter, so that they are reported. If the ledger has no room for its entry, they never
+    /// are: then their time is kept, for [`Ledger::last_unreportable_use`].
+    pub fn record_ungranted_use(
+        &self,
+        name: &CounterName,
+        plan: &Arc<SharingPlan>,
+        plan_factor: u32,
+        units: u32,
+        now: Nanos,
+    ) {
+        let recorded = self.with_entry_or_new(name, plan, now, |entry| {
+            entry.plan_factor = plan_factor;
+            self.record_ungranted(entry, units, now);
+        });
+        if recorded.is_none() {
+            self.untracked_ungranted_at.fetch_max(now.0, Relaxed);
+        }
     }
 
     /// When units were last counted that this gateway cannot report; `None` for never. For a store that `has_data` only
@@ -207,7 +225,9 @@ impl Ledger {
 
     /// The counters with granted or ungranted units of this gateway.
     pub fn counters_with_units(&self) -> Vec<CounterName> {
-        self.counters_where(|entry| entry.total > 0 || entry.ungranted.admitted_at > Nanos::ZERO)
+        self.counters_where(|entry| {
+            entry.granted_total > 0 || entry.ungranted.admitted_at > Nanos::ZERO
+        })
     }
 
     /// The counters with units that the store does not know yet.
@@ -286,12 +306,12 @@ impl Ledger {
                     self.may_be_unreported.store(true, Relaxed);
                 }
                 let idle_time = now.since(entry.last_used_at);
-                let may_count = idle_time <= entry.plan.store_limit().longest_window();
+                let may_count = idle_time <= entry.sharing_plan.store_limit().longest_window();
                 let must_yield = is_crowded && idle_time > MAX_IDLE_TIME_WHEN_CROWDED;
                 let is_kept = !entry.grants.is_empty() || (may_count && !must_yield);
                 if !is_kept {
                     self.ungranted_total_floor
-                        .fetch_max(entry.ungranted.total, Relaxed);
+                        .fetch_max(entry.ungranted.admitted_total, Relaxed);
                 }
                 if !is_kept && may_count {
                     self.untracked_use_at.fetch_max(now.0, Relaxed);
@@ -299,5 +319,39 @@ impl Ledger {
                 is_kept
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Fingerprint, OnStoreError, RateLimit, Sharing};
+    use crate::store::memory::{MemoryStore, Settings};
+
+    /// Units charged at the end of a request were lost where the ledger was full. A store with data then decided before
+    /// their window had passed.
+    #[test]
+    fn ungranted_units_without_an_entry_are_remembered() {
+        let budget_bytes = Settings::MIN_BUDGET_BYTES;
+        let memory = MemoryStore::new(Settings { budget_bytes }).unwrap();
+        let limit = RateLimit::hard("100/m".parse().unwrap());
+        let registered = memory.register("limit", &limit).unwrap();
+        let (sharing, on_error) = (Sharing::Strict, OnStoreError::Local);
+        let plan = SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap();
+        let plan = Arc::new(plan);
+        let ledger = Ledger::new(0);
+        let now = Nanos::from_secs(1_000);
+        // All names are of one shard.
+        let name = |key| plan.counter_name(Fingerprint(key));
+        let most = ledger.max_shard_entries as u128;
+        for key in 0..most {
+            ledger.record_ungranted_use(&name(key), &plan, 1, 1, now);
+        }
+        assert_eq!(ledger.last_unreportable_use(true), None);
+        let later = Nanos::from_secs(1_001);
+        ledger.record_ungranted_use(&name(0), &plan, 1, 1, later);
+        assert_eq!(ledger.last_unreportable_use(true), None);
+        ledger.record_ungranted_use(&name(most), &plan, 1, 1, later);
+        assert_eq!(ledger.last_unreportable_use(true), Some(later));
     }
 }

@@ -18,6 +18,10 @@ const MAX_REFUSAL_LIFE: Nanos = Nanos::from_secs(1);
 const MIN_RETRY_DIVISOR: u64 = 5;
 /// A gateway that got some units, but fewer than it wanted, waits at most for the lease's life divided by this.
 const MAX_RETRY_DIVISOR: u64 = 2;
+/// More units are asked for once at most `wanted_units` divided by this are in hand: a third.
+const LOW_UNITS_DIVISOR: u32 = 3;
+/// Demand is measured over at least the lease's life divided by this, because requests come in bursts.
+const MIN_MEASURE_DIVISOR: u64 = 16;
 
 /// Units granted in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,7 @@ pub type SpentUnits = SmallVec<[GrantSpend; 1]>;
 #[derive(Clone, Debug)]
 pub struct LedgerEntry {
     /// How the limit is shared.
-    pub plan: Arc<SharingPlan>,
+    pub sharing_plan: Arc<SharingPlan>,
     /// The multiplier of the key that was counted last.
     pub plan_factor: u32,
     /// Units in hand, in the order of the replies that granted them. Grants that have ended stay until they are given back.
@@ -57,9 +61,10 @@ pub struct LedgerEntry {
     pub is_refilling: bool,
     /// What the store's last replies say.
     pub last_reply: LastReply,
-    /// All units that the store has granted to this gateway.
-    pub total: u64,
-    /// Units of `total` for which a request waited, since the entry was made.
+    /// All units that the store has granted to this gateway, as the store's last replies count them.
+    pub granted_total: u64,
+    /// Units of `granted_total` that were not granted in advance, but to a request that waited. Counted since the entry was
+    /// made.
     pub granted_on_request: u32,
     /// How many units of `granted_total` the current master had copied from the former one when it took over.
     pub copied_total: u64,
@@ -67,8 +72,8 @@ pub struct LedgerEntry {
     pub ungranted: UngrantedUnits,
     /// Units of requests that wait for a learning store to confirm them: see `CallPurpose::Confirm`.
     pub units_to_confirm: u32,
-    /// The share that may be used while the store is away.
-    pub share: Option<OutageShare>,
+    /// The share that may be used while the store is away; `None` if none was needed since the store's last reply.
+    pub outage_share: Option<OutageShare>,
     /// When a request last used this counter.
     pub last_used_at: Nanos,
 }
@@ -78,8 +83,8 @@ pub struct LedgerEntry {
 pub struct OutageShare {
     /// The number of the outage, or of the last one while the store decides.
     pub outage_number: u32,
-    /// The share itself.
-    pub share: LocalShare,
+    /// The units that may be used in that outage.
+    pub local_share: LocalShare,
 }
 
 /// How many units to ask for in advance.
@@ -99,7 +104,10 @@ pub struct LeaseDemand {
 pub struct LastReply {
     /// The time before which no call about the counter is of use, unless it asks for less than `needed_units`.
     pub retry_at: Nanos,
-    /// When the counter will admit again.
+    /// Units that the call of `retry_at` needed. Its refusal says nothing about requests that need less.
+    pub needed_units: u32,
+    /// When the counter will admit a call for `needed_units`, or grant more units. It may be past, and says nothing where
+    /// the store granted all units.
     pub free_at: Nanos,
     /// Units that all gateways use in each window.
     pub used_units: SmallVec<[u32; 2]>,
@@ -111,12 +119,21 @@ pub struct LastReply {
     pub reset_at: Nanos,
 }
 
-/// Units of a counter that were admitted without the store. The counts only grow.
+impl LastReply {
+    /// Whether the reply refuses a request of this cost too, as long as the gateway has fewer units in hand.
+    pub fn refuses(&self, cost: u32, units_in_hand: u32, now: Nanos) -> bool {
+        now < self.retry_at && cost >= self.needed_units && units_in_hand < cost
+    }
+}
+
+/// Units of a counter that this gateway counted without a grant of the store: before the first contact, while the store is
+/// away or learning, after a failed call, or because a response used more than was reserved. The totals only grow. The
+/// store learns of the units by reports.
 #[derive(Clone, Debug)]
 pub struct UngrantedUnits {
-    /// All units so far, counted from `initial_total` on.
-    pub total: u64,
-    /// The total when the entry was made.
+    /// All ungranted units so far, counted from `initial_total` on.
+    pub admitted_total: u64,
+    /// `admitted_total` when the entry was made.
     pub initial_total: u64,
     /// The highest `admitted_total` whose report the store has acknowledged.
     pub reported_total: u64,
@@ -127,10 +144,10 @@ pub struct UngrantedUnits {
 }
 
 impl LedgerEntry {
-    /// The entry of a counter without units. Units admitted without the store are counted from `initial_ungranted` on.
-    pub fn new(plan: Arc<SharingPlan>, initial_ungranted: u64, now: Nanos) -> LedgerEntry {
+    /// The entry of a counter without units. Ungranted units are counted from `initial_ungranted` on.
+    pub fn new(sharing_plan: Arc<SharingPlan>, initial_ungranted: u64, now: Nanos) -> LedgerEntry {
         LedgerEntry {
-            plan,
+            sharing_plan,
             plan_factor: 1,
             grants: SmallVec::new(),
             demand: LeaseDemand {
@@ -140,24 +157,24 @@ impl LedgerEntry {
             },
             is_refilling: false,
             last_reply: LastReply::default(),
-            total: 0,
+            granted_total: 0,
             granted_on_request: 0,
             copied_total: 0,
             ungranted: UngrantedUnits {
-                total: initial_ungranted,
+                admitted_total: initial_ungranted,
                 initial_total: initial_ungranted,
                 reported_total: initial_ungranted,
                 admitted_at: Nanos::ZERO,
                 reported_at: Nanos::ZERO,
             },
             units_to_confirm: 0,
-            share: None,
+            outage_share: None,
             last_used_at: now,
         }
     }
 
-    /// Units in hand at `now`.
-    pub fn units_in_hand(&mut self, now: Nanos) -> u32 {
+    /// Units of the grants that have not ended at `now`.
+    pub fn units_in_hand(&self, now: Nanos) -> u32 {
         let usable = self.grants.iter().filter(|grant| grant.ends_at > now);
         let units = usable.map(|grant| grant.units);
         units.fold(0, u32::saturating_add)
@@ -194,8 +211,8 @@ impl LedgerEntry {
                 granted_at_micros,
                 units,
             } = *grant_spend;
-            let usable = self.grants.iter_mut().filter(|grant| grant.ends_at > now);
-            match { usable }.find(|grant| grant.granted_at_micros == granted_at_micros) {
+            let mut usable = self.grants.iter_mut().filter(|grant| grant.ends_at > now);
+            match usable.find(|grant| grant.granted_at_micros == granted_at_micros) {
                 Some(grant) => grant.units = grant.units.saturating_add(units),
                 None => ended.push(*grant_spend),
             }
@@ -203,11 +220,14 @@ impl LedgerEntry {
         ended
     }
 
-    /// Units that this gateway has used, of the `counted_units` units in its memory. With GCRA the memory counts too many,
-    /// because an arrival without the store takes several units, at the pace of a share.
-    pub fn locally_counted_units(&self, counted_units: u32) -> u32 {
-        match self.plan.limit.algorithm.is_gcra() {
-            true => counted_units.min(self.granted_on_request.saturating_add(self.units_alone())),
+    /// Units that this gateway has used, of the `counted_units` in its memory. With GCRA the memory counts too many:
+    /// a unit of a share moves the theoretical arrival time as far as several units of the whole limit.
+    pub fn own_units(&self, counted_units: u32) -> u32 {
+        match self.sharing_plan.limit.algorithm.is_gcra() {
+            true => counted_units.min(
+                self.granted_on_request
+                    .saturating_add(self.ungranted_units()),
+            ),
             false => counted_units,
         }
     }
@@ -216,7 +236,7 @@ impl LedgerEntry {
     pub fn unreported_units(&self) -> u32 {
         saturating_u32(
             self.ungranted
-                .total
+                .admitted_total
                 .saturating_sub(self.ungranted.reported_total),
         )
     }
@@ -224,24 +244,25 @@ impl LedgerEntry {
     /// Whether some unreported units are still in a window.
     pub fn owes_report(&self, now: Nanos) -> bool {
         self.unreported_units() > 0
-            && now.since(self.ungranted.admitted_at) <= self.plan.store_limit().longest_window()
+            && now.since(self.ungranted.admitted_at)
+                <= self.sharing_plan.store_limit().longest_window()
     }
 
-    /// Units admitted without the store since the entry was made.
-    pub fn units_alone(&self) -> u32 {
+    /// Ungranted units since the entry was made.
+    pub fn ungranted_units(&self) -> u32 {
         saturating_u32(
             self.ungranted
-                .total
+                .admitted_total
                 .saturating_sub(self.ungranted.initial_total),
         )
     }
 
-    /// Whether it is time to ask for more units: at most a third of a grant is in hand.
-    pub fn runs_low(&mut self, now: Nanos) -> bool {
+    /// Whether it is time to ask for more units: few are in hand, no call asks for more, and the store may have more.
+    pub fn runs_low(&self, now: Nanos) -> bool {
         self.demand.wanted_units > 1
             && !self.is_refilling
             && now >= self.last_reply.retry_at
-            && self.units_in_hand(now) * 3 <= self.demand.wanted_units
+            && self.units_in_hand(now) * LOW_UNITS_DIVISOR <= self.demand.wanted_units
     }
 
     /// Records the store's reply, at `now`, to a call at `sent_at` for `needed_units` and, with a lease, up to
@@ -250,27 +271,30 @@ impl LedgerEntry {
         &mut self,
         counter: &CounterReply,
         cost: u32,
+        needed_units: u32,
         wanted_units: u32,
         sent_at: Nanos,
         now: Nanos,
     ) {
-        self.total = self.total.max(counter.total);
+        self.granted_total = self.granted_total.max(counter.gateway_total);
         self.last_reply.used_units.clone_from(&counter.used_units);
-        self.share = None;
+        self.outage_share = None;
         self.last_reply.window_index = counter.window_index;
         self.last_reply.remaining = counter.remaining;
-        self.last_reply.reset_at = now.after(counter.reset);
-        let life = self.plan.lease.as_ref().map(|lease| lease.life);
+        self.last_reply.reset_at = now.after(counter.reset_after);
+        let life = self.sharing_plan.lease.as_ref().map(|lease| lease.life);
         if counter.standing.admits() {
+            self.last_reply.needed_units = needed_units;
             self.last_reply.retry_at = Nanos::ZERO;
             self.demand.spent_units = self.demand.spent_units.saturating_add(cost);
             self.granted_on_request = self.granted_on_request.saturating_add(cost);
             let Some(life) = life else { return };
             // If no units were taken, another limit refused, and the counter may have enough.
             if (1..wanted_units).contains(&counter.granted_units) {
-                let (min, max) = (life.0 / MIN_RETRY_DIVISOR, life.0 / MAX_RETRY_DIVISOR);
-                self.last_reply.retry_at = now.after(Nanos(counter.reset.0.clamp(min, max)));
-                self.last_reply.free_at = now.after(counter.reset);
+                let (min_wait, max_wait) = (life.0 / MIN_RETRY_DIVISOR, life.0 / MAX_RETRY_DIVISOR);
+                let wait = counter.reset_after.0.clamp(min_wait, max_wait);
+                self.last_reply.retry_at = now.after(Nanos(wait));
+                self.last_reply.free_at = now.after(counter.reset_after);
             }
             let units = counter.granted_units.saturating_sub(cost);
             if units > 0 {
@@ -281,36 +305,45 @@ impl LedgerEntry {
                 });
             }
         } else {
-            let min = life.map_or(Nanos::ZERO, |life| Nanos(life.0 / MIN_RETRY_DIVISOR));
-            self.last_reply.free_at = now.after(counter.wait);
-            self.last_reply.retry_at = now.after(counter.wait.min(MAX_REFUSAL_LIFE).max(min));
+            // A refusal of fewer units that still holds covers this call too, and may be over sooner.
+            if now < self.last_reply.retry_at && needed_units >= self.last_reply.needed_units {
+                return;
+            }
+            let min_wait = life.map_or(Nanos::ZERO, |life| Nanos(life.0 / MIN_RETRY_DIVISOR));
+            self.last_reply.needed_units = needed_units;
+            self.last_reply.free_at = now.after(counter.retry_after);
+            self.last_reply.retry_at =
+                now.after(counter.retry_after.min(MAX_REFUSAL_LIFE).max(min_wait));
         }
     }
 
     /// Computes how many units to ask for in advance. To be called with each call about the counter.
     pub fn update_demand(&mut self, gateway_count: u32, now: Nanos) {
-        let Some(lease) = &self.plan.lease else {
+        let Some(lease) = &self.sharing_plan.lease else {
             return;
         };
         let (life, elapsed) = (lease.life.0, now.since(self.demand.measured_at).0);
-        if elapsed < life / 16 {
+        if elapsed < life / MIN_MEASURE_DIVISOR {
             return;
         }
         if self.demand.spent_units == 0 {
             self.demand.measured_at = now;
             return;
         }
-        // Three quarters of the units used in one life: with the third that is in hand then, they last that long. It
-        // changes at most by a factor of two at a time, because requests come in bursts.
-        let wanted =
+        // A call asks for three quarters of the units that are used in one life. When it is made, a third of these three
+        // quarters is still in hand, which is another quarter. Together they last for one life. Requests come in bursts, so
+        // the number at most doubles or halves.
+        let wanted_units =
             u128::from(self.demand.spent_units) * u128::from(life / 4 * 3) / u128::from(elapsed);
-        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let (min, max) = (
-            self.demand.wanted_units / 2,
-            self.demand.wanted_units.saturating_mul(2),
-        );
-        let max = max.min(self.plan.max_grant_units(self.plan_factor, gateway_count));
-        self.demand.wanted_units = wanted.clamp(min.min(max), max).max(1);
+        let wanted_units = u32::try_from(wanted_units).unwrap_or(u32::MAX);
+        let least_units = self.demand.wanted_units / 2;
+        let most_units = self.demand.wanted_units.saturating_mul(2);
+        let max_grant_units = self
+            .sharing_plan
+            .max_grant_units(self.plan_factor, gateway_count);
+        let most_units = most_units.min(max_grant_units);
+        let least_units = least_units.min(most_units);
+        self.demand.wanted_units = wanted_units.clamp(least_units, most_units).max(1);
         (self.demand.measured_at, self.demand.spent_units) = (now, 0);
     }
 }
@@ -318,4 +351,59 @@ impl LedgerEntry {
 /// The units as 32 bits; a larger number becomes the largest one.
 fn saturating_u32(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{LimitStanding, OnStoreError, RateLimit, Sharing};
+    use crate::store::memory::{MemoryStore, Settings};
+
+    /// A late refusal of a dear request neither hides nor prolongs that of a cheaper one.
+    #[test]
+    fn the_cheapest_refusal_holds() {
+        let budget_bytes = Settings::MIN_BUDGET_BYTES;
+        let memory = MemoryStore::new(Settings { budget_bytes }).unwrap();
+        let limit = RateLimit::hard("100/m".parse().unwrap());
+        let registered = memory.register("limit", &limit).unwrap();
+        let (sharing, on_error) = (Sharing::Strict, OnStoreError::Local);
+        let sharing_plan =
+            SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap();
+        let now = Nanos::from_secs(1_000);
+        let mut entry = LedgerEntry::new(Arc::new(sharing_plan), 0, now);
+        let refuse = |entry: &mut LedgerEntry, needed_units, wait, now| {
+            let reply = CounterReply {
+                standing: LimitStanding::Refused,
+                window_index: 0,
+                remaining: 3,
+                retry_after: wait,
+                reset_after: wait,
+                delay: Nanos::ZERO,
+                granted_units: 0,
+                gateway_total: 0,
+                granted_at_micros: 0,
+                used_units: SmallVec::new(),
+            };
+            entry.record_reply(&reply, 0, needed_units, needed_units, now, now);
+        };
+        let refuses = |entry: &LedgerEntry, cost, now| entry.last_reply.refuses(cost, 0, now);
+        refuse(&mut entry, 50, Nanos::from_millis(900), now);
+        assert_eq!(
+            [49, 50].map(|cost| refuses(&entry, cost, now)),
+            [false, true]
+        );
+        refuse(&mut entry, 4, Nanos::from_millis(100), now);
+        refuse(&mut entry, 50, Nanos::from_millis(900), now);
+        assert_eq!(
+            [3, 4, 50].map(|cost| refuses(&entry, cost, now)),
+            [false, true, true]
+        );
+        let later = now.after(Nanos::from_millis(101));
+        assert!(!refuses(&entry, 50, later));
+        refuse(&mut entry, 50, Nanos::from_millis(900), later);
+        assert_eq!(
+            [49, 50].map(|cost| refuses(&entry, cost, later)),
+            [false, true]
+        );
+    }
 }

@@ -74,15 +74,15 @@ impl LocalShare {
         for (index, rate) in limit.windows.iter().enumerate() {
             let (_, ceiling) = limit.unit_bounds(rate, scale.plan_factor);
             let equal_part = ceiling / gateway_count;
-            let usable = self.usable_units.get(index).copied();
-            let usable = usable.unwrap_or(equal_part);
-            // GCRA has no window that units leave as a whole.
+            let usable_units = self.usable_units.get(index).copied();
+            let usable_units = usable_units.unwrap_or(equal_part);
+            // GCRA has no first window: its units do not leave a window as a whole.
             let has_window = !limit.algorithm.is_gcra();
             let window = rate.window();
             let units = if has_window && elapsed < window {
-                usable
+                usable_units
             } else if elapsed < window.after(window).after(MAX_NOTICE_DELAY) {
-                usable.min(equal_part)
+                usable_units.min(equal_part)
             } else {
                 equal_part
             };
@@ -97,7 +97,7 @@ impl LocalShare {
             Algorithm::Gcra { burst: Some(burst) } => Algorithm::Gcra {
                 burst: Some((burst / gateway_count).max(1)),
             },
-            other => other,
+            algorithm => algorithm,
         };
         Some(RateLimit {
             windows,

@@ -24,8 +24,8 @@ pub enum CountedIn {
 pub struct SharedDecision {
     /// Whether all limits that can refuse admit.
     pub is_admitted: bool,
-    /// One reading for each item.
-    pub readings: SmallVec<[LimitFinding; 4]>,
+    /// One finding for each item.
+    pub findings: SmallVec<[LimitFinding; 4]>,
     /// Where the units of each item are counted.
     pub counted_in: SmallVec<[CountedIn; 4]>,
     /// Calls to send after the decision; no request waits for them.

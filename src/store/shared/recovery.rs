@@ -26,9 +26,22 @@ pub enum RecoveryStep {
     Compare(Box<PendingCall>),
     /// Send this call, then call [`Decider::record_report`].
     Report(Box<PendingCall>),
-    /// Send a beat, then call [`Recovery::on_heartbeat`]. The beat names this gateway if `true`, which states that all of its
-    /// units are reported. Wait before the next step, because other gateways take their time.
-    Heartbeat(bool),
+    /// Send a heartbeat, then call [`Recovery::on_heartbeat`]. Wait before the next step, because other gateways take their
+    /// time.
+    Heartbeat {
+        /// Whether all units of this gateway are reported. Only then the heartbeat names the gateway.
+        all_reported: bool,
+    },
+}
+
+/// The store is not shared yet: some gateways have not reported, units of a window cannot be reported, or a worker has no
+/// connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingReports {
+    /// The number of gateways that have reported.
+    pub reported_count: u32,
+    /// The number of gateways that must report.
+    pub gateway_count: u32,
 }
 
 /// The way back to a store that was away.
@@ -89,7 +102,7 @@ impl Recovery {
                 }
             }
             (attempt.counters_to_compare, self.must_compare) = (None, false);
-            decider.keep_copied_give_backs();
+            decider.keep_copied_give_backs(now);
             decider.breaker.start_learning(now);
         }
         if attempt.former_heartbeats.is_none() {
@@ -172,9 +185,12 @@ impl Recovery {
         live_gateways: &LiveGateways,
         is_ready: bool,
         now: Nanos,
-    ) -> Result<(), (u32, u32)> {
+    ) -> Result<(), MissingReports> {
         let Some(attempt) = &mut self.attempt else {
-            return Err((0, decider.breaker.gateway_count()));
+            return Err(MissingReports {
+                reported_count: 0,
+                gateway_count: decider.breaker.gateway_count(),
+            });
         };
         (attempt.has_reported_new_units, attempt.late_reply_count) = (false, 0);
         let former_heartbeats = attempt.former_heartbeats.as_deref().unwrap_or_default();
@@ -187,7 +203,10 @@ impl Recovery {
             now.since(attempt.started_at) > decider.ledger.longest_window();
         let all_reported = reported_count >= attempt.gateway_count || has_lasted_longest_window;
         if !all_reported || now < attempt.unreported_until || !is_ready {
-            return Err((reported_count, attempt.gateway_count));
+            return Err(MissingReports {
+                reported_count,
+                gateway_count: attempt.gateway_count,
+            });
         }
         decider
             .breaker
@@ -217,7 +236,7 @@ impl Recovery {
             if call.call.gives_back() {
                 decider
                     .give_backs
-                    .push(call, decider.give_backs.store_epoch());
+                    .put_back(call, decider.give_backs.store_epoch());
             }
         }
     }
@@ -246,7 +265,8 @@ impl RecoveryAttempt {
                 self.next_calls = give_backs.into_iter().rev().collect();
                 if self.next_calls.is_empty() {
                     self.has_sent_heartbeat = true;
-                    return RecoveryStep::Heartbeat(now >= self.unreported_until);
+                    let all_reported = now >= self.unreported_until;
+                    return RecoveryStep::Heartbeat { all_reported };
                 }
             }
         }

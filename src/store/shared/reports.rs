@@ -28,16 +28,17 @@ impl Decider {
     pub fn report_all(&self, names: &[CounterName], now: Nanos) -> SmallVec<[PendingCall; 2]> {
         let granted_parts = names.iter().filter_map(|name| {
             let (mut part, ungranted_units) = self.report_part(name, now)?;
-            let (total, units_in_hand) = self
-                .ledger
-                .with_entry(name, |entry| (entry.total, entry.units_in_hand(now)))?;
-            part.total = total;
+            let (total, units_in_hand) = self.ledger.with_entry(name, |entry| {
+                (entry.granted_total, entry.units_in_hand(now))
+            })?;
+            part.gateway_total = total;
+            // Used units that are not ungranted were granted. Units in hand were granted too, and are not used.
             let granted_units = part.units_in_window.saturating_sub(ungranted_units);
             part.units_in_window = granted_units.saturating_add(units_in_hand);
             Some(part)
         });
-        let granted_parts = self.make_report(self.gateway, granted_parts, now);
-        let mut reports: SmallVec<[PendingCall; 2]> = granted_parts.into_iter().collect();
+        let granted_report = self.make_report(self.gateway, granted_parts, now);
+        let mut reports: SmallVec<[PendingCall; 2]> = granted_report.into_iter().collect();
         reports.extend(self.report_ungranted(names, now));
         // The store may have lost its data, and with it the totals that it has acknowledged.
         let parts = reports.iter_mut().flat_map(|report| &mut report.call.parts);
@@ -108,15 +109,17 @@ impl Decider {
         let (plan, scale, ungranted, ungranted_units, max_used_units) =
             self.ledger.with_entry(name, |entry| {
                 (
-                    entry.plan.clone(),
+                    entry.sharing_plan.clone(),
                     Scale::plan(entry.plan_factor),
                     entry.ungranted.clone(),
-                    entry.units_alone(),
-                    entry.locally_counted_units(u32::MAX),
+                    entry.ungranted_units(),
+                    // The bound of `own_units`, which the memory's units get below.
+                    entry.own_units(u32::MAX),
                 )
             })?;
         let mut part = plan.call_part(name.key, scale, 0);
-        (part.total, part.acknowledged_total) = (ungranted.total, ungranted.reported_total);
+        (part.gateway_total, part.acknowledged_total) =
+            (ungranted.admitted_total, ungranted.reported_total);
         let item = LimitItem {
             limit: &plan.limit,
             slot: plan.registered.slot(),
@@ -126,8 +129,8 @@ impl Decider {
             is_shadow: false,
             parents: &[],
         };
-        let used = self.memory.used_units(&item, now).last().copied();
-        part.units_in_window = used.unwrap_or(0).min(max_used_units);
+        let used_units = self.memory.used_units(&item, now).last().copied();
+        part.units_in_window = used_units.unwrap_or(0).min(max_used_units);
         let has_left_window =
             now.since(ungranted.admitted_at) > plan.store_limit().longest_window();
         let ungranted_units = if has_left_window { 0 } else { ungranted_units };
@@ -138,7 +141,8 @@ impl Decider {
     /// The call to which a new master replies how many of this gateway's grants it has copied; `None` without counters.
     pub(super) fn make_comparison(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
         let parts = names.iter().filter_map(|name| {
-            let part = |entry: &mut LedgerEntry| entry.plan.call_part(name.key, Scale::plan(1), 0);
+            let part =
+                |entry: &mut LedgerEntry| entry.sharing_plan.call_part(name.key, Scale::plan(1), 0);
             self.ledger.with_entry(name, part)
         });
         let call = Call {
@@ -152,22 +156,29 @@ impl Decider {
     /// Records the reply to a comparison: how many units of this gateway's grants the master had copied.
     pub fn record_copied(&self, pending_call: &PendingCall, reply: &StoreReply) {
         for (part, counter) in pending_call.call.parts.iter().zip(&reply.counters) {
-            self.ledger
-                .with_entry(&part.name, |entry| entry.copied_total = counter.total);
+            self.ledger.with_entry(&part.name, |entry| {
+                entry.copied_total = counter.gateway_total
+            });
         }
     }
 
-    /// Records that the store knows the units of a report. Only units admitted without the store are marked as known. Other
-    /// grants of the report were not used, and a store that never granted them would take them for counted.
-    pub fn record_report(&self, pending_call: &PendingCall) {
+    /// Records that the store has applied a report or a give-back. Of reports, only those of ungranted units change the
+    /// ledger: they are marked as reported, and added to the used units of the last reply.
+    pub fn record_report(&self, pending_call: &PendingCall, now: Nanos) {
+        if pending_call.call.gives_back() {
+            self.give_backs.record_applied(pending_call, now);
+        }
         if pending_call.call.gateway != self.gateway_for_ungranted() {
             return;
         }
         for part in &pending_call.call.parts {
             self.ledger.with_entry(&part.name, |entry| {
-                let new_units = part.total.saturating_sub(entry.ungranted.reported_total);
+                let new_units = part
+                    .gateway_total
+                    .saturating_sub(entry.ungranted.reported_total);
                 let new_units = u32::try_from(new_units).unwrap_or(u32::MAX);
-                entry.ungranted.reported_total = entry.ungranted.reported_total.max(part.total);
+                entry.ungranted.reported_total =
+                    entry.ungranted.reported_total.max(part.gateway_total);
                 for used in &mut entry.last_reply.used_units {
                     *used = used.saturating_add(new_units);
                 }

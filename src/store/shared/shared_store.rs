@@ -134,8 +134,8 @@ impl WaitingRequest {
         pending_call: PendingCall,
     ) -> WaitingRequest {
         let pending_call = Arc::new(pending_call);
-        let (sender, sent_call) = (shared.clone(), pending_call.clone());
-        let reply = async move { sender.client.decide(worker_index, &sent_call.call).await };
+        let (store, sent_call) = (shared.clone(), pending_call.clone());
+        let reply = async move { store.client.decide(worker_index, &sent_call.call).await };
         WaitingRequest {
             shared,
             worker_index,
@@ -284,7 +284,7 @@ impl SharedStore {
                 self.send_followups(worker_index, &mut decision);
                 FirstStep::Decided(decision)
             }
-            call => call,
+            first_step => first_step,
         }
     }
 
@@ -415,8 +415,8 @@ impl SharedStore {
         self.decider.ledger.remove(&part.name);
         let connection_index = self.background_connection();
         let deletion = self.client.forget_counter(connection_index, &part);
-        let deletion = timeout(BACKGROUND_TIMEOUT, deletion).await;
-        deletion.unwrap_or(Err(StoreError::Late))
+        let existed = timeout(BACKGROUND_TIMEOUT, deletion).await;
+        existed.unwrap_or(Err(StoreError::Late))
     }
 
     /// Ends the keeper, which removes this gateway from the store's list.
@@ -427,7 +427,7 @@ impl SharedStore {
 
 impl std::fmt::Debug for SharedStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("SharedStore")
             .field("decider", &self.decider)
             .finish_non_exhaustive()
     }

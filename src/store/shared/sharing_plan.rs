@@ -25,10 +25,9 @@ impl LeaseTerms {
     /// The terms for a limit; `None` if one of the longer windows is out of range for a rate.
     fn new(limit: &RateLimit) -> Option<LeaseTerms> {
         let life = limit.lease_life();
-        // The clocks of two machines differ in speed, by less than a thousandth.
-        let extension = Nanos(life.0 + life.0 / 1_000);
-        let windows = limit.windows.iter();
-        let windows = windows.map(|rate| Rate::new(rate.quota(), rate.window().after(extension)));
+        let extension = Nanos(life.0 + life.0 / CLOCK_DRIFT_DIVISOR);
+        let rates = limit.windows.iter();
+        let windows = rates.map(|rate| Rate::new(rate.quota(), rate.window().after(extension)));
         let windows = windows.collect::<Result<_, _>>().ok()?;
         let limit = RateLimit {
             windows,
@@ -38,7 +37,18 @@ impl LeaseTerms {
     }
 }
 
-/// The most units of one grant, whatever the quota.
+/// The store's windows are longer by a lease's life, and by that life divided by this number, because the store's clock
+/// may be faster. The clocks of two machines differ in speed by less than a thousandth.
+const CLOCK_DRIFT_DIVISOR: u64 = 1_000;
+
+/// One grant holds at most a gateway's equal part of the quota, divided by this number. So the part is granted in several
+/// steps.
+const GRANTS_PER_QUOTA: u32 = 4;
+
+/// The keys of the hash that names counters: `tollgate` in ASCII, and the version of the hash.
+const HASH_KEYS: (u64, u64) = (0x746f_6c6c_6761_7465, 1);
+
+/// The most units of one grant, whatever the quota. It bounds the units of a key that stay unused when a gateway dies.
 const MAX_GRANT_UNITS: u32 = 1 << 20;
 
 /// How one limit is shared.
@@ -73,7 +83,7 @@ impl SharingPlan {
             Sharing::Leased => LeaseTerms::new(limit).filter(|_| Sharing::can_lease(limit)),
         };
         // Gateways of different versions share counters, so the hash must never change.
-        let mut hasher = SipHasher13::new_with_keys(0x746f_6c6c_6761_7465, 1);
+        let mut hasher = SipHasher13::new_with_keys(HASH_KEYS.0, HASH_KEYS.1);
         hasher.write(scope.as_bytes());
         let store_limit = lease.as_ref().map_or(limit, |lease| &lease.limit);
         for rate in &store_limit.windows {
@@ -130,7 +140,8 @@ impl SharingPlan {
             .iter()
             .map(|rate| rate.quota_times(plan_factor));
         let smallest_quota = quotas.min().unwrap_or(1);
-        (smallest_quota / gateway_count.saturating_mul(4).max(1)).clamp(1, MAX_GRANT_UNITS)
+        (smallest_quota / gateway_count.saturating_mul(GRANTS_PER_QUOTA).max(1))
+            .clamp(1, MAX_GRANT_UNITS)
     }
 }
 

@@ -91,7 +91,7 @@ impl Decider {
         part.is_shadow = item.is_shadow;
         self.add_ledger_fields(item, &mut part, wants_units, now);
         let mut parts: SmallVec<[CallPart; 4]> = SmallVec::new();
-        let (cost, want, shadow) = (part.cost, part.wanted_units, part.is_shadow);
+        let wanted_units = part.wanted_units;
         parts.push(part);
         // A cost that the response settles is charged to the key alone.
         let parents = if item.limit.reserves {
@@ -102,9 +102,9 @@ impl Decider {
         let networks = networks::call_parts(&item.limit, item.scale, parents, plan.hash);
         parts.extend(networks.map(|network| CallPart {
             key_part_index: Some(first_index as u8),
-            is_shadow: shadow,
+            is_shadow: item.is_shadow,
             cost,
-            wanted_units: want,
+            wanted_units,
             ..network
         }));
         parts
@@ -120,20 +120,23 @@ impl Decider {
         now: Nanos,
     ) {
         let gateway_count = self.breaker.gateway_count();
-        let counted = self
+        // The last window is the longest. Its units are all that the store may still have to count.
+        let counted_units = self
             .locally_counted_units(item, now)
             .last()
             .copied()
             .unwrap_or(0);
         self.ledger.with_entry(&part.name, |entry| {
-            (part.total, part.acknowledged_total) = (entry.total, entry.total);
+            // The store granted all of these units itself, so it has acknowledged all.
+            (part.gateway_total, part.acknowledged_total) =
+                (entry.granted_total, entry.granted_total);
             part.units_in_window = entry
-                .locally_counted_units(counted)
+                .own_units(counted_units)
                 .saturating_add(entry.units_in_hand(now));
             if item.cost > 0 && wants_units {
                 entry.update_demand(gateway_count, now);
             }
-            if entry.plan.lease.is_some() && item.cost > 0 {
+            if entry.sharing_plan.lease.is_some() && item.cost > 0 {
                 part.free_units_divisor = gateway_count;
                 if wants_units && !entry.is_refilling && entry.demand.wanted_units > item.cost {
                     entry.is_refilling = true;
@@ -197,20 +200,24 @@ impl Decider {
             is_admitted: reply.is_admitted && pending_call.call.taking == Taking::All,
             ..SharedDecision::default()
         };
-        let readings = self.decide_local_items(pending_call, reply, now, &mut decision.is_admitted);
-        let mut local_findings = readings.into_iter();
+        let findings = self.decide_local_items(pending_call, reply, now, &mut decision.is_admitted);
+        let mut local_findings = findings.into_iter();
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let (reading, counted, is_granted_by_store) = match role {
+            let (finding, counted_in, is_granted_by_store) = match role {
                 ItemRole::Local => {
-                    let reading = local_findings.next();
-                    let reading = reading.unwrap_or_else(|| self.last_finding(item, now));
-                    (reading, CountedIn::Gateway, false)
+                    let finding = local_findings.next();
+                    let finding = finding.unwrap_or_else(|| self.last_finding(item, now));
+                    (finding, CountedIn::Gateway, false)
                 }
                 ItemRole::InHand { .. } => (self.last_finding(item, now), CountedIn::Gateway, true),
                 ItemRole::InStore(index) => {
-                    let (reading, counted) =
+                    let (finding, counted_in) =
                         self.read_reply(pending_call, item, *index, reply, now);
-                    (reading, counted, reply.counters[*index].granted_units > 0)
+                    (
+                        finding,
+                        counted_in,
+                        reply.counters[*index].granted_units > 0,
+                    )
                 }
             };
             if is_granted_by_store
@@ -220,8 +227,8 @@ impl Decider {
                 self.memory
                     .count_units(&item.as_limit_item(), item.cost, now);
             }
-            decision.readings.push(reading);
-            decision.counted_in.push(counted);
+            decision.findings.push(finding);
+            decision.counted_in.push(counted_in);
         }
         decision
             .followups
@@ -242,21 +249,26 @@ impl Decider {
         pending_call: &PendingCall,
         reply: &StoreReply,
         now: Nanos,
-        admitted: &mut bool,
+        is_admitted: &mut bool,
     ) -> SmallVec<[LimitFinding; 4]> {
         let taking = pending_call.call.taking;
-        let local: SmallVec<[LimitItem<'_>; 4]> = self.local_items(&pending_call.items).collect();
-        let mut readings = SmallVec::new();
-        match (taking, *admitted) {
-            (Taking::Nothing, _) if local.is_empty() => *admitted = reply.is_admitted,
-            _ if local.is_empty() => {}
+        let local_items: SmallVec<[LimitItem<'_>; 4]> =
+            self.local_items(&pending_call.items).collect();
+        let mut findings = SmallVec::new();
+        match (taking, *is_admitted) {
+            (Taking::Nothing, _) if local_items.is_empty() => *is_admitted = reply.is_admitted,
+            _ if local_items.is_empty() => {}
             (Taking::Nothing, _) => {
-                *admitted = reply.is_admitted & self.memory.peek(&local, now, &mut readings);
+                // `&` instead of `&&`: the peek also writes the findings.
+                *is_admitted =
+                    reply.is_admitted & self.memory.peek(&local_items, now, &mut findings);
             }
-            (_, true) => *admitted = self.memory.take(&local, now, &mut readings),
-            (_, false) => self.memory.take_for_shadows(&local, now, &mut readings),
+            (_, true) => *is_admitted = self.memory.take(&local_items, now, &mut findings),
+            (_, false) => self
+                .memory
+                .take_for_shadows(&local_items, now, &mut findings),
         }
-        readings
+        findings
     }
 
     /// Records the reply of one counter, unless the call only peeks, and makes a finding of it.
@@ -269,13 +281,13 @@ impl Decider {
         now: Nanos,
     ) -> (LimitFinding, CountedIn) {
         let counter = within_networks(pending_call, part_index, reply);
-        let mut reading = to_finding(item, &counter);
+        let mut finding = to_finding(item, &counter);
         if pending_call.call.taking != Taking::Nothing {
             self.record_reply(pending_call, part_index, reply, item.cost, now);
         }
         let units_in_hand = counter.granted_units.saturating_sub(item.cost);
-        reading.remaining = reading.remaining.saturating_add(units_in_hand);
-        (reading, CountedIn::Store(counter.granted_at_micros))
+        finding.remaining = finding.remaining.saturating_add(units_in_hand);
+        (finding, CountedIn::Store(counter.granted_at_micros))
     }
 
     /// Records the store's reply to the part with this index. The request uses `cost` of the granted units; the others stay
@@ -294,20 +306,20 @@ impl Decider {
         let is_current = self.breaker.is_current(pending_call.outage_count);
         let cost = cost.min(counter.granted_units);
         let lease_life = self.ledger.with_entry(&part.name, |entry| {
-            let life = entry.plan.lease.as_ref().map(|lease| lease.life);
+            let life = entry.sharing_plan.lease.as_ref().map(|lease| lease.life);
             let is_learning = || {
                 self.breaker
-                    .decided_by(entry.plan.store_limit().longest_window(), now)
+                    .decided_by(entry.sharing_plan.store_limit().longest_window(), now)
                     != DecidedBy::Store
             };
             if !is_current || (pending_call.purpose == CallPurpose::Confirm && is_learning()) {
                 if cost > 0 {
-                    entry.total = entry.total.max(counter.total);
+                    entry.granted_total = entry.granted_total.max(counter.gateway_total);
                     entry.granted_on_request = entry.granted_on_request.saturating_add(cost);
                 }
                 return None;
             }
-            entry.record_reply(&counter, cost, part.wanted_units, sent_at, now);
+            entry.record_reply(&counter, cost, part.cost, part.wanted_units, sent_at, now);
             life
         });
         let units_in_advance = counter.granted_units - cost;
@@ -385,7 +397,9 @@ impl Decider {
         let give_back = |part: &CallPart, counter: &CounterReply| {
             let mut call = part.give_back_call(self.gateway, units, counter.granted_at_micros);
             for part in &mut call.parts {
-                (part.total, part.acknowledged_total) = (counter.total, counter.total);
+                // The total is from the store's reply, so the store has acknowledged it.
+                (part.gateway_total, part.acknowledged_total) =
+                    (counter.gateway_total, counter.gateway_total);
             }
             call
         };
@@ -412,12 +426,12 @@ impl Decider {
         self.give_backs.push(call, pending_call.store_epoch);
     }
 
-    /// Keeps give-backs for a new master, after its counters were compared with those of the former master.
-    pub(super) fn keep_copied_give_backs(&self) {
-        for give_back in self.give_backs.take_for_new_master() {
+    /// Reduces all give-backs to what a new master has copied, once its counters were compared with the former one's.
+    pub(super) fn keep_copied_give_backs(&self, now: Nanos) {
+        for give_back in self.give_backs.take_for_new_master(now) {
             if let Some(give_back) = self.reduce_to_copied(give_back) {
                 self.give_backs
-                    .push(give_back, self.give_backs.store_epoch());
+                    .put_back(give_back, self.give_backs.store_epoch());
             }
         }
     }
@@ -426,23 +440,24 @@ impl Decider {
     /// other units of the former master, and may have granted different ones under the same totals.
     fn reduce_to_copied(&self, mut give_back: PendingCall) -> Option<PendingCall> {
         let part = give_back.call.parts.first_mut()?;
-        // Without a total the units are those of a grant, which is reported again where the master lacks it.
-        if part.total == 0 {
+        // Without a total the units are those of a grant. A master that lacks it counts it by the gateway's next total.
+        if part.gateway_total == 0 {
             return Some(give_back);
         }
         let copied_total = self
             .ledger
             .with_entry(&part.name, |entry| entry.copied_total);
-        let copied_total = copied_total.unwrap_or(0).min(part.total);
-        let units = u64::from(part.cost).saturating_sub(part.total - copied_total) as u32;
-        (part.total, part.acknowledged_total) = (copied_total, copied_total);
+        let copied_total = copied_total.unwrap_or(0).min(part.gateway_total);
+        let units = u64::from(part.cost).saturating_sub(part.gateway_total - copied_total) as u32;
+        // The current master has copied this total, so it has acknowledged it.
+        (part.gateway_total, part.acknowledged_total) = (copied_total, copied_total);
         for part in &mut give_back.call.parts {
             (part.cost, part.wanted_units) = (units, units);
         }
         // Networks are granted together with their key, so the number of copied units holds for them too. Without totals
         // the master does not compare them again.
         for part in give_back.call.parts.iter_mut().skip(1) {
-            (part.total, part.acknowledged_total) = (0, 0);
+            (part.gateway_total, part.acknowledged_total) = (0, 0);
         }
         (units > 0).then_some(give_back)
     }

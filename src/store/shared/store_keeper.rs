@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::breaker::StoreStatus;
 use super::call::{StoreError, StoreIdentity, StoreLoss};
 use super::decider::GrantsToReturn;
-use super::recovery::{Recovery, RecoveryStep};
+use super::recovery::{MissingReports, Recovery, RecoveryStep};
 use super::shared_store::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, SharedStore, SharedStoreStatus};
 use crate::base::clock::Nanos;
 
@@ -143,7 +143,7 @@ impl Keeper<'_> {
         }
         if tick.is_multiple_of(TICKS_PER_HEARTBEAT) {
             shared.decider.ledger.remove_idle_entries(now);
-            self.heartbeat().await;
+            self.send_heartbeat().await;
         } else if tick.is_multiple_of(TICKS_PER_CHECK) {
             self.check_marks().await;
         }
@@ -198,16 +198,16 @@ impl Keeper<'_> {
         self.next_reconnect_at = now.after(RECONNECT_INTERVAL);
     }
 
-    /// Records that this gateway is alive, and counts the gateways.
-    async fn heartbeat(&mut self) {
+    /// Sends the heartbeat of this gateway, and takes the number of gateways from the reply.
+    async fn send_heartbeat(&mut self) {
         let shared = self.shared;
         let gateway = Some(shared.decider.gateway);
-        let heartbeats = shared.client.send_heartbeat(self.connection_index, gateway);
-        let heartbeats = timeout(BACKGROUND_TIMEOUT, heartbeats).await;
-        let heartbeats = heartbeats.unwrap_or(Err(StoreError::Late));
+        let live_gateways = shared.client.send_heartbeat(self.connection_index, gateway);
+        let live_gateways = timeout(BACKGROUND_TIMEOUT, live_gateways).await;
+        let live_gateways = live_gateways.unwrap_or(Err(StoreError::Late));
         let breaker = &shared.decider.breaker;
         self.record_check(
-            heartbeats.map(|heartbeats| breaker.set_gateway_count(heartbeats.heartbeats.len())),
+            live_gateways.map(|live| breaker.set_gateway_count(live.heartbeats.len())),
         );
     }
 
@@ -246,10 +246,11 @@ impl Keeper<'_> {
                         .on_identified(decider, loss, shared.clock.now());
                 }
                 RecoveryStep::ListGateways => {
-                    let heartbeats = shared.client.send_heartbeat(connection_index, None);
-                    let heartbeats = timeout(BACKGROUND_TIMEOUT, heartbeats).await;
-                    let heartbeats = heartbeats.unwrap_or(Err(StoreError::Late))?;
-                    self.recovery.on_listed(decider, heartbeats);
+                    // Without a gateway's number the heartbeat only lists the gateways.
+                    let live_gateways = shared.client.send_heartbeat(connection_index, None);
+                    let live_gateways = timeout(BACKGROUND_TIMEOUT, live_gateways).await;
+                    let live_gateways = live_gateways.unwrap_or(Err(StoreError::Late))?;
+                    self.recovery.on_listed(decider, live_gateways);
                 }
                 RecoveryStep::Compare(pending_call) => {
                     let reply = shared
@@ -261,9 +262,9 @@ impl Keeper<'_> {
                     shared
                         .call_in_background(connection_index, &pending_call)
                         .await?;
-                    decider.record_report(&pending_call);
+                    decider.record_report(&pending_call, shared.clock.now());
                 }
-                RecoveryStep::Heartbeat(all_reported) => break all_reported,
+                RecoveryStep::Heartbeat { all_reported } => break all_reported,
             }
         };
         self.finish_recovery(all_reported).await
@@ -303,19 +304,23 @@ impl Keeper<'_> {
         // The store is shared again only once all workers are connected.
         (0..shared.worker_count).for_each(|worker_index| shared.client.skip_delay(worker_index));
         let gateway = all_reported.then_some(shared.decider.gateway);
-        let heartbeats = shared.client.send_heartbeat(self.connection_index, gateway);
-        let heartbeats = timeout(BACKGROUND_TIMEOUT, heartbeats).await;
-        let heartbeats = heartbeats.unwrap_or(Err(StoreError::Late))?;
+        let live_gateways = shared.client.send_heartbeat(self.connection_index, gateway);
+        let live_gateways = timeout(BACKGROUND_TIMEOUT, live_gateways).await;
+        let live_gateways = live_gateways.unwrap_or(Err(StoreError::Late))?;
         probe_speed(shared).await?;
         let is_ready =
             (0..shared.worker_count).all(|worker_index| shared.client.is_ready(worker_index));
         let now = shared.clock.now();
         let outcome = self
             .recovery
-            .on_heartbeat(&shared.decider, &heartbeats, is_ready, now);
-        if let Err((reported, gateways)) = outcome {
+            .on_heartbeat(&shared.decider, &live_gateways, is_ready, now);
+        if let Err(MissingReports {
+            reported_count,
+            gateway_count,
+        }) = outcome
+        {
             *shared.last_error.lock() = format!(
-                "{reported} of {gateways} gateways have reported what they counted meanwhile"
+                "{reported_count} of {gateway_count} gateways have reported what they counted meanwhile"
             );
         }
         Ok(outcome.is_ok())

@@ -269,7 +269,7 @@ impl DecisionContext<'_> {
             ..Verdict::default()
         };
         let mut ticket = Ticket::default();
-        let readings = decision.readings.iter().zip(&decision.counted_in);
+        let readings = decision.findings.iter().zip(&decision.counted_in);
         for ((item, parents), (reading, counted)) in self.items.iter().zip(readings) {
             verdict.findings.push(RuleFinding {
                 rule_index: item.rule_index,

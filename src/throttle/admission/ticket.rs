@@ -238,13 +238,14 @@ impl Reservation {
             }
         };
         let name = plan.counter_name(item.key);
-        decider.ledger.with_entry_or_new(&name, plan, now, |entry| {
-            if unreported_units > 0 {
-                decider
-                    .ledger
-                    .record_ungranted(entry, unreported_units, now);
-            }
-        });
+        if unreported_units > 0 {
+            let plan_factor = item.scale.plan_factor;
+            let ledger = &decider.ledger;
+            ledger.record_ungranted_use(&name, plan, plan_factor, unreported_units, now);
+        } else {
+            // The entry stays, so that the units are reported if the store loses its data.
+            decider.ledger.with_entry_or_new(&name, plan, now, |_| ());
+        }
     }
 }
 

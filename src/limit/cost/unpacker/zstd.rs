@@ -177,10 +177,10 @@ impl<W: Write> ZstdDecoder<W> {
 
     /// Decodes one block of the current frame into `out`, and the checksum behind the last one.
     fn decode_block(&mut self, data: &[u8], has_checksum: bool) -> io::Result<DecodeStep> {
-        let Some([a, middle, high]) = data.first_chunk() else {
+        let Some([low, middle, high]) = data.first_chunk() else {
             return Ok(DecodeStep::Needs(BLOCK_HEADER_BYTES));
         };
-        let header = u32::from_le_bytes([*a, *middle, *high, 0]);
+        let header = u32::from_le_bytes([*low, *middle, *high, 0]);
         let (is_last, kind, size) = (header & 1 == 1, header >> 1 & 3, (header >> 3) as usize);
         if size > MAX_BLOCK_BYTES {
             return Err(ErrorKind::InvalidData.into());

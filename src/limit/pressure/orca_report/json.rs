@@ -23,7 +23,7 @@ pub(crate) fn parse_entries(text: &str, on_entry: &mut OnEntry<'_>) -> Result<()
     let mut remaining_entries = MAX_REPORT_ENTRIES;
     let mut reader = serde_json::Deserializer::from_str(text);
     let entries = ObjectEntries {
-        prefix: "",
+        prefix: None,
         remaining_entries: &mut remaining_entries,
         on_entry,
         cause: &mut cause,
@@ -34,8 +34,9 @@ pub(crate) fn parse_entries(text: &str, on_entry: &mut OnEntry<'_>) -> Result<()
 
 /// Reads the entries of one object. An error of serde holds text only, so a [`ReportError`] is stored in `cause`.
 struct ObjectEntries<'a, 'p> {
-    /// The name of the enclosing object; empty at the top.
-    prefix: &'a str,
+    /// The prefix of the entries' names; `None` in the outermost object.
+    prefix: Option<&'static str>,
+    /// How many members the report may still have in all of its objects, skipped ones included.
     remaining_entries: &'a mut usize,
     on_entry: &'a mut OnEntry<'p>,
     cause: &'a mut ReportError,
@@ -57,13 +58,13 @@ impl<'de> Visitor<'de> for ObjectEntries<'_, '_> {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        let is_outermost = self.prefix.is_empty();
+        let is_outermost = self.prefix.is_none();
         while let Some(name) = map.next_key::<String>()? {
             let outcome = if *self.remaining_entries == 0 {
                 Err(ReportError::TooLong)
             } else if is_outermost && matches!(name.as_str(), NAMED_METRICS | "namedMetrics") {
                 map.next_value_seed(ObjectEntries {
-                    prefix: NAMED_METRICS,
+                    prefix: Some(NAMED_METRICS),
                     remaining_entries: &mut *self.remaining_entries,
                     on_entry: &mut *self.on_entry,
                     cause: &mut *self.cause,
@@ -75,8 +76,8 @@ impl<'de> Visitor<'de> for ObjectEntries<'_, '_> {
             } else {
                 let number = map.next_value::<f64>()?;
                 match self.prefix {
-                    "" => (self.on_entry)(&name, number),
-                    prefix => (self.on_entry)(&format!("{prefix}.{name}"), number),
+                    None => (self.on_entry)(&name, number),
+                    Some(prefix) => (self.on_entry)(&format!("{prefix}.{name}"), number),
                 }
             };
             *self.remaining_entries = self.remaining_entries.saturating_sub(1);

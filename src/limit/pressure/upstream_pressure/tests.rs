@@ -19,7 +19,7 @@ const CONTEXT: StepContext = StepContext {
     },
 };
 
-fn new(max_open: u32) -> (Arc<Pressure>, Controller) {
+fn new_pressure(max_open: u32) -> (Arc<Pressure>, Controller) {
     let settings = Settings {
         max_open,
         max_factor: 4.0,
@@ -28,7 +28,8 @@ fn new(max_open: u32) -> (Arc<Pressure>, Controller) {
     Controller::new(settings, 1, Nanos::ZERO)
 }
 
-fn all(pressure: &Arc<Pressure>, class: RequestClass) -> Vec<UpstreamSlot> {
+/// Takes all slots that the class gets, until one request is shed.
+fn take_all_slots(pressure: &Arc<Pressure>, class: RequestClass) -> Vec<UpstreamSlot> {
     let admit = || match pressure.admit(class, Nanos::ZERO, key) {
         Ok(slot) => Some(slot),
         Err(shed) => {
@@ -57,9 +58,9 @@ fn respond_and_step(
 
 #[test]
 fn classes_find_room_in_order() {
-    let (pressure, mut controller) = new(1_000);
+    let (pressure, mut controller) = new_pressure(1_000);
     // Without a queue there is room for all.
-    let held = all(&pressure, RequestClass::Normal);
+    let held = take_all_slots(&pressure, RequestClass::Normal);
     assert_eq!(held.len(), 1_000);
     drop(held);
     respond_and_step(&pressure, &mut controller, 10, CONTROL_STEP);
@@ -71,11 +72,11 @@ fn classes_find_room_in_order() {
     ];
     let mut held = Vec::new();
     let open = classes.map(|class| {
-        held.extend(all(&pressure, class));
+        held.extend(take_all_slots(&pressure, class));
         held.len()
     });
     assert!(open.is_sorted_by(|a, b| a < b) && open[2] < 60, "{open:?}");
-    assert_eq!(pressure.lending_factor(), LendingFactor::ONE);
+    assert_eq!(pressure.lending_factor(), ElasticFactor::ONE);
     held.iter()
         .take(3)
         .for_each(|slot| slot.record_admission(true));
@@ -92,15 +93,15 @@ fn classes_find_room_in_order() {
 
 #[test]
 fn the_hard_cap_is_for_all() {
-    let (pressure, _) = new(3);
-    assert_eq!(all(&pressure, RequestClass::Critical).len(), 3);
-    let (pressure, _) = new(0);
-    assert_eq!(all(&pressure, RequestClass::Critical).len(), 1);
+    let (pressure, _) = new_pressure(3);
+    assert_eq!(take_all_slots(&pressure, RequestClass::Critical).len(), 3);
+    let (pressure, _) = new_pressure(0);
+    assert_eq!(take_all_slots(&pressure, RequestClass::Critical).len(), 1);
 }
 
 #[test]
 fn never_more_are_open_than_may_be() {
-    let (pressure, _) = new(20);
+    let (pressure, _) = new_pressure(20);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -114,16 +115,16 @@ fn never_more_are_open_than_may_be() {
         }
     });
     assert_eq!(pressure.figures().open, 0);
-    assert_eq!(all(&pressure, RequestClass::Critical).len(), 20);
+    assert_eq!(take_all_slots(&pressure, RequestClass::Critical).len(), 20);
 }
 
 #[test]
 fn a_step_publishes_what_it_found() {
-    let (pressure, mut controller) = new(1_000);
+    let (pressure, mut controller) = new_pressure(1_000);
     let before = pressure.figures();
     assert_eq!(
         (before.factor, before.baseline, before.cpu),
-        (LendingFactor::ONE, None, None)
+        (ElasticFactor::ONE, None, None)
     );
     let mut now = Nanos::ZERO;
     for _ in 0..20 {
@@ -145,7 +146,7 @@ fn a_step_publishes_what_it_found() {
     near(after.p50, 50);
     near(after.p90, 90);
     near(after.baseline, 50);
-    assert!(after.factor > LendingFactor::new(1.2), "{after:?}");
+    assert!(after.factor > ElasticFactor::new(1.2), "{after:?}");
     assert_eq!((after.cpu, after.level), (Some(0.25), 4.0));
     assert!((after.load - 0.5).abs() < 1e-6 && after.reported == Some(after.load));
     // One request in ten fails.
@@ -162,13 +163,13 @@ fn a_step_publishes_what_it_found() {
         now = now.after(CONTROL_STEP);
         controller.step(now, &CONTEXT);
     }
-    assert_eq!(pressure.factor(), LendingFactor::ONE);
+    assert_eq!(pressure.factor(), ElasticFactor::ONE);
 }
 
 #[test]
 fn a_busy_gateway_lends_nothing() {
     for (cpu, lends) in [(0.5, true), (0.95, false), (f64::NAN, true), (-1.0, true)] {
-        let (pressure, mut controller) = new(1_000);
+        let (pressure, mut controller) = new_pressure(1_000);
         let around = StepContext {
             gateway_load: GatewayLoad {
                 cpu: Some(cpu),
@@ -185,7 +186,7 @@ fn a_busy_gateway_lends_nothing() {
             }
             controller.step(Nanos::from_millis(100 * step), &around);
         }
-        assert_eq!(pressure.factor() > LendingFactor::ONE, lends, "{cpu}");
+        assert_eq!(pressure.factor() > ElasticFactor::ONE, lends, "{cpu}");
         assert_eq!(pressure.figures().cpu.is_some(), cpu >= 0.0);
     }
 }

@@ -1,4 +1,5 @@
-//! The reading of one limit about one request: whether it admits the request, and the figures that responses show.
+//! [`LimitFinding`]: what one limit says of one request, with the figures that responses show. The rule and the key
+//! that it is about are not part of it.
 
 use crate::base::clock::Nanos;
 
@@ -32,22 +33,25 @@ impl LimitStanding {
     }
 }
 
-/// What one limit says about one request. All units that the request has taken are counted already.
+/// What one limit says about one request. Once it is complete, the units that the request has taken are counted in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitFinding {
     /// Whether the request is admitted, and why not.
     pub standing: LimitStanding,
-    /// The index of the window that the other figures are about. It is the window with the longest wait among those
-    /// that refuse, else the one with the least remaining units.
+    /// The index of the window that the other figures are about; 0 for open requests. It is a window that can never
+    /// admit the request. Without one it is the window with the longest wait among those that refuse, or else the one
+    /// with the least remaining units.
     pub window: u8,
-    /// The units that this window admits, with the plan's multiplier.
+    /// The quota of this window, or of permits, with the plan's multiplier.
     pub quota: u32,
-    /// The units that are free below the quota, or the permits that are free.
+    /// The units that are free below the quota, or below the burst or delay that is admitted at once; or the permits
+    /// that are free.
     pub remaining: u32,
-    /// The time until this request would be admitted; zero if it is. It is a guess where only the end of other requests
-    /// frees units.
+    /// The time until this request would be admitted; zero if it is, or if it never can be. It is a guess where only
+    /// the end of other requests frees units.
     pub wait: Nanos,
-    /// The time until one more unit than `remaining` is free; zero if nothing is used, or if the time is not known.
+    /// The time until one more unit than `remaining` is free; zero if nothing is used, and for open requests. It is a whole
+    /// window where only the settling of a reservation frees the unit.
     pub reset: Nanos,
     /// The time for which a leaky bucket holds back the admitted request; zero for other limits.
     pub delay: Nanos,
@@ -56,7 +60,7 @@ pub struct LimitFinding {
 }
 
 impl LimitFinding {
-    /// The reading before the first window was read.
+    /// The finding before the first window was read.
     pub(super) const INITIAL: LimitFinding = LimitFinding {
         standing: LimitStanding::Within,
         window: 0,

@@ -45,15 +45,15 @@ impl Gateway {
                 tracing::error!("a worker panicked");
             }
         }
-        if let Some((shared, keeper)) = &self.shared_store
+        if let Some((shared_store, keeper)) = &self.shared_store
             && let Some(keeper) = keeper.lock().take()
         {
-            shared.stop_keeper();
+            shared_store.stop_keeper();
             keeper.join();
         }
         // No worker counts any more, so the last snapshot has all counts.
         if let Some(writer) = self.snapshot_writer.lock().take() {
-            writer.finish();
+            writer.write_and_end();
         }
         let recorder = self.recorder.lock().take();
         if let Some(recorder) = recorder {
@@ -63,9 +63,9 @@ impl Gateway {
         if let Some(pusher) = self.pusher.lock().take() {
             pusher.finish();
         }
-        let log = self.access_log.lock().take();
+        let access_log = self.access_log.lock().take();
         // The log writer ends when the last worker has dropped its handle.
-        let writer_end = log.map(|(_, end)| end);
+        let writer_end = access_log.map(|(_, end)| end);
         if writer_end.is_some_and(|end| !end.wait()) {
             tracing::warn!("writing the access log took too long; its last lines are lost");
         }

@@ -16,7 +16,10 @@ use crate::store::Settings;
 pub(super) const PAGE_BYTES: usize = 16_384;
 /// Bytes of a granule, the unit in which blocks are addressed. Every block begins at a multiple of it.
 const GRANULE_BYTES: usize = 16;
-/// Bytes of a block, by class; larger blocks get pages of their own.
+/// Bytes of a word of a state.
+const WORD_BYTES: usize = size_of::<u32>();
+/// Bytes of a block, by class. Above 32 each size is at most about half as large again as the one before. So in the class
+/// that fits, little more than a third of a block above 16 bytes is wasted. Of a run at most half is wasted.
 const CLASS_BYTES: [usize; 18] = [
     16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048, 3_072, 4_096, 5_456,
     8_192,
@@ -72,7 +75,7 @@ struct PagePool {
 /// All pages, in a mapping of fixed size.
 #[derive(Debug)]
 pub(super) struct Arena {
-    map: ZeroedMap,
+    mapping: ZeroedMap,
     pages: Box<[Page]>,
     /// The pages of each class that have free blocks.
     pages_with_room: [Mutex<PageList>; CLASS_BYTES.len()],
@@ -85,7 +88,7 @@ impl Arena {
     /// An arena of at most `max_bytes`. The records of its pages are not part of them. Fails if the system gives no memory.
     pub(super) fn new(max_bytes: usize) -> io::Result<Arena> {
         let page_count = (max_bytes / PAGE_BYTES).min(MAX_PAGES);
-        let page = || Page {
+        let free_page = || Page {
             class: AtomicU32::new(FREE_CLASS),
             live_blocks: AtomicU32::new(0),
             first_freed: AtomicU32::new(NO_INDEX),
@@ -94,8 +97,8 @@ impl Arena {
             previous: AtomicU32::new(NO_INDEX),
         };
         Ok(Arena {
-            map: ZeroedMap::new(page_count * PAGE_BYTES, false)?,
-            pages: (0..page_count).map(|_| page()).collect(),
+            mapping: ZeroedMap::new(page_count * PAGE_BYTES, false)?,
+            pages: (0..page_count).map(|_| free_page()).collect(),
             pages_with_room: std::array::from_fn(|_| Mutex::new(PageList { head: NO_INDEX })),
             pool: Mutex::new(PagePool {
                 free_pages: PageList { head: NO_INDEX },
@@ -113,7 +116,7 @@ impl Arena {
     /// Allocates a block of at least `word_count` words, which keep their former contents. Takes a block of a larger class
     /// when the fitting class has no block left. Returns `None` if no class and no run has room.
     pub(super) fn alloc(&self, word_count: usize) -> Option<BlockId> {
-        let bytes = word_count.checked_mul(4)?;
+        let bytes = word_count.checked_mul(WORD_BYTES)?;
         match CLASS_BYTES.iter().position(|size| *size >= bytes) {
             Some(fitting_class) => {
                 (fitting_class..CLASS_BYTES.len()).find_map(|class| self.alloc_in_class(class))
@@ -131,15 +134,18 @@ impl Arena {
         }
         let page_index = list.head;
         let page = &self.pages[page_index as usize];
-        let freed = page.first_freed.load(Relaxed);
-        let block = if freed == NO_INDEX {
+        let freed_block = page.first_freed.load(Relaxed);
+        let block = if freed_block == NO_INDEX {
             let block_index = page.touched_blocks.fetch_add(1, Relaxed) as usize;
             let start_byte = page_index as usize * PAGE_BYTES + block_index * CLASS_BYTES[class];
             (start_byte / GRANULE_BYTES) as u32
         } else {
-            let next_freed = self.map.atomic_word(first_word_index(freed)).load(Relaxed);
+            let next_freed = self
+                .mapping
+                .atomic_word(first_word_index(freed_block))
+                .load(Relaxed);
             page.first_freed.store(next_freed, Relaxed);
-            freed
+            freed_block
         };
         let live_blocks = page.live_blocks.fetch_add(1, Relaxed) as usize + 1;
         if live_blocks == PAGE_BYTES / CLASS_BYTES[class] {
@@ -225,7 +231,7 @@ impl Arena {
         }
         let mut list = self.pages_with_room[class as usize].lock();
         let next_freed = page.first_freed.load(Relaxed);
-        let link_word = self.map.atomic_word(first_word_index(block));
+        let link_word = self.mapping.atomic_word(first_word_index(block));
         link_word.store(next_freed, Relaxed);
         page.first_freed.store(block, Relaxed);
         let live_before = page.live_blocks.fetch_sub(1, Relaxed) as usize;
@@ -262,7 +268,7 @@ impl Arena {
         };
         WordSpan {
             first_word: first_word_index(block),
-            word_count: bytes / 4,
+            word_count: bytes / WORD_BYTES,
         }
     }
 
@@ -276,7 +282,7 @@ impl Arena {
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub(super) fn words_at<'h, T>(&'h self, owner: &'h mut T, span: WordSpan) -> &'h mut [u32] {
-        self.map.words_of(owner, span)
+        self.mapping.words_of(owner, span)
     }
 
     /// The words of two different blocks, to move a state. `owner` as in [`Arena::words`].
@@ -287,13 +293,14 @@ impl Arena {
         from: BlockId,
         to: BlockId,
     ) -> (&'h mut [u32], &'h mut [u32]) {
-        self.map.words_of_two(owner, self.span(from), self.span(to))
+        self.mapping
+            .words_of_two(owner, self.span(from), self.span(to))
     }
 }
 
 /// The index of a block's first word in the mapping.
 fn first_word_index(block: BlockId) -> usize {
-    block as usize * GRANULE_BYTES / 4
+    block as usize * GRANULE_BYTES / WORD_BYTES
 }
 
 impl PageList {
@@ -301,8 +308,8 @@ impl PageList {
         let page = &pages[page_index as usize];
         page.previous.store(NO_INDEX, Relaxed);
         page.next.store(self.head, Relaxed);
-        if let Some(next) = pages.get(self.head as usize) {
-            next.previous.store(page_index, Relaxed);
+        if let Some(former_head) = pages.get(self.head as usize) {
+            former_head.previous.store(page_index, Relaxed);
         }
         self.head = page_index;
     }

@@ -4,17 +4,22 @@
 //!
 //! A tag is the part of a key that its entry keeps. Home and alternate buckets are described in [`super::bucket_table`].
 
-/// Mixes two numbers by the two halves of their product, as wyhash does. The constants below are wyhash's, too.
+/// Arbitrary constants that make the hashes of a tag differ. They are from the default secret of wyhash.
+const SKETCH_SALT: u64 = 0x8ebc_6af0_9c88_c6e3;
+const SKETCH_FACTOR: u64 = 0x5899_65cc_7537_4cc3;
+const OTHER_BUCKET_FACTOR: u64 = 0xa076_1d64_78bd_642f;
+
+/// Mixes two numbers by the two halves of their product, as wyhash does.
 #[inline]
-pub(super) fn folded_multiply(a: u64, right: u64) -> u64 {
-    let product = u128::from(a) * u128::from(right);
+pub(super) fn folded_multiply(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
     (product >> 64) as u64 ^ product as u64
 }
 
 /// The hash of a key for [`Sketch`](super::sketch::Sketch). It is made of the tag alone, so that it can be computed
 /// from an entry.
 pub(super) fn sketch_hash(tag: u64) -> u64 {
-    folded_multiply(tag ^ 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3)
+    folded_multiply(tag ^ SKETCH_SALT, SKETCH_FACTOR)
 }
 
 /// The index of the bucket for a hash. All hashes are divided into equal ranges, one for each bucket.
@@ -26,7 +31,7 @@ pub(super) fn bucket_of_hash(hash: u64, bucket_count: u32) -> u32 {
 /// alternate one. The sum of the two indices, modulo the number of buckets, depends on the tag alone.
 pub(super) fn other_bucket(tag: u64, bucket_index: u32, bucket_count: u32) -> u32 {
     let index_sum = u64::from(bucket_of_hash(
-        folded_multiply(tag, 0xa076_1d64_78bd_642f),
+        folded_multiply(tag, OTHER_BUCKET_FACTOR),
         bucket_count,
     ));
     let difference = index_sum + u64::from(bucket_count) - u64::from(bucket_index);
@@ -42,13 +47,10 @@ pub(super) fn possible_homes(
     old_count: u32,
     new_count: u32,
 ) -> std::ops::RangeInclusive<u32> {
-    let (old_home, old, new) = (
-        u64::from(old_home),
-        u64::from(old_count),
-        u64::from(new_count),
-    );
-    let first_home = old_home * new / old;
-    let last_home = ((old_home + 1) * new - 1) / old;
+    let (old_home, old_count) = (u64::from(old_home), u64::from(old_count));
+    let new_count = u64::from(new_count);
+    let first_home = old_home * new_count / old_count;
+    let last_home = ((old_home + 1) * new_count - 1) / old_count;
     first_home as u32..=last_home as u32
 }
 
@@ -59,7 +61,7 @@ mod tests {
     #[test]
     fn a_range_has_the_bucket_and_few_others() {
         let mut hash = 7u64;
-        for (before, now) in [
+        for (old_count, new_count) in [
             (2, 3),
             (1_000, 1_000),
             (1_000, 4_000),
@@ -68,12 +70,13 @@ mod tests {
         ] {
             for _ in 0..2_000 {
                 hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let homes = possible_homes(bucket_of_hash(hash, before), before, now);
+                let homes = possible_homes(bucket_of_hash(hash, old_count), old_count, new_count);
                 assert!(
-                    homes.contains(&bucket_of_hash(hash, now)),
-                    "{hash} of {before} in {now}"
+                    homes.contains(&bucket_of_hash(hash, new_count)),
+                    "{hash} of {old_count} in {new_count}"
                 );
-                assert!(*homes.end() < now && homes.count() as u32 <= now.div_ceil(before) + 1);
+                assert!(*homes.end() < new_count);
+                assert!(homes.count() as u32 <= new_count.div_ceil(old_count) + 1);
             }
         }
     }

@@ -12,34 +12,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use super::bucket_choice::{bucket_of_hash, folded_multiply, other_bucket, sketch_hash};
+use super::bucket_layout::{
+    BUCKET_BYTES, BUCKET_ENTRIES, BUCKET_WORDS, DISPLACED_COUNT_WORD, FIRST_MARK_WORD, LOCK_WORD,
+    mark_word, state_word,
+};
 use super::bucket_lock::{self, count_change, lock, unlock};
 use super::entry_mark::{
-    DISPLACED_BIT, EntryMark, NETWORK_BIT, SLOT_MASK, TAG_MASK, key_bits, key_from_mark,
+    DISPLACED_BIT, EntryMark, LOWEST_TAG, NETWORK_BIT, SLOT_MASK, TAG_MASK, key_bits, key_from_mark,
 };
 use super::snapshot::copy_progress::CopyProgress;
 use super::zeroed_map::ZeroedMap;
 use crate::limit::Fingerprint;
 use crate::store::LimitSlot;
 
-/// Bytes of a bucket.
-pub(super) const BUCKET_BYTES: usize = 128;
-/// Bytes of an entry: mark and state.
-pub(super) const ENTRY_BYTES: usize = 16;
-/// Words of a bucket.
-pub(super) const BUCKET_WORDS: usize = BUCKET_BYTES / 8;
-/// Entries of a bucket.
-pub(super) const BUCKET_ENTRIES: usize = 7;
+/// Arbitrary constants that make the two hashes of a key differ: for its tag, and for its home bucket.
+const TAG_SALT: u64 = 0x9e37_79b9_7f4a_7c15;
+const BUCKET_SALT: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// The two buckets where a key may be, and the key's part of the mark of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyBuckets {
     /// The index of the bucket that the key prefers.
-    pub(super) first_bucket: u32,
-    /// The index of the key's other bucket, which may be the same.
+    pub(super) home_bucket: u32,
+    /// The index of the bucket for the key's displaced entry. It may be the home bucket, too.
     pub(super) alternate_bucket: u32,
-    /// The tag and the network bit of the entry's mark.
-    mark: u64,
-    /// The key's hash for the sketch. It is made of the tag alone, because an entry keeps no more of its key.
+    /// The tag and the network bit of the entry's mark; see [`key_bits`].
+    key_bits: u64,
+    /// The key's hash for the sketch; see [`sketch_hash`].
     pub(super) sketch_hash: u64,
 }
 
@@ -50,22 +49,32 @@ pub(super) struct EntryPosition {
     pub(super) entry_index: u32,
 }
 
+impl EntryPosition {
+    /// The positions of all entries of a bucket.
+    pub(super) fn all_of_bucket(bucket_index: u32) -> impl Iterator<Item = EntryPosition> {
+        (0..BUCKET_ENTRIES as u32).map(move |entry_index| EntryPosition {
+            bucket_index,
+            entry_index,
+        })
+    }
+}
+
 impl KeyBuckets {
     /// The key for the cell's arithmetic: see [`EntryMark::key`].
     pub(super) fn key(&self) -> Fingerprint {
-        key_from_mark(self.mark)
+        key_from_mark(self.key_bits)
     }
 
     /// Whether both belong to the same key.
     pub(super) fn is_same_key(&self, other: &KeyBuckets) -> bool {
-        self.mark == other.mark && self.first_bucket == other.first_bucket
+        self.key_bits == other.key_bits && self.home_bucket == other.home_bucket
     }
 }
 
 /// All buckets, in a mapping of fixed size.
 #[derive(Debug)]
 pub(super) struct BucketTable {
-    map: ZeroedMap,
+    mapping: ZeroedMap,
     bucket_count: u32,
     /// How far the snapshot that copies the table is, if one does.
     pub(super) copy_progress: CopyProgress,
@@ -81,7 +90,7 @@ impl BucketTable {
             .unwrap_or(u32::MAX)
             .max(2);
         Ok(BucketTable {
-            map: ZeroedMap::new(
+            mapping: ZeroedMap::new(
                 bucket_count as usize * BUCKET_BYTES,
                 max_bytes >= MIN_HUGE_BYTES,
             )?,
@@ -97,35 +106,35 @@ impl BucketTable {
     /// The buckets of `key`, which may be a network's own, under the scope with this hash. The key is a keyed hash already,
     /// so two multiplications mix enough.
     #[inline]
-    pub(super) fn key_buckets(&self, seed: u64, key: Fingerprint, is_network: bool) -> KeyBuckets {
-        let (tag, first_bucket, sketch_hash) = self.hash_key(seed, key);
+    pub(super) fn key_buckets(
+        &self,
+        scope_hash: u64,
+        key: Fingerprint,
+        is_network: bool,
+    ) -> KeyBuckets {
+        let (tag, home_bucket, sketch_hash) = self.hash_key(scope_hash, key);
         KeyBuckets {
-            first_bucket,
-            alternate_bucket: self.other_bucket(tag, first_bucket),
-            mark: tag | if is_network { NETWORK_BIT } else { 0 },
+            home_bucket,
+            alternate_bucket: self.other_bucket(tag, home_bucket),
+            key_bits: tag | if is_network { NETWORK_BIT } else { 0 },
             sketch_hash,
         }
     }
 
     /// Hashes a key: returns its tag, its home bucket and its hash for the sketch.
     #[inline]
-    fn hash_key(&self, seed: u64, key: Fingerprint) -> (u64, u32, u64) {
+    fn hash_key(&self, scope_hash: u64, key: Fingerprint) -> (u64, u32, u64) {
         let (key_low, key_high) = (key.0 as u64, (key.0 >> 64) as u64);
-        let a = folded_multiply(key_low ^ seed, key_high ^ 0x9e37_79b9_7f4a_7c15);
-        let bucket_hash = folded_multiply(
-            key_high ^ seed.rotate_left(32),
-            key_low ^ 0xd6e8_feb8_6659_fd93,
-        );
-        let tag = if a & TAG_MASK == 0 {
-            1 << 18
-        } else {
-            a & TAG_MASK
+        let tag_hash = folded_multiply(key_low ^ scope_hash, key_high ^ TAG_SALT);
+        let bucket_hash =
+            folded_multiply(key_high ^ scope_hash.rotate_left(32), key_low ^ BUCKET_SALT);
+        // A mark of zero means an empty entry, so a tag of zero becomes the lowest tag.
+        let tag = match tag_hash & TAG_MASK {
+            0 => LOWEST_TAG,
+            tag => tag,
         };
-        (
-            tag,
-            bucket_of_hash(bucket_hash, self.bucket_count),
-            sketch_hash(tag),
-        )
+        let home_bucket = bucket_of_hash(bucket_hash, self.bucket_count);
+        (tag, home_bucket, sketch_hash(tag))
     }
 
     /// The part of [`BucketTable::key_buckets`] that needs no alternate bucket: the home bucket, and the mark of an
@@ -133,24 +142,24 @@ impl BucketTable {
     #[inline]
     pub(super) fn home_entry(
         &self,
-        seed: u64,
+        scope_hash: u64,
         key: Fingerprint,
         slot: LimitSlot,
     ) -> (u32, EntryMark) {
-        let (tag, first_bucket, _) = self.hash_key(seed, key);
-        (first_bucket, EntryMark(tag | u64::from(slot.0)))
+        let (tag, home_bucket, _) = self.hash_key(scope_hash, key);
+        (home_bucket, EntryMark(tag | u64::from(slot.0)))
     }
 
     /// The word that locks a bucket and counts its changes.
     #[inline]
     pub(super) fn lock_word(&self, bucket_index: u32) -> &AtomicU64 {
-        &self.words(bucket_index)[0]
+        &self.words(bucket_index)[LOCK_WORD]
     }
 
     /// Starts to load a bucket into the processor's cache.
     #[inline]
     pub(super) fn prefetch(&self, bucket_index: u32) {
-        self.map.prefetch(bucket_index as usize);
+        self.mapping.prefetch(bucket_index as usize);
     }
 
     /// The other of the two buckets of a tag; the same bucket where both are one.
@@ -158,20 +167,20 @@ impl BucketTable {
         other_bucket(tag, bucket_index, self.bucket_count)
     }
 
-    /// The buckets of the key with this mark and first bucket.
-    pub(super) fn key_buckets_from_mark(&self, mark: EntryMark, first_bucket: u32) -> KeyBuckets {
+    /// The buckets of the key with this mark and home bucket.
+    pub(super) fn key_buckets_from_mark(&self, mark: EntryMark, home_bucket: u32) -> KeyBuckets {
         let tag = mark.0 & TAG_MASK;
         KeyBuckets {
-            first_bucket,
-            alternate_bucket: self.other_bucket(tag, first_bucket),
-            mark: key_bits(mark.0),
+            home_bucket,
+            alternate_bucket: self.other_bucket(tag, home_bucket),
+            key_bits: key_bits(mark.0),
             sketch_hash: sketch_hash(tag),
         }
     }
 
     #[inline]
     pub(super) fn words(&self, bucket_index: u32) -> &[AtomicU64; BUCKET_WORDS] {
-        self.map.bucket(bucket_index as usize)
+        self.mapping.bucket(bucket_index as usize)
     }
 
     /// For each slot number, whether some entry has the slot. Locks one bucket at a time, so the caller may hold none.
@@ -179,12 +188,8 @@ impl BucketTable {
         let mut is_used = vec![false; usize::from(u16::MAX) + 1];
         for bucket_index in 0..self.bucket_count {
             let locked = self.lock_all(SmallVec::from_slice(&[bucket_index]));
-            let marks = (0..BUCKET_ENTRIES as u32).filter_map(|entry_index| {
-                locked.mark(EntryPosition {
-                    bucket_index,
-                    entry_index,
-                })
-            });
+            let positions = EntryPosition::all_of_bucket(bucket_index);
+            let marks = positions.filter_map(|position| locked.mark(position));
             marks.for_each(|mark| is_used[usize::from(mark.slot())] = true);
         }
         is_used
@@ -192,7 +197,7 @@ impl BucketTable {
 
     /// Whether keys with this home bucket may be in their alternate bucket. Certain only while the bucket is locked.
     pub(super) fn has_displaced_keys(&self, bucket_index: u32) -> bool {
-        self.words(bucket_index)[1].load(Ordering::Relaxed) != 0
+        self.words(bucket_index)[DISPLACED_COUNT_WORD].load(Ordering::Relaxed) != 0
     }
 
     /// Locks a bucket; `false` if it is locked already.
@@ -226,7 +231,9 @@ impl BucketTable {
     /// Whether the bucket has no entries. Only reads: to take the lock would
     /// make the system provide memory for a page that was never written.
     pub(super) fn is_bucket_empty(&self, bucket_index: u32) -> bool {
-        let marks = self.words(bucket_index)[2..].iter().step_by(2);
+        let marks = self.words(bucket_index)[FIRST_MARK_WORD..]
+            .iter()
+            .step_by(2);
         marks.fold(0, |all_bits, mark| all_bits | mark.load(Ordering::Relaxed)) == 0
     }
 
@@ -302,22 +309,27 @@ impl LockedBuckets<'_> {
         self.table.words(bucket_index)
     }
 
+    fn mark_atomic(&self, position: EntryPosition) -> &AtomicU64 {
+        &self.words(position.bucket_index)[mark_word(position.entry_index)]
+    }
+
+    fn state_atomic(&self, position: EntryPosition) -> &AtomicU64 {
+        &self.words(position.bucket_index)[state_word(position.entry_index)]
+    }
+
     /// The mark of an entry; `None` where the entry is empty.
     pub(super) fn mark(&self, position: EntryPosition) -> Option<EntryMark> {
-        let mark = self.words(position.bucket_index)[2 + 2 * position.entry_index as usize]
-            .load(Ordering::Relaxed);
+        let mark = self.mark_atomic(position).load(Ordering::Relaxed);
         (mark != 0).then_some(EntryMark(mark))
     }
 
     /// The state of an entry. That of an empty entry means nothing.
     pub(super) fn state(&self, position: EntryPosition) -> u64 {
-        self.words(position.bucket_index)[3 + 2 * position.entry_index as usize]
-            .load(Ordering::Relaxed)
+        self.state_atomic(position).load(Ordering::Relaxed)
     }
 
     pub(super) fn set_state(&mut self, position: EntryPosition, state: u64) {
-        self.words(position.bucket_index)[3 + 2 * position.entry_index as usize]
-            .store(state, Ordering::Relaxed);
+        self.state_atomic(position).store(state, Ordering::Relaxed);
     }
 
     /// The entry of the key with these buckets, under any slot that `is_own_slot` accepts; `None` if there is none. The
@@ -327,21 +339,21 @@ impl LockedBuckets<'_> {
         key_buckets: &KeyBuckets,
         is_own_slot: impl Fn(u16) -> bool,
     ) -> Option<EntryPosition> {
-        let searches_alternate = key_buckets.alternate_bucket != key_buckets.first_bucket
+        let searches_alternate = key_buckets.alternate_bucket != key_buckets.home_bucket
             && self.is_locked(key_buckets.alternate_bucket);
-        let buckets = [key_buckets.first_bucket, key_buckets.alternate_bucket];
+        let buckets = [key_buckets.home_bucket, key_buckets.alternate_bucket];
         for bucket_index in &buckets[..1 + usize::from(searches_alternate)] {
             let words = self.words(*bucket_index);
-            for entry_index in 0..BUCKET_ENTRIES {
-                let mark = words[2 + 2 * entry_index].load(Ordering::Relaxed);
+            for entry_index in 0..BUCKET_ENTRIES as u32 {
+                let mark = words[mark_word(entry_index)].load(Ordering::Relaxed);
                 let is_displaced = mark & DISPLACED_BIT != 0;
-                if key_bits(mark) == key_buckets.mark
-                    && is_displaced == (*bucket_index != key_buckets.first_bucket)
+                if key_bits(mark) == key_buckets.key_bits
+                    && is_displaced == (*bucket_index != key_buckets.home_bucket)
                     && is_own_slot((mark & SLOT_MASK) as u16)
                 {
                     return Some(EntryPosition {
                         bucket_index: *bucket_index,
-                        entry_index: entry_index as u32,
+                        entry_index,
                     });
                 }
             }
@@ -352,11 +364,11 @@ impl LockedBuckets<'_> {
     /// The first empty entry of a bucket; `None` if the bucket is full.
     pub(super) fn empty_entry(&self, bucket_index: u32) -> Option<EntryPosition> {
         let words = self.words(bucket_index);
-        for entry_index in 0..BUCKET_ENTRIES {
-            if words[2 + 2 * entry_index].load(Ordering::Relaxed) == 0 {
+        for entry_index in 0..BUCKET_ENTRIES as u32 {
+            if words[mark_word(entry_index)].load(Ordering::Relaxed) == 0 {
                 return Some(EntryPosition {
                     bucket_index,
-                    entry_index: entry_index as u32,
+                    entry_index,
                 });
             }
         }
@@ -370,14 +382,14 @@ impl LockedBuckets<'_> {
         key_buckets: &KeyBuckets,
         slot: u16,
     ) {
-        let is_displaced = position.bucket_index != key_buckets.first_bucket;
+        let is_displaced = position.bucket_index != key_buckets.home_bucket;
         let mark =
-            key_buckets.mark | u64::from(slot) | if is_displaced { DISPLACED_BIT } else { 0 };
+            key_buckets.key_bits | u64::from(slot) | if is_displaced { DISPLACED_BIT } else { 0 };
         self.set_state(position, 0);
-        self.words(position.bucket_index)[2 + 2 * position.entry_index as usize]
-            .store(mark, Ordering::Relaxed);
+        self.mark_atomic(position).store(mark, Ordering::Relaxed);
         if is_displaced {
-            self.table.words(key_buckets.first_bucket)[1].fetch_add(1, Ordering::Relaxed);
+            self.table.words(key_buckets.home_bucket)[DISPLACED_COUNT_WORD]
+                .fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -387,15 +399,10 @@ impl LockedBuckets<'_> {
         &mut self,
         bucket_index: u32,
     ) -> Option<EntryPosition> {
-        (0..BUCKET_ENTRIES as u32).find_map(|entry_index| {
-            let from = EntryPosition {
-                bucket_index,
-                entry_index,
-            };
-            let word =
-                self.words(bucket_index)[2 + 2 * entry_index as usize].load(Ordering::Relaxed);
-            let other_bucket = self.table.other_bucket(word & TAG_MASK, bucket_index);
-            if word == 0
+        EntryPosition::all_of_bucket(bucket_index).find_map(|from| {
+            let old_mark = self.mark_atomic(from).load(Ordering::Relaxed);
+            let other_bucket = self.table.other_bucket(old_mark & TAG_MASK, bucket_index);
+            if old_mark == 0
                 || other_bucket == bucket_index
                 || self.is_pinned(from)
                 || !self.try_add_bucket(other_bucket)
@@ -406,11 +413,11 @@ impl LockedBuckets<'_> {
             let state = self.state(from);
             self.clear_entry(from);
             self.set_state(to, state);
-            let mark = word ^ DISPLACED_BIT;
-            self.words(other_bucket)[2 + 2 * to.entry_index as usize]
-                .store(mark, Ordering::Relaxed);
-            if mark & DISPLACED_BIT != 0 {
-                self.table.words(bucket_index)[1].fetch_add(1, Ordering::Relaxed);
+            let new_mark = old_mark ^ DISPLACED_BIT;
+            self.mark_atomic(to).store(new_mark, Ordering::Relaxed);
+            if new_mark & DISPLACED_BIT != 0 {
+                self.table.words(bucket_index)[DISPLACED_COUNT_WORD]
+                    .fetch_add(1, Ordering::Relaxed);
             }
             self.table
                 .copy_progress
@@ -421,7 +428,7 @@ impl LockedBuckets<'_> {
 
     /// Gives an entry to another slot of the same scope.
     pub(super) fn set_slot(&mut self, position: EntryPosition, slot: u16) {
-        let word = &self.words(position.bucket_index)[2 + 2 * position.entry_index as usize];
+        let word = self.mark_atomic(position);
         word.store(
             word.load(Ordering::Relaxed) & !SLOT_MASK | u64::from(slot),
             Ordering::Relaxed,
@@ -431,14 +438,14 @@ impl LockedBuckets<'_> {
     /// Empties an entry. The count in the key's home bucket is atomic and may be lowered without that bucket's lock: a
     /// reader that sees it too high only searches the alternate bucket in vain.
     pub(super) fn clear_entry(&mut self, position: EntryPosition) {
-        let word = &self.words(position.bucket_index)[2 + 2 * position.entry_index as usize];
+        let word = self.mark_atomic(position);
         let mark = word.load(Ordering::Relaxed);
         word.store(0, Ordering::Relaxed);
         if mark & DISPLACED_BIT != 0 {
-            let home = self
+            let home_bucket = self
                 .table
                 .other_bucket(mark & TAG_MASK, position.bucket_index);
-            self.table.words(home)[1].fetch_sub(1, Ordering::Relaxed);
+            self.table.words(home_bucket)[DISPLACED_COUNT_WORD].fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -451,28 +458,32 @@ mod tests {
     fn both_buckets_lead_to_each_other_and_displaced_entries_are_counted() {
         let table = BucketTable::new(1_000 * BUCKET_BYTES).unwrap();
         for number in 0..2_000u128 {
-            let key_buckets = table.key_buckets(42, Fingerprint(number), number % 2 == 0);
+            let is_network = number % 2 == 0;
+            let key_buckets = table.key_buckets(42, Fingerprint(number), is_network);
             assert_eq!(
-                table.other_bucket(key_buckets.mark & TAG_MASK, key_buckets.alternate_bucket),
-                key_buckets.first_bucket
+                table.other_bucket(
+                    key_buckets.key_bits & TAG_MASK,
+                    key_buckets.alternate_bucket
+                ),
+                key_buckets.home_bucket
             );
-            if key_buckets.first_bucket == key_buckets.alternate_bucket {
+            if key_buckets.home_bucket == key_buckets.alternate_bucket {
                 continue;
             }
             let mut locked = table.lock_all(SmallVec::from_slice(&[
                 key_buckets.alternate_bucket,
-                key_buckets.first_bucket,
+                key_buckets.home_bucket,
             ]));
             let position = locked.empty_entry(key_buckets.alternate_bucket).unwrap();
             locked.fill_entry(position, &key_buckets, 9);
-            assert!(table.has_displaced_keys(key_buckets.first_bucket));
+            assert!(table.has_displaced_keys(key_buckets.home_bucket));
             assert_eq!(
                 locked.find_entry(&key_buckets, |slot| slot == 9),
                 Some(position)
             );
             assert_eq!(locked.find_entry(&key_buckets, |slot| slot == 8), None);
             locked.clear_entry(position);
-            assert!(!table.has_displaced_keys(key_buckets.first_bucket));
+            assert!(!table.has_displaced_keys(key_buckets.home_bucket));
             assert_eq!(locked.find_entry(&key_buckets, |_| true), None);
         }
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use smallvec::SmallVec;
 
 use super::arena::{Arena, BlockId};
-use super::bucket_table::{BUCKET_ENTRIES, BucketTable, EntryPosition, KeyBuckets, LockedBuckets};
+use super::bucket_layout::BUCKET_ENTRIES;
+use super::bucket_table::{BucketTable, EntryPosition, KeyBuckets, LockedBuckets};
 use super::slots::{SlotInfo, Slots};
 use crate::base::clock::Nanos;
 use crate::limit::{KeyState, RateLimit};
@@ -69,7 +70,12 @@ pub(super) fn join_state(words: [u32; 2]) -> u64 {
     u64::from(words[1]) << 32 | u64::from(words[0])
 }
 
-/// The state of an entry whose words are in a block.
+/// The block with the words of a state that outgrows its entry.
+fn block_id(state: u64) -> BlockId {
+    state as BlockId
+}
+
+/// The state of an entry whose words are in a block, with the second from which on the cell is fresh, rounded up.
 pub(super) fn block_state(block: BlockId, fresh_at: Nanos) -> u64 {
     let fresh_second = u32::try_from(fresh_at.ceil_secs()).unwrap_or(NEVER_FRESH);
     join_state([block, fresh_second])
@@ -96,10 +102,10 @@ impl Cells {
         use_cell: impl FnOnce(&KeyState<'_>) -> R,
     ) -> R {
         let (state, key) = (locked.state(position), owner.key_buckets.key());
-        let mut inline = split_state(state);
+        let mut inline_words = split_state(state);
         let words = match owner.info.is_inline() {
-            true => &mut inline[..],
-            false => self.arena.words(locked, state as BlockId),
+            true => &mut inline_words[..],
+            false => self.arena.words(locked, block_id(state)),
         };
         use_cell(&KeyState {
             limit: owner.limit,
@@ -131,11 +137,11 @@ impl Cells {
         let mut cell = KeyState {
             limit,
             key,
-            words: self.arena.words(locked, state as BlockId),
+            words: self.arena.words(locked, block_id(state)),
         };
         let result = change(&mut cell);
         let fresh_at = cell.fresh_at();
-        locked.set_state(position, block_state(state as BlockId, fresh_at));
+        locked.set_state(position, block_state(block_id(state), fresh_at));
         result
     }
 
@@ -223,7 +229,7 @@ impl Cells {
         locked.set_slot(position, owner.slot.0);
         locked.set_state(position, new_state);
         if !was_inline {
-            self.arena.free(state as BlockId);
+            self.arena.free(block_id(state));
         }
         true
     }
@@ -264,26 +270,26 @@ impl Cells {
         now: Nanos,
         cost: u32,
     ) -> bool {
-        let (needed_words, word_count) = self.read_cell(locked, position, owner, |cell| {
+        let (needed_words, block_words) = self.read_cell(locked, position, owner, |cell| {
             (cell.required_words(now, cost), cell.words.len())
         });
-        if needed_words <= word_count {
+        if needed_words <= block_words {
             return true;
         }
         let Some(block) = self.alloc_block(needed_words, now) else {
             return false;
         };
         let state = locked.state(position);
-        let (from, new_words) = self.arena.two_blocks(locked, state as BlockId, block);
+        let (old_words, new_words) = self.arena.two_blocks(locked, block_id(state), block);
         new_words.fill(0);
         KeyState {
             limit: owner.limit,
             key: owner.key_buckets.key(),
-            words: from,
+            words: old_words,
         }
         .move_to(now, new_words);
         locked.set_state(position, join_state([block, split_state(state)[1]]));
-        self.arena.free(state as BlockId);
+        self.arena.free(block_id(state));
         true
     }
 
@@ -298,7 +304,7 @@ impl Cells {
     ) -> bool {
         let key_buckets = &owner.key_buckets;
         let buckets =
-            SmallVec::from_slice(&[key_buckets.first_bucket, key_buckets.alternate_bucket]);
+            SmallVec::from_slice(&[key_buckets.home_bucket, key_buckets.alternate_bucket]);
         let mut locked = self.table.lock_all(buckets);
         if let Some(replaced) = self.find_entry(&mut locked, owner) {
             self.remove_entry(&mut locked, replaced);
@@ -317,9 +323,9 @@ impl Cells {
                 let Some(block) = self.alloc_block(needed_words, now) else {
                     return false;
                 };
-                let new_words = self.arena.words(&mut locked, block);
-                new_words.fill(0);
-                new_words[..words.len()].copy_from_slice(words);
+                let block_words = self.arena.words(&mut locked, block);
+                block_words.fill(0);
+                block_words[..words.len()].copy_from_slice(words);
                 block_state(block, fresh_at)
             }
         };
@@ -369,8 +375,8 @@ impl Cells {
         now: Nanos,
     ) -> Option<EntryPosition> {
         if let Some(position) = locked
-            .empty_entry(key_buckets.first_bucket)
-            .or_else(|| self.evict_fresh_entry(locked, key_buckets.first_bucket, now))
+            .empty_entry(key_buckets.home_bucket)
+            .or_else(|| self.evict_fresh_entry(locked, key_buckets.home_bucket, now))
         {
             return Some(position);
         }
@@ -395,7 +401,7 @@ impl Cells {
             return None;
         }
         locked
-            .move_entry_to_other_bucket(key_buckets.first_bucket)
+            .move_entry_to_other_bucket(key_buckets.home_bucket)
             .or_else(|| locked.move_entry_to_other_bucket(key_buckets.alternate_bucket))
     }
 
@@ -406,11 +412,7 @@ impl Cells {
         bucket_index: u32,
         now: Nanos,
     ) -> Option<EntryPosition> {
-        let mut entry_count = (0..BUCKET_ENTRIES as u32).map(|entry_index| EntryPosition {
-            bucket_index,
-            entry_index,
-        });
-        let position = entry_count.find(|position| {
+        let position = EntryPosition::all_of_bucket(bucket_index).find(|position| {
             !locked.is_pinned(*position) && self.is_fresh(locked, *position, now)
         })?;
         self.remove_entry(locked, position);
@@ -458,7 +460,7 @@ impl Cells {
         locked.clear_entry(position);
         self.cell_count.fetch_sub(1, Relaxed);
         if !mark.is_network() && !is_inline {
-            self.arena.free(state as BlockId);
+            self.arena.free(block_id(state));
         }
     }
 
@@ -486,11 +488,7 @@ impl Cells {
             let Some(mut locked) = self.table.try_lock_one(bucket_index) else {
                 continue;
             };
-            for entry_index in 0..BUCKET_ENTRIES as u32 {
-                let position = EntryPosition {
-                    bucket_index,
-                    entry_index,
-                };
+            for position in EntryPosition::all_of_bucket(bucket_index) {
                 if self.is_fresh(&locked, position, now) {
                     self.remove_entry(&mut locked, position);
                     evicted_count += 1;

@@ -51,13 +51,13 @@ impl<'a> FullDecision<'a> {
         let mut networks = NetworkCells::new();
         for item in items {
             let info = cells.slots.get(item.slot)?;
-            let key_buckets = cells.table.key_buckets(info.seed(), item.key, false);
+            let key_buckets = cells.table.key_buckets(info.scope_hash(), item.key, false);
             let first_network = networks.len();
             let rate = item.limit.windows.last()?;
             for parent in item.parents {
                 let plan_factor = item.scale.plan_factor;
                 networks.push(NetworkCell {
-                    key_buckets: cells.table.key_buckets(info.seed(), parent.key, true),
+                    key_buckets: cells.table.key_buckets(info.scope_hash(), parent.key, true),
                     budget: NetworkBudget::new(item.limit, rate, plan_factor, parent.factor),
                     position: None,
                     is_created: false,
@@ -81,11 +81,11 @@ impl<'a> FullDecision<'a> {
                 networks: first_network..networks.len(),
             });
         }
-        let all_key_buckets = item_cells
+        let item_buckets = item_cells
             .iter()
             .map(|item_cell| item_cell.owner.key_buckets);
         let network_buckets = networks.iter().map(|network| network.key_buckets);
-        let locked = lock_buckets(cells, all_key_buckets.chain(network_buckets));
+        let locked = lock_buckets(cells, item_buckets.chain(network_buckets));
         Some(FullDecision {
             cells,
             sketch,
@@ -98,23 +98,24 @@ impl<'a> FullDecision<'a> {
         })
     }
 
-    /// Decides, and leaves one reading for each item. Returns whether all items but shadows admit.
-    pub(super) fn decide(mut self, readings: &mut SmallVec<[LimitFinding; 4]>) -> bool {
-        readings.resize(self.item_cells.len(), unknown_finding());
+    /// Decides, and leaves one finding for each item. Returns whether all items but shadows admit. A shadow that admits
+    /// takes its units even if the others refuse.
+    pub(super) fn decide(mut self, findings: &mut SmallVec<[LimitFinding; 4]>) -> bool {
+        findings.resize(self.item_cells.len(), unknown_finding());
         for index in 0..self.item_cells.len() {
             self.find_cells(index);
         }
         let enforced: SmallVec<[usize; 4]> = (0..self.item_cells.len())
             .filter(|index| !self.item_cells[*index].item.is_shadow)
             .collect();
-        let is_admitted = self.decide_round(&enforced, readings);
+        let is_admitted = self.decide_round(&enforced, findings);
         self.takes_units = self.taking != Taking::Nothing;
         if enforced.len() < self.item_cells.len() {
             for index in 0..self.item_cells.len() {
                 if self.item_cells[index].item.is_shadow {
                     // The other items may have created its cell.
                     self.find_cells(index);
-                    self.decide_round(&[index], readings);
+                    self.decide_round(&[index], findings);
                 }
             }
         }
@@ -144,32 +145,33 @@ impl<'a> FullDecision<'a> {
 
     /// Decides about the items with these indices together: takes units of all of them, or of none. Leaves their findings,
     /// and returns whether all admit.
-    fn decide_round(&mut self, indices: &[usize], readings: &mut [LimitFinding]) -> bool {
-        for (position, index) in indices.iter().enumerate() {
-            self.count_earlier_units(&indices[..position], *index);
-            readings[*index] = self.evaluate(*index);
+    fn decide_round(&mut self, indices: &[usize], findings: &mut [LimitFinding]) -> bool {
+        for (order, index) in indices.iter().enumerate() {
+            self.count_earlier_units(&indices[..order], *index);
+            findings[*index] = self.evaluate(*index);
         }
-        let all_admit = |readings: &[LimitFinding]| {
+        let all_admit = |findings: &[LimitFinding]| {
             indices
                 .iter()
-                .all(|index| readings[*index].standing.admits())
+                .all(|index| findings[*index].standing.admits())
         };
-        let mut is_admitted = all_admit(readings);
-        let mut has_room = true;
+        let mut is_admitted = all_admit(findings);
+        let mut all_have_room = true;
         if is_admitted && self.takes_units {
-            for (position, index) in indices.iter().enumerate() {
-                has_room &= self.make_room(&indices[..position], *index);
+            for (order, index) in indices.iter().enumerate() {
+                all_have_room &= self.make_room(&indices[..order], *index);
             }
         } else {
             for index in indices {
                 self.assume_room(*index);
             }
         }
-        if !has_room || self.is_sketch_active(indices) {
+        // Units without room are counted in the sketch, whose estimates may refuse them.
+        if !all_have_room || self.is_sketch_active(indices) {
             for index in indices {
-                self.add_sketch_units(*index, &mut readings[*index]);
+                self.add_sketch_units(*index, &mut findings[*index]);
             }
-            is_admitted = all_admit(readings);
+            is_admitted = all_admit(findings);
             if is_admitted && self.takes_units {
                 for index in indices {
                     self.charge_sketch(*index);
@@ -177,14 +179,14 @@ impl<'a> FullDecision<'a> {
             }
         }
         for index in indices {
-            let reading = &mut readings[*index];
+            let finding = &mut findings[*index];
             match (self.takes_units, is_admitted) {
-                (true, true) => self.take_units(*index, reading),
+                (true, true) => self.take_units(*index, finding),
                 (true, false) => {
                     self.remove_created_cells(*index);
-                    self.complete_finding(*index, reading);
+                    self.complete_finding(*index, finding);
                 }
-                (false, _) => self.complete_finding(*index, reading),
+                (false, _) => self.complete_finding(*index, finding),
             }
         }
         is_admitted
@@ -200,9 +202,9 @@ impl<'a> FullDecision<'a> {
     }
 
     /// Adds up the units that earlier items of the round ask for in the same cells.
-    fn count_earlier_units(&mut self, earlier: &[usize], index: usize) {
+    fn count_earlier_units(&mut self, earlier_indices: &[usize], index: usize) {
         let key_buckets = self.item_cells[index].owner.key_buckets;
-        let earlier_cells = earlier.iter().map(|index| &self.item_cells[*index]);
+        let earlier_cells = earlier_indices.iter().map(|index| &self.item_cells[*index]);
         let same_key_cells =
             earlier_cells.filter(|item_cell| item_cell.owner.key_buckets.is_same_key(&key_buckets));
         self.item_cells[index].earlier_units = same_key_cells.fold(0, |sum: u32, item_cell| {
@@ -211,10 +213,10 @@ impl<'a> FullDecision<'a> {
         for network in self.item_cells[index].networks.clone() {
             let key_buckets = self.networks[network].key_buckets;
             let mut earlier_units = 0u32;
-            for item_cell in earlier.iter().map(|index| &self.item_cells[*index]) {
+            for item_cell in earlier_indices.iter().map(|index| &self.item_cells[*index]) {
                 let networks = self.networks[item_cell.networks.clone()].iter();
                 let same_networks =
-                    networks.filter(|other| other.key_buckets.is_same_key(&key_buckets));
+                    networks.filter(|network| network.key_buckets.is_same_key(&key_buckets));
                 let units = item_cell
                     .item
                     .cost
@@ -233,7 +235,7 @@ impl<'a> FullDecision<'a> {
         }
         let (limit, scale) = (item_cell.item.limit, item_cell.item.scale);
         let cost = item_cell.earlier_units.saturating_add(item_cell.item.cost);
-        let mut reading = match item_cell.position {
+        let mut finding = match item_cell.position {
             Some(position) => {
                 self.cells
                     .read_cell(&mut self.locked, position, &item_cell.owner, |cell| {
@@ -259,24 +261,25 @@ impl<'a> FullDecision<'a> {
             let cost = network.earlier_units.saturating_add(item_cell.item.cost);
             let remaining = network.budget.remaining_units(tat, self.now);
             match network.budget.evaluate(tat, self.now, cost) {
-                NetworkRoom::Passes(_) => reading.remaining = reading.remaining.min(remaining),
+                NetworkRoom::Passes(_) => finding.remaining = finding.remaining.min(remaining),
                 NetworkRoom::Full(wait) => {
-                    sketched_units::refuse(&mut reading, item_cell.item, remaining, wait)
+                    sketched_units::refuse(&mut finding, item_cell.item, remaining, wait)
                 }
-                NetworkRoom::Never => reading.standing = LimitStanding::Unsatisfiable,
+                NetworkRoom::Never => finding.standing = LimitStanding::Unsatisfiable,
             }
         }
-        reading
+        finding
     }
 
-    /// Makes room for an item's units in its cells, and creates missing cells. Returns whether all cells have room.
-    fn make_room(&mut self, earlier: &[usize], index: usize) -> bool {
+    /// Makes room for an item's units in its cell and networks, and creates those that are missing. Returns whether all
+    /// have room.
+    fn make_room(&mut self, earlier_indices: &[usize], index: usize) -> bool {
         let key_buckets = self.item_cells[index].owner.key_buckets;
-        let mut earlier_cells = earlier.iter().map(|index| &self.item_cells[*index]);
+        let mut earlier_cells = earlier_indices.iter().map(|index| &self.item_cells[*index]);
         // An earlier item of the same key may have created the cell.
-        let same_key_cells =
+        let same_key_cell =
             earlier_cells.find(|item_cell| item_cell.owner.key_buckets.is_same_key(&key_buckets));
-        let created_position = same_key_cells.and_then(|item_cell| item_cell.position);
+        let created_position = same_key_cell.and_then(|item_cell| item_cell.position);
         let item_cell = &mut self.item_cells[index];
         item_cell.position = item_cell.position.or(created_position);
         let cost = item_cell.earlier_units.saturating_add(item_cell.item.cost);
@@ -290,17 +293,17 @@ impl<'a> FullDecision<'a> {
         item_cell.is_created = item_cell.position.is_none() && position_with_room.is_some();
         item_cell.has_room = position_with_room.is_some();
         item_cell.position = item_cell.position.or(position_with_room);
-        let mut has_room = item_cell.has_room;
+        let mut all_have_room = item_cell.has_room;
         let slot = item_cell.item.slot;
         for index in item_cell.charged_networks() {
-            let (earlier, remaining_networks) = self.networks.split_at_mut(index);
+            let (earlier_networks, remaining_networks) = self.networks.split_at_mut(index);
             let network = &mut remaining_networks[0];
-            let mut earlier = earlier.iter();
-            let same_network =
-                earlier.find(|other| other.key_buckets.is_same_key(&network.key_buckets));
+            let same_network = earlier_networks
+                .iter()
+                .find(|earlier| earlier.key_buckets.is_same_key(&network.key_buckets));
             network.position = network
                 .position
-                .or(same_network.and_then(|other| other.position));
+                .or(same_network.and_then(|earlier| earlier.position));
             let entry = self.cells.make_network_room(
                 &mut self.locked,
                 network.position,
@@ -311,9 +314,9 @@ impl<'a> FullDecision<'a> {
             network.is_created = network.position.is_none() && entry.is_some();
             network.has_entry = entry.is_some();
             network.position = entry;
-            has_room &= network.has_entry;
+            all_have_room &= network.has_entry;
         }
-        has_room
+        all_have_room
     }
 
     /// Treats existing cells as cells with room, because this round takes no units.
@@ -325,8 +328,8 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// Adds the sketch's units to a reading.
-    fn add_sketch_units(&mut self, index: usize, reading: &mut LimitFinding) {
+    /// Adds the sketch's units to a finding, for the item's key and its networks.
+    fn add_sketch_units(&mut self, index: usize, finding: &mut LimitFinding) {
         let (sketch, now, item_cell) = (self.sketch, self.now, &self.item_cells[index]);
         sketched_units::add_cell_units(
             sketch,
@@ -334,13 +337,13 @@ impl<'a> FullDecision<'a> {
             &mut self.locked,
             item_cell,
             now,
-            reading,
+            finding,
         );
         for network in &self.networks[item_cell.networks.clone()] {
             let tat = network
                 .position
                 .map_or(0, |position| self.locked.state(position));
-            sketched_units::add_network_units(sketch, network, tat, item_cell.item, now, reading);
+            sketched_units::add_network_units(sketch, network, tat, item_cell.item, now, finding);
         }
     }
 
@@ -366,20 +369,20 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// Takes an item's units from its cells, and completes the reading.
-    fn take_units(&mut self, index: usize, reading: &mut LimitFinding) {
+    /// Takes an item's units from its cell and networks where these have room, and completes the finding.
+    fn take_units(&mut self, index: usize, finding: &mut LimitFinding) {
         let item_cell = &self.item_cells[index];
         let (cost, scale) = (item_cell.item.cost, item_cell.item.scale);
-        let total = item_cell.earlier_units.saturating_add(cost);
+        let total_units = item_cell.earlier_units.saturating_add(cost);
         match item_cell.position.filter(|_| item_cell.has_room) {
             Some(position) => {
                 self.cells
                     .change_cell(&mut self.locked, position, &item_cell.owner, |cell| {
-                        cell.take_units(reading, self.now, cost, scale);
-                        cell.complete_finding(reading, self.now, total, scale.plan_factor);
+                        cell.take_units(finding, self.now, cost, scale);
+                        cell.complete_finding(finding, self.now, total_units, scale.plan_factor);
                     })
             }
-            None => reading.remaining = reading.remaining.saturating_sub(total),
+            None => finding.remaining = finding.remaining.saturating_sub(total_units),
         }
         for network in &self.networks[item_cell.charged_networks()] {
             let Some(position) = network.position.filter(|_| network.has_entry) else {
@@ -391,18 +394,18 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// Completes the reading of a cell from which no units were taken.
-    fn complete_finding(&mut self, index: usize, reading: &mut LimitFinding) {
+    /// Completes the finding of a cell from which no units were taken.
+    fn complete_finding(&mut self, index: usize, finding: &mut LimitFinding) {
         let item_cell = &self.item_cells[index];
-        // A refusal by the sketch has set the reset.
-        if item_cell.is_stuck || reading.reset != Nanos::ZERO {
+        // A refusal by a network or by the sketch has set the reset.
+        if item_cell.is_stuck || finding.reset != Nanos::ZERO {
             return;
         }
         if let Some(position) = item_cell.position {
             let plan_factor = item_cell.item.scale.plan_factor;
             self.cells
                 .read_cell(&mut self.locked, position, &item_cell.owner, |cell| {
-                    cell.complete_finding(reading, self.now, 0, plan_factor);
+                    cell.complete_finding(finding, self.now, 0, plan_factor);
                 });
         }
     }
@@ -433,15 +436,15 @@ pub(super) fn lock_buckets<'a>(
     loop {
         let mut buckets: SmallVec<[u32; 8]> = SmallVec::new();
         for key_buckets in all_key_buckets.clone() {
-            buckets.push(key_buckets.first_bucket);
-            if cells.table.has_displaced_keys(key_buckets.first_bucket) {
+            buckets.push(key_buckets.home_bucket);
+            if cells.table.has_displaced_keys(key_buckets.home_bucket) {
                 buckets.push(key_buckets.alternate_bucket);
             }
         }
         let locked = cells.table.lock_all(buckets);
         // A key may have been displaced before the buckets were locked.
         let is_covered = |key_buckets: KeyBuckets| {
-            !cells.table.has_displaced_keys(key_buckets.first_bucket)
+            !cells.table.has_displaced_keys(key_buckets.home_bucket)
                 || locked.is_locked(key_buckets.alternate_bucket)
         };
         if all_key_buckets.clone().all(is_covered) {

@@ -10,6 +10,10 @@ pub(super) const SLOT_MASK: u64 = 0xffff;
 pub(super) const DISPLACED_BIT: u64 = 1 << 16;
 /// Set in the mark of a network's entry.
 pub(super) const NETWORK_BIT: u64 = 1 << 17;
+/// The number of bits of a mark below its tag.
+const TAG_SHIFT: u32 = 18;
+/// The lowest tag. No tag is zero.
+pub(super) const LOWEST_TAG: u64 = 1 << TAG_SHIFT;
 /// The tag in a mark: the part of a key that an entry keeps.
 pub(super) const TAG_MASK: u64 = !(SLOT_MASK | DISPLACED_BIT | NETWORK_BIT);
 
@@ -52,8 +56,11 @@ pub(super) fn key_bits(mark: u64) -> u64 {
     mark & (TAG_MASK | NETWORK_BIT)
 }
 
-/// See [`EntryMark::key`].
+/// Spreads the bits of a tag over those of a key: 2^128 divided by the golden ratio.
+const TAG_FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+
+/// The key of a mark, as [`EntryMark::key`] describes it.
 pub(super) fn key_from_mark(mark: u64) -> Fingerprint {
-    let tag = u128::from(mark >> 18);
-    Fingerprint(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+    let tag = u128::from(mark >> TAG_SHIFT);
+    Fingerprint(tag.wrapping_mul(TAG_FACTOR))
 }

@@ -28,6 +28,7 @@
 
 mod arena;
 mod bucket_choice;
+mod bucket_layout;
 mod bucket_lock;
 mod bucket_table;
 mod cells;

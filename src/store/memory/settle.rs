@@ -31,7 +31,7 @@ pub(super) fn settle_reservation(
         return;
     };
     let owner_of = |key, is_network| CellOwner {
-        key_buckets: cells.table.key_buckets(info.seed(), key, is_network),
+        key_buckets: cells.table.key_buckets(info.scope_hash(), key, is_network),
         slot,
         info,
         limit,
@@ -41,10 +41,8 @@ pub(super) fn settle_reservation(
     let networks = parents.iter().map(|parent| owner_of(parent.key, true));
     let networks: SmallVec<[CellOwner<'_>; 3]> = networks.collect();
     let network_buckets = networks.iter().map(|network| network.key_buckets);
-    let mut locked = decide::lock_buckets(
-        cells,
-        std::iter::once(owner.key_buckets).chain(network_buckets),
-    );
+    let all_key_buckets = std::iter::once(owner.key_buckets).chain(network_buckets);
+    let mut locked = decide::lock_buckets(cells, all_key_buckets);
     let sketch_units = if is_sketched {
         units_to_recount(sketch, &owner, item.cost, used_units, now)
     } else {
@@ -112,7 +110,7 @@ fn settle_in_cell(
     // The limit of the cell's shape may have smaller multipliers than that of the reservation.
     let plan_factor = item.scale.plan_factor.min(limit.max_plan_factor.max(1));
     let position_with_room = cells.make_room(locked, position, &owner, now, used_units);
-    let (cell_units, without_room) = match position_with_room.is_some() {
+    let (cell_units, sketch_units) = match position_with_room.is_some() {
         true => (used_units, 0),
         false => (0, used_units),
     };
@@ -122,7 +120,7 @@ fn settle_in_cell(
             cell.settle(now, item.cost, cell_units, plan_factor);
         });
     }
-    without_room
+    sketch_units
 }
 
 /// The units that the sketch must count in addition to a reservation, because no units can be taken out of the sketch. The

@@ -15,6 +15,12 @@ const ROWS: usize = 4;
 const MAX_ROW_WIDTH: usize = 1 << 20;
 /// Fewest counters of a row, however small the budget is.
 const MIN_ROW_WIDTH: usize = 16;
+/// The epochs of a rung that count: the current and the previous one.
+const EPOCHS: usize = 2;
+/// The index of the current epoch. Indices are the number of epochs that have begun since.
+const CURRENT: usize = 0;
+/// The index of the epoch before the current one.
+const PREVIOUS: usize = 1;
 /// The value of a counter that may stand for any larger number.
 const SATURATED: u16 = u16::MAX;
 
@@ -25,13 +31,13 @@ const RUNG_SECONDS: [u64; 8] = [1, 10, 60, 900, 3_600, 86_400, 7 * 86_400, 53 * 
 fn rung_index(window: Nanos) -> usize {
     RUNG_SECONDS
         .iter()
-        .position(|s| Nanos::from_secs(*s) >= window)
+        .position(|seconds| Nanos::from_secs(*seconds) >= window)
         .unwrap_or(RUNG_SECONDS.len() - 1)
 }
 
 /// Whether two windows share a rung, so that one charge serves both.
-pub(super) fn share_rung(a: Nanos, other_window: Nanos) -> bool {
-    rung_index(a) == rung_index(other_window)
+pub(super) fn share_rung(window: Nanos, other_window: Nanos) -> bool {
+    rung_index(window) == rung_index(other_window)
 }
 
 /// The estimated units of a key in one window, and the epoch in which they were counted.
@@ -68,9 +74,9 @@ struct Rung {
     /// The number of the current epoch, counted from time zero.
     epoch: u64,
     /// The rows of the current epoch, then those of the previous one.
-    rows: [[Vec<u16>; ROWS]; 2],
-    /// Whether each of the two epochs has units.
-    has_units: [bool; 2],
+    rows: [[Vec<u16>; ROWS]; EPOCHS],
+    /// Whether each of these epochs has units.
+    has_units: [bool; EPOCHS],
 }
 
 /// All rungs. Each rung has its own lock, held for one key's counters at a time. The atomics need no
@@ -111,7 +117,7 @@ impl Sketch {
         }
         let rung_count = rungs.iter().filter(|rung| rung.is_some()).count() + 1;
         let rung_bytes = self.budget_bytes / rung_count.next_power_of_two();
-        let row_width = rung_bytes / (2 * ROWS * size_of::<u16>());
+        let row_width = rung_bytes / (EPOCHS * ROWS * size_of::<u16>());
         let width = 1 << row_width.max(MIN_ROW_WIDTH).ilog2();
         let width = if width > MAX_ROW_WIDTH {
             MAX_ROW_WIDTH
@@ -121,13 +127,12 @@ impl Sketch {
         for rung in rungs.iter_mut().filter_map(|rung| rung.as_mut()) {
             rung.narrow(width);
         }
-        let row = || vec![0; width];
-        let epoch = || std::array::from_fn(|_| row());
+        let empty_epoch = || std::array::from_fn(|_| vec![0; width]);
         *rungs[index] = Some(Rung {
             epoch_nanos: Nanos::from_secs(RUNG_SECONDS[index]).0,
             epoch: 0,
-            rows: [epoch(), epoch()],
-            has_units: [false; 2],
+            rows: [empty_epoch(), empty_epoch()],
+            has_units: [false; EPOCHS],
         });
     }
 
@@ -152,9 +157,9 @@ impl Sketch {
 
     /// Bytes of all counters.
     pub(super) fn used_bytes(&self) -> usize {
-        let widths = self.rungs.iter();
-        let widths = widths.map(|rung| rung.lock().as_ref().map_or(0, Rung::width));
-        widths.sum::<usize>() * 2 * ROWS * size_of::<u16>()
+        let rungs = self.rungs.iter();
+        let widths = rungs.map(|rung| rung.lock().as_ref().map_or(0, Rung::width));
+        widths.sum::<usize>() * EPOCHS * ROWS * size_of::<u16>()
     }
 
     /// Calls `use_rung` with the rung of `window`, whose current epoch is that of `now`; `None` where there is no such
@@ -175,14 +180,14 @@ impl Sketch {
     pub(super) fn estimate(&self, now: Nanos, sketch_hash: u64, window: Nanos) -> Estimate {
         let estimate = self.with_rung(now, window, |rung| {
             let indices = counter_indices(sketch_hash, rung.width());
-            let units = |epoch| match rung.smallest_count(epoch, indices) {
+            let epoch_units = |epochs_ago| match rung.smallest_count(epochs_ago, indices) {
                 SATURATED => u32::MAX,
                 count => u32::from(count),
             };
-            let current_units: u32 = units(0);
+            let current_units: u32 = epoch_units(CURRENT);
             let epoch_end = (rung.epoch + 1).saturating_mul(rung.epoch_nanos);
             Estimate {
-                units: current_units.saturating_add(units(1)),
+                units: current_units.saturating_add(epoch_units(PREVIOUS)),
                 current_units,
                 epoch_remaining: Nanos(epoch_end).since(now),
                 epoch_length: Nanos(rung.epoch_nanos),
@@ -205,12 +210,12 @@ impl Sketch {
         let cost = u16::try_from(cost).unwrap_or(SATURATED);
         let end = self.with_rung(now, window, |rung| {
             let indices = counter_indices(sketch_hash, rung.width());
-            let count = rung.smallest_count(0, indices).saturating_add(cost);
-            for (row, index) in rung.rows[0].iter_mut().zip(indices) {
+            let count = rung.smallest_count(CURRENT, indices).saturating_add(cost);
+            for (row, index) in rung.rows[CURRENT].iter_mut().zip(indices) {
                 row[index] = row[index].max(count);
             }
-            rung.has_units[0] = true;
-            (rung.epoch + 2).saturating_mul(rung.epoch_nanos)
+            rung.has_units[CURRENT] = true;
+            (rung.epoch + EPOCHS as u64).saturating_mul(rung.epoch_nanos)
         });
         self.extend_end(rung_index(window), end.unwrap_or(0));
     }
@@ -229,7 +234,8 @@ impl Sketch {
     ) -> Result<(), E> {
         let mut copied_row = Vec::new();
         let rungs = self.rungs.iter().enumerate();
-        let epochs = rungs.flat_map(|(index, rung)| [(index, rung, 0), (index, rung, 1)]);
+        let epochs =
+            rungs.flat_map(|(index, rung)| [(index, rung, CURRENT), (index, rung, PREVIOUS)]);
         for (rung_index, rung, epochs_ago) in epochs {
             for row_index in 0..ROWS {
                 let epoch = {
@@ -277,7 +283,7 @@ impl Sketch {
                 counts,
             );
             rung.has_units[epochs_ago] = true;
-            (rung.epoch + 2 - epochs_ago as u64).saturating_mul(rung.epoch_nanos)
+            (rung.epoch + (EPOCHS - epochs_ago) as u64).saturating_mul(rung.epoch_nanos)
         };
         self.extend_end(rung_index, end);
     }
@@ -299,7 +305,7 @@ impl Sketch {
 impl Rung {
     /// The number of counters of a row, a power of two.
     fn width(&self) -> usize {
-        self.rows[0][0].len()
+        self.rows[CURRENT][0].len()
     }
 
     /// Begins the epoch of `now`, if it has not begun.
@@ -309,11 +315,11 @@ impl Rung {
         if epoch <= self.epoch {
             return;
         }
-        self.rows.swap(0, 1);
-        self.has_units.swap(0, 1);
-        self.clear_epoch(0);
+        self.rows.swap(CURRENT, PREVIOUS);
+        self.has_units.swap(CURRENT, PREVIOUS);
+        self.clear_epoch(CURRENT);
         if epoch > self.epoch + 1 {
-            self.clear_epoch(1);
+            self.clear_epoch(PREVIOUS);
         }
         self.epoch = epoch;
     }
@@ -334,8 +340,8 @@ impl Rung {
             while row.len() > width {
                 let half = row.len() / 2;
                 let (kept_half, dropped_half) = row.split_at_mut(half);
-                for (a, other_window) in kept_half.iter_mut().zip(dropped_half) {
-                    *a = (*a).max(*other_window);
+                for (count, dropped_count) in kept_half.iter_mut().zip(dropped_half) {
+                    *count = (*count).max(*dropped_count);
                 }
                 row.truncate(half);
             }
@@ -370,13 +376,22 @@ fn merge_row(row: &mut [u16], counts: &[u16]) {
     }
 }
 
-/// The index of a key's counter in each row. The rows are as independent as the bits of a mixed hash.
+/// A constant of wyhash that mixes a hash again: its own bits serve only two of the rows.
+const ROW_FACTOR: u64 = 0xe703_7ed1_a0b4_28db;
+
+/// The index of a key's counter in each row. The rows use different halves of two hashes, so that keys that share a counter
+/// in one row hardly ever share one in another.
 fn counter_indices(sketch_hash: u64, width: usize) -> [usize; ROWS] {
-    let product = (sketch_hash ^ sketch_hash >> 31).wrapping_mul(0xe703_7ed1_a0b4_28db);
-    let product = product ^ product >> 29;
+    let product = (sketch_hash ^ sketch_hash >> 31).wrapping_mul(ROW_FACTOR);
+    let second_hash = product ^ product >> 29;
     let index_mask = width - 1;
-    [sketch_hash, sketch_hash >> 32, product, product >> 32]
-        .map(|bits| bits as u32 as usize & index_mask)
+    [
+        sketch_hash,
+        sketch_hash >> 32,
+        second_hash,
+        second_hash >> 32,
+    ]
+    .map(|bits| bits as u32 as usize & index_mask)
 }
 
 #[cfg(test)]
@@ -408,7 +423,7 @@ mod tests {
             let window = Nanos::from_secs(60);
             let sketch = Sketch::new(4 * 1_024);
             sketch.add_rung(window);
-            let mut other_rungs = RUNG_SECONDS.iter().filter(|s| **s != 60);
+            let mut other_rungs = RUNG_SECONDS.iter().filter(|seconds| **seconds != 60);
             let mut now = Nanos::from_secs(100_000);
             let mut charges: HashMap<u64, Vec<(Nanos, u32)>> = HashMap::new();
             for step in steps {
@@ -425,8 +440,8 @@ mod tests {
                     }
                 }
                 prop_assert!(sketch.used_bytes() <= 4 * 1_024);
-                for (key, units) in &charges {
-                    let in_window = units.iter().filter(|(at, _)| now.since(*at) < window);
+                for (key, key_charges) in &charges {
+                    let in_window = key_charges.iter().filter(|(time, _)| now.since(*time) < window);
                     let true_units: u32 = in_window.map(|(_, cost)| cost).sum();
                     let sketch_hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     prop_assert!(sketch.estimate(now, sketch_hash, window).units >= true_units);

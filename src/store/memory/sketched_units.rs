@@ -17,33 +17,33 @@ pub(super) const MAX_RESERVATION_TIME: Nanos = Nanos::from_secs(60);
 /// Makes `finding` a refusal by the longest window, with `remaining` units at most. A finding that refuses with a longer
 /// wait already keeps its window and its wait. One that can never be satisfied stays as it is.
 pub(super) fn refuse(
-    reading: &mut LimitFinding,
+    finding: &mut LimitFinding,
     item: &LimitItem<'_>,
     remaining: u32,
     wait: Nanos,
 ) {
-    if reading.standing == LimitStanding::Unsatisfiable {
+    if finding.standing == LimitStanding::Unsatisfiable {
         return;
     }
-    if reading.standing.admits() || wait > reading.wait {
+    if finding.standing.admits() || wait > finding.wait {
         let last_index = item.limit.windows.len().saturating_sub(1);
-        reading.window = last_index as u8;
+        finding.window = last_index as u8;
         let rate = item.limit.windows.get(last_index);
-        reading.quota = rate.map_or(0, |rate| rate.quota_times(item.scale.plan_factor));
-        reading.remaining = remaining.min(reading.remaining);
-        reading.reset = wait;
+        finding.quota = rate.map_or(0, |rate| rate.quota_times(item.scale.plan_factor));
+        finding.remaining = remaining.min(finding.remaining);
+        finding.reset = wait;
     }
-    reading.standing = LimitStanding::Refused;
-    reading.wait = reading.wait.max(wait);
-    reading.delay = Nanos::ZERO;
+    finding.standing = LimitStanding::Refused;
+    finding.wait = finding.wait.max(wait);
+    finding.delay = Nanos::ZERO;
 }
 
-/// The longest wait until `cost` units fit under `ceiling`, beside `requested_units` units that stay. All units of an epoch leave at
-/// once.
-fn max_wait(estimate: &Estimate, requested_units: u32, cost: u32, ceiling: u32) -> Nanos {
+/// The longest wait until `cost` units fit under `ceiling`, beside `staying_units` that are not in the sketch. All units of
+/// an epoch leave the sketch at once.
+fn max_wait(estimate: &Estimate, staying_units: u32, cost: u32, ceiling: u32) -> Nanos {
     let current_units = estimate.current_units;
     let units_at_epoch_end = current_units
-        .saturating_add(requested_units)
+        .saturating_add(staying_units)
         .saturating_add(cost);
     if units_at_epoch_end <= ceiling {
         estimate.epoch_remaining
@@ -59,11 +59,11 @@ pub(super) fn add_cell_units(
     locked: &mut LockedBuckets<'_>,
     item_cell: &ItemCell<'_>,
     now: Nanos,
-    reading: &mut LimitFinding,
+    finding: &mut LimitFinding,
 ) {
     let (item, limit) = (item_cell.item, item_cell.item.limit);
-    if item_cell.has_room && limit.is_lent(reading) {
-        // The sketch holds no lent units.
+    if item_cell.has_room && limit.is_lent(finding) {
+        // A loan has units of its own, which the cell counts and the sketch does not.
         return;
     }
     for (index, rate) in limit.windows.iter().enumerate() {
@@ -72,46 +72,46 @@ pub(super) fn add_cell_units(
         if estimate.units == 0 && item_cell.has_room {
             continue;
         }
-        let mut used = match item_cell.position {
+        let mut used_units = match item_cell.position {
             Some(position) => cells.read_cell(locked, position, &item_cell.owner, |cell| {
                 cell.used(now, index)
             }),
             None => 0,
         };
         if limit.algorithm.is_gcra() {
-            // The cell holds a time, which is more units in a plan's shorter intervals.
-            used = used.saturating_mul(item.scale.plan_factor);
+            // The cell's state is a time. In the shorter intervals of a plan it is worth more units.
+            used_units = used_units.saturating_mul(item.scale.plan_factor);
         }
         let (base, ceiling) = limit.unit_bounds(rate, item.scale.plan_factor);
-        let counted_units = used
+        let counted_units = used_units
             .saturating_add(estimate.units)
             .saturating_add(item_cell.earlier_units);
-        reading.sketched |= !item_cell.has_room;
+        finding.sketched |= !item_cell.has_room;
         let remaining = base.saturating_sub(counted_units);
-        let total = counted_units.saturating_add(item.cost);
+        let total_units = counted_units.saturating_add(item.cost);
         if item.cost > ceiling {
-            reading.standing = LimitStanding::Unsatisfiable;
-        } else if total > ceiling || counted_units == u32::MAX {
-            let requested_units = used.saturating_add(item_cell.earlier_units);
-            let wait = max_wait(&estimate, requested_units, item.cost, ceiling);
-            refuse(reading, item, remaining, wait);
-            reading.window = index as u8;
-            reading.quota = rate.quota_times(item.scale.plan_factor);
-        } else if reading.standing.admits() {
-            if total > base {
-                reading.standing = LimitStanding::Over;
+            finding.standing = LimitStanding::Unsatisfiable;
+        } else if total_units > ceiling || counted_units == u32::MAX {
+            let cell_units = used_units.saturating_add(item_cell.earlier_units);
+            let wait = max_wait(&estimate, cell_units, item.cost, ceiling);
+            refuse(finding, item, remaining, wait);
+            finding.window = index as u8;
+            finding.quota = rate.quota_times(item.scale.plan_factor);
+        } else if finding.standing.admits() {
+            if total_units > base {
+                finding.standing = LimitStanding::Over;
             }
-            if remaining < reading.remaining {
-                reading.remaining = remaining;
-                reading.window = index as u8;
-                reading.quota = rate.quota_times(item.scale.plan_factor);
+            if remaining < finding.remaining {
+                finding.remaining = remaining;
+                finding.window = index as u8;
+                finding.quota = rate.quota_times(item.scale.plan_factor);
             }
             if matches!(limit.algorithm, Algorithm::LeakyBucket { .. }) {
                 let queue_nanos = rate
                     .interval(item.scale.plan_factor)
                     .nanos()
                     .saturating_mul(u64::from(counted_units));
-                reading.delay = reading.delay.max(Nanos(queue_nanos));
+                finding.delay = finding.delay.max(Nanos(queue_nanos));
             }
         }
     }
@@ -125,7 +125,7 @@ pub(super) fn add_network_units(
     tat: u64,
     item: &LimitItem<'_>,
     now: Nanos,
-    reading: &mut LimitFinding,
+    finding: &mut LimitFinding,
 ) {
     let estimate = sketch.estimate(
         now,
@@ -140,7 +140,7 @@ pub(super) fn add_network_units(
     if estimate.units == u32::MAX || free_units < requested_units.saturating_add(estimate.units) {
         let wait = max_wait(&estimate, requested_units, 0, free_units);
         refuse(
-            reading,
+            finding,
             item,
             free_units.saturating_sub(estimate.units),
             wait,
@@ -156,12 +156,12 @@ pub(super) fn charge_windows(
     sketch_hash: u64,
     cost: u32,
 ) {
-    let mut previous: Option<Nanos> = None;
+    let mut previous_window: Option<Nanos> = None;
     for window in sketch_windows(limit) {
-        if previous.is_none_or(|previous| !share_rung(previous, window)) {
+        if previous_window.is_none_or(|previous| !share_rung(previous, window)) {
             sketch.charge(now, sketch_hash, window, cost);
         }
-        previous = Some(window);
+        previous_window = Some(window);
     }
 }
 

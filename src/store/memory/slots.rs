@@ -22,7 +22,7 @@ const CHUNK_SLOTS: usize = 256;
 /// which is checked under the entries' locks.
 #[derive(Debug)]
 pub(super) struct SlotInfo {
-    seed: AtomicU64,
+    scope_hash: AtomicU64,
     scope_number: AtomicU32,
     is_inline: AtomicBool,
     limit: RwLock<Arc<RateLimit>>,
@@ -31,8 +31,8 @@ pub(super) struct SlotInfo {
 impl SlotInfo {
     /// The hash of the scope. All slots of a scope share it, so that the cells of a key are in the same buckets.
     #[inline]
-    pub(super) fn seed(&self) -> u64 {
-        self.seed.load(Relaxed)
+    pub(super) fn scope_hash(&self) -> u64 {
+        self.scope_hash.load(Relaxed)
     }
 
     /// The number of the scope, from 1.
@@ -119,13 +119,14 @@ impl Slots {
         // Whether states are inline must not change while cells exist, so a limit of the same shape needs it equal.
         let (shape, is_inline) = (limit.shape(), limit.is_inline());
         let table = &mut *self.scopes.lock();
-        let shapes = table
+        let scope_shapes = table
             .scopes
             .get(scope)
             .into_iter()
             .flat_map(|scope| &scope.shapes);
-        let mut shapes = shapes.filter(|old| old.shape == shape && old.is_inline == is_inline);
-        if let Some(RegisteredShape { registered, .. }) = shapes.next() {
+        let mut same_shapes =
+            scope_shapes.filter(|old| old.shape == shape && old.is_inline == is_inline);
+        if let Some(RegisteredShape { registered, .. }) = same_shapes.next() {
             if let Some(info) = self.get(registered.slot) {
                 *info.limit.write() = Arc::new(limit.clone());
             }
@@ -135,19 +136,19 @@ impl Slots {
             table.reclaim_slots(used_slots);
         }
         let slot = table.take_free_slot().ok_or(Error::Slots)?;
-        let entry = table.scopes.entry(scope.into()).or_insert_with(|| {
+        let scope_shapes = table.scopes.entry(scope.into()).or_insert_with(|| {
             table.scope_count += 1;
             ScopeShapes {
                 number: table.scope_count,
                 shapes: Vec::new(),
             }
         });
-        self.set_info(slot, scope, entry.number, limit);
+        self.set_info(slot, scope, scope_shapes.number, limit);
         let registered = RegisteredLimit {
             slot,
             _held: Arc::new(()),
         };
-        entry.shapes.push(RegisteredShape {
+        scope_shapes.shapes.push(RegisteredShape {
             shape,
             is_inline,
             registered: registered.clone(),
@@ -168,8 +169,8 @@ impl Slots {
             let table = self.scopes.lock();
             let mut shapes = table.scopes.get(scope)?.shapes.iter();
             let same_shape = shapes.find(|old| old.shape == shape && old.is_inline == is_inline);
-            if let Some(same_shape) = same_shape {
-                return Some(same_shape.registered.clone());
+            if let Some(RegisteredShape { registered, .. }) = same_shape {
+                return Some(registered.clone());
             }
         }
         self.register(scope, limit, used_slots).ok()
@@ -192,12 +193,12 @@ impl Slots {
             .get_or_init(|| (0..CHUNK_SLOTS).map(|_| OnceLock::new()).collect());
         let limit = Arc::new(limit.clone());
         let info = chunk[index % CHUNK_SLOTS].get_or_init(|| SlotInfo {
-            seed: AtomicU64::new(0),
+            scope_hash: AtomicU64::new(0),
             scope_number: AtomicU32::new(0),
             is_inline: AtomicBool::new(false),
             limit: RwLock::new(limit.clone()),
         });
-        info.seed.store(hasher.finish(), Relaxed);
+        info.scope_hash.store(hasher.finish(), Relaxed);
         info.scope_number.store(scope_number, Relaxed);
         info.is_inline.store(limit.is_inline(), Relaxed);
         *info.limit.write() = limit;
@@ -228,16 +229,16 @@ impl ScopeTable {
         let is_unheld = |shape: &&RegisteredShape| Arc::strong_count(&shape.registered._held) == 1;
         let shapes = self.scopes.values().flat_map(|scope| &scope.shapes);
         let unheld_slots = shapes.filter(is_unheld).map(|shape| shape.registered.slot);
-        let mut unused: HashSet<LimitSlot> = unheld_slots.collect();
+        let mut unused_slots: HashSet<LimitSlot> = unheld_slots.collect();
         fence(Acquire);
         let used_slots = used_slots();
-        unused.retain(|slot| !used_slots[usize::from(slot.0)]);
+        unused_slots.retain(|slot| !used_slots[usize::from(slot.0)]);
         self.scopes.retain(|_, scope| {
             let shapes = &mut scope.shapes;
-            shapes.retain(|shape| !unused.contains(&shape.registered.slot));
+            shapes.retain(|shape| !unused_slots.contains(&shape.registered.slot));
             !shapes.is_empty()
         });
-        self.free_slots.extend(unused);
+        self.free_slots.extend(unused_slots);
     }
 }
 
@@ -251,28 +252,30 @@ mod tests {
         let limit = RateLimit::hard("5/m".parse().unwrap());
         let no_slots = || vec![false; Slots::MAX_COUNT];
         let held: Vec<RegisteredLimit> = (0..10)
-            .map(|n| {
+            .map(|number| {
                 slots
-                    .register(&format!("held{n}"), &limit, no_slots)
+                    .register(&format!("held{number}"), &limit, no_slots)
                     .unwrap()
             })
             .collect();
         let mut has_entry = no_slots();
-        for n in 0..Slots::MAX_COUNT - 10 {
+        for number in 0..Slots::MAX_COUNT - 10 {
             let slot = slots
-                .register(&format!("gone{n}"), &limit, no_slots)
+                .register(&format!("gone{number}"), &limit, no_slots)
                 .unwrap()
                 .slot();
-            has_entry[usize::from(slot.0)] = n % 2 == 0;
+            has_entry[usize::from(slot.0)] = number % 2 == 0;
         }
-        let all = || vec![true; Slots::MAX_COUNT];
+        let all_slots = || vec![true; Slots::MAX_COUNT];
         assert!(
-            slots.register("new", &limit, all).is_err(),
-            "all still count"
+            slots.register("new", &limit, all_slots).is_err(),
+            "all slots have entries"
         );
-        for n in 0..(Slots::MAX_COUNT - 10) / 2 {
-            let some = || has_entry.clone();
-            let new = slots.register(&format!("new{n}"), &limit, some).unwrap();
+        for number in 0..(Slots::MAX_COUNT - 10) / 2 {
+            let used_slots = || has_entry.clone();
+            let new = slots
+                .register(&format!("new{number}"), &limit, used_slots)
+                .unwrap();
             assert!(held.iter().all(|old| old.slot() != new.slot()));
             assert!(!has_entry[usize::from(new.slot().0)]);
             let info = slots.get(new.slot()).unwrap();
@@ -281,8 +284,8 @@ mod tests {
                 slots.get(held[0].slot()).unwrap().scope_number()
             );
         }
-        assert!(slots.register("new", &limit, all).is_err());
-        let again = slots.register("held3", &limit, all).unwrap();
+        assert!(slots.register("new", &limit, all_slots).is_err());
+        let again = slots.register("held3", &limit, all_slots).unwrap();
         assert_eq!(again.slot(), held[3].slot());
     }
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use smallvec::SmallVec;
 
 use super::arena::{self, Arena};
-use super::bucket_table::{self, BucketTable};
+use super::bucket_layout::{BUCKET_BYTES, ENTRY_BYTES};
+use super::bucket_table::BucketTable;
 use super::cells::{CellLookup, CellOwner, Cells};
 use super::decide::{self, FullDecision};
 use super::fast_path::{self, CellPlace, CellPlaces};
@@ -50,11 +51,10 @@ impl MemoryStore {
         if !(Settings::MIN_BUDGET_BYTES..=Settings::MAX_BUDGET_BYTES).contains(&budget_bytes) {
             return Err(Error::Budget);
         }
-        let (table_bytes, arena_bytes) = (budget_bytes / 4, budget_bytes / 2);
+        let table_bytes = budget_bytes / 4;
+        let arena_bytes = budget_bytes / 2;
         let record_bytes = arena_bytes / arena::PAGE_BYTES * arena::PAGE_RECORD_BYTES;
-        let table = BucketTable::new(
-            table_bytes / bucket_table::BUCKET_BYTES * bucket_table::BUCKET_BYTES,
-        )?;
+        let table = BucketTable::new(table_bytes / BUCKET_BYTES * BUCKET_BYTES)?;
         let sketch = Sketch::new(budget_bytes - table_bytes - arena_bytes - record_bytes);
         Ok(MemoryStore {
             cells: Cells::new(table, Arena::new(arena_bytes)?),
@@ -88,7 +88,7 @@ impl MemoryStore {
         plan_factor: u32,
     ) -> Option<CellPlace> {
         let info = self.cells.slots.get(slot)?;
-        let (bucket_index, mark) = self.cells.table.home_entry(info.seed(), key, slot);
+        let (bucket_index, mark) = self.cells.table.home_entry(info.scope_hash(), key, slot);
         Some(CellPlace {
             bucket_index,
             mark,
@@ -122,9 +122,9 @@ impl MemoryStore {
         &self,
         items: &[LimitItem<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[LimitFinding; 4]>,
+        findings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
-        self.take_at(items, &self.cell_places(items), now, readings)
+        self.take_at(items, &self.cell_places(items), now, findings)
     }
 
     /// [`MemoryStore::take`] for items whose places the caller has kept: that of each item, in the same order, as
@@ -134,9 +134,9 @@ impl MemoryStore {
         items: &[LimitItem<'_>],
         places: &CellPlaces,
         now: Nanos,
-        readings: &mut SmallVec<[LimitFinding; 4]>,
+        findings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
-        self.decide(items, places, now, Taking::All, readings)
+        self.decide(items, places, now, Taking::All, findings)
     }
 
     /// Takes units for shadows only, for a request that something else refuses. Leaves the findings like
@@ -145,14 +145,14 @@ impl MemoryStore {
         &self,
         items: &[LimitItem<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[LimitFinding; 4]>,
+        findings: &mut SmallVec<[LimitFinding; 4]>,
     ) {
         self.decide(
             items,
             &self.cell_places(items),
             now,
             Taking::Shadows,
-            readings,
+            findings,
         );
     }
 
@@ -161,14 +161,14 @@ impl MemoryStore {
         &self,
         items: &[LimitItem<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[LimitFinding; 4]>,
+        findings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
         self.decide(
             items,
             &self.cell_places(items),
             now,
             Taking::Nothing,
-            readings,
+            findings,
         )
     }
 
@@ -187,10 +187,10 @@ impl MemoryStore {
         places: &CellPlaces,
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[LimitFinding; 4]>,
+        findings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
         debug_assert_eq!(self.cell_places(items)[..], places[..]);
-        readings.clear();
+        findings.clear();
         let is_admitted = fast_path::decide(
             &self.cells,
             &self.sketch,
@@ -198,9 +198,9 @@ impl MemoryStore {
             places,
             now,
             taking,
-            readings,
+            findings,
         );
-        is_admitted.unwrap_or_else(|| self.decide_fully(items, now, taking, readings))
+        is_admitted.unwrap_or_else(|| self.decide_fully(items, now, taking, findings))
     }
 
     // Not inlined, so that its stack frame costs nothing where the fast path decides.
@@ -210,12 +210,12 @@ impl MemoryStore {
         items: &[LimitItem<'_>],
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[LimitFinding; 4]>,
+        findings: &mut SmallVec<[LimitFinding; 4]>,
     ) -> bool {
         match FullDecision::new(&self.cells, &self.sketch, items, now, taking) {
-            Some(decision) => decision.decide(readings),
+            Some(decision) => decision.decide(findings),
             None => {
-                readings.resize(items.len(), decide::unknown_finding());
+                findings.resize(items.len(), decide::unknown_finding());
                 false
             }
         }
@@ -242,7 +242,10 @@ impl MemoryStore {
             return SmallVec::new();
         };
         let owner = CellOwner {
-            key_buckets: self.cells.table.key_buckets(info.seed(), item.key, false),
+            key_buckets: self
+                .cells
+                .table
+                .key_buckets(info.scope_hash(), item.key, false),
             slot: item.slot,
             info,
             limit: item.limit,
@@ -277,7 +280,7 @@ impl MemoryStore {
         let Some(info) = self.cells.slots.get(slot) else {
             return false;
         };
-        let key_buckets = self.cells.table.key_buckets(info.seed(), key, false);
+        let key_buckets = self.cells.table.key_buckets(info.scope_hash(), key, false);
         let mut locked = decide::lock_buckets(&self.cells, std::iter::once(key_buckets));
         let limit = &info.limit();
         let owner = CellOwner {
@@ -303,9 +306,8 @@ impl MemoryStore {
     /// How full the store is.
     pub fn usage(&self) -> MemoryUsage {
         let key_count = self.cells.cell_count.load(Relaxed);
-        let used_bytes = key_count * bucket_table::ENTRY_BYTES
-            + self.cells.arena.used_bytes()
-            + self.sketch.used_bytes();
+        let used_bytes =
+            key_count * ENTRY_BYTES + self.cells.arena.used_bytes() + self.sketch.used_bytes();
         MemoryUsage {
             budget_bytes: self.budget_bytes,
             used_bytes,

@@ -7,7 +7,7 @@ mod together;
 use smallvec::SmallVec;
 
 use super::cells::Cells;
-use super::{Error, MemoryStore, Settings, bucket_table};
+use super::{Error, MemoryStore, Settings, bucket_layout};
 use crate::base::clock::Nanos;
 use crate::limit::{
     Algorithm, Fingerprint, LimitFinding, LimitStanding, RateLimit, Scale, ThrottleMode,
@@ -79,10 +79,10 @@ fn take(
     items: &[LimitItem<'_>],
     now: Nanos,
 ) -> (bool, SmallVec<[LimitFinding; 4]>) {
-    let mut readings = SmallVec::new();
-    let admitted = memory.take(items, now, &mut readings);
-    assert_eq!(readings.len(), items.len());
-    (admitted, readings)
+    let mut findings = SmallVec::new();
+    let is_admitted = memory.take(items, now, &mut findings);
+    assert_eq!(findings.len(), items.len());
+    (is_admitted, findings)
 }
 
 /// The number of `tries` that are admitted.
@@ -98,12 +98,15 @@ fn a_table_two_thirds_full_needs_no_sketch() {
     let limit = limit("5/h", Algorithm::Gcra { burst: None });
     let slot = memory.register("all", &limit).unwrap().slot();
     let keys =
-        (1 << 20) / bucket_table::BUCKET_BYTES as u128 * bucket_table::BUCKET_ENTRIES as u128 * 2
+        (1 << 20) / bucket_layout::BUCKET_BYTES as u128 * bucket_layout::BUCKET_ENTRIES as u128 * 2
             / 3;
     for remaining in [4, 3, 2] {
-        for n in 0..keys {
-            let (admitted, readings) = take(&memory, &[item(&limit, slot, n)], START);
-            assert!(admitted && readings[0].remaining == remaining, "{n}");
+        for number in 0..keys {
+            let (is_admitted, findings) = take(&memory, &[item(&limit, slot, number)], START);
+            assert!(
+                is_admitted && findings[0].remaining == remaining,
+                "{number}"
+            );
         }
     }
     let usage = memory.usage();
@@ -122,8 +125,8 @@ fn fill(memory: &MemoryStore, now: Nanos) {
 fn crowd(memory: &MemoryStore, keys_per_bucket: u128, now: Nanos) {
     let stay = limit("5/w", Algorithm::FixedWindow);
     let slot = memory.register("fill", &stay).unwrap().slot();
-    for n in 0..u128::from(memory.cells.table.bucket_count()) * keys_per_bucket {
-        take(memory, &[item(&stay, slot, n)], now);
+    for number in 0..u128::from(memory.cells.table.bucket_count()) * keys_per_bucket {
+        take(memory, &[item(&stay, slot, number)], now);
     }
 }
 
@@ -133,16 +136,16 @@ fn counts_and_says_what_is_left() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
         for left in (0..5).rev() {
-            let (passed, readings) = take(&memory, &[item(&limit, slot, 1)], START);
+            let (passed, findings) = take(&memory, &[item(&limit, slot, 1)], START);
             assert!(passed, "{limit:?}");
-            assert_eq!(readings[0].remaining, left, "{limit:?}");
+            assert_eq!(findings[0].remaining, left, "{limit:?}");
         }
-        let (passed, readings) = take(&memory, &[item(&limit, slot, 1)], START);
+        let (passed, findings) = take(&memory, &[item(&limit, slot, 1)], START);
         assert!(
-            !passed && readings[0].standing == LimitStanding::Refused,
+            !passed && findings[0].standing == LimitStanding::Refused,
             "{limit:?}"
         );
-        let later = START.after(readings[0].wait);
+        let later = START.after(findings[0].wait);
         let mut peeked = SmallVec::new();
         assert!(!memory.peek(&[item(&limit, slot, 1)], Nanos(later.0 - 1), &mut peeked));
         assert!(memory.peek(&[item(&limit, slot, 1)], later, &mut peeked));
@@ -161,18 +164,18 @@ fn all_or_none() {
         log_limit("10/m"),
         limit("3/m", Algorithm::Gcra { burst: None }),
     );
-    let (a, b) = (
+    let (wide_slot, narrow_slot) = (
         memory.register("a", &wide).unwrap().slot(),
         memory.register("b", &narrow).unwrap().slot(),
     );
-    let both = [item(&wide, a, 1), item(&narrow, b, 2)];
+    let both = [item(&wide, wide_slot, 1), item(&narrow, narrow_slot, 2)];
     assert_eq!(admitted(&memory, &both, START, 20), 3);
     assert_eq!(
         admitted(&memory, &both[..1], START, 20),
         7,
         "refusals took nothing"
     );
-    let unknown = [item(&wide, a, 9), item(&narrow, b, 2)];
+    let unknown = [item(&wide, wide_slot, 9), item(&narrow, narrow_slot, 2)];
     let keys = memory.usage().key_count;
     assert!(!take(&memory, &unknown, START).0);
     assert_eq!(memory.usage().key_count, keys, "a refusal leaves no cell");
@@ -182,18 +185,18 @@ fn all_or_none() {
 fn shadows_decide_for_themselves() {
     let memory = store(1 << 20);
     let (live, trial) = (log_limit("4/m"), log_limit("2/m"));
-    let (a, b) = (
+    let (live_slot, trial_slot) = (
         memory.register("a", &live).unwrap().slot(),
         memory.register("b", &trial).unwrap().slot(),
     );
     let shadow = LimitItem {
         is_shadow: true,
-        ..item(&trial, b, 1)
+        ..item(&trial, trial_slot, 1)
     };
-    let items = [item(&live, a, 1), shadow];
+    let items = [item(&live, live_slot, 1), shadow];
     let seen: Vec<(bool, bool)> = (0..5)
         .map(|_| take(&memory, &items, START))
-        .map(|(passed, readings)| (passed, readings[1].standing.admits()))
+        .map(|(passed, findings)| (passed, findings[1].standing.admits()))
         .collect();
     assert_eq!(
         seen,
@@ -211,7 +214,7 @@ fn shadows_decide_for_themselves() {
     };
     assert!(!take(&memory, &[items[0], spare], START).0);
     assert_eq!(
-        admitted(&memory, &[item(&trial, b, 7)], START, 9),
+        admitted(&memory, &[item(&trial, trial_slot, 7)], START, 9),
         1,
         "it took for itself"
     );
@@ -223,9 +226,9 @@ fn a_key_twice_sees_itself() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
         let twice = [item(&limit, slot, 1), item(&limit, slot, 1)];
-        let (_, readings) = take(&memory, &twice, START);
+        let (_, findings) = take(&memory, &twice, START);
         assert_eq!(
-            (readings[0].remaining, readings[1].remaining),
+            (findings[0].remaining, findings[1].remaining),
             (4, 3),
             "{limit:?}"
         );
@@ -249,18 +252,18 @@ fn networks_have_budgets_too() {
             factor: 3,
         },
     ];
-    let at = |n| LimitItem {
+    let from_key = |number| LimitItem {
         parents: &parents,
-        ..item(&limit, slot, n)
+        ..item(&limit, slot, number)
     };
-    assert_eq!(admitted(&memory, &[at(1)], START, 9), 5);
-    assert_eq!(admitted(&memory, &[at(2)], START, 9), 5);
-    let (passed, readings) = take(&memory, &[at(3)], START);
-    assert!(!passed && readings[0].standing == LimitStanding::Refused);
-    let later = START.after(readings[0].wait);
-    assert_eq!(readings[0].wait, Nanos::from_secs(6), "a tenth of a minute");
-    assert!(!take(&memory, &[at(3)], Nanos(later.0 - 1)).0);
-    assert!(take(&memory, &[at(3)], later).0);
+    assert_eq!(admitted(&memory, &[from_key(1)], START, 9), 5);
+    assert_eq!(admitted(&memory, &[from_key(2)], START, 9), 5);
+    let (passed, findings) = take(&memory, &[from_key(3)], START);
+    assert!(!passed && findings[0].standing == LimitStanding::Refused);
+    let later = START.after(findings[0].wait);
+    assert_eq!(findings[0].wait, Nanos::from_secs(6), "a tenth of a minute");
+    assert!(!take(&memory, &[from_key(3)], Nanos(later.0 - 1)).0);
+    assert!(take(&memory, &[from_key(3)], later).0);
     let far = LimitItem {
         parents: &parents[1..],
         ..item(&limit, slot, 4)
@@ -286,14 +289,22 @@ fn a_network_never_refuses_its_only_client() {
     for (limit, most) in [(soft, 60), (burst, 100)] {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
-        let at = |n| LimitItem {
+        let from_key = |number| LimitItem {
             parents: &parents,
-            ..item(&limit, slot, n)
+            ..item(&limit, slot, number)
         };
-        for n in 0..4 {
-            assert_eq!(admitted(&memory, &[at(n)], START, 200), most, "{limit:?}");
+        for number in 0..4 {
+            assert_eq!(
+                admitted(&memory, &[from_key(number)], START, 200),
+                most,
+                "{limit:?}"
+            );
         }
-        assert_eq!(admitted(&memory, &[at(4)], START, 200), 0, "{limit:?}");
+        assert_eq!(
+            admitted(&memory, &[from_key(4)], START, 200),
+            0,
+            "{limit:?}"
+        );
     }
 }
 
@@ -359,9 +370,9 @@ fn eviction_never_frees_an_exhausted_key() {
     for limit in all_algorithms() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
-        for n in 0..50 {
+        for number in 0..50 {
             assert_eq!(
-                admitted(&memory, &[item(&limit, slot, n)], START, 9),
+                admitted(&memory, &[item(&limit, slot, number)], START, 9),
                 5,
                 "{limit:?}"
             );
@@ -369,9 +380,9 @@ fn eviction_never_frees_an_exhausted_key() {
         fill(&memory, START);
         assert!(memory.usage().sketched_decisions > 0);
         memory.evict_fresh_cells(START, usize::MAX);
-        for n in 0..50 {
+        for number in 0..50 {
             assert_eq!(
-                admitted(&memory, &[item(&limit, slot, n)], START, 9),
+                admitted(&memory, &[item(&limit, slot, number)], START, 9),
                 0,
                 "{limit:?}"
             );
@@ -387,16 +398,16 @@ fn sketched_keys_are_held_to_their_limit() {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
         fill(&memory, START);
-        for n in 0..200 {
-            let most = admitted(&memory, &[item(&limit, slot, n)], START, 9);
+        for number in 0..200 {
+            let most = admitted(&memory, &[item(&limit, slot, number)], START, 9);
             assert!((1..=5).contains(&most), "{limit:?}: {most}");
         }
         // The table empties, the keys get cells: what the sketch counted still counts.
         let soon = Nanos(START.0 + 1_000_000_000);
         memory.evict_fresh_cells(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX);
         assert_eq!(memory.usage().key_count, 0);
-        for n in 0..200 {
-            let more = admitted(&memory, &[item(&limit, slot, n)], soon, 9);
+        for number in 0..200 {
+            let more = admitted(&memory, &[item(&limit, slot, number)], soon, 9);
             assert!(more <= 1, "{limit:?}: {more}");
         }
     }
@@ -407,18 +418,18 @@ fn exhausted_arena_forgives_nothing() {
     let memory = store(1 << 20);
     let big = log_limit("1000/d");
     let slot = memory.register("a", &big).unwrap().slot();
-    let many = |n, cost| LimitItem {
+    let many = |number, cost| LimitItem {
         cost,
-        ..item(&big, slot, n)
+        ..item(&big, slot, number)
     };
     let mut spent = Vec::new();
-    for n in 0..400 {
+    for number in 0..400 {
         // Some cells exist when the arena runs dry, some never come to be.
-        spent.push(u32::from(take(&memory, &[many(n, 1)], START).0));
+        spent.push(u32::from(take(&memory, &[many(number, 1)], START).0));
     }
-    for (n, units) in spent.iter_mut().enumerate() {
+    for (number, units) in spent.iter_mut().enumerate() {
         for cost in [400, 300, 200, 100, 50] {
-            if take(&memory, &[many(n as u128, cost)], START).0 {
+            if take(&memory, &[many(number as u128, cost)], START).0 {
                 *units += cost;
             }
         }
@@ -439,8 +450,8 @@ fn sweeping_frees_what_is_fresh() {
             .register(&format!("s{number}"), limit)
             .unwrap()
             .slot();
-        for n in 0..100 {
-            take(&memory, &[item(limit, slot, n)], START);
+        for number in 0..100 {
+            take(&memory, &[item(limit, slot, number)], START);
         }
     }
     assert_eq!(memory.evict_fresh_cells(START, usize::MAX), 0);

@@ -11,7 +11,9 @@ use memmap2::{MmapMut, MmapOptions};
 
 /// Words of 32 bits of a bucket, which has 128 bytes.
 const BUCKET_U32_COUNT: usize = 32;
-/// Bytes of the smallest mapping: one page of the usual size.
+/// Words of 64 bits of a bucket.
+const BUCKET_U64_COUNT: usize = BUCKET_U32_COUNT / 2;
+/// Bytes of the smallest mapping: one page of the usual size. The system maps no empty range.
 const MIN_MAP_BYTES: usize = 4_096;
 
 /// A mapping of zeroed words of 32 bits, page-aligned.
@@ -61,14 +63,14 @@ impl ZeroedMap {
             NonNull::new(map.as_mut_ptr().cast::<u32>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(ZeroedMap {
             start,
-            word_count: byte_count / 4,
+            word_count: byte_count / size_of::<u32>(),
             _map: map,
         })
     }
 
     /// The sixteen words of 64 bits of the bucket with this index. Panics if there is no such bucket.
     #[inline]
-    pub(super) fn bucket(&self, bucket_index: usize) -> &[AtomicU64; 16] {
+    pub(super) fn bucket(&self, bucket_index: usize) -> &[AtomicU64; BUCKET_U64_COUNT] {
         assert!(bucket_index < self.word_count / BUCKET_U32_COUNT);
         // SAFETY: in bounds, and aligned because the mapping is page-aligned; zeroed, so valid as AtomicU64.
         // A map that is used this way is never reached through `words_of`.
@@ -77,7 +79,7 @@ impl ZeroedMap {
                 .start
                 .as_ptr()
                 .add(bucket_index * BUCKET_U32_COUNT)
-                .cast::<[AtomicU64; 16]>()
+                .cast::<[AtomicU64; BUCKET_U64_COUNT]>()
         }
     }
 

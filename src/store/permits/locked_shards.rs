@@ -73,35 +73,37 @@ impl<'a> LockedShards<'a> {
     pub(super) fn evaluate(
         &mut self,
         requests: &[PermitRequest<'_>],
-        readings: &mut SmallVec<[LimitFinding; 2]>,
+        findings: &mut SmallVec<[LimitFinding; 2]>,
     ) -> bool {
-        readings.clear();
+        findings.clear();
         let mut has_room = true;
         for (index, request) in requests.iter().enumerate() {
             // Permits that earlier requests of the list would take for the same key.
             let earlier_count = |key: &PermitKey| {
                 let earlier_requests = requests[..index].iter();
-                let keys = earlier_requests.flat_map(PermitRequest::permit_keys);
-                keys.filter(|earlier_key| earlier_key == key).count() as u32
+                let earlier_keys = earlier_requests.flat_map(PermitRequest::permit_keys);
+                earlier_keys
+                    .filter(|earlier_key| earlier_key == key)
+                    .count() as u32
             };
             let key = request.permit_key();
-            let open = self.open_count(&key) + earlier_count(&key);
-            let mut reading = request.limit.assess(open, request.plan_factor);
+            let open_count = self.open_count(&key) + earlier_count(&key);
+            let mut finding = request.limit.assess(open_count, request.plan_factor);
             for parent in request.parents {
                 let key = request.network_key(parent);
-                let open = self.open_count(&key) + earlier_count(&key);
+                let open_count = self.open_count(&key) + earlier_count(&key);
                 let remaining =
                     request
                         .limit
-                        .free_in_network(open, request.plan_factor, parent.factor);
-                reading.remaining = reading.remaining.min(remaining);
+                        .free_in_network(open_count, request.plan_factor, parent.factor);
+                finding.remaining = finding.remaining.min(remaining);
                 if remaining == 0 {
-                    reading.standing = LimitStanding::Refused;
-                    reading.wait = REFUSAL_WAIT;
+                    finding.standing = LimitStanding::Refused;
+                    finding.wait = REFUSAL_WAIT;
                 }
             }
-            has_room &= request.is_shadow || reading.standing.admits();
-            readings.push(reading);
+            has_room &= request.is_shadow || finding.standing.admits();
+            findings.push(finding);
         }
         has_room
     }
@@ -111,11 +113,11 @@ impl<'a> LockedShards<'a> {
     pub(super) fn take_permits(
         &mut self,
         requests: &[PermitRequest<'_>],
-        readings: &mut [LimitFinding],
+        findings: &mut [LimitFinding],
         taken_keys: &mut SmallVec<[PermitKey; 1]>,
     ) {
-        for (request, reading) in requests.iter().zip(&*readings) {
-            if !reading.standing.admits() {
+        for (request, finding) in requests.iter().zip(&*findings) {
+            if !finding.standing.admits() {
                 continue;
             }
             for key in request.permit_keys() {
@@ -125,16 +127,16 @@ impl<'a> LockedShards<'a> {
                 }
             }
         }
-        for (request, reading) in requests.iter().zip(readings) {
-            let open = self.open_count(&request.permit_key());
-            reading.remaining = request.limit.free_permits(open, request.plan_factor);
+        for (request, finding) in requests.iter().zip(findings) {
+            let open_count = self.open_count(&request.permit_key());
+            finding.remaining = request.limit.free_permits(open_count, request.plan_factor);
             for parent in request.parents {
-                let open = self.open_count(&request.network_key(parent));
+                let open_count = self.open_count(&request.network_key(parent));
                 let remaining =
                     request
                         .limit
-                        .free_in_network(open, request.plan_factor, parent.factor);
-                reading.remaining = reading.remaining.min(remaining);
+                        .free_in_network(open_count, request.plan_factor, parent.factor);
+                finding.remaining = finding.remaining.min(remaining);
             }
         }
     }

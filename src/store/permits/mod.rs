@@ -48,7 +48,7 @@ impl Permits {
     pub fn take(
         self: &Arc<Self>,
         requests: &[PermitRequest<'_>],
-        readings: &mut SmallVec<[LimitFinding; 2]>,
+        findings: &mut SmallVec<[LimitFinding; 2]>,
         decide_others: impl FnOnce(bool) -> bool,
     ) -> (bool, PermitGuard) {
         // Made before the locks, so that they are released before it is dropped, whatever happens.
@@ -57,10 +57,10 @@ impl Permits {
             keys: SmallVec::new(),
         };
         let mut locked = LockedShards::new(&self.shards, requests);
-        let has_room = locked.evaluate(requests, readings);
+        let has_room = locked.evaluate(requests, findings);
         let is_admitted = decide_others(has_room) && has_room;
         if is_admitted {
-            locked.take_permits(requests, readings, &mut guard.keys);
+            locked.take_permits(requests, findings, &mut guard.keys);
         }
         (is_admitted, guard)
     }
@@ -70,9 +70,9 @@ impl Permits {
     pub fn peek(
         &self,
         requests: &[PermitRequest<'_>],
-        readings: &mut SmallVec<[LimitFinding; 2]>,
+        findings: &mut SmallVec<[LimitFinding; 2]>,
     ) -> bool {
-        LockedShards::new(&self.shards, requests).evaluate(requests, readings)
+        LockedShards::new(&self.shards, requests).evaluate(requests, findings)
     }
 
     /// The number of permits that are held, by scope. Those of networks are counted under other scopes than the limits'.

@@ -26,16 +26,16 @@ fn take(
     permits: &Arc<Permits>,
     requests: &[PermitRequest<'_>],
 ) -> Result<(PermitGuard, Vec<u32>), Vec<LimitStanding>> {
-    let mut readings = SmallVec::new();
-    let (admitted, taken) = permits.take(requests, &mut readings, |has_room| has_room);
+    let mut findings = SmallVec::new();
+    let (admitted, guard) = permits.take(requests, &mut findings, |has_room| has_room);
     if admitted {
         Ok((
-            taken,
-            readings.iter().map(|reading| reading.remaining).collect(),
+            guard,
+            findings.iter().map(|finding| finding.remaining).collect(),
         ))
     } else {
-        assert!(taken.is_empty());
-        Err(readings.iter().map(|reading| reading.standing).collect())
+        assert!(guard.is_empty());
+        Err(findings.iter().map(|finding| finding.standing).collect())
     }
 }
 
@@ -75,13 +75,13 @@ fn all_or_none() {
     assert_eq!(standings, [LimitStanding::Within, LimitStanding::Refused]);
     assert_eq!(permits.key_count(), 1);
     // Another limit refuses: it learns that there is room, and no permit is taken.
-    let mut readings = SmallVec::new();
-    let (admitted, taken) = permits.take(&both[..1], &mut readings, |has_room| {
+    let mut findings = SmallVec::new();
+    let (admitted, taken) = permits.take(&both[..1], &mut findings, |has_room| {
         assert!(has_room);
         false
     });
     assert!(!admitted && taken.is_empty());
-    assert_eq!((readings[0].remaining, permits.key_count()), (2, 1));
+    assert_eq!((findings[0].remaining, permits.key_count()), (2, 1));
     drop(held);
     let (taken, left) = take(&permits, &both).unwrap();
     assert_eq!(left, [1, 0]);
@@ -167,8 +167,8 @@ fn a_panic_while_others_decide_leaves_nothing_taken_or_locked() {
     let permits = Arc::new(Permits::default());
     let ann = [permit_request(&TWO, "a", 1)];
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let mut readings = SmallVec::new();
-        permits.take(&ann, &mut readings, |_| panic!("on purpose"))
+        let mut findings = SmallVec::new();
+        permits.take(&ann, &mut findings, |_| panic!("on purpose"))
     }));
     assert!(caught.is_err());
     assert_eq!(permits.key_count(), 0);

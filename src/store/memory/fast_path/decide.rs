@@ -27,7 +27,7 @@ pub(in super::super) fn decide(
     places: &CellPlaces,
     now: Nanos,
     taking: Taking,
-    readings: &mut SmallVec<[LimitFinding; 4]>,
+    findings: &mut SmallVec<[LimitFinding; 4]>,
 ) -> Option<bool> {
     let has_networks = |item: &LimitItem<'_>| !item.parents.is_empty();
     if places.needs_full_decision() || items.len() != places.len() || items.iter().any(has_networks)
@@ -41,13 +41,14 @@ pub(in super::super) fn decide(
     if sketch.is_active(now, windows) {
         return None;
     }
-    let home = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket_index, place.mark);
+    let home_of = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket_index, place.mark);
     let mut first_reads = [FirstRead::default(); MAX_PLACES];
     let mut evaluated_findings: SmallVec<[LimitFinding; 2]> = SmallVec::new();
-    // Whether all items but shadows admit, and whether there is room for their units.
-    let (mut is_admitted, mut all_have_room) = (true, true);
+    // Both say something of all items but shadows.
+    let mut is_admitted = true;
+    let mut all_have_room = true;
     for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&mut first_reads) {
-        let home = home(place);
+        let home = home_of(place);
         first_read.position = home.find_entry(&locked);
         let entry = first_read
             .position
@@ -79,22 +80,22 @@ pub(in super::super) fn decide(
     for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&first_reads) {
         let entry = first_read
             .position
-            .map(|position| home(place).entry(position, &locked));
+            .map(|position| home_of(place).entry(position, &locked));
         let counted_item = CountedItem { item, place, entry };
         let item_takes_units = |admits: bool| match item.is_shadow {
             true => taking != Taking::Nothing && admits,
             false => takes_units,
         };
-        readings.push(match (&place.fast_path, first_read.assessment) {
+        findings.push(match (&place.fast_path, first_read.assessment) {
             (Some(fast_path), Some(assessment)) => {
                 let takes_units = item_takes_units(assessment.standing.admits());
                 counted_item.finish_assessed(cells, now, fast_path, assessment, takes_units)
             }
             _ => {
-                let reading = evaluated_findings.next().copied();
-                let reading = reading.unwrap_or_else(unknown_finding);
-                let takes_units = item_takes_units(reading.standing.admits());
-                counted_item.finish_evaluated(cells, now, reading, takes_units)
+                let finding = evaluated_findings.next().copied();
+                let finding = finding.unwrap_or_else(unknown_finding);
+                let takes_units = item_takes_units(finding.standing.admits());
+                counted_item.finish_evaluated(cells, now, finding, takes_units)
             }
         });
     }
@@ -161,10 +162,10 @@ impl CountedItem<'_> {
         let (key, mut state_words) = (self.place.mark.key(), self.copy_state());
         let words = self.words(cells, &mut state_words);
         let cell = KeyState { limit, key, words };
-        let reading = cell.assess(now, cost, scale);
-        evaluated_findings.push(reading);
+        let finding = cell.assess(now, cost, scale);
+        evaluated_findings.push(finding);
         FirstVerdict {
-            admits: reading.standing.admits(),
+            admits: finding.standing.admits(),
             has_room: cell.has_room(now, cost),
         }
     }
@@ -184,9 +185,9 @@ impl CountedItem<'_> {
         if !takes_units {
             return fast_path.untaken_finding(words, now, cost, assessment);
         }
-        let (reading, fresh_at) = fast_path.take_units(words, now, cost, assessment);
+        let (finding, fresh_at) = fast_path.take_units(words, now, cost, assessment);
         self.write_state(state_words, fresh_at);
-        reading
+        finding
     }
 
     /// The second read of a limit without a fast path; see [`CountedItem::finish_assessed`].
@@ -195,7 +196,7 @@ impl CountedItem<'_> {
         mut self,
         cells: &Cells,
         now: Nanos,
-        mut reading: LimitFinding,
+        mut finding: LimitFinding,
         takes_units: bool,
     ) -> LimitFinding {
         let LimitItem {
@@ -205,16 +206,16 @@ impl CountedItem<'_> {
         let words = self.words(cells, &mut state_words);
         let mut cell = KeyState { limit, key, words };
         if !takes_units {
-            if reading.reset == Nanos::ZERO {
-                cell.complete_finding(&mut reading, now, 0, scale.plan_factor);
+            if finding.reset == Nanos::ZERO {
+                cell.complete_finding(&mut finding, now, 0, scale.plan_factor);
             }
-            return reading;
+            return finding;
         }
-        cell.take_units(&reading, now, cost, scale);
-        cell.complete_finding(&mut reading, now, cost, scale.plan_factor);
+        cell.take_units(&finding, now, cost, scale);
+        cell.complete_finding(&mut finding, now, cost, scale.plan_factor);
         let fresh_at = cell.fresh_at();
         self.write_state(state_words, Some(fresh_at));
-        reading
+        finding
     }
 
     /// A copy of the entry's state; zero where there is no entry. It is made even where the words are in the arena, because

@@ -5,8 +5,9 @@ use std::num::NonZeroU8;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::super::bucket_layout::{BUCKET_WORDS, DISPLACED_COUNT_WORD, FIRST_MARK_WORD, LOCK_WORD};
 use super::super::bucket_lock::{count_change, lock, unlock};
-use super::super::bucket_table::{BUCKET_WORDS, BucketTable};
+use super::super::bucket_table::BucketTable;
 use super::super::entry_mark::{EntryMark, key_bits};
 use super::cell_places::CellPlaces;
 
@@ -46,11 +47,11 @@ impl<'a> HomeBucket<'a> {
     #[inline]
     pub(in super::super) fn new(
         table: &'a BucketTable,
-        first_bucket: u32,
+        bucket_index: u32,
         mark: EntryMark,
     ) -> HomeBucket<'a> {
         HomeBucket {
-            words: table.words(first_bucket),
+            words: table.words(bucket_index),
             mark: mark.0,
         }
     }
@@ -67,7 +68,7 @@ impl<'a> HomeBucket<'a> {
                 position | if is_same { mark_word + 1 } else { 0 }
             })
         };
-        let mut position = find_state(2..BUCKET_WORDS / 2);
+        let mut position = find_state(FIRST_MARK_WORD..BUCKET_WORDS / 2);
         if position == 0 {
             position = find_state(BUCKET_WORDS / 2..BUCKET_WORDS);
         }
@@ -85,7 +86,7 @@ impl<'a> HomeBucket<'a> {
         // The position is never that of the lock, which is zero. The modulo costs less than a bounds check.
         debug_assert!(position < BUCKET_WORDS);
         HomeEntry {
-            lock: &self.words[0],
+            lock: &self.words[LOCK_WORD],
             state: &self.words[position % BUCKET_WORDS],
         }
     }
@@ -94,8 +95,8 @@ impl<'a> HomeBucket<'a> {
     /// wrong: another key of this home bucket may be displaced, or an entry may have the same tag.
     #[inline]
     pub(in super::super) fn lacks_key(&self, _locked: &HomeLocks<'_>) -> bool {
-        let displaced_count = self.words[1].load(Ordering::Relaxed);
-        let mut marks = self.words[2..].iter().step_by(2);
+        let displaced_count = self.words[DISPLACED_COUNT_WORD].load(Ordering::Relaxed);
+        let mut marks = self.words[FIRST_MARK_WORD..].iter().step_by(2);
         let own_bits = key_bits(self.mark);
         displaced_count == 0
             && !marks.any(|mark| key_bits(mark.load(Ordering::Relaxed)) == own_bits)

@@ -86,8 +86,8 @@ impl<W: Write> BlockWriter<W> {
     fn write_block(&mut self) -> io::Result<()> {
         let length = self.content.len() as u32;
         self.out.write_all(&length.to_le_bytes())?;
-        let sum = checksum(self.next_number, &self.content);
-        self.out.write_all(&sum.to_le_bytes())?;
+        let checksum = checksum(self.next_number, &self.content);
+        self.out.write_all(&checksum.to_le_bytes())?;
         self.out.write_all(&self.content)?;
         self.content.clear();
         self.next_number += 1;
@@ -183,8 +183,8 @@ impl<R: Read> BlockReader<R> {
             HEAD_BYTES => {}
             _ => return Err(SnapshotDamage::Short(self.next_start)),
         }
-        let [a, b, byte_2, byte_3, sum @ ..] = head;
-        let length = u32::from_le_bytes([a, b, byte_2, byte_3]) as usize;
+        let [byte_0, byte_1, byte_2, byte_3, saved_checksum @ ..] = head;
+        let length = u32::from_le_bytes([byte_0, byte_1, byte_2, byte_3]) as usize;
         if length == 0 || length > MAX_CONTENT_BYTES {
             return Err(SnapshotDamage::Block(self.block_start));
         }
@@ -195,7 +195,7 @@ impl<R: Read> BlockReader<R> {
         if filled < length {
             return Err(SnapshotDamage::Short(self.next_start));
         }
-        if checksum(self.next_number, &self.content) != u64::from_le_bytes(sum) {
+        if checksum(self.next_number, &self.content) != u64::from_le_bytes(saved_checksum) {
             return Err(SnapshotDamage::Block(self.block_start));
         }
         self.next_number += 1;

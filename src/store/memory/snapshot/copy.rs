@@ -8,7 +8,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::super::MemoryStore;
-use super::super::bucket_table::{BUCKET_ENTRIES, EntryPosition};
+use super::super::bucket_layout::BUCKET_ENTRIES;
+use super::super::bucket_table::EntryPosition;
 use super::super::cells::split_state;
 use super::records::{RecordWriter, SavedPlace, SnapshotEnd, SnapshotHead};
 use crate::base::clock::{Clock, Nanos};
@@ -102,11 +103,11 @@ pub(super) fn write_snapshot<W: Write>(
     let slice_buckets = (bucket_count / USUAL_SLICES).clamp(MIN_SLICE_BUCKETS, MAX_SLICE_BUCKETS);
     let slice_count = bucket_count.div_ceil(slice_buckets);
     table.copy_progress.reset();
-    let copied = copy.copy_table(slice_buckets, clock, |slices_done| {
+    let copy_result = copy.copy_table(slice_buckets, clock, |slices_done| {
         wait_after_slice(slices_done, slice_count)
     });
     table.copy_progress.reset();
-    copied?;
+    copy_result?;
     memory.sketch.copy_rows(|row| copy.out.write_row(row))?;
     let end = SnapshotEnd {
         now: clock.now(),
@@ -129,10 +130,10 @@ impl<W: Write> TableCopy<'_, W> {
         let mut slice_start = 0;
         while slice_start < table.bucket_count() {
             let now = clock.now();
-            let end = slice_start
+            let slice_end = slice_start
                 .saturating_add(slice_buckets)
                 .min(table.bucket_count());
-            for bucket_index in slice_start..end {
+            for bucket_index in slice_start..slice_end {
                 self.copy_bucket(bucket_index, now, BucketPass::First)?;
             }
             let buckets_to_recopy = table.copy_progress.take_recopied();
@@ -141,7 +142,8 @@ impl<W: Write> TableCopy<'_, W> {
             {
                 self.copy_bucket(bucket_index, now, BucketPass::Again)?;
             }
-            (slice_start, slices_done) = (end, slices_done + 1);
+            slice_start = slice_end;
+            slices_done += 1;
             if !wait_after_slice(slices_done) {
                 return Err(CopyError::Stopped);
             }
@@ -155,11 +157,7 @@ impl<W: Write> TableCopy<'_, W> {
         self.words.clear();
         let cells = &self.memory.cells;
         let mut locked = cells.table.lock_all(SmallVec::from_slice(&[bucket_index]));
-        for entry_index in 0..BUCKET_ENTRIES as u32 {
-            let position = EntryPosition {
-                bucket_index,
-                entry_index,
-            };
+        for position in EntryPosition::all_of_bucket(bucket_index) {
             let Some(mark) = locked
                 .mark(position)
                 .filter(|_| !cells.is_fresh(&locked, position, now))
@@ -177,9 +175,9 @@ impl<W: Write> TableCopy<'_, W> {
                     words: cells.arena.words(&mut locked, split_state(state)[0]),
                 };
                 cell.save(now, &mut self.entry_words);
-                let slice_start = self.words.len();
+                let words_start = self.words.len();
                 self.words.extend_from_slice(&self.entry_words);
-                slice_start..self.words.len()
+                words_start..self.words.len()
             });
             self.entries.push(CopiedEntry {
                 place: SavedPlace { bucket_index, mark },

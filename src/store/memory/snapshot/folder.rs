@@ -140,9 +140,9 @@ impl SnapshotFolder {
 
     /// Renames a file that cannot be used, and logs why. If that fails, the file stays and a later snapshot replaces it.
     fn put_aside(&self, path: &Path, damage: &SnapshotDamage) {
-        let aside = |number| PathBuf::from(format!("{}.corrupt-{number}", path.display()));
-        let free_number = (1..MAX_DAMAGED_FILES).find(|number| !aside(*number).exists());
-        let new_path = aside(free_number.unwrap_or(MAX_DAMAGED_FILES));
+        let numbered_path = |number| PathBuf::from(format!("{}.corrupt-{number}", path.display()));
+        let free_number = (1..MAX_DAMAGED_FILES).find(|number| !numbered_path(*number).exists());
+        let new_path = numbered_path(free_number.unwrap_or(MAX_DAMAGED_FILES));
         let (path, aside) = (path.display(), new_path.display());
         match fs::rename(path.to_string(), &new_path) {
             Ok(()) if matches!(damage, SnapshotDamage::Format(_)) => tracing::error!(
@@ -164,16 +164,16 @@ impl SnapshotFolder {
 
     /// The number of the next snapshot, and the file that it replaces: a missing or unreadable file, or else the older one.
     fn next_snapshot(&self) -> (u64, PathBuf) {
-        let number = |name: &&str| {
+        let read_number = |name: &&str| {
             let file = open_regular(&self.0.join(name)).ok()?;
             let reader = SnapshotReader::new(BufReader::new(file)).ok()?;
             Some(reader.head.number)
         };
-        let [a, b] = SNAPSHOT_NAMES.each_ref().map(number);
+        let [number_a, number_b] = SNAPSHOT_NAMES.each_ref().map(read_number);
         // `None`, for a missing or unreadable file, is less than any number.
-        let replaced_name = SNAPSHOT_NAMES[usize::from(b < a)];
-        let newest = a.max(b).unwrap_or(0);
-        (newest.saturating_add(1), self.0.join(replaced_name))
+        let replaced_name = SNAPSHOT_NAMES[usize::from(number_b < number_a)];
+        let newest_number = number_a.max(number_b).unwrap_or(0);
+        (newest_number.saturating_add(1), self.0.join(replaced_name))
     }
 
     /// Calls `write` with the next number and a new file. The file replaces the older snapshot once it is on the disk.
@@ -186,7 +186,7 @@ impl SnapshotFolder {
         &self,
         write: impl FnOnce(u64, SyncingFile) -> Result<SyncingFile, E>,
     ) -> Result<(), E> {
-        let (number, replaced_name) = self.next_snapshot();
+        let (number, replaced_path) = self.next_snapshot();
         let unfinished_path = self.0.join(UNFINISHED_NAME);
         match fs::remove_file(&unfinished_path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -199,9 +199,9 @@ impl SnapshotFolder {
             file,
             unsynced_bytes: 0,
         };
-        let written_bytes = write(number, syncing_file)?;
-        written_bytes.file.sync_all()?;
-        fs::rename(&unfinished_path, replaced_name)?;
+        let written_file = write(number, syncing_file)?;
+        written_file.file.sync_all()?;
+        fs::rename(&unfinished_path, replaced_path)?;
         // The new name is on the disk only when the folder is.
         File::open(&self.0)?.sync_all()?;
         Ok(())

@@ -7,7 +7,20 @@ use super::blocks::{BlockReader, SnapshotDamage};
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, MAX_WINDOWS, Rate, RateLimit, ThrottleMode};
 
-/// Appends a limit.
+/// The numbers of the algorithms in a snapshot.
+const SLIDING_LOG: u8 = 0;
+const SLIDING_WINDOW: u8 = 1;
+const MULTI_LEVEL: u8 = 2;
+const FIXED_WINDOW: u8 = 3;
+const GCRA: u8 = 4;
+const GCRA_WITH_BURST: u8 = 5;
+const LEAKY_BUCKET: u8 = 6;
+/// The numbers of the throttle modes in a snapshot.
+const HARD: u8 = 0;
+const SOFT: u8 = 1;
+const ELASTIC: u8 = 2;
+
+/// Appends a limit to `out`.
 pub(super) fn encode_limit(limit: &RateLimit, out: &mut Vec<u8>) {
     out.push(limit.windows.len() as u8);
     for rate in &limit.windows {
@@ -15,28 +28,28 @@ pub(super) fn encode_limit(limit: &RateLimit, out: &mut Vec<u8>) {
         out.extend(rate.window().0.to_le_bytes());
     }
     match limit.algorithm {
-        Algorithm::SlidingLog => out.push(0),
-        Algorithm::SlidingWindow => out.push(1),
-        Algorithm::MultiLevel => out.push(2),
-        Algorithm::FixedWindow => out.push(3),
-        Algorithm::Gcra { burst: None } => out.push(4),
+        Algorithm::SlidingLog => out.push(SLIDING_LOG),
+        Algorithm::SlidingWindow => out.push(SLIDING_WINDOW),
+        Algorithm::MultiLevel => out.push(MULTI_LEVEL),
+        Algorithm::FixedWindow => out.push(FIXED_WINDOW),
+        Algorithm::Gcra { burst: None } => out.push(GCRA),
         Algorithm::Gcra { burst: Some(burst) } => {
-            out.push(5);
+            out.push(GCRA_WITH_BURST);
             out.extend(burst.to_le_bytes());
         }
         Algorithm::LeakyBucket { max_delay } => {
-            out.push(6);
+            out.push(LEAKY_BUCKET);
             out.extend(max_delay.0.to_le_bytes());
         }
     }
     match limit.throttle {
-        ThrottleMode::Hard => out.push(0),
+        ThrottleMode::Hard => out.push(HARD),
         ThrottleMode::Soft { percent } => {
-            out.push(1);
+            out.push(SOFT);
             out.extend(percent.to_le_bytes());
         }
         ThrottleMode::Elastic { at_most, base } => {
-            out.push(2);
+            out.push(ELASTIC);
             out.extend(at_most.to_le_bytes());
             out.extend(base.to_le_bytes());
         }
@@ -52,56 +65,56 @@ pub(super) fn encode_limit(limit: &RateLimit, out: &mut Vec<u8>) {
 /// When the file is damaged or cannot be read. Also when it has invalid windows, or an unknown algorithm, throttle mode or
 /// flag.
 pub(super) fn decode_limit<R: Read>(
-    from: &mut BlockReader<R>,
+    reader: &mut BlockReader<R>,
 ) -> Result<RateLimit, SnapshotDamage> {
-    let window_count = usize::from(from.read_u8()?);
+    let window_count = usize::from(reader.read_u8()?);
     if !(1..=MAX_WINDOWS).contains(&window_count) {
-        return Err(from.invalid_content("a limit's windows"));
+        return Err(reader.invalid_content("a limit's windows"));
     }
     let mut windows: Vec<Rate> = Vec::with_capacity(window_count);
     for _ in 0..window_count {
-        let (quota, window) = (from.read_u32()?, Nanos(from.read_u64()?));
-        let rate = Rate::new(quota, window).map_err(|_| from.invalid_content("a rate"))?;
+        let (quota, window) = (reader.read_u32()?, Nanos(reader.read_u64()?));
+        let rate = Rate::new(quota, window).map_err(|_| reader.invalid_content("a rate"))?;
         if windows.last().is_some_and(|last| last.window() >= window) {
-            return Err(from.invalid_content("the order of windows"));
+            return Err(reader.invalid_content("the order of windows"));
         }
         windows.push(rate);
     }
-    let algorithm = match from.read_u8()? {
-        0 => Algorithm::SlidingLog,
-        1 => Algorithm::SlidingWindow,
-        2 => Algorithm::MultiLevel,
-        3 => Algorithm::FixedWindow,
-        4 => Algorithm::Gcra { burst: None },
-        5 => Algorithm::Gcra {
-            burst: Some(from.read_u32()?),
+    let algorithm = match reader.read_u8()? {
+        SLIDING_LOG => Algorithm::SlidingLog,
+        SLIDING_WINDOW => Algorithm::SlidingWindow,
+        MULTI_LEVEL => Algorithm::MultiLevel,
+        FIXED_WINDOW => Algorithm::FixedWindow,
+        GCRA => Algorithm::Gcra { burst: None },
+        GCRA_WITH_BURST => Algorithm::Gcra {
+            burst: Some(reader.read_u32()?),
         },
-        6 => Algorithm::LeakyBucket {
-            max_delay: Nanos(from.read_u64()?),
+        LEAKY_BUCKET => Algorithm::LeakyBucket {
+            max_delay: Nanos(reader.read_u64()?),
         },
-        _ => return Err(from.invalid_content("an algorithm")),
+        _ => return Err(reader.invalid_content("an algorithm")),
     };
-    let throttle = match from.read_u8()? {
-        0 => ThrottleMode::Hard,
-        1 => ThrottleMode::Soft {
-            percent: from.read_u16()?,
+    let throttle = match reader.read_u8()? {
+        HARD => ThrottleMode::Hard,
+        SOFT => ThrottleMode::Soft {
+            percent: reader.read_u16()?,
         },
-        2 => ThrottleMode::Elastic {
-            at_most: from.read_u32()?,
-            base: from.read_u32()?,
+        ELASTIC => ThrottleMode::Elastic {
+            at_most: reader.read_u32()?,
+            base: reader.read_u32()?,
         },
-        _ => return Err(from.invalid_content("a throttle")),
+        _ => return Err(reader.invalid_content("a throttle")),
     };
-    let reserves = match from.read_u8()? {
+    let reserves = match reader.read_u8()? {
         0 => false,
         1 => true,
-        _ => return Err(from.invalid_content("a flag")),
+        _ => return Err(reader.invalid_content("a flag")),
     };
     Ok(RateLimit {
         windows,
         algorithm,
         throttle,
         reserves,
-        max_plan_factor: from.read_u32()?,
+        max_plan_factor: reader.read_u32()?,
     })
 }

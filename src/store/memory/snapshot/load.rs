@@ -125,16 +125,16 @@ impl RecordVisitor for Loader<'_> {
         };
         let limit = Arc::clone(&target.limit);
         let key = place.mark.key();
-        let reserved = KeyState {
+        let reserved_units = KeyState {
             limit: &limit,
             key,
             words,
         }
-        .reserved();
-        if reserved > 0 {
+        .pending();
+        if reserved_units > 0 {
             if limit.algorithm == Algorithm::SlidingLog {
                 // No log holds more stamps than 65,535.
-                let stamp_count = reserved.min(u32::from(u16::MAX)) as usize;
+                let stamp_count = reserved_units.min(u32::from(u16::MAX)) as usize;
                 words.resize(words.len() + stamp_count, 0);
             }
             let mut cell = KeyState {
@@ -142,7 +142,7 @@ impl RecordVisitor for Loader<'_> {
                 key,
                 words,
             };
-            cell.settle(self.now, reserved, reserved, 1);
+            cell.settle(self.now, reserved_units, reserved_units, 1);
         }
         let cell = KeyState {
             limit: &limit,
@@ -162,8 +162,9 @@ impl RecordVisitor for Loader<'_> {
 }
 
 impl Loader<'_> {
-    /// Puts an entry, whose key uses at most `units`, into the buckets where its key may be looked for.
-    fn restore_entry(&mut self, place: SavedPlace, saved: SavedState<'_>, units: u32) {
+    /// Puts an entry, whose key uses at most `max_units`, into all buckets that may be its key's. Counts the units in the
+    /// sketch if one of them has no room.
+    fn restore_entry(&mut self, place: SavedPlace, saved: SavedState<'_>, max_units: u32) {
         let MemoryStore { cells, sketch, .. } = self.memory;
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
             return;
@@ -186,9 +187,9 @@ impl Loader<'_> {
             .sketch_hash;
         let mut has_room = home_buckets.end() - home_buckets.start() < MAX_COPIES;
         if has_room {
-            for first in home_buckets {
+            for home_bucket in home_buckets {
                 let owner = CellOwner {
-                    key_buckets: cells.table.key_buckets_from_mark(place.mark, first),
+                    key_buckets: cells.table.key_buckets_from_mark(place.mark, home_bucket),
                     slot,
                     info,
                     limit: &target.limit,
@@ -200,7 +201,7 @@ impl Loader<'_> {
         if !has_room {
             self.loaded.sketched_count += 1;
             // In all rungs, because the limit may have other windows by now.
-            sketch.charge_all(self.now, sketch_hash, units);
+            sketch.charge_all(self.now, sketch_hash, max_units);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
 use super::super::Settings;
-use super::super::bucket_table::BUCKET_BYTES;
+use super::super::bucket_layout::BUCKET_BYTES;
 use super::super::entry_mark::EntryMark;
 use super::super::sketch::{Sketch, SketchRow};
 use super::blocks::{BlockReader, BlockWriter, SnapshotDamage};
@@ -87,11 +87,11 @@ impl<W: Write> RecordWriter<W> {
         scope: &str,
         limit: &RateLimit,
     ) -> io::Result<()> {
-        let length = u32::try_from(scope.len()).map_err(io::Error::other)?;
+        let scope_bytes = u32::try_from(scope.len()).map_err(io::Error::other)?;
         self.record.clear();
         self.record.push(LIMIT_RECORD);
         self.record.extend(slot.to_le_bytes());
-        self.record.extend(length.to_le_bytes());
+        self.record.extend(scope_bytes.to_le_bytes());
         self.record.extend(scope.as_bytes());
         limits::encode_limit(limit, &mut self.record);
         self.blocks.write_all(&self.record)
@@ -227,11 +227,12 @@ impl<R: Read> SnapshotReader<R> {
     }
 
     fn read_limit(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
-        let (slot, length) = (self.blocks.read_u16()?, self.blocks.read_u32()? as usize);
-        if length > MAX_NAME_BYTES {
+        let slot = self.blocks.read_u16()?;
+        let name_bytes = self.blocks.read_u32()? as usize;
+        if name_bytes > MAX_NAME_BYTES {
             return Err(self.blocks.invalid_content("the length of a name"));
         }
-        self.name.resize(length, 0);
+        self.name.resize(name_bytes, 0);
         self.blocks.read_exact(&mut self.name)?;
         let limit = limits::decode_limit(&mut self.blocks)?;
         let Ok(scope) = std::str::from_utf8(&self.name) else {
@@ -255,12 +256,12 @@ impl<R: Read> SnapshotReader<R> {
     fn read_words(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
         let (place, limit) = self.read_place()?;
         let limit = limit.clone();
-        let count = self.blocks.read_u32()? as usize;
-        if place.mark.is_network() || limit.is_inline() || count > MAX_STATE_WORDS {
+        let word_count = self.blocks.read_u32()? as usize;
+        if place.mark.is_network() || limit.is_inline() || word_count > MAX_STATE_WORDS {
             return Err(self.blocks.invalid_content("the kind of an entry"));
         }
         self.words.clear();
-        for _ in 0..count {
+        for _ in 0..word_count {
             let word = self.blocks.read_u32()?;
             self.words.push(word);
         }
@@ -277,8 +278,10 @@ impl<R: Read> SnapshotReader<R> {
     }
 
     fn read_row(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
-        let (rung_index, row_index) = (self.blocks.read_u8()?, self.blocks.read_u8()?);
-        let (epoch, width) = (self.blocks.read_u64()?, self.blocks.read_u32()? as usize);
+        let rung_index = self.blocks.read_u8()?;
+        let row_index = self.blocks.read_u8()?;
+        let epoch = self.blocks.read_u64()?;
+        let width = self.blocks.read_u32()? as usize;
         if !Sketch::is_valid_row(rung_index, row_index, width) || epoch > MAX_TIME_NANOS {
             return Err(self.blocks.invalid_content("the place of a row"));
         }
@@ -297,10 +300,8 @@ impl<R: Read> SnapshotReader<R> {
     }
 
     fn read_end(&mut self) -> Result<SnapshotEnd, SnapshotDamage> {
-        let (now, wall) = (
-            Nanos(self.blocks.read_u64()?),
-            Nanos(self.blocks.read_u64()?),
-        );
+        let now = Nanos(self.blocks.read_u64()?);
+        let wall = Nanos(self.blocks.read_u64()?);
         if now.0 > MAX_TIME_NANOS {
             return Err(self.blocks.invalid_content("the time"));
         }

@@ -33,8 +33,8 @@ impl SavedCounts {
     /// A clock that continues at the snapshot's last time, plus the time since then by the wall clock, at most ten years.
     /// Where the wall clock was set back, no time is added.
     pub fn clock(&self, clock: Clock) -> Clock {
-        let wall = Nanos::from(clock.wall());
-        let downtime = wall.since(self.end.wall).min(MAX_DOWNTIME);
+        let wall_time = Nanos::from(clock.wall());
+        let downtime = wall_time.since(self.end.wall).min(MAX_DOWNTIME);
         clock.resumed(self.end.now.after(downtime))
     }
 

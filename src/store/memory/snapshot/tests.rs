@@ -96,7 +96,7 @@ impl TestStore {
 
     fn peek(&self, which: usize, number: u64, scale: Scale, now: Nanos) -> (bool, LimitFinding) {
         let (limit, slot) = &self.limits[which];
-        let mut readings = SmallVec::new();
+        let mut findings = SmallVec::new();
         let item = LimitItem {
             limit,
             slot: *slot,
@@ -106,8 +106,8 @@ impl TestStore {
             is_shadow: false,
             parents: &parents(number),
         };
-        let admits = self.memory.peek(&[item], now, &mut readings);
-        (admits, readings[0])
+        let admits = self.memory.peek(&[item], now, &mut findings);
+        (admits, findings[0])
     }
 
     /// One request of a random key, with one limit or two.
@@ -130,13 +130,13 @@ impl TestStore {
                 parents: if dice.below(3) == 0 { &parents } else { &[] },
             });
         }
-        let mut readings: SmallVec<[LimitFinding; 4]> = SmallVec::new();
-        let admitted = self.memory.take(&items, now, &mut readings);
-        for (item, reading) in items.iter().zip(&readings) {
-            let taken = reading.standing.admits() && (admitted || item.is_shadow);
-            if taken && item.limit.reserves && !item.limit.is_lent(reading) {
+        let mut findings: SmallVec<[LimitFinding; 4]> = SmallVec::new();
+        let admitted = self.memory.take(&items, now, &mut findings);
+        for (item, finding) in items.iter().zip(&findings) {
+            let taken = finding.standing.admits() && (admitted || item.is_shadow);
+            if taken && item.limit.reserves && !item.limit.is_lent(finding) {
                 let used = dice.below(u64::from(item.cost) + 2) as u32;
-                self.memory.settle(item, reading.sketched, used, now);
+                self.memory.settle(item, finding.sketched, used, now);
             }
         }
     }
@@ -202,14 +202,14 @@ fn check_same_findings(
                     lent: dice.below(3) as u32 * 500,
                 };
                 let [one, other] = both.map(|subject| {
-                    let (admits, reading) = subject.peek(which, number, scale, now);
-                    let fresh = reading.remaining == reading.quota || reading.reset == Nanos(0);
-                    let sketched = reading.sketched && !fresh;
+                    let (admits, finding) = subject.peek(which, number, scale, now);
+                    let fresh = finding.remaining == finding.quota || finding.reset == Nanos(0);
+                    let sketched = finding.sketched && !fresh;
                     (
                         admits,
                         LimitFinding {
                             sketched,
-                            ..reading
+                            ..finding
                         },
                     )
                 });
@@ -390,8 +390,8 @@ fn a_table_that_is_said_to_be_small() {
         assert_eq!(loaded.sketched_count == 0, copied, "{loaded:?}");
         for number in 0..KEYS {
             let [was, is] = [&before, &after].map(|subject| {
-                let (_, reading) = subject.peek(0, number, Scale::plan(4), START);
-                reading.remaining
+                let (_, finding) = subject.peek(0, number, Scale::plan(4), START);
+                finding.remaining
             });
             assert!(is <= was, "{number}: {is} of {was}");
         }

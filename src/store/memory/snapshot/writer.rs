@@ -74,8 +74,8 @@ impl SnapshotWriter {
         }
     }
 
-    /// Writes the last snapshot and ends the thread; no request may be counted any more.
-    pub fn finish(self) {
+    /// Writes the last snapshot and ends the thread. Units that are counted during or after this call may be missing in it.
+    pub fn write_and_end(self) {
         self.order_end(WriterOrder::WriteAndEnd);
     }
 
@@ -141,7 +141,8 @@ impl WriterThread {
             let start = self.clock.now();
             self.write(Some(CopySchedule { start, duration }));
             let elapsed = self.clock.now().since(start);
-            if self.health == WriterHealth::Working && elapsed > period {
+            let is_late = elapsed > period;
+            if self.health == WriterHealth::Working && is_late {
                 let (took, every) = (Duration::from(elapsed), Duration::from(self.interval));
                 tracing::warn!(
                     ?took,
@@ -149,14 +150,16 @@ impl WriterThread {
                     "a snapshot of counts took too long; a crash forgives more than is counted in `every`"
                 );
                 self.health = WriterHealth::Slow;
+            } else if self.health == WriterHealth::Slow && !is_late && self.next_order.is_none() {
+                // Without an order that stopped the copy, this snapshot is complete and in time.
+                self.health = WriterHealth::Working;
             }
             if self.next_order.is_none() {
-                let pause = period.since(elapsed);
-                // The other process may end soon.
-                let is_locked = self.health == WriterHealth::Locked;
-                let pause = match is_locked {
-                    true => pause.min(LOCK_RETRY_DELAY),
-                    false => pause,
+                let remaining_period = Nanos(period.0.saturating_sub(elapsed.0));
+                let pause = match self.health {
+                    // The other process may end soon.
+                    WriterHealth::Locked => remaining_period.min(LOCK_RETRY_DELAY),
+                    _ => remaining_period,
                 };
                 self.next_order = wait_for_order(&self.orders, pause);
             }
@@ -182,7 +185,7 @@ impl WriterThread {
                 if self.health != WriterHealth::Locked {
                     tracing::warn!(
                         folder = %self.folder.path().display(),
-                        "another process keeps its counts here; this one keeps none before that one ends. \
+                        "another process writes its snapshots to this folder; this process writes none until that one ends. \
                          Two gateways need two folders"
                     );
                 }
@@ -236,7 +239,7 @@ impl WriterThread {
             next_order,
             ..
         } = self;
-        let pause = |slices_done: u32, slice_count: u32| {
+        let wait_after_slice = |slices_done: u32, slice_count: u32| {
             let Some(CopySchedule { start, duration }) = schedule else {
                 return true;
             };
@@ -246,7 +249,9 @@ impl WriterThread {
             *next_order = wait_for_order(orders, wait);
             next_order.is_none()
         };
-        folder.write(|number, out| write_snapshot(memory, out, number, *secret, clock, pause))
+        folder.write(|number, out| {
+            write_snapshot(memory, out, number, *secret, clock, wait_after_slice)
+        })
     }
 }
 

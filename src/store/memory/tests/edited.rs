@@ -47,9 +47,9 @@ fn raised_rates_help_at_once() {
         let slot = memory.register("a", &before).unwrap().slot();
         admitted(&memory, &[item(&before, slot, 1)], START, 20);
         let slot = memory.register("a", &after).unwrap().slot();
-        let mut readings = smallvec::SmallVec::new();
-        memory.take(&[item(&after, slot, 1)], START, &mut readings);
-        let (left, waits) = (readings[0].remaining, readings[0].wait.0);
+        let mut findings = smallvec::SmallVec::new();
+        memory.take(&[item(&after, slot, 1)], START, &mut findings);
+        let (left, waits) = (findings[0].remaining, findings[0].wait.0);
         let taken = u32::from(remaining > 0);
         assert_eq!(left, remaining - taken, "{algorithm:?}");
         assert_eq!(waits.div_ceil(1_000_000_000), wait, "{algorithm:?}");

@@ -37,29 +37,35 @@ fn networks_are_charged_what_was_used() {
         key: key(900),
         factor: 4,
     }];
-    let at = |number| LimitItem {
+    let from_key = |number| LimitItem {
         parents: &parents,
         ..item(&limit, slot, number)
     };
     for number in 0..100 {
-        assert!(take(&memory, &[at(number)], START).0, "login {number}");
-        memory.settle(&at(number), false, 0, START);
+        assert!(
+            take(&memory, &[from_key(number)], START).0,
+            "login {number}"
+        );
+        memory.settle(&from_key(number), false, 0, START);
     }
     for number in 0..20 {
-        assert!(take(&memory, &[at(number)], START).0, "failure {number}");
-        memory.settle(&at(number), false, 1, START);
+        assert!(
+            take(&memory, &[from_key(number)], START).0,
+            "failure {number}"
+        );
+        memory.settle(&from_key(number), false, 1, START);
     }
-    let (passed, readings) = take(&memory, &[at(300)], START);
+    let (passed, findings) = take(&memory, &[from_key(300)], START);
     assert!(!passed, "20 failures are the network's budget");
-    assert_eq!(readings[0].wait, Nanos::from_secs(45));
+    assert_eq!(findings[0].wait, Nanos::from_secs(45));
     assert!(take(&memory, &[item(&limit, slot, 300)], START).0);
     // More units than were reserved are charged, too.
     let later = START.after(Nanos::from_secs(900));
-    assert!(take(&memory, &[at(301)], later).0);
-    memory.settle(&at(301), false, 21, later);
-    let (passed, readings) = take(&memory, &[at(302)], later);
+    assert!(take(&memory, &[from_key(301)], later).0);
+    memory.settle(&from_key(301), false, 21, later);
+    let (passed, findings) = take(&memory, &[from_key(302)], later);
     assert!(!passed);
-    assert_eq!(readings[0].wait, Nanos::from_secs(90));
+    assert_eq!(findings[0].wait, Nanos::from_secs(90));
 }
 
 #[test]
@@ -78,9 +84,9 @@ fn networks_without_an_entry_are_charged_too() {
             parents: &parents,
             ..item(&limit, slot, number)
         };
-        let (passed, readings) = take(&memory, &[one], START);
+        let (passed, findings) = take(&memory, &[one], START);
         if passed {
-            memory.settle(&one, readings[0].sketched, 1, START);
+            memory.settle(&one, findings[0].sketched, 1, START);
             failed += 1;
         }
     }

@@ -83,12 +83,12 @@ impl StorePair {
     }
 
     fn decide(&mut self, items: &[LimitItem<'_>], now: Nanos, taking: Taking, seed: u64) -> bool {
-        let (mut readings, mut expected_findings) = (SmallVec::new(), SmallVec::new());
+        let (mut findings, mut expected_findings) = (SmallVec::new(), SmallVec::new());
         let is_vacant = items.iter().any(|item| !self.has_cell(item));
         let MemoryStore { cells, sketch, .. } = &self.fast;
         let places = &self.fast.cell_places(items);
         let admits =
-            match fast_path::decide(cells, sketch, items, places, now, taking, &mut readings) {
+            match fast_path::decide(cells, sketch, items, places, now, taking, &mut findings) {
                 Some(admits) => {
                     self.fast_count += 1;
                     self.vacant_count += usize::from(is_vacant);
@@ -96,21 +96,22 @@ impl StorePair {
                     admits
                 }
                 None => {
-                    assert!(readings.is_empty(), "seed {seed}");
-                    self.fast.decide_fully(items, now, taking, &mut readings)
+                    assert!(findings.is_empty(), "seed {seed}");
+                    self.fast.decide_fully(items, now, taking, &mut findings)
                 }
             };
         let expected = self
             .full
             .decide_fully(items, now, taking, &mut expected_findings);
         assert_eq!(
-            (admits, &readings),
+            (admits, &findings),
             (expected, &expected_findings),
             "seed {seed}: {items:?}"
         );
         for item in items {
-            let (one, other) = (upper_state(&self.fast, item), upper_state(&self.full, item));
-            assert_eq!(one, other, "seed {seed}: {item:?}");
+            let (fast_state, full_state) =
+                (upper_state(&self.fast, item), upper_state(&self.full, item));
+            assert_eq!(fast_state, full_state, "seed {seed}: {item:?}");
         }
         admits
     }
@@ -123,17 +124,17 @@ impl StorePair {
 /// The upper half of a cell's state, which does not name a block; `None` where there is no cell.
 fn upper_state(memory: &MemoryStore, item: &LimitItem<'_>) -> Option<u64> {
     let Cells { slots, table, .. } = &memory.cells;
-    let seed = slots.get(item.slot).unwrap().seed();
+    let scope_hash = slots.get(item.slot).unwrap().scope_hash();
     let places = memory.cell_places(std::slice::from_ref(item));
     let place = places[0];
     assert_eq!(
         place.bucket_index,
-        table.key_buckets(seed, item.key, false).first_bucket
+        table.key_buckets(scope_hash, item.key, false).home_bucket
     );
     let home = HomeBucket::new(table, place.bucket_index, place.mark);
     let locked = HomeLocks::new(table, &places);
-    let at = home.find_entry(&locked)?;
-    Some(home.entry(at, &locked).state() >> 32)
+    let position = home.find_entry(&locked)?;
+    Some(home.entry(position, &locked).state() >> 32)
 }
 
 /// Draws a key: mostly one of two, else one that may be new.
@@ -235,13 +236,14 @@ fn the_fast_path_decides_as_a_full_decision() {
 fn no_item_is_passed_over_however_many_they_are() {
     let memory = store(1 << 20);
     let limit = limit("5/m", Algorithm::SlidingWindow);
-    let scopes = (0..MAX_PLACES + 1).map(|n| memory.register(&n.to_string(), &limit).unwrap());
+    let scopes =
+        (0..MAX_PLACES + 1).map(|number| memory.register(&number.to_string(), &limit).unwrap());
     let slots: Vec<LimitSlot> = scopes.map(|registered| registered.slot()).collect();
     let items: Vec<LimitItem<'_>> = slots.iter().map(|slot| item(&limit, *slot, 1)).collect();
     take(&memory, &items, START);
     for (item_count, decided) in [(1, true), (MAX_PLACES, true), (MAX_PLACES + 1, false)] {
         let items = &items[..item_count];
-        let (mut readings, MemoryStore { cells, sketch, .. }) = (SmallVec::new(), &memory);
+        let (mut findings, MemoryStore { cells, sketch, .. }) = (SmallVec::new(), &memory);
         let places = &memory.cell_places(items);
         let admits = fast_path::decide(
             cells,
@@ -250,10 +252,10 @@ fn no_item_is_passed_over_however_many_they_are() {
             places,
             START,
             Taking::All,
-            &mut readings,
+            &mut findings,
         );
         assert_eq!(admits, decided.then_some(true), "{item_count}");
-        assert_eq!(readings.len(), if decided { item_count } else { 0 });
+        assert_eq!(findings.len(), if decided { item_count } else { 0 });
     }
 }
 
@@ -267,9 +269,9 @@ fn buckets_are_locked_in_one_order_and_let_go() {
             let (memory, limit, slots) = (&memory, &limit, &slots);
             scope.spawn(move || {
                 for turn in 0..20_000_usize {
-                    let item = |n: usize| {
-                        let slot = slots[(turn + thread * n) % 3].slot();
-                        item(limit, slot, ((turn + n) % 3) as u128)
+                    let item = |number: usize| {
+                        let slot = slots[(turn + thread * number) % 3].slot();
+                        item(limit, slot, ((turn + number) % 3) as u128)
                     };
                     take(memory, &[item(0), item(1), item(2)], START);
                 }
@@ -278,7 +280,7 @@ fn buckets_are_locked_in_one_order_and_let_go() {
     });
     let items = slots
         .iter()
-        .flat_map(|slot| (0..3).map(|n| (slot.slot(), n)));
-    let used = items.map(|(slot, n)| memory.used_units(&item(&limit, slot, n), START)[0]);
+        .flat_map(|slot| (0..3).map(|number| (slot.slot(), number)));
+    let used = items.map(|(slot, number)| memory.used_units(&item(&limit, slot, number), START)[0]);
     assert_eq!(used.sum::<u32>(), 4 * 20_000 * 3);
 }

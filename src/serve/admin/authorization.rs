@@ -20,14 +20,14 @@ use super::token::has_token;
 
 /// Passes an authorized request on, and refuses any other with 401 or 403.
 pub async fn authorize(
-    State(control): State<Arc<dyn Control>>,
+    State(gateway): State<Arc<dyn Control>>,
     request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
     let path = request.uri().path();
     let is_public = path == "/healthz" || dashboard::is_asset(path);
-    match control.token() {
+    match gateway.token() {
         Some(token) if !is_public && !has_token(headers, token) => {
             return problem_response(
                 StatusCode::UNAUTHORIZED,
@@ -67,12 +67,12 @@ fn is_host_loopback(headers: &HeaderMap) -> bool {
     let Some(authority) = host.and_then(|host| host.parse::<Authority>().ok()) else {
         return false;
     };
-    let name = authority
+    let host_name = authority
         .host()
         .trim_start_matches('[')
         .trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || name
+    host_name.eq_ignore_ascii_case("localhost")
+        || host_name
             .parse::<IpAddr>()
             .is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
@@ -98,5 +98,6 @@ fn is_cross_site(headers: &HeaderMap) -> bool {
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
-    origin.split_once("://").map(|(_, host)| host) != host
+    let origin_host = origin.split_once("://").map(|(_, origin_host)| origin_host);
+    origin_host != host
 }

@@ -133,8 +133,8 @@ fn file_response(
 /// Whether the browser lists `gzip` without a weight, as all browsers do.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let fields = headers.get_all(header::ACCEPT_ENCODING).iter();
-    let mut fields = fields.filter_map(|value| value.to_str().ok());
-    fields.any(|list| list.split(',').any(|coding| coding.trim() == "gzip"))
+    let mut coding_lists = fields.filter_map(|value| value.to_str().ok());
+    coding_lists.any(|list| list.split(',').any(|coding| coding.trim() == "gzip"))
 }
 
 /// Compresses a text with gzip.
@@ -161,19 +161,19 @@ fn render_limits(html: &mut String, gateway: &dyn Control) {
          <th>Counts by<th>Promise<th>Written at<th>Within<th>Over<th>Refused<th>Shadow</thead><tbody>",
     );
     for limit in describe_limits(gateway) {
-        let text = |name: &str| escape(limit[name].as_str().unwrap_or_default());
+        let field_text = |name: &str| escape(limit[name].as_str().unwrap_or_default());
         let identities = limit["counts_by"].as_array().into_iter().flatten();
-        let identities: Vec<&str> = identities.filter_map(|part| part.as_str()).collect();
+        let identities: Vec<&str> = identities.filter_map(Value::as_str).collect();
         let _ = write!(
             html,
             "<tr><th scope=row>{}<td>{}<td>{}<td>{}",
-            text("limit"),
+            field_text("limit"),
             escape(&match limit["for"].as_str() {
                 Some(clients) => format!("{}, for {clients}", identities.join(", ")),
                 None => identities.join(", "),
             }),
-            text("guarantee"),
-            text("at")
+            field_text("guarantee"),
+            field_text("at")
         );
         for outcome in ["within", "over", "refused", "shadow_refused"] {
             let _ = write!(html, "<td class=n>{}", limit["decisions"][outcome]);
@@ -204,14 +204,14 @@ fn render_servers(html: &mut String, gateway: &dyn Control) {
     );
     for upstream in describe_upstreams(gateway) {
         for server in upstream["servers"].as_array().into_iter().flatten() {
-            let text = |value: &Value| escape(value.as_str().unwrap_or_default());
+            let escaped_text = |value: &Value| escape(value.as_str().unwrap_or_default());
             let _ = write!(
                 html,
                 "<tr><th scope=row>{}<td>{} {}<td>{}",
-                text(&upstream["upstream"]),
-                text(&server["server"]),
-                text(&server["address"]),
-                text(&server["state"])
+                escaped_text(&upstream["upstream"]),
+                escaped_text(&server["server"]),
+                escaped_text(&server["address"]),
+                escaped_text(&server["state"])
             );
             for count in ["open", "ejections", "failed_checks"] {
                 let _ = write!(html, "<td class=n>{}", server[count]);

@@ -14,7 +14,7 @@ use super::control::{Control, ControlState, MAX_BODY_BYTES};
 use super::problem::problem_response;
 
 /// The paths of `admin.probes`. Anybody may reach them, so `/readyz` does not describe the store here.
-pub fn probes(control: Arc<dyn Control>) -> Router {
+pub fn probes(gateway: Arc<dyn Control>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readiness))
@@ -26,7 +26,7 @@ pub fn probes(control: Arc<dyn Control>) -> Router {
             )
         })
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .with_state(control)
+        .with_state(gateway)
 }
 
 /// `GET /readyz` of the listener for probes: 200, or 503 if the gateway takes no requests.
@@ -42,17 +42,15 @@ pub(super) async fn readiness_with_store(State(gateway): ControlState) -> Respon
     if gateway.is_ready() {
         // Without the store the gateway still serves, as `on_store_error` says, so the gateway stays ready.
         let running = gateway.running();
-        let store = running
-            .admission
-            .shared_store()
-            .map(|shared| shared.status());
-        match store {
+        let store_status = running.admission.shared_store().map(|store| store.status());
+        match store_status {
             None => String::from("ready\n"),
-            Some(store) => {
-                let (status, gateways) = (store.status.as_str(), store.gateway_count);
-                let error = store.last_error;
+            Some(store_status) => {
+                let status = store_status.status.as_str();
+                let gateway_count = store_status.gateway_count;
+                let error = store_status.last_error;
                 let colon = if error.is_empty() { "" } else { ": " };
-                format!("ready\nstore {status} ({gateways} gateways){colon}{error}\n")
+                format!("ready\nstore {status} ({gateway_count} gateways){colon}{error}\n")
             }
         }
         .into_response()

@@ -11,7 +11,7 @@ use super::problem::problem_response;
 use super::{actions, authorization, dashboard, keys, probes, prometheus, record, status};
 
 /// All paths of the admin listener, behind [`authorization::authorize`].
-pub fn router(control: Arc<dyn Control>) -> Router {
+pub fn router(gateway: Arc<dyn Control>) -> Router {
     let assets = dashboard::asset_paths().fold(Router::new(), |router, path| {
         router.route(path, get(dashboard::asset))
     });
@@ -42,8 +42,8 @@ pub fn router(control: Arc<dyn Control>) -> Router {
         .fallback(|| async { problem_response(StatusCode::NOT_FOUND, "no such path") })
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(axum::middleware::from_fn_with_state(
-            control.clone(),
+            gateway.clone(),
             authorization::authorize,
         ))
-        .with_state(control)
+        .with_state(gateway)
 }

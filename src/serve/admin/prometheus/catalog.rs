@@ -38,7 +38,7 @@ pub struct SeriesPart {
 
 /// The exposed form of all recorded series, sorted by labels.
 pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
-    let mut all: BTreeMap<Labels, ExposedSeries> = BTreeMap::new();
+    let mut exposed: BTreeMap<Labels, ExposedSeries> = BTreeMap::new();
     let mut histograms: BTreeMap<Labels, Vec<CatalogBucket>> = BTreeMap::new();
     for (series, number) in recorded {
         let part = SeriesPart {
@@ -58,13 +58,13 @@ pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
                         part,
                     });
             }
-            None => add_parts(&mut all, labels, series.kind, &[part]),
+            None => add_parts(&mut exposed, labels, series.kind, &[part]),
         }
     }
     for (labels, buckets) in histograms {
-        add_histogram(&labels, buckets, &mut all);
+        add_histogram(&labels, buckets, &mut exposed);
     }
-    all.into_values().collect()
+    exposed.into_values().collect()
 }
 
 /// One bucket of a histogram in the record.
@@ -78,7 +78,7 @@ struct CatalogBucket {
 /// Adds parts to the series with these labels. A series has several parts if it is cumulative, or if its number of
 /// decimals has changed.
 fn add_parts(
-    all: &mut BTreeMap<Labels, ExposedSeries>,
+    exposed: &mut BTreeMap<Labels, ExposedSeries>,
     labels: Labels,
     kind: SeriesKind,
     parts: &[SeriesPart],
@@ -88,15 +88,15 @@ fn add_parts(
         kind,
         parts: Vec::new(),
     };
-    let exposed = all.entry(labels.clone()).or_insert_with(new_series);
-    exposed.parts.extend(parts);
+    let series = exposed.entry(labels.clone()).or_insert_with(new_series);
+    series.parts.extend(parts);
 }
 
 /// The labels of a recorded series, with the metric's name among them.
 fn labels_of(series: &Series) -> Labels {
-    let labels = series.labels.iter();
-    let labels = labels.map(|(name, value)| (name.as_str(), value.as_str()));
-    Labels::new(labels.chain([(METRIC_NAME_LABEL, series.name.as_str())]))
+    let own_labels = series.labels.iter();
+    let own_labels = own_labels.map(|(name, value)| (name.as_str(), value.as_str()));
+    Labels::new(own_labels.chain([(METRIC_NAME_LABEL, series.name.as_str())]))
 }
 
 /// The upper bound of a series that is a bucket of a histogram; `None` for other series.
@@ -111,26 +111,28 @@ fn bucket_bound(series: &Series) -> Option<f64> {
 fn add_histogram(
     labels: &Labels,
     mut buckets: Vec<CatalogBucket>,
-    all: &mut BTreeMap<Labels, ExposedSeries>,
+    exposed: &mut BTreeMap<Labels, ExposedSeries>,
 ) {
-    buckets.sort_by(|one, other| one.upper_bound.total_cmp(&other.upper_bound));
+    buckets.sort_by(|a, b| a.upper_bound.total_cmp(&b.upper_bound));
     let mut parts = Vec::with_capacity(buckets.len());
     let mut lacks_infinite_bucket = true;
     for bucket in buckets {
         parts.push(bucket.part);
         // The last bucket has the highest bound, so it decides.
         lacks_infinite_bucket = bucket.upper_bound < f64::INFINITY;
-        add_parts(all, bucket.labels, SeriesKind::Counter, &parts);
+        add_parts(exposed, bucket.labels, SeriesKind::Counter, &parts);
     }
     if lacks_infinite_bucket {
         let infinite_bucket = labels.with(BUCKET_BOUND_LABEL, INFINITE_BOUND);
-        add_parts(all, infinite_bucket, SeriesKind::Counter, &parts);
+        add_parts(exposed, infinite_bucket, SeriesKind::Counter, &parts);
     }
-    let name = labels.get(METRIC_NAME_LABEL);
-    let name = name.strip_suffix(BUCKET_SUFFIX).unwrap_or(name);
+    let bucket_name = labels.get(METRIC_NAME_LABEL);
+    let name = bucket_name
+        .strip_suffix(BUCKET_SUFFIX)
+        .unwrap_or(bucket_name);
     let count_series = labels.with(METRIC_NAME_LABEL, &format!("{name}_count"));
-    if !all.contains_key(&count_series) {
-        add_parts(all, count_series, SeriesKind::Counter, &parts);
+    if !exposed.contains_key(&count_series) {
+        add_parts(exposed, count_series, SeriesKind::Counter, &parts);
     }
 }
 
@@ -150,7 +152,7 @@ mod tests {
 
     fn check(recorded: &[Series], expected: &[(&str, &[u32])]) {
         let numbered: Vec<_> = recorded.iter().cloned().zip(0..).collect();
-        let found: Vec<(String, Vec<u32>)> = expose_series(&numbered)
+        let exposed: Vec<(String, Vec<u32>)> = expose_series(&numbered)
             .into_iter()
             .map(|series| {
                 let parts = series.parts.iter().map(|part| part.number);
@@ -161,7 +163,7 @@ mod tests {
         let expected: Vec<_> = expected
             .map(|(labels, parts)| ((*labels).to_owned(), parts.to_vec()))
             .collect();
-        assert_eq!(found, expected);
+        assert_eq!(exposed, expected);
     }
 
     #[test]
@@ -185,12 +187,12 @@ mod tests {
 
     #[test]
     fn a_changed_number_of_decimals() {
-        let new = Series {
+        let changed = Series {
             decimals: 3,
             ..series("a", &[], SeriesKind::Gauge)
         };
         check(
-            &[series("a", &[], SeriesKind::Gauge), new],
+            &[series("a", &[], SeriesKind::Gauge), changed],
             &[(r#"{__name__="a"}"#, &[0, 1])],
         );
     }

@@ -18,15 +18,15 @@ use crate::serve::admin::control::ControlState;
 /// `GET /api/v1/metadata`: the description of each metric, or of the one that `metric` names.
 pub async fn metadata(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     let limit = parameters.limit()?;
-    let metrics = gateway.metrics();
-    let query = move |recorded: &RecordSamples| Ok(describe_metrics(&metrics, recorded.exposed));
+    let metrics_text = gateway.metrics();
+    let query = move |samples: &RecordSamples| Ok(describe_metrics(&metrics_text, samples.exposed));
     let reader = RecordReader::open(&*gateway)?;
-    let mut metrics = reader.run(MAX_QUERY_TIMEOUT, query).await?;
+    let mut descriptions = reader.run(MAX_QUERY_TIMEOUT, query).await?;
     let metric_name = parameters.get("metric");
     if !metric_name.is_empty() {
-        metrics.retain(|name, _| name == metric_name);
+        descriptions.retain(|name, _| name == metric_name);
     }
-    let data: serde_json::Map<String, Value> = metrics
+    let data: serde_json::Map<String, Value> = descriptions
         .into_iter()
         .take(limit)
         .map(|(name, MetricDescription { kind, help })| {
@@ -49,11 +49,11 @@ struct MetricDescription {
 /// The kinds and descriptions of the metrics in `metrics_text`, which is that of `/metrics`, and the kinds of metrics that
 /// only the record has.
 fn describe_metrics(
-    metrics: &str,
+    metrics_text: &str,
     exposed: &[ExposedSeries],
 ) -> BTreeMap<String, MetricDescription> {
     let mut descriptions: BTreeMap<String, MetricDescription> = BTreeMap::new();
-    for line in metrics.lines() {
+    for line in metrics_text.lines() {
         let mut words = line.splitn(4, ' ');
         let ("#", keyword @ ("HELP" | "TYPE"), Some(name)) = (
             words.next().unwrap_or_default(),

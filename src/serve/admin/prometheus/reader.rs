@@ -17,9 +17,12 @@ use crate::record::promql::Error;
 use crate::record::promql::labels::{Labels, Matcher};
 use crate::serve::admin::control::Control;
 
-/// A permit for each query that may run at a time: two, so that a long query does not block short ones. Requests of the
-/// dashboard have a bound of their own.
-static QUERY_PERMITS: Semaphore = Semaphore::const_new(2);
+/// The most queries that run at a time: two, so that a long query does not block short ones. Requests of the dashboard
+/// have a bound of their own.
+const MAX_CONCURRENT_QUERIES: usize = 2;
+
+/// A permit for each query that may run.
+static QUERY_PERMITS: Semaphore = Semaphore::const_new(MAX_CONCURRENT_QUERIES);
 
 /// Longest time for a query, including the wait for other queries.
 pub(super) const MAX_QUERY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,8 +36,8 @@ pub(super) struct RecordReader {
 impl RecordReader {
     /// A reader of the gateway's record. The error says why there is no record.
     pub(super) fn open(gateway: &dyn Control) -> Result<RecordReader, ApiError> {
-        let off = "the record is off; remove `record: off` from the gateway file";
-        let record = gateway.record().ok_or(ApiError::NotRecorded(off))?;
+        let why_off = "the record is off; remove `record: off` from the gateway file";
+        let record = gateway.record().ok_or(ApiError::NotRecorded(why_off))?;
         match record.get() {
             Some(_) => Ok(RecordReader {
                 record,
@@ -67,14 +70,14 @@ impl RecordReader {
         let result = spawn_blocking(move || {
             let _permit = permit;
             let record = self.record.get()?;
-            let recorded = RecordSamples {
+            let samples = RecordSamples {
                 record,
                 exposed: &catalog::expose_series(&record.series()),
                 // The current second is incomplete, so no response includes it.
                 now: self.clock.wall().as_secs(),
                 is_wanted: &|| guard_observer.strong_count() > 0 && self.clock.now() < deadline,
             };
-            Some(query(&recorded))
+            Some(query(&samples))
         });
         match result.await {
             Ok(Some(result)) => Ok(result?),
@@ -93,10 +96,10 @@ impl RecordReader {
         self,
         selectors: Vec<String>,
     ) -> Result<BTreeSet<Labels>, ApiError> {
-        let query = move |recorded: &RecordSamples| {
+        let query = move |samples: &RecordSamples| {
             let mut labels = BTreeSet::new();
             let mut add_matching = |matchers: &[Matcher]| -> Result<(), Error> {
-                let matching = recorded.matching_series(matchers)?.into_iter();
+                let matching = samples.matching_series(matchers)?.into_iter();
                 labels.extend(matching.map(|series| series.labels.clone()));
                 Ok(())
             };

@@ -18,11 +18,14 @@ pub fn parse_step_ms(text: &str) -> Option<i64> {
     }
 }
 
-/// Seconds as whole milliseconds; `None` beyond the numbers that `f64` has exactly.
+/// The least number of milliseconds that is not accepted. It is a little below 2^53, up to which `f64` has all
+/// integers.
+const MAX_EXACT_MS: f64 = 9e15;
+
+/// Seconds as whole milliseconds; `None` from [`MAX_EXACT_MS`] on.
 fn seconds_to_ms(seconds: f64) -> Option<i64> {
     let time_ms = (seconds * 1_000.0).round();
-    // `f64` has all integers below 2^53, which is a little more.
-    (time_ms.abs() < 9e15).then_some(time_ms as i64)
+    (time_ms.abs() < MAX_EXACT_MS).then_some(time_ms as i64)
 }
 
 /// Parses a time of RFC 3339 into milliseconds since 1970. Further digits of the fraction are cut off. `None` for any
@@ -31,17 +34,17 @@ fn parse_rfc3339_ms(text: &str) -> Option<i64> {
     let (date, time) = text.split_once(['T', 't'])?;
     let [year, month, day] = parse_numbers(date, '-', [4, 2, 2])?;
     let zone_start = time.find(['Z', 'z', '+', '-'])?;
-    let (time, zone) = time.split_at(zone_start);
-    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let [hour, minute, second] = parse_numbers(time, ':', [2, 2, 2])?;
+    let (clock_time, zone) = time.split_at(zone_start);
+    let (whole_time, fraction) = clock_time.split_once('.').unwrap_or((clock_time, "0"));
+    let [hour, minute, second] = parse_numbers(whole_time, ':', [2, 2, 2])?;
     let is_valid = hour < 24 && minute < 60 && second < 60;
     if !is_valid || fraction.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let time_ms: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
+    let fraction_ms: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
     let days = days_since_epoch(year, month, day)?;
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
-    Some((seconds - parse_zone_seconds(zone)?) * 1_000 + time_ms)
+    Some((seconds - parse_zone_seconds(zone)?) * 1_000 + fraction_ms)
 }
 
 /// Parses the zone of a time, `Z` or an offset, into the seconds by which it is ahead of UTC; `None` for any other text.

@@ -41,7 +41,14 @@ const SPRAY_FACTOR: u64 = 3;
 /// Minimum number of keys of a spray.
 const MIN_SPRAY_KEYS: u64 = 100;
 
-/// The parameters of an explanation.
+/// Minimum length of the time before a span with which its counts are compared, in seconds.
+const MIN_COMPARED_SECONDS: u64 = 60;
+
+/// Minimum length of the time before a span with which its keys are compared, in seconds. The shortest lists cover a
+/// minute each, so at least four minutes are compared.
+const MIN_COMPARED_LISTS_SECONDS: u64 = 240;
+
+/// The parameters of an explanation: the span that is explained. See [`parse_span`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainParameters {
@@ -118,7 +125,8 @@ pub async fn explain(
         Ok(span) => span,
         Err(response) => return *response,
     };
-    let (running, now) = (gateway.running(), gateway.clock().wall().as_secs());
+    let running = gateway.running();
+    let now = gateway.clock().wall().as_secs();
     respond_with_query(&*gateway, move |record| {
         let evidence = Evidence::read(record, running.insight.as_deref(), span, now)?;
         // The latest samples of refused requests, by a limit or by the upstream.
@@ -143,17 +151,18 @@ impl Evidence {
         now: u64,
     ) -> io::Result<Evidence> {
         let (from, to) = span;
-        let span_before = (from.saturating_sub((to - from).max(60)), from);
-        let recorded = record.series();
+        let compared_seconds = (to - from).max(MIN_COMPARED_SECONDS);
+        let span_before = (from.saturating_sub(compared_seconds), from);
+        let recorded_series = record.series();
         let lists = read_lists(record, insight, span, now, &ListKind::ALL)?;
         // The lists before are of whole steps that do not overlap the steps of the span.
         let (covered_from, covered_to) = lists.covered;
-        let seconds_before = (covered_to - covered_from).max(240);
+        let seconds_before = (covered_to - covered_from).max(MIN_COMPARED_LISTS_SECONDS);
         let covered_before = (covered_from.saturating_sub(seconds_before), covered_from);
         Ok(Evidence {
             span,
-            counts: count_span(record, &recorded, span)?,
-            counts_before: count_span(record, &recorded, span_before)?,
+            counts: count_span(record, &recorded_series, span)?,
+            counts_before: count_span(record, &recorded_series, span_before)?,
             lists,
             lists_before: read_lists(record, None, covered_before, now, &ListKind::ALL)?,
             events: find_events(record, (from.saturating_sub(MAX_CHANGE_AGE_SECONDS), to))?,
@@ -168,13 +177,16 @@ impl Evidence {
         let Some((limit, refused)) = self.top_limit() else {
             return Vec::new();
         };
-        let keys = self.lists.lists.refused.keys.iter();
-        let keys: Vec<_> = keys.filter(|listed| listed.key.limit == limit).collect();
+        let refused_keys = self.lists.lists.refused.keys.iter();
+        let limit_keys: Vec<_> = refused_keys
+            .filter(|listed| listed.key.limit == limit)
+            .collect();
         // Lists cover whole minutes, so they may hold more refusals than the span.
-        let listed_count: u64 = keys.iter().map(|listed| listed.count).sum();
+        let listed_count: u64 = limit_keys.iter().map(|listed| listed.count).sum();
         let total = refused.max(listed_count) as f64;
         let share = |count: u64| count as f64 / total;
-        keys.iter()
+        limit_keys
+            .iter()
             .map(|listed| (listed.key.key.as_str(), share(listed.count)))
             .collect()
     }
@@ -184,9 +196,10 @@ impl Evidence {
     fn recent_change(&self) -> Option<&LimitChange> {
         let (limit, _) = self.top_limit()?;
         let first_refusal_at = self.counts.limits.get(limit)?.first_refusal_at;
-        let recent_events = self.events.iter().filter(|event| {
+        let is_just_before = |event: &&GatewayEvent| {
             event.at <= first_refusal_at && event.at + MAX_CHANGE_AGE_SECONDS >= first_refusal_at
-        });
+        };
+        let recent_events = self.events.iter().filter(is_just_before);
         let mut changes = recent_events.flat_map(|event| &event.changes);
         changes.find(|change| change.limit == limit && change.after.is_some())
     }
@@ -304,9 +317,8 @@ impl Evidence {
                 rules.any(|route_rule| route_rule.index == rule.index)
             };
             let routes = ruleset.routes.iter().filter(uses_rule).map(|route| {
-                let refused = self.counts.refused_by_route.get(&*route.name);
-                let refused = refused.copied().unwrap_or(0);
-                (&*route.name, refused)
+                let refused_count = self.counts.refused_by_route.get(&*route.name);
+                (&*route.name, refused_count.copied().unwrap_or(0))
             });
             // A policy with several matches has a route for each, of one name.
             let mut routes: Vec<(&str, u64)> = routes.collect();
@@ -330,9 +342,12 @@ impl Evidence {
                 }),
             }
         }
-        origins.sort_by_key(|origin| std::cmp::Reverse(origin.refused()));
-        if origins.first().is_some_and(|origin| origin.refused() > 0) {
-            origins.retain(|origin| origin.refused() > 0);
+        origins.sort_by_key(|origin| std::cmp::Reverse(origin.refused_count()));
+        if origins
+            .first()
+            .is_some_and(|origin| origin.refused_count() > 0)
+        {
+            origins.retain(|origin| origin.refused_count() > 0);
         }
         origins
     }
@@ -436,7 +451,7 @@ struct LimitOrigin<'a> {
 
 impl LimitOrigin<'_> {
     /// The number of refused requests on the routes that use the limit.
-    fn refused(&self) -> u64 {
+    fn refused_count(&self) -> u64 {
         self.routes.iter().map(|(_, refused)| refused).sum()
     }
 

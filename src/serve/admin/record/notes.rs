@@ -22,22 +22,42 @@ use crate::serve::admin::control::{Control, ControlState};
 use crate::serve::admin::keys::{self, DescribedKey};
 
 /// Longest span, in seconds, that is read from lists of minutes alone.
-const MAX_MINUTES_SPAN_SECONDS: u64 = 6 * 3_600;
+const MAX_MINUTES_SPAN_SECONDS: u64 = 6 * HOUR_SECONDS;
 
 /// The topics of lists, longest step first, each with the seconds that one list covers.
 const LIST_LEVELS: [(Topic, u64); 3] = [
     (Topic::Day, DAY_SECONDS),
-    (Topic::Hour, 3_600),
-    (Topic::Minute, 60),
+    (Topic::Hour, HOUR_SECONDS),
+    (Topic::Minute, MINUTE_SECONDS),
 ];
 
-/// The number of seconds of a day.
+const MINUTE_SECONDS: u64 = 60;
+const HOUR_SECONDS: u64 = 3_600;
 const DAY_SECONDS: u64 = 86_400;
+
+/// Maximum number of keys in the sum of lists. It is far more than a response has by default, because a filter may
+/// leave out most.
+const MAX_SUMMED_KEYS: usize = 10 * MAX_LISTED_KEYS;
 
 /// Maximum number of notes in a response.
 const MAX_NOTES: usize = 1_000;
 
-/// Longest span of a key's curve, in seconds: for as long lists of minutes are kept.
+/// The number of top keys in a response if the request does not name one.
+const DEFAULT_TOP_KEYS: usize = 20;
+
+/// The number of samples in a response if the request does not name one.
+const DEFAULT_SAMPLES: usize = 50;
+
+/// The number of events in a response if the request does not name one.
+const DEFAULT_EVENTS: usize = 100;
+
+/// Maximum number of samples in the response about one key.
+const MAX_KEY_SAMPLES: usize = 20;
+
+/// Maximum number of steps of a key's curve, about as many as a chart shows.
+const MAX_CURVE_STEPS: u64 = 200;
+
+/// Longest span of a key's curve, in seconds: as long as lists of minutes are kept.
 const MAX_CURVE_SPAN_SECONDS: u64 = 7 * DAY_SECONDS;
 
 /// The parameters that queries of notes share: a span and filters. `of` chooses the list of keys, and `most` is the
@@ -102,7 +122,8 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
         Ok(parsed) => parsed,
         Err(response) => return *response,
     };
-    let (insight, now) = (gateway.running().insight, gateway.clock().wall().as_secs());
+    let insight = gateway.running().insight;
+    let now = gateway.clock().wall().as_secs();
     respond_with_query(&*gateway, move |record| {
         let CoveredLists { lists, covered } =
             read_lists(record, insight.as_deref(), span, now, &[parameters.of])?;
@@ -113,7 +134,7 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
         let mut top = list_to_json(
             &list,
             parameters.limit.as_deref(),
-            parameters.most.unwrap_or(20),
+            parameters.most.unwrap_or(DEFAULT_TOP_KEYS),
         );
         top["from"] = json!(covered.0);
         top["to"] = json!(covered.1);
@@ -173,8 +194,9 @@ pub(super) fn read_lists(
     let is_kept = |topic: Topic| from >= now.saturating_sub(topic.retention_seconds());
     let is_short = to - from <= MAX_MINUTES_SPAN_SECONDS;
     let (levels, step) = match is_short && is_kept(Topic::Minute) {
-        true => (&LIST_LEVELS[2..], 60),
-        false if is_kept(Topic::Hour) => (&LIST_LEVELS[..], 3_600),
+        // Only the lists of minutes, the last level.
+        true => (&LIST_LEVELS[2..], MINUTE_SECONDS),
+        false if is_kept(Topic::Hour) => (&LIST_LEVELS[..], HOUR_SECONDS),
         false => (&LIST_LEVELS[..], DAY_SECONDS),
     };
     // Without live lists the last step must be complete; with them it may still go on.
@@ -195,7 +217,7 @@ pub(super) fn read_lists(
         }
     };
     Ok(CoveredLists {
-        lists: sums.into_lists(10 * MAX_LISTED_KEYS),
+        lists: sums.into_lists(MAX_SUMMED_KEYS),
         covered: (from, until),
     })
 }
@@ -212,17 +234,19 @@ fn sum_stored_lists(
     let mut gaps = vec![span];
     for (topic, step) in levels {
         for (from, until) in std::mem::take(&mut gaps) {
-            let whole_steps = (from.next_multiple_of(*step), until - until % step);
-            if whole_steps.0 >= whole_steps.1 {
+            let first_step = from.next_multiple_of(*step);
+            let steps_end = until - until % step;
+            if first_step >= steps_end {
                 gaps.extend((from < until).then_some((from, until)));
                 continue;
             }
-            let mut covered_to = whole_steps.0;
-            for_each_list(record, *topic, whole_steps, kinds, |at, lists| {
+            let mut covered_to = first_step;
+            let whole_steps = (first_step, steps_end);
+            for_each_list(record, *topic, whole_steps, kinds, |list_start, lists| {
                 sums.add(lists);
-                covered_to = covered_to.max(at + step);
+                covered_to = covered_to.max(list_start + step);
             })?;
-            gaps.extend([(from, whole_steps.0), (covered_to, until)]);
+            gaps.extend([(from, first_step), (covered_to, until)]);
         }
     }
     Ok(sums)
@@ -294,19 +318,24 @@ pub async fn samples(State(gateway): ControlState, query: NotesQuery) -> Respons
         Err(response) => return *response,
     };
     respond_with_query(&*gateway, move |record| {
-        let samples = find_samples(record, span, parameters.most.unwrap_or(50), |sample| {
-            let limit = sample.limit.as_deref();
-            let passes_filter = |filter: &Option<String>, value: Option<&str>| {
-                filter.is_none() || filter.as_deref() == value
-            };
-            let outcome = Some(sample.outcome.as_str());
-            let standing = limit.map(|limit| limit.standing.as_str());
-            passes_filter(&parameters.limit, limit.map(|limit| limit.limit.as_str()))
-                && passes_filter(&parameters.key, limit.map(|limit| limit.key.as_str()))
-                && passes_filter(&parameters.route, sample.route.as_deref())
-                && (passes_filter(&parameters.outcome, outcome)
-                    || passes_filter(&parameters.outcome, standing))
-        })?;
+        let samples = find_samples(
+            record,
+            span,
+            parameters.most.unwrap_or(DEFAULT_SAMPLES),
+            |sample| {
+                let limit = sample.limit.as_deref();
+                let passes_filter = |filter: &Option<String>, value: Option<&str>| {
+                    filter.is_none() || filter.as_deref() == value
+                };
+                let outcome = Some(sample.outcome.as_str());
+                let standing = limit.map(|limit| limit.standing.as_str());
+                passes_filter(&parameters.limit, limit.map(|limit| limit.limit.as_str()))
+                    && passes_filter(&parameters.key, limit.map(|limit| limit.key.as_str()))
+                    && passes_filter(&parameters.route, sample.route.as_deref())
+                    && (passes_filter(&parameters.outcome, outcome)
+                        || passes_filter(&parameters.outcome, standing))
+            },
+        )?;
         Ok(json!({ "samples": samples }))
     })
     .await
@@ -344,7 +373,7 @@ pub async fn events(State(gateway): ControlState, query: NotesQuery) -> Response
     };
     respond_with_query(&*gateway, move |record| {
         let mut events = find_events(record, span)?;
-        events.truncate(parameters.most.unwrap_or(100));
+        events.truncate(parameters.most.unwrap_or(DEFAULT_EVENTS));
         Ok(json!({ "events": events }))
     })
     .await
@@ -379,7 +408,8 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
             "`key` is missing; write it as /v1/record/top does, such as ip=203.0.113.9",
         );
     };
-    if span.1 - span.0 > MAX_CURVE_SPAN_SECONDS {
+    let (from, to) = span;
+    if to - from > MAX_CURVE_SPAN_SECONDS {
         return *bad_request("the span is too long; keys are kept by the minute for 7 days");
     }
     let DescribedKey { names, limits } = keys::describe_key(&*gateway, &key).await;
@@ -387,7 +417,7 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
     respond_with_query(&*gateway, move |record| {
         let is_key = |listed: &LimitKey| listed.key == key || names.contains(listed);
         let mut curve = read_curve(record, &insight, span, is_key)?;
-        let samples = find_samples(record, span, 20, |sample| {
+        let samples = find_samples(record, span, MAX_KEY_SAMPLES, |sample| {
             let limit = sample.limit.as_deref();
             limit.is_some_and(|limit| {
                 is_key(&LimitKey {
@@ -412,33 +442,35 @@ fn read_curve(
     (from, to): (u64, u64),
     is_key: impl Fn(&LimitKey) -> bool,
 ) -> io::Result<Value> {
-    let step = ((to - from) / 200).next_multiple_of(60).max(60);
+    let step = ((to - from) / MAX_CURVE_STEPS)
+        .next_multiple_of(MINUTE_SECONDS)
+        .max(MINUTE_SECONDS);
     let (from, to) = (from - from % step, to.next_multiple_of(step));
     // Several limits may count the same request, and no list says which, so the highest count is a lower bound.
     let highest_count = |list: &KeyList| {
         let key_counts = list.keys.iter().filter(|listed| is_key(&listed.key));
         key_counts.map(|listed| listed.count).max().unwrap_or(0)
     };
-    let add = |curves: &mut [Vec<u64>; 2], at: u64, lists: &KeyLists| {
+    let add_lists = |curves: &mut [Vec<u64>; 2], minute: u64, lists: &KeyLists| {
         for (curve, list) in curves.iter_mut().zip([&lists.decided, &lists.refused]) {
-            curve[((at - from) / step) as usize] += highest_count(list);
+            curve[((minute - from) / step) as usize] += highest_count(list);
         }
     };
     let (minute, current_lists, mut curves) = insight.with_current(|| -> io::Result<_> {
         let mut curves = [0, 1].map(|_| vec![0; ((to - from) / step) as usize]);
-        let visitor = |at, lists: &KeyLists| add(&mut curves, at, lists);
+        let visitor = |minute, lists: &KeyLists| add_lists(&mut curves, minute, lists);
         for_each_list(record, Topic::Minute, (from, to), &ListKind::ALL, visitor)?;
         Ok(curves)
     })?;
     if (from..to).contains(&minute) {
-        add(&mut curves, minute, &current_lists);
+        add_lists(&mut curves, minute, &current_lists);
     }
-    let [asked, refused] = curves;
+    let [asked_curve, refused_curve] = curves;
     Ok(json!({
         "from": from,
         "step": step,
-        "asked": asked,
-        "refused": refused,
+        "asked": asked_curve,
+        "refused": refused_curve,
         "counts": "lower bounds: for each minute in which the key was listed, the largest count of its limits",
     }))
 }

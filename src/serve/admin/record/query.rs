@@ -14,8 +14,12 @@ use crate::record::Record;
 use crate::serve::admin::control::Control;
 use crate::serve::admin::problem::problem_response;
 
-/// One permit for each query under way. A query may take some tens of megabytes.
-static QUERY_PERMITS: Semaphore = Semaphore::const_new(2);
+/// The most queries that run at a time: two, so that a long query does not block short ones. Each may take some tens of
+/// megabytes.
+const MAX_CONCURRENT_QUERIES: usize = 2;
+
+/// One permit for each query that may run.
+static QUERY_PERMITS: Semaphore = Semaphore::const_new(MAX_CONCURRENT_QUERIES);
 
 /// The record; the cell is empty while another process still writes it.
 pub(super) type SharedRecord = Arc<OnceLock<Record>>;

@@ -4,6 +4,9 @@ use super::query::{ErrorResponse, bad_request};
 use crate::record::promql::number;
 use crate::serve::admin::control::Control;
 
+/// Moments must be before this second, some 35,000 years after 1970, so that sums with them cannot overflow.
+const MAX_MOMENT: u64 = 1 << 40;
+
 /// The parameter `to` if the request does not name one.
 pub(super) fn default_end() -> String {
     String::from("now")
@@ -35,8 +38,7 @@ fn parse_moment(text: &str, now: u64) -> Option<u64> {
         return Some(now + 1);
     }
     let Some(duration) = text.strip_prefix('-') else {
-        // Later moments would overflow further arithmetic.
-        return text.parse().ok().filter(|seconds| *seconds < 1 << 40);
+        return text.parse().ok().filter(|seconds| *seconds < MAX_MOMENT);
     };
     let duration_ms = u64::try_from(number::parse_duration_ms(duration)?).ok()?;
     Some(now.saturating_sub(duration_ms / 1_000))

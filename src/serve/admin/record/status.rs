@@ -24,10 +24,10 @@ pub async fn describe_record(gateway: &dyn Control) -> Value {
 
 /// Reads the status from the record's folder, which may wait for the disk.
 fn read_status(record: &Record) -> io::Result<Value> {
-    let oldest = Tier::ALL.into_iter().zip(record.oldest_by_tier()?);
-    let tiers = oldest.filter_map(|(tier, oldest)| {
-        let oldest = oldest?;
-        Some(json!({ "step": tier.name(), "oldest": oldest }))
+    let oldest_by_tier = Tier::ALL.into_iter().zip(record.oldest_by_tier()?);
+    let tiers = oldest_by_tier.filter_map(|(tier, oldest_second)| {
+        let oldest_second = oldest_second?;
+        Some(json!({ "step": tier.name(), "oldest": oldest_second }))
     });
     let usage = record.disk_usage()?;
     let in_memory = || String::from("memory");

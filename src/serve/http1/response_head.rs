@@ -14,11 +14,11 @@ pub fn write_response_head(out: &mut Vec<u8>, head: &ResponseHead) {
             out.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
         }
         (status, reason) => {
-            let default = status.canonical_reason().unwrap_or_default();
+            let canonical_reason = status.canonical_reason().unwrap_or_default();
             out.extend_from_slice(b"HTTP/1.1 ");
             out.extend_from_slice(status.as_str().as_bytes());
             out.push(b' ');
-            out.extend_from_slice(reason.as_deref().unwrap_or(default.as_bytes()));
+            out.extend_from_slice(reason.as_deref().unwrap_or(canonical_reason.as_bytes()));
             out.extend_from_slice(b"\r\n");
         }
     }

@@ -59,8 +59,8 @@ impl Allowance {
         if second > previous_second && self.remaining_frames > 0 {
             let elapsed_seconds = u32::try_from(second - previous_second).unwrap_or(u32::MAX);
             let renewed_frames = elapsed_seconds.saturating_mul(FRAMES_PER_SECOND);
-            let frames = self.remaining_frames.saturating_add(renewed_frames);
-            self.remaining_frames = frames.min(MAX_BURST_FRAMES);
+            let remaining_frames = self.remaining_frames.saturating_add(renewed_frames);
+            self.remaining_frames = remaining_frames.min(MAX_BURST_FRAMES);
         }
         self.remaining_frames == 0
     }

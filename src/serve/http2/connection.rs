@@ -70,6 +70,13 @@ struct Http2Connection {
 /// announces the end of the connection.
 const MAX_STREAM_ID: u32 = (1 << 31) - 1;
 
+/// Maximum number of open requests of a connection. It is twice the number of streams, because the task of a stream
+/// that has ended may not have noticed that yet.
+const MAX_OPEN_REQUESTS: usize = 2 * MAX_CONCURRENT_STREAMS;
+
+/// The payload of the ping that is sent with the first GOAWAY. Any eight bytes would do.
+const LAST_PING: [u8; 8] = *b"farewell";
+
 /// How far the connection has been closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseStage {
@@ -312,14 +319,14 @@ impl Http2Connection {
     fn must_refuse_request(&self) -> bool {
         self.close_stage == CloseStage::Refusing
             || self.handle.with_state(|state| state.is_at_stream_limit())
-            || self.handle.open_request_count() >= 2 * MAX_CONCURRENT_STREAMS
+            || self.handle.open_request_count() >= MAX_OPEN_REQUESTS
     }
 
     /// Refuses a request whose head has been decoded, before any of it is processed.
-    fn refuse_stream(&self, id: u32) {
+    fn refuse_stream(&self, stream_id: u32) {
         self.handle.with_state(|state| {
             state.allowance.spend_head();
-            state.reset_stream(id, Reason::REFUSED_STREAM);
+            state.reset_stream(stream_id, Reason::REFUSED_STREAM);
         });
     }
 
@@ -385,9 +392,9 @@ impl Http2Connection {
             self.handle.with_state(|state| {
                 state.outbox.push_with(|out| {
                     frame::write_go_away(out, MAX_STREAM_ID, Reason::NO_ERROR);
-                    // The acknowledgement of this ping arrives after all requests that the client sent before it read the
-                    // GOAWAY (RFC 9113 section 6.8).
-                    frame::write_ping(out, *b"farewell");
+                    // The acknowledgement of this ping arrives after all requests that the client sent before it read
+                    // the GOAWAY (RFC 9113 section 6.8).
+                    frame::write_ping(out, LAST_PING);
                 });
             });
         }
@@ -415,7 +422,8 @@ impl Http2Connection {
 
     /// Enters the phase of the connection's deadline that its state calls for.
     fn update_phase(&self) {
-        let (peer, deadlines) = (&*self.peer, &self.peer.deadlines);
+        let peer = &*self.peer;
+        let deadlines = &peer.deadlines;
         // While there is too much output nothing is read, so a head cannot be late.
         let is_reading = !self.handle.with_state(|state| state.is_overfull());
         let is_in_head = is_reading && self.reader.is_in_head(&self.inbox.bytes);

@@ -75,7 +75,7 @@ impl<S: OpenStream> ConnectionHandle<S> {
     /// Adds `change` to the number of open requests.
     pub fn change_open_request_count(&self, change: isize) {
         self.open_request_count
-            .update(|open_request_count| open_request_count.saturating_add_signed(change));
+            .update(|count| count.saturating_add_signed(change));
     }
 
     /// Sends everything that the client's flow-control windows allow; ready when all of that is written. Also wakes

@@ -226,14 +226,14 @@ impl<S: OpenStream> ConnectionState<S> {
         }
         let stream_window = state.receive_window.checked_sub(flow_bytes);
         // The outer `None` is an error: the body is longer or shorter than its stated length.
-        let remaining = match state.remaining_body_bytes {
+        let remaining_bytes = match state.remaining_body_bytes {
             None => Some(None),
             Some(bytes_before) => bytes_before
                 .checked_sub(data.len() as u64)
                 .filter(|remaining| !ends_stream || *remaining == 0)
                 .map(Some),
         };
-        let error_reason = match (stream_window, remaining) {
+        let error_reason = match (stream_window, remaining_bytes) {
             _ if state.is_request_ended => Some(Reason::STREAM_CLOSED),
             (None, _) => Some(Reason::FLOW_CONTROL_ERROR),
             (_, None) => Some(Reason::PROTOCOL_ERROR),
@@ -245,7 +245,7 @@ impl<S: OpenStream> ConnectionState<S> {
             return Ok(());
         }
         state.receive_window = stream_window.unwrap_or_default();
-        state.remaining_body_bytes = remaining.flatten();
+        state.remaining_body_bytes = remaining_bytes.flatten();
         state.received_body.extend_from_slice(data);
         state.is_request_ended = ends_stream;
         // Nobody reads the padding, so its window is returned at once.

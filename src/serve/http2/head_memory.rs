@@ -137,11 +137,11 @@ impl HeadMemory {
         // Of a head that shares the bytes of a recent head, at most half is copied. Both have the same longest field.
         let max_copied_bytes = text.len() / 2;
         let mut recent_heads = self.recent_heads.iter().rev();
-        let shared = recent_heads.find_map(|recent| {
+        let sharing = recent_heads.find_map(|recent| {
             let shared_fields = fields.share_with(text, &recent.fields, max_copied_bytes)?;
             Some((shared_fields, &recent.path))
         });
-        if let Some((shared_fields, recent_path)) = shared {
+        if let Some((shared_fields, recent_path)) = sharing {
             let path = &text[path_range];
             let (path, copied_bytes) = match path == recent_path {
                 true => (recent_path.clone(), 0),

@@ -17,7 +17,16 @@ use crate::http::head::Response;
 use crate::http::http2::Reason;
 use crate::serve::stack::observe::ObservedBody;
 
-/// Sends a response; a response to a HEAD request without its body. Returns early if the stream is closed.
+/// Bytes of the name of the `date` field.
+const DATE_LEN: usize = b"date".len();
+
+/// Bytes of the name of the `content-length` field.
+const CONTENT_LENGTH_LEN: usize = b"content-length".len();
+
+/// Sends a response, with `date` and `content-length` if it lacks them. A response to HEAD, or of status 204 or 304, is
+/// sent without its body.
+///
+/// Returns early if the stream is closed or the body breaks off. Then the stream is reset, unless it is closed.
 pub async fn send_response(
     stream: &Rc<Http2Stream>,
     is_head_request: bool,
@@ -30,7 +39,8 @@ pub async fn send_response(
         StatusCode::SWITCHING_PROTOCOLS => StatusCode::OK,
         status => status,
     };
-    let is_bodiless = is_head_request || matches!(status.as_u16(), 204 | 304);
+    let is_bodiless_status = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let is_bodiless = is_head_request || is_bodiless_status;
     let exact_length = body.size_hint().exact();
     // An empty body of a response to HEAD does not reveal the length that GET would have, so 0 is not sent.
     let content_length =
@@ -39,12 +49,13 @@ pub async fn send_response(
     // An empty body is dropped here, so that the request is recorded before the client sees the end.
     let body = (!ends_with_head).then_some(body);
     stream.send_head(status, ends_with_head, |write_field| {
-        let (mut has_date, mut has_length) = (false, false);
+        let mut has_date = false;
+        let mut has_length = false;
         for (name, value) in head.fields.iter() {
             // Names are compared only if their length fits, which is cheaper.
             match name.len() {
-                4 => has_date |= name.eq_ignore_ascii_case(b"date"),
-                14 => has_length |= name.eq_ignore_ascii_case(b"content-length"),
+                DATE_LEN => has_date |= name.eq_ignore_ascii_case(b"date"),
+                CONTENT_LENGTH_LEN => has_length |= name.eq_ignore_ascii_case(b"content-length"),
                 _ if is_http1_field(name) => continue,
                 _ => {}
             }

@@ -90,15 +90,15 @@ impl Http2Stream {
         let expect = fields.and_then(|fields| fields.first("expect"));
         let expects_continue =
             expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
-        let length = fields.and_then(|fields| fields.text("content-length"));
-        let length = length.filter(|_| !is_request_ended);
+        let content_length = fields.and_then(|fields| fields.text("content-length"));
+        let body_length = content_length.filter(|_| !is_request_ended);
         let state = StreamState {
             is_request_ended,
-            remaining_body_bytes: length.and_then(|text| text.parse().ok()),
+            remaining_body_bytes: body_length.and_then(|text| text.parse().ok()),
             receive_window: STREAM_WINDOW,
             awaits_tunnel: head.is_some_and(|head| head.upgrade.is_some()),
             awaits_continue: expects_continue && !is_request_ended,
-            send_window: handle.with_state(|shared| shared.initial_send_window()),
+            send_window: handle.with_state(|connection| connection.initial_send_window()),
             ..StreamState::default()
         };
         let stream = Rc::new(Http2Stream {
@@ -111,7 +111,7 @@ impl Http2Stream {
         });
         stream
             .handle
-            .with_state(|shared| shared.add_stream(stream.clone()));
+            .with_state(|connection| connection.add_stream(stream.clone()));
         stream
     }
 
@@ -121,17 +121,17 @@ impl Http2Stream {
         access: impl FnOnce(&mut ConnectionState<Http2Stream>, &mut StreamState) -> T,
     ) -> T {
         self.handle
-            .with_state(|shared| access(shared, &mut self.state.borrow_mut()))
+            .with_state(|connection| access(connection, &mut self.state.borrow_mut()))
     }
 
     /// Ready when the connection does not have too much output, or the stream is closed. While it is pending, the send
     /// timeout runs.
     pub fn poll_output_space(&self, cx: &Context<'_>) -> Poll<()> {
-        self.with_states(|shared, state| {
-            if !shared.is_overfull() || state.is_closed {
+        self.with_states(|connection, state| {
+            if !connection.is_overfull() || state.is_closed {
                 return Poll::Ready(());
             }
-            shared.await_output_space(state);
+            connection.await_output_space(state);
             self.deadlines.report_write_stalled(self.send_timeout);
             state.register_waker(cx);
             Poll::Pending
@@ -157,7 +157,7 @@ impl Http2Stream {
             });
             self.state.borrow_mut().awaits_continue = false;
         }
-        self.with_states(|shared, state| {
+        self.with_states(|connection, state| {
             if state.awaits_tunnel {
                 return Poll::Ready(Ok(BodyPiece::End));
             }
@@ -165,8 +165,8 @@ impl Http2Stream {
                 let length = state.received_body.len().min(MAX_PIECE_BYTES);
                 let data = state.received_body.split_to(length).freeze();
                 // A reader asks for a piece only when it has used the last one, so the client may send this much more.
-                shared.consume_stream_bytes(self.id, state, length as u32);
-                if shared.has_output() {
+                connection.consume_stream_bytes(self.id, state, length as u32);
+                if connection.has_output() {
                     self.handle.wake_task();
                 }
                 return Poll::Ready(Ok(BodyPiece::Data(data)));
@@ -222,7 +222,8 @@ impl Http2Stream {
 
     /// Whether less than one full frame is left of the connection's window, so that the client may be unable to send more.
     pub fn is_window_exhausted(&self) -> bool {
-        self.handle.with_state(|shared| shared.is_client_blocked())
+        self.handle
+            .with_state(|connection| connection.is_client_blocked())
     }
 
     /// Whether all of the request's body has been read, or the request waits for its tunnel.
@@ -238,7 +239,9 @@ impl Http2Stream {
     /// Sends an interim response (1xx). While there is too much output, only `100 Continue` is sent, because clients wait
     /// for it.
     pub fn send_interim(&self, head: &ResponseHead) {
-        let is_overfull = self.handle.with_state(|shared| shared.is_overfull());
+        let is_overfull = self
+            .handle
+            .with_state(|connection| connection.is_overfull());
         if is_overfull && head.status != StatusCode::CONTINUE {
             return;
         }
@@ -282,17 +285,17 @@ impl Http2Stream {
         ends_stream: bool,
         write_frames: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) {
-        self.with_states(|shared, state| {
+        self.with_states(|connection, state| {
             if state.is_closed {
                 return;
             }
             let ConnectionState {
                 outbox, encoder, ..
-            } = shared;
+            } = connection;
             outbox.push_with(|out| write_frames(encoder, out));
-            shared.allowance.earn_frame();
+            connection.allowance.earn_frame();
             state.is_response_sent = ends_stream;
-            shared.remove_if_over(self, state);
+            connection.remove_if_over(self, state);
         });
         self.handle.wake_task();
     }
@@ -306,10 +309,10 @@ impl Http2Stream {
         is_last: bool,
     ) -> Poll<Result<(), StreamClosed>> {
         ready!(self.poll_no_pending_data(cx))?;
-        self.with_states(|shared, state| {
+        self.with_states(|connection, state| {
             state.pending_data = std::mem::take(piece);
             state.is_last_data = is_last;
-            shared.send_or_queue(self, state);
+            connection.send_or_queue(self, state);
         });
         self.handle.wake_task();
         Poll::Ready(Ok(()))
@@ -346,14 +349,14 @@ impl Http2Stream {
     /// Closes the stream, and resets it unless both sides have ended it. The reset makes the client stop waiting, and stop
     /// sending.
     pub fn reset(&self, reason: Reason) {
-        self.with_states(|shared, state| {
+        self.with_states(|connection, state| {
             if state.is_closed {
                 return;
             }
             if !(state.is_response_sent && state.is_request_ended) {
-                shared.reset_stream(self.id, reason);
+                connection.reset_stream(self.id, reason);
             }
-            shared.close_stream(self, state);
+            connection.close_stream(self, state);
         });
         self.handle.wake_task();
     }
@@ -368,9 +371,9 @@ impl Http2Stream {
 
     /// Resets the stream and spends a part of the client's allowance, because the client has broken a rule.
     pub fn reset_after_error(&self, reason: Reason) {
-        self.with_states(|shared, state| {
+        self.with_states(|connection, state| {
             if !state.is_closed {
-                shared.fail_stream(self, state, reason);
+                connection.fail_stream(self, state, reason);
             }
         });
         self.handle.wake_task();

@@ -18,11 +18,11 @@ pub struct StreamHistory {
     /// The identifier of the last stream that the client has opened; 0 if it has opened none.
     last_opened_id: u32,
     /// The latest resets, the oldest first.
-    resets: VecDeque<ResetStream>,
-    /// The highest identifier of a reset that is no longer remembered.
+    reset_streams: VecDeque<ResetStream>,
+    /// The highest identifier among the reset streams that are no longer remembered; 0 if all are remembered.
     highest_forgotten_id: u32,
-    /// Identifiers below `last_opened_id` that the client has not used.
-    skipped: VecDeque<Range<u32>>,
+    /// The latest ranges of identifiers below `last_opened_id` that the client has not used, the oldest first.
+    skipped_ids: VecDeque<Range<u32>>,
 }
 
 /// A stream that a side has reset.
@@ -74,21 +74,21 @@ impl StreamHistory {
     }
 
     #[cold]
-    fn record_skipped(&mut self, identifiers: Range<u32>) {
-        if self.skipped.len() == MAX_REMEMBERED_ENTRIES {
-            self.skipped.pop_front();
+    fn record_skipped(&mut self, skipped_ids: Range<u32>) {
+        if self.skipped_ids.len() == MAX_REMEMBERED_ENTRIES {
+            self.skipped_ids.pop_front();
         }
-        self.skipped.push_back(identifiers);
+        self.skipped_ids.push_back(skipped_ids);
     }
 
     /// Records that `sender` has reset a stream.
     pub fn record_reset(&mut self, id: u32, sender: ResetSender) {
-        if self.resets.len() == MAX_REMEMBERED_ENTRIES
-            && let Some(oldest_reset) = self.resets.pop_front()
+        if self.reset_streams.len() == MAX_REMEMBERED_ENTRIES
+            && let Some(oldest_reset) = self.reset_streams.pop_front()
         {
             self.highest_forgotten_id = self.highest_forgotten_id.max(oldest_reset.id);
         }
-        self.resets.push_back(ResetStream { id, sender });
+        self.reset_streams.push_back(ResetStream { id, sender });
     }
 
     /// Whether the stream is no longer idle: the client has opened it, or a higher one instead.
@@ -101,10 +101,14 @@ impl StreamHistory {
         if !self.has_left_idle(id) {
             return PastStream::NotOpened;
         }
-        if self.skipped.iter().any(|skipped| skipped.contains(&id)) {
+        if self.skipped_ids.iter().any(|ids| ids.contains(&id)) {
             return PastStream::Skipped;
         }
-        let mut resets = self.resets.iter().filter(|reset| reset.id == id).peekable();
+        let mut resets = self
+            .reset_streams
+            .iter()
+            .filter(|reset| reset.id == id)
+            .peekable();
         if resets.peek().is_none() {
             // Up to the highest forgotten identifier, it is unclear whether a stream was reset or ended otherwise. Then
             // `ResetByClient` is the milder choice: a late head resets its stream, while after `Ended` it closes the
@@ -152,8 +156,8 @@ mod tests {
             history.record_open(13 + 4 * number);
             history.record_reset(13 + 4 * number, ResetSender::Gateway);
         }
-        assert_eq!(history.resets.len(), MAX_REMEMBERED_ENTRIES);
-        assert_eq!(history.skipped.len(), MAX_REMEMBERED_ENTRIES);
+        assert_eq!(history.reset_streams.len(), MAX_REMEMBERED_ENTRIES);
+        assert_eq!(history.skipped_ids.len(), MAX_REMEMBERED_ENTRIES);
         assert_eq!(history.past_stream(3), PastStream::ResetByClient);
     }
 }

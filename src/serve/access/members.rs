@@ -36,7 +36,7 @@ pub(super) fn push_text(out: &mut Vec<u8>, prefix: &str, value: &str) {
     // A fold does not stop early, so the compiler checks many bytes at once.
     let has_escapes = value
         .bytes()
-        .fold(false, |any, byte| any | needs_escape(byte));
+        .fold(false, |has_escapes, byte| has_escapes | needs_escape(byte));
     if !has_escapes {
         return push_plain_text(out, prefix, value);
     }

@@ -49,7 +49,8 @@ impl MatchedRoute {
         if self.covers(&other_match, ruleset) {
             return Ok(self);
         }
-        let (own_route, other_route) = (self.route(ruleset), other_match.route(ruleset));
+        let own_route = self.route(ruleset);
+        let other_route = other_match.route(ruleset);
         if own_route.upstream_index == other_route.upstream_index
             && other_match.covers(&self, ruleset)
         {
@@ -81,9 +82,9 @@ impl MatchedRoute {
         let route_indexes = self
             .single_route_index()
             .zip(other_match.single_route_index());
-        match route_indexes
-            .and_then(|(own_index, other_index)| choose(own_index, other_index, ruleset))
-        {
+        let chosen_index = route_indexes
+            .and_then(|(own_index, other_index)| choose(own_index, other_index, ruleset));
+        match chosen_index {
             Some(chosen_index) => Ok(chosen_index.into()),
             None => self.combined_with(other_match, ruleset),
         }

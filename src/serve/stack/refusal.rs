@@ -20,6 +20,10 @@ use crate::serve::stack::request_outcome::RequestOutcome;
 use crate::throttle::{FailedRequest, RequestEnd, reject};
 use crate::upstream;
 
+/// Seconds after which a client whose credential was not checked may try again. An address regains one failed check each
+/// second.
+const UNCHECKED_RETRY_SECONDS: u64 = 1;
+
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum RefusalCause {
@@ -196,8 +200,9 @@ impl Refusal {
             RefusalCause::Unidentified(_) | RefusalCause::Unverified(_) => {
                 fields.add("www-authenticate", b"Bearer");
             }
-            // An address regains one failed check each second.
-            RefusalCause::Unchecked => reject::add_retry_after(fields, 1, self.is_grpc),
+            RefusalCause::Unchecked => {
+                reject::add_retry_after(fields, UNCHECKED_RETRY_SECONDS, self.is_grpc);
+            }
             cause if cause.must_close() => fields.add("connection", b"close"),
             RefusalCause::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
             RefusalCause::Shed(shed) => {
@@ -359,13 +364,22 @@ fn problem_response(status: StatusCode, problem_type: &str, detail: &str) -> Res
 /// becomes UNAVAILABLE.
 fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
     let code = match status.as_u16() {
-        400 => 13,
-        401 => 16,
-        404 | 405 => 12,
-        408 | 504 => 4,
-        _ => 14,
+        400 => grpc_code::INTERNAL,
+        401 => grpc_code::UNAUTHENTICATED,
+        404 | 405 => grpc_code::UNIMPLEMENTED,
+        408 | 504 => grpc_code::DEADLINE_EXCEEDED,
+        _ => grpc_code::UNAVAILABLE,
     };
     reject::grpc_response(code, detail.as_bytes())
+}
+
+/// The status codes of gRPC that the gateway sends, by the gRPC project's `statuscodes.md`.
+mod grpc_code {
+    pub(super) const DEADLINE_EXCEEDED: u16 = 4;
+    pub(super) const UNIMPLEMENTED: u16 = 12;
+    pub(super) const INTERNAL: u16 = 13;
+    pub(super) const UNAVAILABLE: u16 = 14;
+    pub(super) const UNAUTHENTICATED: u16 = 16;
 }
 
 impl From<body::Error> for RefusalCause {

@@ -3,7 +3,7 @@
 //! The words are part of the interface to users: dashboards and queries select by them.
 
 /// How a request ended. Every request has exactly one outcome, which the metrics count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestOutcome {
     /// The upstream sent a response, even if the client left before its end.
     Admitted,

@@ -31,10 +31,11 @@ impl LoadMeasurement {
         }
     }
 
-    /// Records that the response has not begun, and whether the gateway still waits for the client's body.
-    pub fn record_waiting(&self, is_waiting_for_client: bool) {
-        self.slot.wait_for_client(is_waiting_for_client);
-        if !is_waiting_for_client && self.sent_at.get().is_none() {
+    /// Records that the response has not begun, and whether the whole request is sent. Until it is, the gateway waits for
+    /// the client's body.
+    pub fn record_waiting(&self, is_request_sent: bool) {
+        self.slot.wait_for_client(!is_request_sent);
+        if is_request_sent && self.sent_at.get().is_none() {
             self.sent_at.set(Some(self.clock.now()));
         }
     }
@@ -76,7 +77,7 @@ const OTHER_REPORT_FIELDS: [&str; 2] = ["endpoint-load-metrics-bin", "endpoint-l
 /// Whether a field of this name, in lower case, reports the load of an upstream.
 pub fn is_report_field(name: &[u8]) -> bool {
     let mut report_fields = OTHER_REPORT_FIELDS.iter().chain([&REPORT_FIELD]);
-    report_fields.any(|report| report.as_bytes() == name)
+    report_fields.any(|field| field.as_bytes() == name)
 }
 
 /// Removes the load report from a response and returns the load. `None` if the report is missing, duplicated, malformed,
@@ -86,8 +87,8 @@ pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisat
         let mut values = fields.all(REPORT_FIELD);
         let single_value = values.next().filter(|_| values.next().is_none());
         let has_other_format = || OTHER_REPORT_FIELDS.iter().any(|name| fields.contains(name));
-        let single_value = single_value.filter(|_| !has_other_format());
-        single_value.and_then(|value| OrcaReport::parse(value, metric).ok())
+        let unambiguous_value = single_value.filter(|_| !has_other_format());
+        unambiguous_value.and_then(|value| OrcaReport::parse(value, metric).ok())
     };
     fields.remove(REPORT_FIELD);
     for name in OTHER_REPORT_FIELDS {

@@ -31,6 +31,9 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// HTTP/1, or one before its first request. A request that arrives in this time is served as the last one.
 pub const IDLE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Size in bytes of the buffer for what a client still sends while its connection closes.
+const DISCARD_BUFFER_BYTES: usize = 16 * 1024;
+
 /// The socket of a client's connection.
 pub struct ClientSocket {
     stream: Socket,
@@ -144,12 +147,12 @@ impl AsyncWrite for ClientSocket {
         let this = &mut *self;
         if !this.is_shut_down {
             // Under TLS the end is a message, which may have to wait like any other write.
-            let shut_down = Pin::new(&mut this.stream).poll_shutdown(cx);
-            ready!(this.report_write(shut_down))?;
+            let result = Pin::new(&mut this.stream).poll_shutdown(cx);
+            ready!(this.report_write(result))?;
             this.is_shut_down = true;
             this.deadlines.enter_phase(Phase::Linger, LINGER_TIMEOUT);
         }
-        let mut discarded_bytes = [MaybeUninit::uninit(); 16 * 1024];
+        let mut discarded_bytes = [MaybeUninit::uninit(); DISCARD_BUFFER_BYTES];
         loop {
             let mut buffer = ReadBuf::uninit(&mut discarded_bytes);
             ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buffer))?;

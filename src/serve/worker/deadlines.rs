@@ -83,6 +83,8 @@ pub struct Deadlines {
     has_response_begun: Cell<bool>,
     /// How long the head of a request may take.
     header_timeout: Duration,
+    /// Whether some deadline had passed at the last tick.
+    had_late_deadline: Cell<bool>,
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
     deadline_clock: Rc<DeadlineClock>,
@@ -121,6 +123,7 @@ impl DeadlineClock {
             server_deadline: Cell::new(NEVER),
             has_response_begun: Cell::new(false),
             header_timeout,
+            had_late_deadline: Cell::new(false),
             waker: RefCell::new(None),
             deadline_clock: self.clone(),
         });
@@ -146,7 +149,10 @@ impl DeadlineClock {
                 deadlines.buffer_deadline.set(NEVER);
                 deadlines.should_free_buffers.set(true);
             }
-            if should_free_buffers || deadlines.has_late_deadline() {
+            deadlines
+                .had_late_deadline
+                .set(deadlines.has_late_deadline());
+            if should_free_buffers || deadlines.had_late_deadline.get() {
                 deadlines.wake();
             }
             true
@@ -208,7 +214,8 @@ impl Deadlines {
     /// Moves the end of the phase to `timeout` from now, unless the phase ends sooner already.
     pub fn shorten_phase(&self, timeout: Duration) {
         let deadline = self.deadline_clock.deadline_after(timeout);
-        self.phase_deadline.update(|before| before.min(deadline));
+        self.phase_deadline
+            .update(|phase_deadline| phase_deadline.min(deadline));
     }
 
     /// Whether the HTTP/2 connection has been without a request for the idle timeout.
@@ -291,16 +298,30 @@ impl Deadlines {
         deadline.get() <= self.deadline_clock.deadline_now.get().0
     }
 
-    /// Whether the whole connection must end: the client is idle, slow with a message, or does not read. Registers the
-    /// task to be woken when a deadline passes.
+    /// Whether the whole connection must end: the client is idle, late with a head or a body, or does not read. Registers
+    /// the task to be woken when a deadline passes.
+    #[inline]
     pub fn must_close(&self, cx: &Context<'_>) -> bool {
-        let mut waker = self.waker.borrow_mut();
-        if !waker
-            .as_ref()
-            .is_some_and(|registered| registered.will_wake(cx.waker()))
-        {
-            *waker = Some(cx.waker().clone());
+        let is_registered = match &*self.waker.borrow() {
+            Some(registered) => registered.will_wake(cx.waker()),
+            None => false,
+        };
+        if !is_registered {
+            self.register_waker(cx);
         }
+        // Deadlines pass in ticks only, so most calls need not look at each.
+        self.had_late_deadline.get() && self.has_connection_deadline_passed()
+    }
+
+    /// Remembers the task to wake.
+    #[cold]
+    fn register_waker(&self, cx: &Context<'_>) {
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+    }
+
+    /// Whether a deadline has passed that ends the whole connection.
+    #[cold]
+    fn has_connection_deadline_passed(&self) -> bool {
         // The request sees `is_body_late` first and responds, which ends the body's deadline.
         let close_at = self.body_deadline.get().saturating_add(LATE_BODY_GRACE.0);
         self.has_passed(&self.write_deadline)
@@ -337,7 +358,7 @@ mod tests {
     fn phases_end_when_their_time_is_over() {
         let clock = Clock::manual(Nanos::from_secs(5));
         let deadline_clock = DeadlineClock::new(clock.clone());
-        let frees_buffers_after = |millis: u64| {
+        let advance = |millis: u64| {
             for _ in 0..millis / 100 {
                 clock.advance(Nanos::from_millis(100));
                 deadline_clock.tick();
@@ -347,29 +368,29 @@ mod tests {
             deadline_clock.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
         deadlines.report_bytes_received();
-        frees_buffers_after(9_900);
+        advance(9_900);
         assert!(!deadlines.must_close(&cx));
-        frees_buffers_after(100);
+        advance(100);
         assert!(deadlines.must_close(&cx));
         deadlines.report_request_begun();
         assert!(!deadlines.must_close(&cx));
         deadlines.await_server(Duration::from_secs(1), false);
-        frees_buffers_after(2_000);
+        advance(2_000);
         assert!(deadlines.is_server_late() && !deadlines.must_close(&cx));
         deadlines.await_server(Duration::from_secs(1), true);
         assert!(!deadlines.is_server_late());
         deadlines.await_body(Duration::from_secs(5));
         deadlines.await_server(Duration::from_secs(1), false);
-        frees_buffers_after(4_000);
+        advance(4_000);
         assert!(!deadlines.is_server_late() && !deadlines.is_body_late());
-        frees_buffers_after(1_000);
+        advance(1_000);
         assert!(deadlines.is_body_late() && !deadlines.must_close(&cx));
-        frees_buffers_after(1_000);
+        advance(1_000);
         assert!(deadlines.must_close(&cx));
         deadlines.report_body_arrived();
         assert!(!deadlines.must_close(&cx));
         deadlines.report_write_stalled(Duration::from_secs(3));
-        frees_buffers_after(3_000);
+        advance(3_000);
         assert!(deadlines.must_close(&cx));
     }
 

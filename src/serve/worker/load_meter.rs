@@ -47,9 +47,9 @@ impl CpuSample {
 impl LoadMeter {
     /// A meter that measures from now on. The workers use at most one processor each.
     pub fn new(clock: &Clock, worker_count: usize) -> LoadMeter {
-        let processor_count = available_parallelism().map_or(1, |count| count.get());
+        let available_count = available_parallelism().map_or(1, |count| count.get());
         LoadMeter {
-            processor_count: processor_count.min(worker_count.max(1)) as f64,
+            processor_count: available_count.min(worker_count.max(1)) as f64,
             last_sample: CpuSample::read(clock),
             cpu_share: None,
             clock: clock.clone(),
@@ -67,10 +67,10 @@ impl LoadMeter {
             && available_nanos > 0.0
         {
             let used_nanos = cpu_time.since(previous_cpu_time).0 as f64;
-            let share = (used_nanos / available_nanos).min(1.0);
-            let new_average = self
-                .cpu_share
-                .map_or(share, |average| average + CPU_SMOOTHING * (share - average));
+            let sample_share = (used_nanos / available_nanos).min(1.0);
+            let new_average = self.cpu_share.map_or(sample_share, |average| {
+                average + CPU_SMOOTHING * (sample_share - average)
+            });
             self.cpu_share = Some(new_average);
         }
         GatewayLoad {

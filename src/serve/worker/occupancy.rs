@@ -49,7 +49,7 @@ impl Occupancy {
     ) -> CountedConnection {
         loop {
             // Waits from before the check, so that no connection that closes meanwhile is missed.
-            let connection_closed = self.connection_closed.notified();
+            let next_close = self.connection_closed.notified();
             if self.open_count.fetch_add(1, Ordering::Relaxed) < maximum() {
                 return CountedConnection {
                     occupancy: self.clone(),
@@ -57,7 +57,7 @@ impl Occupancy {
                 };
             }
             self.open_count.fetch_sub(1, Ordering::Relaxed);
-            let _ = timeout(MAXIMUM_RECHECK_INTERVAL, connection_closed).await;
+            let _ = timeout(MAXIMUM_RECHECK_INTERVAL, next_close).await;
         }
     }
 }
@@ -66,8 +66,8 @@ impl CountedConnection {
     /// Counts the connection for `address` too, unless `maximum` connections of that address are open already: then
     /// returns false. `maximum` is at least 1.
     pub fn admit_address(&mut self, address: IpAddr, maximum: usize) -> bool {
-        let mut counts = self.occupancy.counts_by_address.lock();
-        let open_count = counts.entry(address).or_default();
+        let mut counts_by_address = self.occupancy.counts_by_address.lock();
+        let open_count = counts_by_address.entry(address).or_default();
         if *open_count >= maximum {
             return false;
         }
@@ -82,11 +82,11 @@ impl Drop for CountedConnection {
         self.occupancy.open_count.fetch_sub(1, Ordering::Relaxed);
         self.occupancy.connection_closed.notify_waiters();
         let Some(address) = self.address else { return };
-        let mut counts = self.occupancy.counts_by_address.lock();
-        if let Some(open_count) = counts.get_mut(&address) {
+        let mut counts_by_address = self.occupancy.counts_by_address.lock();
+        if let Some(open_count) = counts_by_address.get_mut(&address) {
             *open_count -= 1;
             if *open_count == 0 {
-                counts.remove(&address);
+                counts_by_address.remove(&address);
             }
         }
     }

@@ -91,9 +91,10 @@ impl Placement {
     pub fn place_connection(&self, mut connection: LocalConnection) -> Option<LocalConnection> {
         let own_count = self.connection_counts[self.own_number].load(Ordering::Relaxed);
         let counts = self.connection_counts.iter();
-        let counts = counts.map(|count| count.load(Ordering::Relaxed));
-        let fewest = counts.zip(0..).min();
-        let (fewest_count, fewest_number) = fewest.unwrap_or((own_count, self.own_number));
+        let counts_and_numbers = counts.map(|count| count.load(Ordering::Relaxed)).zip(0..);
+        let (fewest_count, fewest_number) = counts_and_numbers
+            .min()
+            .unwrap_or((own_count, self.own_number));
         if fewest_number != self.own_number && own_count >= fewest_count + HANDOVER_SURPLUS {
             let handed_connection = connection.map_stream(Stream::into_socket).ok()?;
             self.connection_counts[fewest_number].fetch_add(1, Ordering::Relaxed);

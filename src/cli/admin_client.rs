@@ -40,7 +40,7 @@ impl AdminAddress {
     /// The token cannot be read, there is no response, or the response has another status or is not JSON.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Result<Value, CommandError> {
         let admin = self.admin.as_deref().unwrap_or(AdminAddress::DEFAULT);
-        let with_path = |error: io::Error| match error.kind() {
+        let to_command_error = |error: io::Error| match error.kind() {
             // A read that timed out is reported as `WouldBlock`.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 let seconds = ADMIN_TIMEOUT.as_secs();
@@ -57,7 +57,7 @@ impl AdminAddress {
         let token = self.token_file.as_deref().map(read_token).transpose()?;
         let request = AdminRequest { method, path, body };
         let response = send_request(authority, token.as_deref(), request, ADMIN_TIMEOUT);
-        let (head, body) = response.map_err(with_path)?;
+        let (head, body) = response.map_err(to_command_error)?;
         if head.split(' ').nth(1) != Some("200") {
             let status_line = head.lines().next().unwrap_or_default();
             return Err(CommandError::failure(format!("{status_line}\n{body}")));

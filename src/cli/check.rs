@@ -60,7 +60,7 @@ fn check_machine(
     let machine_diagnostics = preflight::check(&loaded, &config_path, network_checks);
     let has_errors = machine_diagnostics
         .iter()
-        .any(|finding| finding.severity == Severity::Error);
+        .any(|diagnostic| diagnostic.severity == Severity::Error);
     loaded.warnings.extend(machine_diagnostics);
     diagnostic::sort_and_dedup(&mut loaded.warnings);
     if has_errors {

@@ -32,7 +32,7 @@ impl InternalListeners {
         process: &ProcessSettings,
         inherited: &mut InheritedSockets,
     ) -> Result<InternalListeners, Error> {
-        let mut bind = |address: Option<SocketAddr>, setting| {
+        let mut bind_if_set = |address: Option<SocketAddr>, setting| {
             let Some(address) = address else {
                 return Ok::<_, Error>(None);
             };
@@ -45,8 +45,8 @@ impl InternalListeners {
             Ok(Some(listener))
         };
         Ok(InternalListeners {
-            admin: bind(process.admin, "admin")?,
-            probes: bind(process.probes, "probes")?,
+            admin: bind_if_set(process.admin, "admin")?,
+            probes: bind_if_set(process.probes, "probes")?,
         })
     }
 
@@ -69,9 +69,9 @@ impl InternalListeners {
     pub fn serve(self, gateway: &Arc<Gateway>) -> io::Result<ServingListeners> {
         let mut stop_senders = Vec::new();
         let mut serve = |listener, router, name| {
-            let (stop, stopped) = oneshot::channel();
-            let address = serve_on_thread(listener, router, name, stopped)?;
-            stop_senders.push(stop);
+            let (stop_sender, stop) = oneshot::channel();
+            let address = serve_on_thread(listener, router, name, stop)?;
+            stop_senders.push(stop_sender);
             output::print_stderr(format_args!("{name} on http://{address}"));
             io::Result::Ok(())
         };

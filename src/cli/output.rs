@@ -74,9 +74,10 @@ pub fn print_stderr(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", text.trim_end());
 }
 
-/// Returns the exit code of a command: `code`, unless printing failed. A closed pipe does not count as a failure.
-pub fn exit_code(write_result: io::Result<()>, code: ExitCode) -> ExitCode {
-    match write_result {
+/// Returns the exit code of a command: `code` if printing succeeded or the pipe was closed. Otherwise it prints the
+/// error, and the code is 1.
+pub fn exit_code(print_result: io::Result<()>, code: ExitCode) -> ExitCode {
+    match print_result {
         Ok(()) => code,
         Err(error) if error.kind() == ErrorKind::BrokenPipe => code,
         Err(error) => {

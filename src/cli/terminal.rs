@@ -17,7 +17,7 @@ pub fn replace_control_chars(text: &str) -> String {
 pub fn parse_numbers(value: &Value) -> Vec<f64> {
     let elements = value.as_array().into_iter().flatten();
     elements
-        .map(|value| value.as_f64().unwrap_or(0.0))
+        .map(|element| element.as_f64().unwrap_or(0.0))
         .collect()
 }
 
@@ -25,10 +25,15 @@ pub fn parse_numbers(value: &Value) -> Vec<f64> {
 /// all rates are 0.
 pub fn sparkline(rates: &[Option<f64>]) -> String {
     let peak = rates.iter().flatten().copied().fold(0.0, f64::max);
+    // The height of a rate, given as a share of the peak: from 1 to the number of bars.
+    let bar_height = |share: f64| {
+        let bar_count = SPARKLINE_BARS.len();
+        ((share * bar_count as f64).ceil() as usize).clamp(1, bar_count)
+    };
     let bar = |rate: &Option<f64>| match rate {
         None => ' ',
         Some(_) if peak == 0.0 => SPARKLINE_BARS[0],
-        Some(rate) => SPARKLINE_BARS[((rate / peak * 8.0).ceil() as usize).clamp(1, 8) - 1],
+        Some(rate) => SPARKLINE_BARS[bar_height(rate / peak) - 1],
     };
     rates.iter().map(bar).collect()
 }

@@ -68,23 +68,26 @@ fn render_screen(admin: &AdminAddress) -> Result<String, CommandError> {
     )?;
     let mut refused_by_limit: Vec<(u64, &str)> = elements(&refused_series["series"])
         .map(|series| {
-            let sum = elements(&series["sum"]).filter_map(Value::as_u64).sum();
-            (sum, series["labels"]["limit"].as_str().unwrap_or_default())
+            let refused_count = elements(&series["sum"]).filter_map(Value::as_u64).sum();
+            (
+                refused_count,
+                series["labels"]["limit"].as_str().unwrap_or_default(),
+            )
         })
-        .filter(|(sum, _)| *sum > 0)
+        .filter(|(refused_count, _)| *refused_count > 0)
         .collect();
-    refused_by_limit.sort_unstable_by(|one, right| right.cmp(one));
+    refused_by_limit.sort_unstable_by(|left, right| right.cmp(left));
     let _ = writeln!(text, "\nrefused in the last minute, by limit");
-    for (sum, limit) in refused_by_limit.iter().take(MAX_SHOWN_LIMITS) {
-        let _ = writeln!(text, "{sum:>20}  {limit}");
+    for (refused_count, limit) in refused_by_limit.iter().take(MAX_SHOWN_LIMITS) {
+        let _ = writeln!(text, "{refused_count:>20}  {limit}");
     }
-    let top = get("/v1/record/top?from=-60s&most=10")?;
+    let top_keys = get("/v1/record/top?from=-60s&most=10")?;
     let _ = writeln!(
         text,
         "\nby key, in this minute and the one before ({} different ones)",
-        top["distinct"]
+        top_keys["distinct"]
     );
-    for key in elements(&top["keys"]) {
+    for key in elements(&top_keys["keys"]) {
         let text_of = |name: &str| replace_control_chars(key[name].as_str().unwrap_or_default());
         let _ = writeln!(
             text,

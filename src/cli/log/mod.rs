@@ -126,9 +126,9 @@ impl SpanArguments {
     /// Returns the path and the query of a request for `resource` below `/v1/record/`, with the span and further
     /// parameters.
     fn request_path(&self, resource: &str, parameters: &[(&str, &str)]) -> String {
-        let span = [("from", self.from.as_str()), ("to", self.to.as_str())];
+        let span_parameters = [("from", self.from.as_str()), ("to", self.to.as_str())];
         let mut path = format!("/v1/record/{resource}?");
-        for (name, value) in span.iter().chain(parameters) {
+        for (name, value) in span_parameters.iter().chain(parameters) {
             path += name;
             path.push('=');
             // Percent-encodes all but the unreserved characters of RFC 3986 section 2.3.
@@ -169,8 +169,8 @@ impl TopArguments {
 fn run_verify(arguments: &VerifyArguments) -> ExitCode {
     let loaded = match policy::load(&arguments.config) {
         Ok(loaded) => loaded,
-        Err(mistakes) => {
-            output::print_stderr(mistakes);
+        Err(report) => {
+            output::print_stderr(report);
             return ExitCode::from(MISTAKE_EXIT_CODE);
         }
     };
@@ -196,13 +196,16 @@ fn run_verify(arguments: &VerifyArguments) -> ExitCode {
         let faults: Vec<_> = faults
             .map(|fault| json!({ "file": fault.path.display().to_string(), "what": fault.description }))
             .collect();
-        let text = json!({
+        let report_json = json!({
             "files": report.file_count,
             "bytes": report.total_bytes,
             "compared": report.compared_buckets,
             "faults": faults,
         });
-        return output::exit_code(output::print_line(format_args!("{text:#}")), exit_code);
+        return output::exit_code(
+            output::print_line(format_args!("{report_json:#}")),
+            exit_code,
+        );
     }
     let mut text = String::new();
     for fault in &report.faults {

@@ -26,12 +26,15 @@ fn series_selector(series: &Value) -> String {
 /// Renders the response for `log query`.
 pub(super) fn render_curves(response: &Value) -> String {
     let covered_seconds = parse_numbers(&response["covered"]);
-    let seconds: f64 = covered_seconds.iter().sum();
-    let mut text = format!("{} s to a step, {seconds} s recorded\n", response["step"]);
+    let recorded_seconds: f64 = covered_seconds.iter().sum();
+    let mut text = format!(
+        "{} s to a step, {recorded_seconds} s recorded\n",
+        response["step"]
+    );
     for series in response["series"].as_array().into_iter().flatten() {
         let total: f64 = parse_numbers(&series["sum"]).iter().sum();
         let peak = parse_numbers(&series["max"]).into_iter().reduce(f64::max);
-        let rate = format_short(total / seconds.max(1.0));
+        let rate = format_short(total / recorded_seconds.max(1.0));
         let _ = write!(
             text,
             "{}\n  {}\n  ",
@@ -137,7 +140,7 @@ pub(super) fn render_explanation(response: &Value) -> String {
             text_of(&event["detail"])
         );
         for change in event["changes"].as_array().into_iter().flatten() {
-            let limit_text = |name: &str| match change[name].as_str() {
+            let limit_text = |version: &str| match change[version].as_str() {
                 Some(text) => replace_control_chars(text),
                 None => String::from("nothing"),
             };
@@ -157,8 +160,8 @@ pub(super) fn render_explanation(response: &Value) -> String {
 /// the lines have no `min` and no `max`, which cannot be summed.
 pub(super) fn render_lines(response: &Value, is_summed: bool) -> String {
     let mut text = String::new();
-    let (from, step) = (&response["from"], &response["step"]);
-    let (from, step) = (from.as_u64().unwrap_or(0), step.as_u64().unwrap_or(0));
+    let first_second = response["from"].as_u64().unwrap_or(0);
+    let step_seconds = response["step"].as_u64().unwrap_or(0);
     let covered_seconds = response["covered"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
@@ -169,8 +172,8 @@ pub(super) fn render_lines(response: &Value, is_summed: bool) -> String {
                 continue;
             }
             let mut line = json!({
-                "at": from + index as u64 * step,
-                "step": step,
+                "at": first_second + index as u64 * step_seconds,
+                "step": step_seconds,
                 "seconds": seconds,
                 "name": series["name"],
                 "labels": series["labels"],

@@ -3,7 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-/// Reads the memory limit of this process in bytes, of cgroup version 2 or 1; `None` if there is no limit.
+/// A limit of this many bytes or more counts as none: version 1 reports about 2^63 bytes if there is no limit.
+const UNLIMITED_BYTES: u64 = 1 << 60;
+
+/// Reads the memory limit of this process in bytes, of cgroup version 2 or 1; `None` if there is no limit, or if it
+/// cannot be read.
 pub fn read_memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     find_memory_limit(Path::new("/sys/fs/cgroup"), &groups)
@@ -15,19 +19,21 @@ pub fn read_memory_limit() -> Option<u64> {
 /// In a container a path in `groups` may be that of the host, which does not exist there. The limit of the container's
 /// group is then at `root`, which is an ancestor of every path.
 fn find_memory_limit(root: &Path, groups: &str) -> Option<u64> {
-    let mut smallest = None;
+    let mut smallest_limit = None;
     let mut read_limits = |path: &Path, file: &str| {
         for group in path.ancestors().filter(|group| group.starts_with(root)) {
             let text = fs::read_to_string(group.join(file)).unwrap_or_default();
             if let Ok(limit) = text.trim().parse::<u64>() {
-                smallest = Some(smallest.map_or(limit, |smallest: u64| smallest.min(limit)));
+                smallest_limit =
+                    Some(smallest_limit.map_or(limit, |smallest: u64| smallest.min(limit)));
             }
         }
     };
     for line in groups.lines() {
         // A line is `hierarchy:controllers:path`.
         let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (parts.next().unwrap_or(""), parts.next().unwrap_or("/"));
+        let controllers = parts.next().unwrap_or("");
+        let path = parts.next().unwrap_or("/");
         let path = path.trim_start_matches('/');
         match controllers {
             "" => read_limits(&root.join(path), "memory.max"),
@@ -37,8 +43,7 @@ fn find_memory_limit(root: &Path, groups: &str) -> Option<u64> {
             _ => {}
         }
     }
-    // Version 1 reports a huge number if there is no limit.
-    smallest.filter(|limit| *limit < 1 << 60)
+    smallest_limit.filter(|limit| *limit < UNLIMITED_BYTES)
 }
 
 #[cfg(test)]

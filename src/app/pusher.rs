@@ -21,7 +21,7 @@ pub fn start_pusher(
     live_metrics: &Arc<LiveMetrics>,
     seed: u64,
 ) -> Result<Option<Pusher>, Error> {
-    let (Some(recorder), Some(settings)) = (recorder, &process.record) else {
+    let (Some(recorder), Some(record_settings)) = (recorder, &process.record) else {
         return Ok(None);
     };
     if process.push.is_empty() {
@@ -31,7 +31,7 @@ pub fn start_pusher(
     let context = PushContext {
         settings: process.push.clone(),
         record: recorder.record(),
-        folder: settings.folder.clone(),
+        folder: record_settings.folder.clone(),
         live_series: Arc::new(move || current_series(&metrics_of_series)),
         clock: live_metrics.clock.clone(),
         registry: live_metrics.registry.clone(),

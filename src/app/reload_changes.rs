@@ -28,8 +28,19 @@ pub struct ReloadChanges {
 pub struct FileChange {
     /// The path, as the configuration names it.
     pub path: String,
-    /// `added`, `changed` or `removed`.
-    pub how: &'static str,
+    /// How the file differs.
+    pub kind: FileChangeKind,
+}
+
+/// How a file differs between two configurations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileChangeKind {
+    /// Only the new configuration has the file.
+    Added,
+    /// Both have the file, with different contents.
+    Changed,
+    /// Only the old configuration has the file.
+    Removed,
 }
 
 impl ReloadChanges {
@@ -49,13 +60,13 @@ impl ReloadChanges {
         for (path, text) in &after.files {
             match text_of(before, path) {
                 Some(text_before) if text_before == *text => {}
-                Some(_) => files.push(FileChange::new(path, "changed")),
-                None => files.push(FileChange::new(path, "added")),
+                Some(_) => files.push(FileChange::new(path, FileChangeKind::Changed)),
+                None => files.push(FileChange::new(path, FileChangeKind::Added)),
             }
         }
         let paths_before = before.files.iter().map(|(path, _)| path);
-        let removed = paths_before.filter(|path| text_of(after, path).is_none());
-        files.extend(removed.map(|path| FileChange::new(path, "removed")));
+        let removed_paths = paths_before.filter(|path| text_of(after, path).is_none());
+        files.extend(removed_paths.map(|path| FileChange::new(path, FileChangeKind::Removed)));
         ReloadChanges {
             only_named_files_changed: !has_same_contents && files.is_empty(),
             files,
@@ -71,7 +82,7 @@ impl ReloadChanges {
     /// Formats the changes as JSON for the admin API.
     pub fn to_json(&self) -> Value {
         let files = self.files.iter();
-        let files = files.map(|file| json!({ "path": file.path, "how": file.how }));
+        let files = files.map(|file| json!({ "path": file.path, "how": file.kind.as_str() }));
         json!({
             "files": files.collect::<Vec<Value>>(),
             "limits": self.limits,
@@ -81,9 +92,20 @@ impl ReloadChanges {
 }
 
 impl FileChange {
-    fn new(path: &str, how: &'static str) -> FileChange {
+    fn new(path: &str, kind: FileChangeKind) -> FileChange {
         let path = path.to_owned();
-        FileChange { path, how }
+        FileChange { path, kind }
+    }
+}
+
+impl FileChangeKind {
+    /// The word for the kind in the log and in the admin API.
+    fn as_str(self) -> &'static str {
+        match self {
+            FileChangeKind::Added => "added",
+            FileChangeKind::Changed => "changed",
+            FileChangeKind::Removed => "removed",
+        }
     }
 }
 
@@ -95,11 +117,11 @@ impl fmt::Display for ReloadChanges {
         }
         let named_files = self.files.iter().take(MAX_NAMED_FILES);
         let mut parts: Vec<String> = named_files
-            .map(|file| format!("{} {}", file.path, file.how))
+            .map(|file| format!("{} {}", file.path, file.kind.as_str()))
             .collect();
-        let more = self.files.len().saturating_sub(MAX_NAMED_FILES);
-        if more > 0 {
-            parts.push(format!("{more} more files"));
+        let unnamed_count = self.files.len().saturating_sub(MAX_NAMED_FILES);
+        if unnamed_count > 0 {
+            parts.push(format!("{unnamed_count} more files"));
         }
         if self.only_named_files_changed {
             parts.push(String::from("a file that the configuration names"));

@@ -18,9 +18,10 @@ pub(super) fn reset_warnings(
     (new_ruleset, new_admission): (&Ruleset, &Admission),
 ) -> Vec<Diagnostic> {
     let old_rules = old_ruleset.rules.iter();
-    let old_rules: HashMap<&str, _> = old_rules.map(|rule| (rule.scope.as_str(), rule)).collect();
+    let old_rules_by_scope: HashMap<&str, _> =
+        old_rules.map(|rule| (rule.scope.as_str(), rule)).collect();
     let warnings = new_ruleset.rules.iter().filter_map(|new_rule| {
-        let old_rule = old_rules.get(new_rule.scope.as_str())?;
+        let old_rule = old_rules_by_scope.get(new_rule.scope.as_str())?;
         let cause = reset_cause((old_rule, old_admission), (new_rule, new_admission))?;
         Some(reset_warning(new_rule, &cause))
     });
@@ -33,7 +34,8 @@ fn reset_cause(
     (old_rule, old_admission): (&Rule, &Admission),
     (new_rule, new_admission): (&Rule, &Admission),
 ) -> Option<String> {
-    let (before, new) = (old_rule.limit.rate()?, new_rule.limit.rate()?);
+    let old_limit = old_rule.limit.rate()?;
+    let new_limit = new_rule.limit.rate()?;
     if !old_rule.key.is_same(&new_rule.key) {
         return Some(format!(
             "it counts by {}, no longer by {}",
@@ -41,30 +43,35 @@ fn reset_cause(
         ));
     }
     let (old_sharing, new_sharing) = (old_admission.plan(old_rule), new_admission.plan(new_rule));
-    // Only a shared store has a plan. Counts in the memory of this gateway are converted.
-    if old_sharing.map(|plan| plan.hash) == new_sharing.map(|plan| plan.hash) {
+    // A shared store finds counts by the hash of the sharing plan. Without such a store there is no plan: counts in the
+    // memory of this gateway are converted to the new settings.
+    if old_sharing.map(|sharing| sharing.hash) == new_sharing.map(|sharing| sharing.hash) {
         return None;
     }
-    let changed = |what: &str, before: &str, new: &str| {
-        (before != new).then(|| format!("{what} is {new}, no longer {before}"))
+    let cause_if_changed = |setting: &str, old: &str, new: &str| {
+        (old != new).then(|| format!("{setting} is {new}, no longer {old}"))
     };
-    let algorithm = || {
-        changed(
+    let algorithm_cause = || {
+        cause_if_changed(
             "its algorithm",
-            before.algorithm.as_str(),
-            new.algorithm.as_str(),
+            old_limit.algorithm.as_str(),
+            new_limit.algorithm.as_str(),
         )
     };
-    let sharing = || {
-        changed(
+    let sharing_cause = || {
+        cause_if_changed(
             "`sharing`",
             old_rule.sharing.as_str(),
             new_rule.sharing.as_str(),
         )
     };
-    let windows =
+    let other_cause =
         || String::from("its windows or what it lends are others, and the store counts by them");
-    Some(algorithm().or_else(sharing).unwrap_or_else(windows))
+    Some(
+        algorithm_cause()
+            .or_else(sharing_cause)
+            .unwrap_or_else(other_cause),
+    )
 }
 
 /// Creates the warning, at the line of the file where the limit is written.

@@ -86,10 +86,10 @@ impl SeriesTable {
             return Ok(*index);
         }
         let mut sum_indexes = SumIndexes::new();
-        for (_, name, label_names) in SUM_SERIES
+        let sums = SUM_SERIES
             .iter()
-            .filter(|(summed_metric, ..)| *summed_metric == metric)
-        {
+            .filter(|(summed_metric, ..)| *summed_metric == metric);
+        for (_, name, label_names) in sums {
             let sum_labels = labels
                 .iter()
                 .filter(|(label, _)| label_names.contains(label));
@@ -142,7 +142,9 @@ impl SeriesTable {
     /// too.
     pub(super) fn take_changes(&mut self, registry: &Registry) -> Vec<(usize, u64)> {
         let mut changes = Vec::new();
-        let (mut sum_changes, mut untracked_totals) = (BTreeMap::new(), BTreeMap::new());
+        let mut sum_changes = BTreeMap::new();
+        // The totals of the series that are only in sums, by the index of the sum.
+        let mut untracked_totals = BTreeMap::new();
         let add_to_sums = |totals: &mut BTreeMap<usize, u64>, sum_indexes: &SumIndexes, value| {
             for sum_index in sum_indexes {
                 *totals.entry(*sum_index).or_default() += value;
@@ -275,8 +277,8 @@ mod tests {
                 ["all", "outcome"].map(|sum| sum_of(&format!("{sum}:tollgate_requests_total")));
             (table.series.len(), sums)
         };
-        let all = |amount: u64| [Some(amount * (MAX_SERIES as u64 + 100)); 2];
-        assert_eq!(increment_all(1), (MAX_SERIES + 2, all(1)));
-        assert_eq!(increment_all(3), (MAX_SERIES + 2, all(3)));
+        let expected_sums = |amount: u64| [Some(amount * (MAX_SERIES as u64 + 100)); 2];
+        assert_eq!(increment_all(1), (MAX_SERIES + 2, expected_sums(1)));
+        assert_eq!(increment_all(3), (MAX_SERIES + 2, expected_sums(3)));
     }
 }

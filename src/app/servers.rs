@@ -19,8 +19,8 @@ pub(super) fn build_servers(
     let settings = ruleset.upstreams.iter();
     let servers = settings.map(|settings| {
         let has_same_name = |other: &&Arc<Servers>| other.settings.name == settings.name;
-        let previous = previous.iter().find(has_same_name);
-        Servers::new(settings.clone(), previous, clock.now())
+        let previous_servers = previous.iter().find(has_same_name);
+        Servers::new(settings.clone(), previous_servers, clock.now())
     });
     servers.collect()
 }

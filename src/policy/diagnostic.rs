@@ -125,9 +125,9 @@ fn mask_passwords(text: &str) -> Cow<'_, str> {
             continue;
         };
         let asterisks = "*".repeat(password.chars().count());
-        let shown = format!(":{password}@");
+        let password_in_url = format!(":{password}@");
         // The text may contain the same password more than once.
-        masked = Cow::Owned(masked.replace(&shown, &format!(":{asterisks}@")));
+        masked = Cow::Owned(masked.replace(&password_in_url, &format!(":{asterisks}@")));
     }
     masked
 }
@@ -207,10 +207,10 @@ impl Diagnostic {
 /// Sorts diagnostics by file, line and column, errors before warnings, and removes those that are equal to the one
 /// before.
 pub fn sort_and_dedup(diagnostics: &mut Vec<Diagnostic>) {
-    diagnostics.sort_by(|a, b| {
-        a.sort_key()
-            .cmp(&b.sort_key())
-            .then_with(|| a.message.cmp(&b.message))
+    diagnostics.sort_by(|left, right| {
+        left.sort_key()
+            .cmp(&right.sort_key())
+            .then_with(|| left.message.cmp(&right.message))
     });
     diagnostics.dedup();
 }
@@ -229,7 +229,7 @@ impl DiagnosticReport {
     pub fn count(&self, severity: Severity) -> usize {
         self.diagnostics
             .iter()
-            .filter(|d| d.severity == severity)
+            .filter(|diagnostic| diagnostic.severity == severity)
             .count()
     }
 
@@ -280,9 +280,12 @@ mod tests {
         check("\tx", 2, 1, (" x", 1, 1));
         check("", 1, 5, ("", 0, 1));
         let long = "x".repeat(1_000_000);
-        let cut = Excerpt::cut(&long, 500_000, 400_000);
-        assert_eq!((cut.text.chars().count(), cut.chars_before), (102, 31));
-        assert_eq!(cut.width, 71);
+        let excerpt = Excerpt::cut(&long, 500_000, 400_000);
+        assert_eq!(
+            (excerpt.text.chars().count(), excerpt.chars_before),
+            (102, 31)
+        );
+        assert_eq!(excerpt.width, 71);
         check("\u{202e}abc", 2, 3, ("\u{fffd}abc", 1, 3));
     }
 

@@ -110,16 +110,16 @@ impl Expander<'_> {
         &mut self,
         text: &str,
     ) -> Result<(String, Vec<FilledReference>), ReferenceError> {
-        let mut filled = String::with_capacity(text.len());
+        let mut filled_text = String::with_capacity(text.len());
         let mut references = Vec::new();
         let mut copied_until = 0;
         while let Some(distance) = text[copied_until..].find('$') {
             let dollar = copied_until + distance;
-            filled.push_str(&text[copied_until..dollar]);
+            filled_text.push_str(&text[copied_until..dollar]);
             let after_dollar = &text[dollar + 1..];
             copied_until = match after_dollar.chars().next() {
                 Some('$') => {
-                    filled.push('$');
+                    filled_text.push('$');
                     dollar + 2
                 }
                 Some('{') => {
@@ -127,15 +127,15 @@ impl Expander<'_> {
                         ReferenceError::new(dollar, "`${` has no `}`", REFERENCE_HELP)
                     })?;
                     let value = self.read_replacement(&after_dollar[1..closing_brace], dollar)?;
-                    let value_start = filled.len();
+                    let value_start = filled_text.len();
                     if is_in_userinfo(&text[..dollar], &after_dollar[closing_brace + 1..]) {
-                        filled.push_str(&escape_for_url(&value));
+                        filled_text.push_str(&escape_for_url(&value));
                     } else {
-                        filled.push_str(&value);
+                        filled_text.push_str(&value);
                     }
-                    let reference_end = dollar + closing_brace + 2;
+                    let reference_end = dollar + 1 + closing_brace + 1;
                     references.push(FilledReference {
-                        range: value_start..filled.len(),
+                        range: value_start..filled_text.len(),
                         reference: text[dollar..reference_end].to_owned(),
                         value,
                     });
@@ -153,13 +153,13 @@ impl Expander<'_> {
                     return Err(ReferenceError::new(dollar, message, help));
                 }
                 _ => {
-                    filled.push('$');
+                    filled_text.push('$');
                     dollar + 1
                 }
             };
         }
-        filled.push_str(&text[copied_until..]);
-        Ok((filled, references))
+        filled_text.push_str(&text[copied_until..]);
+        Ok((filled_text, references))
     }
 
     /// Reads the text that replaces `reference`, such as `env:NAME`. `offset` is the byte offset of the reference in
@@ -233,7 +233,9 @@ fn is_name_char(c: char) -> bool {
 
 /// Whether a reference between these two texts is in the userinfo of a URL, `scheme://USER:PASSWORD@host`.
 fn is_in_userinfo(before: &str, after: &str) -> bool {
-    let (before, after) = (remove_references(before), remove_references(after));
+    // A path in a reference may contain characters that delimit the parts of a URL.
+    let before = remove_references(before);
+    let after = remove_references(after);
     let authority = before.split_once("://").map(|(_, authority)| authority);
     let authority_end = after.find(['/', '?', '#']).unwrap_or(after.len());
     authority.is_some_and(|authority| !authority.contains(['/', '@']))
@@ -258,7 +260,7 @@ fn escape_for_url(text: &str) -> String {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
                 escaped.push(char::from(byte));
             }
-            other => escaped.push_str(&format!("%{other:02X}")),
+            byte => escaped.push_str(&format!("%{byte:02X}")),
         }
     }
     escaped

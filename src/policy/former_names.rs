@@ -42,10 +42,10 @@ pub fn help_for_field(table: &str, name: &str) -> Option<&'static str> {
 /// The help for a former word, if its replacement is one of `accepted_words`, the words of the field.
 pub fn help_for_word(
     word: &str,
-    mut accepted: impl Iterator<Item = &'static str>,
+    mut accepted_words: impl Iterator<Item = &'static str>,
 ) -> Option<&'static str> {
     let former = FORMER_WORDS.iter().find(|former| former.word == word)?;
-    accepted
+    accepted_words
         .any(|accepted| accepted == former.replacement)
         .then_some(former.help)
 }

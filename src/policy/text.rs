@@ -14,21 +14,27 @@ pub struct TextError {
 
 const UTF_8_HELP: &str = "save it as UTF-8";
 
+/// The byte order mark in UTF-8.
+const UTF_8_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The byte order marks of UTF-16, in both orders.
+const UTF_16_MARKS: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
+
 /// Removes the byte order mark from the bytes of a text file, for instance of a PEM file.
 ///
 /// # Errors
 ///
 /// The file is UTF-16, or has NUL bytes. These occur in UTF-16 without a mark, in UTF-32 and in binary files.
 pub fn strip_byte_order_mark(mut bytes: Vec<u8>) -> Result<Vec<u8>, TextError> {
-    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+    if UTF_16_MARKS.iter().any(|mark| bytes.starts_with(mark)) {
         return Err(error_after(&[], "the file is UTF-16", UTF_8_HELP));
     }
     if let Some(offset) = memchr::memchr(0, &bytes) {
         let message = "the file has a NUL byte: it is UTF-16 or no text";
         return Err(error_after(&bytes[..offset], message, UTF_8_HELP));
     }
-    if bytes.starts_with(b"\xef\xbb\xbf") {
-        bytes.drain(..3);
+    if bytes.starts_with(UTF_8_MARK) {
+        bytes.drain(..UTF_8_MARK.len());
     }
     Ok(bytes)
 }

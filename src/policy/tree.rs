@@ -23,6 +23,11 @@ const MAX_DEPTH: usize = 48;
 /// Maximum number of values in a file, keys included.
 const MAX_NODES: usize = 50_000;
 
+/// Maximum size in bytes of a file with a long list of networks or overrides.
+pub const MAX_LIST_BYTES: usize = 16 * 1024 * 1024;
+/// Maximum number of values in a file of overrides, keys included: nearly 200,000 overrides.
+const MAX_LIST_NODES: usize = 400_000;
+
 /// A YAML value and its location.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -114,8 +119,8 @@ impl Node {
             .and_then(|text| text.get(range.clone()))
             .filter(|text| !text.contains('\n'));
         match (self.opening_quotes, text) {
-            (Some(_), Some(part_text)) => SourceLocation {
-                width: count_chars(part_text).max(1),
+            (Some(_), Some(text)) => SourceLocation {
+                width: count_chars(text).max(1),
                 ..self.location_at(range.start)
             },
             _ => self.location,
@@ -148,37 +153,68 @@ fn count_chars(text: &str) -> u32 {
     u32::try_from(text.chars().count()).unwrap_or(u32::MAX)
 }
 
+/// The bounds of one file.
+#[derive(Clone, Copy)]
+struct FileBounds {
+    max_bytes: usize,
+    /// Maximum number of values, keys included.
+    max_nodes: usize,
+}
+
 /// Parses `text`, the file numbered `file`. An empty text is [`YamlValue::Null`].
 ///
 /// # Errors
 ///
 /// The first part that is not YAML, or a bound that the file exceeds. The parser cannot continue behind it.
 pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
-    if text.len() > MAX_FILE_BYTES {
+    let bounds = FileBounds {
+        max_bytes: MAX_FILE_BYTES,
+        max_nodes: MAX_NODES,
+    };
+    parse_within(file, text, bounds)
+}
+
+/// Parses a long list of entries as [`parse`] does, of up to [`MAX_LIST_BYTES`] and [`MAX_LIST_NODES`].
+///
+/// # Errors
+///
+/// The same as of [`parse`].
+pub fn parse_list(file: u32, text: &str) -> Result<Node, SyntaxError> {
+    let bounds = FileBounds {
+        max_bytes: MAX_LIST_BYTES,
+        max_nodes: MAX_LIST_NODES,
+    };
+    parse_within(file, text, bounds)
+}
+
+fn parse_within(file: u32, text: &str, bounds: FileBounds) -> Result<Node, SyntaxError> {
+    if text.len() > bounds.max_bytes {
         return Err(SyntaxError {
             location: SourceLocation::start_of(file),
-            message: "the file is larger than 1 MiB".into(),
+            message: format!("the file is larger than {} MiB", bounds.max_bytes >> 20),
             help: Some("split it".into()),
         });
     }
-    let raw: RawNode = serde_yaml::from_str_with_options(text, parser_options())
+    let raw: RawNode = serde_yaml::from_str_with_options(text, parser_options(bounds))
         .map_err(|error| syntax::syntax_error(file, text, &error))?;
     Ok(TreeBuilder { file, text }.build_node(raw))
 }
 
-fn parser_options() -> Options {
+/// The options of the parser. The bounds on aliases keep a small file from becoming a large tree.
+fn parser_options(bounds: FileBounds) -> Options {
     let budget = serde_yaml::budget! {
-        max_reader_input_bytes: Some(MAX_FILE_BYTES),
+        max_reader_input_bytes: Some(bounds.max_bytes),
         flow_nesting_limit: MAX_DEPTH,
-        max_events: 2 * MAX_NODES,
+        // A list or a map has an event at its start and one at its end.
+        max_events: 2 * bounds.max_nodes,
         max_aliases: 1_000,
         max_anchors: 1_000,
         max_recorded_anchor_events: 20_000,
         max_recorded_anchor_bytes: MAX_FILE_BYTES,
         max_depth: MAX_DEPTH,
         max_documents: 1,
-        max_nodes: MAX_NODES,
-        max_total_scalar_bytes: MAX_FILE_BYTES,
+        max_nodes: bounds.max_nodes,
+        max_total_scalar_bytes: bounds.max_bytes,
         max_merge_keys: 0,
     };
     let aliases = serde_yaml::alias_limits! {
@@ -292,7 +328,7 @@ impl<'de> Visitor<'de> for RawVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawValue, A::Error> {
         let mut entries = Vec::new();
         while let Some(entry) = map.next_entry()? {
-            if entries.len() >= MAX_NODES {
+            if entries.len() >= MAX_LIST_NODES {
                 return Err(A::Error::custom("the map is too long"));
             }
             entries.push(entry);
@@ -317,11 +353,11 @@ impl TreeBuilder<'_> {
             RawValue::Bool(is_true) => YamlValue::Bool(is_true),
             RawValue::Number => YamlValue::Number(written_text.trim().into()),
             RawValue::Text(text) => {
-                let quotes =
-                    written_text.len() - written_text.trim_start_matches(['"', '\'']).len();
+                let unquoted = written_text.trim_start_matches(['"', '\'']);
+                let quotes = written_text.len() - unquoted.len();
                 let is_verbatim = written_text
                     .get(quotes.min(1)..)
-                    .is_some_and(|written_text| written_text.starts_with(&*text));
+                    .is_some_and(|after_quote| after_quote.starts_with(&*text));
                 opening_quotes = is_verbatim.then_some(u32::from(quotes > 0));
                 YamlValue::Text(text)
             }

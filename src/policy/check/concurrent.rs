@@ -7,40 +7,48 @@ use super::super::decode::{LimitConfig, ThrottleConfig};
 pub(super) fn check_concurrent(cx: &mut LoadContext, limit: &LimitConfig) {
     let elastic = limit
         .throttle
-        .filter(|at| at.value == ThrottleConfig::Elastic);
+        .filter(|field| field.value == ThrottleConfig::Elastic);
     let permit_help = "remove it: a permit is held from the admission to the end of the answer";
     let throttle_help = "write `hard`, or for instance `soft 10%`";
     let elastic_help = "remove it";
     let fields = [
         (
-            limit.algorithm.map(|at| at.location),
+            limit.algorithm.map(|field| field.location),
             "`algorithm`",
             permit_help,
         ),
-        (limit.burst.map(|at| at.location), "`burst`", permit_help),
-        (limit.delay.map(|at| at.location), "`delay`", permit_help),
         (
-            limit.count.as_ref().map(|at| at.location),
+            limit.burst.map(|field| field.location),
+            "`burst`",
+            permit_help,
+        ),
+        (
+            limit.delay.map(|field| field.location),
+            "`delay`",
+            permit_help,
+        ),
+        (
+            limit.count.as_ref().map(|field| field.location),
             "`count`",
             permit_help,
         ),
         (
-            limit.reserve.as_ref().map(|at| at.location),
+            limit.reserve.as_ref().map(|field| field.location),
             "`reserve`",
             permit_help,
         ),
         (
-            elastic.map(|at| at.location),
+            elastic.map(|field| field.location),
             "`throttle: elastic`",
             throttle_help,
         ),
         (
-            limit.condition.as_ref().map(|at| at.location),
+            limit.condition.as_ref().map(|field| field.location),
             "`while`",
             elastic_help,
         ),
         (
-            limit.at_most.map(|at| at.location),
+            limit.at_most.map(|field| field.location),
             "`at_most`",
             elastic_help,
         ),

@@ -8,13 +8,13 @@ use std::path::Path;
 use super::super::context::LoadContext;
 use super::super::source::Files;
 use super::super::text::{self, TextError};
-use super::super::tree::{Located, SourceLocation};
+use super::super::tree::{Located, MAX_LIST_BYTES, SourceLocation};
 
 /// Maximum size of a named file in bytes, enough for the certificates of all public authorities.
 const MAX_NAMED_FILE_BYTES: usize = 1024 * 1024;
 
-/// Maximum size of a list in bytes: about 800,000 networks.
-const MAX_TABLE_FILE_BYTES: usize = 16 * 1024 * 1024;
+/// Maximum size of a table of networks in bytes: four times MaxMind's free table of cities.
+const MAX_TABLE_FILE_BYTES: usize = 256 * 1024 * 1024;
 
 /// Reads a file that holds no secret. Messages call it `what`, for instance "the certificate".
 pub(super) fn read_named_file(
@@ -36,8 +36,21 @@ fn read_file(
     what: &str,
     max_bytes: usize,
 ) -> Option<Vec<u8>> {
+    let bytes = read_bytes(cx, files, base, name, what, max_bytes)?;
+    strip_mark(cx, base, name, bytes)
+}
+
+/// Reads a file of at most `max_bytes` unchanged.
+fn read_bytes(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    name: &Located<String>,
+    what: &str,
+    max_bytes: usize,
+) -> Option<Vec<u8>> {
     match files.read(&base.join(&name.value), max_bytes) {
-        Ok(bytes) => strip_mark(cx, base, name, bytes),
+        Ok(bytes) => Some(bytes),
         Err(reason) => {
             let message = format!("cannot read {what} `{}`: {reason}", name.value);
             let help = "paths are relative to the folder of the gateway file";
@@ -55,8 +68,18 @@ pub(super) fn read_list_file(
     name: &Located<String>,
     what: &str,
 ) -> Option<String> {
-    let bytes = read_file(cx, files, base, name, what, MAX_TABLE_FILE_BYTES)?;
+    let bytes = read_file(cx, files, base, name, what, MAX_LIST_BYTES)?;
     decode_text(cx, base, name, bytes)
+}
+
+/// Reads a table of networks, a binary file of up to [`MAX_TABLE_FILE_BYTES`].
+pub(super) fn read_table_file(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    name: &Located<String>,
+) -> Option<Vec<u8>> {
+    read_bytes(cx, files, base, name, "the table", MAX_TABLE_FILE_BYTES)
 }
 
 /// Reads a file that holds a secret. Messages say "the file of" and `what`.

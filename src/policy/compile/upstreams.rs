@@ -95,7 +95,7 @@ pub fn compile_pressure<'a>(
     let written = gateway
         .upstreams
         .iter()
-        .find(|other| other.name.value == upstream.name);
+        .find(|written| written.name.value == upstream.name);
     let report = written.and_then(|written| written.load_report.as_ref());
     upstream.pressure = Some(pressure::Settings {
         max_open: upstream.bounds.open.unwrap_or(DEFAULT_MAX_OPEN),

@@ -10,7 +10,7 @@ use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
 use super::field::{FileNameField, ListField, SecretFileNameField, scalar_fields, word_fields};
 use super::scalar::{
-    ADDRESS_FORMAT, FileModeField, ListenAddressField, PeersField, SocketAddressField,
+    ADDRESS_FORMAT, FileModeField, ListenAddressField, PeersField, SocketAddressField, parse_name,
 };
 use super::switch_word::is_off;
 use crate::net::Address;
@@ -27,16 +27,17 @@ const MAX_LABEL_BYTES: usize = 63;
 section! {
     /// A listener for clients.
     pub struct ListenerConfig, table LISTENER_TABLE = "a listener", "Where clients connect.", check check_listener;
+    name: LocatedField<ListenerNameField>, "The name by which policies say that they apply here only.", "public";
     address: RequiredField<ListenAddressField>,
         "Address and port, or `unix:` and the path of a Unix socket.", "0.0.0.0:8443";
     mode: LocatedField<FileModeField>,
         "The permissions of the file of a Unix socket: who may write to it may connect. Default: 0660.", "\"0660\"";
     tls: ListField<SectionField<CertificateConfig>> = Vec::new(),
-        "Speaks TLS with this certificate, or with the one of several whose names the client asks for; the first is for all others.", "{ cert: cert.pem, key: key.pem }";
+        "The certificate for TLS, or several: a client gets the one for the name that it asks for, or else the first.", "{ cert: cert.pem, key: key.pem }";
     client_roots: FileNameField,
         "With `tls`: asks clients for a certificate of one of these authorities, in PEM. Clients without one are anonymous; those with another one are refused.", "clients.pem";
     proxy_protocol: ListField<PeersField> = Vec::new(),
-        "Peers that begin each connection with a header of the PROXY protocol, version 1 or 2, and must; from others it is no request.", "[10.0.0.0/8]";
+        "Peers that must begin each connection with a header of the PROXY protocol, version 1 or 2. Other peers must not send one.", "[192.0.2.0/24]";
 }
 
 section! {
@@ -44,7 +45,7 @@ section! {
     pub struct CertificateConfig, table TLS_TABLE = "`tls`",
         "A certificate of a TLS listener, from two files or from a directory.", check check_certificate;
     cert: AlternativeField<FileNameField>, "The certificate chain in PEM.", "cert.pem";
-    key: SecretFileNameField, "With `cert`, and must: its private key in PEM.", "key.pem";
+    key: SecretFileNameField, "Required with `cert`: its private key in PEM.", "key.pem";
     acme: AlternativeField<LocatedField<SectionField<AcmeConfig>>>,
         "Asks a directory for it and renews it.", "{ domains: [api.example.com] }";
 }
@@ -80,6 +81,9 @@ word_fields! {
 }
 
 scalar_fields! {
+    /// A field with the name of a listener.
+    pub struct ListenerNameField: String =
+        ValueShape::Text, "the name of a listener", |text| Ok(parse_name(text, "a listener")?.to_string());
     /// A field with a host name of an ACME certificate, which becomes lower case.
     pub struct DomainField: String = ValueShape::Text, "a host name such as api.example.com", parse_domain;
     /// A field with the URL of an ACME directory.
@@ -94,12 +98,13 @@ impl AcmeConfig {
     /// that only one of them spells out are differences.
     pub fn is_same_certificate(&self, other: &AcmeConfig) -> bool {
         let domains = self.domains.iter().map(|domain| &domain.value);
-        let text = |file: &Option<Located<String>>| file.as_ref().map(|file| file.value.clone());
+        let file_name =
+            |file: &Option<Located<String>>| file.as_ref().map(|file| file.value.clone());
         domains.eq(other.domains.iter().map(|domain| &domain.value))
             && self.challenge() == other.challenge()
             && (&self.directory, &self.contact) == (&other.directory, &other.contact)
-            && text(&self.dir) == text(&other.dir)
-            && text(&self.roots) == text(&other.roots)
+            && file_name(&self.dir) == file_name(&other.dir)
+            && file_name(&self.roots) == file_name(&other.roots)
     }
 
     /// How the gateway proves that it owns the names; by default in a TLS handshake.
@@ -203,8 +208,8 @@ fn check_domains(cx: &mut LoadContext, fields: &MapFields<'_>, acme: &AcmeConfig
 
 /// Parses the URL of an ACME directory, which must be https:// with a host.
 fn parse_directory_url(text: &str) -> Result<String, ValueError> {
-    let url = text.parse::<http::Uri>().ok();
-    let url = url.filter(|url| url.scheme_str() == Some("https") && url.host().is_some());
+    let parsed = text.parse::<http::Uri>().ok();
+    let url = parsed.filter(|url| url.scheme_str() == Some("https") && url.host().is_some());
     url.map(|url| url.to_string()).ok_or_else(|| {
         let message = format!("`{text}` is not a URL of a directory");
         let help = "write for instance `https://acme-v02.api.letsencrypt.org/directory`";

@@ -195,7 +195,10 @@ fn parse_url(text: &str, engine: Option<Engine>) -> Result<Uri, ValueError> {
     let scheme = url.scheme_str().unwrap_or_default();
     let schemes = engine.map_or(&["http", "https", "tcp"][..], Engine::schemes);
     if !schemes.contains(&scheme) {
-        let schemes: Vec<String> = schemes.iter().map(|s| format!("`{s}://`")).collect();
+        let schemes: Vec<String> = schemes
+            .iter()
+            .map(|scheme| format!("`{scheme}://`"))
+            .collect();
         let owner = engine.map_or("a destination", Engine::as_str);
         let schemes = schemes.join(" or ");
         return Err(error(format!("the URL of {owner} begins with {schemes}")));
@@ -240,10 +243,10 @@ fn default_name(engine: Engine, url: &Uri) -> String {
 
 /// Whether a label may have this name: 1 to [`MAX_LABEL_NAME_BYTES`] ASCII letters, digits and `_`, a letter first.
 fn is_label_name(name: &str) -> bool {
-    let mut letters = name.bytes();
+    let mut bytes = name.bytes();
     name.len() <= MAX_LABEL_NAME_BYTES
-        && letters.next().is_some_and(|c| c.is_ascii_alphabetic())
-        && letters.all(|c| c.is_ascii_alphanumeric() || c == b'_')
+        && bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// A field with the labels of a destination, as pairs of name and value sorted by name. Labels with a mistake are

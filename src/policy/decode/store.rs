@@ -44,7 +44,7 @@ section! {
         "A folder that keeps them when the process ends, for the next one. Default: none, they are forgotten.", "data/counts";
     every: DurationField<MIN_INTERVAL_MILLIS, MAX_INTERVAL_MILLIS> = snapshot::Settings::DEFAULT_INTERVAL,
         "A crash forgives at most what was counted in this time.", "10s";
-    address: StoreAddressField, "A store that several gateways share.", "rediss://tollgate:secret@10.0.0.5:6379/0";
+    address: StoreAddressField, "A store that several gateways share.", "rediss://tollgate:secret@192.0.2.5:6379/0";
     password_file: SecretFileNameField, "The file of the password, where `address` has none.", "redis.password";
     budget: DurationField<MIN_STORE_WAIT_MILLIS, MAX_STORE_WAIT_MILLIS> = shared::Settings::DEFAULT_BUDGET,
         "How long a request waits for it before it is decided without.", "5ms";
@@ -207,24 +207,26 @@ fn hide_password(cx: &mut LoadContext, node: &Node) {
 /// Finds the range of the password's bytes in an address. Returns `None` without a password, and for one that consists
 /// of references, because these show no secret.
 fn find_password(address: &str) -> Option<Range<usize>> {
-    let start = address.find("://")? + 3;
-    let end = address.rfind('@').filter(|end| *end > start)?;
+    let userinfo_start = address.find("://")? + "://".len();
+    let userinfo_end = address.rfind('@').filter(|end| *end > userinfo_start)?;
     let end_of_reference = |offset: usize| {
-        let brace = address[offset..end].strip_prefix("${")?.find('}')?;
+        let brace = address[offset..userinfo_end]
+            .strip_prefix("${")?
+            .find('}')?;
         Some(offset + "${".len() + brace + 1)
     };
     // A colon inside a reference does not separate the user from the password.
-    let mut colon = start;
-    while !address[colon..end].starts_with(':') {
-        let next = address[colon..end].chars().next()?;
-        colon = end_of_reference(colon).unwrap_or(colon + next.len_utf8());
+    let mut colon = userinfo_start;
+    while !address[colon..userinfo_end].starts_with(':') {
+        let skipped_char = address[colon..userinfo_end].chars().next()?;
+        colon = end_of_reference(colon).unwrap_or(colon + skipped_char.len_utf8());
     }
-    let password = colon + 1..end;
+    let password = colon + 1..userinfo_end;
     let mut offset = password.start;
     while let Some(reference_end) = end_of_reference(offset) {
         offset = reference_end;
     }
-    (offset < end).then_some(password)
+    (offset < userinfo_end).then_some(password)
 }
 
 /// Parses the address of a shared store.
@@ -259,7 +261,7 @@ fn parse_address(text: &str) -> Result<StoreAddress, ValueError> {
 fn parse_memcached_servers(servers: &str) -> Result<StoreAddress, ValueError> {
     let servers = servers.trim_end_matches('/').split(',').map(|server| {
         let (host, port) =
-            redis::parse_host(server, MEMCACHED_PORT).map_err(|e| address_error(&e))?;
+            redis::parse_host(server, MEMCACHED_PORT).map_err(|error| address_error(&error))?;
         Ok(match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),

@@ -26,6 +26,11 @@ pub static SERVER_FORMAT: TextFormat = TextFormat {
     doc: "A server: http://HOST[:PORT], or https:// where TLS is spoken to it, or unix:/PATH of its Unix socket.",
 };
 
+/// The port of a server whose `http://` URL has none.
+const HTTP_PORT: u16 = 80;
+/// The port of a server whose `https://` URL has none.
+const HTTPS_PORT: u16 = 443;
+
 /// Maximum weight of a server, so that sums of weights stay small.
 const MAX_WEIGHT: u64 = 256;
 /// Maximum value of `max_requests` and `max_pending`, in requests.
@@ -35,7 +40,7 @@ section! {
     /// The servers of an upstream, and how the gateway uses them.
     pub struct UpstreamFields, table UPSTREAM_TABLE = "an upstream",
         "Servers that can stand in for each other.", check check_protocols;
-    servers: RequiredField<ListField<ServerField>> = Vec::new(), "Its servers.", "[http://10.0.0.11:8080]";
+    servers: RequiredField<ListField<ServerField>> = Vec::new(), "Its servers.", "[http://192.0.2.11:8080]";
     tls: LocatedField<SectionField<ServerTlsConfig>>,
         "How servers that are written https:// are spoken to.", "{ roots: ca.pem }";
     http2("protocol"): ProtocolField = false, "How they are spoken to.", "h1";
@@ -63,7 +68,7 @@ pub type UpstreamConfig = Named<UpstreamFields>;
 section! {
     /// A server that is written as a map.
     pub struct WeightedServer, table WEIGHTED_SERVER_TABLE = "a server", "A server with its weight.";
-    url: RequiredField<LocatedField<ServerUrlField>>, "Where it is.", "http://10.0.0.11:8080";
+    url: RequiredField<LocatedField<ServerUrlField>>, "Where it is.", "http://192.0.2.11:8080";
     weight: WholeNumberField<u32, 1, MAX_WEIGHT> = 1, "Its share beside those of the others.", "2";
 }
 
@@ -102,7 +107,7 @@ word_fields! {
 scalar_fields! {
     /// A field with the URL of a server.
     pub struct ServerUrlField: ServerConfig =
-        ValueShape::Format(&SERVER_FORMAT), "a server such as http://10.0.0.11:8080", parse_server;
+        ValueShape::Format(&SERVER_FORMAT), "a server such as http://192.0.2.11:8080", parse_server;
     /// A field with the name in the certificates of servers.
     pub struct HostNameField: String = ValueShape::Text, "a host name";
     /// A field with the name of a metric in load reports.
@@ -206,7 +211,7 @@ fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
         let message = format!("`{text}` is not a server: the scheme is missing");
         return Err(ValueError::new(message, help));
     };
-    let tls = match scheme {
+    let uses_tls = match scheme {
         "http" => false,
         "https" => true,
         _ => {
@@ -220,17 +225,20 @@ fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
     }
     let authority = after_scheme.strip_suffix('/').unwrap_or(after_scheme);
     if authority.contains(['/', '?', '#', '@']) {
-        let host = authority.rsplit('@').next().unwrap_or_default();
-        let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+        let after_userinfo = authority.rsplit('@').next().unwrap_or_default();
+        let host = after_userinfo
+            .split(['/', '?', '#'])
+            .next()
+            .unwrap_or_default();
         let message = "a server is a host and a port, without path and password";
         let help =
             format!("write `{scheme}://{host}`: requests keep the path that the client asked for");
         return Err(ValueError::new(message, help));
     }
-    let (host, port) = parse_authority(authority, if tls { 443 } else { 80 })?;
+    let (host, port) = parse_authority(authority, if uses_tls { HTTPS_PORT } else { HTTP_PORT })?;
     Ok(ServerConfig {
         location: Location::Host(host, port),
-        tls,
+        tls: uses_tls,
         weight: 1,
     })
 }
@@ -240,7 +248,7 @@ fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
 fn parse_authority(text: &str, default_port: u16) -> Result<(String, u16), ValueError> {
     let error = || {
         let message = format!("`{text}` is not a host with a port");
-        ValueError::new(message, "write for instance `http://10.0.0.11:8080`")
+        ValueError::new(message, "write for instance `http://192.0.2.11:8080`")
     };
     let authority: http::uri::Authority = text.parse().map_err(|_| error())?;
     let port = match authority.as_str().strip_prefix(authority.host()) {

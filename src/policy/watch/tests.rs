@@ -79,6 +79,35 @@ fn notices_a_folder_that_was_created_anew() {
     assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
 }
 
+#[test]
+fn notices_changes_in_sub_folders() {
+    let (folder, path) = folder();
+    let policies = folder.path().join("policies");
+    fs::write(policies.join("api.yaml"), policy("1/s")).expect("written");
+    let (_watch, changes) = watched(&path);
+    let expect_change = |what: &str| assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()), "{what}");
+    // Made elsewhere and moved, so that the folder and its file are one change.
+    let shop = folder.path().join("shop");
+    fs::create_dir_all(shop.join("admin")).expect("a folder");
+    fs::write(shop.join("admin/users.yaml"), "match: /users\n").expect("written");
+    fs::write(shop.join("_defaults.yaml"), "upstream: shop\n").expect("written");
+    fs::rename(&shop, policies.join("shop")).expect("moved");
+    expect_change("a new folder");
+    let shop = policies.join("shop");
+    fs::write(shop.join("admin/users.yaml"), "match: /others\n").expect("written");
+    expect_change("a policy two folders below");
+    fs::write(
+        shop.join("_defaults.yaml"),
+        "upstream: shop\nheaders: both\n",
+    )
+    .expect("written");
+    expect_change("defaults");
+    fs::write(shop.join("admin/_defaults.yaml"), "priority: low\n").expect("written");
+    expect_change("new defaults");
+    fs::remove_dir_all(shop.join("admin")).expect("removed");
+    expect_change("a removed folder");
+}
+
 #[cfg(unix)]
 #[test]
 fn follows_the_swapped_links_of_a_config_map() {
@@ -89,9 +118,17 @@ fn follows_the_swapped_links_of_a_config_map() {
     for (version, rate) in [("..one", "1/s"), ("..two", "2/s")] {
         fs::create_dir(policies.join(version)).expect("a folder");
         fs::write(policies.join(version).join("api.yaml"), policy(rate)).expect("written");
+        let shop = policies.join(version).join("shop");
+        fs::create_dir(&shop).expect("a folder");
+        let items = format!(
+            "match: /{}\nupstream: shop\n",
+            version.trim_start_matches('.')
+        );
+        fs::write(shop.join("items.yaml"), items).expect("written");
     }
     symlink("..one", policies.join("..data")).expect("linked");
     symlink("..data/api.yaml", policies.join("api.yaml")).expect("linked");
+    symlink("..data/shop", policies.join("shop")).expect("linked");
     let (_watch, changes) = watched(&path);
     symlink("..two", policies.join("..data_tmp")).expect("linked");
     fs::rename(policies.join("..data_tmp"), policies.join("..data")).expect("renamed");
@@ -101,6 +138,11 @@ fn follows_the_swapped_links_of_a_config_map() {
         loaded.ruleset.rules[0].limit.window(0).unwrap().to_string(),
         "2/s"
     );
+    let routes = loaded.ruleset.routes.iter();
+    let routes: Vec<String> = routes
+        .map(|route| format!("{} {}", route.name, route.pattern))
+        .collect();
+    assert_eq!(routes, ["api /**", "shop/items /two"]);
 }
 
 #[test]

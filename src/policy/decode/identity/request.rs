@@ -25,7 +25,7 @@ section! {
     pub struct TokenFields, table TOKEN_TABLE = "`token`", "Where a request's credential is found.";
     header: HeaderNameField, "In this header.", "x-api-key";
     scheme: SchemeField,
-        "With header: it stands behind this scheme. Without, what stands behind any scheme of Authorization is the credential.", "Token";
+        "With header: the scheme before the credential. Without it, a credential in Authorization may follow any scheme.", "Token";
     bearer: BoolField, "In Authorization: Bearer.", "true";
     query: QueryNameField, "In this query parameter.", "key";
     cookie: CookieNameField, "In this cookie.", "session";
@@ -38,9 +38,9 @@ section! {
     body: RequiredField<BodyFieldNameField>,
         "The field of a JSON, form or multipart body; dots reach into nested objects.", "email";
     max: SizeField<MIN_BUFFERED_BYTES, MAX_BUFFERED_BYTES> = DEFAULT_BUFFERED_BYTES,
-        "Most of a body that is held back to look for it; a route that counts by it refuses longer ones.", "64KiB";
+        "Maximum bytes of a body that are buffered to find the address. A route that counts by it refuses longer bodies.", "64KiB";
     accents: FoldField = false,
-        "Whether letters count without accents, as databases that ignore these look accounts up.", "fold";
+        "Whether accents are ignored, as by databases that find accounts without regard to them.", "fold";
     tags: FoldField = false,
         "Whether an address counts without what stands behind a `+` before the `@`.", "fold";
     dots: FoldField = false,
@@ -88,7 +88,8 @@ impl FieldReader for TokenField {
             // `false` is reported above. It is read like `true`, so that it causes no other errors.
             "bearer" => written.bearer.map(|_| TokenSource::Bearer)?,
             "query" => TokenSource::Query(written.query?.as_str().into()),
-            _ => TokenSource::Cookie(written.cookie?.as_str().into()),
+            "cookie" => TokenSource::Cookie(written.cookie?.as_str().into()),
+            _ => return None,
         })
     }
 }

@@ -7,7 +7,7 @@ use super::super::super::table::MapFields;
 pub(super) fn check_trusted_peers(cx: &mut LoadContext, fields: &MapFields<'_>) {
     if !fields.has("from") {
         let message = "`header` needs `from`: the peers that may set it";
-        let help = "for instance `from: [10.0.0.0/8]`; from everyone else the header is removed";
+        let help = "for instance `from: [192.0.2.0/24]`; from everyone else the header is removed";
         cx.error(fields.location_of("header"), message, Some(help.into()));
     }
 }

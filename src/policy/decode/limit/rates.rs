@@ -4,7 +4,7 @@ use super::super::super::context::LoadContext;
 use super::super::super::section::FieldReader;
 use super::super::super::table::ValueShape;
 use super::super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
-use super::super::field::ListField;
+use super::super::field::{ListField, WholeNumberField};
 use super::super::scalar::RateField;
 use crate::limit::{MAX_WINDOWS, Rate};
 
@@ -14,7 +14,14 @@ pub(super) const ELSE: &str = "else";
 /// The word for a plan or a key without a limit.
 const UNLIMITED: &str = "unlimited";
 
-/// The rates of a limit: either `of_all` or `by_plan` is empty.
+/// Maximum value of `concurrent`. Multiplied by the largest factor of a plan and raised by `soft`, it still fits 32
+/// bits.
+const MAX_CONCURRENT: u64 = 100_000;
+
+/// A field with the number of requests that may be open at once.
+pub(super) type ConcurrentField = WholeNumberField<u32, 1, MAX_CONCURRENT>;
+
+/// The rates of a limit, in `of_all` or in `by_plan`, never in both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RatesConfig {
     /// The quota of each window, for all clients.
@@ -47,7 +54,36 @@ impl RatesConfig {
     }
 }
 
-/// A field with rates: one, a list, or a map from plans to these.
+/// What a single key has in place of the rates of its limit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum OverrideConfig {
+    /// The key has no limit.
+    Unlimited,
+    /// The key has these rates, at least one.
+    Rates(Vec<Rate>),
+    /// The key may have this number of open requests.
+    Concurrent(u32),
+}
+
+/// Reads what a key of a limit has in a file of overrides. `is_concurrent` says that the limit is on open requests.
+/// Rates with a mistake are reported and left out. `None` if nothing is left.
+pub fn read_override(
+    cx: &mut LoadContext,
+    node: &Node,
+    is_concurrent: bool,
+) -> Option<OverrideConfig> {
+    if node.scalar() == Some(UNLIMITED) {
+        return Some(OverrideConfig::Unlimited);
+    }
+    if is_concurrent {
+        return ConcurrentField::read(cx, node).map(OverrideConfig::Concurrent);
+    }
+    let rates = read_rates(cx, node).into_iter();
+    let rates: Vec<Rate> = rates.map(|rate| rate.value).collect();
+    (!rates.is_empty()).then_some(OverrideConfig::Rates(rates))
+}
+
+/// A field with rates: one, a list, or a map from plans to one, a list or `unlimited`.
 pub struct RatesField;
 
 static PLAN_RATES_SHAPE: ValueShape = ValueShape::AnyOf(&[

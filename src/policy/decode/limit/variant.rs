@@ -25,7 +25,12 @@ pub fn split_by_plan(limit: &LimitConfig) -> Vec<LimitVariant> {
             condition: None,
         }];
     }
-    let plan_names = || by_plan.iter().filter_map(|rates| rates.plan.clone());
+    // Unlimited plans are among these names, because `else` is not for their clients either.
+    let plan_names = || {
+        by_plan
+            .iter()
+            .filter_map(|plan_rates| plan_rates.plan.clone())
+    };
     let limited_plans = by_plan
         .iter()
         .filter(|plan_rates| !plan_rates.rates.is_empty());

@@ -214,9 +214,11 @@ impl TrieNode {
             child: *child,
             ends_path: true,
         };
-        let alike = self.children_by_folded(folded);
+        let folded_children = self.children_by_folded(folded);
         let exact_child = self.literal_children.get(segment);
-        let other_children = alike.iter().filter(|child| Some(*child) != exact_child);
+        let other_children = folded_children
+            .iter()
+            .filter(|child| Some(*child) != exact_child);
         readings.extend(exact_child.into_iter().chain(other_children).map(reading));
         let trimmed = trim_end(segment);
         let dots = trimmed.match_indices('.').take(MAX_DOTS);
@@ -227,7 +229,7 @@ impl TrieNode {
                 readings.extend(children.iter().map(ending_path));
             }
             if !is_last && is_extension(extension) {
-                readings.extend(alike.iter().map(ending_path));
+                readings.extend(folded_children.iter().map(ending_path));
             }
         }
         readings
@@ -252,5 +254,5 @@ impl TrieNode {
 
 /// Whether a plain path may have [`DEFAULT_ACTION`] as a segment. The scan is for its `x`, which few words have.
 pub(super) fn may_have_action(path: &str) -> bool {
-    memchr::memchr_iter(b'x', path.as_bytes()).any(|x| path[..x].ends_with("/inde"))
+    memchr::memchr_iter(b'x', path.as_bytes()).any(|position| path[..position].ends_with("/inde"))
 }

@@ -56,7 +56,10 @@ pub(super) struct TrieNode {
     pub(super) rest_leaf: Leaf,
 }
 
-/// A short hash, after rustc's. It needs no secret: only policies put segments into the table, so no client can make
+/// The factor of rustc's FxHash: 2^64 divided by pi.
+const HASH_FACTOR: u64 = 0x517c_c1b7_2722_0a95;
+
+/// A short hash, after rustc's FxHash. It needs no secret: only policies put segments into the table, so no client can make
 /// them collide.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SegmentHasher(u64);
@@ -79,7 +82,7 @@ impl Hasher for SegmentHasher {
 
     fn write_u64(&mut self, word: u64) {
         let mixed = self.0.rotate_left(5) ^ word;
-        self.0 = mixed.wrapping_mul(0x517c_c1b7_2722_0a95);
+        self.0 = mixed.wrapping_mul(HASH_FACTOR);
     }
 
     fn finish(&self) -> u64 {
@@ -172,11 +175,11 @@ impl Trie {
                 .or_else(|| search.choose_pattern(&node.rest_leaf));
         }
         let (segment, below) = path.split_once('/').unwrap_or((path, ""));
-        let literal = node
+        let literal_route = node
             .literal_children
             .get(segment)
             .and_then(|&child| self.find(child, below, search));
-        literal
+        literal_route
             .or_else(|| {
                 let child = node.any_segment?;
                 self.find(child, below, search)

@@ -25,6 +25,12 @@ impl fmt::Display for Nat64Prefix {
     }
 }
 
+/// Index of the byte of bits 64 to 71, which is always zero and no part of the IPv4 address: RFC 6052 section 2.2.
+const RESERVED_BYTE: usize = 8;
+
+/// Length of the prefix `::ffff:0:0/96` of mapped addresses.
+const MAPPED_PREFIX_LENGTH: u8 = 96;
+
 /// Why a network cannot be the prefix of a translator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
@@ -58,7 +64,7 @@ impl Nat64Prefix {
         if !matches!(network.prefix_len(), 32 | 40 | 48 | 56 | 64 | 96) {
             return Err(PrefixError::InvalidLength);
         }
-        if network.network().octets()[8] != 0 {
+        if network.network().octets()[RESERVED_BYTE] != 0 {
             return Err(PrefixError::NonzeroNinthByte);
         }
         Ok(Nat64Prefix(network.trunc()))
@@ -68,13 +74,12 @@ impl Nat64Prefix {
     /// after the embedded address may be anything.
     fn embedded_address(self, ip: Ipv6Addr) -> Option<Ipv4Addr> {
         let octets = ip.octets();
-        // The ninth byte is always zero and no part of the address.
-        if !self.0.contains(&ip) || octets[8] != 0 {
+        if !self.0.contains(&ip) || octets[RESERVED_BYTE] != 0 {
             return None;
         }
         let start = usize::from(self.0.prefix_len() / 8);
         let mut bytes = (start..16)
-            .filter(|index| *index != 8)
+            .filter(|index| *index != RESERVED_BYTE)
             .map(|index| octets[index]);
         Some(Ipv4Addr::from_octets(
             [(); 4].map(|()| bytes.next().unwrap_or(0)),
@@ -84,15 +89,16 @@ impl Nat64Prefix {
     /// The IPv4 network that is embedded in `network`. `None` if `network` is not behind this prefix. `None` also if
     /// the prefix of `network` has no bit of an IPv4 address behind this one.
     fn embedded_network(self, network: Ipv6Net) -> Option<IpNet> {
-        let (start, end_bit) = (self.0.prefix_len(), network.prefix_len());
-        // Bits 64 to 71 are no part of the address.
-        let reserved_bits = if start < 72 {
+        let start_bit = self.0.prefix_len();
+        let end_bit = network.prefix_len();
+        // The bits of `RESERVED_BYTE` are no part of the IPv4 network.
+        let reserved_bits = if start_bit < 72 {
             end_bit.clamp(64, 72) - 64
         } else {
             0
         };
         let length = end_bit
-            .checked_sub(start + reserved_bits)
+            .checked_sub(start_bit + reserved_bits)
             .filter(|length| *length > 0)?;
         let address = self.embedded_address(network.network())?;
         let embedded = Ipv4Net::new(address, length.min(32));
@@ -117,10 +123,10 @@ pub fn untranslated_network(network: IpNet, prefixes: &[Nat64Prefix]) -> IpNet {
     let IpNet::V6(ipv6) = network else {
         return network;
     };
-    if ipv6.prefix_len() >= 96
+    if let Some(length) = ipv6.prefix_len().checked_sub(MAPPED_PREFIX_LENGTH)
         && let Some(mapped) = ipv6.addr().to_ipv4_mapped()
     {
-        return Ipv4Net::new(mapped, ipv6.prefix_len() - 96).map_or(network, IpNet::V4);
+        return Ipv4Net::new(mapped, length).map_or(network, IpNet::V4);
     }
     let embedded = prefixes
         .iter()
@@ -172,8 +178,8 @@ mod tests {
             ("64:ff9b:1:abcd::/96", "64:ff9b:1:abcd::c000:221"),
         ] {
             let address: IpAddr = address.parse().unwrap();
-            let found = untranslated_address(address, &prefixes(&[prefix]));
-            assert_eq!(found.to_string(), "192.0.2.33", "{prefix}");
+            let actual = untranslated_address(address, &prefixes(&[prefix]));
+            assert_eq!(actual.to_string(), "192.0.2.33", "{prefix}");
             // Another prefix does not match.
             assert_eq!(
                 untranslated_address(address, &prefixes(&["2001:db9::/32"])),
@@ -195,9 +201,9 @@ mod tests {
     fn who_is_counted() {
         let prefixes = [Nat64Prefix::well_known()];
         let check = |ip: &str, expected: &str| {
-            let got = counted_address(ip.parse().unwrap(), &prefixes);
-            assert_eq!(got.to_string(), expected, "{ip}");
-            assert_eq!(counted_address(got, &prefixes), got, "{ip}");
+            let actual = counted_address(ip.parse().unwrap(), &prefixes);
+            assert_eq!(actual.to_string(), expected, "{ip}");
+            assert_eq!(counted_address(actual, &prefixes), actual, "{ip}");
         };
         check("192.0.2.33", "192.0.2.33");
         check("::ffff:192.0.2.33", "192.0.2.33");
@@ -224,8 +230,8 @@ mod tests {
     fn networks() {
         let prefixes = prefixes(&["64:ff9b::/96", "2001:db8:100::/40"]);
         let check = |network: &str, expected: &str| {
-            let got = untranslated_network(network.parse().unwrap(), &prefixes);
-            assert_eq!(got.to_string(), expected, "{network}");
+            let actual = untranslated_network(network.parse().unwrap(), &prefixes);
+            assert_eq!(actual.to_string(), expected, "{network}");
         };
         check("10.0.0.0/8", "10.0.0.0/8");
         check("::ffff:10.0.0.0/104", "10.0.0.0/8");

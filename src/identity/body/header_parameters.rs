@@ -31,22 +31,22 @@ impl<'v> HeaderParameters<'v> {
     /// quotes that [`parse_quoted_value`] refuses. `None` also if an unquoted value is no token (RFC 9110, section 5.6.2):
     /// some readers end such a value at the first character that a token cannot have.
     pub(super) fn parse(text: &'v str) -> Option<HeaderParameters<'v>> {
-        let (value, mut remaining) = text.split_once(';').unwrap_or((text, ""));
+        let (main_value, mut remaining) = text.split_once(';').unwrap_or((text, ""));
         let mut parameters = Vec::new();
         while !remaining.trim_matches([' ', '\t', ';']).is_empty() {
             let (name, after_equals) = remaining.trim_start_matches([' ', '\t']).split_once('=')?;
-            let (parameter, after) = match after_equals.strip_prefix('"') {
+            let (value, after) = match after_equals.strip_prefix('"') {
                 Some(quoted) => parse_quoted_value(quoted)?,
                 None => parse_token_value(after_equals)?,
             };
             if !is_parameter_name(name) {
                 return None;
             }
-            parameters.push((name, parameter));
+            parameters.push((name, value));
             remaining = after;
         }
         Some(HeaderParameters {
-            value: value.trim_matches([' ', '\t']),
+            value: main_value.trim_matches([' ', '\t']),
             parameters,
         })
     }
@@ -54,8 +54,8 @@ impl<'v> HeaderParameters<'v> {
     /// Counts the parameters of this name, among them encoded ones (`name*`, RFC 8187) and pieces (`name*0`, RFC 2231).
     pub(super) fn count(&self, name: &str) -> usize {
         let has_name = |parameter: &&(&str, &str)| {
-            let base_name = parameter.0.split('*').next().unwrap_or_default();
-            base_name.eq_ignore_ascii_case(name)
+            let (parameter_name, _) = parameter;
+            without_star_suffix(parameter_name).eq_ignore_ascii_case(name)
         };
         self.parameters.iter().filter(has_name).count()
     }
@@ -63,8 +63,9 @@ impl<'v> HeaderParameters<'v> {
     /// The value of the parameter of this name; `None` if it is encoded, missing or repeated.
     pub(super) fn unique_value(&self, name: &str) -> Option<&'v str> {
         let mut parameters = self.parameters.iter();
-        let parameter = parameters.find(|(other, _)| other.eq_ignore_ascii_case(name))?;
-        (self.count(name) == 1).then_some(parameter.1)
+        let has_name = |(other_name, _): &&(&str, &str)| other_name.eq_ignore_ascii_case(name);
+        let (_, value) = parameters.find(has_name)?;
+        (self.count(name) == 1).then_some(value)
     }
 
     /// Whether readers that search the text for `name=` find it elsewhere than at the parameters `name` and `filename`: at
@@ -72,7 +73,7 @@ impl<'v> HeaderParameters<'v> {
     pub(super) fn has_hidden_name(&self) -> bool {
         self.parameters.iter().any(|(name, value)| {
             let name = name.to_ascii_lowercase();
-            let base_name = name.split('*').next().unwrap_or_default();
+            let base_name = without_star_suffix(&name);
             let contains_name =
                 base_name.contains("name") && !matches!(base_name, "name" | "filename");
             contains_name || may_set_parameter(value, "name")
@@ -144,8 +145,9 @@ fn split_at_closing_quote(text: &str) -> Option<(&str, &str)> {
     }
     let after = &text[closing_quote + 1..];
     let is_last_parameter = || after.trim_matches([' ', '\t', ';']).is_empty();
-    let is_certain = first_quote == closing_quote
-        || (is_last_parameter() && !text[first_quote..closing_quote].contains([';', '=', ',']));
+    let has_separators = || text[first_quote..closing_quote].contains([';', '=', ',']);
+    let has_escaped_quote = first_quote < closing_quote;
+    let is_certain = !has_escaped_quote || (is_last_parameter() && !has_separators());
     is_certain.then_some((&text[..closing_quote], after))
 }
 
@@ -154,10 +156,16 @@ fn may_set_parameter(text: &str, name: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let mut texts_after_name = text
         .match_indices(name)
-        .map(|(at, name)| &text[at + name.len()..]);
+        .map(|(start, name)| &text[start + name.len()..]);
     texts_after_name.any(|after| after.trim_start_matches([' ', '\t', '*']).starts_with('='))
 }
 
+/// The name of a parameter without the `*` of an encoded one and the number of a piece.
+fn without_star_suffix(name: &str) -> &str {
+    name.split('*').next().unwrap_or_default()
+}
+
+/// Whether the name has only characters that no reader takes for the end of a name.
 fn is_parameter_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_*".contains(c);
     !name.is_empty() && name.chars().all(is_plain)

@@ -116,9 +116,9 @@ fn bursts_timed_to_bucket_edges_gain_nothing() {
 /// Asks for `cost` units whenever they pass for `windows` windows; what it got.
 fn greedy(subject: &mut Subject, cost: u32, end: u64) -> u64 {
     while subject.now < end {
-        let reading = subject.ask(cost, 1);
-        if !reading.standing.admits() {
-            subject.now += reading.wait.0;
+        let finding = subject.ask(cost, 1);
+        if !finding.standing.admits() {
+            subject.now += finding.wait.0;
         }
     }
     subject

@@ -73,10 +73,10 @@ impl Subject {
             is_shadow: false,
             parents: &[],
         };
-        let mut readings = SmallVec::new();
-        let admits = self.store.take(&[item], Nanos(now), &mut readings);
-        assert_eq!(admits, readings[0].standing.admits());
-        readings[0].standing
+        let mut findings = SmallVec::new();
+        let admits = self.store.take(&[item], Nanos(now), &mut findings);
+        assert_eq!(admits, findings[0].standing.admits());
+        findings[0].standing
     }
 }
 

@@ -33,9 +33,9 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
             let exact = standing(&subject, cost, plan_factor, |window| {
                 subject.counted(latest, window)
             });
-            let reading = subject.ask(cost, plan_factor);
-            assert_eq!(reading.standing, before.standing);
-            if !reading.standing.admits() {
+            let finding = subject.ask(cost, plan_factor);
+            assert_eq!(finding.standing, before.standing);
+            if !finding.standing.admits() {
                 assert_eq!(words, subject.words, "a refusal changes nothing");
             }
             judge(
@@ -52,14 +52,14 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
                 subject.ask(0, plan_factor);
                 assert_eq!(words, subject.words, "nothing asked changes nothing");
             }
-            check_reset(&mut subject, plan_factor, reading);
+            check_reset(&mut subject, plan_factor, finding);
             if draw.once_in(4) {
                 check_fresh(&mut subject);
             }
-            wait = if reading.wait.0 > 0 {
-                reading.wait
+            wait = if finding.wait.0 > 0 {
+                finding.wait
             } else {
-                reading.reset
+                finding.reset
             };
         }
     });
@@ -210,23 +210,23 @@ fn leaky_bucket_spaces_what_passes() {
             let cost = draw.cost(most);
             let before = subject.eval(subject.now, cost, plan_factor);
             check_finding(&mut subject, cost, plan_factor, before);
-            let reading = subject.ask(cost, plan_factor);
-            check_reset(&mut subject, plan_factor, reading);
+            let finding = subject.ask(cost, plan_factor);
+            check_reset(&mut subject, plan_factor, finding);
             if draw.once_in(4) {
                 check_fresh(&mut subject);
             }
-            wait = if reading.wait.0 > 0 {
-                reading.wait
+            wait = if finding.wait.0 > 0 {
+                finding.wait
             } else {
-                reading.reset
+                finding.reset
             };
             let turn = next
                 .iter()
                 .map(|next| next.saturating_sub(subject.now))
                 .max();
             let early = turn.unwrap_or(0);
-            if reading.standing.admits() {
-                assert_eq!(reading.delay.0, early, "held back to its turn");
+            if finding.standing.admits() {
+                assert_eq!(finding.delay.0, early, "held back to its turn");
                 assert!(early <= max_delay.0, "held back for {early}");
                 for (next, rate) in next.iter_mut().zip(&subject.limit.windows) {
                     let quota = subject.quota(rate, plan_factor);

@@ -20,15 +20,15 @@ fn drive(algorithm: Algorithm, debts: bool, judge: impl Fn(&mut Subject, u32)) {
             subject.now = (subject.now + step).min(u64::MAX / 8);
             if open.is_empty() || draw.once_in(2) {
                 let cost = draw.cost(most).min(most);
-                let reading = subject.ask(cost, plan_factor);
-                match reading.standing {
+                let finding = subject.ask(cost, plan_factor);
+                match finding.standing {
                     LimitStanding::Within | LimitStanding::Over => open.push(cost),
                     _ => {
-                        assert!(reading.wait.0 > 0, "a refusal waits");
-                        check_refusal(&mut subject, cost, plan_factor, reading.wait.0);
+                        assert!(finding.wait.0 > 0, "a refusal waits");
+                        check_refusal(&mut subject, cost, plan_factor, finding.wait.0);
                     }
                 }
-                wait = reading.wait;
+                wait = finding.wait;
             } else {
                 let reserved = open.swap_remove(draw.below(open.len() as u64) as usize);
                 let used = match draw.below(4) {

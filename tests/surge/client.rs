@@ -95,11 +95,12 @@ impl Clients {
     /// long that the machine stood still for some of the three threads. The connection is kept, because clients of a
     /// gateway without limits may have used up the process' file descriptors.
     pub async fn pauses(&self, found: &RefCell<Vec<(f64, f64)>>) {
+        let mut stream = self.connect().await.unwrap();
         loop {
             let due = self.clock.now().after(PING.into());
             self.sleep_until(due).await;
             // No route is for it.
-            let ping = self.exchange(String::from("GET /ping HTTP/1.1\r\nhost: test\r\n\r\n"));
+            let ping = exchange_on(&mut stream, "GET /ping HTTP/1.1\r\nhost: test\r\n\r\n");
             assert_eq!(ping.await.unwrap(), 404);
             let took = self.clock.now().since(due);
             if took > PAUSE.into() {
@@ -146,17 +147,24 @@ impl Clients {
         let idle = self.idle.borrow_mut().pop();
         let mut stream = match idle {
             Some(stream) => stream,
-            None => {
-                let stream = TcpStream::connect(self.address).await?;
-                stream.set_nodelay(true)?;
-                stream
-            }
+            None => self.connect().await?,
         };
-        stream.write_all(text.as_bytes()).await?;
-        let status = answer(&mut stream).await?;
+        let status = exchange_on(&mut stream, &text).await?;
         self.idle.borrow_mut().push(stream);
         Ok(status)
     }
+
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+/// Sends a request, and returns the status of its response.
+async fn exchange_on(stream: &mut TcpStream, text: &str) -> io::Result<u16> {
+    stream.write_all(text.as_bytes()).await?;
+    answer(stream).await
 }
 
 /// Reads an answer, and says its status.

@@ -136,11 +136,11 @@ impl Ours {
             local: any,
         };
         let before = self.connected.load(Relaxed);
-        let caller = ClientContext {
+        let client = ClientContext {
             balance_key: None,
             addresses: ends,
         };
-        let connection = self.runtime.block_on(self.pool.checkout(caller)).unwrap();
+        let connection = self.runtime.block_on(self.pool.checkout(client)).unwrap();
         if self.connected.load(Relaxed) == before {
             return true;
         }

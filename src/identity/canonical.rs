@@ -2,9 +2,10 @@
 //!
 //! The result is hashed and counted. It is never sent to an upstream, and no credential is verified by it.
 
+mod encrypted_token;
 mod lenient_base64;
-mod sealed;
 mod uuid;
+pub(super) mod whole_number;
 
 use std::borrow::Cow;
 
@@ -29,8 +30,8 @@ const MIN_BASE64_BYTES: usize = 40;
 ///
 /// Any other text is returned unchanged.
 pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
-    if let Some(parts) = uuid::digits(text).or_else(|| sealed::parts(text)) {
-        return parts.into();
+    if let Some(canonical) = uuid::digits(text).or_else(|| encrypted_token::canonical_parts(text)) {
+        return canonical.into();
     }
     // A JWT has two dots, an encrypted one has four. With five or more dots a text is neither.
     let dots: SmallVec<[usize; 4]> = memchr::memchr_iter(b'.', text).take(5).collect();
@@ -41,7 +42,7 @@ pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
         [_, _, _, _] if begins_with_json_object(text) => {
             let parts = text.split(|byte| *byte == b'.');
             let parts: Vec<_> = parts
-                .map(|part| Base64Reader::BothAlphabets.canonical(part))
+                .map(|part| Base64Reader::BothAlphabets.canonical_text(part))
                 .collect();
             parts.join(&b'.').into()
         }
@@ -57,7 +58,7 @@ pub(super) fn is_ambiguous(text: &[u8]) -> bool {
 
 /// Whether the readers of this kind of credential skip blanks in it. They do so in encrypted tokens.
 pub(super) fn skips_blanks(text: &[u8]) -> bool {
-    sealed::parts(text).is_some()
+    encrypted_token::canonical_parts(text).is_some()
 }
 
 /// Rewrites base64 to base64url without padding. Returns any other text unchanged, and also text that needs no change.

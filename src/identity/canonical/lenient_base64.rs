@@ -12,6 +12,9 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// Number of letters that encode three bytes together; padding fills an incomplete group.
+const LETTERS_PER_GROUP: usize = 4;
+
 /// A way of reading base64.
 #[derive(Clone, Copy)]
 pub(super) enum Base64Reader {
@@ -34,9 +37,12 @@ impl Base64Reader {
                 b'/' => b'_',
                 b'-' | b'_' if matches!(self, Base64Reader::Php) => continue,
                 b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => byte,
-                b'=' if matches!(self, Base64Reader::Python) && letters.len() % 4 > 1 => {
+                // Python skips padding until a group has two letters, and stops once the padding fills the group.
+                b'=' if matches!(self, Base64Reader::Python)
+                    && letters.len() % LETTERS_PER_GROUP > 1 =>
+                {
                     padding_length += 1;
-                    if letters.len() % 4 + padding_length > 3 {
+                    if letters.len() % LETTERS_PER_GROUP + padding_length >= LETTERS_PER_GROUP {
                         break;
                     }
                     continue;
@@ -49,8 +55,9 @@ impl Base64Reader {
         letters
     }
 
-    /// Re-encodes the text in base64url, without the bytes and bits that this reader ignores.
-    pub(super) fn canonical(self, text: &[u8]) -> Vec<u8> {
+    /// Re-encodes the text in base64url, without the bytes and bits that this reader ignores. If the letters are no
+    /// base64, they are returned as they are.
+    pub(super) fn canonical_text(self, text: &[u8]) -> Vec<u8> {
         let letters = self.letters(text);
         match LENIENT.decode(&letters) {
             Ok(bytes) => URL_SAFE_NO_PAD.encode(bytes).into(),
@@ -61,8 +68,8 @@ impl Base64Reader {
     /// The bytes that this reader decodes; empty if the letters are no base64.
     pub(super) fn decode(self, text: &[u8]) -> Vec<u8> {
         let mut letters = self.letters(text);
-        // A single letter at the end is less than a byte.
-        if letters.len() % 4 == 1 {
+        // A single letter at the end has fewer bits than a byte.
+        if letters.len() % LETTERS_PER_GROUP == 1 {
             letters.pop();
         }
         LENIENT.decode(letters).unwrap_or_default()

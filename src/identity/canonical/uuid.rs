@@ -19,6 +19,15 @@ const FORMAT_X_DIGITS: [usize; 11] = [8, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2];
 /// Length of a UUID with hyphens, in bytes. Java refuses a longer text.
 const GROUPED_BYTES: usize = 36;
 
+/// Number of digits of a UUID in base 16.
+const HEX_DIGIT_COUNT: usize = 32;
+
+/// Number of digits of a UUID in base 32.
+const CROCKFORD_DIGIT_COUNT: usize = 26;
+
+/// Number of digits of a UUID in base 58.
+const BASE58_DIGIT_COUNT: usize = 22;
+
 /// The digits of Crockford's base 32, in lower case.
 const CROCKFORD_DIGITS: &[u8] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
@@ -27,6 +36,10 @@ const BASE58_DIGITS: &[u8] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopq
 
 /// The 32 digits of the one UUID that readers take `text` for; `None` if it is no UUID or two readers disagree.
 pub(super) fn digits(text: &[u8]) -> Option<Vec<u8>> {
+    if is_usual_form(text) {
+        let digits = text.iter().filter(|byte| **byte != b'-');
+        return Some(digits.map(u8::to_ascii_lowercase).collect());
+    }
     match readings(text)[..] {
         [uuid] => Some(format!("{uuid:032x}").into_bytes()),
         _ => None,
@@ -37,7 +50,8 @@ pub(super) fn digits(text: &[u8]) -> Option<Vec<u8>> {
 /// text with such digits is ambiguous if it could be a UUID.
 pub(super) fn is_ambiguous(text: &[u8]) -> bool {
     if text.is_ascii() {
-        return text.contains(&b'-') && readings(text).len() > 1;
+        // A text without a hyphen fits the parser of one format at most.
+        return text.contains(&b'-') && !is_usual_form(text) && readings(text).len() > 1;
     }
     let is_any_digit = |c: char| c.is_ascii_hexdigit() || c.is_numeric() || is_full_width_letter(c);
     let may_be_in_uuid = |c: char| {
@@ -46,6 +60,18 @@ pub(super) fn is_ambiguous(text: &[u8]) -> bool {
             || u8::try_from(c).is_ok_and(|byte| is_uuid_byte(&byte))
     };
     std::str::from_utf8(text).is_ok_and(|text| text.chars().all(may_be_in_uuid))
+}
+
+/// Whether `text` is 32 digits, with hyphens between the groups or with none: all readers agree about these.
+fn is_usual_form(text: &[u8]) -> bool {
+    match text.len() {
+        32 => text.iter().all(u8::is_ascii_hexdigit),
+        GROUPED_BYTES => text.iter().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        }),
+        _ => false,
+    }
 }
 
 /// Whether the byte occurs in some spelling of a UUID.
@@ -80,14 +106,15 @@ fn readings(text: &[u8]) -> SmallVec<[u128; 2]> {
         if lower.contains(&b',') {
             add_reading(parse_format_x(&lower));
         } else {
-            let bare: Vec<u8> = lower.into_iter().filter(|byte| !is_bracket(byte)).collect();
-            add_reading(parse_like_python(&bare));
-            add_reading(parse_like_java(&bare));
+            let without_brackets: Vec<u8> =
+                lower.into_iter().filter(|byte| !is_bracket(byte)).collect();
+            add_reading(parse_like_python(&without_brackets));
+            add_reading(parse_like_java(&without_brackets));
         }
     }
     add_reading(match text.len() {
-        26 => parse_in_base(&text.to_ascii_lowercase(), CROCKFORD_DIGITS),
-        22 => parse_in_base(text, BASE58_DIGITS),
+        CROCKFORD_DIGIT_COUNT => parse_in_base(&text.to_ascii_lowercase(), CROCKFORD_DIGITS),
+        BASE58_DIGIT_COUNT => parse_in_base(text, BASE58_DIGITS),
         _ => None,
     });
     readings
@@ -96,19 +123,19 @@ fn readings(text: &[u8]) -> SmallVec<[u128; 2]> {
 /// Drops every `prefix` in a text, in one pass: a prefix that forms only when another one is dropped stays.
 fn without_prefixes(text: &[u8], prefix: &[u8]) -> Vec<u8> {
     let mut kept_bytes = Vec::with_capacity(text.len());
-    let mut start = 0;
-    for at in memchr::memmem::find_iter(text, prefix) {
-        kept_bytes.extend_from_slice(&text[start..at]);
-        start = at + prefix.len();
+    let mut kept_start = 0;
+    for prefix_start in memchr::memmem::find_iter(text, prefix) {
+        kept_bytes.extend_from_slice(&text[kept_start..prefix_start]);
+        kept_start = prefix_start + prefix.len();
     }
-    kept_bytes.extend_from_slice(&text[start..]);
+    kept_bytes.extend_from_slice(&text[kept_start..]);
     kept_bytes
 }
 
 /// Parses lower-case text without brackets as Python does.
-fn parse_like_python(bare: &[u8]) -> Option<u128> {
-    let digits: Vec<u8> = bare.iter().copied().filter(|byte| *byte != b'-').collect();
-    if digits.len() != 32 {
+fn parse_like_python(text: &[u8]) -> Option<u128> {
+    let digits: Vec<u8> = text.iter().copied().filter(|byte| *byte != b'-').collect();
+    if digits.len() != HEX_DIGIT_COUNT {
         return None;
     }
     let start = digits.iter().position(|byte| !is_python_space(*byte))?;
@@ -118,20 +145,24 @@ fn parse_like_python(bare: &[u8]) -> Option<u128> {
 }
 
 /// Parses lower-case text without brackets as five groups, as Java and .NET do.
-fn parse_like_java(bare: &[u8]) -> Option<u128> {
-    let overlong = match bare.len() <= GROUPED_BYTES {
+fn parse_like_java(text: &[u8]) -> Option<u128> {
+    let overlong = match text.len() <= GROUPED_BYTES {
         true => OverlongGroup::KeepsLastDigits,
         false => OverlongGroup::Refused,
     };
-    let groups: SmallVec<[&[u8]; 6]> = bare.split(|byte| *byte == b'-').take(6).collect();
+    // A sixth group suffices to see that there are too many.
+    let groups: SmallVec<[&[u8]; 6]> = text.split(|byte| *byte == b'-').take(6).collect();
     parse_groups(&groups, &GROUP_DIGITS, overlong)
 }
 
 /// Parses .NET's format `X`: `{0x…,0x…,0x…,{0x…,…}}`.
 fn parse_format_x(text: &[u8]) -> Option<u128> {
     let is_kept = |byte: &u8| !b"{} \t".contains(byte);
-    let bare: Vec<u8> = text.iter().copied().filter(is_kept).collect();
-    let numbers: SmallVec<[&[u8]; 12]> = bare.split(|byte| *byte == b',').take(12).collect();
+    let without_braces: Vec<u8> = text.iter().copied().filter(is_kept).collect();
+    let numbers: SmallVec<[&[u8]; 12]> = without_braces
+        .split(|byte| *byte == b',')
+        .take(12)
+        .collect();
     parse_groups(&numbers, &FORMAT_X_DIGITS, OverlongGroup::Refused)
 }
 

@@ -17,10 +17,7 @@ pub(super) fn find_value<'r>(fields: &'r Fields, name: &FieldName) -> FieldValue
     let mut cookie = FieldValue::Absent;
     let lines = fields.all("cookie");
     for pair in lines.flat_map(|line| line.split(|byte| *byte == b';')) {
-        let (pair_name, value) = match pair.iter().position(|byte| *byte == b'=') {
-            Some(equals) => (&pair[..equals], &pair[equals + 1..]),
-            None => (pair, &[][..]),
-        };
+        let (pair_name, value) = form::split_at_equals(pair);
         if name.resembles(&form::unescape(pair_name, b'+').0) {
             match parse_value(value) {
                 Some(value) => cookie.add(value),
@@ -40,8 +37,8 @@ fn has_hidden_cookie(pair: &[u8], name: &FieldName) -> bool {
     let after_last_equals = before_equals.next_back();
     after_last_equals.is_some()
         && before_equals.any(|text| {
-            let word = text.rsplit(|byte| b", \t".contains(byte)).next();
-            word.is_some_and(|word| name.resembles(word))
+            let last_word = text.rsplit(|byte| b", \t".contains(byte)).next();
+            last_word.is_some_and(|word| name.resembles(word))
         })
 }
 
@@ -94,7 +91,7 @@ fn decode_backslashes(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !text.iter().any(|byte| matches!(byte, b'\\' | b'"')) {
         return Some(text.into());
     }
-    let mut out = Vec::with_capacity(text.len());
+    let mut decoded = Vec::with_capacity(text.len());
     let mut remaining = text;
     while let Some((&byte, after)) = remaining.split_first() {
         remaining = after;
@@ -109,15 +106,15 @@ fn decode_backslashes(text: &[u8]) -> Option<Cow<'_, [u8]>> {
                     after @ ..,
                 ],
             ) => {
-                out.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'));
+                decoded.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'));
                 remaining = after;
             }
             (b'\\', [escaped, after @ ..]) => {
-                out.push(*escaped);
+                decoded.push(*escaped);
                 remaining = after;
             }
-            _ => out.push(byte),
+            _ => decoded.push(byte),
         }
     }
-    Some(out.into())
+    Some(decoded.into())
 }

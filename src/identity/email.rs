@@ -38,7 +38,7 @@ pub fn find_mailbox(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
     [in_body, in_query, in_cookie]
         .into_iter()
         .map(|value| mailbox_of(value, settings.fold))
-        .fold(Mailbox::Absent, Mailbox::or)
+        .fold(Mailbox::Absent, Mailbox::combine)
 }
 
 /// The mailbox that the value of a field names.
@@ -46,7 +46,7 @@ fn mailbox_of(value: FieldValue<'_>, fold: Fold) -> Mailbox {
     match value {
         FieldValue::Absent => Mailbox::Absent,
         FieldValue::Ambiguous => Mailbox::Ambiguous,
-        FieldValue::One(value) => match std::str::from_utf8(&value) {
+        FieldValue::Single(value) => match std::str::from_utf8(&value) {
             Ok(text) => mailbox::parse(text, fold),
             Err(_) => Mailbox::Ambiguous,
         },

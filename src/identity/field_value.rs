@@ -16,33 +16,34 @@ pub enum FieldValue<'t> {
     Absent,
     /// The field occurs more than once or has no certain reading, so the upstream may use another value.
     Ambiguous,
-    /// The field occurs once.
-    One(Cow<'t, [u8]>),
+    /// The field occurs once with this value, or several parts of a request agree on the value.
+    Single(Cow<'t, [u8]>),
 }
 
 impl<'t> FieldValue<'t> {
     /// Adds a value; a second one makes the field ambiguous.
     pub(super) fn add(&mut self, value: impl Into<Cow<'t, [u8]>>) {
         *self = match self {
-            FieldValue::Absent => FieldValue::One(value.into()),
-            FieldValue::Ambiguous | FieldValue::One(_) => FieldValue::Ambiguous,
+            FieldValue::Absent => FieldValue::Single(value.into()),
+            FieldValue::Ambiguous | FieldValue::Single(_) => FieldValue::Ambiguous,
         };
     }
 
     /// Makes an empty value absent, and one of more than `max_bytes` ambiguous.
     pub(super) fn with_max_length(self, max_bytes: usize) -> FieldValue<'t> {
         match self {
-            FieldValue::One(value) if value.is_empty() => FieldValue::Absent,
-            FieldValue::One(value) if value.len() > max_bytes => FieldValue::Ambiguous,
+            FieldValue::Single(value) if value.is_empty() => FieldValue::Absent,
+            FieldValue::Single(value) if value.len() > max_bytes => FieldValue::Ambiguous,
             unchanged => unchanged,
         }
     }
 
-    /// Joins two readings: an absent one adds nothing, and different values make the field ambiguous.
-    pub(super) fn or(self, other: FieldValue<'t>) -> FieldValue<'t> {
+    /// Combines the values of two parts of a request. An absent one adds nothing, equal ones count once, and different
+    /// ones are ambiguous.
+    pub fn combine(self, other: FieldValue<'t>) -> FieldValue<'t> {
         match (self, other) {
             (FieldValue::Absent, value) | (value, FieldValue::Absent) => value,
-            (one, other) if one == other => one,
+            (value, same_value) if value == same_value => value,
             _ => FieldValue::Ambiguous,
         }
     }
@@ -51,12 +52,12 @@ impl<'t> FieldValue<'t> {
     /// It is also ambiguous if it has a control character, because some reader would end it there.
     pub(super) fn trimmed(self) -> FieldValue<'t> {
         match self {
-            FieldValue::One(Cow::Borrowed(value)) => match trim(value) {
-                Some(value) => FieldValue::One(value.into()),
+            FieldValue::Single(Cow::Borrowed(value)) => match trim(value) {
+                Some(value) => FieldValue::Single(value.into()),
                 None => FieldValue::Ambiguous,
             },
-            FieldValue::One(Cow::Owned(value)) => match trim(&value) {
-                Some(value) => FieldValue::One(value.to_owned().into()),
+            FieldValue::Single(Cow::Owned(value)) => match trim(&value) {
+                Some(value) => FieldValue::Single(value.to_owned().into()),
                 None => FieldValue::Ambiguous,
             },
             unchanged => unchanged,

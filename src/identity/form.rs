@@ -39,7 +39,7 @@ pub fn find_field<'t>(text: &'t [u8], name: &FieldName) -> FieldValue<'t> {
 pub(super) fn find_in_target<'t>(uri: &'t Uri, name: &FieldName) -> FieldValue<'t> {
     let query = uri.query().unwrap_or_default();
     match uri.path().split_once(';') {
-        Some((_, after)) if find_field(after.as_bytes(), name) != FieldValue::Absent => {
+        Some((_, parameters)) if find_field(parameters.as_bytes(), name) != FieldValue::Absent => {
             FieldValue::Ambiguous
         }
         _ => find_field(query.as_bytes(), name),
@@ -68,7 +68,7 @@ pub(super) fn mask_field(query: &str, name: &FieldName) -> String {
 }
 
 /// Splits a name and a value at the first `=`; without one the value is empty.
-fn split_at_equals(pair: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split_at_equals(pair: &[u8]) -> (&[u8], &[u8]) {
     match pair.iter().position(|byte| *byte == b'=') {
         Some(equals) => (&pair[..equals], &pair[equals + 1..]),
         None => (pair, &[]),
@@ -102,27 +102,27 @@ pub(super) fn unescape(text: &[u8], plus: u8) -> (Cow<'_, [u8]>, Escapes) {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return (Cow::Borrowed(text), escapes);
     }
-    let mut masked_query = Vec::with_capacity(text.len());
+    let mut decoded = Vec::with_capacity(text.len());
     let mut remaining = text;
     while let Some((&byte, after)) = remaining.split_first() {
         remaining = after;
         match (byte, after) {
-            (b'+', _) => masked_query.push(plus),
+            (b'+', _) => decoded.push(plus),
             (b'%', [high, low, after @ ..])
                 if hex_value(*high).is_some() && hex_value(*low).is_some() =>
             {
                 let (high, low) = (hex_value(*high), hex_value(*low));
-                masked_query.push(high.unwrap_or_default() << 4 | low.unwrap_or_default());
+                decoded.push(high.unwrap_or_default() << 4 | low.unwrap_or_default());
                 escapes.has_valid = true;
                 remaining = after;
             }
             _ => {
                 escapes.has_malformed |= byte == b'%';
-                masked_query.push(byte);
+                decoded.push(byte);
             }
         }
     }
-    (Cow::Owned(masked_query), escapes)
+    (Cow::Owned(decoded), escapes)
 }
 
 /// The value of a hexadecimal digit; `None` for any other byte.
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn fields() {
-        let one = |value: &'static str| FieldValue::One(Cow::Borrowed(value.as_bytes()));
+        let one = |value: &'static str| FieldValue::Single(Cow::Borrowed(value.as_bytes()));
         check("", FieldValue::Absent);
         check("a=b&c", FieldValue::Absent);
         check("key=v", one("v"));
@@ -163,7 +163,7 @@ mod tests {
     /// A spelling that one framework takes for the field counts as the field. With a second one the field is ambiguous.
     #[test]
     fn spellings() {
-        let one = FieldValue::One(Cow::Borrowed(&b"1"[..]));
+        let one = FieldValue::Single(Cow::Borrowed(&b"1"[..]));
         for spelling in [
             "KEY=1",
             "+key=1",

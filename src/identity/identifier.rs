@@ -184,7 +184,7 @@ impl Identifier {
         let find_credential = |source: &TokenSource| {
             let found = token::find_credential(source, head);
             match source {
-                TokenSource::Query(_) => found.or(request.credential_in_body.clone()),
+                TokenSource::Query(_) => found.combine(request.credential_in_body.clone()),
                 _ => found,
             }
         };
@@ -207,7 +207,7 @@ impl Identifier {
         }
         client.token = match (proof.token, credential) {
             (Some(proven_token), _) => proven_token,
-            (None, FieldValue::One(text)) => Some(self.token_fingerprint(&text)),
+            (None, FieldValue::Single(text)) => Some(self.token_fingerprint(&text)),
             (None, FieldValue::Absent | FieldValue::Ambiguous) => None,
         };
         let plan = match &self.settings.plan.source {
@@ -233,7 +233,7 @@ impl Identifier {
     /// The index of the plan that the value of a header field names; `None` if the field is absent or ambiguous, or
     /// names no configured plan.
     fn plan_in_field(&self, field: FieldValue<'_>) -> Option<usize> {
-        let FieldValue::One(name) = field else {
+        let FieldValue::Single(name) = field else {
             return None;
         };
         self.settings

@@ -168,13 +168,13 @@ pub(super) fn single_value<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r>
 /// occurs twice or is too long.
 pub(super) fn text_after_bearer(fields: &Fields) -> FieldValue<'_> {
     match single_value(fields, "authorization") {
-        FieldValue::One(Cow::Borrowed(value)) => match split_scheme(value) {
+        FieldValue::Single(Cow::Borrowed(value)) => match split_scheme(value) {
             (scheme, Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
-                FieldValue::One(token.into()).with_max_length(MAX_CREDENTIAL_BYTES)
+                FieldValue::Single(token.into()).with_max_length(MAX_CREDENTIAL_BYTES)
             }
             _ => FieldValue::Absent,
         },
-        FieldValue::One(Cow::Owned(_)) => FieldValue::Ambiguous,
+        FieldValue::Single(Cow::Owned(_)) => FieldValue::Ambiguous,
         absent_or_ambiguous => absent_or_ambiguous,
     }
 }
@@ -189,7 +189,7 @@ fn bearer_credential(fields: &Fields) -> FieldValue<'_> {
 /// comma are one credential.
 fn single_credential<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
     match single_value(fields, name).trimmed() {
-        FieldValue::One(value) if is_list(&value) => FieldValue::Ambiguous,
+        FieldValue::Single(value) if is_list(&value) => FieldValue::Ambiguous,
         absent_or_ambiguous => absent_or_ambiguous,
     }
 }
@@ -212,8 +212,8 @@ fn credential_after_scheme<'r>(
     scheme: Option<&str>,
 ) -> FieldValue<'r> {
     let value = match single_value(fields, name).trimmed() {
-        FieldValue::One(Cow::Borrowed(value)) => value,
-        FieldValue::One(Cow::Owned(_)) => return FieldValue::Ambiguous,
+        FieldValue::Single(Cow::Borrowed(value)) => value,
+        FieldValue::Single(Cow::Owned(_)) => return FieldValue::Ambiguous,
         absent_or_ambiguous => return absent_or_ambiguous,
     };
     let (first_word, credential) = split_scheme(value);
@@ -221,14 +221,14 @@ fn credential_after_scheme<'r>(
     let is_basic = first_word.eq_ignore_ascii_case(b"basic");
     match credential {
         None if scheme.is_some() && has_scheme => FieldValue::Absent,
-        None if scheme.is_none() && is_word(value) => FieldValue::One(value.into()),
+        None if scheme.is_none() && is_word(value) => FieldValue::Single(value.into()),
         Some(credential) if is_basic => match (is_basic_credential(credential), has_scheme) {
-            (true, true) => FieldValue::One(credential.into()),
+            (true, true) => FieldValue::Single(credential.into()),
             // A name with a password is another credential than the wanted one.
             (true, false) => FieldValue::Absent,
             (false, _) => FieldValue::Ambiguous,
         },
-        Some(credential) if has_scheme && is_word(credential) => FieldValue::One(credential.into()),
+        Some(credential) if has_scheme && is_word(credential) => FieldValue::Single(credential.into()),
         _ => FieldValue::Ambiguous,
     }
 }
@@ -268,7 +268,7 @@ impl<'t> FieldValue<'t> {
     /// Makes a value ambiguous if readers take it for different credentials.
     fn unless_ambiguous(self) -> FieldValue<'t> {
         match self {
-            FieldValue::One(value) if canonical::is_ambiguous(&value) => FieldValue::Ambiguous,
+            FieldValue::Single(value) if canonical::is_ambiguous(&value) => FieldValue::Ambiguous,
             absent_or_ambiguous => absent_or_ambiguous,
         }
     }

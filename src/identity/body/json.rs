@@ -9,16 +9,17 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::field::BodyField;
-use super::name::FieldName;
+use super::body_field::BodyField;
+use super::field_name::FieldName;
 use crate::identity::FieldValue;
 
 /// A callback for the values at the path. It gets the text of a scalar value. For every other value on the path it gets
 /// `None`: null, an array, an object at the path's end or without the next member, a scalar before the end.
 type OnValue<'s> = &'s mut dyn FnMut(Option<String>);
 
-/// The value of `field` in a body without a byte order mark.
-pub(super) fn find_field(field: &BodyField, body: &[u8]) -> FieldValue<'static> {
+/// The value of `field` in a body without a byte order mark. The value is ambiguous if the body is not JSON, repeats a
+/// member on the path, or has several values there.
+pub(super) fn find_in_json(field: &BodyField, body: &[u8]) -> FieldValue<'static> {
     let mut value = FieldValue::Absent;
     let mut on_value = |text: Option<String>| {
         if let Some(text) = text {
@@ -109,7 +110,7 @@ impl<'p, 's> PathVisitor<'p, 's> {
             _ if is_dotted_name => Some(&[]),
             // Every member of the field's own value is a part of the field.
             [] => Some(self.path),
-            [next_name, below @ ..] if next_name.resembles_member(member) => Some(below),
+            [next_name, path_below @ ..] if next_name.resembles_member(member) => Some(path_below),
             _ => None,
         }
     }
@@ -205,7 +206,7 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
 }
 
 /// Reads a member's name, borrowed where it has no escapes.
-struct MemberName;
+pub(super) struct MemberName;
 
 impl<'de> DeserializeSeed<'de> for MemberName {
     type Value = Cow<'de, str>;

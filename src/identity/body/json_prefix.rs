@@ -3,7 +3,7 @@
 //!
 //! A decision holds for all bodies that begin with these bytes: more bytes never change it.
 
-use super::field::BodyField;
+use super::body_field::BodyField;
 use super::first_bytes::BYTE_ORDER_MARK;
 use super::json;
 
@@ -54,8 +54,8 @@ impl<'b> Characters<'b> {
     /// encodings.
     fn detect(prefix: &'b [u8]) -> Option<Characters<'b>> {
         use ByteOrder::{Big, Little};
-        let &[a, b, c, fourth, ..] = prefix else {
-            // Two bytes of ASCII suffice to know UTF-8.
+        let &[first, second, third, fourth, ..] = prefix else {
+            // UTF-16 and UTF-32 have a NUL among the first two bytes of ASCII text.
             let is_ascii = |byte: &u8| (1..0x80).contains(byte);
             let is_utf8 = prefix.len() > 1 && prefix.iter().all(is_ascii);
             return is_utf8.then_some(Characters {
@@ -64,7 +64,7 @@ impl<'b> Characters<'b> {
                 byte_order: Big,
             });
         };
-        let (unit_bytes, byte_order) = match (a, b, c, fourth) {
+        let (unit_bytes, byte_order) = match (first, second, third, fourth) {
             (0, 0, _, _) => (4, Big),
             (0xff, 0xfe, 0, 0) => (4, Little),
             (0xfe, 0xff, _, _) | (0, _, _, _) => (2, Big),

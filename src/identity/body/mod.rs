@@ -14,23 +14,25 @@
 //! | `json`, `multipart` | find the field in one format; forms are in `identity/form.rs` |
 //! | `batch_items` | counts the items of a batch: the elements of a JSON array |
 
-mod field;
-mod find;
+mod batch_items;
+mod body_field;
+mod body_format;
+mod field_name;
+mod field_prefilter;
+mod field_search;
 mod first_bytes;
 mod header_parameters;
-mod hidden;
 mod json;
 mod json_prefix;
-mod media;
 mod multipart;
-mod name;
-mod presence;
+mod search_limits;
 
-pub use field::BodyField;
-pub use find::{find_field, visit_json_values};
-pub use hidden::is_unsearchable;
-pub(super) use hidden::{exceeds_length, has_content_coding};
-pub(super) use media::is_read_as_utf8;
-pub use name::FieldName;
-pub(super) use name::is_blank;
-pub use presence::{is_stream, may_have_field};
+pub use batch_items::count_items;
+pub use body_field::BodyField;
+pub(super) use body_format::is_read_as_utf8;
+pub use field_name::FieldName;
+pub(super) use field_name::is_blank;
+pub use field_prefilter::{is_stream, may_have_field};
+pub use field_search::{find_field, has_searchable_format, visit_json_values};
+pub use search_limits::is_unsearchable;
+pub(super) use search_limits::{exceeds_length, has_content_coding};

@@ -5,8 +5,8 @@
 
 use memchr::memmem;
 
+use super::field_name::FieldName;
 use super::header_parameters::HeaderParameters;
-use super::name::FieldName;
 use crate::identity::{FieldValue, form};
 
 /// The header fields of a part that decide how its value is read, in lower case.
@@ -16,16 +16,39 @@ const PART_FIELDS: [&str; 3] = [
     "content-transfer-encoding",
 ];
 
-/// Transfer encodings that leave the value as it is.
+/// What separates the head of a part from its value.
+const EMPTY_LINE: &[u8] = b"\r\n\r\n";
+
+/// Transfer encodings that leave the value unchanged.
 const IDENTITY_ENCODINGS: [&str; 3] = ["7bit", "8bit", "binary"];
 
-/// The value of the field that resembles `name`; ambiguous if a reader could see other parts.
-pub(super) fn find_field<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> FieldValue<'b> {
-    find_strictly(boundary, name, body).unwrap_or(FieldValue::Ambiguous)
+/// How an uploaded file with the name of the field counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum NamedFiles {
+    /// Readers could take the file for the field, so the field is ambiguous.
+    Ambiguous,
+    /// The file is not the field.
+    NotTheField,
 }
 
-/// The value of the field; none if the body breaks the strict grammar.
-fn find_strictly<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> Option<FieldValue<'b>> {
+/// The value of the field that resembles `name`; ambiguous if the body breaks the strict grammar, or if a reader could see
+/// other parts.
+pub(super) fn find_in_multipart<'b>(
+    boundary: &[u8],
+    name: &FieldName,
+    named_files: NamedFiles,
+    body: &'b [u8],
+) -> FieldValue<'b> {
+    find_strictly(boundary, name, named_files, body).unwrap_or(FieldValue::Ambiguous)
+}
+
+/// The value of the field; `None` if the body breaks the strict grammar, or if readers could see other parts.
+fn find_strictly<'b>(
+    boundary: &[u8],
+    name: &FieldName,
+    named_files: NamedFiles,
+    body: &'b [u8],
+) -> Option<FieldValue<'b>> {
     let delimiter = [b"--", boundary].concat();
     let delimiter_finder = memmem::Finder::new(&delimiter);
     let mut field = FieldValue::Absent;
@@ -39,9 +62,10 @@ fn find_strictly<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> Optio
         let part_end = delimiter_finder.find(part)?;
         remaining = &part[part_end + delimiter.len()..];
         let part = part[..part_end].strip_suffix(b"\r\n")?;
-        let head_end = memmem::find(part, b"\r\n\r\n")?;
-        let (head, value) = (&part[..head_end], &part[head_end + 4..]);
-        if PartHead::parse(head)?.is_field(name, value)? {
+        let head_end = memmem::find(part, EMPTY_LINE)?;
+        let head = &part[..head_end];
+        let value = &part[head_end + EMPTY_LINE.len()..];
+        if PartHead::parse(head)?.is_field(name, named_files, value)? {
             field.add(value);
         }
     }
@@ -61,7 +85,9 @@ impl<'b> PartHead<'b> {
     /// Parses the lines before the value; `None` if readers could disagree on them, or if they have no disposition.
     fn parse(head: &'b [u8]) -> Option<PartHead<'b>> {
         let head = std::str::from_utf8(head).ok()?;
-        let (mut disposition, mut content_type, mut is_encoded) = (None, None, false);
+        let mut disposition = None;
+        let mut content_type = None;
+        let mut is_encoded = false;
         for line in head.split("\r\n") {
             let (name, value) = parse_header_line(line)?;
             match &*name.to_ascii_lowercase() {
@@ -81,27 +107,38 @@ impl<'b> PartHead<'b> {
         })
     }
 
-    /// Whether this part is the field; none if readers disagree on that, or on its value.
-    fn is_field(&self, field_name: &FieldName, value: &[u8]) -> Option<bool> {
-        let name = self.unambiguous_name()?;
+    /// Whether this part is the field; `None` if readers disagree on that or on its value, or if the part sets another
+    /// charset than UTF-8 for the form.
+    fn is_field(
+        &self,
+        field_name: &FieldName,
+        named_files: NamedFiles,
+        value: &[u8],
+    ) -> Option<bool> {
+        let part_name = self.unambiguous_name()?;
         let is_file = self.disposition.count("filename") > 0;
         let content_type = self.content_type.as_ref();
-        let is_utf8 = |text: &[u8]| content_type.is_none_or(|head| head.is_read_as_utf8(text));
-        // Commons FileUpload gives the name to the parts inside a part.
-        let is_nested = |content_type: &HeaderParameters<'_>| {
+        let is_utf8 = |text: &[u8]| {
+            content_type.is_none_or(|content_type| content_type.is_read_as_utf8(text))
+        };
+        // Commons FileUpload reads the parts inside a `multipart` part, and gives them its name.
+        let is_multipart = |content_type: &HeaderParameters<'_>| {
             let essence = content_type.value.to_ascii_lowercase();
             essence.starts_with("multipart")
         };
-        if content_type.is_some_and(is_nested) || (!is_file && !is_utf8(name.as_bytes())) {
+        if content_type.is_some_and(is_multipart) || (!is_file && !is_utf8(part_name.as_bytes())) {
             return None;
         }
         // This part sets the charset of the form's other parts (RFC 7578, section 4.6).
-        if name.eq_ignore_ascii_case("_charset_") {
-            let is_utf8 = value.trim_ascii().eq_ignore_ascii_case(b"utf-8");
-            return is_utf8.then_some(false);
+        if part_name.eq_ignore_ascii_case("_charset_") {
+            let names_utf8 = value.trim_ascii().eq_ignore_ascii_case(b"utf-8");
+            return names_utf8.then_some(false);
         }
-        if !field_name.resembles(name.as_bytes()) {
-            let decoded_name = form::decode(name.as_bytes());
+        if is_file && named_files == NamedFiles::NotTheField {
+            return Some(false);
+        }
+        if !field_name.resembles(part_name.as_bytes()) {
+            let decoded_name = form::decode(part_name.as_bytes());
             return (!field_name.resembles(&decoded_name)).then_some(false);
         }
         (!is_file && !self.is_encoded && is_utf8(value)).then_some(true)

@@ -93,7 +93,7 @@ impl Identifier {
     pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
         let find = |source| token::find_credential_in_body(source, fields, body);
         let credentials = self.settings.tokens.iter().map(find);
-        credentials.fold(FieldValue::Absent, FieldValue::or)
+        credentials.fold(FieldValue::Absent, FieldValue::combine)
     }
 
     /// Hashes a credential that an operator wrote. It is normalised as a credential of the first source.

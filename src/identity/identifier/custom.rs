@@ -99,7 +99,7 @@ impl Identifier {
             let values = [in_body, in_query, in_cookie].into_iter();
             let value = values
                 .map(FieldValue::into_credential)
-                .fold(FieldValue::Absent, FieldValue::or);
+                .fold(FieldValue::Absent, FieldValue::combine);
             client
                 .custom
                 .extend(self.parse_value(&value, false).map(|reading| CustomValue {
@@ -127,7 +127,7 @@ impl Identifier {
         match value {
             FieldValue::Absent => None,
             FieldValue::Ambiguous => Some(Reading::Ambiguous),
-            FieldValue::One(text) => Some(self.parse_text(text, is_secret)),
+            FieldValue::Single(text) => Some(self.parse_text(text, is_secret)),
         }
     }
 

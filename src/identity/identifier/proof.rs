@@ -208,7 +208,7 @@ impl Identifier {
         let tokens = self.settings.tokens.as_slice();
         let has_several_sources = tokens.is_empty() || tokens.contains(&TokenSource::Bearer);
         let key = match (tokens, credential) {
-            ([_, _, ..], FieldValue::One(key)) => Cow::Borrowed(&**key),
+            ([_, _, ..], FieldValue::Single(key)) => Cow::Borrowed(&**key),
             ([_, _, ..], FieldValue::Ambiguous) => return unproven(Some(Unverified::Ambiguous)),
             _ if has_several_sources => match bearer_text(fields) {
                 Err(unverified) => return unproven(unverified),
@@ -216,7 +216,7 @@ impl Identifier {
             },
             (_, FieldValue::Absent) => return unproven(None),
             (_, FieldValue::Ambiguous) => return unproven(Some(Unverified::Ambiguous)),
-            (_, FieldValue::One(key)) => Cow::Borrowed(&**key),
+            (_, FieldValue::Single(key)) => Cow::Borrowed(&**key),
         };
         if !may_check(check) {
             return unproven(Some(Unverified::Unchecked));
@@ -273,7 +273,7 @@ fn bearer_text(fields: &Fields) -> Result<Cow<'_, [u8]>, Option<Unverified>> {
         return Err(None);
     }
     match token::text_after_bearer(fields) {
-        FieldValue::One(text) => Ok(text),
+        FieldValue::Single(text) => Ok(text),
         FieldValue::Ambiguous => Err(Some(Unverified::Ambiguous)),
         // Another scheme, or none: many servers accept a token after any scheme, or as the whole value.
         FieldValue::Absent => Err(Some(Unverified::Scheme)),
@@ -289,7 +289,7 @@ fn prove_by_field(field: &FieldValue<'_>, may_set_user: impl FnOnce() -> bool) -
         return CredentialProof::new(Err(Unverified::Peer));
     }
     let name = match field {
-        FieldValue::One(text) => std::str::from_utf8(text).ok(),
+        FieldValue::Single(text) => std::str::from_utf8(text).ok(),
         FieldValue::Absent | FieldValue::Ambiguous => None,
     };
     let user = name.and_then(user_name::parse);

@@ -17,7 +17,7 @@ fn check(source: &TokenSource, uri: &str, headers: &[(&str, &str)], expected: Op
     let expected = match expected {
         None => FieldValue::Absent,
         Some("?") => FieldValue::Ambiguous,
-        Some(text) => FieldValue::One(text.as_bytes().into()),
+        Some(text) => FieldValue::Single(text.as_bytes().into()),
     };
     assert_eq!(
         find_credential(source, &head),

@@ -121,7 +121,7 @@ pub fn find_in_body(head: &Head, text: &[u8], is_whole: bool) -> MethodInBody {
     match body::find_field(&METHOD_FIELD, content_types, text) {
         FieldValue::Absent => MethodInBody::Absent,
         FieldValue::Ambiguous => MethodInBody::Unclear,
-        FieldValue::One(value) => match parse_method(&value) {
+        FieldValue::Single(value) => match parse_method(&value) {
             Some(method) if method != head.method => MethodInBody::Named(method),
             _ => MethodInBody::Absent,
         },

@@ -358,7 +358,7 @@ impl RequestTarget<'_> {
     ) -> Result<MatchedRoute, RefusalCause> {
         match value {
             FieldValue::Absent => Ok(matched),
-            FieldValue::One(value) => {
+            FieldValue::Single(value) => {
                 let paths = query_path::read_rest_route(value);
                 let paths = paths.ok_or(RefusalCause::Bad(LONG_PATH))?;
                 self.hold_to_named_paths(method, &paths, matched, ruleset)

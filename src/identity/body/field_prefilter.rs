@@ -1,30 +1,34 @@
-//! Decides from the head and the first bytes whether a body may have a field, so that most bodies pass unread.
-//! It errs on the side of "may": a body passes only if no known framework finds the field in it.
+//! Decides from the head and the first bytes whether a body may have a field, so that most bodies need not be read. Also
+//! decides from the head alone whether a body is a stream of messages.
+//!
+//! The decision on a field is no only if no framework that was examined finds the field in the body. If all bytes leave it
+//! open, it is yes.
 
-use super::field::BodyField;
-use super::hidden::has_content_coding;
+use super::body_field::BodyField;
+use super::body_format::BodyFormat;
 use super::json_prefix;
-use super::media::Media;
+use super::search_limits::has_content_coding;
 use crate::http::head::Fields;
 
-/// Prefixes of the media types whose messages have a binary head of their own.
+/// Prefixes of the media types whose messages begin with a binary header: flags and a length.
 const ENVELOPED_TYPE_PREFIXES: [&str; 2] = ["application/grpc", "application/connect+"];
 
-/// Parts of the names of media types that hold one JSON document per line.
+/// Parts of the names of media types whose bodies are JSON documents in a row. Their first bytes decide, as for types that
+/// are not JSON.
 const JSON_LINES_NAMES: [&str; 5] = ["ndjson", "jsonl", "json-l", "json-seq", "ldjson"];
 
-/// Whether `field` may stand in the body that begins with `prefix`; none if more bytes are needed to decide.
-/// `is_whole` says that `prefix` is the whole body. The result does not depend on how the body is cut.
+/// Whether `field` may stand in the body that begins with `prefix`; `None` if more bytes are needed to decide.
+/// `is_whole` says that `prefix` is the whole body. A longer prefix never changes a yes or a no.
 ///
-/// Frameworks look for fields in forms, multipart bodies, JSON, and bodies without a type; some take any text for a
-/// form. Others read every body of another type as JSON, so for those types the first bytes decide.
+/// Frameworks look for fields in forms, multipart bodies, JSON, and bodies without a type; some take a body of any type
+/// `text/…` for a form. Some frameworks read bodies of other types as JSON, so for those types the first bytes decide.
 pub fn may_have_field(
     field: &BodyField,
     fields: &Fields,
     prefix: &[u8],
     is_whole: bool,
 ) -> Option<bool> {
-    // A compressed body cannot be searched.
+    // A compressed body cannot be searched, so it may have any field.
     if has_type_with_fields(fields) || has_content_coding(fields) {
         return Some(true);
     }
@@ -35,8 +39,9 @@ pub fn may_have_field(
 /// first message. Their JSON variants are no streams here, because Laravel reads them as JSON.
 pub fn is_stream(fields: &Fields) -> bool {
     let mut content_types = fields.all("content-type");
-    let (first, is_only_type) = (content_types.next(), content_types.next().is_none());
-    let content_type = first.unwrap_or_default().to_ascii_lowercase();
+    let first_type = content_types.next().unwrap_or_default();
+    let is_only_type = content_types.next().is_none();
+    let content_type = first_type.to_ascii_lowercase();
     let has_prefix = |prefix: &&str| content_type.starts_with(prefix.as_bytes());
     is_only_type
         && ENVELOPED_TYPE_PREFIXES.iter().any(has_prefix)
@@ -51,13 +56,13 @@ fn has_type_with_fields(fields: &Fields) -> bool {
     };
     let essence = content_type.split(';').next().unwrap_or_default();
     let is_in_essence = |name: &&str| essence.contains(*name);
-    match Media::parse(fields.all("content-type"), b"") {
+    match BodyFormat::parse(fields.all("content-type"), b"") {
         _ if essence.trim_start().starts_with("text/") => true,
-        Media::Json => !JSON_LINES_NAMES
+        BodyFormat::Json => !JSON_LINES_NAMES
             .iter()
             .chain(&ENVELOPED_TYPE_PREFIXES)
             .any(is_in_essence),
-        Media::Plain | Media::Other => false,
-        Media::Form | Media::Multipart(_) | Media::Unclear => true,
+        BodyFormat::Untyped | BodyFormat::Other => false,
+        BodyFormat::Form | BodyFormat::Multipart(_) | BodyFormat::Ambiguous => true,
     }
 }

@@ -11,7 +11,7 @@ fn check(field: &str, content_type: &str, body: impl AsRef<[u8]>, expected: Opti
     let expected = match expected {
         None => FieldValue::Absent,
         Some("?") => FieldValue::Ambiguous,
-        Some(text) => FieldValue::One(text.as_bytes().into()),
+        Some(text) => FieldValue::Single(text.as_bytes().into()),
     };
     let shown = String::from_utf8_lossy(body);
     assert_eq!(actual, expected, "{field} {content_type:?} {shown}");

@@ -1,12 +1,14 @@
-//! The field of a body that a policy names.
+//! The field of a body that the configuration names, by its name or by a dotted path to it.
 
-use super::name::FieldName;
+use super::field_name::FieldName;
 
 /// A field of bodies. A dotted path reaches into nested objects: `user.email` is `{"user":{"email":…}}`,
 /// `user[email]=…` and `user.email=…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyField {
+    /// The whole path as one name, dots included.
     pub(super) name: FieldName,
+    /// The names of the members on the way to the field, at least one; the last is the field's own.
     pub(super) path: Vec<FieldName>,
 }
 
@@ -25,7 +27,7 @@ impl BodyField {
     }
 }
 
-/// The field of this name, whose dots lead into no object.
+/// The field of this name; dots in the name do not lead into objects.
 impl From<FieldName> for BodyField {
     fn from(name: FieldName) -> BodyField {
         BodyField {

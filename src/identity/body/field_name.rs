@@ -1,5 +1,5 @@
-//! Compares names of fields as upstreams do. A spelling resembles a name if some framework takes it for that name. The
-//! file never guesses which of two spellings an upstream prefers.
+//! Compares names of fields as upstreams do. A spelling resembles a name if some framework takes it for that name. Nothing
+//! here decides which of two spellings in one request an upstream prefers.
 //!
 //! - PHP drops blanks before a name, ends it at NUL, and reads ` `, `.` and `[` as `_`.
 //! - Rack skips brackets before a name.
@@ -13,22 +13,26 @@ use smallvec::SmallVec;
 /// The configured name of a field, to which names in requests are compared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FieldName {
+    /// The name as the gateway file has it.
     text: Box<str>,
+    /// The folded name.
     symbols: Box<[NameSymbol]>,
 }
 
 /// A symbol of a folded name. Names that an upstream takes for one another fold to the same symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameSymbol {
+    /// A letter in lower case, or any character that is no separator.
     Letter(char),
-    /// A run of blanks and underscores.
+    /// A run of spaces and underscores, which joins two words of a name.
     WordSeparator,
-    /// A run with a dot or a bracket, behind which some readers see the part of a field.
+    /// A run of separators with a dot or a bracket. Some readers take the text after it for the name of a part of the
+    /// field.
     PartSeparator,
 }
 
 impl FieldName {
-    /// Folds the name `text`.
+    /// Folds the name once, for all later comparisons.
     pub fn new(text: &str) -> FieldName {
         FieldName {
             text: text.into(),
@@ -41,29 +45,31 @@ impl FieldName {
         &self.text
     }
 
-    /// Whether some upstream takes `spelling`, in a form, a query or a cookie, for this name or a part of it.
+    /// Whether some upstream takes `spelling`, in a form, a query or a cookie, for this name or for a part of this field.
     pub fn resembles(&self, spelling: &[u8]) -> bool {
         spelling == self.text.as_bytes() || self.folds_like(&String::from_utf8_lossy(spelling))
     }
 
-    /// Whether some upstream takes the member `spelling` of a JSON object for this name or a part of it. Members may lack
-    /// underscores and hyphens, as `userId` for `user_id`. Only a leading one counts: `method` is not `_method`.
-    pub fn resembles_member(&self, spelling: &str) -> bool {
+    /// Whether some upstream takes `member`, the name in a JSON object, for this name or for a part of this field. Members
+    /// may lack underscores and hyphens, as `userId` for `user_id`. Only a leading one counts: `method` is not `_method`.
+    pub fn resembles_member(&self, member: &str) -> bool {
         let has_leading_separator =
             |name: &str| name.trim_start_matches(is_blank).starts_with(['_', '-']);
-        let begin_alike = || has_leading_separator(spelling) == has_leading_separator(&self.text);
-        self.resembles(spelling.as_bytes())
-            || (begin_alike() && letters_of(spelling).eq(letters_of(&self.text)))
+        let begin_alike = || has_leading_separator(member) == has_leading_separator(&self.text);
+        self.resembles(member.as_bytes())
+            || (begin_alike() && letters_of(member).eq(letters_of(&self.text)))
     }
 
+    /// Whether the folded `spelling` is this name, or this name with the name of a part after it.
     fn folds_like(&self, spelling: &str) -> bool {
-        let has_leading_separator = self.symbols.first() == Some(&NameSymbol::WordSeparator);
+        let begins_with_separator = self.symbols.first() == Some(&NameSymbol::WordSeparator);
         self.is_prefix_of(NameSymbols::new(spelling))
-            || (has_leading_separator
+            || (begins_with_separator
                 && self.is_prefix_of(NameSymbols::with_leading_brackets(spelling)))
     }
 
-    /// Whether `spelling` is this name, or this name and a part.
+    /// Whether the symbols of a spelling are those of this name, with nothing or the name of a part after them. The two
+    /// kinds of separators count as the same.
     fn is_prefix_of(&self, mut spelling: NameSymbols<'_>) -> bool {
         let are_alike = |ours: &NameSymbol, theirs: NameSymbol| match (ours, theirs) {
             (NameSymbol::Letter(ours), NameSymbol::Letter(theirs)) => *ours == theirs,
@@ -100,13 +106,15 @@ pub(in crate::identity) fn is_blank(c: char) -> bool {
 
 /// Iterates over the symbols of a folded name without allocating.
 struct NameSymbols<'t> {
+    /// The text whose symbols are still to come.
     remaining: &'t str,
-    /// The lower-case letters of the last character, last first.
+    /// The folded letters of the last character that are still to come, in reverse order: some characters fold to
+    /// several.
     pending_letters: SmallVec<[char; 3]>,
 }
 
 impl<'t> NameSymbols<'t> {
-    /// Skips leading brackets and `?`, as Rack does.
+    /// The symbols of a name without leading brackets and `?`, which Rack skips.
     fn new(name: &'t str) -> NameSymbols<'t> {
         let mut symbols = NameSymbols::with_leading_brackets(name);
         let is_skipped = |c| is_blank(c) || matches!(c, '[' | ']' | '?');
@@ -114,7 +122,7 @@ impl<'t> NameSymbols<'t> {
         symbols
     }
 
-    /// Keeps leading brackets: PHP reads `[method` as `_method`.
+    /// The symbols of a name with its leading brackets: PHP reads `[method` as `_method`.
     fn with_leading_brackets(name: &'t str) -> NameSymbols<'t> {
         let name = name.split('\0').next().unwrap_or_default();
         NameSymbols {
@@ -123,7 +131,7 @@ impl<'t> NameSymbols<'t> {
         }
     }
 
-    /// Takes a run of separators.
+    /// Removes a run of separators from the remaining text.
     fn take_separators(&mut self) -> NameSymbol {
         let mut symbol = NameSymbol::WordSeparator;
         while let Some(c) = self.remaining.chars().next() {
@@ -140,7 +148,7 @@ impl<'t> NameSymbols<'t> {
         symbol
     }
 
-    /// Skips the digits of `[0]`: an index is no name.
+    /// Skips the digits in `[0]`, which are an index and no name.
     fn skip_index(&mut self) {
         let is_digit = |c: char| c.is_ascii_digit();
         let after_digits = self.remaining.trim_start_matches(is_digit);
@@ -170,14 +178,14 @@ impl Iterator for NameSymbols<'_> {
 }
 
 /// The letter without case. It goes through the upper case, so that `K` (Kelvin), `ſ` and `ı` are `k`, `s` and `i`.
-/// The dot of `İ` and the replacement character fold to nothing.
+/// The dot of `İ` folds to nothing. So does the replacement character, as for readers that drop invalid UTF-8.
 fn fold_case(c: char) -> impl Iterator<Item = char> {
     let ascii = c.is_ascii().then(|| c.to_ascii_lowercase());
-    let spelling = (!c.is_ascii()).then(|| c.to_uppercase().flat_map(char::to_lowercase));
+    let non_ascii = (!c.is_ascii()).then(|| c.to_uppercase().flat_map(char::to_lowercase));
     let is_letter = |c: &char| !matches!(c, '\u{307}' | '\u{fffd}');
     ascii
         .into_iter()
-        .chain(spelling.into_iter().flatten().filter(is_letter))
+        .chain(non_ascii.into_iter().flatten().filter(is_letter))
 }
 
 /// The letters of a JSON member's name, without case, underscores and hyphens.

@@ -1,98 +1,109 @@
-//! Decides how upstreams read a body, from the values of `Content-Type`.
+//! Decides by the values of `Content-Type` as which format upstreams read a body.
 //!
-//! Upstreams parse this field in different ways. A value that two of them could read as different formats is
-//! unclear, and no field is trusted in such a body.
+//! Upstreams parse this header field in different ways. If two of them could read a body as different formats, the format
+//! is ambiguous, and no field of the body is trusted.
 
 use super::header_parameters::HeaderParameters;
 
-/// Longest boundary of a multipart body, in bytes: RFC 2046, section 5.1.1.
+/// Longest boundary of a multipart body, in bytes: RFC 2046, section 5.1.1. A longer one is ambiguous.
 const MAX_BOUNDARY_BYTES: usize = 70;
 
 /// The format that a body is read as.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Media {
+pub(super) enum BodyFormat {
+    /// `application/x-www-form-urlencoded`.
     Form,
+    /// Any type whose name contains `json`, except types of multipart bodies and forms.
     Json,
-    /// Holds the boundary.
+    /// Any type that begins with `multipart/`, with its boundary.
     Multipart(Vec<u8>),
-    /// The body has no type, or one that says nothing, so readers look at its bytes.
-    Plain,
-    /// A format in which no fields are looked for.
+    /// The body has no type, or one that fits any bytes (`text/plain`, `application/octet-stream`). So readers look at its
+    /// bytes.
+    Untyped,
+    /// Any other type. Some readers look for a form or JSON in such a body all the same.
     Other,
     /// Readers disagree on the format.
-    Unclear,
+    Ambiguous,
 }
 
-impl Media {
-    /// Parses the values of `Content-Type`. The body decides whether its charset matters.
+impl BodyFormat {
+    /// Parses the values of `Content-Type`. `body` is read only if they name a charset, because a charset that agrees
+    /// with UTF-8 on ASCII does not matter for ASCII text.
     pub(super) fn parse<'v>(
         mut content_types: impl Iterator<Item = &'v [u8]>,
         body: &[u8],
-    ) -> Media {
+    ) -> BodyFormat {
         let Some(value) = content_types.next() else {
-            return Media::Plain;
+            return BodyFormat::Untyped;
         };
         if content_types.next().is_some() {
-            return Media::Unclear;
+            return BodyFormat::Ambiguous;
         }
         let Ok(value) = std::str::from_utf8(value) else {
-            return Media::Unclear;
+            return BodyFormat::Ambiguous;
         };
-        // Some clients write `application/json, application/json`.
+        // Some clients write `application/json, application/json`. A value with quotes may have a comma inside them, so it
+        // is not split.
         let has_quotes = value.contains('"');
         let is_separator = |c| c == ',' && !has_quotes;
         let mut formats = value
             .split(is_separator)
-            .map(|value| Media::parse_value(value, body));
-        let media = formats.next().unwrap_or(Media::Plain);
+            .map(|value| BodyFormat::parse_value(value, body));
+        let format = formats.next().unwrap_or(BodyFormat::Untyped);
         let is_list = value.contains(',');
-        let is_ambiguous =
-            is_list && matches!(media, Media::Multipart(_)) || formats.any(|other| other != media);
-        if is_ambiguous { Media::Unclear } else { media }
+        let is_ambiguous = is_list && matches!(format, BodyFormat::Multipart(_))
+            || formats.any(|next_format| next_format != format);
+        if is_ambiguous {
+            BodyFormat::Ambiguous
+        } else {
+            format
+        }
     }
 
-    fn parse_value(value: &str, body: &[u8]) -> Media {
+    /// Parses one element of `Content-Type`: a type and its parameters.
+    fn parse_value(value: &str, body: &[u8]) -> BodyFormat {
         let Some(parameters) = HeaderParameters::parse(value) else {
-            return Media::Unclear;
+            return BodyFormat::Ambiguous;
         };
         let essence = parameters.value.to_ascii_lowercase();
         let is_searched_type = ["form", "json", "multipart"]
             .into_iter()
-            .any(|format| essence.contains(format));
+            .any(|word| essence.contains(word));
         // PHP and Rack end the type at a blank or a comma.
         if is_searched_type && essence.contains([' ', '\t', ',']) {
-            return Media::Unclear;
+            return BodyFormat::Ambiguous;
         }
         if !parameters.is_read_as_utf8(body) {
-            return Media::Unclear;
+            return BodyFormat::Ambiguous;
         }
         match &*essence {
-            _ if essence.starts_with("multipart/") => Media::multipart(&parameters),
-            "application/x-www-form-urlencoded" => Media::Form,
-            "" | "text/plain" | "application/octet-stream" => Media::Plain,
+            _ if essence.starts_with("multipart/") => BodyFormat::multipart(&parameters),
+            "application/x-www-form-urlencoded" => BodyFormat::Form,
+            "" | "text/plain" | "application/octet-stream" => BodyFormat::Untyped,
             // Symfony takes any type that begins with `application/x-www-form-urlencoded` for a form.
-            _ if essence.contains("urlencoded") => Media::Unclear,
-            _ if essence.contains("json") => Media::Json,
-            _ => Media::Other,
+            _ if essence.contains("urlencoded") => BodyFormat::Ambiguous,
+            _ if essence.contains("json") => BodyFormat::Json,
+            _ => BodyFormat::Other,
         }
     }
 
-    /// A multipart body, unclear if readers could disagree on its boundary.
-    fn multipart(parameters: &HeaderParameters<'_>) -> Media {
+    /// The format of a multipart body; ambiguous if readers could disagree on its boundary.
+    fn multipart(parameters: &HeaderParameters<'_>) -> BodyFormat {
         let is_plain = |boundary: &&str| {
             (1..=MAX_BOUNDARY_BYTES).contains(&boundary.len())
                 && boundary.bytes().all(is_boundary_byte)
         };
         match parameters.unique_value("boundary").filter(is_plain) {
             Some(boundary) if !parameters.has_hidden_boundary() => {
-                Media::Multipart(boundary.as_bytes().to_vec())
+                BodyFormat::Multipart(boundary.as_bytes().to_vec())
             }
-            _ => Media::Unclear,
+            _ => BodyFormat::Ambiguous,
         }
     }
 }
 
-/// Whether `text` is read as UTF-8 beside these values of `Content-Type`. Django reads queries too in that charset.
+/// Whether readers take `text` for UTF-8 in a request with these values of `Content-Type`. `text` may be a query,
+/// because Django reads queries too in the charset of that field.
 pub(in crate::identity) fn is_read_as_utf8<'v>(
     mut content_types: impl Iterator<Item = &'v [u8]>,
     text: &[u8],
@@ -117,18 +128,18 @@ mod tests {
 
     #[test]
     fn types() {
-        let check = |value: &str, expected: Media| {
-            let actual = Media::parse(std::iter::once(value.as_bytes()), b"x");
+        let check = |value: &str, expected: BodyFormat| {
+            let actual = BodyFormat::parse(std::iter::once(value.as_bytes()), b"x");
             assert_eq!(actual, expected, "{value}");
         };
-        let multipart = |boundary: &str| Media::Multipart(boundary.as_bytes().to_vec());
+        let multipart = |boundary: &str| BodyFormat::Multipart(boundary.as_bytes().to_vec());
         for form in [
             "application/x-www-form-urlencoded",
             "Application/X-WWW-Form-Urlencoded ; charset=UTF-8",
             "application/x-www-form-urlencoded; charset=\"utf-8\";",
             "application/x-www-form-urlencoded; charset=iso-8859-1",
         ] {
-            check(form, Media::Form);
+            check(form, BodyFormat::Form);
         }
         for json in [
             "application/json",
@@ -136,7 +147,7 @@ mod tests {
             "application/vnd.api+json",
             "application/json, application/json",
         ] {
-            check(json, Media::Json);
+            check(json, BodyFormat::Json);
         }
         for plain in [
             "",
@@ -144,10 +155,10 @@ mod tests {
             "text/plain; charset=utf-8",
             "application/octet-stream",
         ] {
-            check(plain, Media::Plain);
+            check(plain, BodyFormat::Untyped);
         }
         for other in ["image/png", "text/plain x", "application/xml", "*/*"] {
-            check(other, Media::Other);
+            check(other, BodyFormat::Other);
         }
         check("multipart/form-data; boundary=x", multipart("x"));
         check("Multipart/Form-Data; Boundary=\"a=b\"", multipart("a=b"));
@@ -205,13 +216,22 @@ mod tests {
             "application/x-www-form-urlencodedx",
             "application/x-www-form-urlencoded+xml",
         ] {
-            check(ambiguous, Media::Unclear);
+            check(ambiguous, BodyFormat::Ambiguous);
         }
         let latin = ["application/x-www-form-urlencoded; charset=latin1".as_bytes()];
-        assert_eq!(Media::parse(latin.into_iter(), b"a=%e9"), Media::Unclear);
+        assert_eq!(
+            BodyFormat::parse(latin.into_iter(), b"a=%e9"),
+            BodyFormat::Ambiguous
+        );
         let twice = [b"text/plain".as_slice(), b"text/plain"];
-        assert_eq!(Media::parse(twice.into_iter(), b"x"), Media::Unclear);
-        assert_eq!(Media::parse(std::iter::empty(), b"x"), Media::Plain);
+        assert_eq!(
+            BodyFormat::parse(twice.into_iter(), b"x"),
+            BodyFormat::Ambiguous
+        );
+        assert_eq!(
+            BodyFormat::parse(std::iter::empty(), b"x"),
+            BodyFormat::Untyped
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tells from the head whether a body cannot be searched for a field, because it is compressed or too long.
+//! Decides by a request's head whether its body is compressed or too long, so that it cannot be searched for a field.
 
 use crate::http::head::Fields;
 
@@ -13,7 +13,8 @@ pub(in crate::identity) fn has_content_coding(fields: &Fields) -> bool {
     !fields.all("content-encoding").all(is_identity)
 }
 
-/// Whether `Content-Length` is above `max_bytes`. A body without a length is not longer.
+/// Whether the first `Content-Length` is a number above `max_bytes`. False if the field is missing or is no number that
+/// fits `usize`: then the bytes must be counted as they arrive.
 pub(in crate::identity) fn exceeds_length(fields: &Fields, max_bytes: usize) -> bool {
     let length = fields.text("content-length");
     let length = length.and_then(|text| text.parse::<usize>().ok());

@@ -83,9 +83,9 @@ impl Limits {
         let store = Arc::new(MemoryStore::new(Settings {
             budget_bytes: 16 << 20,
         })?);
-        let tokens = vec![token::TokenSource::Header("x-api-key".parse()?)];
+        let token_sources = vec![token::TokenSource::Header("x-api-key".parse()?)];
         let sources = identity::Settings {
-            tokens,
+            token_sources,
             ..identity::Settings::default()
         };
         Ok(Limits {

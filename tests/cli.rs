@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use common::child::{self, Ended, Guard, Server, line_with};
@@ -247,7 +247,8 @@ fn schemas() {
     let schema = |arguments: &[&str]| json(&run(&folder, arguments, 0).out);
     let policy = schema(&["schema"]);
     let gateway = schema(&["schema", "gateway"]);
-    for schema in [&policy, &gateway] {
+    let defaults = schema(&["schema", "defaults"]);
+    for schema in [&policy, &gateway, &defaults] {
         let version = schema["$schema"].as_str().unwrap();
         assert!(
             version.starts_with("https://json-schema.org/draft/"),
@@ -256,6 +257,10 @@ fn schemas() {
     }
     assert!(policy["properties"]["match"].is_object(), "{policy:#}");
     assert!(gateway["properties"]["listen"].is_object(), "{gateway:#}");
+    assert!(
+        defaults["properties"]["upstream"].is_object(),
+        "{defaults:#}"
+    );
     assert_eq!(schema(&["schema", "policy"]), policy);
     run(&folder, &["schema", "polciy"], 2);
 }
@@ -432,6 +437,22 @@ fn access_log_lines_name_the_limit() {
     assert_eq!(decided(&refused), "refused per-key refused");
     assert_eq!(refused["limit_at"], "policies/api.yaml:5");
     assert_eq!(decided(&ask("/nowhere")), "rejected - -");
+}
+
+#[test]
+fn the_demo_removes_its_files_when_a_signal_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let listen = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let mut command = child::command(folder.path(), &[&["demo"], &listen[..]].concat());
+    let mut demo = Guard(command.spawn().unwrap());
+    let files = std::env::temp_dir().join(format!("tollgate-demo-{}", demo.0.id()));
+    let output = BufReader::new(demo.0.stdout.take().unwrap());
+    let mut lines = output.lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("so far (")));
+    assert!(files.join("policies").exists());
+    demo.signal(Signal::INT);
+    assert_eq!(demo.ended().code(), Some(0));
+    assert!(!files.exists());
 }
 
 #[test]

@@ -15,10 +15,12 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use common::certificate::Certificate;
 use common::child::{self, Server};
+use common::manager::Manager;
 use common::{Client, Gateway, Upstream, assert_contains, read_head, wait_until, write};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use parking_lot::Mutex;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustix::process::{Signal, kill_process};
 use rustls::crypto::aws_lc_rs;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
@@ -126,14 +128,22 @@ impl Key {
             "x": coordinate(&point[1..33]), "y": coordinate(&point[33..])})
     }
 
+    /// A token of this user, of an issuer of several.
+    fn token_of(&self, user: &str, issuer: &str) -> String {
+        self.sign(&json!({"sub": user, "iss": issuer, "exp": 4_000_000_000_u64}))
+    }
+
     fn token(&self, user: &str, audience: &str) -> String {
+        self.sign(&json!({"sub": user, "aud": audience, "exp": 4_000_000_000_u64}))
+    }
+
+    fn sign(&self, claims: &serde_json::Value) -> String {
         let header = Header {
             kid: Some(self.id.into()),
             ..Header::new(Algorithm::ES256)
         };
-        let claims = json!({"sub": user, "aud": audience, "exp": 4_000_000_000_u64});
         let key = EncodingKey::from_ec_der(&self.pair.serialize_der());
-        encode(&header, &claims, &key).unwrap()
+        encode(&header, claims, &key).unwrap()
     }
 }
 
@@ -171,7 +181,7 @@ fn keys_rotate_and_outlive_their_server() {
     let status = |token: &str| status(gateway.connect(), token);
     let runtime = Builder::new_current_thread().build().unwrap();
     let renew = || {
-        runtime.block_on(gateway.app.keys_changed());
+        runtime.block_on(gateway.app.wait_for_new_keys());
         runtime.block_on(gateway.app.renew_keys()).unwrap();
     };
     assert_eq!(status(&old.token("ann", "shop")), 200);
@@ -316,4 +326,93 @@ fn a_server_that_is_not_verified_is_not_believed() {
     let server = Server::start(folder.path(), false);
     assert_eq!(status(server.connect(), &key.token("ann", "shop")), 401);
     assert_eq!(issuer.requests(), 0);
+}
+
+/// The keys of an issuer that is away pass to the process that takes over, and from that to the next one.
+#[test]
+fn keys_outlive_the_process() {
+    let (old, new) = (Key::new("old"), Key::new("new"));
+    // Another key that claims to be the issuer's.
+    let forged = Key::new("old");
+    let issuer = Issuer::start(document(set(&[&old])));
+    let upstream = Upstream::plain();
+    let folder = folder(&upstream, &issuer, &issuer.url("/keys"), "");
+    let manager = Manager::new(folder.path());
+    let mut server = Server::of(&mut Manager::command(folder.path()), false);
+    assert_eq!(manager.hears(), "READY=1");
+    let status = |key: &Key| status(server.connect(), &key.token("ann", "shop"));
+    assert_eq!([&old, &new, &forged].map(status), [200, 401, 401]);
+
+    issuer.serve(|stream, _| answer(stream, "503 Service Unavailable", ""));
+    server.signal(Signal::USR2);
+    let first = manager.hears_of_successor();
+    wait_until("the new process asks the issuer too", || {
+        issuer.requests() > 1
+    });
+    assert_eq!([&old, &new, &forged].map(status), [200, 401, 401]);
+    kill_process(first.0, Signal::USR2).unwrap();
+    let second = manager.hears_of_successor();
+    assert_eq!([&old, &new, &forged].map(status), [200, 401, 401]);
+
+    // What the issuer says counts as soon as it is there again.
+    issuer.serve(document(set(&[&new])));
+    wait_until("the keys are fetched", || status(&new) == 200);
+    assert_eq!([&old, &new, &forged].map(status), [401, 200, 401]);
+
+    // The keys of one URL verify nothing for another one.
+    issuer.serve(|stream, _| answer(stream, "503 Service Unavailable", ""));
+    let file = folder.path().join("tollgate.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("/keys", "/other")).unwrap();
+    kill_process(second.0, Signal::USR2).unwrap();
+    let third = manager.hears_of_successor();
+    wait_until("the process before has ended", || status(&new) == 401);
+    drop((first, second, third));
+    assert_eq!(server.ended(), Some(0));
+}
+
+/// Each of two issuers has a server and keys of its own, and both outlive the process.
+#[test]
+fn two_issuers_have_their_own_sets() {
+    const A: &str = "https://a.example";
+    const B: &str = "https://b.example";
+    // Both call their key the same.
+    let (of_a, of_b) = (Key::new("one"), Key::new("one"));
+    let away = |stream: &mut Stream, _: &str| answer(stream, "503 Service Unavailable", "");
+    let (first, second) = (Issuer::start(document(set(&[&of_a]))), Issuer::start(away));
+    let upstream = Upstream::plain();
+    let folder = TempDir::new().unwrap();
+    let mut sources = String::new();
+    for (name, issuer, server) in [("a", A, &first), ("b", B, &second)] {
+        std::fs::write(folder.path().join(name), &server.certificate.pem).unwrap();
+        let url = server.url("/keys");
+        sources +=
+            &format!("    - {{ jwt: sub, jwks: '{url}', roots: {name}, issuer: {issuer} }}\n");
+    }
+    let gateway = format!("admin: off\nidentity:\n  user:\n{sources}");
+    write(&folder, upstream.address, &gateway, &[("all", POLICY)]);
+    let manager = Manager::new(folder.path());
+    let mut server = Server::of(&mut Manager::command(folder.path()), false);
+    assert_eq!(manager.hears(), "READY=1");
+    let tokens = [(&of_a, A), (&of_b, B), (&of_a, B), (&of_b, A)];
+    let statuses =
+        || tokens.map(|(key, issuer)| status(server.connect(), &key.token_of("ann", issuer)));
+    assert_eq!(
+        statuses(),
+        [200, 401, 401, 401],
+        "the second server is away"
+    );
+    second.serve(document(set(&[&of_b])));
+    wait_until("the second set is fetched", || statuses()[1] == 200);
+    assert_eq!(statuses(), [200, 200, 401, 401]);
+
+    first.serve(away);
+    second.serve(away);
+    server.signal(Signal::USR2);
+    let successor = manager.hears_of_successor();
+    let requests = first.requests();
+    wait_until("the new process asks", || first.requests() > requests);
+    assert_eq!(statuses(), [200, 200, 401, 401], "both are away");
+    drop(successor);
+    assert_eq!(server.ended(), Some(0));
 }

@@ -9,17 +9,17 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use command_fds::{CommandFdExt, FdMapping};
 use common::child::{self, Server, line_with};
-use common::{Client, Gate, MAX_WAIT, Upstream, ok, wait_until, write};
-use rustix::process::{Pid, Signal, kill_process};
+use common::manager::{Manager, Successor};
+use common::{Client, Gate, Upstream, ok, wait_until, write};
+use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
 
 const OPEN: &str = "match: /**\nupstream: up\n";
@@ -28,47 +28,6 @@ fn folder(upstream: &Upstream, gateway: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, upstream.address, gateway, &[("all", OPEN)]);
     folder
-}
-
-/// What a service manager hears.
-struct Manager(UnixDatagram);
-
-impl Manager {
-    fn new(folder: &Path) -> Manager {
-        let socket = UnixDatagram::bind(folder.join("notify")).unwrap();
-        socket.set_read_timeout(Some(MAX_WAIT)).unwrap();
-        Manager(socket)
-    }
-
-    fn command(folder: &Path) -> Command {
-        let mut command = child::command(folder, &["run", "--config", "tollgate.yaml"]);
-        command.env("NOTIFY_SOCKET", folder.join("notify"));
-        command
-    }
-
-    fn hears(&self) -> String {
-        let mut text = [0; 256];
-        let length = self.0.recv(&mut text).expect("the manager is told");
-        String::from_utf8_lossy(&text[..length]).trim().to_owned()
-    }
-
-    /// Waits until a process is in the place of another; gives its number.
-    fn hears_of_successor(&self) -> Successor {
-        assert_eq!(self.hears(), "READY=1");
-        let told = self.hears();
-        let number = told.strip_prefix("MAINPID=").expect(&told);
-        Successor(Pid::from_raw(number.parse().unwrap()).unwrap())
-    }
-}
-
-/// A process that nobody but the test ends.
-struct Successor(Pid);
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = kill_process(self.0, Signal::KILL);
-    }
 }
 
 #[test]

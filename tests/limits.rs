@@ -4,6 +4,8 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "limits/bytes.rs"]
+mod bytes;
 mod common;
 #[path = "limits/costs.rs"]
 mod costs;
@@ -11,16 +13,41 @@ mod costs;
 mod credentials;
 #[path = "limits/custom.rs"]
 mod custom;
+#[path = "limits/fields.rs"]
+mod fields;
+#[path = "limits/folders.rs"]
+mod folders;
+#[path = "limits/handshakes.rs"]
+mod handshakes;
+#[path = "limits/identity_metrics.rs"]
+mod identity_metrics;
+#[path = "limits/issuers.rs"]
+mod issuers;
 #[path = "limits/keys.rs"]
 mod keys;
 #[path = "limits/left.rs"]
 mod left;
+#[path = "limits/listeners.rs"]
+mod listeners;
+#[path = "limits/messages.rs"]
+mod messages;
+#[path = "limits/overrides.rs"]
+mod overrides;
+#[path = "limits/protocols.rs"]
+mod protocols;
+#[path = "limits/request_costs.rs"]
+mod request_costs;
 #[path = "limits/reserve.rs"]
 mod reserve;
+#[path = "limits/spellings.rs"]
+mod spellings;
+#[path = "limits/tables.rs"]
+mod tables;
 
 use std::time::Duration;
 
-use common::{Client, Gateway, Message, Upstream, write};
+use common::{Client, Gateway, Message, Upstream, status, write};
+use protocols::{Connection, Protocol, Request};
 use serde_json::Value;
 use tollgate::base::clock::{Clock, Nanos};
 
@@ -29,6 +56,8 @@ struct Site {
     gateway: Gateway,
     upstream: Upstream,
     clock: Clock,
+    /// How clients speak to it.
+    protocol: Protocol,
 }
 
 impl Site {
@@ -65,6 +94,7 @@ impl Site {
             gateway: Gateway::start_in(folder, clock.clone()),
             upstream,
             clock,
+            protocol: Protocol::Http1,
         }
     }
 
@@ -75,9 +105,17 @@ impl Site {
 
     /// A GET of a path, with more fields.
     fn get_path(&self, path: &str, fields: &str) -> Message {
-        let mut client = self.gateway.connect();
-        client.send(format!("GET {path} HTTP/1.1\r\nhost: t\r\n{fields}\r\n"));
-        client.answer()
+        self.exchange(Request::get(path, fields))
+    }
+
+    /// Sends a request on a connection of its own.
+    fn exchange(&self, request: Request<'_>) -> Message {
+        self.open().exchange(request)
+    }
+
+    /// Opens a connection.
+    fn open(&self) -> Connection {
+        Connection::open(self.gateway.address, self.protocol)
     }
 
     /// Decisions of a limit: within, over, refused, refused in the shadow.

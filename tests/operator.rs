@@ -218,7 +218,10 @@ fn what_is_no_policy_lies_beside_them() {
     let upstream = Upstream::plain();
     let folder = folder(&upstream, "admin: off\n");
     let policies = folder.path().join("policies");
-    for name in ["x.json", "README.md", ".api.yaml.swp", ".hidden.yaml"] {
+    for name in ["x.json", "README.md"] {
+        fs::write(policies.join(name), "{").unwrap();
+    }
+    for name in [".api.yaml.swp", ".hidden.yaml", ".x"] {
         symlink("gone", policies.join(name)).unwrap();
     }
     fs::create_dir(policies.join("..2026")).unwrap();

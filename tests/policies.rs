@@ -7,6 +7,10 @@
 mod common;
 #[path = "policies/filled.rs"]
 mod filled;
+#[path = "policies/folders.rs"]
+mod folders;
+#[path = "policies/guides.rs"]
+mod guides;
 #[path = "policies/keys.rs"]
 mod keys;
 #[path = "policies/secrets.rs"]
@@ -71,6 +75,7 @@ fn schemas_are_as_published() {
     for (name, schema) in [
         ("gateway", policy::schema::gateway_schema()),
         ("policy", policy::schema::policy_schema()),
+        ("defaults", policy::schema::defaults_schema()),
     ] {
         let text = format!("{schema:#}\n");
         let path = format!("tests/golden/schema/{name}.json");
@@ -167,44 +172,6 @@ fn every_block_of_the_readme_loads() {
         .unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(loaded.warnings, []);
     assert_eq!(loaded.ruleset.routes.len(), 2);
-}
-
-/// A block is a policy, or fields of a gateway file.
-#[test]
-fn every_block_of_the_guides_loads() {
-    const BASE: [(&str, &str); 4] = [
-        ("version:", "version: 1\n"),
-        ("listen:", "listen: 127.0.0.1:0\n"),
-        ("upstreams:", "upstreams: { shop: http://127.0.0.1:3000 }\n"),
-        ("record:", "record: off\n"),
-    ];
-    let policy = "match: /**\nupstream: shop\n";
-    let mut blocks = 0;
-    for entry in fs::read_dir("docs").expect("docs") {
-        let path = entry.expect("entry").path();
-        if path.extension().is_none_or(|extension| extension != "md") {
-            continue;
-        }
-        let page = fs::read_to_string(&path).expect("a page");
-        for block in yaml_blocks(&page) {
-            blocks += 1;
-            let (gateway, policy) = match block.starts_with("match:") {
-                true => ("", block),
-                false => (block, policy),
-            };
-            let missing = BASE.iter().filter(|(field, _)| !gateway.contains(field));
-            let base: String = missing.map(|(_, line)| *line).collect();
-            let gateway = format!("{base}{gateway}");
-            let files = [
-                ("tollgate.yaml", &*gateway),
-                ("policies/a.yaml", policy),
-                ("redis.password", "a password\n"),
-            ];
-            policy::load_from(&MemoryFiles::new(files), Path::new("tollgate.yaml"))
-                .unwrap_or_else(|report| panic!("{}: {report}", path.display()));
-        }
-    }
-    assert!(blocks > 0);
 }
 
 #[test]

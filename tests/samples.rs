@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::io::Read;
+
 use common::{Gateway, Message, Upstream, status};
 use serde_json::Value;
 
@@ -126,6 +128,11 @@ plans: { free: { multiply: 1 }, silver: { multiply: 3 }, gold: { multiply: 10 } 
 /// A gateway with a sample before it, whose users a trusted field names.
 fn start_with_users(sample: &str) -> (Gateway, Upstream) {
     let upstream = Upstream::plain();
+    (gateway_with_users(sample, &upstream), upstream)
+}
+
+/// A gateway with a sample before this server.
+fn gateway_with_users(sample: &str, upstream: &Upstream) -> Gateway {
     let policy = std::fs::read_to_string(format!("policies/{sample}.yaml")).unwrap();
     let gateway = "\
 upstreams: { shop: \"http://{upstream}\" }
@@ -135,8 +142,7 @@ identity:
   tool: { body: params.name }
   place: { networks: { office: [192.0.2.0/24], partner: [198.51.100.0/25] } }
 ";
-    let gateway = Gateway::start(upstream.address, gateway, &[(sample, &policy)]);
-    (gateway, upstream)
+    Gateway::start(upstream.address, gateway, &[(sample, &policy)])
 }
 
 #[test]
@@ -168,6 +174,71 @@ fn tools_for_language_models() {
     assert_eq!(violated(&call(ann, "read_file")), ["per-tool"]);
     assert_eq!(call("x-user: bob\r\n", "read_file").status(), 200);
     assert_eq!(call("", "read_file").status(), 401);
+}
+
+#[test]
+fn batches_of_calls() {
+    let (gateway, _upstream) = start_with_users("batches");
+    let call = |user: &str, calls: usize| {
+        let body = format!("[{}]", vec!["{\"query\": \"{ a }\"}"; calls].join(","));
+        let mut client = gateway.connect();
+        client.send(format!(
+            "POST /graphql HTTP/1.1\r\nhost: t\r\n{user}content-type: {JSON}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        client.answer()
+    };
+    let ann = "x-user: ann\r\n";
+    assert_eq!(call(ann, 299).status(), 200);
+    assert_eq!(violated(&call(ann, 2)), ["calls"]);
+    assert_eq!(call(ann, 1).status(), 200);
+    assert_eq!(violated(&call(ann, 1)), ["calls"]);
+    assert_eq!(call("x-user: bob\r\n", 300).status(), 200);
+    assert_eq!(call("", 1).status(), 401);
+}
+
+#[test]
+fn messages_of_a_chat() {
+    let upstream = Upstream::scripted(|mut served, report| {
+        while let Ok(mut request) = served.request() {
+            served.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+            let _ = served.reader.read_to_end(&mut request.body);
+            report(request);
+        }
+    });
+    let gateway = gateway_with_users("chat", &upstream);
+    let mut client = gateway.connect();
+    client.send(
+        "GET /chat HTTP/1.1\r\nhost: t\r\nx-user: ann\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    );
+    assert_eq!(client.head().unwrap().status(), 101);
+    // A text without characters, of a client.
+    let message = b"\x81\x80\x01\x02\x03\x04";
+    for _ in 0..9 {
+        client.send(message);
+    }
+    assert_eq!(client.rest(), b"\x88\x11\x03\xf5Try again later");
+    let passed = upstream.next().body.len() / message.len();
+    assert!((4..=8).contains(&passed), "{passed}");
+}
+
+#[test]
+fn downloads_of_files() {
+    let file = common::ok(&"a".repeat(6_000_000));
+    let upstream = Upstream::answering(move |_| file.clone());
+    let gateway = gateway_with_users("downloads", &upstream);
+    let download = |user: &str| {
+        let mut client = gateway.connect();
+        client.send(format!("GET /files/a HTTP/1.1\r\nhost: t\r\n{user}\r\n"));
+        client.answer()
+    };
+    let ann = "x-user: ann\r\n";
+    // The second one has 4 MB left when it begins.
+    assert_eq!(download(ann).body.len(), 6_000_000);
+    assert_eq!(download(ann).body.len(), 6_000_000);
+    assert_eq!(violated(&download(ann)), ["bytes"]);
+    assert_eq!(download("x-user: bob\r\n").status(), 200);
+    assert_eq!(download("").status(), 401);
 }
 
 #[test]

@@ -96,14 +96,13 @@ fn ask_on(address: SocketAddr) -> thread::JoinHandle<()> {
     })
 }
 
-/// When the newest whole snapshot was begun, by the wall clock: its file is made then.
-fn newest_began(folder: &TempDir) -> Duration {
+/// When the newest whole snapshot was begun, by the wall clock: its file is made then. `None` without one.
+fn newest_began(folder: &TempDir) -> Option<Duration> {
     let whole = files(folder)
         .into_iter()
         .filter(|path| ["a", "b"].map(Some).contains(&extension(path)));
-    let made = whole.map(|path| fs::metadata(path).unwrap().created().unwrap());
-    let newest = made.max().expect("a whole snapshot");
-    newest.duration_since(UNIX_EPOCH).unwrap()
+    let made = whole.filter_map(|path| fs::metadata(path).ok()?.created().ok());
+    Some(made.max()?.duration_since(UNIX_EPOCH).unwrap())
 }
 
 fn extension(path: &Path) -> Option<&str> {
@@ -126,7 +125,7 @@ fn crash() -> Duration {
     let clients = [0, 1].map(|_| ask_on(server.address));
     // Several snapshots are whole by then, unless the disk is slow.
     wait_until("three seconds and a half pass", || {
-        clock.now().since(began) > Nanos::from_millis(3_500)
+        clock.now().since(began) > Nanos::from_millis(3_500) && newest_began(&folder).is_some()
     });
     let killed = clock.wall();
     server.signal(Signal::KILL);
@@ -134,7 +133,7 @@ fn crash() -> Duration {
     let gone = clients.map(|client| client.join().is_err());
     assert_eq!(gone, [true, true], "they were asking");
     let before = admitted.lock().unwrap().clone();
-    let copied = newest_began(&folder);
+    let copied = newest_began(&folder).expect("a whole snapshot");
     let since = before.iter().filter(|at| **at >= copied).count();
     let server = Server::start(folder.path(), false);
     let after = until_refused(&mut server.connect());

@@ -24,16 +24,17 @@ fn known(identifier: &Identifier, text: &[u8]) -> bool {
 
 fuzz_target!(|data: &[u8]| {
     let settings = Settings {
-        users: vec![user::Settings::Jwt(jwt::Settings {
+        user_sources: vec![user::Settings::Jwt(vec![jwt::Settings {
             claim: "sub".into(),
             keys: jwt::VerificationKeys::from_secret(b"a secret that no fuzzer guesses!")
                 .expect("a secret"),
+            name_prefix: String::new(),
             issuer: None,
             audiences: Vec::new(),
             remote: None,
             leeway: jwt::DEFAULT_LEEWAY,
-        })],
-        tokens: vec![token::TokenSource::Bearer],
+        }])],
+        token_sources: vec![token::TokenSource::Bearer],
         ..Settings::default()
     };
     let identifier = Identifier::new(settings, Keyer::new([7; 16]));

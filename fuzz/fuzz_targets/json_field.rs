@@ -18,7 +18,7 @@ fuzz_target!(|body: &[u8]| {
         .iter()
         .try_fold(&whole, |value, name| value.get(name));
     match (plain, found) {
-        (Some(Value::String(text)), FieldValue::One(value)) => assert_eq!(text.as_bytes(), &*value),
+        (Some(Value::String(text)), FieldValue::Single(value)) => assert_eq!(text.as_bytes(), &*value),
         (Some(Value::String(text)), FieldValue::Absent) => panic!("{text} was not found"),
         _ => {}
     }

@@ -29,7 +29,7 @@ fuzz_target!(|text: &str| {
                 .next()
                 .cloned()
                 .unwrap_or(Method::GET);
-            let table = RouteTable::build([&pattern]).expect("one pattern has no conflict");
+            let table = RouteTable::build([(0, &pattern)]).expect("one pattern has no conflict");
             assert_eq!(table.find(Some("h:1"), &method, path), RouteMatch::Route(0));
         }
     }

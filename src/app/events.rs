@@ -2,10 +2,13 @@
 //! changed limits. Nothing is written here: `note_writer.rs` writes events.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher as _;
 use std::sync::Arc;
 
+use siphasher::sip::SipHasher13;
+
 use crate::base::clock::Clock;
-use crate::limit::{CountMode, Rule, RuleLimit, ThrottleMode};
+use crate::limit::{CountMode, KeyLimit, Overrides, Rule, RuleLimit, ThrottleMode};
 use crate::policy::Ruleset;
 use crate::record::insight::{GatewayEvent, LimitChange};
 use crate::route::Route;
@@ -40,16 +43,17 @@ pub(super) fn new_event(
 /// Lists the limits that differ between two configurations: the added and changed ones first, then the removed ones.
 /// Differences in settings that [`LimitText`] leaves out are not listed.
 pub(super) fn find_limit_changes(before: &Ruleset, after: &Ruleset) -> Vec<LimitChange> {
-    let (old_limits, new) = (texts_by_scope(before), texts_by_scope(after));
+    let old_limits = texts_by_scope(before);
+    let new_limits = texts_by_scope(after);
     let mut changes = Vec::new();
-    for (scope, (rule, new_text)) in &new {
+    for (scope, (rule, new_text)) in &new_limits {
         let old_text = old_limits.get(scope).map(|(_, text)| text);
         if old_text != Some(new_text) {
             changes.push(new_limit_change(rule, old_text, Some(new_text)));
         }
     }
     for (scope, (rule, old_text)) in &old_limits {
-        if !new.contains_key(scope) {
+        if !new_limits.contains_key(scope) {
             changes.push(new_limit_change(rule, Some(old_text), None));
         }
     }
@@ -64,8 +68,8 @@ fn new_limit_change(
     LimitChange {
         limit: rule.name.as_str().to_owned(),
         origin: rule.origin.clone(),
-        before: before.map(|before| before.compared_with(after)),
-        after: after.map(|after| after.compared_with(before)),
+        before: before.map(|text| text.compared_with(after)),
+        after: after.map(|text| text.compared_with(before)),
     }
 }
 
@@ -87,8 +91,9 @@ fn texts_by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, LimitText)> {
 struct LimitText {
     /// The most important settings, such as `5/m per ip, hard`.
     summary: String,
-    /// Settings that are shown only if they changed.
-    details: [String; 7],
+    /// Settings that are shown only if they changed, each with a fixed index. A setting that the limit does not have is
+    /// empty.
+    details: [String; 8],
 }
 
 impl LimitText {
@@ -116,11 +121,9 @@ impl LimitText {
         });
         let count = match &rule.count {
             CountMode::All => String::new(),
-            CountMode::Status { from, to } => format!(", status {from}-{to}"),
-            CountMode::CostHeader(name) => format!(", cost header {name}"),
-            CountMode::CostJson(path) => format!(", cost json {}", path.join(".")),
+            count => format!(", {count}"),
         };
-        let reserve = rule.reserve.as_ref();
+        let reserve = rule.reservation();
         let reserve = reserve.map_or(String::new(), |reserve| format!(", reserves {reserve}"));
         let shadow = if rule.shadow { ", shadow" } else { "" };
         let plans = ruleset.identity.plan.plans.iter().filter(|_| rule.plans);
@@ -151,6 +154,9 @@ impl LimitText {
                 },
                 short_list("not for", rule.exempt.iter().map(ToString::to_string)),
                 short_list("on", route_names.into_iter()),
+                rule.overrides
+                    .as_deref()
+                    .map_or(String::new(), describe_overrides),
                 format!("shared {}", rule.sharing.as_str()),
                 format!("without the store {}", rule.on_store_error.as_str()),
             ],
@@ -165,7 +171,7 @@ impl LimitText {
             .details
             .iter()
             .zip(other_details)
-            .filter(|(route_rule, other)| route_rule != other)
+            .filter(|(own_detail, other_detail)| own_detail != other_detail)
         {
             text = text
                 + ", "
@@ -186,10 +192,28 @@ fn short_list(name: &str, members: impl Iterator<Item = String>) -> String {
     if members.is_empty() {
         return String::new();
     }
-    let more = match members.len().saturating_sub(MAX_LISTED_MEMBERS) {
+    let unlisted_text = match members.len().saturating_sub(MAX_LISTED_MEMBERS) {
         0 => String::new(),
         unlisted => format!(" and {unlisted} more"),
     };
     let listed_members = &members[..members.len().min(MAX_LISTED_MEMBERS)];
-    format!("{name} {}{more}", listed_members.join(", "))
+    format!("{name} {}{unlisted_text}", listed_members.join(", "))
+}
+
+/// Formats the number of overrides, and 32 bits of a hash of them. Another hash shows that some overrides or their
+/// order have changed.
+fn describe_overrides(overrides: &Overrides) -> String {
+    let mut hasher = SipHasher13::new();
+    for (key, limit) in &overrides.set.keys {
+        hasher.write(key.as_bytes());
+        match limit {
+            KeyLimit::Unlimited => hasher.write(b"unlimited"),
+            KeyLimit::Override(number) => {
+                let limit = overrides.rule(*number).map(|rule| &rule.limit);
+                hasher.write(format!("{limit:?}").as_bytes());
+            }
+        }
+    }
+    let count = overrides.set.keys.len();
+    format!("{count} overrides ({:08x})", hasher.finish() as u32)
 }

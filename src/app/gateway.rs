@@ -11,9 +11,10 @@ use parking_lot::{Mutex, RwLock};
 use socket2::Socket;
 
 use super::events::new_event;
-use super::key_set_fetcher::KeySetFetcher;
+use super::key_set_fetchers::KeySetFetchers;
 use super::live_metrics::LiveMetrics;
 use super::metrics_recorder::MetricsRecorder;
+use super::passed_key_sets::PassedKeySets;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::identity::Keyer;
@@ -47,9 +48,9 @@ pub struct Gateway {
     pub(super) ticket_keys: TicketKeys,
     /// Orders and renews the certificates that ACME directories issue.
     pub(super) certificate_renewer: CertificateRenewer,
-    /// Fetches the keys of tokens that are at a URL.
-    pub(super) key_set_fetcher: KeySetFetcher,
-    /// The counts of this gateway.
+    /// Fetches the keys that verify tokens, if the gateway file names them by URL.
+    pub(super) key_set_fetchers: KeySetFetchers,
+    /// The store of the counts of this gateway.
     pub(super) memory_store: Arc<MemoryStore>,
     /// The shared store and the thread that watches it until the end; `None` if this gateway counts for itself. The
     /// thread is taken out when it is stopped.
@@ -121,6 +122,11 @@ impl Gateway {
     pub fn socket_files(&self) -> Vec<Arc<Path>> {
         let files = self.socket_files.lock();
         files.iter().map(|file| file.path.clone()).collect()
+    }
+
+    /// The key sets in use, for a process that takes over.
+    pub fn key_sets(&self) -> PassedKeySets {
+        self.key_set_fetchers.sets()
     }
 
     /// The addresses for clients, with the actual port in place of 0.

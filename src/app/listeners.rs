@@ -36,16 +36,21 @@ pub fn build_listeners(
         let at_same_index = ruleset.listeners.get(index).filter(is_same_listener);
         let settings = at_same_index.or_else(|| ruleset.listeners.iter().find(is_same_listener));
         let Some(settings) = settings else {
-            listeners.extend(before.get(index).cloned());
+            let listener_before = before.get(index).cloned();
+            listeners.extend(listener_before.map(|listener| RunningListener {
+                // The tables of routes are those of `ruleset`, so the index before may be wrong.
+                table_index: ruleset.listener_table_index(listener.name.as_deref()),
+                ..listener
+            }));
             continue;
         };
-        let mut managed = Vec::new();
+        let mut managed_certificates = Vec::new();
         let offered_certificates = settings.certificates.iter().map(|source| match source {
             CertificateSource::Files(certificate) => OfferedCertificate::Fixed(certificate.clone()),
             CertificateSource::Acme(settings) => {
                 let certificate = renewer.certificate(settings);
                 let issued = certificate.issued.clone();
-                managed.push(certificate);
+                managed_certificates.push(certificate);
                 OfferedCertificate::Issued(issued)
             }
         });
@@ -54,9 +59,11 @@ pub fn build_listeners(
         let listener_tls =
             || listener_tls::build_listener_tls(&offered_certificates, roots, ticket_keys.clone());
         listeners.push(RunningListener {
+            name: settings.name.as_deref().map(Box::from),
+            table_index: ruleset.listener_table_index(settings.name.as_deref()),
             listener_tls: listen.tls.then(listener_tls).transpose()?,
             certificates: offered_certificates,
-            managed_certificates: managed,
+            managed_certificates,
             proxies: settings.proxies.clone(),
         });
     }
@@ -72,10 +79,14 @@ pub fn renew_certificates_of(
     listeners: &[RunningListener],
     renewer: &CertificateRenewer,
 ) -> io::Result<()> {
-    let managed = listeners
+    let managed_certificates = listeners
         .iter()
         .flat_map(|listener| &listener.managed_certificates);
-    renewer.renew_only(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
+    renewer.renew_only(
+        managed_certificates
+            .cloned()
+            .collect::<Vec<Arc<ManagedCertificate>>>(),
+    )
 }
 
 /// The expiry of each served certificate, in seconds since 1970, by its first name, which is empty without names. If

@@ -69,9 +69,9 @@ impl MetricsRecorder {
                     "another process writes the record; this one takes over when that ends"
                 );
             }
-            Err(unusable) => return Err(unusable.into()),
+            Err(error) => return Err(error.into()),
         }
-        let (stop_sender, stopped) = channel();
+        let (stop_sender, stop_orders) = channel();
         let (disk_waker, disk_wakes) = sync_channel(1);
         let disk_thread = DiskThread {
             settings: settings.clone(),
@@ -90,14 +90,14 @@ impl MetricsRecorder {
             .unwrap_or_default();
         let minute = minute_of(live_metrics.clock.wall().as_secs(), live_metrics.seed());
         let seconds_thread = SecondsThread {
-            notes: NoteWriter::new(insight, events.clone(), minute),
+            note_writer: NoteWriter::new(insight, events.clone(), minute),
             live_metrics,
             record: record.clone(),
-            table: SeriesTable::default(),
+            series_table: SeriesTable::default(),
             waiting_seconds: VecDeque::new(),
             disk_waker,
         };
-        let seconds_thread = spawn_thread("seconds", move || seconds_thread.run(&stopped))?;
+        let seconds_thread = spawn_thread("seconds", move || seconds_thread.run(&stop_orders))?;
         Ok(MetricsRecorder {
             record,
             events,
@@ -146,11 +146,11 @@ fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
 struct SecondsThread {
     live_metrics: Arc<LiveMetrics>,
     record: Arc<OnceLock<Record>>,
-    table: SeriesTable,
-    /// Seconds that wait for the record, each with its changes by the indexes of the series. A second is in seconds
-    /// since 1970.
+    series_table: SeriesTable,
+    /// Seconds that wait for the record, in seconds since 1970. Each has its changes, by the indexes of the series in
+    /// `series_table`.
     waiting_seconds: VecDeque<(u64, Vec<(usize, u64)>)>,
-    notes: NoteWriter,
+    note_writer: NoteWriter,
     /// Wakes the thread that writes to the disk.
     disk_waker: SyncSender<()>,
 }
@@ -158,14 +158,16 @@ struct SecondsThread {
 impl SecondsThread {
     fn run(mut self, stop_orders: &Receiver<StopOrder>) {
         let clock = self.live_metrics.clock.clone();
-        let mut end = None;
+        let mut stop_at = None;
         loop {
             let now = clock.wall();
             let next_second = Duration::from_secs(now.as_secs() + 1);
             let order = stop_orders.recv_timeout(next_second.saturating_sub(now));
             let reached_second = clock.wall().as_secs();
             match order {
-                Err(RecvTimeoutError::Timeout) if end.is_some_and(|end| clock.now() >= end) => {
+                Err(RecvTimeoutError::Timeout)
+                    if stop_at.is_some_and(|time| clock.now() >= time) =>
+                {
                     break;
                 }
                 // If the thread was late, one second has the changes of several.
@@ -174,12 +176,12 @@ impl SecondsThread {
                 }
                 // The clock went back, or a test moves it.
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(StopOrder::Soon) => end = Some(clock.now().after(HANDOVER_TIMEOUT)),
+                Ok(StopOrder::Soon) => stop_at = Some(clock.now().after(HANDOVER_TIMEOUT)),
                 Ok(StopOrder::Now) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.record_second(clock.wall().as_secs());
-        self.notes.write_current_minute(self.record.get());
+        self.note_writer.write_current_minute(self.record.get());
         let _ = self.disk_waker.try_send(());
     }
 
@@ -187,9 +189,9 @@ impl SecondsThread {
     fn record_second(&mut self, at: u64) {
         let changes = self
             .live_metrics
-            .read(|registry| self.table.take_changes(registry));
+            .read(|registry| self.series_table.take_changes(registry));
         let series_gauge = self.live_metrics.registry.gauge(Metric::RecordSeries, &[]);
-        series_gauge.set(self.table.series_count() as f64);
+        series_gauge.set(self.series_table.series_count() as f64);
         self.waiting_seconds.push_back((at, changes));
         if self.waiting_seconds.len() > MAX_WAITING_SECONDS {
             tracing::warn!(
@@ -207,12 +209,12 @@ impl SecondsThread {
             };
             for (at, changes) in self.waiting_seconds.drain(..) {
                 let second = self
-                    .table
+                    .series_table
                     .numbered_second(record, at, changes, recorded_until);
                 record.add(second);
             }
         }
-        self.notes
+        self.note_writer
             .end_second(self.record.get(), at, self.live_metrics.seed());
         // If the channel is full, the disk thread has yet to handle an earlier wake, and will write this second too.
         let _ = self.disk_waker.try_send(());
@@ -273,7 +275,7 @@ impl DiskThread {
                 Ok(())
             }
             Err(OpenError::InUse(_)) => Ok(()),
-            Err(unusable) => Err(unusable.to_string()),
+            Err(error) => Err(error.to_string()),
         }
     }
 }

@@ -17,7 +17,11 @@ use crate::record::insight::{
 };
 use crate::record::{Note, Record, Topic};
 
-/// Maximum number of minutes that wait for the record.
+const SECONDS_PER_MINUTE: u64 = 60;
+const SECONDS_PER_HOUR: u64 = 3_600;
+const SECONDS_PER_DAY: u64 = 86_400;
+
+/// The largest number of minutes that wait for the record. A further one replaces the oldest.
 const MAX_WAITING_MINUTES: usize = 5;
 /// Seconds between the end of an hour or a day and its roll-up, in which a process that takes over writes the minutes
 /// that waited. Minutes that are written later are missing in the hour.
@@ -114,8 +118,8 @@ impl NoteWriter {
     fn should_keep_sample(&mut self, sample: &RequestSample, second: u64) -> bool {
         self.kept_sample_kinds.retain(|(_, until)| *until > second);
         let limit = sample.limit.as_ref();
-        let limit = limit.map(|limit| format!("{} {}", limit.limit, limit.standing));
-        let kind = sample.outcome.clone() + &limit.unwrap_or_default();
+        let limit_text = limit.map(|limit| format!("{} {}", limit.limit, limit.standing));
+        let kind = sample.outcome.clone() + &limit_text.unwrap_or_default();
         let was_kept = self
             .kept_sample_kinds
             .iter()
@@ -131,7 +135,7 @@ impl NoteWriter {
 
 /// Returns the minute that contains a second. Its keys are hashed with `seed`.
 pub(super) fn minute_of(second: u64, seed: u64) -> Minute {
-    let start = second - second % 60;
+    let start = second - second % SECONDS_PER_MINUTE;
     Minute { start, seed }
 }
 
@@ -154,8 +158,8 @@ impl ListRollUp {
         // A clock that runs ahead must not end an hour or a day early: the record ends them later.
         let now = now.min(record.final_until() + COMPLETION_DELAY_SECONDS);
         let steps = [
-            (Topic::Minute, Topic::Hour, 3_600),
-            (Topic::Hour, Topic::Day, 86_400),
+            (Topic::Minute, Topic::Hour, SECONDS_PER_HOUR),
+            (Topic::Hour, Topic::Day, SECONDS_PER_DAY),
         ];
         for ((shorter, longer, step), rolled_up_until) in
             steps.into_iter().zip(&mut self.rolled_up_until)
@@ -214,7 +218,7 @@ mod tests {
 
     const HOUR: u64 = 500_000 * 3_600;
 
-    fn open(folder: &std::path::Path) -> Record {
+    fn open_record(folder: &std::path::Path) -> Record {
         Record::open(&Settings {
             folder: Some(folder.to_owned()),
             max_bytes: Settings::MIN_BYTES,
@@ -222,11 +226,11 @@ mod tests {
         .unwrap()
     }
 
-    fn writer(at: u64) -> NoteWriter {
+    fn writer_at(at: u64) -> NoteWriter {
         NoteWriter::new(Arc::default(), Arc::default(), minute_of(at, 1))
     }
 
-    fn count(writer: &NoteWriter, key: u64, times: u64) {
+    fn count_key(writer: &NoteWriter, key: u64, times: u64) {
         let name = || LimitKey {
             limit: "per-ip".into(),
             key: format!("ip={key}"),
@@ -236,34 +240,34 @@ mod tests {
         }
     }
 
-    /// The times of the lists in the record, and the counts of their keys, the latest first.
-    fn noted(record: &Record, topic: Topic) -> Vec<(u64, Vec<u64>)> {
-        let mut noted = Vec::new();
-        let see = |note: &Note| {
+    /// The time of each list in the record and the counts of its keys, the latest list first.
+    fn noted_counts(record: &Record, topic: Topic) -> Vec<(u64, Vec<u64>)> {
+        let mut noted_counts = Vec::new();
+        let collect = |note: &Note| {
             let lists: KeyLists = serde_json::from_slice(&note.text).unwrap();
             let counts = lists.decided.keys.iter().map(|listed| listed.count);
-            noted.push((note.at, counts.collect()));
+            noted_counts.push((note.at, counts.collect()));
             ControlFlow::Continue(())
         };
-        record.visit_notes(topic, (0, 2 * HOUR), see).unwrap();
-        noted
+        record.visit_notes(topic, (0, 2 * HOUR), collect).unwrap();
+        noted_counts
     }
 
     #[test]
     fn an_hour_has_the_minutes_that_a_crash_has_left() {
         let folder = tempfile::tempdir().unwrap();
-        let record = open(folder.path());
-        let mut before = writer(HOUR);
-        count(&before, 1, 5);
+        let record = open_record(folder.path());
+        let mut before = writer_at(HOUR);
+        count_key(&before, 1, 5);
         before.end_second(Some(&record), HOUR + 59, 1);
         record.write_pending().unwrap();
-        // What it has counted since is lost with it.
-        count(&before, 2, 9);
+        // A crash loses the keys that were counted since then.
+        count_key(&before, 2, 9);
         drop((before, record));
-        let record = open(folder.path());
-        let mut after = writer(HOUR + 1_800);
-        count(&after, 1, 3);
-        count(&after, 3, 1);
+        let record = open_record(folder.path());
+        let mut after = writer_at(HOUR + 1_800);
+        count_key(&after, 1, 3);
+        count_key(&after, 3, 1);
         after.end_second(Some(&record), HOUR + 1_859, 1);
         let record_until = |from: u64, until: u64| {
             for at in (from..=until).step_by(600) {
@@ -272,40 +276,42 @@ mod tests {
                 record.write_pending().unwrap();
             }
         };
-        let mut rollup = ListRollUp::default();
+        let mut roll_up = ListRollUp::default();
         // A clock that is ahead ends neither the hour nor the day.
-        rollup.roll_up_complete(&record, HOUR + 3 * 86_400).unwrap();
-        rollup
+        roll_up
+            .roll_up_complete(&record, HOUR + 3 * 86_400)
+            .unwrap();
+        roll_up
             .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_DELAY_SECONDS - 1)
             .unwrap();
-        assert_eq!(noted(&record, Topic::Hour), []);
+        assert_eq!(noted_counts(&record, Topic::Hour), []);
         record_until(HOUR, HOUR + 2 * 3_600);
-        rollup
+        roll_up
             .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_DELAY_SECONDS)
             .unwrap();
         ListRollUp::default()
             .roll_up_complete(&record, HOUR + 3 * 3_600)
             .unwrap();
-        assert_eq!(noted(&record, Topic::Hour), [(HOUR, vec![8, 1])]);
+        assert_eq!(noted_counts(&record, Topic::Hour), [(HOUR, vec![8, 1])]);
         let midnight = HOUR - HOUR % 86_400;
         record_until(HOUR + 3 * 3_600, midnight + 86_400 + 3_600);
-        rollup
+        roll_up
             .roll_up_complete(&record, midnight + 86_400 + COMPLETION_DELAY_SECONDS)
             .unwrap();
-        assert_eq!(noted(&record, Topic::Day), [(midnight, vec![8, 1])]);
+        assert_eq!(noted_counts(&record, Topic::Day), [(midnight, vec![8, 1])]);
     }
 
     #[test]
     fn minutes_that_wait_for_the_record_stay_what_they_are() {
-        let mut writer = writer(HOUR);
+        let mut writer = writer_at(HOUR);
         for number in 0..MAX_WAITING_MINUTES as u64 + 2 {
-            count(&writer, 1, 1 + number);
+            count_key(&writer, 1, 1 + number);
             writer.end_second(None, HOUR + number * 60 + 59, 1);
         }
         let folder = tempfile::tempdir().unwrap();
-        let record = open(folder.path());
+        let record = open_record(folder.path());
         writer.end_second(Some(&record), HOUR + 7 * 60, 1);
-        let noted = noted(&record, Topic::Minute);
+        let noted = noted_counts(&record, Topic::Minute);
         let expected = (2..7)
             .rev()
             .map(|number| (HOUR + number * 60, vec![1 + number]));
@@ -319,18 +325,19 @@ mod tests {
             "outcome": "admitted", "origin": "upstream", "ip": "192.0.2.1",
         });
         let folder = tempfile::tempdir().unwrap();
-        let (record, mut writer) = (open(folder.path()), writer(HOUR));
+        let record = open_record(folder.path());
+        let mut writer = writer_at(HOUR);
         writer
             .insight
             .add_sample(serde_json::from_value(sample).unwrap());
         writer.end_second(Some(&record), HOUR + 2, 1);
         let mut sample_noted_at = None;
         let span = (HOUR, HOUR + 9);
-        let see = |note: &Note| {
+        let read_note = |note: &Note| {
             sample_noted_at = Some(note.at);
             ControlFlow::Continue(())
         };
-        record.visit_notes(Topic::Sample, span, see).unwrap();
+        record.visit_notes(Topic::Sample, span, read_note).unwrap();
         assert_eq!(sample_noted_at, Some(HOUR + 2));
     }
 }

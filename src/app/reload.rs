@@ -76,9 +76,10 @@ impl Gateway {
                 &self.certificate_renewer,
                 &config_before.listeners,
             )?;
-            let identity = &mut ruleset.identity;
-            self.key_set_fetcher
-                .follow(identity)
+            renew_certificates_of(&listeners, &self.certificate_renewer).map_err(Error::Thread)?;
+            // The last step that may fail, because it marks the keys as used.
+            self.key_set_fetchers
+                .use_keys_of(&mut ruleset.identity)
                 .map_err(Error::Thread)?;
             let ruleset = Arc::new(ruleset);
             let running = RunningConfig {
@@ -90,9 +91,9 @@ impl Gateway {
                 admission,
                 process_keyer: self.keyer.clone(),
             };
-            renew_certificates_of(&running.listeners, &self.certificate_renewer)
-                .map_err(Error::Thread)?;
             self.set_unacked_timeout(running.ruleset.timeouts.send);
+            // Hashes the keys of overrides into a cache now, so that no worker has to while requests wait.
+            drop(running.build_identifier());
             *self.running.write() = running.clone();
             let acknowledgements = self.order_workers_to_run(&running);
             if let Some(pusher) = &*self.pusher.lock() {
@@ -127,9 +128,9 @@ impl Gateway {
         Ok(report)
     }
 
-    /// Waits until other keys than the running ones have been fetched.
-    pub async fn keys_changed(&self) {
-        self.key_set_fetcher.changed().await;
+    /// Waits until a key set was fetched that differs from the running one. Only one task may wait.
+    pub async fn wait_for_new_keys(&self) {
+        self.key_set_fetchers.wait_for_new_keys().await;
     }
 
     /// Verifies tokens by the fetched keys from now on, and returns once all workers do. Everything else of the running
@@ -144,8 +145,8 @@ impl Gateway {
             let config_before = self.running();
             let mut ruleset = Ruleset::clone(&config_before.ruleset);
             let identity = &mut ruleset.identity;
-            self.key_set_fetcher
-                .follow(identity)
+            self.key_set_fetchers
+                .use_keys_of(identity)
                 .map_err(Error::Thread)?;
             let running = RunningConfig {
                 ruleset: Arc::new(ruleset),

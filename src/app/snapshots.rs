@@ -22,16 +22,21 @@ pub struct RestoredState {
 }
 
 impl RestoredState {
-    /// Finds the newest snapshot. Nothing may read the clock before, because the snapshot may move it.
-    pub fn find(process: &ProcessSettings, clock: Clock) -> Result<RestoredState, Error> {
+    /// Reads the newest complete snapshot. No other part may have a reading of `clock` yet, because the snapshot moves
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// The folder of the snapshots cannot be used.
+    pub fn read_newest(process: &ProcessSettings, clock: Clock) -> Result<RestoredState, Error> {
         let snapshot = match &process.snapshots {
             Some(settings) => SavedCounts::newest(settings)?,
             None => None,
         };
         Ok(match &snapshot {
-            Some(newest) => RestoredState {
-                clock: newest.clock(clock),
-                keyer: Keyer::new(newest.secret()),
+            Some(saved_counts) => RestoredState {
+                clock: saved_counts.clock(clock),
+                keyer: Keyer::new(saved_counts.secret()),
                 snapshot,
             },
             None => RestoredState {

@@ -10,10 +10,11 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::error::Error;
 use super::gateway::Gateway;
-use super::key_set_fetcher::KeySetFetcher;
+use super::key_set_fetchers::KeySetFetchers;
 use super::listeners::{build_listeners, renew_certificates_of};
 use super::live_metrics::LiveMetrics;
 use super::metrics_recorder::MetricsRecorder;
+use super::passed_key_sets::PassedKeySets;
 use super::pusher::start_pusher;
 use super::servers::build_servers;
 use super::snapshots::RestoredState;
@@ -43,7 +44,8 @@ impl Gateway {
     /// The configuration has mistakes, or [`Gateway::start_on`] fails.
     pub fn start(config_path: &Path, clock: Clock) -> Result<(Gateway, Vec<Diagnostic>), Error> {
         let loaded = policy::load(config_path).map_err(Error::Policy)?;
-        Gateway::start_on(config_path, loaded, clock, &mut InheritedSockets::default())
+        let inherited = (&mut InheritedSockets::default(), PassedKeySets::default());
+        Gateway::start_on(config_path, loaded, clock, inherited)
     }
 
     /// Starts a gateway with a configuration that was loaded from `config_path`. It listens on those inherited sockets
@@ -57,21 +59,22 @@ impl Gateway {
         config_path: &Path,
         mut loaded: LoadedConfig,
         clock: Clock,
-        inherited: &mut InheritedSockets,
+        (inherited, key_sets): (&mut InheritedSockets, PassedKeySets),
     ) -> Result<(Gateway, Vec<Diagnostic>), Error> {
         let fingerprint = loaded.fingerprint;
         let process = loaded.process;
         let registry = Registry::default();
-        // Nothing reads the clock before this, because the snapshot may move it.
-        let restored_state = RestoredState::find(&process, clock)?;
-        let (clock, keyer) = (restored_state.clock.clone(), restored_state.keyer.clone());
+        // Nothing has read the clock before this, because the snapshot may move it.
+        let restored_state = RestoredState::read_newest(&process, clock)?;
+        let clock = restored_state.clock.clone();
+        let keyer = restored_state.keyer.clone();
         let store = Arc::new(MemoryStore::new(store::Settings {
             budget_bytes: process.store_budget,
         })?);
-        let key_set_fetcher = KeySetFetcher::new(registry.clone(), clock.clone());
+        let key_set_fetchers = KeySetFetchers::new(registry.clone(), clock.clone());
         let identity = &mut loaded.ruleset.identity;
-        key_set_fetcher
-            .follow_and_wait(identity)
+        key_set_fetchers
+            .use_keys_of_and_wait(identity, &key_sets)
             .map_err(Error::Thread)?;
         let ruleset = Arc::new(loaded.ruleset);
         let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
@@ -112,7 +115,7 @@ impl Gateway {
             keyer,
             ticket_keys,
             certificate_renewer,
-            key_set_fetcher,
+            key_set_fetchers,
             memory_store: store,
             shared_store: shared,
             snapshot_writer: Mutex::new(None),

@@ -6,11 +6,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::signals::EndSignals;
 use super::{internal_listeners, output};
 use crate::app::Gateway;
 use crate::base::clock::Clock;
@@ -21,8 +23,10 @@ use crate::serve::admin::{self, Control};
 const MAX_ADMITTED_REQUESTS: usize = 100;
 /// The longest time between two parts of a response of the gateway.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two requests of the traffic: 8 requests a second.
-const REQUEST_PAUSE: Duration = Duration::from_millis(125);
+/// The number of requests of the traffic in about a second, enough for the limits of [`POLICY`] to refuse some.
+const REQUESTS_PER_SECOND: usize = 8;
+/// The pause between two requests of the traffic.
+const REQUEST_PAUSE: Duration = Duration::from_millis(1_000 / REQUESTS_PER_SECOND as u64);
 
 /// The policy file, which the demo also prints.
 const POLICY: &str = "\
@@ -52,10 +56,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 /// Runs the demo until its time is over, or a signal ends it.
 fn demo(arguments: &Arguments) -> io::Result<()> {
+    let should_end = watch_end_signals()?;
     let upstream = start_echo_upstream()?;
     let folder = std::env::temp_dir().join(format!("tollgate-demo-{}", std::process::id()));
     let result = start_gateway(arguments, upstream, &folder)
-        .and_then(|gateway| show_gateway(&gateway, &folder, arguments));
+        .and_then(|gateway| show_gateway(&gateway, &folder, arguments, &should_end));
     let _ = std::fs::remove_dir_all(&folder);
     result
 }
@@ -90,14 +95,20 @@ fn free_or_any_port(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Prints the addresses, shows an admitted and a refused request, and then sends traffic.
-fn show_gateway(gateway: &Arc<Gateway>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
-    // The listener ends with the process.
+/// Prints the addresses, and shows an admitted and a refused request. Then it sends traffic, and reloads the policies
+/// when their files change.
+fn show_gateway(
+    gateway: &Arc<Gateway>,
+    folder: &Path,
+    arguments: &Arguments,
+    should_end: &AtomicBool,
+) -> io::Result<()> {
+    // The admin listener ends when this function drops the sender.
     let (_stop_sender, stop) = oneshot::channel();
-    let admin = gateway.process_settings().admin.unwrap_or(arguments.admin);
-    let admin = TcpListener::bind(admin)?;
-    let admin =
-        internal_listeners::serve_on_thread(admin, admin::router(gateway.clone()), "admin", stop)?;
+    let admin_setting = gateway.process_settings().admin;
+    let admin_listener = TcpListener::bind(admin_setting.unwrap_or(arguments.admin))?;
+    let router = admin::router(gateway.clone());
+    let admin = internal_listeners::serve_on_thread(admin_listener, router, "admin", stop)?;
     let address = gateway.addresses()[0]
         .tcp()
         .ok_or_else(|| io::Error::other("the demo listens on TCP"))?;
@@ -133,31 +144,57 @@ fn show_gateway(gateway: &Arc<Gateway>, folder: &Path, arguments: &Arguments) ->
          tollgate explain GET /api/hello -H 'x-user: bob' --admin {admin}\n    \
          edit the policy file above: it is read again when it changes\n    \
          open http://{admin}/ in a browser, and policies/ for more samples\n\n\
-         4. Traffic: three users, 8 requests a second, until you press Ctrl-C\n\n",
+         4. Traffic: three users, {REQUESTS_PER_SECOND} requests a second, until you press Ctrl-C\n\n",
         indent(&refused)
     ))?;
-    let reloaded = gateway.clone();
+    let gateway_to_reload = gateway.clone();
     let config_path = gateway.config_path().to_owned();
     let _watch = crate::policy::watch(config_path, gateway.fingerprint(), move || {
-        reload(&reloaded);
+        reload(&gateway_to_reload);
     })?;
-    send_traffic(gateway, address, arguments.seconds)
+    send_traffic(gateway, address, arguments.seconds, should_end)
+}
+
+/// Returns a flag that becomes true when a signal to end the process comes.
+fn watch_end_signals() -> io::Result<Arc<AtomicBool>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    let mut signals = {
+        let _runtime_guard = runtime.enter();
+        EndSignals::new()?
+    };
+    let should_end = Arc::new(AtomicBool::new(false));
+    let flag_of_thread = should_end.clone();
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            runtime.block_on(signals.next());
+            flag_of_thread.store(true, Relaxed);
+        })?;
+    Ok(should_end)
 }
 
 /// Reloads the configuration, and prints the result.
 fn reload(gateway: &Arc<Gateway>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let outcome = match runtime.map(|runtime| runtime.block_on(Gateway::reload(gateway))) {
+    let message = match runtime.map(|runtime| runtime.block_on(Gateway::reload(gateway))) {
         Ok(Ok(_)) => "    policies reloaded".to_owned(),
         Ok(Err(error)) => format!("{error}\n    the policies before still run"),
         Err(error) => format!("    cannot reload: {error}"),
     };
     // If printing fails, the next line of traffic fails too and ends the demo.
-    let _ = output::print_line(outcome);
+    let _ = output::print_line(message);
 }
 
-/// Sends requests of three users in turn, and prints the decisions of each second.
-fn send_traffic(gateway: &Gateway, address: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
+/// Sends requests of three users in turn, and prints the decisions after each second. Ends after `seconds`, if there
+/// are any, and at the end of a second in which `should_end` became true.
+fn send_traffic(
+    gateway: &Gateway,
+    address: SocketAddr,
+    seconds: Option<u64>,
+    should_end: &AtomicBool,
+) -> io::Result<()> {
     let mut users = ["alice", "bob", "carol"].into_iter().cycle();
     let decision_count = |limit, outcome| {
         gateway.counter_total(
@@ -165,13 +202,15 @@ fn send_traffic(gateway: &Gateway, address: SocketAddr, seconds: Option<u64>) ->
             &[(Label::Limit, limit), (Label::Outcome, outcome)],
         )
     };
-    let total = |outcome| decision_count("per-ip", outcome) + decision_count("per-user", outcome);
+    let total_count =
+        |outcome| decision_count("per-ip", outcome) + decision_count("per-user", outcome);
     for second in 0_u64.. {
-        if seconds.is_some_and(|seconds| second >= seconds) {
+        if seconds.is_some_and(|seconds| second >= seconds) || should_end.load(Relaxed) {
             break;
         }
-        let (mut admitted, mut refused) = (0, 0);
-        for user in users.by_ref().take(8) {
+        let mut admitted = 0;
+        let mut refused = 0;
+        for user in users.by_ref().take(REQUESTS_PER_SECOND) {
             let is_refused = get_as_user(address, user)?.starts_with("HTTP/1.1 429");
             if is_refused {
                 refused += 1;
@@ -188,7 +227,7 @@ fn send_traffic(gateway: &Gateway, address: SocketAddr, seconds: Option<u64>) ->
             decision_count("per-ip", "refused"),
             decision_count("per-user", "refused"),
             decision_count("per-user", "over"),
-            total("within") + total("over") + total("refused"),
+            total_count("within") + total_count("over") + total_count("refused"),
         ))?;
     }
     Ok(())
@@ -229,8 +268,8 @@ fn start_echo_upstream() -> io::Result<SocketAddr> {
     let address = listener.local_addr()?;
     thread::Builder::new().name("echo".into()).spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let served = move || serve_echo(stream);
-            if thread::Builder::new().spawn(served).is_err() {
+            let serve = move || serve_echo(stream);
+            if thread::Builder::new().spawn(serve).is_err() {
                 return;
             }
         }

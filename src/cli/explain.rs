@@ -41,6 +41,12 @@ pub struct Arguments {
     /// File with the client certificate in PEM, which counts as verified.
     #[arg(long)]
     client_cert: Option<PathBuf>,
+    /// JA4 fingerprint of the client's TLS handshake.
+    #[arg(long)]
+    ja4: Option<String>,
+    /// Name of the listener; the first of the gateway file if absent.
+    #[arg(long, value_name = "NAME")]
+    listen: Option<String>,
     /// `Host` field.
     #[arg(long)]
     host: Option<String>,
@@ -101,11 +107,13 @@ fn request_to_explain(arguments: &Arguments) -> Result<RequestToExplain, String>
     Ok(RequestToExplain {
         method: arguments.method.clone(),
         path: arguments.path.clone(),
+        listen: arguments.listen.clone(),
         host: arguments.host.clone(),
         headers: headers.collect::<Result<_, String>>()?,
         ip: arguments.ip,
         body,
         client_cert: client_cert.transpose()?,
+        ja4: arguments.ja4.clone(),
     })
 }
 
@@ -137,7 +145,8 @@ fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Val
     let ruleset = Arc::new(loaded.ruleset);
     let admission = Admission::new(&ruleset.rules, Arc::new(store), clock.clone());
     let admission = admission.map_err(|error| CommandError::failure(error.to_string()))?;
-    let running = RunningConfig {
+    // An explanation sends nothing, so it needs neither servers nor listeners.
+    let running_config = RunningConfig {
         ruleset,
         admission,
         upstreams: Vec::new(),
@@ -146,8 +155,8 @@ fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Val
         challenge_tokens: ChallengeTokens::default(),
         insight: None,
     };
-    // Without a shared store the future never waits.
-    let explanation = explain::explain(&running, request, &clock).now_or_never();
+    // This admission has no shared store, even if the configuration has one, so the future never waits.
+    let explanation = explain::explain(&running_config, request, &clock).now_or_never();
     let explanation = explanation
         .ok_or_else(|| CommandError::failure("the explanation did not finish at once"))?;
     explanation.map_err(|error| CommandError::mistake(error.to_string()))

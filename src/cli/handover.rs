@@ -9,20 +9,25 @@ use std::env;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::thread;
 
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 use sd_notify::NotifyState;
 use socket2::Socket;
 
+use crate::app::PassedKeySets;
 use crate::serve::worker::inherited_sockets::SOCKET_FILES_VARIABLE;
 
 /// The environment variable with the id of the process that passed its sockets on.
 const PREDECESSOR_VARIABLE: &str = "TOLLGATE_PREDECESSOR";
 
-/// The number of the first passed descriptor: see `sd_listen_fds(3)`.
+/// The environment variable that is set if the key sets of the predecessor come on the standard input.
+const KEY_SETS_VARIABLE: &str = "TOLLGATE_KEY_SETS";
+
+/// The number of the first passed file descriptor: see `sd_listen_fds(3)`.
 const FIRST_PASSED_DESCRIPTOR: i32 = 3;
 
 /// Starts a successor: the program at the path of this one, with the same arguments. A newer version may have replaced
@@ -52,8 +57,14 @@ impl SuccessorStarter {
     ///
     /// # Errors
     ///
-    /// A successor was started already, this is the first process of a container, or the start fails.
-    pub fn start(&mut self, sockets: Vec<Socket>, socket_files: &[Arc<Path>]) -> io::Result<()> {
+    /// A successor was started already and has not been seen to end, this is the first process of a container, or the
+    /// start fails. If only the thread that passes the key sets on cannot be started, the successor runs nevertheless.
+    pub fn start(
+        &mut self,
+        sockets: Vec<Socket>,
+        socket_files: &[Arc<Path>],
+        key_sets: PassedKeySets,
+    ) -> io::Result<()> {
         if std::process::id() == 1 {
             let message = "the first process of a container cannot be replaced, because its end ends the container";
             return Err(io::Error::other(message));
@@ -61,7 +72,7 @@ impl SuccessorStarter {
         if self.successor.is_some() {
             return Err(io::Error::other("a new process has been started already"));
         }
-        let mappings = (FIRST_PASSED_DESCRIPTOR..)
+        let fd_mappings = (FIRST_PASSED_DESCRIPTOR..)
             .zip(sockets)
             .map(|(child_fd, socket)| FdMapping {
                 parent_fd: OwnedFd::from(socket),
@@ -69,18 +80,34 @@ impl SuccessorStarter {
             });
         let socket_files = socket_files.iter().map(|path| &**path);
         let socket_files = env::join_paths(socket_files).map_err(io::Error::other)?;
-        let mappings: Vec<FdMapping> = mappings.collect();
+        let fd_mappings: Vec<FdMapping> = fd_mappings.collect();
         let mut command = Command::new(&self.program);
         command
             .args(env::args_os().skip(1))
-            .env("LISTEN_FDS", mappings.len().to_string())
-            // The parent does not know the id of the child yet.
+            .env("LISTEN_FDS", fd_mappings.len().to_string())
+            // The parent does not know the id of the child yet, and the child accepts an empty text.
             .env("LISTEN_PID", "")
             .env(SOCKET_FILES_VARIABLE, socket_files)
             .env(PREDECESSOR_VARIABLE, std::process::id().to_string())
-            .fd_mappings(mappings)
+            .fd_mappings(fd_mappings)
             .map_err(io::Error::other)?;
-        self.successor = Some(command.spawn()?);
+        if key_sets.is_empty() {
+            command.env_remove(KEY_SETS_VARIABLE);
+        } else {
+            command.env(KEY_SETS_VARIABLE, "1").stdin(Stdio::piped());
+        }
+        let successor = self.successor.insert(command.spawn()?);
+        if let Some(mut stdin) = successor.stdin.take() {
+            // A long set fills the pipe until the new process reads it, which it does before it serves.
+            let pass_on = move || {
+                if let Err(error) = key_sets.write(&mut stdin) {
+                    tracing::warn!(%error, "passing the key sets on to the new process failed");
+                }
+            };
+            thread::Builder::new()
+                .name("key-sets-out".into())
+                .spawn(pass_on)?;
+        }
         Ok(())
     }
 
@@ -101,7 +128,19 @@ impl SuccessorStarter {
     }
 }
 
-/// Notifies the service manager that this process serves, and ends the process that it replaces.
+/// Reads the key sets of the predecessor, and waits until it has written all. Empty if there is no predecessor, or if
+/// it has none. Also empty if they cannot be read, which is logged.
+pub fn read_key_sets() -> PassedKeySets {
+    if env::var_os(KEY_SETS_VARIABLE).is_none() {
+        return PassedKeySets::default();
+    }
+    PassedKeySets::read(io::stdin().lock()).unwrap_or_else(|error| {
+        tracing::warn!(%error, "reading the key sets of the previous process failed; no token verifies until they are fetched");
+        PassedKeySets::default()
+    })
+}
+
+/// Notifies the service manager that this process serves, and sends SIGTERM to the predecessor if there is one.
 pub fn announce_ready() {
     notify(&[NotifyState::Ready]);
     let predecessor = env::var(PREDECESSOR_VARIABLE)

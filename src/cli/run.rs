@@ -57,28 +57,28 @@ async fn run_process(config_path: PathBuf, blocked_signals: Option<BlockedSignal
     };
     telemetry::log_to_stderr();
     let mut inherited = InheritedSockets::from_environment();
-    let starting = tokio::task::spawn_blocking(move || {
-        let started = start_gateway(&config_path, &mut inherited);
-        (started, inherited)
+    let start_task = tokio::task::spawn_blocking(move || {
+        let start_result = start_gateway(&config_path, &mut inherited);
+        (start_result, inherited)
     });
-    let started = tokio::select! {
+    let task_result = tokio::select! {
         biased;
-        started = starting => started,
-        () = signals.end() => {
+        result = start_task => result,
+        () = signals.next_end() => {
             tracing::info!("stopped before it served");
             return ExitCode::SUCCESS;
         }
     };
-    let (started, inherited) = match started {
-        Ok(started) => started,
+    let (start_result, inherited) = match task_result {
+        Ok(start_result_and_sockets) => start_result_and_sockets,
         Err(error) => return output::exit_code(Err(io::Error::other(error)), ExitCode::FAILURE),
     };
-    let (gateway, warnings, internal_listeners) = match started {
-        Ok(started) => started,
+    let (gateway, warnings, internal_listeners) = match start_result {
+        Ok(started_parts) => started_parts,
         Err(error) => return report_failed_start(&error),
     };
     print_warnings(&warnings);
-    for address in inherited.unused() {
+    for address in inherited.describe_unused() {
         tracing::warn!(
             address,
             "closed a passed socket that no `listen` or `admin` names"
@@ -86,8 +86,8 @@ async fn run_process(config_path: PathBuf, blocked_signals: Option<BlockedSignal
     }
     inherited.remove_unused_files();
     drop(inherited);
-    let served = operate(Arc::new(gateway), internal_listeners, signals).await;
-    output::exit_code(served, ExitCode::SUCCESS)
+    let operation_result = operate(Arc::new(gateway), internal_listeners, signals).await;
+    output::exit_code(operation_result, ExitCode::SUCCESS)
 }
 
 /// Checks that all addresses are free, and starts the gateway. Without the check, clients could connect to one listener
@@ -100,19 +100,23 @@ fn start_gateway(
     let process = &loaded.process;
     for BindSettings { address, .. } in &process.listen {
         if !inherited.has_socket_for(address) {
-            let with_passed_address = |tcp| Some((tcp, inherited.same_port_address(tcp)?));
+            let with_passed_address =
+                |address| Some((address, inherited.same_port_address(address)?));
             listen::check_unused(address).map_err(|cause| {
                 match address.tcp().and_then(with_passed_address) {
-                    Some((tcp, passed)) => listen_error::passed_socket_differs(tcp, passed),
+                    Some((address, passed_address)) => {
+                        listen_error::passed_socket_differs(address, passed_address)
+                    }
                     None => listen_error::cannot_listen(address, "listen", cause),
                 }
             })?;
         }
     }
     let internal_listeners = InternalListeners::bind(process, inherited)?;
+    let key_sets = handover::read_key_sets();
     let bound_warnings = preflight::check_bounds(&loaded, &config_path.display().to_string());
     let (gateway, mut warnings) =
-        Gateway::start_on(config_path, loaded, Clock::system(), inherited)?;
+        Gateway::start_on(config_path, loaded, Clock::system(), (inherited, key_sets))?;
     warnings.extend(bound_warnings);
     Ok((gateway, warnings, internal_listeners))
 }
@@ -124,8 +128,8 @@ fn report_failed_start(error: &Error) -> ExitCode {
             output::print_stderr(report);
             ExitCode::from(MISTAKE_EXIT_CODE)
         }
-        other => {
-            output::print_stderr(format_args!("tollgate: {other}"));
+        error => {
+            output::print_stderr(format_args!("tollgate: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -143,28 +147,32 @@ async fn operate(
     let internal_sockets = internal_listeners.sockets()?;
     let serving_listeners = internal_listeners.serve(&gateway)?;
     handover::announce_ready();
-    let (changes, mut changed): (UnboundedSender<()>, UnboundedReceiver<()>) = unbounded_channel();
+    let (change_sender, mut file_changes): (UnboundedSender<()>, UnboundedReceiver<()>) =
+        unbounded_channel();
     let _watch = policy::watch(
         gateway.config_path().to_owned(),
         gateway.fingerprint(),
         move || {
             // The receiver lives as long as the process serves.
-            let _ = changes.send(());
+            let _ = change_sender.send(());
         },
     )?;
     loop {
         tokio::select! {
-            Some(()) = changed.recv() => reload(&gateway, "a changed file").await,
-            () = gateway.keys_changed() => renew_keys(&gateway).await,
+            Some(()) = file_changes.recv() => reload(&gateway, "a changed file").await,
+            () = gateway.wait_for_new_keys() => renew_keys(&gateway).await,
             event = signals.next() => match event {
                 SignalEvent::Reload => reload(&gateway, "SIGHUP").await,
                 SignalEvent::Reopen => gateway.reopen_log(),
                 SignalEvent::Replace => {
                     // The new process restores its counts from this snapshot.
                     gateway.write_snapshot();
-                    let started = copy_sockets(&gateway, &internal_sockets)
-                        .and_then(|sockets| successor_starter.start(sockets, &gateway.socket_files()));
-                    match started {
+                    let start_result =
+                        copy_sockets(&gateway, &internal_sockets).and_then(|sockets| {
+                            let files = gateway.socket_files();
+                            successor_starter.start(sockets, &files, gateway.key_sets())
+                        });
+                    match start_result {
                         Ok(()) => tracing::info!("started a new process that takes over"),
                         Err(error) => tracing::error!(%error, "starting a new process failed; this one goes on"),
                     }
@@ -190,15 +198,15 @@ async fn operate(
             );
             tokio::select! {
                 () = tokio::time::sleep(drain_delay) => {}
-                () = signals.end() => std::process::exit(1),
+                () = signals.next_end() => std::process::exit(1),
             }
         }
     }
     tracing::info!("draining; send the signal again to end at once");
-    let draining = tokio::task::spawn_blocking(move || gateway.shut_down());
+    let drain_task = tokio::task::spawn_blocking(move || gateway.shut_down());
     tokio::select! {
-        _ = draining => Ok(()),
-        () = signals.end() => std::process::exit(1),
+        _ = drain_task => Ok(()),
+        () = signals.next_end() => std::process::exit(1),
     }
 }
 

@@ -18,12 +18,14 @@ pub struct Arguments {
 enum SchemaKind {
     Gateway,
     Policy,
+    Defaults,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     let schema = match arguments.file {
         SchemaKind::Gateway => policy::schema::gateway_schema(),
         SchemaKind::Policy => policy::schema::policy_schema(),
+        SchemaKind::Defaults => policy::schema::defaults_schema(),
     };
     output::exit_code(
         output::print_line(format_args!("{schema:#}")),

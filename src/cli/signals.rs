@@ -59,6 +59,11 @@ pub struct Signals {
     user1: Signal,
     user2: Signal,
     child: Signal,
+    end: EndSignals,
+}
+
+/// The handlers of SIGTERM, SIGINT and SIGQUIT, which end the process.
+pub struct EndSignals {
     terminate: Signal,
     interrupt: Signal,
     quit: Signal,
@@ -72,9 +77,7 @@ impl Signals {
     /// The system refuses a handler.
     pub fn new(blocked_signals: Option<BlockedSignals>) -> io::Result<Signals> {
         let signals = Signals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            quit: signal(SignalKind::quit())?,
+            end: EndSignals::new()?,
             hangup: signal(SignalKind::hangup())?,
             user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
@@ -91,21 +94,36 @@ impl Signals {
             _ = self.user1.recv() => SignalEvent::Reopen,
             _ = self.user2.recv() => SignalEvent::Replace,
             _ = self.child.recv() => SignalEvent::ChildEnded,
-            () = end_signal(&mut self.terminate, &mut self.interrupt, &mut self.quit) => SignalEvent::End,
+            () = self.end.next() => SignalEvent::End,
         }
     }
 
     /// Waits for a signal that ends the process. Other signals stay pending.
-    pub async fn end(&mut self) {
-        end_signal(&mut self.terminate, &mut self.interrupt, &mut self.quit).await;
+    pub async fn next_end(&mut self) {
+        self.end.next().await;
     }
 }
 
-/// Waits for any of the three signals that end the process.
-async fn end_signal(terminate: &mut Signal, interrupt: &mut Signal, quit: &mut Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = quit.recv() => {}
+impl EndSignals {
+    /// Sets the handlers. Must be called inside a runtime.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses a handler.
+    pub fn new() -> io::Result<EndSignals> {
+        Ok(EndSignals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
+        })
+    }
+
+    /// Waits for one of the signals. Cancelling the future loses no signal.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.quit.recv() => {}
+        }
     }
 }

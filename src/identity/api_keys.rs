@@ -8,21 +8,25 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-use super::custom_value::CustomValue;
+use super::custom_value::{CustomValue, IdentityValue};
 use super::key::{Domain, Keyer};
 use super::token::MAX_CREDENTIAL_BYTES;
 use super::user_name;
-use crate::limit::Fingerprint;
+use crate::limit::{CustomIdentity, Fingerprint};
 
-/// All API keys. Keys that were written as text are hashed under a secret of their own. A look-up compares hashes, so the
-/// time that it takes reveals nothing of the keys.
+/// The bytes of a SHA-256 hash.
+type Sha256Hash = [u8; 32];
+
+/// All API keys and their owners. Keys that the file has as text are hashed under a random secret. A lookup compares
+/// hashes, so the time that it takes reveals nothing of the keys.
 pub struct ApiKeys {
     /// Hashes keys with a secret of this list.
     keyer: Keyer,
-    owners: HashMap<Fingerprint, KeyOwner>,
-    /// The owners of the keys of which only the SHA-256 hash is known.
-    owners_by_sha256: HashMap<[u8; 32], KeyOwner>,
-    /// Whether some key has an end.
+    /// The owners of the keys that the file has as text.
+    owners_by_fingerprint: HashMap<Fingerprint, KeyOwner>,
+    /// The owners of the keys of which the file has only the SHA-256 hash.
+    owners_by_sha256: HashMap<Sha256Hash, KeyOwner>,
+    /// Whether some key has a time of expiry.
     may_expire: bool,
 }
 
@@ -33,8 +37,8 @@ pub struct KeyOwner {
     pub user: Arc<str>,
     /// Index into [`super::plan::Settings::plans`]; `None` if the file names no plan.
     pub plan: Option<usize>,
-    /// The time since the epoch from which on the key is no longer valid.
-    pub expires: Option<Duration>,
+    /// The time since the Unix epoch from which on the key is no longer valid; `None` if it does not expire.
+    pub expires_at: Option<Duration>,
     /// The custom identities that come with the key.
     pub custom: Vec<CustomValue>,
 }
@@ -45,7 +49,7 @@ impl KeyOwner {
         KeyOwner {
             user,
             plan: None,
-            expires: None,
+            expires_at: None,
             custom: Vec::new(),
         }
     }
@@ -57,7 +61,7 @@ pub enum WrittenKey<'k> {
     /// The text that requests carry.
     Text(Cow<'k, str>),
     /// The SHA-256 hash of that text.
-    Sha256([u8; 32]),
+    Sha256(Sha256Hash),
 }
 
 impl<'k> WrittenKey<'k> {
@@ -70,7 +74,7 @@ impl<'k> WrittenKey<'k> {
             let is_other_hash = prefix.len() < text.len()
                 && HASH_NAMES
                     .iter()
-                    .any(|hash| prefix.eq_ignore_ascii_case(hash));
+                    .any(|name| prefix.eq_ignore_ascii_case(name));
             return (!is_other_hash).then(|| WrittenKey::Text(text.into()));
         };
         let mut hash = [0; 32];
@@ -80,7 +84,7 @@ impl<'k> WrittenKey<'k> {
             let [high, low] = pair else { return None };
             *byte = (hex_value(*high)? << 4 | hex_value(*low)?) as u8;
         }
-        (digits.len() == 64).then_some(WrittenKey::Sha256(hash))
+        (digits.len() == 2 * hash.len()).then_some(WrittenKey::Sha256(hash))
     }
 }
 
@@ -105,7 +109,7 @@ pub enum ApiKeysError {
 
 impl ApiKeysError {
     /// Index of the faulty entry in the list.
-    pub fn index(self) -> usize {
+    pub fn entry_index(self) -> usize {
         match self {
             ApiKeysError::InvalidKey(index)
             | ApiKeysError::InvalidUser(index)
@@ -125,18 +129,19 @@ impl ApiKeys {
     ) -> Result<ApiKeys, ApiKeysError> {
         let mut keys = ApiKeys {
             keyer: Keyer::random(),
-            owners: HashMap::new(),
+            owners_by_fingerprint: HashMap::new(),
             owners_by_sha256: HashMap::new(),
             may_expire: false,
         };
-        let mut sha256_of_texts: HashSet<[u8; 32]> = HashSet::new();
+        // A key must not be listed as text and as its hash.
+        let mut sha256_of_texts: HashSet<Sha256Hash> = HashSet::new();
         for (index, (key, owner)) in entries.into_iter().enumerate() {
             if user_name::parse(&owner.user).is_none() {
                 return Err(ApiKeysError::InvalidUser(index));
             }
-            keys.may_expire |= owner.expires.is_some();
+            keys.may_expire |= owner.expires_at.is_some();
             let is_repeated = match &key {
-                WrittenKey::Text(key) => keys.owner_of(key.as_bytes()).is_some(),
+                WrittenKey::Text(text) => keys.owner_of(text.as_bytes()).is_some(),
                 WrittenKey::Sha256(hash) => {
                     keys.owners_by_sha256.contains_key(hash) || sha256_of_texts.contains(hash)
                 }
@@ -145,13 +150,13 @@ impl ApiKeys {
                 return Err(ApiKeysError::RepeatedKey(index));
             }
             match key {
-                WrittenKey::Text(key) if !is_sendable(key.as_bytes()) => {
+                WrittenKey::Text(text) if !is_sendable(text.as_bytes()) => {
                     return Err(ApiKeysError::InvalidKey(index));
                 }
-                WrittenKey::Text(key) => {
-                    let hash = keys.keyer.fingerprint(Domain::ApiKey, key.as_bytes());
-                    sha256_of_texts.extend(sha256(key.as_bytes()));
-                    keys.owners.insert(hash, owner);
+                WrittenKey::Text(text) => {
+                    let fingerprint = keys.keyer.fingerprint(Domain::ApiKey, text.as_bytes());
+                    sha256_of_texts.extend(sha256(text.as_bytes()));
+                    keys.owners_by_fingerprint.insert(fingerprint, owner);
                 }
                 WrittenKey::Sha256(hash) => {
                     keys.owners_by_sha256.insert(hash, owner);
@@ -164,7 +169,7 @@ impl ApiKeys {
     /// The owner of `key`, which may have expired; `None` if the file does not list the key.
     pub fn owner_of(&self, key: &[u8]) -> Option<&KeyOwner> {
         let fingerprint = self.keyer.fingerprint(Domain::ApiKey, key);
-        self.owners.get(&fingerprint).or_else(|| {
+        self.owners_by_fingerprint.get(&fingerprint).or_else(|| {
             if self.owners_by_sha256.is_empty() {
                 return None;
             }
@@ -172,14 +177,26 @@ impl ApiKeys {
         })
     }
 
-    /// Whether some key has an end.
+    /// The names that the keys have as this identity, in no order. A name of several keys is repeated.
+    pub fn values_of(&self, identity: CustomIdentity) -> impl Iterator<Item = Arc<str>> {
+        let owners = self.owners_by_fingerprint.values();
+        let owners = owners.chain(self.owners_by_sha256.values());
+        let values = owners.flat_map(|owner| &owner.custom);
+        let values = values.filter(move |value| value.identity == identity);
+        values.flat_map(|custom| match &custom.value {
+            IdentityValue::Names(names) => names.to_vec(),
+            IdentityValue::Hash(_) | IdentityValue::Ambiguous => Vec::new(),
+        })
+    }
+
+    /// Whether some key has a time of expiry.
     pub fn may_expire(&self) -> bool {
         self.may_expire
     }
 
     /// The number of keys.
     pub fn len(&self) -> usize {
-        self.owners.len() + self.owners_by_sha256.len()
+        self.owners_by_fingerprint.len() + self.owners_by_sha256.len()
     }
 
     /// Whether there is no key.
@@ -188,7 +205,8 @@ impl ApiKeys {
     }
 }
 
-fn sha256(text: &[u8]) -> Option<[u8; 32]> {
+/// The SHA-256 hash of a text; never `None`, because its length is that of the type.
+fn sha256(text: &[u8]) -> Option<Sha256Hash> {
     digest(&SHA256, text).as_ref().try_into().ok()
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Unverified;
-use super::custom_value::{CustomValue, Reading};
+use super::custom_value::{CustomValue, IdentityValue};
 use crate::limit::{CustomIdentity, Fingerprint, Identity};
 
 /// The identities of one request's client. An identity is absent if it did not come with the request, or did not
@@ -74,17 +74,17 @@ impl ClientIdentity {
             Identity::Email => self.email.is_some(),
             Identity::Plan => self.plan.is_some(),
             Identity::Custom(custom) => {
-                (self.custom_value(custom)).is_some_and(|reading| *reading != Reading::Ambiguous)
+                (self.custom_value(custom)).is_some_and(|value| *value != IdentityValue::Ambiguous)
             }
         }
     }
 
-    /// The value of an identity that the gateway file defines.
-    pub fn custom_value(&self, identity: CustomIdentity) -> Option<&Reading> {
-        let value = self
+    /// The value of a custom identity; `None` if the client does not have it.
+    pub fn custom_value(&self, identity: CustomIdentity) -> Option<&IdentityValue> {
+        let custom = self
             .custom
             .iter()
-            .find(|value| value.identity == identity)?;
-        Some(&value.reading)
+            .find(|custom| custom.identity == identity)?;
+        Some(&custom.value)
     }
 }

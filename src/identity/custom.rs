@@ -6,14 +6,16 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::body::BodyField;
-use super::canonical::canonical_form;
+use super::canonical::{canonical_form, is_ambiguous, whole_number};
+use super::field_value::FieldValue;
 use super::token::TokenSource;
 use super::user::CertificateName;
+use super::user_name;
 use crate::limit::CustomIdentity;
 
 mod network_table;
 
-pub use network_table::NetworkTable;
+pub use network_table::{NetworkTable, NetworkTableBuilder};
 
 /// The settings of one custom identity.
 #[derive(Clone, Debug)]
@@ -24,6 +26,9 @@ pub struct Settings {
     pub source: Source,
     /// The header field that carries the identity to the upstream; `None` if it is not forwarded.
     pub forwarded_as: Option<HeaderName>,
+    /// Whether the value is looked for in every request, even if no limit counts by it, because the upstream or a
+    /// metric gets it.
+    pub is_always_read: bool,
 }
 
 /// Where a custom identity comes from.
@@ -37,27 +42,46 @@ pub enum Source {
     ApiKeys,
     /// The certificate that the client presented in the TLS handshake.
     Certificate(CertificateName),
-    /// A parameter of the query. Many frameworks read the fields of forms and cookies with those of the query.
+    /// The JA4 fingerprint of the client's TLS handshake.
+    Ja4,
+    /// A parameter of the query, which is looked for in the body and in cookies too: many frameworks read all three as
+    /// one set of fields.
     Query(BodyField),
     /// A field of the body, which is looked for in the query and in cookies too.
     Body(BodyField),
     /// The segment of the path that the route's pattern calls by this name.
     PathPart(Box<str>),
-    /// The name of the most specific network that the client's address is in.
+    /// The word `preflight`, for a preflight of CORS (Fetch standard): `OPTIONS` with `Origin` and
+    /// `Access-Control-Request-Method`.
+    Preflight,
+    /// The name of the most specific network that the client's address is in, or what a table says of that network.
     Networks(Arc<NetworkTable>),
 }
 
 impl Source {
-    /// A value as an operator wrote it, in the form in which [`Reading::Names`](super::custom_value::Reading::Names) has it.
-    pub fn normalise(&self, text: &str) -> String {
+    /// Brings a value that an operator wrote into the form in which a request's
+    /// [`IdentityValue::Names`](super::custom_value::IdentityValue::Names) has it. A whole number and a credential that
+    /// can be spelled in several ways get their canonical form. `None` for a text that no request has as its name: an
+    /// ambiguous one, or one that is no name.
+    pub fn normalise(&self, text: &str) -> Option<String> {
         let normal = match self {
             Source::Field(source) => source.normalise(text),
             Source::PathPart(_) | Source::Query(_) | Source::Body(_) => text.into(),
-            Source::Claim(_) | Source::ApiKeys | Source::Certificate(_) | Source::Networks(_) => {
-                return text.to_owned();
-            }
+            Source::Claim(_)
+            | Source::ApiKeys
+            | Source::Certificate(_)
+            | Source::Ja4
+            | Source::Preflight
+            | Source::Networks(_) => return user_name::parse(text).map(|name| name.to_string()),
         };
-        String::from_utf8_lossy(&canonical_form(normal.as_bytes())).into_owned()
+        let canonical = match whole_number::parse(normal.as_bytes()) {
+            FieldValue::Single(number) => number,
+            FieldValue::Ambiguous => return None,
+            FieldValue::Absent if is_ambiguous(normal.as_bytes()) => return None,
+            FieldValue::Absent => canonical_form(normal.as_bytes()),
+        };
+        let name = user_name::parse(std::str::from_utf8(&canonical).ok()?)?;
+        Some(name.to_string())
     }
 
     /// Describes the source in some words, for operators.
@@ -67,9 +91,11 @@ impl Source {
             Source::Claim(claim) => format!("claim {claim} of the token"),
             Source::ApiKeys => "file of API keys".into(),
             Source::Certificate(_) => "client certificate".into(),
+            Source::Ja4 => "JA4 fingerprint of the TLS handshake".into(),
             Source::Query(field) => format!("query parameter {}", field.name().as_str()),
             Source::Body(field) => format!("field {} of the body", field.name().as_str()),
             Source::PathPart(name) => format!("part {{{name}}} of the path"),
+            Source::Preflight => "preflight of a browser".into(),
             Source::Networks(_) => "network of the address".into(),
         }
     }

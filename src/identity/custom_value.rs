@@ -12,13 +12,13 @@ use crate::limit::{CustomIdentity, Fingerprint};
 pub struct CustomValue {
     /// The identity that the request has.
     pub identity: CustomIdentity,
-    /// Its value.
-    pub reading: Reading,
+    /// The value of the identity.
+    pub value: IdentityValue,
 }
 
 /// The value of a custom identity, or that it has no certain value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum IdentityValue {
     /// One name, or the names of a claim that is a list: sorted, and each of them once.
     Names(Names),
     /// The keyed hash of a value that is secret, or that cannot be a name because `user_name::parse` does not accept

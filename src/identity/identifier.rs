@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,10 +19,10 @@ use super::field_value::FieldValue;
 use super::fingerprint_cache::FingerprintCache;
 use super::ip::TrustedPeers;
 use super::key::{Domain, Keyer};
+use super::override_table::OverrideTable;
 use super::strip::{AllowedSetter, Stripper};
 use super::token::TokenSource;
 use super::{ClientIdentity, ConnectionPeer, Settings, Unverified, ip, plan, token, user};
-use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity, IdentitySet, KeySpec};
 use crate::net::{PeerAddress, PeerNetwork};
@@ -30,11 +31,17 @@ use crate::store::ParentNetwork;
 
 mod address;
 mod body;
+mod buffered_body;
 mod custom;
 mod filter;
+mod overrides;
 mod proof;
+mod proof_input;
 mod verified_token;
 
+pub use buffered_body::{BufferedBody, WantedIdentities};
+pub use proof_input::CheckCondition;
+use proof_input::ProofInput;
 use verified_token::VerifiedToken;
 
 /// Capacity of the cache of verified tokens, in tokens. A worker checks the signature of a token again once its entry
@@ -72,16 +79,10 @@ pub struct Identifier {
     verified_tokens: Mutex<FingerprintCache<VerifiedToken>>,
     /// Why other tokens did not verify, by the tokens' fingerprints.
     refused_tokens: Mutex<FingerprintCache<Unverified>>,
-    failures: SignatureFailures,
-}
-
-/// The conditions under which a credential is checked that no cache knows.
-#[derive(Clone, Copy)]
-pub struct CredentialCheck<'c> {
-    /// The current time, for the bound on failed signatures of an address.
-    pub now: Nanos,
-    /// Whether the limits by ip admit a check for this client.
-    pub may_check: &'c dyn Fn(&ClientIdentity) -> bool,
+    /// How often signatures of each address have failed to verify lately.
+    signature_failures: SignatureFailures,
+    /// The limits that override those of rules for single keys.
+    overrides: Arc<OverrideTable>,
 }
 
 /// The parts of a request that identify its client.
@@ -92,8 +93,9 @@ pub struct RequestParts<'r> {
     pub credential_in_body: FieldValue<'r>,
     /// The route of the request, whose patterns name segments of the path; `None` without a route.
     pub route: Option<&'r Route>,
-    /// The custom identities that are looked for, beside those that the upstream is told. `None` for all.
-    pub custom: Option<IdentitySet>,
+    /// The custom identities to look for; `None` for all. Those that are forwarded to the upstream or label a metric
+    /// are looked for in any case.
+    pub wanted_custom: Option<IdentitySet>,
 }
 
 /// A request without a body and without a route.
@@ -103,7 +105,7 @@ impl<'r> From<&'r Head> for RequestParts<'r> {
             head,
             credential_in_body: FieldValue::Absent,
             route: None,
-            custom: None,
+            wanted_custom: None,
         }
     }
 }
@@ -112,10 +114,12 @@ impl Identifier {
     /// Creates an identifier with empty caches and without overrides.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
         let trusted_peers =
-            |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
-        let user_peers = settings.user_field().map(|(_, from)| trusted_peers(from));
+            |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64_prefixes);
+        let user_peers = settings
+            .user_field()
+            .map(|(_, allowed_peers)| trusted_peers(allowed_peers));
         let plan_peers = match &settings.plan.source {
-            Some(plan::PlanSource::Header { from, .. }) => trusted_peers(from),
+            Some(plan::PlanSource::Header { allowed_peers, .. }) => trusted_peers(allowed_peers),
             _ => TrustedPeers::default(),
         };
         Identifier {
@@ -123,7 +127,8 @@ impl Identifier {
             stripper: Stripper::new(&settings),
             verified_tokens: Mutex::new(FingerprintCache::new(MAX_VERIFIED_TOKENS)),
             refused_tokens: Mutex::new(FingerprintCache::new(MAX_REFUSED_TOKENS)),
-            failures: SignatureFailures::default(),
+            signature_failures: SignatureFailures::default(),
+            overrides: Arc::default(),
             user_peers: user_peers.unwrap_or_default(),
             plan_peers,
             settings,
@@ -139,7 +144,7 @@ impl Identifier {
     /// Whether the settings refuse a request whose credential failed for this reason. Only a route that counts by an
     /// identity that the credential would prove refuses it.
     pub fn is_refused(&self, reason: Unverified) -> bool {
-        self.settings.unverified == user::OnUnverified::Refuse && reason.may_reach_upstream()
+        self.settings.on_unverified == user::OnUnverified::Refuse && reason.may_reach_upstream()
     }
 
     /// Whether the user and the credential depend only on the connection and the header fields, and not on the query,
@@ -150,7 +155,7 @@ impl Identifier {
             user::Settings::ApiKeys(keys) => keys.may_expire(),
             user::Settings::Header { .. } | user::Settings::ClientCert(_) => false,
         };
-        !self.settings.has_token_in_query() && !self.settings.users.iter().any(needs_time)
+        !self.settings.has_token_in_query() && !self.settings.user_sources.iter().any(needs_time)
     }
 
     /// Identifies the client of a request from its head; call it before [`Identifier::strip`].
@@ -175,29 +180,28 @@ impl Identifier {
         connection: impl Into<ConnectionPeer<'a>>,
         request: RequestParts<'r>,
         wall_clock: impl Fn() -> Duration,
-        check: Option<&CredentialCheck<'_>>,
+        check_condition: Option<&CheckCondition<'_>>,
     ) -> ClientIdentity {
         let connection = connection.into();
         let head = request.head;
         let mut client = self.identify_by_address(connection, &head.fields);
-        let (peer, subject) = (connection.peer, connection.subject);
         let find_credential = |source: &TokenSource| {
-            let found = token::find_credential(source, head);
+            let credential = token::find_credential(source, head);
             match source {
-                TokenSource::Query(_) => found.combine(request.credential_in_body.clone()),
-                _ => found,
+                TokenSource::Query(_) => credential.combine(request.credential_in_body.clone()),
+                _ => credential,
             }
         };
-        let mut credentials = self.settings.tokens.iter().map(find_credential);
-        let credential = credentials.find(|found| *found != FieldValue::Absent);
+        let mut credentials = self.settings.token_sources.iter().map(find_credential);
+        let credential = credentials.find(|credential| *credential != FieldValue::Absent);
         let credential = credential.unwrap_or(FieldValue::Absent);
-        let check = check.map(|check| (&client, check));
-        let proof = self.prove_user(
-            (peer, subject),
-            &credential,
-            (&head.fields, wall_clock),
-            check,
-        );
+        let proof_input = ProofInput {
+            connection,
+            fields: &head.fields,
+            credential: &credential,
+            check_condition: check_condition.map(|condition| (&client, condition)),
+        };
+        let proof = self.prove_user(&proof_input, &wall_clock);
         client.unverified = proof.unverified;
         client.is_token_ambiguous = credential == FieldValue::Ambiguous;
         // `proof.token` is set if the token is also the credential of the user. The rules for reading a token are
@@ -211,7 +215,9 @@ impl Identifier {
             (None, FieldValue::Absent | FieldValue::Ambiguous) => None,
         };
         let plan = match &self.settings.plan.source {
-            Some(plan::PlanSource::Header { name, .. }) if self.plan_peers.contains(peer) => {
+            Some(plan::PlanSource::Header { name, .. })
+                if self.plan_peers.contains(connection.peer) =>
+            {
                 self.plan_in_field(token::single_value(&head.fields, name.as_str()))
             }
             Some(plan::PlanSource::Claim(_) | plan::PlanSource::ApiKeys) => proof.plan,
@@ -275,11 +281,10 @@ impl Identifier {
     /// without the secret, so that every gateway chooses the same server by ip, user and plan. Tokens and emails are
     /// hashed with the secret already, so gateways choose the same server by them only if they share it.
     pub fn placement_hash(&self, client: &ClientIdentity, identities: &[Identity]) -> Option<u64> {
-        let key_identities = identities.iter().copied().collect();
-        let Fingerprint(key) =
-            self.hash_identities(&Keyer::new([0; 16]), client, key_identities)?;
+        let identities = identities.iter().copied().collect();
+        let Fingerprint(hash) = self.hash_identities(&Keyer::new([0; 16]), client, identities)?;
         // Either half of a hash is as random as the whole.
-        Some(key as u64)
+        Some(hash as u64)
     }
 
     /// The hash of those of the identities that the client has; `None` if it has none of them.
@@ -321,18 +326,18 @@ impl Identifier {
             }
         }
         for identity in identities.custom() {
-            if let Some(reading) = client.custom_value(identity) {
-                hasher.add_custom(identity, reading);
+            if let Some(value) = client.custom_value(identity) {
+                hasher.add_custom(identity, value);
             }
         }
         hasher.finish()
     }
 
     /// The networks around an IPv6 client that have budgets of their own for limits by ip, the nearest first; see
-    /// [`ip::PARENT_PREFIXES`]. Only networks wider than the client's own are listed.
-    pub fn parents(&self, client: &ClientIdentity) -> SmallVec<[ParentNetwork; 3]> {
+    /// [`ip::PARENT_PREFIXES`]. Only networks wider than the client's own are listed, and none for an IPv4 client.
+    pub fn parent_networks(&self, client: &ClientIdentity) -> SmallVec<[ParentNetwork; 3]> {
         let settings = &self.settings.ip;
-        if !settings.parents || client.ip.is_ipv4() {
+        if !settings.has_parent_budgets || client.ip.is_ipv4() {
             return SmallVec::new();
         }
         let ip = settings.counted_address(client.ip);
@@ -341,12 +346,12 @@ impl Identifier {
         }
         ip::PARENT_PREFIXES
             .into_iter()
-            .filter(|(length, _)| *length < settings.ipv6)
-            .map(|(length, factor)| {
-                let bytes = network_bytes(ip::network(ip, length));
+            .filter(|parent| parent.length < settings.ipv6_prefix_length)
+            .map(|parent| {
+                let bytes = network_bytes(ip::network(ip, parent.length));
                 ParentNetwork {
                     key: self.keyer.fingerprint(Domain::Network, &bytes),
-                    factor,
+                    factor: parent.budget_factor,
                 }
             })
             .collect()

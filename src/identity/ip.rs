@@ -30,9 +30,34 @@ pub const FORWARDED: &str = "forwarded";
 /// walked is the client.
 const MAX_HOPS: usize = 64;
 
-/// The networks around an IPv6 client that have budgets of their own: prefix length, and the factor on the client's
-/// quota. A client may own a whole /48 or, as a provider, a /32.
-pub const PARENT_PREFIXES: [(u8, u32); 3] = [(56, 4), (48, 16), (32, 256)];
+/// Digits of the largest port, 65535.
+const MAX_PORT_DIGITS: usize = 5;
+
+/// A kind of network around IPv6 clients that has a budget of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParentPrefix {
+    /// The prefix length of the network.
+    pub length: u8,
+    /// The budget of the network, as a multiple of one client's quota.
+    pub budget_factor: u32,
+}
+
+/// The networks around an IPv6 client that have budgets of their own, the nearest first. A client may own a whole /48
+/// or, as a provider, a /32. So the budgets bound what such a client gains with many addresses.
+pub const PARENT_PREFIXES: [ParentPrefix; 3] = [
+    ParentPrefix {
+        length: 56,
+        budget_factor: 4,
+    },
+    ParentPrefix {
+        length: 48,
+        budget_factor: 16,
+    },
+    ParentPrefix {
+        length: 32,
+        budget_factor: 256,
+    },
+];
 
 /// How a client's address is found and grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,23 +65,23 @@ pub struct Settings {
     /// Peers whose `X-Forwarded-For` and `Forwarded` count.
     pub trusted_proxies: Vec<PeerNetwork>,
     /// Leading bits of an IPv4 address that make one client, 8 to 32.
-    pub ipv4: u8,
+    pub ipv4_prefix_length: u8,
     /// Leading bits of an IPv6 address that make one client, 32 to 128.
-    pub ipv6: u8,
+    pub ipv6_prefix_length: u8,
     /// Whether the /56, /48 and /32 around an IPv6 client have budgets too.
-    pub parents: bool,
+    pub has_parent_budgets: bool,
     /// Prefixes behind which translators embed IPv4 addresses.
-    pub nat64: Vec<Nat64Prefix>,
+    pub nat64_prefixes: Vec<Nat64Prefix>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             trusted_proxies: Vec::new(),
-            ipv4: 32,
-            ipv6: 64,
-            parents: true,
-            nat64: vec![Nat64Prefix::well_known()],
+            ipv4_prefix_length: 32,
+            ipv6_prefix_length: 64,
+            has_parent_budgets: true,
+            nat64_prefixes: vec![Nat64Prefix::well_known()],
         }
     }
 }
@@ -65,14 +90,14 @@ impl Settings {
     /// The network that counts as one client, such as `203.0.113.7/32` or `2001:db8::/64`.
     pub fn client_network(&self, ip: IpAddr) -> IpNet {
         match self.counted_address(ip) {
-            IpAddr::V4(ip) => network(IpAddr::V4(ip), self.ipv4),
-            IpAddr::V6(ip) => network(IpAddr::V6(ip), self.ipv6),
+            IpAddr::V4(ip) => network(IpAddr::V4(ip), self.ipv4_prefix_length),
+            IpAddr::V6(ip) => network(IpAddr::V6(ip), self.ipv6_prefix_length),
         }
     }
 
     /// The address by which a client is counted: the embedded IPv4 address, if `ip` has one.
     pub fn counted_address(&self, ip: IpAddr) -> IpAddr {
-        embedded_ipv4::counted_address(ip, &self.nat64)
+        embedded_ipv4::counted_address(ip, &self.nat64_prefixes)
     }
 }
 
@@ -97,26 +122,31 @@ pub fn network(ip: IpAddr, length: u8) -> IpNet {
 pub struct TrustedPeers {
     /// The networks, with IPv4 ones in place of those of mapped and translated addresses.
     networks: Box<[PeerNetwork]>,
-    nat64: Box<[Nat64Prefix]>,
+    /// Prefixes behind which translators embed IPv4 addresses.
+    nat64_prefixes: Box<[Nat64Prefix]>,
 }
 
 impl TrustedPeers {
     /// Trusts the addresses in these networks, also where they are embedded in IPv6 addresses.
-    pub fn new(networks: &[PeerNetwork], nat64: &[Nat64Prefix]) -> TrustedPeers {
+    pub fn new(networks: &[PeerNetwork], nat64_prefixes: &[Nat64Prefix]) -> TrustedPeers {
         let untranslated = |network: &PeerNetwork| match network {
-            PeerNetwork::Ip(network) => embedded_ipv4::untranslated_network(*network, nat64).into(),
+            PeerNetwork::Ip(network) => {
+                embedded_ipv4::untranslated_network(*network, nat64_prefixes).into()
+            }
             PeerNetwork::Unix => PeerNetwork::Unix,
         };
         TrustedPeers {
             networks: networks.iter().map(untranslated).collect(),
-            nat64: nat64.into(),
+            nat64_prefixes: nat64_prefixes.into(),
         }
     }
 
     /// Whether the peer is in one of the networks.
     pub fn contains(&self, peer: impl Into<PeerAddress>) -> bool {
         let peer = match peer.into() {
-            PeerAddress::Ip(ip) => embedded_ipv4::untranslated_address(ip, &self.nat64).into(),
+            PeerAddress::Ip(ip) => {
+                embedded_ipv4::untranslated_address(ip, &self.nat64_prefixes).into()
+            }
             PeerAddress::Unix => PeerAddress::Unix,
         };
         self.networks.iter().any(|network| network.contains(peer))
@@ -140,30 +170,30 @@ pub fn client_address(
     peer: impl Into<PeerAddress>,
     fields: &Fields,
 ) -> ClientAddress {
-    let address = peer.into();
-    let peer = ClientAddress {
-        ip: address.ip(),
-        is_unclear: address == PeerAddress::Unix,
+    let peer = peer.into();
+    let peer_as_client = ClientAddress {
+        ip: peer.ip(),
+        is_unclear: peer == PeerAddress::Unix,
     };
-    if !trusted.contains(address) {
-        return peer;
+    if !trusted.contains(peer) {
+        return peer_as_client;
     }
     let by_x_forwarded_for = || {
         let lines = fields.all(X_FORWARDED_FOR).rev();
         let hops = lines
             .flat_map(|line| line.rsplit(|byte| *byte == b','))
             .map(parse_node);
-        walk_hops(trusted, peer, hops)
+        walk_hops(trusted, peer_as_client, hops)
     };
     let by_forwarded = || {
         let lines = fields.all(FORWARDED).rev();
         let hops = lines
             .flat_map(|line| ElementsFromRight::new(line, b','))
             .map(parse_forwarded_element);
-        walk_hops(trusted, peer, hops)
+        walk_hops(trusted, peer_as_client, hops)
     };
     match (fields.contains(X_FORWARDED_FOR), fields.contains(FORWARDED)) {
-        (false, false) => peer,
+        (false, false) => peer_as_client,
         (true, false) => by_x_forwarded_for(),
         (false, true) => by_forwarded(),
         (true, true) => {
@@ -173,7 +203,7 @@ pub fn client_address(
             } else {
                 ClientAddress {
                     is_unclear: true,
-                    ..peer
+                    ..peer_as_client
                 }
             }
         }
@@ -275,7 +305,7 @@ fn parse_ipv6(text: &str) -> Option<IpAddr> {
 
 /// Whether the text is the digits of a port, or an obfuscated port such as `_name` (RFC 7239 section 6.3).
 fn is_port(text: &str) -> bool {
-    let is_number = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = text.len() <= MAX_PORT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_obfuscated = text.starts_with('_') && text.bytes().all(|byte| byte.is_ascii_graphic());
     !text.is_empty() && (is_number || is_obfuscated)
 }
@@ -306,10 +336,10 @@ impl<'h> Iterator for ElementsFromRight<'h> {
         let line = self.remaining.take()?;
         let mut in_quotes = false;
         let mut end = line.len();
-        while let Some(at) = end.checked_sub(1) {
-            let byte = line[at];
+        while let Some(index) = end.checked_sub(1) {
+            let byte = line[index];
             if byte == b'"' {
-                let backslash_count = line[..at]
+                let backslash_count = line[..index]
                     .iter()
                     .rev()
                     .take_while(|byte| **byte == b'\\')
@@ -317,10 +347,10 @@ impl<'h> Iterator for ElementsFromRight<'h> {
                 // A backslash before a quote makes it part of the quoted text.
                 in_quotes = !in_quotes || backslash_count % 2 == 1;
             } else if byte == self.separator && !in_quotes {
-                self.remaining = Some(&line[..at]);
-                return Some(Some(&line[at + 1..]));
+                self.remaining = Some(&line[..index]);
+                return Some(Some(&line[index + 1..]));
             }
-            end = at;
+            end = index;
         }
         Some((!in_quotes).then_some(line))
     }

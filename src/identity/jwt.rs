@@ -5,55 +5,31 @@
 //! tokens with `crit` are refused. The caller compares the times of a token with the clock.
 
 mod remote_key_set;
+mod verification_keys;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
-use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Header, Validation};
 use serde_json::{Map, Value};
 
-use super::custom_value::{CustomValue, Names, Reading};
+use super::custom_value::{CustomValue, IdentityValue, Names};
 use super::{Unverified, user_name};
 use crate::limit::CustomIdentity;
 
 pub use remote_key_set::{RemoteKeySet, has_valid_authority, is_trusted_url};
+pub use verification_keys::{MIN_SECRET, VerificationKeys, VerificationKeysError, is_pem};
 
 /// Default leeway for clocks that differ: a token is valid this long before its `nbf` and after its `exp`. Few
 /// upstreams allow more, so hardly one accepts a token that has expired here.
 pub const DEFAULT_LEEWAY: Duration = Duration::from_secs(60);
 
-/// Fewest bytes of a shared secret for HS256: RFC 7518 section 3.2.
-pub const MIN_SECRET: usize = 32;
+/// The number 2^53. Every whole number below it has an `f64` of its own; above it, different numbers share one.
+const MAX_EXACT_FLOAT: f64 = 9_007_199_254_740_992.0;
 
-/// Most keys that are tried for one token, because each costs a signature check.
-const MAX_KEYS_TRIED: usize = 4;
-
-/// Fewest bytes of the modulus of an RSA key: 2048 bits (RFC 7518 section 3.3).
-const MIN_RSA_BYTES: usize = 256;
-
-/// Length of an uncompressed point on P-256, in bytes.
-const P256_POINT_BYTES: usize = 65;
-
-/// Length of an uncompressed point on P-384, in bytes.
-const P384_POINT_BYTES: usize = 97;
-
-/// Length of a public key of Ed25519, in bytes.
-const ED25519_KEY_BYTES: usize = 32;
-
-/// The algorithms of an RSA key.
-const RSA_ALGORITHMS: &[Algorithm] = &[
-    Algorithm::RS256,
-    Algorithm::RS384,
-    Algorithm::RS512,
-    Algorithm::PS256,
-    Algorithm::PS384,
-    Algorithm::PS512,
-];
-
-/// The keys and claims that a token needs.
+/// The settings for one issuer: the keys and claims that a token needs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The claim that names the user. Dots lead into nested claims.
@@ -64,51 +40,13 @@ pub struct Settings {
     pub remote: Option<RemoteKeySet>,
     /// The value that `iss` must have. With `None` a token may have any issuer, or no `iss`.
     pub issuer: Option<String>,
-    /// The values of which `aud` must be or contain one; any or none if the list is empty.
+    /// The prefix of users and custom identities from the token's claims. It keeps apart users of several issuers who
+    /// have the same name; empty with a single issuer.
+    pub name_prefix: String,
+    /// The values of which `aud` must be or contain one. With an empty list a token may have any audience, or no `aud`.
     pub audiences: Vec<String>,
     /// How long a token is valid before its `nbf` and after its `exp`, in whole seconds.
     pub leeway: Duration,
-}
-
-/// Keys that verify signatures. Clones share the keys, and debug output hides them.
-#[derive(Clone)]
-pub struct VerificationKeys(Arc<[VerificationKey]>);
-
-struct VerificationKey {
-    id: Option<String>,
-    key: DecodingKey,
-    /// Holds the key's algorithms. It checks no claim, because this file does.
-    validation: Validation,
-}
-
-/// Why a key file cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VerificationKeysError {
-    /// A secret short enough to be found from one token by trying all of them.
-    #[error(
-        "HS256 needs a secret of at least {MIN_SECRET} bytes (RFC 7518 section 3.2); make one with `openssl rand -hex 32`, for the issuer too"
-    )]
-    ShortSecret,
-    /// A public key in the place of a shared secret: everybody who knows it could sign tokens.
-    #[error("this is a PEM file, not a secret; write `key:` instead of `secret:`")]
-    PemAsSecret,
-    /// A file that is no public key in PEM.
-    #[error("not a public key: a PEM file that begins with -----BEGIN PUBLIC KEY-----")]
-    Pem,
-    /// A private key where a public one belongs.
-    #[error("this is a private key; the gateway needs the public one only")]
-    PrivateKey,
-    /// A kind or length of key that is not supported.
-    #[error("only RSA keys of 2048 bits and more, P-256, P-384 and Ed25519 keys are supported")]
-    Unsupported,
-    /// A file that is no JSON Web Key Set.
-    #[error("not a JSON Web Key Set: {{\"keys\": [...]}}")]
-    Jwks,
-    /// A key set without a usable key.
-    #[error(
-        "no key of the set can be used: RSA from 2048 bits, P-256, P-384 or Ed25519, for signatures"
-    )]
-    NoUsableKey,
 }
 
 /// The claims that are read beside that of the user.
@@ -153,200 +91,28 @@ impl TokenClaims {
     }
 }
 
-impl VerificationKeys {
-    /// No keys, which verify no token.
-    pub fn none() -> VerificationKeys {
-        VerificationKeys(Arc::default())
+/// The settings for the issuer that the `iss` of an unverified token names. If there is only one issuer, its settings
+/// are returned for every token.
+///
+/// # Errors
+///
+/// Only with several issuers: [`Unverified::Issuer`] if the token names none of them, and [`Unverified::Malformed`] if
+/// it has no payload that is a JSON object.
+pub fn find_issuer<'s>(issuers: &'s [Settings], token: &[u8]) -> Result<&'s Settings, Unverified> {
+    if let [only] = issuers {
+        return Ok(only);
     }
-
-    /// A shared secret for HS256, of at least [`MIN_SECRET`] bytes. Every byte counts, also a line end.
-    ///
-    /// # Errors
-    ///
-    /// A secret that is too short, or a PEM file in its place.
-    pub fn from_secret(secret: &[u8]) -> Result<VerificationKeys, VerificationKeysError> {
-        if is_pem(secret) {
-            return Err(VerificationKeysError::PemAsSecret);
-        }
-        if secret.len() < MIN_SECRET {
-            return Err(VerificationKeysError::ShortSecret);
-        }
-        let key = DecodingKey::from_secret(secret);
-        Ok(VerificationKeys::single(key, &[Algorithm::HS256]))
-    }
-
-    /// A public key in PEM. RSA verifies RS256 to RS512 and PS256 to PS512, P-256 ES256, P-384 ES384, Ed25519 EdDSA.
-    ///
-    /// # Errors
-    ///
-    /// A private key, an unsupported key, or a file that is none.
-    pub fn from_pem(bytes: &[u8]) -> Result<VerificationKeys, VerificationKeysError> {
-        let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
-        if has(b"PRIVATE KEY-----") {
-            return Err(VerificationKeysError::PrivateKey);
-        }
-        if !has(b"-----BEGIN ") {
-            return Err(VerificationKeysError::Pem);
-        }
-        if let Ok(key) = DecodingKey::from_rsa_pem(bytes) {
-            // The structure around a modulus makes the key longer than the modulus.
-            let is_long = key
-                .try_get_as_bytes()
-                .is_ok_and(|der| der.len() >= MIN_RSA_BYTES);
-            return if is_long {
-                Ok(VerificationKeys::single(key, RSA_ALGORITHMS))
-            } else {
-                Err(VerificationKeysError::Unsupported)
-            };
-        }
-        if let Ok(key) = DecodingKey::from_ec_pem(bytes) {
-            let algorithm = match key.try_get_as_bytes().map(<[u8]>::len) {
-                Ok(P256_POINT_BYTES) => Algorithm::ES256,
-                Ok(P384_POINT_BYTES) => Algorithm::ES384,
-                _ => return Err(VerificationKeysError::Unsupported),
-            };
-            return Ok(VerificationKeys::single(key, &[algorithm]));
-        }
-        match DecodingKey::from_ed_pem(bytes) {
-            Ok(key) => Ok(VerificationKeys::single(key, &[Algorithm::EdDSA])),
-            Err(_) => Err(VerificationKeysError::Pem),
-        }
-    }
-
-    /// A JSON Web Key Set (RFC 7517). A key verifies its `alg`; one without `alg` verifies the same as in
-    /// [`VerificationKeys::from_pem`]. Keys for encryption, unsupported keys and shared secrets (`oct`) are left out: a
-    /// secret does not belong in a set of public keys.
-    ///
-    /// # Errors
-    ///
-    /// A file that is no set, or a set without a usable key.
-    pub fn from_jwks(bytes: &[u8]) -> Result<VerificationKeys, VerificationKeysError> {
-        let set: Value = serde_json::from_slice(bytes).map_err(|_| VerificationKeysError::Jwks)?;
-        let listed = set
-            .get("keys")
-            .and_then(Value::as_array)
-            .ok_or(VerificationKeysError::Jwks)?;
-        let keys: Vec<VerificationKey> = listed.iter().filter_map(parse_jwk).collect();
-        if keys.is_empty() {
-            Err(VerificationKeysError::NoUsableKey)
-        } else {
-            Ok(VerificationKeys(keys.into()))
-        }
-    }
-
-    fn single(key: DecodingKey, algorithms: &[Algorithm]) -> VerificationKeys {
-        VerificationKeys(
-            [VerificationKey {
-                id: None,
-                key,
-                validation: validate_signature_only(algorithms),
-            }]
-            .into(),
-        )
-    }
-
-    /// The keys that may have signed a token with this header. A token without a `kid` fits the keys without an id, and
-    /// the only key of its algorithm. It fits no others, because a forged token would cost a signature check for each.
-    fn candidates<'k>(&'k self, header: &'k Header) -> impl Iterator<Item = &'k VerificationKey> {
-        let has_algorithm =
-            |key: &&VerificationKey| key.validation.algorithms.contains(&header.alg);
-        let is_only_key = self.0.iter().filter(has_algorithm).count() == 1;
-        let may_have_signed = move |key: &&VerificationKey| match (&key.id, &header.kid) {
-            (Some(id), Some(kid)) => id == kid,
-            (Some(_), None) => is_only_key,
-            (None, _) => true,
-        };
-        self.0
-            .iter()
-            .filter(has_algorithm)
-            .filter(may_have_signed)
-            .take(MAX_KEYS_TRIED)
-    }
-}
-
-/// Shows the number of keys and nothing of them.
-impl fmt::Debug for VerificationKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VerificationKeys({} keys)", self.0.len())
-    }
-}
-
-/// Whether the text begins as a PEM file does.
-pub fn is_pem(text: &[u8]) -> bool {
-    text.trim_ascii_start().starts_with(b"-----BEGIN ")
-}
-
-/// A validation that checks the signature by one of `algorithms`, and no claim.
-fn validate_signature_only(algorithms: &[Algorithm]) -> Validation {
-    // `new` needs some algorithm, which the key's own ones replace.
-    let mut validation = Validation::new(Algorithm::HS256);
-    validation.algorithms = algorithms.to_vec();
-    validation.required_spec_claims.clear();
-    validation.validate_exp = false;
-    validation.validate_nbf = false;
-    validation.validate_aud = false;
-    validation
-}
-
-/// Parses one key of a set; none if it cannot verify signatures.
-fn parse_jwk(value: &Value) -> Option<VerificationKey> {
-    let jwk: Jwk = serde_json::from_value(value.clone()).ok()?;
-    if !is_for_signatures(&jwk) {
-        return None;
-    }
-    let supported = supported_algorithms(&jwk)?;
-    let key = DecodingKey::from_jwk(&jwk).ok()?;
-    let algorithms = match jwk.common.key_algorithm {
-        None => supported.to_vec(),
-        Some(algorithm) => {
-            let algorithm = Algorithm::try_from(algorithm).ok()?;
-            supported.contains(&algorithm).then(|| vec![algorithm])?
-        }
-    };
-    has_supported_length(&key).then(|| VerificationKey {
-        id: jwk.common.key_id,
-        key,
-        validation: validate_signature_only(&algorithms),
-    })
-}
-
-fn is_for_signatures(jwk: &Jwk) -> bool {
-    let has_use = matches!(
-        jwk.common.public_key_use,
-        None | Some(PublicKeyUse::Signature)
-    );
-    let operations = jwk.common.key_operations.as_ref();
-    let can_verify =
-        operations.is_none_or(|operations| operations.contains(&KeyOperations::Verify));
-    has_use && can_verify
-}
-
-/// The algorithms that a key of this kind can verify; none if the kind is not supported.
-fn supported_algorithms(jwk: &Jwk) -> Option<&'static [Algorithm]> {
-    match &jwk.algorithm {
-        AlgorithmParameters::RSA(_) => Some(RSA_ALGORITHMS),
-        AlgorithmParameters::EllipticCurve(key) => match key.curve {
-            EllipticCurve::P256 => Some(&[Algorithm::ES256]),
-            EllipticCurve::P384 => Some(&[Algorithm::ES384]),
-            _ => None,
-        },
-        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
-            Some(&[Algorithm::EdDSA])
-        }
-        _ => None,
-    }
-}
-
-fn has_supported_length(key: &DecodingKey) -> bool {
-    match key.kind() {
-        DecodingKeyKind::RsaModulusExponent { n, .. } => {
-            n.iter().skip_while(|byte| **byte == 0).count() >= MIN_RSA_BYTES
-        }
-        DecodingKeyKind::SecretOrDer(bytes) => matches!(
-            bytes.len(),
-            ED25519_KEY_BYTES | P256_POINT_BYTES | P384_POINT_BYTES
-        ),
-    }
+    let payload = token.split(|byte| *byte == b'.').nth(1);
+    let payload = payload.and_then(|payload| URL_SAFE_NO_PAD.decode(payload).ok());
+    let claims = payload
+        .and_then(|payload| serde_json::from_slice::<Map<String, Value>>(&payload).ok())
+        .ok_or(Unverified::Malformed)?;
+    let claimed_issuer = claims.get("iss").and_then(Value::as_str);
+    let claimed_issuer = claimed_issuer.ok_or(Unverified::Issuer)?;
+    let mut issuers = issuers.iter();
+    issuers
+        .find(|settings| settings.issuer.as_deref() == Some(claimed_issuer))
+        .ok_or(Unverified::Issuer)
 }
 
 /// Verifies the signature of `token` and then its claims, but does not compare its times with the clock: the caller
@@ -365,7 +131,7 @@ pub fn verify(
     if header.crit.is_some() {
         return Err(Unverified::Malformed);
     }
-    let mut reason = match settings.keys.0.is_empty() {
+    let mut reason = match settings.keys.is_empty() {
         true => Unverified::NoKeySet,
         false => Unverified::KeyId,
     };
@@ -431,12 +197,12 @@ fn check_claims(
     let custom = others.custom.iter().filter_map(|(identity, claim)| {
         Some(CustomValue {
             identity: *identity,
-            reading: Reading::Names(parse_name(find_claim(claims, claim)?)?),
+            value: parse_names(&settings.name_prefix, find_claim(claims, claim)?)?,
         })
     });
     Ok(TokenClaims {
         user: user
-            .and_then(|text| user_name::parse(&text))
+            .and_then(|text| parse_name(&settings.name_prefix, &text))
             .ok_or(Unverified::Claim)?,
         plan: plan.and_then(claim_text),
         custom: custom.collect(),
@@ -476,21 +242,47 @@ fn claim_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) if !number.is_f64() => Some(number.to_string()),
+        // JavaScript and Go read `7.0` as they read `7`.
+        Value::Number(number) => number
+            .as_f64()
+            .filter(|number| number.fract() == 0.0 && number.abs() < MAX_EXACT_FLOAT)
+            .map(|number| (number as i64).to_string()),
         _ => None,
     }
 }
 
-/// The names in a claim that is a name or a list of names; none if it has no valid one.
-fn parse_name(value: &Value) -> Option<Names> {
-    let values = match value {
-        Value::Array(values) => values.as_slice(),
+/// Parses a name, and puts `prefix` before it. `None` if the name is not valid, alone or with the prefix.
+fn parse_name(prefix: &str, text: &str) -> Option<Arc<str>> {
+    let name = user_name::parse(text)?;
+    match prefix {
+        "" => Some(name),
+        prefix => user_name::parse(&format!("{prefix}{name}")),
+    }
+}
+
+/// Parses a claim that is a name or a list of names, and puts `prefix` before each; `None` if the claim has no name. It
+/// is ambiguous if an upstream may read a name in it that is not valid here: one with blanks around it, or one in a list
+/// within the list. So are booleans, and numbers that are not whole or too large to be exact.
+fn parse_names(prefix: &str, value: &Value) -> Option<IdentityValue> {
+    let elements = match value {
+        Value::Array(elements) => elements.as_slice(),
         single => std::slice::from_ref(single),
     };
-    let texts = values.iter().filter_map(claim_text);
-    let mut names: Names = texts.filter_map(|text| user_name::parse(&text)).collect();
+    let mut names = Names::new();
+    for element in elements {
+        let text = claim_text(element).filter(|text| !text.is_empty());
+        match text.as_deref().map(|text| parse_name(prefix, text)) {
+            Some(Some(name)) => names.push(name),
+            Some(None) => return Some(IdentityValue::Ambiguous),
+            None if element.is_array() || element.is_number() || element.is_boolean() => {
+                return Some(IdentityValue::Ambiguous);
+            }
+            None => {}
+        }
+    }
     names.sort_unstable();
     names.dedup();
-    (!names.is_empty()).then_some(names)
+    (!names.is_empty()).then_some(IdentityValue::Names(names))
 }
 
 #[cfg(test)]

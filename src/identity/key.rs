@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use siphasher::sip128::SipHasher13;
 use smallvec::{SmallVec, smallvec};
 
-use super::custom_value::Reading;
+use super::custom_value::IdentityValue;
 use crate::limit::{CustomIdentity, Fingerprint};
 
 // The tags of the parts of a custom identity in the hash of a key. `identifier.rs` has the tags of built-in identities.
@@ -22,6 +22,9 @@ const CUSTOM_NAME_TAG: u8 = 6;
 const CUSTOM_VALUE_TAG: u8 = 7;
 /// Tag of the hash of the identity's value.
 const CUSTOM_HASH_TAG: u8 = 8;
+
+/// Length of the secret, in bytes: SipHash keys have 128 bits.
+const SECRET_BYTES: usize = 16;
 
 /// Hashes identities under one secret. Two keyers with the same secret give the same fingerprints,
 /// on every machine and in every version.
@@ -57,18 +60,19 @@ pub enum Domain {
 
 impl Keyer {
     /// Hashes under `secret`.
-    pub fn new(secret: [u8; 16]) -> Keyer {
+    pub fn new(secret: [u8; SECRET_BYTES]) -> Keyer {
         Keyer(SipHasher13::new_with_key(&secret))
     }
 
     /// Hashes under a new random secret.
     pub fn random() -> Keyer {
-        let mut secret = [0; 16];
+        let mut secret = [0; SECRET_BYTES];
         if getrandom::fill(&mut secret).is_err() {
-            // A sandbox may forbid the system call. The standard library has a fallback for that.
-            let random = RandomState::new();
-            for (index, half) in secret.chunks_mut(8).enumerate() {
-                let mut hasher = random.build_hasher();
+            // A sandbox may forbid the system call. The standard library has a fallback for that, but gives no random
+            // bytes. So two hashes under its random keys are the halves of the secret.
+            let random_state = RandomState::new();
+            for (index, half) in secret.chunks_mut(SECRET_BYTES / 2).enumerate() {
+                let mut hasher = random_state.build_hasher();
                 hasher.write_usize(index);
                 half.copy_from_slice(&hasher.finish().to_le_bytes()[..half.len()]);
             }
@@ -76,8 +80,8 @@ impl Keyer {
         Keyer::new(secret)
     }
 
-    /// The secret, for a process that must make the same fingerprints later.
-    pub fn secret(&self) -> [u8; 16] {
+    /// The secret, for a later process that must make the same fingerprints.
+    pub fn secret(&self) -> [u8; SECRET_BYTES] {
         self.0.key()
     }
 
@@ -134,19 +138,21 @@ impl KeyHasher<'_> {
     }
 
     /// Adds the value of a custom identity. An ambiguous one adds nothing.
-    pub fn add_custom(&mut self, identity: CustomIdentity, reading: &Reading) {
-        if *reading == Reading::Ambiguous {
+    pub fn add_custom(&mut self, identity: CustomIdentity, value: &IdentityValue) {
+        if *value == IdentityValue::Ambiguous {
             return;
         }
         self.add_part(CUSTOM_NAME_TAG, identity.as_str().as_bytes());
-        match reading {
-            Reading::Names(names) => {
+        match value {
+            IdentityValue::Names(names) => {
                 for name in names {
                     self.add_part(CUSTOM_VALUE_TAG, name.as_bytes());
                 }
             }
-            Reading::Hash(Fingerprint(hash)) => self.add_part(CUSTOM_HASH_TAG, &hash.to_le_bytes()),
-            Reading::Ambiguous => {}
+            IdentityValue::Hash(Fingerprint(hash)) => {
+                self.add_part(CUSTOM_HASH_TAG, &hash.to_le_bytes())
+            }
+            IdentityValue::Ambiguous => {}
         }
     }
 
@@ -183,12 +189,12 @@ mod tests {
             &[(0, b"")],
             &[],
         ];
-        for (place, one) in lists.iter().enumerate() {
+        for (index, parts) in lists.iter().enumerate() {
             for (other_index, other_parts) in lists.iter().enumerate() {
                 assert_eq!(
-                    key_of(one) == key_of(other_parts),
-                    place == other_index,
-                    "{one:?} {other_parts:?}"
+                    key_of(parts) == key_of(other_parts),
+                    index == other_index,
+                    "{parts:?} {other_parts:?}"
                 );
             }
         }
@@ -197,14 +203,18 @@ mod tests {
 
     #[test]
     fn secret_and_domain_separate() {
-        let (one, two) = (Keyer::new([1; 16]), Keyer::new([2; 16]));
+        let keyer = Keyer::new([1; 16]);
+        let other_keyer = Keyer::new([2; 16]);
         let hash_x = |keyer: &Keyer, domain| keyer.fingerprint(domain, b"x");
         assert_eq!(
-            hash_x(&one, Domain::Token),
+            hash_x(&keyer, Domain::Token),
             hash_x(&Keyer::new([1; 16]), Domain::Token)
         );
-        assert_ne!(hash_x(&one, Domain::Token), hash_x(&two, Domain::Token));
-        assert_ne!(hash_x(&one, Domain::Token), hash_x(&one, Domain::Email));
+        assert_ne!(
+            hash_x(&keyer, Domain::Token),
+            hash_x(&other_keyer, Domain::Token)
+        );
+        assert_ne!(hash_x(&keyer, Domain::Token), hash_x(&keyer, Domain::Email));
         assert_ne!(
             hash_x(&Keyer::random(), Domain::Token),
             hash_x(&Keyer::random(), Domain::Token)

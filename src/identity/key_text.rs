@@ -12,16 +12,18 @@
 //! of a custom identity: the formatted key has a part of its hash, and an operator must write the address. When a key is
 //! parsed, a comma belongs to the value unless an identity and `=` follow it.
 
+mod error;
 mod escape;
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use super::custom_value::{CustomValue, Reading};
+use super::custom_value::{CustomValue, IdentityValue};
 use super::{ClientIdentity, Identifier};
 use crate::limit::key_spec::EVERYONE;
 use crate::limit::{CustomIdentity, Fingerprint, Identity, IdentitySet, KeySpec};
+pub use error::KeyError;
 use escape::{escape, unescape};
 
 /// Number of hexadecimal digits of a whole hash. Only a whole hash can be parsed.
@@ -30,51 +32,6 @@ const HASH_DIGITS: usize = 32;
 /// Bits that are left out of the hash of a name that is an email address. The 12 digits that are left of 32 suffice to
 /// tell users apart in a log.
 const HIDDEN_HASH_BITS: u32 = 80;
-
-/// A mistake in the text of a key.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
-    /// A part without `=`.
-    #[error("`{0}` is not written NAME=VALUE, like ip=203.0.113.9")]
-    MissingEquals(String),
-    /// A part of an identity that the limit does not count by.
-    #[error("this limit counts by {by}, not by `{name}`")]
-    Identity {
-        /// The identities that the limit counts by.
-        by: String,
-        /// The identity that was written.
-        name: String,
-    },
-    /// Two parts of the same identity.
-    #[error("`{0}` is there twice; a comma in a value is written ~2C")]
-    RepeatedIdentity(&'static str),
-    /// A value of `ip` that is neither an address nor a network.
-    #[error("`{0}` is not an address")]
-    InvalidAddress(String),
-    /// A network that is not one client; the second network is.
-    #[error("`{0}` is not one client: addresses are grouped as `{1}`")]
-    Network(IpNet, IpNet),
-    /// A value of `email` that is no email address.
-    #[error("`{0}` is not an email address")]
-    Email(String),
-    /// The hash of a user that is an email address.
-    #[error(
-        "`{0}` is the hash of an email address, which no key can be found by: write the address"
-    )]
-    Hash(String),
-    /// A value of `plan` that is no configured plan.
-    #[error("there is no plan `{0}`")]
-    Plan(String),
-    /// A text that is not a valid value of the identity.
-    #[error("`{1}` is not a value of `{0}`")]
-    Value(&'static str, String),
-    /// A key without an address, for a limit that counts by ip.
-    #[error("this limit counts by ip: write ip=ADDRESS too")]
-    MissingAddress,
-    /// A key with none of the identities that the limit counts by.
-    #[error("the key names nobody that this limit counts by")]
-    NoCountedIdentity,
-}
 
 impl Identifier {
     /// Formats the key that [`Identifier::key`] makes for this client: `everyone` if `spec` has no parts. Parts that the
@@ -107,7 +64,7 @@ impl Identifier {
                 }
                 Identity::Custom(custom) => client
                     .custom_value(*custom)
-                    .and_then(|reading| self.format_custom(reading)),
+                    .and_then(|value| self.format_custom(value)),
             };
             if let Some(value) = value {
                 let comma = if text.is_empty() { "" } else { "," };
@@ -117,15 +74,16 @@ impl Identifier {
         text
     }
 
-    /// Formats the value of a custom identity. The names of a list have `+` between them.
-    pub fn format_custom(&self, reading: &Reading) -> Option<String> {
-        match reading {
-            Reading::Names(names) => {
+    /// Formats the value of a custom identity; `None` for an ambiguous one. Each name of a list is formatted as a user,
+    /// with `+` between the names.
+    pub fn format_custom(&self, value: &IdentityValue) -> Option<String> {
+        match value {
+            IdentityValue::Names(names) => {
                 let names = names.iter().map(|name| self.format_user(name));
                 Some(names.collect::<Vec<_>>().join("+"))
             }
-            Reading::Hash(hash) => Some(format_hash(*hash)),
-            Reading::Ambiguous => None,
+            IdentityValue::Hash(hash) => Some(format_hash(*hash)),
+            IdentityValue::Ambiguous => None,
         }
     }
 
@@ -147,7 +105,7 @@ impl Identifier {
     pub fn parse_key(&self, text: &str, spec: &KeySpec) -> Result<ClientIdentity, KeyError> {
         // The address stays unspecified only if no key of this limit is made of it: see `MissingAddress` below.
         let mut client = ClientIdentity::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let mut written = Vec::new();
+        let mut written_identities = Vec::new();
         let is_everyone = spec.is_everyone() && text.trim() == EVERYONE;
         let parts = match is_everyone {
             true => Vec::new(),
@@ -157,20 +115,20 @@ impl Identifier {
             let pair = part.split_once('=');
             let (name, value) = pair.ok_or_else(|| KeyError::MissingEquals(part.to_owned()))?;
             let identity = parse_identity(name, spec)?;
-            if written.contains(&identity) {
+            if written_identities.contains(&identity) {
                 return Err(KeyError::RepeatedIdentity(identity.as_str()));
             }
-            written.push(identity);
+            written_identities.push(identity);
             self.set_identity(&mut client, identity, value)?;
         }
         // Every request has an address. Other identities may be absent, but not all of them.
         let key_identities = spec.select(|identity| client.has(identity));
-        if key_identities.contains(Identity::Ip) && !written.contains(&Identity::Ip) {
+        if key_identities.contains(Identity::Ip) && !written_identities.contains(&Identity::Ip) {
             return Err(KeyError::MissingAddress);
         }
         let has_counted_identity = spec
             .identities()
-            .any(|identity| written.contains(&identity));
+            .any(|identity| written_identities.contains(&identity));
         if !has_counted_identity && !is_everyone {
             return Err(KeyError::NoCountedIdentity);
         }
@@ -188,18 +146,21 @@ impl Identifier {
         let value = unescape(text);
         match identity {
             Identity::Ip => {
-                let address = || value.parse::<IpAddr>().map(IpNet::from);
-                let network = value.parse().or_else(|_| address());
+                let single_address = || value.parse::<IpAddr>().map(IpNet::from);
+                let network = value.parse().or_else(|_| single_address());
                 let network: IpNet = network.map_err(|_| KeyError::InvalidAddress(value))?;
                 let client_network = settings.ip.client_network(network.addr());
                 if network.prefix_len() != network.max_prefix_len() && network != client_network {
-                    return Err(KeyError::Network(network, client_network));
+                    return Err(KeyError::NotOneClient {
+                        written: network,
+                        client_network,
+                    });
                 }
                 client.ip = settings.ip.counted_address(network.addr());
             }
             // A user that begins with `#` has it escaped, so this is a hash.
             Identity::User if text.starts_with('#') => {
-                return Err(KeyError::Hash(text.to_owned()));
+                return Err(KeyError::EmailHash(text.to_owned()));
             }
             Identity::User => client.user = Some(value.into()),
             Identity::Token => {
@@ -207,17 +168,17 @@ impl Identifier {
             }
             Identity::Email => {
                 let hash = parse_hash(text).or_else(|| self.hash_email(&value));
-                client.email = Some(hash.ok_or(KeyError::Email(value))?);
+                client.email = Some(hash.ok_or(KeyError::InvalidEmail(value))?);
             }
             Identity::Plan => {
                 let plan = settings.plan.index_of(&value);
-                client.plan = Some(plan.ok_or(KeyError::Plan(value))?);
+                client.plan = Some(plan.ok_or(KeyError::UnknownPlan(value))?);
             }
             Identity::Custom(custom) => {
-                let reading = self.parse_custom_value(custom, text)?;
+                let value = self.parse_custom_value(custom, text)?;
                 client.custom.push(CustomValue {
                     identity: custom,
-                    reading,
+                    value,
                 });
             }
         }
@@ -230,17 +191,20 @@ impl Identifier {
         &self,
         identity: CustomIdentity,
         text: &str,
-    ) -> Result<Reading, KeyError> {
+    ) -> Result<IdentityValue, KeyError> {
         if let Some(hash) = parse_hash(text) {
-            return Ok(Reading::Hash(hash));
+            return Ok(IdentityValue::Hash(hash));
         }
         if text.starts_with('#') {
-            return Err(KeyError::Hash(text.to_owned()));
+            return Err(KeyError::EmailHash(text.to_owned()));
         }
         let names: Vec<String> = text.split('+').map(unescape).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let reading = self.parse_custom(identity, &names);
-        reading.ok_or_else(|| KeyError::Value(identity.as_str(), text.to_owned()))
+        let value = self.parse_custom(identity, &names);
+        value.ok_or_else(|| KeyError::InvalidValue {
+            identity: identity.as_str(),
+            text: text.to_owned(),
+        })
     }
 }
 
@@ -248,9 +212,9 @@ impl Identifier {
 fn parse_identity(name: &str, spec: &KeySpec) -> Result<Identity, KeyError> {
     let mut allowed_identities = spec.identities().chain([Identity::Plan]);
     let identity = allowed_identities.find(|identity| identity.as_str() == name.trim());
-    identity.ok_or_else(|| KeyError::Identity {
-        by: spec.part_names().join(", "),
-        name: name.to_owned(),
+    identity.ok_or_else(|| KeyError::UncountedIdentity {
+        counted: spec.part_names().join(", "),
+        written: name.to_owned(),
     })
 }
 

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::form;
+use super::canonical::whole_number;
+use super::{FieldValue, form};
 use crate::route::{Pattern, Segment};
 
 /// Extensions of scripts, without the dot. Servers run a script with the segments after it as its path.
@@ -10,28 +11,46 @@ const SCRIPT_EXTENSIONS: [&str; 11] = [
     "php", "phtml", "php5", "cgi", "fcgi", "pl", "py", "rb", "asp", "aspx", "jsp",
 ];
 
-/// The segment of `path` that `pattern` calls `name`, without its escapes. The last segment of a path counts without what
-/// follows its last dot, which is a format for Rails and Spring. `None` if the pattern has no such segment or the path is
-/// shorter; the inner `None` if frameworks would take different texts for it.
-pub(super) fn find<'p>(
-    pattern: &Pattern,
-    name: &str,
-    path: &'p str,
-) -> Option<Option<Cow<'p, [u8]>>> {
-    let index = pattern.segment_index(name)?;
+/// The segment of `path` that `pattern` calls `name`, with its escapes decoded. Absent if the pattern has no such segment,
+/// or if it is empty or missing in the path; ambiguous if frameworks would take different texts for it.
+///
+/// The text after the last dot of the path's last segment does not count, because Rails and Spring take it for a format.
+pub(super) fn find_segment<'p>(pattern: &Pattern, name: &str, path: &'p str) -> FieldValue<'p> {
+    let Some(index) = pattern.segment_index(name) else {
+        return FieldValue::Absent;
+    };
     if !has_certain_segments(path) || !has_literal_segments(pattern, path) {
-        return Some(None);
+        return FieldValue::Ambiguous;
     }
     let mut segments = path.split('/').skip(1);
     let has_script = segments.clone().take(index + 1).any(is_script);
-    let segment = segments.nth(index).filter(|segment| !segment.is_empty())?;
+    let segment = segments.nth(index).filter(|segment| !segment.is_empty());
+    let Some(segment) = segment else {
+        return FieldValue::Absent;
+    };
     let is_last = segments.all(str::is_empty);
     let (text, escapes) = form::unescape(segment.as_bytes(), b'+');
     let is_blank = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
-    // A `%` that is left may be an escape of an escape, which some servers decode too.
-    let is_clear = !escapes.has_malformed && !text.contains(&b'%') && !text.iter().any(is_blank);
-    let is_clear = is_clear && (is_last || !has_script);
-    Some(is_clear.then(|| if is_last { without_format(text) } else { text }))
+    // A `%` in the decoded text may begin another escape, which some servers decode too. Some trim blanks.
+    let is_certain_text =
+        !escapes.has_malformed && !text.contains(&b'%') && !text.iter().any(is_blank);
+    let is_path_of_script = has_script && !is_last;
+    if !is_certain_text || is_path_of_script {
+        return FieldValue::Ambiguous;
+    }
+    if !is_last {
+        return FieldValue::Single(text);
+    }
+    let has_other_number = {
+        let whole = whole_number::parse(&text);
+        whole != FieldValue::Absent
+            && whole != whole_number::parse(without_format(text.as_ref().into()).as_ref())
+    };
+    match has_other_number {
+        // To some it is `70` in the format `0e-1`, to others the number 7.
+        true => FieldValue::Ambiguous,
+        false => FieldValue::Single(without_format(text)),
+    }
 }
 
 /// Whether a segment has the name of a script.
@@ -88,20 +107,19 @@ fn has_certain_segments(path: &str) -> bool {
     let bytes = path.as_bytes();
     // Escapes of `/`, `\`, `;`, `.` and `%`.
     let has_ambiguous_escape = || {
-        let escapes = memchr::memchr_iter(b'%', bytes).filter_map(|at| bytes.get(at + 1..at + 3));
-        let mut lower_case_digits = escapes.map(<[u8]>::to_ascii_lowercase);
+        let digit_pairs = memchr::memchr_iter(b'%', bytes)
+            .filter_map(|percent| bytes.get(percent + 1..percent + 3));
+        let mut lower_case_digits = digit_pairs.map(<[u8]>::to_ascii_lowercase);
         lower_case_digits
             .any(|digits| matches!(digits.as_slice(), b"2f" | b"5c" | b"3b" | b"2e" | b"25"))
     };
     let is_ambiguous_segment =
         |segment: &str| segment.is_empty() || segment == "." || segment == "..";
     let path_after_slash = path.strip_prefix('/').unwrap_or(path);
-    let path_after_slash = path_after_slash
-        .strip_suffix('/')
-        .unwrap_or(path_after_slash);
+    let inner_path = (path_after_slash.strip_suffix('/')).unwrap_or(path_after_slash);
     !path.contains([';', '\\'])
         && !has_ambiguous_escape()
-        && !path_after_slash.split('/').any(is_ambiguous_segment)
+        && !inner_path.split('/').any(is_ambiguous_segment)
 }
 
 #[cfg(test)]
@@ -113,10 +131,12 @@ mod tests {
         // `expected`: the text, the inner `None` for an ambiguous one, the outer for an absent one.
         let check = |pattern: &str, path: &str, expected: Option<Option<&str>>| {
             let pattern = Pattern::parse(pattern).unwrap();
-            let found = find(&pattern, "account", path);
-            let found =
-                found.map(|part| part.map(|text| String::from_utf8_lossy(&text).into_owned()));
-            assert_eq!(found, expected.map(|part| part.map(String::from)), "{path}");
+            let expected = match expected {
+                None => FieldValue::Absent,
+                Some(None) => FieldValue::Ambiguous,
+                Some(Some(text)) => FieldValue::Single(text.as_bytes().into()),
+            };
+            assert_eq!(find_segment(&pattern, "account", path), expected, "{path}");
         };
         check(
             "/accounts/{account}/**",

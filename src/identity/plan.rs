@@ -12,8 +12,8 @@ pub struct Settings {
     pub plans: Vec<Plan>,
     /// The part of a request that names its plan; with `None` every request has the default plan, if there is one.
     pub source: Option<PlanSource>,
-    /// Index of the plan of requests without one.
-    pub default: Option<usize>,
+    /// Index into `plans` of the plan of requests that name none of them; `None` if these requests have no plan.
+    pub default_index: Option<usize>,
 }
 
 /// A plan that clients may have.
@@ -38,7 +38,7 @@ pub enum PlanSource {
         /// The field's name.
         name: HeaderName,
         /// Peers that may set the field; the gateway removes it from requests of all others.
-        from: Vec<PeerNetwork>,
+        allowed_peers: Vec<PeerNetwork>,
     },
     /// The entry of the request's key in the file of API keys.
     ApiKeys,

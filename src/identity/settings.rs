@@ -1,5 +1,7 @@
 //! The settings of all identities: the sources that each of them comes from.
 
+use std::sync::Arc;
+
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 
@@ -12,18 +14,30 @@ use crate::net::PeerNetwork;
 pub struct Settings {
     /// How the client's address is found and grouped.
     pub ip: ip::Settings,
-    /// The sources that prove the user, each of another kind. The first that verifies says who the user is.
-    pub users: Vec<user::Settings>,
-    /// The treatment of requests whose credential does not verify.
-    pub unverified: user::OnUnverified,
-    /// The parts of a request that may hold the credential, of which the first that is there counts.
-    pub tokens: Vec<token::TokenSource>,
-    /// The field of a body that holds the email address.
+    /// The sources that prove the user, each of another kind; all issuers of tokens are one source. The first one whose
+    /// proof verifies decides.
+    pub user_sources: Vec<user::Settings>,
+    /// The treatment of requests whose credential does not verify, on routes that count by what it would prove.
+    pub on_unverified: user::OnUnverified,
+    /// The parts of a request that may hold the credential. The first part that a request has counts.
+    pub token_sources: Vec<token::TokenSource>,
+    /// The field of a body, a query or a cookie that holds the email address.
     pub email: Option<email::Settings>,
     /// All plans, and the source of a request's plan.
     pub plan: plan::Settings,
     /// The identities that the gateway file defines.
     pub custom: Vec<custom::Settings>,
+    /// The identities whose values label a metric.
+    pub measured: Vec<MeasuredIdentity>,
+}
+
+/// An identity whose values label a metric.
+#[derive(Clone, Debug)]
+pub struct MeasuredIdentity {
+    /// The identity, whose values the operator writes.
+    pub identity: Identity,
+    /// The values with series of their own, each once. All others share one.
+    pub values: Vec<Arc<str>>,
 }
 
 impl Settings {
@@ -31,18 +45,19 @@ impl Settings {
     /// [`Identity::User`] this is true for any source, also for certificates and for header fields of trusted peers.
     pub fn needs_proof(&self, identity: Identity) -> bool {
         match identity {
-            Identity::User => !self.users.is_empty(),
+            Identity::User => !self.user_sources.is_empty(),
             Identity::Plan => matches!(
                 self.plan.source,
                 Some(plan::PlanSource::Claim(_) | plan::PlanSource::ApiKeys)
             ),
             Identity::Token => {
-                let has_api_keys =
-                    (self.users.iter()).any(|user| matches!(user, user::Settings::ApiKeys(_)));
-                (has_api_keys && !self.tokens.is_empty()) || self.counts_jwt_as_token()
+                // The file of API keys verifies the credential of every token source.
+                let has_api_keys = (self.user_sources.iter())
+                    .any(|user| matches!(user, user::Settings::ApiKeys(_)));
+                (has_api_keys && !self.token_sources.is_empty()) || self.counts_jwt_as_token()
             }
-            Identity::Custom(custom) => matches!(
-                self.custom_source(custom),
+            Identity::Custom(custom_identity) => matches!(
+                self.custom_source(custom_identity),
                 Some(custom::Source::Claim(_) | custom::Source::ApiKeys)
             ),
             Identity::Ip | Identity::Email => false,
@@ -56,10 +71,11 @@ impl Settings {
             Identity::Ip | Identity::User | Identity::Plan => true,
             Identity::Token => self.needs_proof(identity),
             Identity::Email => false,
-            Identity::Custom(custom) => !matches!(
-                self.custom_source(custom),
+            Identity::Custom(custom_identity) => !matches!(
+                self.custom_source(custom_identity),
                 Some(
                     custom::Source::Field(_)
+                        | custom::Source::Ja4
                         | custom::Source::Query(_)
                         | custom::Source::Body(_)
                         | custom::Source::PathPart(_)
@@ -68,7 +84,13 @@ impl Settings {
         }
     }
 
-    /// Describes in some words where the identity comes from, for operators.
+    /// Whether an identity comes from the JA4 fingerprint of TLS handshakes.
+    pub fn needs_ja4(&self) -> bool {
+        let mut sources = self.custom.iter().map(|custom| &custom.source);
+        sources.any(|source| matches!(source, custom::Source::Ja4))
+    }
+
+    /// Describes in some words where the identity comes from, for operators; empty for an identity without a source.
     pub fn describe_source(&self, identity: Identity) -> String {
         match identity {
             Identity::Ip if self.ip.trusted_proxies.is_empty() => {
@@ -76,11 +98,11 @@ impl Settings {
             }
             Identity::Ip => "address behind the trusted proxies".into(),
             Identity::User => {
-                let sources = self.users.iter().map(user::Settings::describe);
+                let sources = self.user_sources.iter().map(user::Settings::describe);
                 sources.collect::<Vec<_>>().join(" or ")
             }
             Identity::Token => {
-                let sources = self.tokens.iter().map(token::TokenSource::describe);
+                let sources = self.token_sources.iter().map(token::TokenSource::describe);
                 sources.collect::<Vec<_>>().join(" or ")
             }
             Identity::Email => {
@@ -99,8 +121,8 @@ impl Settings {
                 Some(plan::PlanSource::ApiKeys) => "file of API keys, or the default".into(),
                 None => "the default".into(),
             },
-            Identity::Custom(custom) => self
-                .custom_source(custom)
+            Identity::Custom(custom_identity) => self
+                .custom_source(custom_identity)
                 .map(custom::Source::describe)
                 .unwrap_or_default(),
         }
@@ -109,34 +131,37 @@ impl Settings {
     /// Whether the credential may be a parameter of the query. Many frameworks then read it from the fields of a form too.
     pub fn has_token_in_query(&self) -> bool {
         let is_query = |source: &token::TokenSource| matches!(source, token::TokenSource::Query(_));
-        self.tokens.iter().any(is_query)
+        self.token_sources.iter().any(is_query)
     }
 
     /// The header field that names the user, and the peers that may set it; `None` if no field does.
     pub fn user_field(&self) -> Option<(&HeaderName, &[PeerNetwork])> {
-        self.users.iter().find_map(|user| match user {
-            user::Settings::Header { name, from } => Some((name, from.as_slice())),
+        self.user_sources.iter().find_map(|user| match user {
+            user::Settings::Header {
+                name,
+                allowed_peers,
+            } => Some((name, allowed_peers.as_slice())),
             _ => None,
         })
     }
 
-    /// The sources of these custom identities.
-    pub fn sources(&self, identities: IdentitySet) -> impl Iterator<Item = &custom::Source> {
-        let is_in_set = move |custom: &&custom::Settings| {
-            identities.contains(Identity::Custom(custom.identity))
+    /// The sources of the custom identities in this set.
+    pub fn custom_sources(&self, identities: IdentitySet) -> impl Iterator<Item = &custom::Source> {
+        let is_in_set = move |settings: &&custom::Settings| {
+            identities.contains(Identity::Custom(settings.identity))
         };
         self.custom
             .iter()
             .filter(is_in_set)
-            .map(|custom| &custom.source)
+            .map(|settings| &settings.source)
     }
 
     /// Whether the signed token that proves the user is also what [`Identity::Token`] counts: the only token source is
     /// `Authorization`, with any scheme or with `Bearer`.
     pub fn counts_jwt_as_token(&self) -> bool {
         let is_jwt = |user: &user::Settings| matches!(user, user::Settings::Jwt(_));
-        self.users.iter().any(is_jwt)
-            && match self.tokens.as_slice() {
+        self.user_sources.iter().any(is_jwt)
+            && match self.token_sources.as_slice() {
                 [token::TokenSource::Bearer] => true,
                 [token::TokenSource::Header(name)] => name == AUTHORIZATION,
                 _ => false,
@@ -148,7 +173,7 @@ impl Settings {
         let settings = self
             .custom
             .iter()
-            .find(|custom| custom.identity == identity)?;
+            .find(|settings| settings.identity == identity)?;
         Some(&settings.source)
     }
 }

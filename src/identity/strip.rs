@@ -59,31 +59,36 @@ pub(super) enum AllowedSetter {
 /// Decides which header fields a peer may set, by the names in the settings.
 #[derive(Clone, Debug)]
 pub(super) struct Stripper {
-    user: Option<HeaderName>,
-    plan: Option<HeaderName>,
-    /// The fields of the credential and of custom identities.
+    /// The field that names the user; `None` if no field does.
+    user_field: Option<HeaderName>,
+    /// The field that names the plan; `None` if no field does.
+    plan_field: Option<HeaderName>,
+    /// The fields of the credential and of custom identities. Every peer may set them, unless the name is protected for
+    /// another reason.
     open_fields: Vec<HeaderName>,
 }
 
 impl Stripper {
     pub(super) fn new(settings: &Settings) -> Stripper {
-        let user = settings.user_field().map(|(name, _)| name.clone());
-        let plan = match &settings.plan.source {
+        let user_field = settings.user_field().map(|(name, _)| name.clone());
+        let plan_field = match &settings.plan.source {
             Some(plan::PlanSource::Header { name, .. }) => Some(name.clone()),
             _ => None,
         };
-        let custom = settings
+        let custom_sources = settings
             .custom
             .iter()
             .filter_map(|custom| match &custom.source {
                 custom::Source::Field(source) => Some(source),
                 _ => None,
             });
-        let open_fields = settings.tokens.iter().chain(custom);
-        let open_fields = open_fields.filter_map(token::TokenSource::header).cloned();
+        let sources = settings.token_sources.iter().chain(custom_sources);
+        let open_fields = sources
+            .filter_map(token::TokenSource::configured_header)
+            .cloned();
         Stripper {
-            user,
-            plan,
+            user_field,
+            plan_field,
             open_fields: open_fields.collect(),
         }
     }
@@ -110,17 +115,19 @@ impl Stripper {
     /// Whether the settings name this field as the source of an identity or a credential. The `Authorization` of a bearer
     /// token and the `Cookie` of a cookie do not count as named.
     pub(super) fn is_identity_field(&self, name: &[u8]) -> bool {
-        let mut fields = self.user.iter().chain(&self.plan).chain(&self.open_fields);
+        let mut fields = (self.user_field.iter())
+            .chain(&self.plan_field)
+            .chain(&self.open_fields);
         fields.any(|field| name.eq_ignore_ascii_case(field.as_str().as_bytes()))
     }
 
     /// The peers that may set a field of this name; empty if every peer may.
     fn allowed_setters(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
         let has_configured_fields =
-            self.user.is_some() || self.plan.is_some() || !self.open_fields.is_empty();
-        // The names that are always protected begin with one of these letters.
-        let first = name.first().map(u8::to_ascii_lowercase);
-        if !has_configured_fields && !matches!(first, Some(b'f' | b's' | b't' | b'x')) {
+            self.user_field.is_some() || self.plan_field.is_some() || !self.open_fields.is_empty();
+        // The names that are always protected begin with one of these letters. So most fields are ruled out by one byte.
+        let first_letter = name.first().map(u8::to_ascii_lowercase);
+        if !has_configured_fields && !matches!(first_letter, Some(b'f' | b's' | b't' | b'x')) {
             return SmallVec::new();
         }
         let setters = self.setters_of_configured_field(name);
@@ -136,21 +143,21 @@ impl Stripper {
     fn setters_of_configured_field(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
         let mut setters = SmallVec::new();
         let is_exactly = |field: &HeaderName| name.eq_ignore_ascii_case(field.as_str().as_bytes());
-        let is_named = |field: &&HeaderName| is_alike(name, field.as_str());
+        let is_alike_field = |field: &&HeaderName| is_alike(name, field.as_str());
         let setter_by_field = [
-            (&self.user, AllowedSetter::UserPeers),
-            (&self.plan, AllowedSetter::PlanPeers),
+            (&self.user_field, AllowedSetter::UserPeers),
+            (&self.plan_field, AllowedSetter::PlanPeers),
         ];
-        for (field, peers) in setter_by_field {
-            if let Some(field) = field.as_ref().filter(is_named) {
+        for (field, setter) in setter_by_field {
+            if let Some(field) = field.as_ref().filter(is_alike_field) {
                 setters.push(match is_exactly(field) {
-                    true => peers,
+                    true => setter,
                     false => AllowedSetter::Nobody,
                 });
             }
         }
-        // Every peer may send these.
-        let mut open_fields = self.open_fields.iter().filter(is_named);
+        // In its exact spelling an open field adds no setter here.
+        let mut open_fields = self.open_fields.iter().filter(is_alike_field);
         if open_fields.any(|field| !is_exactly(field)) {
             setters.push(AllowedSetter::Nobody);
         }
@@ -185,11 +192,11 @@ fn setter_of_forwarding_field(name: &[u8]) -> Option<AllowedSetter> {
         || is_alike(name, "forwarded")
         || is_alike(name, "x-real-ip")
         || ROUTING_FIELDS.iter().any(|field| is_alike(name, field));
-    let is_method = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
+    let is_method_field = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
     // gunicorn reads this field only by the spelling SCRIPT_NAME, so a trusted proxy must be able to set it.
     let has_other_separators = !name.iter().all(is_plain) && !is_alike(name, "script-name");
-    if is_gateway_field || (has_other_separators && (is_forwarding_field || is_method)) {
+    if is_gateway_field || (has_other_separators && (is_forwarding_field || is_method_field)) {
         Some(AllowedSetter::Nobody)
     } else {
         is_forwarding_field.then_some(AllowedSetter::TrustedProxies)
@@ -213,5 +220,5 @@ pub fn is_alike(name: &[u8], other_name: &str) -> bool {
         && name
             .iter()
             .zip(other_name.bytes())
-            .all(|(a, b)| fold(*a) == fold(b))
+            .all(|(byte, other_byte)| fold(*byte) == fold(other_byte))
 }

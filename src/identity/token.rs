@@ -42,9 +42,9 @@ pub enum TokenSource {
 }
 
 impl TokenSource {
-    /// The header field that the settings name. None for [`TokenSource::Bearer`], whose field is for credentials of all
-    /// kinds.
-    pub(super) fn header(&self) -> Option<&HeaderName> {
+    /// The header field that the settings name. `None` for a parameter or a cookie, and for [`TokenSource::Bearer`],
+    /// whose field is for credentials of all kinds.
+    pub(super) fn configured_header(&self) -> Option<&HeaderName> {
         match self {
             TokenSource::Header(name) | TokenSource::Scheme { header: name, .. } => Some(name),
             TokenSource::Bearer | TokenSource::Query(_) | TokenSource::Cookie(_) => None,
@@ -83,8 +83,10 @@ impl TokenSource {
 
 /// The text after the first word; the whole text if it is one word.
 fn without_scheme(text: &str) -> &str {
-    let credential = text.split_once([' ', '\t']).map(|(_, after)| after);
-    credential.map_or(text, |credential| credential.trim_matches(is_blank))
+    match text.split_once([' ', '\t']) {
+        Some((_, credential)) => credential.trim_matches(is_blank),
+        None => text,
+    }
 }
 
 /// The credential in a request's head. A query parameter may also come in a cookie.
@@ -146,10 +148,10 @@ fn mask_parameter<'t>(name: &FieldName, target: Cow<'t, str>) -> Cow<'t, str> {
         return target;
     }
     let mut masked_target = path.to_owned();
-    for (separator, text) in [(';', parameters), ('?', query)] {
-        if let Some(text) = text {
+    for (separator, fields) in [(';', parameters), ('?', query)] {
+        if let Some(fields) = fields {
             masked_target.push(separator);
-            masked_target += &form::mask_field(text, name);
+            masked_target += &form::mask_field(fields, name);
         }
     }
     masked_target.into()
@@ -174,6 +176,7 @@ pub(super) fn text_after_bearer(fields: &Fields) -> FieldValue<'_> {
             }
             _ => FieldValue::Absent,
         },
+        // This cannot occur, because `single_value` borrows from the head.
         FieldValue::Single(Cow::Owned(_)) => FieldValue::Ambiguous,
         absent_or_ambiguous => absent_or_ambiguous,
     }
@@ -190,7 +193,7 @@ fn bearer_credential(fields: &Fields) -> FieldValue<'_> {
 fn single_credential<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
     match single_value(fields, name).trimmed() {
         FieldValue::Single(value) if is_list(&value) => FieldValue::Ambiguous,
-        absent_or_ambiguous => absent_or_ambiguous,
+        unchanged => unchanged,
     }
 }
 
@@ -198,7 +201,7 @@ fn single_credential<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
 fn is_list(value: &[u8]) -> bool {
     let is_boundary = |byte: Option<&u8>| byte.is_none_or(|byte| b" \t,".contains(byte));
     memchr::memchr_iter(b',', value)
-        .any(|at| is_boundary(value[..at].last()) || is_boundary(value.get(at + 1)))
+        .any(|comma| is_boundary(value[..comma].last()) || is_boundary(value.get(comma + 1)))
 }
 
 /// The one word after `scheme`; without a `scheme`, the word after any scheme or without one.
@@ -213,6 +216,7 @@ fn credential_after_scheme<'r>(
 ) -> FieldValue<'r> {
     let value = match single_value(fields, name).trimmed() {
         FieldValue::Single(Cow::Borrowed(value)) => value,
+        // This cannot occur, because `single_value` borrows from the head.
         FieldValue::Single(Cow::Owned(_)) => return FieldValue::Ambiguous,
         absent_or_ambiguous => return absent_or_ambiguous,
     };
@@ -224,11 +228,13 @@ fn credential_after_scheme<'r>(
         None if scheme.is_none() && is_word(value) => FieldValue::Single(value.into()),
         Some(credential) if is_basic => match (is_basic_credential(credential), has_scheme) {
             (true, true) => FieldValue::Single(credential.into()),
-            // A name with a password is another credential than the wanted one.
+            // A user name with a password is no credential of the wanted scheme.
             (true, false) => FieldValue::Absent,
             (false, _) => FieldValue::Ambiguous,
         },
-        Some(credential) if has_scheme && is_word(credential) => FieldValue::Single(credential.into()),
+        Some(credential) if has_scheme && is_word(credential) => {
+            FieldValue::Single(credential.into())
+        }
         _ => FieldValue::Ambiguous,
     }
 }
@@ -245,9 +251,9 @@ fn split_scheme(value: &[u8]) -> (&[u8], Option<&[u8]>) {
 /// Whether no reader splits the text: it has only graphic characters that separate nothing. A token68 (RFC 9110,
 /// section 11.2) is such a text. A `=` before the end would make it a parameter.
 fn is_word(text: &[u8]) -> bool {
-    let end = text.iter().rposition(|byte| *byte != b'=');
+    let last_index = text.iter().rposition(|byte| *byte != b'=');
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b",;=\"'\\".contains(byte);
-    end.is_some_and(|end| text[..=end].iter().all(is_plain))
+    last_index.is_some_and(|last_index| text[..=last_index].iter().all(is_plain))
 }
 
 /// Whether the text is a name and a password (RFC 7617) in UTF-8 and strict base64.
@@ -269,7 +275,7 @@ impl<'t> FieldValue<'t> {
     fn unless_ambiguous(self) -> FieldValue<'t> {
         match self {
             FieldValue::Single(value) if canonical::is_ambiguous(&value) => FieldValue::Ambiguous,
-            absent_or_ambiguous => absent_or_ambiguous,
+            unchanged => unchanged,
         }
     }
 }

@@ -10,14 +10,17 @@ use crate::net::{PeerNetwork, Subject};
 /// The source that proves the user of a request.
 #[derive(Clone, Debug)]
 pub enum Settings {
-    /// A claim of the signed token in `Authorization: Bearer`.
-    Jwt(jwt::Settings),
+    /// A claim of the signed token in `Authorization: Bearer`; the settings of each issuer. If there are several, each has
+    /// an [`issuer`].
+    ///
+    /// [`issuer`]: jwt::Settings::issuer
+    Jwt(Vec<jwt::Settings>),
     /// A header field that a trusted proxy sets.
     Header {
         /// The field's name.
         name: HeaderName,
         /// Peers that may set the field; the gateway removes it from requests of all others.
-        from: Vec<PeerNetwork>,
+        allowed_peers: Vec<PeerNetwork>,
     },
     /// The credential of [`super::Settings::token_sources`], looked up in the file of API keys. Without any token source,
     /// the credential in `Authorization: Bearer`.
@@ -51,7 +54,16 @@ impl Settings {
     /// Describes the source in some words, for operators.
     pub fn describe(&self) -> String {
         match self {
-            Settings::Jwt(jwt) => format!("claim {} of the token", jwt.claim),
+            Settings::Jwt(issuers) => {
+                let has_several = issuers.len() > 1;
+                let each = issuers.iter().map(|jwt| match &jwt.issuer {
+                    Some(issuer) if has_several => {
+                        format!("claim {} of the token of {issuer}", jwt.claim)
+                    }
+                    _ => format!("claim {} of the token", jwt.claim),
+                });
+                each.collect::<Vec<_>>().join(" or ")
+            }
             Settings::Header { name, .. } => format!("header {name} of a trusted peer"),
             Settings::ApiKeys(_) => "file of API keys".into(),
             Settings::ClientCert(_) => "client certificate".into(),

@@ -4,6 +4,10 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+/// The name of the identity that preflights of browsers have. No gateway file defines it: a limit does whose `for` names
+/// it.
+pub const PREFLIGHT: &str = "preflight";
+
 /// The names of all custom identities since the process started. A name keeps its slot, so that an identity stays the
 /// same over reloads and its name needs no lock.
 static NAMES: [OnceLock<Box<str>>; CustomIdentity::MAX] =

@@ -1,18 +1,50 @@
 //! The guarantee of a limit as a sentence for `explain` and the docs, and the memory that one of its keys needs.
 
-use super::{Algorithm, Rate, RateLimit, Rule, RuleLimit, multi_level, sliding_window};
+use super::{
+    Algorithm, CountMode, Rate, RateLimit, RequestCost, Rule, RuleLimit, multi_level,
+    sliding_window,
+};
 use crate::base::clock::Nanos;
 
 /// The bytes of an entry in the store's table, with a share of the free entries at the usual fill.
 const TABLE_ENTRY_BYTES: usize = 22;
+/// An allowance for rounding a state up to the sizes of the arena's blocks.
+const BLOCK_OVERHEAD_BYTES: usize = 4;
 
 impl Rule {
     /// What the limit guarantees, as one sentence without a full stop. Of a limit on cost the sentence says
     /// what a request or message counts, or what requests in flight may add. It also says how many keys have overrides.
     pub fn guarantee(&self) -> String {
+        let guarantee = self.guarantee_of_limit();
+        match self
+            .overrides
+            .as_ref()
+            .map(|overrides| overrides.set.keys.len())
+        {
+            None | Some(0) => guarantee,
+            Some(1) => guarantee + "; one key has a limit of its own",
+            Some(count) => format!("{guarantee}; {count} keys have limits of their own"),
+        }
+    }
+
+    /// The guarantee for keys without a limit of their own.
+    fn guarantee_of_limit(&self) -> String {
         let (RuleLimit::Rate(limit), true) = (&self.limit, self.count.is_cost()) else {
             return self.limit.guarantee();
         };
+        if self.count == CountMode::CostMessages {
+            let guarantee = limit.guarantee();
+            return format!("{guarantee}; each WebSocket message of a client counts as a request");
+        }
+        if let CountMode::CostRequest(cost) = &self.count {
+            let units = match cost {
+                RequestCost::Json(path) => {
+                    format!("the number at `{}` of its body", path.join("."))
+                }
+                RequestCost::Items => String::from("the items of its batch"),
+            };
+            return format!("{}; a request counts {units}", limit.guarantee());
+        }
         if let Some(reserve) = &self.reserve {
             let excess = match reserve.source {
                 None => format!(
@@ -26,11 +58,16 @@ impl Rule {
                 limit.guarantee()
             );
         }
-        let windows = limit.windows.iter();
-        let windows =
-            windows.map(|rate| format!("{} in any {}", rate.quota(), format_span(rate.window())));
+        let (unit, cost) = match self.count {
+            CountMode::CostBytes(_) => (" bytes", "bytes"),
+            _ => ("", "cost"),
+        };
+        let windows = limit.windows.iter().map(|rate| {
+            let span = format_span(rate.window());
+            format!("{}{unit} in any {span}", rate.quota())
+        });
         format!(
-            "admits until {} are used; each request in flight may pass that by its own cost: add `reserve`",
+            "admits until {} are used; each request in flight may pass that by its own {cost}: add `reserve`",
             windows.collect::<Vec<_>>().join(" or ")
         )
     }
@@ -53,8 +90,9 @@ impl RateLimit {
         match self.algorithm {
             Algorithm::SlidingLog => format!("never more than {quota} in any {span}"),
             Algorithm::SlidingWindow => {
-                let buckets = f64::from(sliding_window::BUCKETS);
-                let min_steady = f64::from(quota) * buckets / (buckets + 1.0);
+                let bucket_count = f64::from(sliding_window::BUCKETS);
+                // All buckets of a window count, and the one that is leaving it.
+                let min_steady = f64::from(quota) * bucket_count / (bucket_count + 1.0);
                 let min_steady = (min_steady * 10.0).floor() / 10.0;
                 format!(
                     "never more than {quota} in any {span}, a steady client gets at least {min_steady}"
@@ -92,7 +130,7 @@ impl RateLimit {
         let block_bytes = if self.is_inline() {
             0
         } else {
-            self.max_words() * 4 + 4
+            self.max_words() * size_of::<u32>() + BLOCK_OVERHEAD_BYTES
         };
         TABLE_ENTRY_BYTES + block_bytes
     }
@@ -122,7 +160,7 @@ fn format_span(span: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{CountMode, Identity, LimitName, Reserve, ReserveSource, ThrottleMode};
+    use crate::limit::{BodyDirection, Identity, LimitName, Reserve, ReserveSource, ThrottleMode};
 
     #[track_caller]
     fn check(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode, expected: &str) {
@@ -164,6 +202,34 @@ mod tests {
 
     #[test]
     fn where_requests_state_the_cost() {
+        let check = |count: CountMode, expected: &str| {
+            let limit = RateLimit::hard("100/m".parse().unwrap());
+            let name = LimitName::new("units").unwrap();
+            let mut rule = Rule::new(name, 0, &[Identity::Ip], limit);
+            rule.count = count;
+            assert_eq!(rule.guarantee(), expected);
+        };
+        let path = ["a".to_owned(), "b".to_owned()].into();
+        check(
+            CountMode::CostRequest(RequestCost::Json(path)),
+            "never more than 100 in any 60 s; a request counts the number at `a.b` of its body",
+        );
+        check(
+            CountMode::CostRequest(RequestCost::Items),
+            "never more than 100 in any 60 s; a request counts the items of its batch",
+        );
+        check(
+            CountMode::CostMessages,
+            "never more than 100 in any 60 s; each WebSocket message of a client counts as a request",
+        );
+        check(
+            CountMode::CostBytes(BodyDirection::Out),
+            "admits until 100 bytes in any 60 s are used; each request in flight may pass that by its own bytes: add `reserve`",
+        );
+    }
+
+    #[test]
+    fn guarantees_of_algorithms() {
         let hard = ThrottleMode::Hard;
         let two = "never more than 10 in any 1 s and never more than 600 in any 3600 s";
         check(&["10/s", "600/h"], Algorithm::SlidingLog, hard, two);

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::cost;
 use super::header_texts::{HeaderTexts, UnclonedCell};
 use super::pressure::Condition;
-use super::{ClientFilter, Identity, KeySpec, OnStoreError, Reserve, RuleLimit, Sharing};
+use super::{
+    ClientFilter, CountMode, Identity, KeySpec, OnStoreError, Reserve, RuleLimit, Sharing,
+};
 
 /// The longest name of a limit, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -30,10 +31,13 @@ impl LimitName {
     ///
     /// The text is not 1 to 64 letters, digits, `-` or `_`, starting with a letter.
     pub fn new(text: &str) -> Result<LimitName, LimitNameError> {
-        let starts_with_letter = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
+        let starts_with_letter = text
+            .bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphabetic());
         let is_plain = text
             .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
         if starts_with_letter && is_plain && text.len() <= MAX_NAME_BYTES {
             Ok(LimitName(text.into()))
         } else {
@@ -53,36 +57,6 @@ impl fmt::Display for LimitName {
     }
 }
 
-/// What a limit counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CountMode {
-    /// Every admitted request, one unit each.
-    All,
-    /// Responses whose status is in the range, one unit each.
-    Status {
-        /// Lowest status that counts.
-        from: u16,
-        /// Highest status that counts.
-        to: u16,
-    },
-    /// The number in this header or trailer field of the response.
-    CostHeader(http::HeaderName),
-    /// The last number at this path in the body of the response.
-    CostJson(cost::JsonPath),
-}
-
-impl CountMode {
-    /// Whether the units of a request are known only from its response.
-    pub fn is_settled_later(&self) -> bool {
-        !matches!(self, CountMode::All)
-    }
-
-    /// Whether a request uses as many units as its response states.
-    pub fn is_cost(&self) -> bool {
-        matches!(self, CountMode::CostHeader(_) | CountMode::CostJson(_))
-    }
-}
-
 /// What responses say about a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disclose {
@@ -90,6 +64,41 @@ pub enum Disclose {
     All,
     /// Headers and refusals do not mention it.
     None,
+}
+
+/// The limits of single keys, which hold in place of a rule's own.
+#[derive(Debug)]
+pub struct Overrides {
+    /// The keys.
+    pub set: Arc<OverrideSet>,
+    /// A copy of the rule for each different limit that keys have, by its number less one. Plans do not multiply these
+    /// limits.
+    pub rules: Vec<Arc<Rule>>,
+}
+
+impl Overrides {
+    /// The rule of the override with this number, from 1; `None` for 0 and beyond the last one.
+    pub fn rule(&self, number: u16) -> Option<&Arc<Rule>> {
+        self.rules.get(usize::from(number).checked_sub(1)?)
+    }
+}
+
+/// The keys of one limit that have limits of their own. All rules of the limit share them.
+#[derive(Debug)]
+pub struct OverrideSet {
+    /// The index of the set among those of the running policies.
+    pub index: usize,
+    /// Each key as the operator wrote it, and what holds for it.
+    pub keys: Vec<(Box<str>, KeyLimit)>,
+}
+
+/// What holds for a key with a limit of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyLimit {
+    /// The key has no limit.
+    Unlimited,
+    /// The limit of the override with this number; see [`Rule::override_number`].
+    Override(u16),
 }
 
 /// One rule of the running policies.
@@ -128,6 +137,10 @@ pub struct Rule {
     pub exempt: Vec<IpNet>,
     /// What responses say about the limit.
     pub disclose: Disclose,
+    /// The keys that have limits of their own, if there are any.
+    pub overrides: Option<Arc<Overrides>>,
+    /// The number of this rule among the [`Overrides::rules`] of another, from 1; 0 if it is no override.
+    pub override_number: u16,
     /// How gateways with one store share the counts.
     pub sharing: Sharing,
     /// What the limit does while the store cannot be reached.
@@ -165,16 +178,34 @@ impl Rule {
             shadow: false,
             exempt: Vec::new(),
             disclose: Disclose::All,
+            overrides: None,
+            override_number: 0,
         }
     }
 
-    /// Whether the rule counts requests that the gateway itself responds to. Such requests need no permit, and no
-    /// upstream states their cost.
+    /// The rule with the limit of the override of this number, from 1; the rule itself if there is none.
+    #[cold]
+    pub(super) fn override_rule(self: &Arc<Rule>, number: u16) -> &Arc<Rule> {
+        let overrides = self.overrides.as_ref();
+        overrides
+            .and_then(|overrides| overrides.rule(number))
+            .unwrap_or(self)
+    }
+
+    /// Whether the rule counts requests that the gateway itself responds to. Such requests need no permit, and cost
+    /// no upstream anything.
     pub fn counts_own_responses(&self) -> bool {
         !self.count.is_cost() && self.limit.rate().is_some()
     }
 
-    /// Whether the identity decides if the rule holds for a client, or by which key it counts one.
+    /// What a request reserves until its cost is known; `None` if that is one unit, or if the cost is known at
+    /// admission.
+    pub fn reservation(&self) -> Option<&Reserve> {
+        let is_reserved = self.count.is_settled_later();
+        self.reserve.as_ref().filter(|_| is_reserved)
+    }
+
+    /// Whether the identity decides if the rule's filter selects a client, or by which key the rule counts it.
     pub fn depends_on(&self, identity: Identity) -> bool {
         self.key.has(identity) || self.clients.has(identity)
     }
@@ -188,7 +219,7 @@ impl Rule {
     pub fn is_as_strict_as(&self, other: &Rule) -> bool {
         let counts_as_much = || match (&self.count, &other.count) {
             (CountMode::All, CountMode::Status { .. }) => true,
-            (own, other_count) => own == other_count && self.reserve == other.reserve,
+            (own_count, other_count) => own_count == other_count && self.reserve == other.reserve,
         };
         let is_exempt_from_other =
             |network: &IpNet| other.exempt.iter().any(|wider| wider.contains(network));
@@ -199,6 +230,8 @@ impl Rule {
                 && self.key.is_same(&other.key)
                 && (self.clients.is_empty() || self.clients == other.clients)
                 && counts_as_much()
+                && self.overrides.is_none()
+                && other.overrides.is_none()
                 && self.exempt.iter().all(is_exempt_from_other)
                 && self.limit.is_as_strict_as(&other.limit))
     }

@@ -15,6 +15,34 @@ pub struct Rules {
     pub usual_policy_field: UnclonedCell<Box<str>>,
 }
 
+/// Refers to a rule among the rules of a request, or to an override of that rule for the key of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleRef {
+    /// The index of the rule among the rules of the request.
+    pub index: u16,
+    /// The number of the override that holds, as in [`Rule::override_number`]; 0 if none does.
+    pub override_number: u16,
+}
+
+impl RuleRef {
+    /// The rule with the limit that holds for the key. `rules` must be those that the reference was made for.
+    #[inline]
+    pub fn resolve(self, rules: &[Arc<Rule>]) -> &Arc<Rule> {
+        let rule = self.base(rules);
+        match self.override_number {
+            0 => rule,
+            number => rule.override_rule(number),
+        }
+    }
+
+    /// The rule itself, also if an override holds. It has the same name, key and filter as the rule of
+    /// [`RuleRef::resolve`], and is cheaper to look up.
+    #[inline]
+    pub fn base(self, rules: &[Arc<Rule>]) -> &Arc<Rule> {
+        &rules[usize::from(self.index)]
+    }
+}
+
 impl Deref for Rules {
     type Target = [Arc<Rule>];
 

@@ -2,15 +2,18 @@
 //! such as a missing key, and limits without room in memory or store. It also warns of limits that clients can evade.
 //! `check` has reported mistakes of the model itself.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::context::LoadContext;
-use super::decode::{GatewayConfig, PolicyConfig};
+use super::decode::{GatewayConfig, PolicyFiles};
 use super::key_control;
 use super::settings::{
-    AccessLogSettings, BindSettings, Endpoints, LogDestination, ProcessSettings, Ruleset,
+    AccessLogSettings, BindSettings, Endpoints, ListenerRoutes, LogDestination, ProcessSettings,
+    Ruleset,
 };
+use super::shared_limits::SharedLimits;
 use super::source::Files;
 use super::tree::{Located, SourceLocation};
 use crate::record;
@@ -18,8 +21,10 @@ use crate::route::{Route, RouteTable};
 use crate::store::snapshot;
 
 pub(super) mod body_reads;
+mod expiry;
 mod files;
 mod identity;
+mod overrides;
 mod push;
 mod rules;
 mod store;
@@ -27,11 +32,10 @@ mod tls;
 mod upstreams;
 
 use files::read_named_secret;
-use rules::RuleCompiler;
+use overrides::OverrideReader;
+use rules::{MAX_RULES, RuleCompiler};
 
-/// Maximum number of limits of all routes together, because a store numbers them with 16 bits.
-const MAX_RULES: usize = u16::MAX as usize;
-/// Lengths of the admin token in characters. A shorter one could be guessed.
+/// Lengths of the admin token in bytes, each an ASCII character. A shorter one could be guessed.
 const ADMIN_TOKEN_CHARS: std::ops::RangeInclusive<usize> = 16..=4096;
 
 /// Compiles the configuration. `base` is the folder of the gateway file, and names of files are relative to it. Returns
@@ -41,7 +45,8 @@ pub fn compile(
     files: &dyn Files,
     base: &Path,
     gateway: &GatewayConfig,
-    policies: Vec<PolicyConfig>,
+    PolicyFiles { policies, defaults }: &PolicyFiles,
+    shared: &SharedLimits<'_>,
 ) -> Option<(ProcessSettings, Ruleset)> {
     let process = compile_process(cx, files, base, gateway);
     let identity = identity::compile_identity(cx, files, base, gateway);
@@ -50,23 +55,42 @@ pub fn compile(
     if cx.has_errors() {
         return None;
     }
-    let mut rules = RuleCompiler::new(gateway, &identity);
+    let mut overrides = OverrideReader::new(gateway, shared, &identity, files, base);
+    let shared_overrides = overrides.read_shared_overrides(cx, gateway, defaults);
+    let mut rules = RuleCompiler::new(gateway, shared, &identity, shared_overrides);
     let mut routes = Vec::with_capacity(policies.len());
-    for policy in &policies {
-        routes.extend(rules.compile_routes(cx, &upstreams, routes.len(), policy)?);
+    for policy in policies {
+        let policy_overrides = overrides.read_policy_overrides(cx, policy);
+        routes.extend(rules.compile_routes(
+            cx,
+            &upstreams,
+            routes.len(),
+            policy,
+            &policy_overrides,
+        )?);
     }
     body_reads::set_body_reads(&mut routes, &identity, gateway.paths);
     let unrouted = rules.compile_unrouted(cx);
     if cx.has_errors() {
         return None;
     }
-    let table = RouteTable::build(routes.iter().map(|route| &route.pattern)).ok()?;
-    if rules.all.len() > MAX_RULES {
+    let default_table = build_table(&routes, None)?;
+    let names = routes.iter().flat_map(|route| route.listeners.iter());
+    let names: BTreeSet<&Arc<str>> = names.collect();
+    let listener_tables = names.into_iter().map(|name| {
+        Some(ListenerRoutes {
+            name: name.clone(),
+            table: build_table(&routes, Some(name))?,
+        })
+    });
+    let listener_tables = listener_tables.collect::<Option<Vec<_>>>()?;
+    let rule_count = rules.all.len() + rules.override_count;
+    if rule_count > MAX_RULES {
         let message = format!(
-            "all routes together have {} limits; the most is {MAX_RULES}",
-            rules.all.len()
+            "all routes together have {rule_count} limits and different overrides; the most is {MAX_RULES}"
         );
-        let help = "share limits between routes: drop `routes: each`";
+        let help =
+            "share limits between routes: drop `routes: each`; or give more keys the same rate";
         cx.error(SourceLocation::start_of(0), message, Some(help.into()));
         return None;
     }
@@ -77,11 +101,13 @@ pub fn compile(
     let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
     key_control::warn_of_controlled_keys(cx, &rules.all, &rules.key_locations, &routes, &identity);
     let ruleset = Ruleset {
-        table,
-        paths: gateway.paths,
+        default_table,
+        listener_tables,
+        path_matching: gateway.paths,
         keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
         routes,
         rules: rules.all,
+        override_cache: Arc::default(),
         unrouted,
         identity,
         upstreams,
@@ -91,6 +117,13 @@ pub fn compile(
         files: Vec::new(),
     };
     Some((process, ruleset))
+}
+
+/// The table of the routes that hold on the listener of this name; `None` as the name stands for every listener that no
+/// policy names. Returns `None` if routes conflict, which `check` has reported.
+fn build_table(routes: &[Route], listener: Option<&str>) -> Option<RouteTable> {
+    let routes = routes.iter().filter(|route| route.holds_on(listener));
+    RouteTable::build(routes.map(|route| (route.index, &route.pattern))).ok()
 }
 
 fn compile_process(
@@ -139,9 +172,9 @@ fn compile_access_log(base: &Path, gateway: &GatewayConfig) -> AccessLogSettings
     AccessLogSettings {
         requests: gateway.access_log.requests,
         destination: match gateway.access_log.file.clone() {
-            Some(LogDestination::File { path, rotate }) => LogDestination::File {
+            Some(LogDestination::File { path, rotation }) => LogDestination::File {
                 path: base.join(path),
-                rotate,
+                rotation,
             },
             standard_stream => standard_stream.unwrap_or(LogDestination::Stdout),
         },

@@ -38,7 +38,7 @@ struct SourceFile {
 impl Sources {
     /// Adds a file and returns its number.
     pub fn add(&mut self, name: &str, text: String) -> u32 {
-        self.push(SourceFile {
+        self.add_file(SourceFile {
             name: name.into(),
             text,
             is_secret: false,
@@ -47,14 +47,14 @@ impl Sources {
 
     /// Adds a file of secrets, whose text is neither kept nor shown, and returns its number.
     pub fn add_secret(&mut self, name: &str) -> u32 {
-        self.push(SourceFile {
+        self.add_file(SourceFile {
             name: name.into(),
             text: String::new(),
             is_secret: true,
         })
     }
 
-    fn push(&mut self, source: SourceFile) -> u32 {
+    fn add_file(&mut self, source: SourceFile) -> u32 {
         self.files.push(source);
         u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
     }
@@ -78,9 +78,9 @@ impl Sources {
         let Some(source) = self.files.get_mut(location.file as usize) else {
             return;
         };
-        let masked_line = (location.line as usize).saturating_sub(1);
+        let masked_index = (location.line as usize).saturating_sub(1);
         let lines = source.text.split_inclusive('\n').enumerate();
-        let lines = lines.map(|(index, line)| match index == masked_line {
+        let lines = lines.map(|(index, line)| match index == masked_index {
             true => mask_line(line, location),
             false => line.to_owned(),
         });
@@ -114,9 +114,10 @@ pub struct LoadContext {
     /// The number of errors above the bounds.
     unlisted_errors: usize,
     /// Locations that no excerpt may show.
-    hidden: Vec<SourceLocation>,
-    /// Locations whose mistakes were already reported.
-    muted: Vec<SourceLocation>,
+    hidden_locations: Vec<SourceLocation>,
+    /// Locations whose mistakes were reported before; later diagnostics there are dropped.
+    muted_locations: Vec<SourceLocation>,
+    /// Whether an error was reported.
     has_errors: bool,
 }
 
@@ -160,19 +161,20 @@ impl LoadContext {
 
     /// Keeps a location out of every excerpt, also out of excerpts of earlier diagnostics.
     pub fn hide_location(&mut self, location: SourceLocation) {
-        self.hidden.push(SourceLocation {
+        self.hidden_locations.push(SourceLocation {
             further_lines: 0,
             ..location
         });
-        self.hidden.extend(
-            (1..=location.further_lines).map(|line_offset| SourceLocation {
-                line: location.line.saturating_add(line_offset),
-                column: 1,
-                width: u32::MAX,
-                further_lines: 0,
-                ..location
-            }),
-        );
+        self.hidden_locations
+            .extend(
+                (1..=location.further_lines).map(|line_offset| SourceLocation {
+                    line: location.line.saturating_add(line_offset),
+                    column: 1,
+                    width: u32::MAX,
+                    further_lines: 0,
+                    ..location
+                }),
+            );
     }
 
     /// Keeps a value and everything inside it out of every excerpt.
@@ -192,7 +194,7 @@ impl LoadContext {
 
     /// Drops later diagnostics that begin inside a location, on its first line.
     pub fn mute_location(&mut self, location: SourceLocation) {
-        self.muted.push(location);
+        self.muted_locations.push(location);
     }
 
     /// Reports a mistake in a filled-in value. The message shows neither the value nor what the parser made of it.
@@ -215,13 +217,13 @@ impl LoadContext {
         message: String,
         help: Option<String>,
     ) {
-        let filled = self.filled.iter().find(|filled| filled.is_at(location));
-        let public_files = |text: &str| match filled {
+        let filled_value = self.filled.iter().find(|filled| filled.is_at(location));
+        let to_shown_text = |text: &str| match filled_value {
             Some(filled) => sanitize(&filled.hide_in(text)),
             None => sanitize(text),
         };
-        let (message, help) = (public_files(&message), help.as_deref().map(public_files));
-        self.add_diagnostic(severity, location, message, help);
+        let shown_help = help.as_deref().map(to_shown_text);
+        self.add_diagnostic(severity, location, to_shown_text(&message), shown_help);
     }
 
     /// Adds a diagnostic unless its location is muted, an equal one is there, or a bound is reached. Errors above a
@@ -238,6 +240,15 @@ impl LoadContext {
         }
         let is_error = severity == Severity::Error;
         self.has_errors |= is_error;
+        // Policies inherit the values of a `_defaults.yaml`, so a mistake there is reported again for each policy.
+        let is_same = |(earlier_location, earlier): &(SourceLocation, Diagnostic)| {
+            *earlier_location == location
+                && earlier.severity == severity
+                && earlier.message == message
+        };
+        if self.diagnostics.iter().any(is_same) {
+            return;
+        }
         let file = location.file as usize;
         if self.diagnostics_per_file.len() <= file {
             self.diagnostics_per_file.resize(file + 1, 0);
@@ -263,7 +274,7 @@ impl LoadContext {
 
     /// Whether a location begins inside a muted one, on its first line.
     fn is_muted(&self, location: SourceLocation) -> bool {
-        self.muted.iter().any(|muted| {
+        self.muted_locations.iter().any(|muted| {
             let end = muted.column.saturating_add(muted.width);
             (muted.file, muted.line) == (location.file, location.line)
                 && (muted.column..end).contains(&location.column)
@@ -273,17 +284,18 @@ impl LoadContext {
     /// Cuts the excerpt of a line around a location, with asterisks over hidden locations. `None` if no text is kept
     /// for the line.
     fn excerpt(&self, location: SourceLocation) -> Option<Excerpt> {
-        let line = usize::try_from(location.line).unwrap_or(usize::MAX);
+        let line_number = usize::try_from(location.line).unwrap_or(usize::MAX);
         let mut lines = self.sources.text(location.file).lines();
-        let line = lines.nth(line.saturating_sub(1))?;
+        let line = lines.nth(line_number.saturating_sub(1))?;
         let is_on_line =
             |hidden: &&SourceLocation| (hidden.file, hidden.line) == (location.file, location.line);
-        let mut hidden = self.hidden.iter().filter(is_on_line).peekable();
-        if hidden.peek().is_none() {
+        let mut hidden_parts = self.hidden_locations.iter().filter(is_on_line).peekable();
+        if hidden_parts.peek().is_none() {
             return Some(Excerpt::cut(line, location.column, location.width));
         }
-        let masked = hidden.fold(line.to_owned(), |line, hidden| mask_line(&line, *hidden));
-        Some(Excerpt::cut(&masked, location.column, location.width))
+        let masked_line =
+            hidden_parts.fold(line.to_owned(), |line, hidden| mask_line(&line, *hidden));
+        Some(Excerpt::cut(&masked_line, location.column, location.width))
     }
 
     /// Whether an error was reported; warnings do not count.
@@ -305,7 +317,7 @@ impl LoadContext {
             })
             .collect();
         sort_and_dedup(&mut diagnostics);
-        for hidden in std::mem::take(&mut self.hidden) {
+        for hidden in std::mem::take(&mut self.hidden_locations) {
             self.sources.mask(hidden);
         }
         if self.has_errors {

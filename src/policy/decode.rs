@@ -16,6 +16,7 @@
 
 mod access_log;
 mod balance;
+mod defaults;
 mod field;
 mod gateway;
 mod identity;
@@ -31,11 +32,21 @@ mod switch_word;
 mod upstream;
 
 pub use balance::HealthConfig;
+pub(super) use defaults::DEFAULTS_TABLE;
+pub use defaults::{
+    DEFAULTS_FILE, DefaultsConfig, InheritedFields, PolicyFiles, inherit_fields, read_defaults,
+};
 pub(super) use field::{DelayField, TimeoutField, WholeNumberField, word_fields};
 pub(super) use gateway::GATEWAY_TABLE;
 pub use gateway::{GatewayConfig, read_endpoints, read_gateway};
-pub use identity::{CustomConfig, IpConfig, KeySet, NetworksItem, PlanSourceConfig, UserConfig};
-pub use limit::{KeyPartConfig, LimitConfig, LimitVariant, ThrottleConfig, split_by_plan};
+pub use identity::{
+    CustomConfig, ISSUER_SEPARATOR, IpConfig, KeySet, NetworksItem, PlanSourceConfig, TlsPart,
+    UserConfig,
+};
+pub use limit::{
+    KeyPartConfig, LimitConfig, LimitVariant, OverrideConfig, RatesConfig, ThrottleConfig,
+    read_override, split_by_plan,
+};
 pub use listen::{AcmeConfig, ListenerConfig};
 pub(super) use route::POLICY_TABLE;
 pub use route::{LimitUse, PolicyConfig, read_policy};
@@ -60,7 +71,11 @@ pub(in crate::policy) struct ValueError {
 }
 
 impl ValueError {
-    fn new(message: impl Into<String>, help: impl Into<String>) -> ValueError {
+    /// A mistake in the whole text.
+    pub(in crate::policy) fn new(
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> ValueError {
         ValueError {
             message: message.into(),
             help: Some(help.into()),
@@ -107,8 +122,9 @@ impl LoadContext {
             self.report_unfit_value(node.location, unfilled_text, expected);
             return None;
         }
-        let offset = error.offset.map(|offset| node.location_at(offset));
-        self.error(offset.unwrap_or(node.location), error.message, error.help);
+        let location_in_text = error.offset.map(|offset| node.location_at(offset));
+        let location = location_in_text.unwrap_or(node.location);
+        self.error(location, error.message, error.help);
         None
     }
 

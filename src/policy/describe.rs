@@ -3,9 +3,11 @@
 //! clients control the key, and the memory of its counts. All is computed from the compiled settings, so that it
 //! describes what the gateway will do.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::compile::body_reads::may_be_overridden;
+use super::decode::DEFAULTS_FILE;
 use super::key_control::{KeyControl, find_key_controls};
 use super::load::LoadedConfig;
 use super::settings::Ruleset;
@@ -25,7 +27,9 @@ use routes::{find_broader_route, find_route_with_other_host, sort_by_specificity
 /// The paths that [`crate::route::RouteTable::find_folded`] finds, in words.
 const OTHER_SPELLINGS: &str = "other spellings of its path (case, formats, what follows a script)";
 
-/// Describes the configuration as text.
+const NANOS_PER_MILLISECOND: u64 = 1_000_000;
+
+/// Describes the configuration as text, with its warnings at the end.
 pub fn describe(loaded: &LoadedConfig) -> String {
     let mut writer = DescriptionWriter {
         loaded,
@@ -78,15 +82,19 @@ impl DescriptionWriter<'_> {
             HostPattern::Any => String::new(),
             host => format!(" on {host}"),
         };
+        let listeners = match route.listeners.is_empty() {
+            true => String::new(),
+            false => format!(", listener {}", route.listeners.join(", ")),
+        };
         let out = &mut self.text;
         let _ = writeln!(
             out,
-            "\n{}: {}{host} to {upstream}",
+            "\n{}: {}{host} to {upstream}{listeners}",
             route.name, route.pattern
         );
         if let Some(broader) = find_broader_route(loaded, route) {
             let name = &broader.name;
-            let _ = match ruleset.paths {
+            let _ = match ruleset.path_matching {
                 PathMatching::Fold => writeln!(out, "  takes {OTHER_SPELLINGS} too, before {name}"),
                 PathMatching::Exact => writeln!(out, "  leaves {OTHER_SPELLINGS} to {name}"),
             };
@@ -107,12 +115,15 @@ impl DescriptionWriter<'_> {
         for require in &route.require {
             let _ = writeln!(out, "  requires {}", require.as_str());
         }
-        let (shared, own): (Vec<_>, Vec<_>) = route.rules.iter().partition(|rule| is_shared(rule));
-        if !shared.is_empty() {
-            let names: Vec<&str> = shared.iter().map(|rule| rule.name.as_str()).collect();
+        let (shared_rules, own_rules): (Vec<_>, Vec<_>) = route
+            .rules
+            .iter()
+            .partition(|rule| sharing_file(rule).is_some());
+        if !shared_rules.is_empty() {
+            let names: Vec<&str> = shared_rules.iter().map(|rule| rule.name.as_str()).collect();
             let _ = writeln!(out, "  shares {}", names.join(", "));
         }
-        for rule in own {
+        for rule in own_rules {
             self.write_limit(rule);
         }
     }
@@ -120,12 +131,19 @@ impl DescriptionWriter<'_> {
     /// Writes the limits that several routes share, by the file that defines them.
     fn write_shared_limits(&mut self) {
         let rules = self.loaded.ruleset.rules.iter();
-        let mut shared = rules.filter(|rule| is_shared(rule)).peekable();
-        if shared.peek().is_some() {
-            let _ = writeln!(self.text, "\nshared between routes:");
+        let shared = rules.filter_map(|rule| Some((sharing_file(rule)?, rule)));
+        let mut by_file: BTreeMap<&str, Vec<&Rule>> = BTreeMap::new();
+        for (file, rule) in shared {
+            by_file.entry(file).or_default().push(rule);
         }
-        for rule in shared {
-            self.write_limit(rule);
+        for (file, rules) in by_file {
+            let _ = match file {
+                "" => writeln!(self.text, "\nshared between routes:"),
+                file => writeln!(self.text, "\nshared between the routes below {file}:"),
+            };
+            for rule in rules {
+                self.write_limit(rule);
+            }
         }
     }
 
@@ -134,11 +152,11 @@ impl DescriptionWriter<'_> {
     fn write_limit(&mut self, rule: &Rule) {
         let loaded = self.loaded;
         let out = &mut self.text;
-        let _ = writeln!(out, "  {}: {}", rule.name, promise(rule));
+        let _ = writeln!(out, "  {}: {}", rule.name, describe_promise(rule));
         let _ = writeln!(
             out,
             "    {}; {}",
-            terms(rule),
+            describe_terms(rule),
             describe_memory_use(rule, loaded)
         );
         if let Some(control) = self.key_controls.get(rule.index).copied().flatten() {
@@ -147,7 +165,7 @@ impl DescriptionWriter<'_> {
             let _ = writeln!(out, "    {description}");
         }
         if loaded.process.shared.is_some() {
-            let _ = writeln!(out, "    {}", sharing(rule));
+            let _ = writeln!(out, "    {}", describe_sharing(rule));
             if let Some(change) = describe_algorithm_change(rule) {
                 let _ = writeln!(out, "    {change}");
             }
@@ -180,8 +198,8 @@ impl DescriptionWriter<'_> {
                 shared.backend,
                 shared.budget.as_millis()
             );
-            for limit in shared.backend.limitations() {
-                let _ = writeln!(out, "  {limit}.");
+            for limitation in shared.backend.limitations() {
+                let _ = writeln!(out, "  {limitation}.");
             }
         }
     }
@@ -231,18 +249,18 @@ fn describe_algorithm_change(rule: &Rule) -> Option<String> {
     };
     let has_log = |quota: &u32| default_algorithm(*quota) == Algorithm::SlidingLog;
     let max_log_quota = (1..=LOG_DEFAULT_MAX_QUOTA).rev().find(has_log)?;
-    let (side, other) = match limit.algorithm {
+    let (side, other_algorithm) = match limit.algorithm {
         Algorithm::SlidingLog => ("above", default_algorithm(max_log_quota + 1)),
         _ => ("up to", default_algorithm(max_log_quota)),
     };
-    let other = other.as_str();
+    let other_name = other_algorithm.as_str();
     Some(format!(
-        "with a number {side} {max_log_quota} it would be {other} and its counts begin anew: a written `algorithm` stays"
+        "with a number {side} {max_log_quota} it would be {other_name} and its counts begin anew: a written `algorithm` stays"
     ))
 }
 
 /// Says how gateways share the limit, and what holds without their store.
-fn sharing(rule: &Rule) -> String {
+fn describe_sharing(rule: &Rule) -> String {
     let Some(limit) = rule.limit.rate() else {
         return String::from("each gateway counts its own open requests");
     };
@@ -260,7 +278,7 @@ fn sharing(rule: &Rule) -> String {
             let share = window / (window + lease_duration.0 as f64);
             format!(
                 "the store grants units for {} ms in advance, a steady client gets {:.1} % of the rate",
-                lease_duration.0 / 1_000_000,
+                lease_duration.0 / NANOS_PER_MILLISECOND,
                 (share * 1_000.0).floor() / 10.0
             )
         }
@@ -268,15 +286,19 @@ fn sharing(rule: &Rule) -> String {
     format!("shared: {sharing}; {without_store}")
 }
 
-/// Whether all routes of the limit count together.
-fn is_shared(rule: &Rule) -> bool {
+/// The file that defines a limit whose routes count together: a path such as `shop/_defaults.yaml`, or an empty text
+/// for the gateway file. `None` for other limits, which one policy or each route has for itself.
+fn sharing_file(rule: &Rule) -> Option<&str> {
     // The scope of rates by plan names the plan, too.
-    let scope = rule.scope.split('#').next();
-    scope == Some(rule.name.as_str())
+    let scope = rule.scope.split('#').next()?;
+    let owner = scope.strip_suffix(rule.name.as_str())?;
+    let file = owner.strip_suffix('/').unwrap_or(owner);
+    let is_defaults = file.rsplit('/').next() == Some(DEFAULTS_FILE);
+    (owner.is_empty() || is_defaults).then_some(file)
 }
 
-/// The guarantee of a limit in words.
-fn promise(rule: &Rule) -> String {
+/// The guarantee of a limit in words, or that a limit in shadow mode refuses nothing.
+fn describe_promise(rule: &Rule) -> String {
     let promise = rule.guarantee();
     if rule.shadow {
         format!("refuses nothing (shadow); would promise: {promise}")
@@ -285,8 +307,9 @@ fn promise(rule: &Rule) -> String {
     }
 }
 
-/// The key and the rates of a limit, and every other setting that is not the default.
-fn terms(rule: &Rule) -> String {
+/// The key of a limit, its rates and algorithm or its concurrent requests, and its throttle. Then the clients, the
+/// count, the reserve, the condition, the plans and the disclosure, where they are not the defaults.
+fn describe_terms(rule: &Rule) -> String {
     let (key, throttle) = (&rule.key, format_throttle(rule.limit.throttle()));
     let mut terms = match &rule.limit {
         RuleLimit::Rate(limit) => {
@@ -300,9 +323,9 @@ fn terms(rule: &Rule) -> String {
         let _ = write!(terms, ", for {}", rule.clients);
     }
     if rule.count != CountMode::All {
-        let _ = write!(terms, ", counts {}", format_count(&rule.count));
+        let _ = write!(terms, ", counts {}", rule.count);
     }
-    if let Some(reserve) = &rule.reserve {
+    if let Some(reserve) = rule.reservation() {
         let _ = write!(terms, ", reserves {reserve}");
     }
     if let Some(condition) = &rule.condition {
@@ -337,16 +360,6 @@ fn format_throttle(throttle: ThrottleMode) -> String {
         ThrottleMode::Hard => "hard".into(),
         ThrottleMode::Soft { percent } => format!("soft {percent}%"),
         ThrottleMode::Elastic { .. } => "elastic".into(),
-    }
-}
-
-fn format_count(count: &CountMode) -> String {
-    match count {
-        CountMode::All => "all".into(),
-        CountMode::Status { from, to } if from == to => format!("status {from}"),
-        CountMode::Status { from, to } => format!("status {from}-{to}"),
-        CountMode::CostHeader(name) => format!("cost header {name}"),
-        CountMode::CostJson(path) => format!("cost json {}", path.join(".")),
     }
 }
 

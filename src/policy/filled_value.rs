@@ -45,24 +45,25 @@ impl FilledValue {
             == (location.file, location.line, location.column)
     }
 
-    /// `value` with references in the place of their replacements. Returns `None` unless `value` is a part of this
-    /// value or contains it.
-    pub fn unfill(&self, value: &str) -> Option<String> {
-        let Some(start) = self.filled_text.find(value) else {
+    /// `text` with references in place of their replacements. Returns `None` unless `text` is a part of the filled value
+    /// or contains it.
+    pub fn unfill(&self, text: &str) -> Option<String> {
+        let Some(start) = self.filled_text.find(text) else {
             let contains_this_value =
-                !self.filled_text.is_empty() && value.contains(&self.filled_text);
+                !self.filled_text.is_empty() && text.contains(&self.filled_text);
             return contains_this_value
-                .then(|| value.replace(&self.filled_text, &self.unfilled_text));
+                .then(|| text.replace(&self.filled_text, &self.unfilled_text));
         };
-        let end = start + value.len();
-        let (mut unfilled, mut copied_until) = (String::new(), start);
-        for part in &self.references {
-            let range = &part.range;
+        let end = start + text.len();
+        let mut unfilled = String::new();
+        let mut copied_until = start;
+        for reference in &self.references {
+            let range = &reference.range;
             if range.end <= start || range.start >= end {
                 continue;
             }
             unfilled.push_str(&self.filled_text[copied_until..range.start.max(copied_until)]);
-            unfilled.push_str(&part.reference);
+            unfilled.push_str(&reference.reference);
             copied_until = range.end.min(end);
         }
         unfilled.push_str(&self.filled_text[copied_until..end]);
@@ -71,9 +72,9 @@ impl FilledValue {
 
     /// Replaces filled-in texts of at least [`MIN_SECRET_BYTES`] in a message about this value by their references.
     pub(super) fn hide_in(&self, message: &str) -> String {
-        let filled_parts = self.references.iter().flat_map(|part| {
-            let escaped = &self.filled_text[part.range.clone()];
-            [escaped, &part.value].map(|value| (value, part.reference.as_str()))
+        let filled_parts = self.references.iter().flat_map(|reference| {
+            let escaped = &self.filled_text[reference.range.clone()];
+            [escaped, &reference.value].map(|value| (value, reference.reference.as_str()))
         });
         let whole_value = (self.filled_text.as_str(), self.unfilled_text.as_str());
         let texts = std::iter::once(whole_value).chain(filled_parts);

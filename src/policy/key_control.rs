@@ -16,8 +16,9 @@ use crate::route::Route;
 #[derive(Clone, Copy, Debug)]
 pub struct KeyControl {
     /// The index of that route.
-    route: usize,
-    /// The first part of the key of which a client can send another value each time.
+    route_index: usize,
+    /// The first identity of which a client can send another value each time: one of a condition, or else a part of the
+    /// key.
     chosen_part: Option<Identity>,
     /// Whether a client can leave out all parts of the key or fail a condition, so that the limit does not apply.
     can_be_omitted: bool,
@@ -40,7 +41,7 @@ pub fn find_key_controls(
             let Some(worst_control) = key_controls.get_mut(rule.index) else {
                 continue;
             };
-            if worst_control.is_none_or(|worst_control| !worst_control.is_evadable) {
+            if worst_control.is_none_or(|control| !control.is_evadable) {
                 let control = KeyControl::new(rule, route, identity);
                 if worst_control.is_none() || control.is_evadable {
                     *worst_control = Some(control);
@@ -66,7 +67,9 @@ pub(super) fn warn_of_controlled_keys(
             continue;
         };
         let description = control.describe(rule, rules, identity);
-        let route = routes.get(control.route).map_or("", |route| &*route.name);
+        let route = routes
+            .get(control.route_index)
+            .map_or("", |route| &*route.name);
         let message = format!(
             "`{}` does not hold on route `{route}`: {description}",
             rule.name
@@ -88,18 +91,31 @@ enum PartControl {
     Given,
 }
 
+/// The leading bits of an IPv6 address that a client cannot choose: providers give each client a /64 or more addresses.
+const CLIENT_PREFIX_BITS: u8 = 64;
+
+/// How far a client controls an identity, whatever the route requires.
 fn part_control(identity: Identity, settings: &Settings) -> PartControl {
     match identity {
-        Identity::Ip if settings.ip.ipv6 > 64 && !settings.ip.parents => PartControl::Chosen,
+        Identity::Ip
+            if settings.ip.ipv6_prefix_length > CLIENT_PREFIX_BITS
+                && !settings.ip.has_parent_budgets =>
+        {
+            PartControl::Chosen
+        }
         Identity::Ip => PartControl::Fixed,
         Identity::User => PartControl::Proven,
         Identity::Token if settings.needs_proof(Identity::Token) => PartControl::Proven,
         Identity::Token | Identity::Email => PartControl::Chosen,
-        Identity::Plan if settings.plan.default.is_some() => PartControl::Fixed,
+        Identity::Plan if settings.plan.default_index.is_some() => PartControl::Fixed,
         Identity::Plan => PartControl::Proven,
         Identity::Custom(custom) => match settings.custom_source(custom) {
-            Some(Source::Field(_) | Source::Query(_) | Source::Body(_)) => PartControl::Chosen,
-            Some(Source::Networks(_) | Source::PathPart(_)) => PartControl::Given,
+            Some(Source::Field(_) | Source::Query(_) | Source::Body(_) | Source::Ja4) => {
+                PartControl::Chosen
+            }
+            Some(Source::Networks(_) | Source::PathPart(_) | Source::Preflight) => {
+                PartControl::Given
+            }
             Some(Source::Claim(_) | Source::ApiKeys | Source::Certificate(_)) | None => {
                 PartControl::Proven
             }
@@ -146,7 +162,7 @@ impl KeyControl {
             None => can_be_omitted && covering_rule.is_none(),
         };
         KeyControl {
-            route: route.index,
+            route_index: route.index,
             chosen_part,
             can_be_omitted,
             covering_rule,
@@ -188,14 +204,18 @@ impl KeyControl {
                 Some(other) => format!("counted by `{}` only", other.name),
                 None => String::from("not counted"),
             };
-            let is_anonymous = settings.unverified == OnUnverified::Anonymous;
-            let is_user_in_header = matches!(settings.users[..], [user::Settings::Header { .. }]);
-            let unverified = if is_anonymous && !is_user_in_header {
+            // A user in a header of a trusted peer needs no verification, so none can fail.
+            let is_anonymous = settings.on_unverified == OnUnverified::Anonymous;
+            let is_user_in_header =
+                matches!(settings.user_sources[..], [user::Settings::Header { .. }]);
+            let unverified_text = if is_anonymous && !is_user_in_header {
                 ", or with one that does not verify,"
             } else {
                 ""
             };
-            return format!("requests without a {proven_names}{unverified} are {coverage_text}");
+            return format!(
+                "requests without a {proven_names}{unverified_text} are {coverage_text}"
+            );
         }
         let mut fixed_parts = parts_with_control(rule, PartControl::Fixed, settings);
         let given_parts = parts_with_control(rule, PartControl::Given, settings);

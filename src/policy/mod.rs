@@ -26,6 +26,7 @@
 
 mod check;
 mod compile;
+mod config_file;
 mod connections;
 mod context;
 mod decode;
@@ -36,10 +37,12 @@ mod filled_value;
 mod former_names;
 mod key_control;
 mod load;
+mod policy_folder;
 pub mod reference;
 pub mod schema;
 mod section;
 pub mod settings;
+mod shared_limits;
 pub mod source;
 mod table;
 pub mod text;

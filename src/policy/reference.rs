@@ -3,14 +3,14 @@
 
 use std::fmt::Write;
 
-use super::decode::{GATEWAY_TABLE, POLICY_TABLE};
+use super::decode::{DEFAULTS_TABLE, GATEWAY_TABLE, POLICY_TABLE};
 use super::table::{FieldNeed, Table, TableField, TextFormat, ValueShape};
 
 /// All fields of all kinds of file. The sections are in the order in which fields first refer to them.
 pub fn reference_markdown() -> String {
     let mut writer = ReferenceWriter {
         text: INTRODUCTION.to_owned(),
-        tables: vec![&GATEWAY_TABLE, &POLICY_TABLE],
+        tables: vec![&GATEWAY_TABLE, &POLICY_TABLE, &DEFAULTS_TABLE],
         formats: Vec::new(),
     };
     // Writing a section adds the tables that its fields refer to.
@@ -23,11 +23,11 @@ pub fn reference_markdown() -> String {
     writer.text
 }
 
-const INTRODUCTION: &str = "# Reference of both files
+const INTRODUCTION: &str = "# Reference of the files
 
 <!-- Made from the declarations in src/policy/decode: `UPDATE_GOLDEN=1 cargo test --test policies reference`. -->
 
-What editors complete and check is in the schemas that `tollgate schema gateway` and `tollgate schema policy` print.
+What editors complete and check is in the schemas that `tollgate schema gateway`, `tollgate schema policy` and `tollgate schema defaults` print.
 ";
 
 /// Writes the reference section by section.
@@ -66,6 +66,7 @@ impl ReferenceWriter {
     fn write_row(&mut self, field: &'static TableField, has_alternatives: bool) {
         let need = match field.need {
             FieldNeed::Required => ", required",
+            FieldNeed::RequiredOrInherited => ", required here or in `_defaults.yaml`",
             FieldNeed::Alternative if has_alternatives => ", one of these is required",
             FieldNeed::Alternative => ", required",
             FieldNeed::Optional => "",

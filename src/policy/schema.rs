@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::decode::{GATEWAY_TABLE, POLICY_TABLE};
+use super::decode::{DEFAULTS_TABLE, GATEWAY_TABLE, POLICY_TABLE};
 use super::table::{FieldNeed, Table, TableField, ValueShape};
 use super::tree;
 
@@ -24,8 +24,16 @@ pub fn policy_schema() -> Value {
     file_schema(&POLICY_TABLE, "https://tollgate.example/schema/policy.json")
 }
 
+/// The schema of a `_defaults.yaml`.
+pub fn defaults_schema() -> Value {
+    file_schema(
+        &DEFAULTS_TABLE,
+        "https://tollgate.example/schema/defaults.json",
+    )
+}
+
 fn file_schema(table: &'static Table, id: &str) -> Value {
-    let mut defs = Map::new();
+    let mut definitions = Map::new();
     let mut schema = Map::new();
     schema.insert(
         "$schema".into(),
@@ -33,17 +41,18 @@ fn file_schema(table: &'static Table, id: &str) -> Value {
     );
     schema.insert("$id".into(), id.into());
     schema.insert("title".into(), table.name.into());
-    schema.extend(table_schema(table, &mut defs));
-    schema.insert("$defs".into(), Value::Object(defs));
+    schema.extend(table_schema(table, &mut definitions));
+    schema.insert("$defs".into(), Value::Object(definitions));
     Value::Object(schema)
 }
 
-/// The schema of a map. Adds the schemas that it refers to to `defs`.
-fn table_schema(table: &'static Table, defs: &mut Map<String, Value>) -> Map<String, Value> {
+/// The schema of a map. Schemas that it refers to are added to `definitions`. Fields that a policy may inherit are not
+/// required, because an editor sees one file only.
+fn table_schema(table: &'static Table, definitions: &mut Map<String, Value>) -> Map<String, Value> {
     let properties: Map<String, Value> = table
         .fields
         .iter()
-        .map(|field| (field.name.to_owned(), field_schema(field, defs)))
+        .map(|field| (field.name.to_owned(), field_schema(field, definitions)))
         .collect();
     let required: Vec<&str> = table
         .fields_with_need(FieldNeed::Required)
@@ -66,29 +75,28 @@ fn table_schema(table: &'static Table, defs: &mut Map<String, Value>) -> Map<Str
     }
     // `additionalProperties` holds for the fields without a fixed name only; `patternProperties` would hold for all.
     let others = match &table.others {
-        Some(others) => field_schema(&others.field, defs),
+        Some(others) => field_schema(&others.field, definitions),
         None => false.into(),
     };
     object.insert("additionalProperties".into(), others);
     object
 }
 
-fn field_schema(field: &'static TableField, defs: &mut Map<String, Value>) -> Value {
+fn field_schema(field: &'static TableField, definitions: &mut Map<String, Value>) -> Value {
     let mut schema = Map::new();
     schema.insert("description".into(), field.description().into());
     if let Ok(node) = tree::parse(0, field.example) {
         schema.insert("examples".into(), json!([node_to_json(&node)]));
     }
-    match shape_schema(&field.shape, defs) {
-        Value::Object(shape) => schema.extend(shape),
-        other => {
-            schema.insert("const".into(), other);
-        }
+    // The schema of every shape is an object.
+    if let Value::Object(shape) = shape_schema(&field.shape, definitions) {
+        schema.extend(shape);
     }
     Value::Object(schema)
 }
 
-fn shape_schema(shape: &'static ValueShape, defs: &mut Map<String, Value>) -> Value {
+/// The schema of the values of a shape. Schemas that it refers to are added to `definitions`.
+fn shape_schema(shape: &'static ValueShape, definitions: &mut Map<String, Value>) -> Value {
     match shape {
         ValueShape::Text => json!({ "type": "string", "minLength": 1 }),
         ValueShape::Bool => json!({ "type": "boolean" }),
@@ -100,33 +108,33 @@ fn shape_schema(shape: &'static ValueShape, defs: &mut Map<String, Value>) -> Va
         ValueShape::Format(format) => {
             let text =
                 json!({ "type": "string", "description": format.doc, "pattern": format.pattern });
-            defs.entry(format.name).or_insert(text);
+            definitions.entry(format.name).or_insert(text);
             reference_to(format.name)
         }
         ValueShape::List(item) => {
-            json!({ "type": "array", "items": shape_schema(item, defs), "minItems": 1 })
+            json!({ "type": "array", "items": shape_schema(item, definitions), "minItems": 1 })
         }
         ValueShape::OneOrList(item) => {
-            let item = shape_schema(item, defs);
+            let item = shape_schema(item, definitions);
             json!({ "anyOf": [item, { "type": "array", "items": item, "minItems": 1 }] })
         }
         ValueShape::NamedMap(value) => json!({
             "type": "object",
             "propertyNames": { "pattern": NAME_PATTERN },
-            "additionalProperties": shape_schema(value, defs),
+            "additionalProperties": shape_schema(value, definitions),
         }),
         ValueShape::Table(table) => {
             let name = definition_name(table.name);
-            if !defs.contains_key(&name) {
+            if !definitions.contains_key(&name) {
                 // A placeholder ends the recursion of a table that contains itself.
-                defs.insert(name.clone(), Value::Null);
-                let schema = table_schema(table, defs);
-                defs.insert(name.clone(), Value::Object(schema));
+                definitions.insert(name.clone(), Value::Null);
+                let schema = table_schema(table, definitions);
+                definitions.insert(name.clone(), Value::Object(schema));
             }
             reference_to(&name)
         }
         ValueShape::AnyOf(shapes) => {
-            let shapes = shapes.iter().map(|shape| shape_schema(shape, defs));
+            let shapes = shapes.iter().map(|shape| shape_schema(shape, definitions));
             json!({ "anyOf": shapes.collect::<Vec<Value>>() })
         }
     }

@@ -63,7 +63,7 @@ impl<S, N> Deref for Named<S, N> {
 impl MapFields<'_> {
     /// Reads the fields whose names the user chose. Those with a mistake, which is reported, are left out.
     pub fn read_others<R: FieldReader>(&self, cx: &mut LoadContext) -> Vec<Named<R::Value>> {
-        let read = |(key, node): &(MapKey, Node)| {
+        let read_field = |(key, node): &(MapKey, Node)| {
             Some(Named {
                 name: Located {
                     value: key.text.clone(),
@@ -72,7 +72,7 @@ impl MapFields<'_> {
                 fields: R::read(cx, node)?,
             })
         };
-        self.others().filter_map(read).collect()
+        self.others().filter_map(read_field).collect()
     }
 }
 
@@ -102,7 +102,21 @@ impl<R: FieldReader> FieldReader for RequiredField<R> {
     }
 }
 
-/// One of the fields of a section of which exactly one must be present.
+/// A field that must be present unless the defaults of a folder have it. Its default is like that of a
+/// [`RequiredField`].
+pub struct InheritableField<R>(PhantomData<R>);
+
+impl<R: FieldReader> FieldReader for InheritableField<R> {
+    type Value = R::Value;
+    const SHAPE: ValueShape = R::SHAPE;
+    const NEED: FieldNeed = FieldNeed::RequiredOrInherited;
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<R::Value> {
+        R::read(cx, node)
+    }
+}
+
+/// One of the fields of a section of which at least one must be present: [`FieldNeed::Alternative`].
 pub struct AlternativeField<R>(PhantomData<R>);
 
 impl<R: FieldReader> FieldReader for AlternativeField<R> {

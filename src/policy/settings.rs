@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::connections::Connections;
 use super::timeouts::Timeouts;
+use crate::identity::override_table::OverrideCache;
 use crate::limit::{Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
@@ -19,16 +20,20 @@ use crate::{identity, record, upstream};
 /// The routes, the limits and everything else that a reload may change. A reload replaces it as a whole.
 #[derive(Clone, Debug)]
 pub struct Ruleset {
-    /// Finds the route of a request. It returns indexes in `routes`.
-    pub table: RouteTable,
-    /// The spellings of its path that a route accepts.
-    pub paths: PathMatching,
-    /// Whether `%2F` is part of a segment in the paths of some route.
+    /// Finds the route of a request at a listener that no policy names. The table returns indexes in `routes`.
+    pub default_table: RouteTable,
+    /// The tables of the listeners that policies name.
+    pub listener_tables: Vec<ListenerRoutes>,
+    /// Which spellings of its path a route with limits accepts.
+    pub path_matching: PathMatching,
+    /// Whether some route reads `%2F` in a path as part of a segment, and not as a slash.
     pub keeps_slashes: bool,
     /// All routes, by [`Route::index`].
     pub routes: Vec<Arc<Route>>,
     /// All limits, by [`Rule::index`].
     pub rules: Vec<Arc<Rule>>,
+    /// The table of keys with limits of their own that was built last. Workers whose keyers have one secret share it.
+    pub override_cache: Arc<OverrideCache>,
     /// The limits of requests without a route.
     pub unrouted: UnroutedLimits,
     /// How clients are identified.
@@ -46,15 +51,40 @@ pub struct Ruleset {
     pub files: Vec<(String, String)>,
 }
 
+/// The routes of one listener that policies name.
+#[derive(Clone, Debug)]
+pub struct ListenerRoutes {
+    /// The name of the listener.
+    pub name: Arc<str>,
+    /// The routes that hold on it, those that hold on all listeners included.
+    pub table: RouteTable,
+}
+
+impl Ruleset {
+    /// The index among [`Ruleset::listener_tables`] of the listener of this name; `None` for a listener without a name
+    /// and for one that no policy names.
+    pub fn listener_table_index(&self, listener: Option<&str>) -> Option<usize> {
+        let mut tables = self.listener_tables.iter();
+        tables.position(|table| listener == Some(&table.name))
+    }
+
+    /// The routes of a listener, by its index among [`Ruleset::listener_tables`]; [`Ruleset::default_table`] for `None`.
+    pub fn table_at(&self, index: Option<usize>) -> &RouteTable {
+        let listener_routes = index.and_then(|index| self.listener_tables.get(index));
+        listener_routes.map_or(&self.default_table, |routes| &routes.table)
+    }
+}
+
 /// The limits of requests without a route, which no upstream receives.
 #[derive(Clone, Debug)]
 pub struct UnroutedLimits {
     /// The limits of the gateway file that hold on every route and count responses of the gateway itself.
     pub rules: Rules,
-    /// Whether one of these limits depends on a credential.
-    pub by_credential: bool,
+    /// Whether one of these limits depends on more than the client's address, so that requests must be searched for
+    /// credentials.
+    pub needs_credential: bool,
     /// The style of the rate-limit header fields in refusals.
-    pub headers: HeaderStyle,
+    pub header_style: HeaderStyle,
 }
 
 /// Settings that are fixed when the process starts. A reload reports changes of them and does not apply them.
@@ -112,7 +142,7 @@ impl ProcessSettings {
                         .push
                         .iter()
                         .zip(&other.push)
-                        .all(|(a, others)| a.is_same_destination(others)),
+                        .all(|(own, others)| own.is_same_destination(others)),
             ),
         ];
         comparisons
@@ -160,6 +190,8 @@ impl BindSettings {
 /// The protocol of a listener, and the peers and authorities that it trusts. A reload may change them.
 #[derive(Clone, Debug)]
 pub struct ListenerSettings {
+    /// The name by which policies say that they hold on this listener only; `None` if the gateway file gives none.
+    pub name: Option<String>,
     /// The address that the listener binds.
     pub address: Address,
     /// The certificates; empty without TLS. The first serves clients whose host no other certificate names.
@@ -200,7 +232,7 @@ pub enum LogDestination {
         /// The path, resolved against the folder of the gateway file.
         path: PathBuf,
         /// When the gateway rotates the file; `None` if it never does.
-        rotate: Option<LogRotation>,
+        rotation: Option<LogRotation>,
     },
 }
 
@@ -208,9 +240,9 @@ pub enum LogDestination {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRotation {
     /// Maximum size of the file in bytes. Only a single write that is larger exceeds it.
-    pub size: u64,
+    pub max_bytes: u64,
     /// The number of old files that are kept.
-    pub keep: u32,
+    pub kept_files: u32,
 }
 
 /// The requests that are logged.

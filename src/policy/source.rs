@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{ErrorKind, Read};
@@ -25,13 +26,26 @@ pub trait Files {
         None
     }
 
-    /// Lists the names of the files in a folder, sorted. The list includes policies that cannot be read, so that none
+    /// Notes how many entries of a list were left out because their time has come. By default it does nothing.
+    fn record_ended_entries(&self, _count: usize) {}
+
+    /// Lists a folder, but not what is in its sub-folders. The files include policies that cannot be read, so that none
     /// is ignored silently.
     ///
     /// # Errors
     ///
-    /// The reason, in words that follow "cannot read the folder FOLDER:".
-    fn list(&self, folder: &Path) -> Result<Vec<String>, String>;
+    /// The reason, in words that follow "cannot read the folder FOLDER:". An entry that looks like a policy or a folder
+    /// of policies, but cannot be read as one, is a reason too.
+    fn list(&self, folder: &Path) -> Result<FolderListing, String>;
+}
+
+/// The entries of a folder, without those whose name begins with a dot, such as `..data` of a Kubernetes ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FolderListing {
+    /// The names of the files, sorted.
+    pub files: Vec<String>,
+    /// The names of the sub-folders, sorted.
+    pub folders: Vec<String>,
 }
 
 /// The files and the environment of this machine.
@@ -71,23 +85,28 @@ impl Files for DiskFiles {
         is_valid.then(|| std::env::var(name).ok()).flatten()
     }
 
-    fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
-        let (mut names, mut mistakes) = (Vec::new(), Vec::new());
+    fn list(&self, folder: &Path) -> Result<FolderListing, String> {
+        let (mut listing, mut mistakes) = (FolderListing::default(), Vec::new());
         for entry in fs::read_dir(folder).map_err(|error| describe_io_error(&error))? {
             let entry = entry.map_err(|error| describe_io_error(&error))?;
-            match classify_entry(&entry) {
-                FolderEntry::Listed(name) => names.push(name),
+            match classify_entry(folder, &entry) {
+                FolderEntry::File(name) => listing.files.push(name),
+                FolderEntry::Folder(name) => listing.folders.push(name),
                 FolderEntry::Mistake(mistake) => mistakes.push(mistake),
                 FolderEntry::Ignored => {}
             }
-            if names.len() + mistakes.len() > 2 * MAX_POLICIES {
+            // Other files may lie beside the policies. This bounds the memory of the listing; the reader of the folder
+            // bounds the number of policies exactly.
+            let entries = listing.files.len() + listing.folders.len() + mistakes.len();
+            if entries > 2 * MAX_POLICIES {
                 return Err("it has too many files".into());
             }
         }
-        names.sort_unstable();
+        listing.files.sort_unstable();
+        listing.folders.sort_unstable();
         mistakes.sort_unstable();
         if mistakes.is_empty() {
-            Ok(names)
+            Ok(listing)
         } else {
             Err(mistakes.join(", "))
         }
@@ -96,19 +115,32 @@ impl Files for DiskFiles {
 
 /// How a folder of policies lists one of its entries.
 enum FolderEntry {
-    Listed(String),
-    /// The entry looks like a policy that would be ignored; the text says what to do.
+    /// A file of this name.
+    File(String),
+    /// A folder of this name.
+    Folder(String),
+    /// The entry would be ignored although it looks like a policy or a folder of policies; the text says what to do.
     Mistake(String),
     /// A hidden entry, one that was removed meanwhile, or a file that is no policy and whose name is not UTF-8.
     Ignored,
 }
 
-fn classify_entry(entry: &DirEntry) -> FolderEntry {
+/// Decides how an entry of `folder` is listed, by its name and, if needed, by its kind.
+fn classify_entry(folder: &Path, entry: &DirEntry) -> FolderEntry {
     let name = entry.file_name();
     let (shown, is_utf8) = (name.to_string_lossy(), name.to_str().is_some());
     let extension = Path::new(&*shown).extension();
     // Metadata follows links: the files of a Kubernetes ConfigMap are links into `..data`.
-    let is_file = || fs::metadata(entry.path()).is_ok_and(|metadata| !metadata.is_dir());
+    let metadata = || fs::metadata(entry.path());
+    let is_file = || metadata().is_ok_and(|metadata| !metadata.is_dir());
+    let is_folder = || metadata().is_ok_and(|metadata| metadata.is_dir());
+    let is_unreachable = || match metadata() {
+        Ok(_) => false,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            entry.file_type().is_ok_and(|kind| kind.is_symlink())
+        }
+        Err(_) => true,
+    };
     let is_yaml = |extension: &str| {
         let extensions = ["yaml", "yml"];
         extensions
@@ -119,24 +151,44 @@ fn classify_entry(entry: &DirEntry) -> FolderEntry {
     // attempt to read it reports what is wrong. Only other names need the kind of the entry.
     match extension.and_then(|extension| extension.to_str()) {
         _ if shown.starts_with('.') => FolderEntry::Ignored,
-        Some("yaml") if is_utf8 => FolderEntry::Listed(shown.into_owned()),
+        Some("yaml") if is_utf8 => FolderEntry::File(shown.into_owned()),
         Some(extension) if is_yaml(extension) => {
             if !is_utf8 {
                 FolderEntry::Mistake(format!("the name of `{shown}` is not UTF-8; rename it"))
             } else if extension == "yml" && is_file() {
-                FolderEntry::Listed(shown.into_owned())
+                FolderEntry::File(shown.into_owned())
             } else if extension == "yml" {
                 FolderEntry::Mistake(format!("`{shown}` is no file; replace or remove it"))
             } else {
                 FolderEntry::Mistake(format!("`{shown}` does not end in `.yaml`; rename it"))
             }
         }
-        _ if is_utf8 && is_file() => FolderEntry::Listed(shown.into_owned()),
-        _ => FolderEntry::Ignored,
+        _ if is_utf8 && is_file() => FolderEntry::File(shown.into_owned()),
+        // It may be a folder of policies, whose limits would be gone.
+        _ if is_unreachable() => FolderEntry::Mistake(format!(
+            "`{shown}` is a link that leads nowhere, or cannot be read; mend or remove it"
+        )),
+        _ if !is_folder() => FolderEntry::Ignored,
+        _ if !is_utf8 => {
+            FolderEntry::Mistake(format!("the name of `{shown}` is not UTF-8; rename it"))
+        }
+        _ if leads_upward(folder, entry) => FolderEntry::Mistake(format!(
+            "`{shown}` is a link to a folder that it is in; remove it"
+        )),
+        _ => FolderEntry::Folder(shown.into_owned()),
     }
 }
 
-/// The reason of an I/O error, with advice and without the number of the operating system.
+/// Whether an entry is a link to `folder`, which it is in, or to a folder above, so that reading it would not end.
+fn leads_upward(folder: &Path, entry: &DirEntry) -> bool {
+    let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+    is_link
+        && fs::canonicalize(entry.path())
+            .and_then(|target| Ok(fs::canonicalize(folder)?.starts_with(target)))
+            .unwrap_or(false)
+}
+
+/// The reason of an I/O error. The two common ones are in plainer words than those of the system.
 fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "it does not exist".into(),
@@ -211,10 +263,14 @@ impl Files for FingerprintedFiles<'_> {
         self.files.environment_variable(name)
     }
 
-    fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
-        let names = self.files.list(folder);
-        self.record_result(folder, (folder, &names));
-        names
+    fn record_ended_entries(&self, count: usize) {
+        count.hash(&mut *self.hasher.borrow_mut());
+    }
+
+    fn list(&self, folder: &Path) -> Result<FolderListing, String> {
+        let listing = self.files.list(folder);
+        self.record_result(folder, (folder, &listing));
+        listing
     }
 }
 
@@ -240,16 +296,26 @@ impl Files for MemoryFiles {
         check_size(content, max_bytes)
     }
 
-    fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
-        let name_in_folder = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str())?;
-            (path.parent() == Some(folder) && !name.starts_with('.')).then(|| name.to_owned())
-        };
-        let names: Vec<String> = self.0.keys().filter_map(name_in_folder).collect();
-        if names.is_empty() {
+    fn list(&self, folder: &Path) -> Result<FolderListing, String> {
+        let mut listing = FolderListing::default();
+        for path in self.0.keys() {
+            let Ok(below) = path.strip_prefix(folder) else {
+                continue;
+            };
+            let mut names = below.iter().map(OsStr::to_str);
+            match (names.next().flatten(), names.next()) {
+                (Some(name), _) if name.starts_with('.') => {}
+                (Some(name), None) => listing.files.push(name.to_owned()),
+                (Some(name), Some(_)) => listing.folders.push(name.to_owned()),
+                (None, _) => {}
+            }
+        }
+        // The paths are sorted, so equal names are neighbours.
+        listing.folders.dedup();
+        if listing == FolderListing::default() {
             Err("it does not exist".into())
         } else {
-            Ok(names)
+            Ok(listing)
         }
     }
 }

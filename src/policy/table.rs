@@ -7,6 +7,9 @@ use super::former_names;
 use super::tree::{MapKey, Node, SourceLocation, YamlValue, find_repeated_keys};
 use crate::base::suggest::{list_words, nearest_word};
 
+/// The key by which YAML 1.1 merges the fields of another map, which is not supported.
+const MERGE_KEY: &str = "<<";
+
 /// The fields of one kind of map.
 #[derive(Debug)]
 pub struct Table {
@@ -69,7 +72,10 @@ impl TableField {
 pub enum FieldNeed {
     /// The field must be present.
     Required,
-    /// Exactly one of the fields of the table with this need must be present.
+    /// The field must be present, or must be inherited from the defaults of a folder. Readers see the inherited field.
+    RequiredOrInherited,
+    /// At least one of the fields of the table with this need must be present. A section that allows only one of them
+    /// reports the others itself.
     Alternative,
     /// The field may be absent.
     Optional,
@@ -123,6 +129,14 @@ pub struct MapFields<'n> {
 }
 
 impl Table {
+    /// The fields that must be present where the table is read, in order. Inherited fields are added before.
+    pub fn required_fields(&self) -> impl Iterator<Item = &'static TableField> {
+        let needs = [FieldNeed::Required, FieldNeed::RequiredOrInherited];
+        self.fields
+            .iter()
+            .filter(move |field| needs.contains(&field.need))
+    }
+
     /// The fields with a need, in order.
     pub fn fields_with_need(&self, need: FieldNeed) -> impl Iterator<Item = &'static TableField> {
         self.fields.iter().filter(move |field| field.need == need)
@@ -130,7 +144,7 @@ impl Table {
 
     /// Whether the table has a field of this fixed name.
     fn has_field(&self, name: &str) -> bool {
-        self.names().any(|own| own == name)
+        self.names().any(|field| field == name)
     }
 
     /// Whether a field whose name the user chooses may have this name.
@@ -172,10 +186,10 @@ impl Table {
             return None;
         };
         cx.report_repeated_keys(entries);
-        let mut intended = Vec::new();
+        let mut intended_names = Vec::new();
         for (key, _) in entries {
             if !self.has_field(&key.text) && !self.accepts_other(&key.text) {
-                intended.extend(self.report_unknown_field(cx, key));
+                intended_names.extend(self.report_unknown_field(cx, key));
             }
         }
         let fields = MapFields {
@@ -183,7 +197,7 @@ impl Table {
             entries,
             location,
         };
-        self.report_missing_fields(cx, &fields, &intended);
+        self.report_missing_fields(cx, &fields, &intended_names);
         Some(fields)
     }
 
@@ -192,15 +206,17 @@ impl Table {
         &self,
         cx: &mut LoadContext,
         fields: &MapFields<'_>,
-        intended: &[&str],
+        intended_names: &[&str],
     ) {
         // A merge key is reported as such, and may have been meant to provide the missing fields.
         let is_missing = |field: &TableField| {
-            !fields.has(field.name) && !intended.contains(&field.name) && !fields.has("<<")
+            !fields.has(field.name)
+                && !intended_names.contains(&field.name)
+                && !fields.has(MERGE_KEY)
         };
         let example_help =
             |field: &TableField| format!("for instance `{}: {}`", field.name, field.example);
-        for field in self.fields_with_need(FieldNeed::Required) {
+        for field in self.required_fields() {
             if is_missing(field) {
                 let message = format!("{} needs the field `{}`", self.name, field.name);
                 cx.error(fields.location, message, Some(example_help(field)));
@@ -220,7 +236,7 @@ impl Table {
     fn example(&self) -> String {
         let alternative = self.fields_with_need(FieldNeed::Alternative).take(1);
         let fields: Vec<String> = self
-            .fields_with_need(FieldNeed::Required)
+            .required_fields()
             .chain(alternative)
             .map(|field| format!("{}: {}", field.name, field.example))
             .collect();
@@ -233,7 +249,7 @@ impl Table {
     /// Reports an unknown field, and returns the name that the user probably intended; `None` if no name is near, or if
     /// the help does not suggest one.
     fn report_unknown_field(&self, cx: &mut LoadContext, key: &MapKey) -> Option<&'static str> {
-        if key.text == "<<" {
+        if key.text == MERGE_KEY {
             let help = "repeat the fields, or use an alias (`*name`) for a whole value";
             cx.error(
                 key.location,

@@ -39,6 +39,8 @@ pub struct Route {
     pub pattern: Pattern,
     /// The patterns of the routes that were combined with this one; empty for a route as policies define it.
     pub other_patterns: Vec<Pattern>,
+    /// The names of the listeners that the route holds on; empty if it holds on all.
+    pub listeners: Arc<[Arc<str>]>,
     /// Index of the upstream among those of the running policies.
     pub upstream_index: usize,
     /// The limits of every request on this route, those of the gateway file first.
@@ -79,12 +81,15 @@ impl OwnResponseRules {
                 .filter(|rule| !rule.key.needs(*identity));
             independent_rules.cloned().collect()
         };
-        let by_ip = counting_rules.clone().filter(|rule| {
+        let rules_by_ip = counting_rules.clone().filter(|rule| {
             rule.key.is_only(Identity::Ip)
-                && !rule.clients.identities().any(|by| by != Identity::Ip)
+                && !rule
+                    .clients
+                    .identities()
+                    .any(|identity| identity != Identity::Ip)
         });
         OwnResponseRules {
-            by_ip: by_ip.cloned().collect(),
+            by_ip: rules_by_ip.cloned().collect(),
             without: require.iter().map(without).collect(),
             all: counting_rules.clone().cloned().collect(),
         }
@@ -103,6 +108,8 @@ pub struct RouteReads {
     pub body_field: bool,
     /// A custom identity that is a part of the path, which the route's pattern names.
     pub path_part: bool,
+    /// Whether the request is the preflight of a browser (CORS).
+    pub preflight: bool,
     /// The custom identities that the route requires or its limits depend on.
     pub custom: IdentitySet,
     /// The number of units that the request says it costs or may cost, in its head or body.
@@ -113,6 +120,10 @@ pub struct RouteReads {
     pub cost_in_body: bool,
     /// A cost that is the response's length.
     pub cost_by_length: bool,
+    /// The bytes of the request's body, counted as they pass.
+    pub bytes_in: bool,
+    /// The messages that a client sends over a WebSocket.
+    pub messages: bool,
     /// Another method in the request's body, which may lead to a route with more limits.
     pub method_in_body: bool,
     /// A path of WordPress' REST API in the request's body, which may lead to a route with more limits.
@@ -122,12 +133,20 @@ pub struct RouteReads {
 }
 
 impl RouteReads {
-    /// The parts that these limits read. The caller sets `parameter`, `body_field`, `path_part`, `method_in_body`,
-    /// `path_in_body` and `token_in_body`, which depend on other routes and on the settings of identities.
+    /// Whether, after the choice of the route, the beginning of a request's body may have to be read before its limits
+    /// decide.
+    pub fn may_need_body(&self) -> bool {
+        self.email | self.parameter | self.reserve_in_body | self.token_in_body
+    }
+
+    /// The parts that these limits read. The caller sets `parameter`, `body_field`, `path_part`, `preflight`,
+    /// `method_in_body`, `path_in_body` and `token_in_body`, because they depend on other routes and on the settings of
+    /// identities.
     pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> RouteReads {
         let counts_by_email = |rule: &Arc<Rule>| rule.depends_on(Identity::Email);
         let has_cost_in_body = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
         let has_cost_by_length = |rule: &Arc<Rule>| matches!(&rule.count, CountMode::CostHeader(name) if *name == CONTENT_LENGTH);
+        let counts_bytes_in = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostBytes(direction) if direction.has_requests());
         let reserves = rules.iter().filter_map(|rule| rule.reserve.as_ref());
         let mut sources = reserves.filter_map(|reserve| reserve.source.as_ref());
         let rule_identities = rules
@@ -140,9 +159,13 @@ impl RouteReads {
                 .collect(),
             email: require.contains(&Identity::Email) || rules.iter().any(counts_by_email),
             reserve: sources.clone().next().is_some(),
-            reserve_in_body: sources.any(|source| matches!(source, ReserveSource::Json(_))),
+            reserve_in_body: sources.any(ReserveSource::is_in_body),
             cost_in_body: rules.iter().any(has_cost_in_body),
             cost_by_length: rules.iter().any(has_cost_by_length),
+            bytes_in: rules.iter().any(counts_bytes_in),
+            messages: rules
+                .iter()
+                .any(|rule| rule.count == CountMode::CostMessages),
             ..RouteReads::default()
         }
     }
@@ -197,7 +220,20 @@ pub enum PathMatching {
 }
 
 impl Route {
-    /// Whether this route has a limit or requires an identity that `other`, on the same upstream, does not.
+    /// Whether the route holds on the listener of this name. `None` stands for all listeners that no policy names.
+    pub fn holds_on(&self, listener: Option<&str>) -> bool {
+        self.listeners.is_empty() || self.listeners.iter().any(|name| listener == Some(name))
+    }
+
+    /// Whether some listener has both routes.
+    pub fn shares_listener_with(&self, other: &Route) -> bool {
+        let mut listeners = self.listeners.iter();
+        self.listeners.is_empty()
+            || other.listeners.is_empty()
+            || listeners.any(|name| other.holds_on(Some(name)))
+    }
+
+    /// Whether both routes are on one upstream, and `other` lacks limits or required identities of this one.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
         self.upstream_index == other.upstream_index && !other.has_all_limits_of(self)
     }
@@ -212,7 +248,10 @@ impl Route {
         };
         self.has_path_parts_of(other)
             && other.rules.iter().all(has_rule)
-            && other.require.iter().all(|part| self.require.contains(part))
+            && other
+                .require
+                .iter()
+                .all(|identity| self.require.contains(identity))
     }
 
     /// Whether this route is on the same upstream as `other`, and requires every identity that `other` does. For each
@@ -226,7 +265,10 @@ impl Route {
         };
         self.upstream_index == other.upstream_index
             && self.has_path_parts_of(other)
-            && other.require.iter().all(|part| self.require.contains(part))
+            && other
+                .require
+                .iter()
+                .all(|identity| self.require.contains(identity))
             && other.rules.iter().all(has_rule_for)
     }
 
@@ -249,9 +291,9 @@ impl Route {
             }
         }
         let mut require = self.require.clone();
-        for part in &other.require {
-            if !require.contains(part) {
-                require.push(*part);
+        for identity in &other.require {
+            if !require.contains(identity) {
+                require.push(*identity);
             }
         }
         Route {
@@ -263,6 +305,7 @@ impl Route {
                 parameter: self.reads.parameter || other.reads.parameter,
                 body_field: self.reads.body_field || other.reads.body_field,
                 path_part: self.reads.path_part || other.reads.path_part,
+                preflight: self.reads.preflight || other.reads.preflight,
                 ..RouteReads::new(&rules, &require)
             },
             other_patterns: self

@@ -43,6 +43,8 @@ pub struct RouteTable {
     other_readings: OtherReadings,
     /// The methods that some pattern names, with HEAD if one names GET.
     named_methods: Vec<Method>,
+    /// The indexes of the table's routes, in ascending order.
+    indexes: Vec<usize>,
 }
 
 /// Shows which requests may have a reading that another route takes. Most requests have none, and are searched only
@@ -94,12 +96,12 @@ impl RouteTable {
     /// Every pair of patterns with the same host and path that name the same method, or that both take any method. The
     /// names of segments make no difference.
     pub fn build<'p>(
-        patterns: impl IntoIterator<Item = &'p Pattern>,
+        patterns: impl IntoIterator<Item = (usize, &'p Pattern)>,
     ) -> Result<RouteTable, Vec<Conflict>> {
         let mut table = RouteTable::default();
         let mut conflicts = Vec::new();
-        let patterns: Vec<&Pattern> = patterns.into_iter().collect();
-        for (index, pattern) in patterns.iter().enumerate() {
+        let patterns: Vec<(usize, &Pattern)> = patterns.into_iter().collect();
+        for (index, pattern) in patterns.iter().copied() {
             let trie = match pattern.host() {
                 HostPattern::Any => &mut table.any_host,
                 HostPattern::Exact(name) => table.exact_hosts.entry(name.clone()).or_default(),
@@ -118,6 +120,7 @@ impl RouteTable {
                 first_index: earlier.index,
                 second_index: index,
             }));
+            table.indexes.push(index);
             leaf.push(LeafPattern {
                 methods: pattern.methods().clone(),
                 index,
@@ -160,7 +163,8 @@ impl RouteTable {
         is_eligible: impl Fn(usize) -> bool,
     ) -> usize {
         let may_have_readings = self.other_readings.may_have_readings.get(exact_index);
-        let may_have_readings = may_have_readings.is_some_and(|may_have| *may_have);
+        let may_have_readings =
+            may_have_readings.is_some_and(|may_have_readings| *may_have_readings);
         let has_one_reading = || {
             !self.other_readings.has_ambiguous_literals
                 && is_plain(normal_path)
@@ -184,13 +188,13 @@ impl RouteTable {
         route.unwrap_or(exact_index)
     }
 
-    /// Finds the patterns whose requests may have another reading.
-    fn find_other_readings(&self, patterns: &[&Pattern]) -> OtherReadings {
+    /// Computes which requests may have another reading.
+    fn find_other_readings(&self, patterns: &[(usize, &Pattern)]) -> OtherReadings {
         let tries = self.exact_hosts.values().chain(self.hosts_below.values());
         let mut tries = tries.chain([&self.any_host]);
         let has_ambiguous_literals =
             tries.any(|trie| trie.nodes.iter().any(TrieNode::has_ambiguous_literals));
-        let may_have_readings = |pattern: &&Pattern| {
+        let may_have_readings = |pattern: &Pattern| {
             let trie = match pattern.host() {
                 HostPattern::Any => Some(&self.any_host),
                 HostPattern::Exact(name) => self.exact_hosts.get(name),
@@ -202,10 +206,15 @@ impl RouteTable {
                 self.depends_on_host() && !matches!(pattern.host(), HostPattern::Exact(_));
             has_literals || may_have_narrower_host
         };
-        OtherReadings {
-            may_have_readings: patterns.iter().map(may_have_readings).collect(),
+        let index_count = patterns.iter().map(|(index, _)| index + 1).max();
+        let mut other_readings = OtherReadings {
+            may_have_readings: vec![false; index_count.unwrap_or(0)],
             has_ambiguous_literals,
+        };
+        for (index, pattern) in patterns {
+            other_readings.may_have_readings[*index] = may_have_readings(pattern);
         }
+        other_readings
     }
 
     /// Whether the route of a request depends on its host.
@@ -225,6 +234,11 @@ impl RouteTable {
             tries
         };
         tries_of(host) == tries_of(Some(other_host))
+    }
+
+    /// Whether the table has the pattern with this index.
+    pub fn has_route(&self, index: usize) -> bool {
+        self.indexes.binary_search(&index).is_ok()
     }
 
     /// The methods on which the route of a request may depend: those that some pattern names.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::admission::{RuleFinding, Verdict};
 use crate::http::head::Fields;
 use crate::limit::header_texts::HeaderTexts;
-use crate::limit::{Disclose, LimitFinding, Rule, RuleLimit, Rules};
+use crate::limit::{Disclose, LimitFinding, Rule, RuleLimit, RuleRef, Rules};
 use crate::route::HeaderStyle;
 
 /// The rate-limit headers of a response. They are computed while the verdict is at hand, and written once the response
@@ -18,9 +18,10 @@ use crate::route::HeaderStyle;
 pub struct RateLimitHeaders {
     /// Which of the fields are written.
     style: HeaderStyle,
-    /// The quota of every disclosed limit that applied. None if [`Rules::usual_policy_field`] has the same quotas.
-    policies: Option<SmallVec<[QuotaPolicy; 4]>>,
-    /// What remains of the disclosed limit that decides. Without one no header is written.
+    /// The quota of every disclosed limit that applied. `None` if [`Rules::usual_policy_field`] has the same quotas.
+    policies: Option<SmallVec<[QuotaPolicy; 2]>>,
+    /// What remains of the disclosed limit that decides; `None` without such a limit, or where the route wants no
+    /// headers. Then no header is written.
     remaining: Option<RemainingQuota>,
     /// Whether the decision was made without the store that gateways share; `tollgate-store` tells clients so.
     is_without_store: bool,
@@ -30,9 +31,8 @@ pub struct RateLimitHeaders {
 /// a quota policy.
 #[derive(Clone, Copy, Debug)]
 struct QuotaPolicy {
-    /// The index of the rule among the rules of the request.
-    rule_index: u16,
-    /// The index of the window in the rule's limit.
+    rule: RuleRef,
+    /// The index of the window in the rule's limit; 0 for permits.
     window_index: u8,
     /// The quota in that window or of permits, with the multiplier of the client's plan.
     quota: u32,
@@ -41,8 +41,8 @@ struct QuotaPolicy {
 /// What remains of the deciding limit's quota.
 #[derive(Clone, Copy, Debug)]
 struct RemainingQuota {
-    /// The index of the rule among the rules of the request.
-    rule_index: u16,
+    rule: RuleRef,
+    /// The quota in units or permits, with the multiplier of the client's plan.
     quota: u32,
     /// The units or permits that remain of the quota.
     units: u32,
@@ -60,18 +60,18 @@ impl RateLimitHeaders {
         let Some(decider) = decider else {
             return RateLimitHeaders::default();
         };
-        let (limit, reading) = (&rules[decider.rule_index].limit, &decider.reading);
-        let (remaining, reset) = limit.client_figures(reading);
+        let (limit, finding) = (&decider.rule.resolve(rules).limit, &decider.finding);
+        let (remaining, reset) = limit.client_figures(finding);
         let policies = || verdict.disclosed(rules).map(QuotaPolicy::new);
-        let is_usual =
-            |policy: QuotaPolicy| policy.is_usual(&rules[usize::from(policy.rule_index)]);
+        let is_usual = |policy: QuotaPolicy| policy.is_usual(rules);
+        // The usual field is made as if every rule applied, so each rule must have a finding.
         let are_usual = verdict.findings.len() == rules.len() && policies().all(is_usual);
         RateLimitHeaders {
             style,
             policies: (!are_usual).then(|| policies().collect()),
             remaining: Some(RemainingQuota {
-                rule_index: decider.rule_index as u16,
-                quota: reading.quota,
+                rule: decider.rule,
+                quota: finding.quota,
                 units: remaining,
                 reset_secs: reset.map(|reset| limit.whole_seconds(reset)),
             }),
@@ -97,7 +97,7 @@ impl RateLimitHeaders {
                 Some(policies) => write_policies(value, policies, rules),
             });
             fields.set_with("ratelimit", |value| {
-                let texts = header_texts(&rules[usize::from(remaining.rule_index)]);
+                let texts = header_texts(remaining.rule.base(rules));
                 push_text(value, &texts.remaining_prefix);
                 push_number(value, remaining.units.into());
                 if let Some(seconds) = remaining.reset_secs {
@@ -133,19 +133,21 @@ impl RemainingQuota {
 }
 
 impl QuotaPolicy {
-    fn new(finding: &RuleFinding) -> QuotaPolicy {
-        let LimitFinding { quota, window, .. } = finding.reading;
+    fn new(rule_finding: &RuleFinding) -> QuotaPolicy {
+        let LimitFinding { quota, window, .. } = rule_finding.finding;
         QuotaPolicy {
-            rule_index: finding.rule_index as u16,
+            rule: rule_finding.rule,
             window_index: window,
             quota,
         }
     }
 
-    /// Whether this is the limit's first window, with the quota of a client whose plan multiplies nothing.
-    fn is_usual(self, rule: &Rule) -> bool {
-        let first = header_texts(rule).windows.first();
-        self.window_index == 0 && first.is_some_and(|(quota, _)| *quota == self.quota)
+    /// Whether this is the limit's first window, with a quota that neither a plan nor an override changes.
+    fn is_usual(self, rules: &[Arc<Rule>]) -> bool {
+        let first = header_texts(self.rule.base(rules)).windows.first();
+        self.rule.override_number == 0
+            && self.window_index == 0
+            && first.is_some_and(|(quota, _)| *quota == self.quota)
     }
 
     /// Appends a member of `RateLimit-Policy`, with a separator before it unless it `is_first`.
@@ -177,7 +179,10 @@ fn usual_policies(rules: &Rules) -> Vec<QuotaPolicy> {
     let policies = disclosed.filter_map(|(index, rule)| {
         let (quota, _) = header_texts(rule).windows.first()?;
         Some(QuotaPolicy {
-            rule_index: index as u16,
+            rule: RuleRef {
+                index: index as u16,
+                override_number: 0,
+            },
             window_index: 0,
             quota: *quota,
         })
@@ -197,7 +202,7 @@ fn policy_text(policies: &[QuotaPolicy], rules: &Rules) -> Box<str> {
 #[inline(never)]
 fn write_policies(value: &mut Vec<u8>, policies: &[QuotaPolicy], rules: &Rules) {
     for (index, policy) in policies.iter().enumerate() {
-        policy.write(value, &rules[usize::from(policy.rule_index)], index == 0);
+        policy.write(value, policy.rule.resolve(rules), index == 0);
     }
 }
 

@@ -30,9 +30,9 @@ const PROBLEM_PREFIX: &str = "{\"type\":\"https://iana.org/assignments/http-prob
 /// Whether a request is a gRPC call, by its content type: `application/grpc` in lower case, also with a suffix or
 /// parameters.
 pub fn is_grpc(fields: &impl Lookup) -> bool {
-    let value = fields.lookup("content-type");
-    value.is_some_and(|value| {
-        value
+    let content_type = fields.lookup("content-type");
+    content_type.is_some_and(|media_type| {
+        media_type
             .strip_prefix(b"application/grpc")
             .is_some_and(|suffix| matches!(suffix.first(), None | Some(b'+' | b';')))
     })
@@ -123,8 +123,10 @@ fn problem_response(names: &[&str], wait_secs: Option<u64>) -> Response<Bytes> {
         write_names(&mut body, names, "\"");
         push_text(&mut body, "]}");
     }
-    let mut fields = Fields::with_capacity(5);
+    let mut fields = Fields::with_capacity(6);
     fields.add("content-type", PROBLEM_JSON);
+    // A cache would keep refusing the client, and others.
+    fields.add("cache-control", b"no-store");
     Response {
         head: ResponseHead {
             status: StatusCode::TOO_MANY_REQUESTS,

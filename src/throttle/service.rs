@@ -68,9 +68,9 @@ where
                     slot.wait_for_client(true);
                 }
                 // tower wants the service called that `poll_ready` was called on, so its clone stays behind.
-                let clone = self.inner.clone();
+                let clone_for_later = self.inner.clone();
                 let ready_service = ThrottleService {
-                    inner: std::mem::replace(&mut self.inner, clone),
+                    inner: std::mem::replace(&mut self.inner, clone_for_later),
                 };
                 let undecided = Some(UndecidedRequest {
                     request,
@@ -131,8 +131,8 @@ impl<S> ThrottleService<S> {
         if delay.0 > 0 {
             let sleep = Box::pin(tokio::time::sleep(delay.into()));
             // tower wants the service called that `poll_ready` was called on, so its clone stays behind.
-            let clone = self.inner.clone();
-            let ready_service = std::mem::replace(&mut self.inner, clone);
+            let clone_for_later = self.inner.clone();
+            let ready_service = std::mem::replace(&mut self.inner, clone_for_later);
             // This is boxed because it is rare: else the future of every request would be as large.
             let delayed = Some(Box::new(DelayedRequest {
                 admitted,

@@ -115,6 +115,8 @@ struct OpenTicket {
     meter: Option<CostMeter>,
     /// The trailer fields, once they have come; `None` without trailers, and if every reservation was settled before.
     trailers: Option<HeaderMap>,
+    /// Whether the rest of the body is read for its settlement alone, so that its bytes do not count.
+    is_drained: bool,
 }
 
 impl OpenTicket {
@@ -142,11 +144,17 @@ impl OpenTicket {
             clock,
             meter,
             trailers: None,
+            is_drained: false,
         }))
     }
 
     /// Counts the bytes of a frame, and reads what the frame states of the cost.
     fn read_frame(&mut self, frame: &Frame<Bytes>) {
+        if let (Some(bytes), Some(data)) = (self.ticket.passed_bytes(), frame.data_ref())
+            && !self.is_drained
+        {
+            bytes.add_outgoing(data.len());
+        }
         match (frame.data_ref(), &mut self.meter) {
             (Some(data), Some(meter)) => meter.feed(data),
             (None, _) if !self.ticket.is_settled() => {
@@ -195,10 +203,19 @@ impl<B> SettlingBody<B> {
     /// not depend on it, because no more bytes reach the client.
     pub fn pending(&self) -> Option<PendingSettlement> {
         let open_ticket = self.open_ticket.as_ref()?;
-        Some(match open_ticket.ticket.is_settled() {
-            true => PendingSettlement::Permits,
-            false => PendingSettlement::Units,
-        })
+        let ticket = &open_ticket.ticket;
+        match (ticket.awaits_response(), ticket.has_permits()) {
+            (true, _) => Some(PendingSettlement::Units),
+            (false, true) => Some(PendingSettlement::Permits),
+            (false, false) => None,
+        }
+    }
+
+    /// Records that the rest of the body is read for its settlement alone, so that its bytes do not count as passed.
+    pub fn begin_drain(&mut self) {
+        if let Some(open_ticket) = &mut self.open_ticket {
+            open_ticket.is_drained = true;
+        }
     }
 
     /// The response body inside, without the ticket.

@@ -144,10 +144,10 @@ impl GatewayPair {
             "seed {}",
             self.seed
         );
-        for (rule_finding, unprepared_ticket) in verdict.findings.iter().zip(&expected.findings) {
-            if verdict.is_admitted || !rule_finding.reading.standing.admits() {
+        for (rule_finding, expected_finding) in verdict.findings.iter().zip(&expected.findings) {
+            if verdict.is_admitted || !rule_finding.finding.standing.admits() {
                 assert_eq!(
-                    rule_finding.reading, unprepared_ticket.reading,
+                    rule_finding.finding, expected_finding.finding,
                     "seed {}",
                     self.seed
                 );
@@ -156,8 +156,8 @@ impl GatewayPair {
         if verdict.is_repeated {
             let mut later = verdict.clone();
             let elapsed = Nanos(verdict.seconds_unchanged_for(&self.rules).0 - 1);
-            for finding in &mut later.findings {
-                let LimitFinding { wait, reset, .. } = &mut finding.reading;
+            for rule_finding in &mut later.findings {
+                let LimitFinding { wait, reset, .. } = &mut rule_finding.finding;
                 (*wait, *reset) = (wait.since(elapsed), reset.since(elapsed));
             }
             assert_eq!(
@@ -174,13 +174,13 @@ impl GatewayPair {
     fn visible_parts(&self, verdict: &Verdict) -> impl PartialEq + std::fmt::Debug {
         let (mut fields, rules) = (Fields::default(), &self.rules);
         RateLimitHeaders::new(verdict, rules, HeaderStyle::Both).write(&mut fields, rules);
-        let expected_policies = verdict.disclosed(rules).map(|finding| {
-            let (rule, reading) = (&rules[finding.rule_index], &finding.reading);
-            let window = rule.limit.window(reading.window).unwrap().window();
+        let expected_policies = verdict.disclosed(rules).map(|rule_finding| {
+            let (rule, finding) = (rule_finding.rule.resolve(rules), &rule_finding.finding);
+            let window = rule.limit.window(finding.window).unwrap().window();
             format!(
                 "\"{}\";q={};w={}",
                 rule.name,
-                reading.quota,
+                finding.quota,
                 window.ceil_secs()
             )
         });
@@ -192,7 +192,13 @@ impl GatewayPair {
         let mut lines = Vec::new();
         fields.write_lines(&mut lines);
         let each = verdict.findings.iter();
-        let each = each.map(|finding| (finding.rule_index, finding.key, finding.reading.standing));
+        let each = each.map(|rule_finding| {
+            (
+                rule_finding.rule.index,
+                rule_finding.key,
+                rule_finding.finding.standing,
+            )
+        });
         (
             (
                 verdict.is_admitted,

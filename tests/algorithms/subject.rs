@@ -88,8 +88,8 @@ impl Subject {
     /// Asks and takes as a store does.
     pub fn ask(&mut self, cost: u32, plan_factor: u32) -> LimitFinding {
         let now = self.now;
-        let mut reading = self.eval(now, cost, plan_factor);
-        let admits = reading.standing.admits();
+        let mut finding = self.eval(now, cost, plan_factor);
+        let admits = finding.standing.admits();
         if admits && self.limit.reserves {
             self.pending += cost;
         } else if admits && cost > 0 {
@@ -98,20 +98,20 @@ impl Subject {
         }
         let before = self.words.clone();
         let mut cell = self.cell();
-        let mut looked = reading;
+        let mut looked = finding;
         cell.complete_finding(&mut looked, Nanos(now), 0, plan_factor);
         if !admits {
             self.in_one_step(&before, (cost, plan_factor), true, looked);
-            return reading;
+            return finding;
         }
-        cell.take_units(&reading, Nanos(now), cost, Scale::plan(plan_factor));
-        cell.complete_finding(&mut reading, Nanos(now), cost, plan_factor);
+        cell.take_units(&finding, Nanos(now), cost, Scale::plan(plan_factor));
+        cell.complete_finding(&mut finding, Nanos(now), cost, plan_factor);
         self.in_one_step(&before, (cost, plan_factor), false, looked);
-        self.in_one_step(&before, (cost, plan_factor), true, reading);
+        self.in_one_step(&before, (cost, plan_factor), true, finding);
         if cost > 0 {
             self.written = self.written.max(now);
         }
-        reading
+        finding
     }
 
     /// Where a limit decides in one step, it says and leaves what the three steps did.
@@ -122,18 +122,18 @@ impl Subject {
         };
         let (mut words, now) = (before.to_vec(), Nanos(self.now));
         let found = fast_path.assess(&words, now, cost);
-        let reading = if consume && found.standing.admits() {
-            let (reading, fresh_at) = fast_path.take_units(&mut words, now, cost, found);
+        let finding = if consume && found.standing.admits() {
+            let (finding, fresh_at) = fast_path.take_units(&mut words, now, cost, found);
             if !self.limit.is_inline() {
                 let unless_told = || self.fresh_at(before);
                 let fresh_at = fresh_at.unwrap_or_else(unless_told);
                 assert_eq!(fresh_at, self.fresh_at(&words));
             }
-            reading
+            finding
         } else {
             fast_path.untaken_finding(&words, now, cost, found)
         };
-        assert_eq!(reading, expected);
+        assert_eq!(finding, expected);
         assert_eq!(words, if consume { &self.words[..] } else { before });
     }
 
@@ -239,15 +239,15 @@ impl Subject {
     }
 }
 
-/// What must hold of every reading, whatever the algorithm.
-pub fn check_finding(subject: &mut Subject, cost: u32, plan_factor: u32, reading: LimitFinding) {
+/// What must hold of every finding, whatever the algorithm.
+pub fn check_finding(subject: &mut Subject, cost: u32, plan_factor: u32, finding: LimitFinding) {
     let now = subject.now;
-    let rate = subject.limit.windows[usize::from(reading.window)];
-    assert_eq!(reading.quota, subject.quota(&rate, plan_factor));
-    match reading.standing {
+    let rate = subject.limit.windows[usize::from(finding.window)];
+    assert_eq!(finding.quota, subject.quota(&rate, plan_factor));
+    match finding.standing {
         LimitStanding::Within | LimitStanding::Over => {
-            assert_eq!(reading.wait, Nanos::ZERO, "what passes does not wait");
-            let left = reading.remaining;
+            assert_eq!(finding.wait, Nanos::ZERO, "what passes does not wait");
+            let left = finding.remaining;
             if left > 0 {
                 let fits = subject.eval(now, left, plan_factor).standing;
                 assert_eq!(fits, LimitStanding::Within, "{left} units remain");
@@ -258,7 +258,7 @@ pub fn check_finding(subject: &mut Subject, cost: u32, plan_factor: u32, reading
             }
         }
         LimitStanding::Refused => {
-            let wait = reading.wait.0;
+            let wait = finding.wait.0;
             assert!(wait > 0, "a refusal waits");
             let Some(then) = now.checked_add(wait) else {
                 return;

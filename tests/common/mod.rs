@@ -6,6 +6,7 @@ pub mod backend;
 pub mod certificate;
 pub mod child;
 pub mod http2;
+pub mod manager;
 pub mod raw;
 pub mod redis;
 pub mod tls;
@@ -130,7 +131,9 @@ pub fn write(folder: &TempDir, upstream: SocketAddr, gateway: &str, policies: &[
     let filled = |text: &str| text.replace("{upstream}", &upstream.to_string());
     std::fs::write(folder.path().join("tollgate.yaml"), filled(&text)).unwrap();
     for (name, text) in policies {
-        std::fs::write(dir.join(format!("{name}.yaml")), filled(text)).unwrap();
+        let path = dir.join(format!("{name}.yaml"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, filled(text)).unwrap();
     }
 }
 

@@ -145,12 +145,7 @@ impl Watched {
             nodes,
             sentinels: (0..3).map(sentinel).collect(),
         };
-        wait_until("sentinels see all", || {
-            watched.sentinels.iter().all(|sentinel| {
-                let said = sentinel.ask("INFO sentinel");
-                said.contains("status=ok") && said.contains("slaves=2,sentinels=3")
-            })
-        });
+        watched.until_settled();
         watched
     }
 
@@ -159,6 +154,16 @@ impl Watched {
         let each = self.sentinels.iter();
         let each: Vec<String> = each.map(|one| format!("127.0.0.1:{}", one.port)).collect();
         format!("redis+sentinel://{}/limits", each.join(","))
+    }
+
+    /// Waits until sentinels see a master, its two replicas and each other.
+    pub fn until_settled(&self) {
+        wait_until("sentinels see all", || {
+            self.sentinels.iter().all(|sentinel| {
+                let said = sentinel.ask("INFO sentinel");
+                said.contains("status=ok") && said.contains("slaves=2,sentinels=3")
+            })
+        });
     }
 
     /// The index of the node that sentinels name as the master.

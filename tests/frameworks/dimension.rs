@@ -25,13 +25,21 @@ pub enum Dimension {
     OwnCookie,
     OwnQuery,
     OwnHeader,
+    /// A part of the path as an identity of one's own.
+    OwnPath,
+    /// A field of the body, read without case folded or blanks kept.
+    OwnBody,
+    /// A nested claim of a verified token.
+    OwnClaim,
+    /// The name of the network that the client's address is in.
+    OwnNetwork,
 }
 
 /// How many requests of one client pass.
 pub const LIMIT: usize = 2;
 
 impl Dimension {
-    pub const ALL: [Dimension; 13] = [
+    pub const ALL: [Dimension; 17] = [
         Dimension::Email,
         Dimension::Bearer,
         Dimension::Cookie,
@@ -45,6 +53,10 @@ impl Dimension {
         Dimension::OwnCookie,
         Dimension::OwnQuery,
         Dimension::OwnHeader,
+        Dimension::OwnPath,
+        Dimension::OwnBody,
+        Dimension::OwnClaim,
+        Dimension::OwnNetwork,
     ];
 
     /// The dimension in which frameworks read the same.
@@ -58,8 +70,8 @@ impl Dimension {
     }
 
     /// The gateway file's lines about it.
-    pub fn identity(self) -> &'static str {
-        match self {
+    pub fn identity(self) -> String {
+        let text = match self {
             Dimension::Email => "identity: { email: { body: email } }\n",
             Dimension::Bearer => "identity: { token: { bearer: true } }\n",
             Dimension::Cookie => "identity: { token: { cookie: sid } }\n",
@@ -67,12 +79,19 @@ impl Dimension {
             Dimension::OwnCookie => "identity: { own: { cookie: sid } }\n",
             Dimension::OwnQuery => "identity: { own: { query: key } }\n",
             Dimension::OwnHeader => "identity: { own: { header: x-api-key } }\n",
+            Dimension::OwnPath => "identity: { own: { path: id } }\n",
+            Dimension::OwnBody => "identity: { own: { body: email } }\n",
+            Dimension::OwnClaim => {
+                "identity: { user: { jwt: sub, secret: secret }, own: { jwt: org.id } }\n"
+            }
+            Dimension::OwnNetwork => return networks(),
             Dimension::User => "identity: { user: { jwt: sub, secret: secret } }\n",
             Dimension::Address => "identity: { ip: { trusted_proxies: [127.0.0.0/8] } }\n",
             Dimension::Header | Dimension::Host | Dimension::Path | Dimension::Method => {
                 "identity: { token: { header: x-api-key } }\n"
             }
-        }
+        };
+        text.to_owned()
     }
 
     /// The policies: what is limited, and a broader route beside it where the limit is one route's.
@@ -102,8 +121,17 @@ impl Dimension {
                     rest,
                 ];
             }
+            Dimension::OwnPath => {
+                let item = limited("match: DELETE /items/{id}", "own");
+                return vec![("item", item), rest];
+            }
+            Dimension::OwnBody => return vec![("login", limited(&login, "own")), rest],
             Dimension::User => "user",
-            Dimension::OwnCookie | Dimension::OwnQuery | Dimension::OwnHeader => "own",
+            Dimension::OwnCookie
+            | Dimension::OwnQuery
+            | Dimension::OwnHeader
+            | Dimension::OwnClaim
+            | Dimension::OwnNetwork => "own",
             Dimension::Address => "ip",
             _ => "token",
         };
@@ -135,6 +163,17 @@ impl Dimension {
             Dimension::Cookie => readers("cookie"),
             Dimension::Query => readers("query"),
             Dimension::User => readers("user"),
+            Dimension::OwnPath => readers("part"),
+            Dimension::OwnBody => match read["path"].to_string().contains("POST login") {
+                true => readers("field"),
+                false => Vec::new(),
+            },
+            Dimension::OwnClaim => readers("claim"),
+            Dimension::OwnNetwork => {
+                let addresses = readers("address").into_iter();
+                let named = addresses.map(|(how, address)| (how, network(&canonical(&address))));
+                named.collect()
+            }
             Dimension::Header
             | Dimension::OwnCookie
             | Dimension::OwnQuery
@@ -170,6 +209,47 @@ fn canonical(text: &str) -> String {
     address.to_canonical().to_string()
 }
 
+/// Networks of which each has a client of a round.
+const NETWORKS: u64 = 2_000;
+
+/// The gateway file's lines about networks, in each of which all addresses are one client.
+fn networks() -> String {
+    let each = (0..NETWORKS).map(|number| {
+        let (v4, v6) = (network_v4(number), network_v6(number));
+        format!("n{number}: [{v4}.0.0/16, \"{v6}::/32\"]")
+    });
+    let each = each.collect::<Vec<_>>().join(", ");
+    format!(
+        "identity: {{ ip: {{ trusted_proxies: [127.0.0.0/8] }}, own: {{ networks: {{ {each} }} }} }}\n"
+    )
+}
+
+fn network_v4(number: u64) -> String {
+    format!("{}.{}", 11 + number / 256, number % 256)
+}
+
+fn network_v6(number: u64) -> String {
+    format!("2a00:{:x}", number + 1)
+}
+
+/// The network of an address as [`canonical`] writes it; the address itself if it is in none.
+fn network(address: &str) -> String {
+    let found = match address.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => {
+            let [first, second, ..] = ip.octets().map(u64::from);
+            first.checked_sub(11).map(|first| first * 256 + second)
+        }
+        Ok(IpAddr::V6(ip)) if ip.segments()[0] == 0x2a00 => {
+            u64::from(ip.segments()[1]).checked_sub(1)
+        }
+        _ => None,
+    };
+    match found.filter(|number| *number < NETWORKS) {
+        Some(number) => format!("n{number}"),
+        None => address.to_owned(),
+    }
+}
+
 /// A client whose limit is used up, under the name by which frameworks know it.
 pub struct Victim {
     pub dimension: Dimension,
@@ -182,13 +262,27 @@ pub struct Victim {
 }
 
 impl Victim {
-    pub fn new(app: &App, dimension: Dimension, random: &mut Random) -> Victim {
+    /// The client of a round, the `round`th of its dimension.
+    pub fn new(app: &App, dimension: Dimension, round: u64, random: &mut Random) -> Victim {
         let dimension = dimension.as_read();
         let word = random.word();
         let name = match dimension {
             // Letters that other characters become in one way or another.
             Dimension::Email => format!("skif{word}@x.de"),
             Dimension::User => format!("u{word}"),
+            Dimension::OwnNetwork => match random.once_in(3) {
+                true => format!(
+                    "{}::{:x}",
+                    network_v6(round % NETWORKS),
+                    1 + random.below(9_999)
+                ),
+                false => format!("{}.{}.7", network_v4(round % NETWORKS), random.below(256)),
+            },
+            // A number has more spellings than other text.
+            Dimension::OwnPath | Dimension::OwnBody | Dimension::OwnClaim if random.once_in(2) => {
+                (1 + random.next() % 1_000_000_000_000).to_string()
+            }
+            Dimension::OwnBody => format!("skif{word}"),
             Dimension::Address if random.once_in(3) => {
                 let bits = 0x2a00_u128 << 112 | u128::from(random.next()) << 48 | 1;
                 Ipv6Addr::from_bits(bits).to_string()
@@ -214,7 +308,10 @@ impl Victim {
                 ),
                 _ => (("GET", app.report.to_owned()), "GET report"),
             },
-            Dimension::Email | Dimension::Host => (("POST", app.login.to_owned()), ""),
+            Dimension::OwnPath => (("DELETE", format!("/items/{name}")), ""),
+            Dimension::Email | Dimension::OwnBody | Dimension::Host => {
+                (("POST", app.login.to_owned()), "")
+            }
             _ => (("GET", "/any".to_owned()), ""),
         };
         Victim {
@@ -234,6 +331,7 @@ impl Victim {
                 identity == format!("{} {}", self.name, self.handler)
             }
             Dimension::Address => identity == canonical(&self.name),
+            Dimension::OwnNetwork => identity == network(&self.name),
             _ => identity == self.name,
         }
     }
@@ -243,19 +341,23 @@ impl Victim {
         let (method, path) = &self.target;
         let draft = Draft::new(method, path);
         match self.dimension {
-            Dimension::Email => Draft {
+            Dimension::Email | Dimension::OwnBody => Draft {
                 media: random.of(&[Media::Form, Media::Json]),
                 pairs: vec![Pair::of("email", &*self.name), Pair::of("password", "x")],
                 ..draft
             },
             Dimension::Bearer => draft.with_field("authorization", format!("Bearer {}", self.name)),
-            Dimension::User => draft.with_field("authorization", format!("Bearer {}", self.jwt)),
+            Dimension::User | Dimension::OwnClaim => {
+                draft.with_field("authorization", format!("Bearer {}", self.jwt))
+            }
             Dimension::Cookie => draft.with_field("cookie", format!("a=b; sid={}", self.name)),
             Dimension::Query => Draft {
                 query: Some(format!("a=b&key={}", self.name).into()),
                 ..draft
             },
-            Dimension::Address => draft.with_field("x-forwarded-for", &*self.name),
+            Dimension::Address | Dimension::OwnNetwork => {
+                draft.with_field("x-forwarded-for", &*self.name)
+            }
             _ => draft.with_field("x-api-key", &*self.name),
         }
     }

@@ -6,6 +6,7 @@ Each name is a dimension, then who reads it; what is not there is left out.
 import base64
 import json
 import os
+import re
 import unicodedata
 
 import django
@@ -15,6 +16,7 @@ from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpResponse
 from django.urls import path, re_path
+from django.urls.converters import IntConverter
 
 SECRET = os.environ["SECRET"]
 
@@ -54,9 +56,29 @@ def drf(header):
     return parts[1] if len(parts) == 2 and parts[0].lower() == "bearer" else None
 
 
+def claims_of(token):
+    return jwt.decode(token, SECRET, algorithms=["HS256", "HS384", "HS512"], leeway=60, options={"verify_aud": False})
+
+
 def subject(token):
-    claims = jwt.decode(token, SECRET, algorithms=["HS256", "HS384", "HS512"], leeway=60, options={"verify_aud": False})
-    return None if claims.get("sub") is None else str(claims["sub"])
+    return text(claims_of(token).get("sub"))
+
+
+def organisation(token):
+    claims = claims_of(token)
+    return text(claims["org.id"] if "org.id" in claims else claims["org"]["id"])
+
+
+def text(value):
+    """As REST framework's CharField, and what most programs do with a list of one."""
+    if isinstance(value, list) and len(value) == 1:
+        return text(value[0])
+    return str(value).strip() if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+
+
+def number(value):
+    """As forms and serializers read an integer."""
+    return str(int(value, 10) if isinstance(value, str) else int(value))
 
 
 def reading(request, handler):
@@ -72,7 +94,15 @@ def reading(request, handler):
         }
     tokens = dict(bearer, whole=header)
     key = request.META.get("HTTP_X_API_KEY")
+    posted = request.POST.get("email") if attempt(lambda: request.POST) else None
     return {
+        "field": {
+            "POST": text(posted),
+            "POST, number": attempt(lambda: number(posted)),
+            "json.loads": attempt(lambda: text(member(body))),
+            "json.loads, number": attempt(lambda: number(member(body))),
+        },
+        "claim": {how: attempt(lambda: organisation(token)) for how, token in tokens.items() if token},
         "email": {
             "request.POST": account(attempt(lambda: request.POST.get("email"))),
             "json.loads": account(attempt(lambda: member(body))),
@@ -97,11 +127,22 @@ def last_address(request):
     return strangers[-1] if strangers else None
 
 
+def matched(part):
+    """The part where the pattern of `<int:…>` takes it."""
+    return re.fullmatch(IntConverter.regex, part)[0]
+
+
 def view(handler, methods=()):
-    def respond(request, **_):
+    def respond(request, **parts):
         taken = handler if request.method in methods else None
         response = HttpResponse()
-        text = json.dumps(reading(request, taken))
+        read = reading(request, taken) | {
+            "part": {
+                "urls": taken and parts.get("id"),
+                "<int:id>": attempt(lambda: taken and str(IntConverter().to_python(matched(parts["id"])))),
+            }
+        }
+        text = json.dumps(read)
         response["x-read"] = base64.b64encode(text.encode()).decode()
         return response
 

@@ -46,6 +46,8 @@ const BODIES = {
 // `==`, object keys and most database drivers read a list of one as its element.
 const coerced = (value) => (Array.isArray(value) && value.length === 1 ? coerced(value[0]) : value);
 const account = (email) => (typeof email === 'string' ? email.normalize('NFKC').trim().toLowerCase() : undefined);
+// As what checks for digits and then computes with the number.
+const whole = (value) => (/^[+-]?\d+$/.test(value) ? String(Number(value)) : undefined);
 const text = (value) => (value === undefined || value === null ? undefined : String(value));
 
 function credentials(req, read) {
@@ -60,9 +62,12 @@ function credentials(req, read) {
       last: header.split(/\s+/).pop(),
     };
     read.user = {};
+    read.claim = {};
     for (const [how, token] of Object.entries({ ...read.bearer, whole: header })) {
       try {
-        read.user[how] = text(jwt.verify(token, SECRET, { clockTolerance: 60 }).sub);
+        const claims = jwt.verify(token, SECRET, { clockTolerance: 60 });
+        read.user[how] = text(claims.sub);
+        read.claim[how] = text(coerced(claims['org.id'] ?? claims.org?.id));
       } catch { /* nobody */ }
     }
   }
@@ -74,13 +79,15 @@ function credentials(req, read) {
 const router = express.Router();
 const handler = (name) => (req, res, next) => { req.handler = name; next(); };
 router.post('/login', handler('POST login'));
-router.delete('/items/:id', handler('DELETE item'));
+router.delete('/items/:id', (req, res, next) => { req.part = req.params.id; next(); }, handler('DELETE item'));
 router.get('/report', handler('GET report'));
 const routed = (how) => (req, res, next) => {
-  req.handler = undefined;
+  req.handler = req.part = undefined;
   router(req, res, (error) => {
     if (error) return next(error);
     (req.read.path ||= {})[how] = req.handler;
+    (req.read.part ||= {})[how] = req.part;
+    req.read.part[`${how}, number`] = whole(req.part);
     next();
   });
 };
@@ -91,12 +98,15 @@ app.use(async (req, res, next) => {
     host: { hostname: req.hostname, header: (req.headers.host || '').split(':')[0] },
     address: { ip: req.ip },
     email: {},
+    field: {},
   };
   credentials(req, req.read);
   for (const [how, stack] of Object.entries(BODIES)) {
     const body = await parse(req, ...stack);
     const value = body && typeof body === 'object' ? coerced(body.email) : undefined;
     req.read.email[how] = account(value);
+    req.read.field[how] = text(value);
+    req.read.field[`${how}, number`] = whole(value);
     if (how === 'body-parser') req.body = body;
     if (how === 'json of any type') req.json = body;
   }

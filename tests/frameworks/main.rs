@@ -25,7 +25,7 @@ use dimension::Dimension;
 use rounds::{Front, Run};
 
 /// As many as a usual run has time for.
-const REQUESTS: u64 = 2_000;
+const REQUESTS: u64 = 2_700;
 
 /// No client gets more through than its limit, and what is plain passes.
 fn hold(app: App) {

@@ -155,6 +155,8 @@ fn key(dimension: Dimension, request: &Request, routes: Routes) -> Option<Vec<u8
     match dimension.as_read() {
         Dimension::Email if route == "login" => email(&request.body),
         Dimension::Email => None,
+        Dimension::OwnBody if route == "login" => email(&request.body),
+        Dimension::OwnBody => None,
         Dimension::Bearer => bearer().map(<[u8]>::to_vec),
         Dimension::User => {
             let token = std::str::from_utf8(bearer()?).ok()?;
@@ -164,6 +166,7 @@ fn key(dimension: Dimension, request: &Request, routes: Routes) -> Option<Vec<u8
                 .claims;
             Some(claims["sub"].as_str()?.into())
         }
+        Dimension::OwnClaim => bearer().map(<[u8]>::to_vec),
         Dimension::Cookie => {
             let pairs = first(request, b"cookie")?.split(|byte| *byte == b';');
             let mut own = pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(b"sid="));
@@ -174,7 +177,10 @@ fn key(dimension: Dimension, request: &Request, routes: Routes) -> Option<Vec<u8
         Dimension::Host => None,
         Dimension::Path | Dimension::Method if route == "rest" => None,
         Dimension::Path | Dimension::Method => Some([&token()?, route.as_bytes()].concat()),
-        Dimension::Address => first(request, b"x-forwarded-for").map(<[u8]>::to_vec),
+        Dimension::OwnPath => request.path.strip_prefix(b"/items/").map(<[u8]>::to_vec),
+        Dimension::Address | Dimension::OwnNetwork => {
+            first(request, b"x-forwarded-for").map(<[u8]>::to_vec)
+        }
         Dimension::Header | Dimension::OwnCookie | Dimension::OwnQuery | Dimension::OwnHeader => {
             token()
         }

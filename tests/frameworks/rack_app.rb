@@ -29,8 +29,44 @@ def printable(value)
   value.is_a?(String) ? value.dup.force_encoding(Encoding::UTF_8).scrub : value
 end
 
+def claims_of(token)
+  JWT.decode(token, SECRET, true, { algorithms: %w[HS256 HS384 HS512], leeway: 60 })[0]
+end
+
 def subject(token)
-  attempt { JWT.decode(token, SECRET, true, { algorithms: %w[HS256 HS384 HS512], leeway: 60 })[0]['sub']&.to_s }
+  attempt { claims_of(token)['sub']&.to_s }
+end
+
+def organisation(token)
+  attempt do
+    claims = claims_of(token)
+    value = claims.key?('org.id') ? claims['org.id'] : claims.dig('org', 'id')
+    # Several values are one identity.
+    text(value.is_a?(Array) && value.size == 1 ? value[0] : value) unless value.is_a?(Array) && value.size > 1
+  end
+end
+
+# A list is looked up as each of its elements.
+def text(value)
+  return value.map { |each| text(each) }.compact if value.is_a?(Array)
+
+  printable(value.to_s) if value.is_a?(String) || value.is_a?(Numeric)
+end
+
+# As a column of integers casts it, where all of it is a number.
+def number(value)
+  attempt { Integer(value.is_a?(String) ? value.strip : value, *(10 if value.is_a?(String))).to_s }
+end
+
+def fields(env, body)
+  parsed = attempt { JSON.parse(body) }
+  params = attempt { fresh(env, body).params['email'] }
+  member = parsed.is_a?(Hash) ? parsed['email'] : nil
+  {
+    'params' => text(params), 'params, number' => number(params),
+    'POST' => text(attempt { fresh(env, body).POST['email'] }),
+    'JSON.parse' => text(member), 'JSON.parse, number' => number(member)
+  }
 end
 
 def fresh(env, body)
@@ -69,6 +105,14 @@ def handler(request)
   found&.last
 end
 
+# The part of the path behind `items/`, without the format.
+def part(request)
+  return nil unless handler(request) == 'DELETE item'
+
+  path = attempt { Rack::Utils.unescape_path(request.path_info) } || request.path_info
+  printable(path.b.squeeze('/').chomp('/')[%r{\A/items/([^/.?]+)}, 1])
+end
+
 App = lambda do |env|
   body = env['rack.input'].read
   request = Rack::Request.new(env)
@@ -76,6 +120,8 @@ App = lambda do |env|
   key = request.get_header('HTTP_X_API_KEY')
   read = {
     'email' => emails(env, body),
+    'field' => fields(env, body),
+    'claim' => bearer.merge('whole' => request.get_header('HTTP_AUTHORIZATION')).transform_values { |token| organisation(token) },
     'bearer' => bearer.transform_values { |token| printable(token) },
     'user' => bearer.merge('whole' => request.get_header('HTTP_AUTHORIZATION')).transform_values { |token| subject(token) },
     'cookie' => { 'cookies' => printable(attempt { request.cookies['sid'] }) },
@@ -83,7 +129,8 @@ App = lambda do |env|
     'header' => { 'raw' => printable(key), 'stripped' => printable(key&.strip) },
     'host' => { 'host' => attempt { request.host }, 'HTTP_HOST' => request.get_header('HTTP_HOST')&.split(':')&.first },
     'address' => { 'ip' => attempt { request.ip } },
-    'path' => { 'plain' => handler(Rack::Request.new(env.merge('REQUEST_METHOD' => env['before']))), 'MethodOverride' => handler(request) }
+    'path' => { 'plain' => handler(Rack::Request.new(env.merge('REQUEST_METHOD' => env['before']))), 'MethodOverride' => handler(request) },
+    'part' => { 'plain' => part(Rack::Request.new(env.merge('REQUEST_METHOD' => env['before']))), 'MethodOverride' => part(request), 'number' => number(part(request)) }
   }
   # Puma says nothing to a request that it cannot read on a connection that it has served before.
   [200, { 'x-read' => [JSON.generate(read)].pack('m0'), 'content-length' => '0', 'connection' => 'close' }, []]

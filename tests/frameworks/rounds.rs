@@ -101,11 +101,11 @@ impl<'a> Run<'a> {
     pub fn round(&mut self, fronts: &[(Dimension, Front)], seed: u64) {
         let (dimension, front) = &fronts[seed as usize % fronts.len()];
         let random = &mut Random::new(seed);
-        let victim = Victim::new(self.app, *dimension, random);
+        let victim = Victim::new(self.app, *dimension, seed / fronts.len() as u64, random);
         let [.., high, low] = seed.to_be_bytes();
         // Signatures that do not verify are bounded for each address.
         let own = match dimension {
-            Dimension::User => [127, 1, high, low],
+            Dimension::User | Dimension::OwnClaim => [127, 1, high, low],
             _ => [127, 0, 0, 1],
         };
         let mut client = Connection::new(own, front.address);

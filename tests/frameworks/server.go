@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/golang-jwt/jwt"
@@ -30,7 +31,7 @@ func (read reading) put(dimension, how, value string) {
 
 func account(email string) string { return strings.ToLower(strings.TrimSpace(email)) }
 
-func subject(token string) string {
+func claimsOf(token string) jwt.MapClaims {
 	parsed, err := jwt.Parse(token, func(token *jwt.Token) (interface{}, error) {
 		if _, ok := token.Method.(*jwt.SigningMethodHMAC); !ok {
 			return nil, fmt.Errorf("another algorithm")
@@ -38,10 +39,45 @@ func subject(token string) string {
 		return []byte(os.Getenv("SECRET")), nil
 	})
 	if err != nil {
+		return nil
+	}
+	return parsed.Claims.(jwt.MapClaims)
+}
+
+func subject(claims jwt.MapClaims) string {
+	sub, _ := claims["sub"].(string)
+	return sub
+}
+
+func organisation(claims jwt.MapClaims) string {
+	if whole, ok := claims["org.id"]; ok {
+		return textOf(whole)
+	}
+	org, _ := claims["org"].(map[string]interface{})
+	return textOf(org["id"])
+}
+
+// A text or a number, also as the only one of a list.
+func textOf(value interface{}) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case float64:
+		return fmt.Sprint(value)
+	case []interface{}:
+		if len(value) == 1 {
+			return textOf(value[0])
+		}
+	}
+	return ""
+}
+
+func number(text string) string {
+	whole, err := strconv.Atoi(text)
+	if err != nil {
 		return ""
 	}
-	sub, _ := parsed.Claims.(jwt.MapClaims)["sub"].(string)
-	return sub
+	return strconv.Itoa(whole)
 }
 
 // A copy of the request with its body to be read anew.
@@ -61,10 +97,22 @@ func emails(read reading, r *http.Request, body []byte) {
 	if json.NewDecoder(bytes.NewReader(body)).Decode(&login) == nil {
 		read.put("email", "json.Decoder", account(login.Email))
 	}
+	form := copyOf(r, body).FormValue("email")
+	read.put("field", "FormValue", form)
+	read.put("field", "FormValue, number", number(form))
+	read.put("field", "PostFormValue", copyOf(r, body).PostFormValue("email"))
+	read.put("field", "json.Decoder", login.Email)
+	var numbered struct {
+		Email int64 `json:"email"`
+	}
+	if json.NewDecoder(bytes.NewReader(body)).Decode(&numbered) == nil && numbered.Email != 0 {
+		read.put("field", "json.Decoder, number", fmt.Sprint(numbered.Email))
+	}
 	var whole map[string]interface{}
 	if json.Unmarshal(body, &whole) == nil {
 		text, _ := whole["email"].(string)
 		read.put("email", "json.Unmarshal", account(text))
+		read.put("field", "json.Unmarshal", textOf(whole["email"]))
 	}
 }
 
@@ -85,7 +133,9 @@ func credentials(read reading, r *http.Request, body []byte) {
 	}
 	for how, token := range tokens {
 		read.put("bearer", how, token)
-		read.put("user", how, subject(token))
+		claims := claimsOf(token)
+		read.put("user", how, subject(claims))
+		read.put("claim", how, organisation(claims))
 	}
 	if cookie, err := r.Cookie("sid"); err == nil {
 		read.put("cookie", "Cookie", cookie.Value)
@@ -126,6 +176,10 @@ func serve(virtual, name string, methods ...string) http.HandlerFunc {
 		for _, method := range methods {
 			if r.Method == method && (name != "item" || !strings.Contains(item, "/")) {
 				read.put("path", "ServeMux", method+" "+name)
+				if name == "item" {
+					read.put("part", "ServeMux", item)
+					read.put("part", "ServeMux, number", number(item))
+				}
 			}
 		}
 		text, _ := json.Marshal(read)

@@ -11,7 +11,7 @@ function account($email) { return is_string($email) ? strtolower(trim($email)) :
 function decoded(string $part) { return base64_decode(strtr($part, '-_', '+/')); }
 
 // As the usual libraries do: the algorithm from the key, `exp` if it is there, a minute of leeway.
-function subject(?string $token, string $secret) {
+function claims(?string $token, string $secret) {
     $parts = explode('.', $token ?? '');
     if (count($parts) !== 3) return null;
     $head = json_decode(decoded($parts[0]), true);
@@ -22,7 +22,18 @@ function subject(?string $token, string $secret) {
     if (!hash_equals(hash_hmac($hash, "$parts[0].$parts[1]", $secret, true), decoded($parts[2]))) return null;
     if (isset($claims['exp']) && time() - 60 >= $claims['exp']) return null;
     if (isset($claims['nbf']) && time() + 60 < $claims['nbf']) return null;
-    return text($claims['sub'] ?? null);
+    return $claims;
+}
+
+// As what computes with a number where all of it is digits.
+function number($value) {
+    return is_int($value) || (is_string($value) && preg_match('/^[+-]?[0-9]+$/', $value)) ? (string) (int) $value : null;
+}
+
+// A number as text, also as the only one of a list; blanks are cut, as Laravel does.
+function plain($value) {
+    if (is_array($value) && count($value) === 1) return plain($value[array_key_first($value)]);
+    return is_string($value) || is_int($value) || is_float($value) ? trim((string) $value) : null;
 }
 
 $read = ['email' => [], 'bearer' => [], 'user' => []];
@@ -36,6 +47,15 @@ if (str_contains($type, '/json') || str_contains($type, '+json')) {
     $read['email']['framework'] = $read['email']['json_decode'];
 }
 
+$fields = [
+    '$_POST' => $_POST['email'] ?? null, '$_REQUEST' => $_REQUEST['email'] ?? null,
+    'json_decode' => is_array($json) ? $json['email'] ?? null : null, 'parse_str' => $parsed['email'] ?? null,
+];
+foreach ($fields as $how => $value) {
+    $read['field'][$how] = plain($value);
+    $read['field']["$how, number"] = number($value);
+}
+
 $header = $_SERVER['HTTP_AUTHORIZATION'] ?? null;
 if ($header !== null) {
     $read['bearer']['matched'] = preg_match('/Bearer\s(\S+)/', $header, $found) ? $found[1] : null;
@@ -44,7 +64,10 @@ if ($header !== null) {
     $read['bearer']['split'] = explode(' ', $header)[1] ?? null;
     $read['bearer']['substr'] = stripos($header, 'bearer ') === 0 ? trim(substr($header, 7)) : null;
     foreach ($read['bearer'] + ['whole' => $header] as $how => $token) {
-        $read['user'][$how] = subject($token, $secret);
+        $claims = claims($token, $secret);
+        $read['user'][$how] = text($claims['sub'] ?? null);
+        $organisation = is_array($claims['org'] ?? null) ? $claims['org']['id'] ?? null : null;
+        $read['claim'][$how] = plain($claims['org.id'] ?? $organisation);
     }
 }
 $read['cookie'] = ['$_COOKIE' => text($_COOKIE['sid'] ?? null)];
@@ -84,14 +107,23 @@ if (trim($uri, '/') === '' && str_starts_with($asked[1] ?? '', '/')) {
     $uri = explode('?', $asked[1], 2)[0];
 }
 $uri = implode('/', array_filter(explode('/', $uri), fn($segment) => $segment !== '' && $segment !== '..'));
-if ($override === 'DELETE' && preg_match('#^items/[^/]+$#D', $uri)) $read['path']['CodeIgniter'] = 'DELETE item';
+if ($override === 'DELETE' && preg_match('#^items/([^/]+)$#D', $uri, $found)) {
+    $read['path']['CodeIgniter'] = 'DELETE item';
+    $read['part']['CodeIgniter'] = rawurldecode($found[1]);
+}
 
 foreach (['script' => $method, 'framework' => $override] as $how => $verb) {
     $script = basename($_SERVER['SCRIPT_NAME'], '.php');
     if ($verb === 'POST' && $script === 'login') $read['path'][$how] = 'POST login';
-    if ($verb === 'DELETE' && preg_match('#^/items/[^/]+$#D', rtrim($path, '/'))) $read['path'][$how] = 'DELETE item';
+    if ($verb === 'DELETE' && preg_match('#^/items/([^/]+)$#D', rtrim($path, '/'), $found)) {
+        $read['path'][$how] = 'DELETE item';
+        $read['part'][$how] = $found[1];
+    }
     if ($verb === 'GET' && $script === 'report') $read['path'][$how] = 'GET report';
 }
 
+foreach ($read['part'] ?? [] as $how => $part) {
+    $read['part']["$how, number"] = number($part);
+}
 header('x-read: ' . base64_encode(json_encode($read, JSON_INVALID_UTF8_SUBSTITUTE)));
 header('content-length: 0');

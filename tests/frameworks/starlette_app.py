@@ -34,9 +34,31 @@ def account(email):
     return None
 
 
+def claims_of(token):
+    return jwt.decode(token, SECRET, algorithms=["HS256", "HS384", "HS512"], leeway=60, options={"verify_aud": False})
+
+
 def subject(token):
-    claims = jwt.decode(token, SECRET, algorithms=["HS256", "HS384", "HS512"], leeway=60, options={"verify_aud": False})
+    claims = claims_of(token)
     return None if claims.get("sub") is None else str(claims["sub"])
+
+
+def organisation(token):
+    claims = claims_of(token)
+    return text(claims["org.id"] if "org.id" in claims else claims["org"]["id"])
+
+
+def text(value):
+    if isinstance(value, list) and len(value) == 1:
+        return text(value[0])
+    return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+
+
+def number(value):
+    """As an `int` parameter of FastAPI: a whole number, also as text or as a float."""
+    if isinstance(value, float) and not value.is_integer():
+        return None
+    return str(int(value))
 
 
 def fastapi(header):
@@ -81,7 +103,16 @@ async def reading(request, handler):
         }
     tokens = dict(bearer, whole=header)
     key = request.headers.get("x-api-key")
+    posted = form[-1] if form else None
     return {
+        "field": {
+            "form": text(posted),
+            "form, number": attempt(lambda: number(posted)),
+            "first": text(form[0] if form else None),
+            "json": attempt(lambda: text(member(body))),
+            "json, number": attempt(lambda: number(member(body))),
+        },
+        "claim": {how: attempt(lambda: organisation(token)) for how, token in tokens.items() if token},
         "email": {
             "form": account(form[-1] if form else None),
             "first": account(form[0] if form else None),
@@ -96,6 +127,10 @@ async def reading(request, handler):
         "host": {"url": attempt(lambda: request.url.hostname), "Host": request.scope.get("virtual")},
         "address": {"client": request.client and request.client.host},
         "path": {"routes": handler and f"{request.method} {handler}"},
+        "part": {
+            "routes": request.path_params.get("id"),
+            "number": attempt(lambda: number(request.path_params["id"])),
+        },
     }
 
 

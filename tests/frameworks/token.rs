@@ -22,7 +22,8 @@ pub fn signed(head: &str, claims: &str) -> String {
 
 /// The usual token of a user.
 pub fn of(user: &str) -> String {
-    let claims = format!("{{\"sub\":\"{user}\",\"exp\":{}}}", now() + 3_600);
+    let end = now() + 3_600;
+    let claims = format!("{{\"sub\":\"{user}\",\"org\":{{\"id\":\"{user}\"}},\"exp\":{end}}}");
     signed(HEAD, &claims)
 }
 

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::Site;
 use crate::common::Upstream;
 use crate::custom::{SECRET, post, token};
+use crate::protocols::over_both;
 
 #[test]
 fn a_credential_may_stand_in_several_places() {
@@ -15,13 +16,15 @@ identity:
 ";
     let keys = [("keys.yaml", "first-key: ann\nsecond-key: bob\n")];
     let limit = "per-user: { key: user, rate: 4/m }";
-    let site = Site::with_files(
-        gateway,
-        "require: user\n",
-        &[limit],
-        Upstream::plain(),
-        &keys,
-    );
+    let start = || {
+        let upstream = Upstream::plain();
+        Site::with_files(gateway, "require: user\n", &[limit], upstream, &keys)
+    };
+    over_both(start, check_places);
+}
+
+#[track_caller]
+fn check_places(site: &Site) {
     for (path, fields, user) in [
         ("/", "x-api-key: first-key\r\n", Some("ann")),
         ("/", "authorization: Bearer second-key\r\n", Some("bob")),
@@ -45,8 +48,8 @@ identity:
         assert_eq!(reached, user, "{path} {fields}");
     }
     let form = "application/x-www-form-urlencoded";
-    assert_eq!(post(&site, "/", form, "key=second-key"), 200);
-    assert_eq!(post(&site, "/?key=first-key", form, "key=second-key"), 400);
+    assert_eq!(post(site, "/", form, "key=second-key"), 200);
+    assert_eq!(post(site, "/?key=first-key", form, "key=second-key"), 400);
     let twice = "x-api-key: first-key\r\nx-api-key: second-key\r\ncookie: sid=second-key\r\n";
     assert_eq!(site.get_path("/", twice).status(), 400);
 }
@@ -64,7 +67,12 @@ identity:
         "per-user: { key: user, rate: 9/m }",
         "per-key: { key: token, rate: 2/m }",
     ];
-    let site = Site::with_files(gateway, "", &limits, Upstream::plain(), &keys);
+    let start = || Site::with_files(gateway, "", &limits, Upstream::plain(), &keys);
+    over_both(start, check_ways);
+}
+
+#[track_caller]
+fn check_ways(site: &Site) {
     let ann = token(&json!({}));
     let expired = token(&json!({ "exp": 1_000 }));
     let key = "x-api-key: first-key\r\n";
@@ -99,10 +107,12 @@ identity:
 ";
     let files = [("secret.txt", SECRET)];
     let limits = ["per-user: { key: user, rate: 9/m }"];
-    let site = Site::with_files(gateway, "", &limits, Upstream::plain(), &files);
+    let start = || Site::with_files(gateway, "", &limits, Upstream::plain(), &files);
     let expired = token(&json!({ "exp": 1_000 }));
-    assert_eq!(site.get(&format!("x-user: z\r\n{expired}")).status(), 401);
-    assert_eq!(site.get("x-user: z\r\n").status(), 200);
+    over_both(start, |site| {
+        assert_eq!(site.get(&format!("x-user: z\r\n{expired}")).status(), 401);
+        assert_eq!(site.get("x-user: z\r\n").status(), 200);
+    });
 }
 
 /// The file has no text of a key that it has by its SHA-256 hash.
@@ -124,13 +134,13 @@ identity:
   tenant: { api_keys: true, forward: true }
 ";
     let limit = "per-tenant: { key: tenant, rate: 2/m }";
-    let site = Site::with_files(
-        gateway,
-        "",
-        &[limit],
-        Upstream::plain(),
-        &[("keys.yaml", KEYS)],
-    );
+    let files = [("keys.yaml", KEYS)];
+    let start = || Site::with_files(gateway, "", &[limit], Upstream::plain(), &files);
+    over_both(start, check_entries);
+}
+
+#[track_caller]
+fn check_entries(site: &Site) {
     for (key, status, tenant) in [
         ("first-key", 200, Some("acme")),
         ("second-key", 200, Some("acme")),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tollgate::policy::source::{Files, MemoryFiles};
+use tollgate::policy::source::{Files, FolderListing, MemoryFiles};
 use tollgate::policy::{self, DiagnosticReport, LoadedConfig};
 use tollgate::store::shared::Backend;
 
@@ -48,7 +48,7 @@ impl Files for Machine {
         Some(value.to_owned())
     }
 
-    fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
+    fn list(&self, folder: &Path) -> Result<FolderListing, String> {
         self.0.list(folder)
     }
 }

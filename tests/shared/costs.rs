@@ -1,5 +1,6 @@
 //! What the store is asked at five times the rate, and what requests hold in it whose cost is not known yet.
 
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -132,4 +133,73 @@ fn requests_at_once_never_pass_the_limit_in_memcached() {
     let memcached = memcached::Server::start();
     let store = format!("memcached://{}", memcached.address);
     check_at_once(&store, "sliding-window");
+}
+
+/// What one gateway takes of a limit on the items of batches, another has not.
+fn check_batches(store: &str) {
+    let upstream = common::Upstream::plain();
+    let limits = "  items: { key: ip, rate: 100/h, count: cost request items }\n";
+    let store = format!("store: {{ address: '{store}', budget: 1s }}");
+    let fleet = Fleet::start(2, upstream.address, &store, limits);
+    let addresses = fleet.addresses();
+    let status = |gateway: usize, items: usize| {
+        let body = format!("[{}]", vec!["{}"; items].join(","));
+        let mut client = Client::connect(addresses[gateway]);
+        client.send(format!(
+            "POST / HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        client.answer().status()
+    };
+    for (gateway, items, expected) in [(0, 60, 200), (1, 41, 429), (1, 40, 200), (0, 1, 429)] {
+        assert_eq!(status(gateway, items), expected, "{items} items");
+    }
+    let alone: usize = fleet.counts().iter().map(|counts| counts.alone).sum();
+    assert_eq!(alone, 0, "decided without the store");
+}
+
+#[test]
+fn batches_are_counted_by_all_gateways_together() {
+    check_batches(&Redis::start().url());
+    let memcached = memcached::Server::start();
+    check_batches(&format!("memcached://{}", memcached.address));
+}
+
+/// The messages of two WebSockets through two gateways use up one limit.
+fn check_messages(store: &str) {
+    let upstream = common::Upstream::scripted(|mut served, report| {
+        while let Ok(mut request) = served.request() {
+            served.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+            let _ = served.reader.read_to_end(&mut request.body);
+            report(request);
+        }
+    });
+    let limits = "  messages: { key: ip, rate: 10/h, count: cost messages, sharing: strict }\n";
+    let store = format!("store: {{ address: '{store}', budget: 1s }}");
+    let fleet = Fleet::start(2, upstream.address, &store, limits);
+    let message = b"\x81\x80\x01\x02\x03\x04";
+    let mut clients = fleet.addresses().into_iter().map(|address| {
+        let mut client = Client::connect(address);
+        client.send(
+            "GET /chat HTTP/1.1\r\nhost: t\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        );
+        assert_eq!(client.head().unwrap().status(), 101);
+        client
+    });
+    let (mut first, mut second) = (clients.next().unwrap(), clients.next().unwrap());
+    // Two of ten are gone with the handshakes.
+    for _ in 0..9 {
+        first.send(message);
+    }
+    let end = b"\x88\x11\x03\xf5Try again later";
+    assert_eq!(first.rest(), end);
+    assert_eq!(upstream.next().body.len(), 8 * message.len());
+    second.send(message);
+    assert_eq!(second.rest(), end);
+    assert_eq!(upstream.next().body.len(), 0);
+}
+
+#[test]
+fn messages_are_counted_by_all_gateways_together() {
+    check_messages(&Redis::start().url());
 }

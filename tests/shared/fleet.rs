@@ -22,8 +22,31 @@ impl Fleet {
         fleet
     }
 
+    /// As [`Fleet::start`], with files beside the gateway file.
+    pub fn with_files(
+        count: usize,
+        upstream: SocketAddr,
+        store: &str,
+        limits: &str,
+        files: &[(&str, &str)],
+    ) -> Fleet {
+        let fleet = Fleet::launch(count, upstream, store, limits, files);
+        fleet.until_shared();
+        fleet
+    }
+
     /// The same, whether they share it or not.
     pub fn alone(count: usize, upstream: SocketAddr, store: &str, limits: &str) -> Fleet {
+        Fleet::launch(count, upstream, store, limits, &[])
+    }
+
+    fn launch(
+        count: usize,
+        upstream: SocketAddr,
+        store: &str,
+        limits: &str,
+        files: &[(&str, &str)],
+    ) -> Fleet {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("policies")).unwrap();
         let workers = if store.contains("workers:") {
@@ -31,11 +54,17 @@ impl Fleet {
         } else {
             "workers: 1\n"
         };
+        let identity = match store.contains("identity:") {
+            true => "",
+            false => "identity: { user: { header: x-user, from: [127.0.0.0/8] } }\n",
+        };
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
         let gateway = format!(
             "version: 1\n{workers}listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\npolicies: policies\n\
              access_log: {{ requests: off }}\nupstreams: {{ shop: http://{upstream} }}\n\
-             identity: {{ user: {{ header: x-user, from: [127.0.0.0/8] }} }}\n\
-             {store}\nlimits:\n{limits}"
+             {identity}{store}\nlimits:\n{limits}"
         );
         fs::write(folder.path().join("tollgate.yaml"), gateway).unwrap();
         fs::write(

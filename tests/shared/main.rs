@@ -12,6 +12,7 @@ mod costs;
 mod faults;
 mod fleet;
 mod greedy;
+mod identities;
 mod limits;
 mod machine;
 mod many;

@@ -2,15 +2,16 @@
 //! for its counts.
 
 use super::cgroup;
-use super::findings::Findings;
+use super::diagnostics::PreflightDiagnostics;
 use crate::policy::LoadedConfig;
 use crate::serve::worker::listen;
 
 /// A process that may have fewer client connections than this gets a warning: so few are hardly intended.
 const MIN_CONNECTIONS: usize = 200;
 
-/// Finds bounds of this process that are narrower than those of the configuration.
-pub fn check_bounds(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
+/// Reports bounds of this process that are narrower than those of the configuration. Raises the number of file
+/// descriptors first, as the gateway does.
+pub fn check_bounds(diagnostics: &mut PreflightDiagnostics<'_>, loaded: &LoadedConfig) {
     let max_connections = listen::raise_connection_limit();
     if let Some(total) = loaded.ruleset.connections.total
         && total > max_connections
@@ -18,16 +19,16 @@ pub fn check_bounds(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
         let total = total.to_string();
         let message = format!(
             "{} connections need more file descriptors than this process may have, which are enough for {max_connections}",
-            findings.display_value("connections", &total, &total)
+            diagnostics.display_value("connections", &total, &total)
         );
         let help = "raise the limit where the gateway is started (`LimitNOFILE=` of a unit, `ulimit -n`, `--ulimit nofile=`), or lower `total`";
-        findings.add_warning(("connections", &total), message, help);
+        diagnostics.add_warning(("connections", &total), message, help);
     } else if max_connections < MIN_CONNECTIONS {
         let message = format!(
             "the file descriptors of this process are enough for {max_connections} connections"
         );
         let help = "raise the limit where the gateway is started (`LimitNOFILE=` of a unit, `ulimit -n`, `--ulimit nofile=`)";
-        findings.add_warning(("connections", ""), message, help);
+        diagnostics.add_warning(("connections", ""), message, help);
     }
     let process = &loaded.process;
     let ledger_bytes = process
@@ -44,6 +45,6 @@ pub fn check_bounds(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
             limit_bytes >> 20
         );
         let help = "write `store: { memory: … }` with about half of it, or raise the limit of the container or the unit";
-        findings.add_warning(("store", "memory"), message, help);
+        diagnostics.add_warning(("store", "memory"), message, help);
     }
 }

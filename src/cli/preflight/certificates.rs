@@ -1,15 +1,21 @@
 //! Checks that certificates in files are valid now and do not expire soon. ACME certificates are renewed by the gateway
 //! itself and are not checked.
 
-use super::findings::Findings;
+use super::diagnostics::PreflightDiagnostics;
 use crate::base::clock::Clock;
 use crate::policy::{CertificateSource, LoadedConfig};
 
 /// A certificate that expires in fewer whole days than this gets a warning.
 const EXPIRY_WARNING_DAYS: u64 = 14;
 
-/// Finds certificates that are not valid now, or expire soon.
-pub fn check_certificates(findings: &mut Findings<'_>, loaded: &LoadedConfig, clock: &Clock) {
+const SECONDS_PER_DAY: u64 = 86_400;
+
+/// Reports certificates that are not valid now, or expire soon, as warnings.
+pub fn check_certificates(
+    diagnostics: &mut PreflightDiagnostics<'_>,
+    loaded: &LoadedConfig,
+    clock: &Clock,
+) {
     let now = clock.wall();
     let listeners = loaded.ruleset.listeners.iter();
     for source in listeners.flat_map(|listener| &listener.certificates) {
@@ -25,13 +31,13 @@ pub fn check_certificates(findings: &mut Findings<'_>, loaded: &LoadedConfig, cl
         } else if from > now {
             let help = "check the clock of this machine; clients refuse it until then";
             (format!("is not valid before {}", format_date(from)), help)
-        } else if (until - now).as_secs() / 86_400 < EXPIRY_WARNING_DAYS {
+        } else if (until - now).as_secs() / SECONDS_PER_DAY < EXPIRY_WARNING_DAYS {
             (format!("expires on {}", format_date(until)), "renew it")
         } else {
             continue;
         };
         let message = format!("the certificate{name} {problem}");
-        findings.add_warning(("listen", "cert"), message, help);
+        diagnostics.add_warning(("listen", "cert"), message, help);
     }
 }
 

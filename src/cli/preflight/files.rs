@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::findings::Findings;
+use super::diagnostics::PreflightDiagnostics;
 use crate::policy::settings::LogDestination;
 use crate::policy::{CertificateSource, LoadedConfig};
 use crate::serve::access as access_log;
@@ -12,11 +12,11 @@ use crate::serve::access as access_log;
 const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
 /// Checks the access log and the folders of the record, of snapshots and of certificates.
-pub fn check_files(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
+pub fn check_files(diagnostics: &mut PreflightDiagnostics<'_>, loaded: &LoadedConfig) {
     let process = &loaded.process;
-    if let LogDestination::File { path, rotate } = &process.access_log.destination {
+    if let LogDestination::File { path, rotation } = &process.access_log.destination {
         let log_check = access_log::check_log_path(path).map_err(|cause| (None, cause));
-        let log_check = match rotate {
+        let log_check = match rotation {
             // A rotation creates files beside the log.
             Some(_) => {
                 log_check.and_then(|()| check_writable(path.parent().unwrap_or(Path::new(""))))
@@ -24,19 +24,22 @@ pub fn check_files(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
             None => log_check,
         };
         if let Err(error) = log_check {
-            let description = describe_path(findings, "access_log", path, error);
+            let description = describe_path(diagnostics, "access_log", path, error);
             let message = format!("cannot write the access log {description}");
             let help =
                 "name a file that can be written, in a folder that exists and can be written";
-            findings.add_error(("access_log", &file_name(path)), message, help);
+            diagnostics.add_error(("access_log", &file_name(path)), message, help);
         }
     }
-    let record = process.record.as_ref();
-    if let Some(folder) = record.and_then(|record| record.folder.as_deref()) {
-        check_folder(findings, "record", "the record", folder);
+    let record_folder = process
+        .record
+        .as_ref()
+        .and_then(|record| record.folder.as_deref());
+    if let Some(folder) = record_folder {
+        check_folder(diagnostics, "record", "the record", folder);
     }
     if let Some(snapshots) = &process.snapshots {
-        check_folder(findings, "store", "snapshots", &snapshots.folder);
+        check_folder(diagnostics, "store", "snapshots", &snapshots.folder);
     }
     let mut checked_folders: Vec<&PathBuf> = Vec::new();
     let listeners = loaded.ruleset.listeners.iter();
@@ -45,17 +48,22 @@ pub fn check_files(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
             && !checked_folders.contains(&&acme.folder)
         {
             checked_folders.push(&acme.folder);
-            check_folder(findings, "listen", "certificates", &acme.folder);
+            check_folder(diagnostics, "listen", "certificates", &acme.folder);
         }
     }
 }
 
-/// Checks a folder that the gateway creates if it is missing. `content` names what it holds.
-fn check_folder(findings: &mut Findings<'_>, field: &str, content: &str, folder: &Path) {
+/// Checks a folder that the gateway creates if it is missing. `content` says for the message what the folder is for.
+fn check_folder(
+    diagnostics: &mut PreflightDiagnostics<'_>,
+    field: &str,
+    content: &str,
+    folder: &Path,
+) {
     if let Err(error) = check_creatable(folder) {
-        let description = describe_path(findings, field, folder, error);
+        let description = describe_path(diagnostics, field, folder, error);
         let message = format!("cannot write to the folder of {content} {description}");
-        findings.add_error((field, &file_name(folder)), message, FOLDER_HELP);
+        diagnostics.add_error((field, &file_name(folder)), message, FOLDER_HELP);
     }
 }
 
@@ -65,15 +73,15 @@ type WriteError<'p> = (Option<&'p Path>, String);
 /// Describes a path and why it cannot be written. If the path was filled in for a reference, the folder that cannot be
 /// written is not named.
 fn describe_path(
-    findings: &Findings<'_>,
+    diagnostics: &PreflightDiagnostics<'_>,
     field: &str,
     path: &Path,
     (folder, cause): WriteError<'_>,
 ) -> String {
-    let written = path.display().to_string();
-    let shown = findings.display_value(field, &written, &file_name(path));
+    let path_text = path.display().to_string();
+    let shown = diagnostics.display_value(field, &path_text, &file_name(path));
     match folder {
-        Some(folder) if shown == written && folder != path => {
+        Some(folder) if shown == path_text && folder != path => {
             format!("`{shown}`: `{}`: {cause}", folder.display())
         }
         _ => format!("`{shown}`: {cause}"),

@@ -13,11 +13,11 @@
 mod bounds;
 mod certificates;
 mod cgroup;
+mod diagnostics;
 mod files;
-mod findings;
 mod network;
 
-use self::findings::Findings;
+use self::diagnostics::PreflightDiagnostics;
 use crate::base::clock::Clock;
 use crate::policy::LoadedConfig;
 use crate::policy::diagnostic::Diagnostic;
@@ -38,20 +38,20 @@ pub fn check(
     config_path: &str,
     network_checks: NetworkChecks,
 ) -> Vec<Diagnostic> {
-    let mut findings = Findings::new(loaded, config_path);
-    files::check_files(&mut findings, loaded);
-    network::check_addresses(&mut findings, loaded);
-    certificates::check_certificates(&mut findings, loaded, &Clock::system());
+    let mut diagnostics = PreflightDiagnostics::new(loaded, config_path);
+    files::check_files(&mut diagnostics, loaded);
+    network::check_addresses(&mut diagnostics, loaded);
+    certificates::check_certificates(&mut diagnostics, loaded, &Clock::system());
     if network_checks == NetworkChecks::Online {
-        network::check_reachable(&mut findings, loaded);
+        network::check_reachable(&mut diagnostics, loaded);
     }
-    bounds::check_bounds(&mut findings, loaded);
-    findings.diagnostics
+    bounds::check_bounds(&mut diagnostics, loaded);
+    diagnostics.list
 }
 
 /// Runs only the checks of `bounds`, which a start needs too.
 pub fn check_bounds(loaded: &LoadedConfig, config_path: &str) -> Vec<Diagnostic> {
-    let mut findings = Findings::new(loaded, config_path);
-    bounds::check_bounds(&mut findings, loaded);
-    findings.diagnostics
+    let mut diagnostics = PreflightDiagnostics::new(loaded, config_path);
+    bounds::check_bounds(&mut diagnostics, loaded);
+    diagnostics.list
 }

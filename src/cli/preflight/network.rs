@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::diagnostics::PreflightDiagnostics;
 use super::files;
-use super::findings::Findings;
 use crate::base::clock::Clock;
 use crate::net::Address;
 use crate::policy::LoadedConfig;
@@ -37,17 +37,17 @@ const SOCKET_FOLDER_HELP: &str = "name a folder that the user who runs the gatew
 
 /// Checks that this process may bind the addresses in the gateway file, and that nothing listens there.
 ///
-/// A running gateway occupies its addresses, and systemd may create sockets for a later one, so most findings are
-/// warnings. Only another file at the path of a socket is an error, because it prevents both.
-pub fn check_addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
+/// A running gateway occupies its addresses, and systemd may create sockets for a later one, so most diagnostics are
+/// warnings. Only a file that is no socket, at the path of a Unix socket, is an error, because it prevents both.
+pub fn check_addresses(diagnostics: &mut PreflightDiagnostics<'_>, loaded: &LoadedConfig) {
     let process = &loaded.process;
     let listeners = process
         .listen
         .iter()
         .map(|listen| ("listen", listen.address.clone()));
     let internal_addresses = [process.admin, process.probes].into_iter().flatten();
-    let internal_addresses = internal_addresses.map(|address| ("admin", address.into()));
-    for (field, address) in listeners.chain(internal_addresses) {
+    let internal_listeners = internal_addresses.map(|address| ("admin", address.into()));
+    for (field, address) in listeners.chain(internal_listeners) {
         let bind_check = listen::check_unused(&address);
         let folder = match &address {
             Address::Unix(path) if bind_check.is_ok() => path.parent(),
@@ -55,19 +55,19 @@ pub fn check_addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
         };
         if let Some(Err((_, cause))) = folder.map(files::check_writable) {
             let address_text = address.to_string();
-            let shown = findings.display_value(field, &address_text, &address_text);
+            let shown = diagnostics.display_value(field, &address_text, &address_text);
             let message = format!("cannot listen on {shown}: {cause}");
-            findings.add_warning((field, &address_text), message, SOCKET_FOLDER_HELP);
+            diagnostics.add_warning((field, &address_text), message, SOCKET_FOLDER_HELP);
         }
         if let Err(error) = bind_check {
-            add_bind_diagnostic(findings, field, &address, &error);
+            add_bind_diagnostic(diagnostics, field, &address, &error);
         }
     }
 }
 
 /// Adds a diagnostic about an address that cannot be bound.
 fn add_bind_diagnostic(
-    findings: &mut Findings<'_>,
+    diagnostics: &mut PreflightDiagnostics<'_>,
     field: &str,
     address: &Address,
     error: &io::Error,
@@ -75,12 +75,12 @@ fn add_bind_diagnostic(
     let address_text = address.to_string();
     let message = format!(
         "cannot listen on {}: {error}",
-        findings.display_value(field, &address_text, &address_text)
+        diagnostics.display_value(field, &address_text, &address_text)
     );
     let help = match error.kind() {
         ErrorKind::AlreadyExists => {
             let help = "remove it, or choose another path";
-            return findings.add_error((field, &address_text), message, help);
+            return diagnostics.add_error((field, &address_text), message, help);
         }
         ErrorKind::AddrInUse => {
             "this is expected while the gateway itself runs; otherwise stop the other process, or choose another address"
@@ -96,7 +96,7 @@ fn add_bind_diagnostic(
         }
         _ => "choose another address",
     };
-    findings.add_warning((field, &address_text), message, help);
+    diagnostics.add_warning((field, &address_text), message, help);
 }
 
 /// A target that is checked over the network. In the derived order servers come first, so that [`MAX_TARGETS`] leaves
@@ -109,13 +109,14 @@ enum NetworkTarget {
     HostName { field: &'static str, host: String },
 }
 
-/// Checks that names have addresses, and that servers of the store accept connections. Ends after [`CHECK_TIMEOUT`].
-pub fn check_reachable(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
+/// Checks that names have addresses, and that servers of the store accept connections. Targets without a result after
+/// [`CHECK_TIMEOUT`] count as failed. All diagnostics are warnings.
+pub fn check_reachable(diagnostics: &mut PreflightDiagnostics<'_>, loaded: &LoadedConfig) {
     let mut targets = network_targets(loaded);
     if let Some(skipped @ 1..) = targets.len().checked_sub(MAX_TARGETS) {
         let message =
             format!("{skipped} names and servers are not tried, beyond the first {MAX_TARGETS}");
-        findings.add_warning(("upstreams", ""), message, "look them up yourself");
+        diagnostics.add_warning(("upstreams", ""), message, "look them up yourself");
     }
     targets.truncate(MAX_TARGETS);
     let results = run_in_parallel(targets.clone(), check_target);
@@ -126,19 +127,19 @@ pub fn check_reachable(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
         };
         let (subject, message, help) = match &target {
             NetworkTarget::HostName { field, host } => {
-                let shown = findings.display_value(field, host, host);
+                let shown = diagnostics.display_value(field, host, host);
                 let message = format!("the name `{shown}` cannot be looked up: {error}");
                 let help = "correct it, or check the resolver of this machine; `--offline` looks up nothing";
                 ((*field, host.as_str()), message, help)
             }
             NetworkTarget::StoreServer { host, port } => {
-                let shown = findings.display_value("store", &format!("{host}:{port}"), host);
+                let shown = diagnostics.display_value("store", &format!("{host}:{port}"), host);
                 let message = format!("the store at {shown} cannot be reached: {error}");
                 let help = "start it, or correct the address; without it the gateway goes on by `on_store_error`; `--offline` does not ask it";
                 (("store", host.as_str()), message, help)
             }
         };
-        findings.add_warning(subject, message, help);
+        diagnostics.add_warning(subject, message, help);
     }
 }
 
@@ -164,10 +165,10 @@ fn network_targets(loaded: &LoadedConfig) -> Vec<NetworkTarget> {
             targets.insert(NetworkTarget::StoreServer { host, port });
         }
     }
-    let names = hosts
+    let host_names = hosts
         .into_iter()
         .filter(|(_, host)| host.parse::<IpAddr>().is_err());
-    targets.extend(names.map(|(field, host)| NetworkTarget::HostName { field, host }));
+    targets.extend(host_names.map(|(field, host)| NetworkTarget::HostName { field, host }));
     targets.into_iter().collect()
 }
 
@@ -177,7 +178,7 @@ fn check_target(target: NetworkTarget) -> Option<String> {
     match target {
         NetworkTarget::HostName { host, .. } => {
             let addresses = (host.as_str(), 0).to_socket_addrs();
-            match addresses.map(|mut all| all.next()) {
+            match addresses.map(|mut addresses| addresses.next()) {
                 Ok(Some(_)) => None,
                 Ok(None) => Some(String::from("it has no address")),
                 Err(error) => Some(error.to_string()),
@@ -210,11 +211,14 @@ fn run_in_parallel<T: Send + 'static, R: Send + 'static>(
     let (result_sender, result_receiver) = channel();
     // A lookup by the resolver of the system cannot be stopped; its thread ends with the process.
     for _ in 0..thread_count {
-        let (pending_inputs, result_sender) = (pending_inputs.clone(), result_sender.clone());
+        let pending_inputs = pending_inputs.clone();
+        let result_sender = result_sender.clone();
         thread::spawn(move || {
             loop {
-                let next = pending_inputs.lock().next();
-                let Some((index, input)) = next else { break };
+                let next_input = pending_inputs.lock().next();
+                let Some((index, input)) = next_input else {
+                    break;
+                };
                 // The receiver may be gone after the timeout.
                 let _ = result_sender.send((index, run(input)));
             }

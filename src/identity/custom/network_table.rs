@@ -16,23 +16,21 @@ pub struct NetworkTable {
     v6: Ranges,
 }
 
-/// Ranges in ascending order. Each begins at its address, ends before the next one, and has the name with its index.
-type Ranges = Vec<(u128, Option<usize>)>;
-
 impl NetworkTable {
     /// A table of these networks, each with the index of its name among `names`. Of equal networks the last one counts.
     pub fn new(names: Vec<Arc<str>>, mut networks: Vec<(IpNet, usize)>) -> NetworkTable {
         // A network comes after the ones around it.
         networks.sort_by_key(|(network, _)| (bits(network.network()), network.prefix_len()));
-        let of_version = |is_v4: bool| {
-            let networks = networks.iter().map(|(network, name)| (*network, *name));
-            ranges(networks.filter(move |(network, _)| network.addr().is_ipv4() == is_v4))
-        };
-        NetworkTable {
-            v4: of_version(true),
-            v6: of_version(false),
-            names,
+        let mut table = NetworkTableBuilder::default();
+        for (network, name_index) in networks {
+            table.push(network, name_index);
         }
+        table.finish(names)
+    }
+
+    /// The names, in the order in which they were given.
+    pub fn names(&self) -> &[Arc<str>] {
+        &self.names
     }
 
     /// The name of the most specific network around this address; `None` if no network is around it. The caller replaces
@@ -43,43 +41,95 @@ impl NetworkTable {
             IpAddr::V6(_) => &self.v6,
         };
         let after = ranges.partition_point(|(start, _)| *start <= bits(ip));
-        let (_, name) = ranges.get(after.checked_sub(1)?)?;
-        self.names.get((*name)?)
+        let (_, name_index) = ranges.get(after.checked_sub(1)?)?;
+        self.names.get((*name_index)?)
     }
 }
 
-/// Cuts networks, in ascending order and the outer ones first, into ranges.
-fn ranges(networks: impl Iterator<Item = (IpNet, usize)>) -> Ranges {
-    let mut ranges = Ranges::new();
-    // The networks around the current address, the outermost first: their last addresses and names.
-    let mut around: Vec<(u128, usize)> = Vec::new();
-    for (network, name) in networks {
-        let start = bits(network.network());
-        close_before(Some(start), &mut around, &mut ranges);
-        begin_range(&mut ranges, start, Some(name));
-        around.push((bits(network.broadcast()), name));
-    }
-    close_before(None, &mut around, &mut ranges);
-    ranges
+/// Makes a table of networks that come in ascending order, the outer ones first. Each version of IP has an order of its
+/// own.
+#[derive(Debug, Default)]
+pub struct NetworkTableBuilder {
+    v4: RangesBuilder,
+    v6: RangesBuilder,
 }
 
-/// Ends the networks that end before `start`, or all of them.
-fn close_before(start: Option<u128>, around: &mut Vec<(u128, usize)>, ranges: &mut Ranges) {
-    while let Some((last, _)) = around.last().copied()
-        && start.is_none_or(|start| last < start)
-    {
-        around.pop();
-        if let Some(next) = last.checked_add(1) {
-            begin_range(ranges, next, around.last().map(|(_, name)| *name));
+impl NetworkTableBuilder {
+    /// Adds a network with the index of its name. It must come after the networks around it.
+    pub fn push(&mut self, network: IpNet, name_index: usize) {
+        let ranges = match network {
+            IpNet::V4(_) => &mut self.v4,
+            IpNet::V6(_) => &mut self.v6,
+        };
+        ranges.push(network, name_index);
+    }
+
+    /// The number of ranges so far, of 32 bytes each. Neighbours of one name are one range.
+    pub fn range_count(&self) -> usize {
+        self.v4.ranges.len() + self.v6.ranges.len()
+    }
+
+    /// The table of the networks that were added. Their indexes are those of `names`; a network whose index is beyond the
+    /// last name has none.
+    pub fn finish(self, names: Vec<Arc<str>>) -> NetworkTable {
+        NetworkTable {
+            names,
+            v4: self.v4.finish(),
+            v6: self.v6.finish(),
         }
     }
 }
 
-/// Begins a range. It replaces one that begins at the same address.
-fn begin_range(ranges: &mut Ranges, start: u128, name: Option<usize>) {
-    match ranges.last_mut() {
-        Some((last_start, last_name)) if *last_start == start => *last_name = name,
-        _ => ranges.push((start, name)),
+/// Ranges in ascending order. Each begins at its address, ends before the next one, and has the name with its index.
+/// The index is `None` between networks.
+type Ranges = Vec<(u128, Option<usize>)>;
+
+/// Cuts networks of one version into ranges.
+#[derive(Debug, Default)]
+struct RangesBuilder {
+    ranges: Ranges,
+    /// The networks around the current address, the outermost first: their last addresses, and the indexes of their
+    /// names.
+    around: Vec<(u128, usize)>,
+}
+
+impl RangesBuilder {
+    fn push(&mut self, network: IpNet, name_index: usize) {
+        let start = bits(network.network());
+        self.close_before(Some(start));
+        self.begin_range(start, Some(name_index));
+        self.around.push((bits(network.broadcast()), name_index));
+    }
+
+    fn finish(mut self) -> Ranges {
+        self.close_before(None);
+        self.ranges.shrink_to_fit();
+        self.ranges
+    }
+
+    /// Ends the networks that end before `start`; with `None` all of them.
+    fn close_before(&mut self, start: Option<u128>) {
+        while let Some((last, _)) = self.around.last().copied()
+            && start.is_none_or(|start| last < start)
+        {
+            self.around.pop();
+            if let Some(next) = last.checked_add(1) {
+                let outer_name = self.around.last().map(|(_, name_index)| *name_index);
+                self.begin_range(next, outer_name);
+            }
+        }
+    }
+
+    /// Begins a range. It replaces one that begins at the same address, and continues one of the same name.
+    fn begin_range(&mut self, start: u128, name_index: Option<usize>) {
+        let _ = self.ranges.pop_if(|(last_start, _)| *last_start == start);
+        if self
+            .ranges
+            .last()
+            .is_none_or(|(_, last_index)| *last_index != name_index)
+        {
+            self.ranges.push((start, name_index));
+        }
     }
 }
 
@@ -114,8 +164,8 @@ mod tests {
             "255.255.255.0/24",
         ]);
         let check = |ip: &str, expected: Option<&str>| {
-            let found = table.find(ip.parse().unwrap());
-            assert_eq!(found.map(|name| &**name), expected, "{ip}");
+            let name = table.find(ip.parse().unwrap());
+            assert_eq!(name.map(|name| &**name), expected, "{ip}");
         };
         check("203.0.112.255", None);
         check("203.0.113.0", Some("203.0.113.0/24"));

@@ -14,7 +14,7 @@ impl Identifier {
         let address = ip::client_address(&self.trusted_proxies, connection.into().peer, fields);
         let mut client = ClientIdentity::new(self.settings.ip.counted_address(address.ip));
         client.is_ip_unclear = address.is_unclear;
-        client.plan = self.settings.plan.default;
+        client.plan = self.settings.plan.default_index;
         client
     }
 }

@@ -2,17 +2,19 @@
 //! two are looked for in the query and cookies too. It also hashes credentials and addresses that operators wrote.
 
 use super::custom::MAX_SEARCHED_BODY_BYTES;
-use super::{ClientIdentity, Domain, Fingerprint, Head, Identifier};
+use super::{
+    BufferedBody, ClientIdentity, Domain, Fingerprint, Head, Identifier, WantedIdentities,
+};
 use crate::http::head::Fields;
 use crate::identity::FieldValue;
 use crate::identity::mailbox::{self, Mailbox};
 use crate::identity::token::{self, TokenSource};
 use crate::identity::{body, email};
-use crate::limit::IdentitySet;
 
 impl Identifier {
-    /// Most bytes of a body that are buffered for an email address and for custom identities, if they are looked for.
-    pub fn max_body_bytes(&self, needs_email: bool, needs_custom: bool) -> usize {
+    /// Maximum bytes of a body that are buffered, if an email address or custom identities are looked for in it; 0 if
+    /// neither is.
+    pub fn max_buffered_bytes(&self, needs_email: bool, needs_custom: bool) -> usize {
         let email = self.settings.email.as_ref().filter(|_| needs_email);
         let email_bytes = email.map_or(0, |email| email.max_body_bytes);
         email_bytes.max(MAX_SEARCHED_BODY_BYTES * usize::from(needs_custom))
@@ -32,25 +34,27 @@ impl Identifier {
         &self,
         client: &mut ClientIdentity,
         head: &Head,
-        (reads_email, custom): (bool, IdentitySet),
-        (body, is_whole): (&[u8], bool),
+        wanted: WantedIdentities,
+        body: BufferedBody<'_>,
     ) {
-        if reads_email {
-            self.set_email(client, head, body, is_whole);
+        if wanted.email {
+            self.set_email(client, head, body);
         }
-        self.set_custom_in_fields(client, head, custom, (body, is_whole));
+        self.set_custom_in_fields(client, head, wanted.custom, body);
     }
 
-    fn set_email(&self, client: &mut ClientIdentity, head: &Head, body: &[u8], is_whole: bool) {
+    /// Sets the client's email address from the body, the query or a cookie, or the reason why it is unclear. Changes
+    /// nothing if it is unclear already.
+    fn set_email(&self, client: &mut ClientIdentity, head: &Head, body: BufferedBody<'_>) {
         let email = self.settings.email.as_ref();
         let Some(settings) = email.filter(|_| client.unclear_email_reason.is_none()) else {
             return;
         };
-        if !is_whole || body.len() > settings.max_body_bytes {
+        if !body.is_whole || body.bytes.len() > settings.max_body_bytes {
             client.unclear_email_reason = Some(email::TOO_LONG_BODY);
             return;
         }
-        match email::find_mailbox(settings, head, body) {
+        match email::find_mailbox(settings, head, body.bytes) {
             Mailbox::Absent => {}
             Mailbox::Ambiguous => client.unclear_email_reason = Some(email::UNCLEAR_ADDRESS),
             Mailbox::Address(text) | Mailbox::Name(text) => {
@@ -68,7 +72,7 @@ impl Identifier {
         is_whole: bool,
     ) -> Option<bool> {
         let mut is_undecided = false;
-        for source in &self.settings.tokens {
+        for source in &self.settings.token_sources {
             let TokenSource::Query(name) = source else {
                 continue;
             };
@@ -85,20 +89,20 @@ impl Identifier {
     /// body counts.
     pub fn has_credential_before_query(&self, head: &Head) -> bool {
         let is_not_query = |source: &&TokenSource| !matches!(source, TokenSource::Query(_));
-        let mut sources_before = self.settings.tokens.iter().take_while(is_not_query);
+        let mut sources_before = self.settings.token_sources.iter().take_while(is_not_query);
         sources_before.any(|source| token::find_credential(source, head) != FieldValue::Absent)
     }
 
     /// The credential in a complete body; ambiguous if the parameters of two sources are there with different values.
     pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
-        let find = |source| token::find_credential_in_body(source, fields, body);
-        let credentials = self.settings.tokens.iter().map(find);
+        let find_credential = |source| token::find_credential_in_body(source, fields, body);
+        let credentials = self.settings.token_sources.iter().map(find_credential);
         credentials.fold(FieldValue::Absent, FieldValue::combine)
     }
 
     /// Hashes a credential that an operator wrote. It is normalised as a credential of the first source.
     pub fn hash_token(&self, text: &str) -> Fingerprint {
-        let source = self.settings.tokens.first();
+        let source = self.settings.token_sources.first();
         let token = source.map_or_else(|| text.into(), |source| source.normalise(text));
         self.token_fingerprint(token.as_bytes())
     }

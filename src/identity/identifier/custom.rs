@@ -1,22 +1,28 @@
 //! Finds the values of custom identities in requests, and parses those that operators write. `identity/custom.rs` has
 //! their settings.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use http::Method;
 use smallvec::smallvec;
 
-use super::{ClientIdentity, Identifier, RequestParts};
+use super::{BufferedBody, ClientIdentity, Identifier, RequestParts};
 use crate::http::head::{Fields, Head};
 use crate::identity::body::{self, BodyField};
-use crate::identity::canonical::canonical_form;
+use crate::identity::canonical::{canonical_form, whole_number};
 use crate::identity::custom::{self, Source};
-use crate::identity::custom_value::{CustomValue, Names, Reading};
+use crate::identity::custom_value::{CustomValue, IdentityValue, Names};
 use crate::identity::key::Domain;
+use crate::identity::strip::METHOD_FIELDS;
 use crate::identity::{ConnectionPeer, FieldValue, path_part, query, token, user_name};
+use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{CustomIdentity, Identity, IdentitySet};
 use crate::route::Route;
 
-/// Maximum bytes of a body that is searched.
+/// The parameter by which frameworks take another method than that of the request.
+static METHOD_FIELD: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("_method"));
+
+/// Maximum bytes of a body that is searched for custom identities. In a longer one they are ambiguous.
 pub(super) const MAX_SEARCHED_BODY_BYTES: usize = 64 * 1024;
 
 impl Identifier {
@@ -33,15 +39,15 @@ impl Identifier {
         for settings in &self.settings.custom {
             let identity = Identity::Custom(settings.identity);
             let is_wanted = request
-                .custom
+                .wanted_custom
                 .is_none_or(|wanted| wanted.contains(identity));
-            if !is_wanted && settings.forwarded_as.is_none() {
+            if !is_wanted && !settings.is_always_read {
                 continue;
             }
-            if let Some(reading) = self.find_custom_value(settings, client, connection, request) {
+            if let Some(value) = self.find_custom_value(settings, client, connection, request) {
                 client.custom.push(CustomValue {
                     identity: settings.identity,
-                    reading,
+                    value,
                 });
             }
         }
@@ -54,7 +60,7 @@ impl Identifier {
         client: &ClientIdentity,
         connection: ConnectionPeer<'_>,
         request: &RequestParts<'_>,
-    ) -> Option<Reading> {
+    ) -> Option<IdentityValue> {
         match &settings.source {
             Source::Field(source) => {
                 let value = token::find_credential(source, request.head);
@@ -65,8 +71,10 @@ impl Identifier {
                 .subject
                 .and_then(|subject| name.user(subject))
                 .map(single_name),
+            Source::Ja4 => connection.ja4.cloned().map(single_name),
+            Source::Preflight => is_preflight(request.head).then(|| single_name(PREFLIGHT.into())),
             // A client that makes its address unclear must not evade a limit.
-            Source::Networks(_) if client.is_ip_unclear => Some(Reading::Ambiguous),
+            Source::Networks(_) if client.is_ip_unclear => Some(IdentityValue::Ambiguous),
             Source::Networks(table) => table.find(client.ip).cloned().map(single_name),
             // `set_custom_in_fields` finds fields when the body is there; the others come with the credential.
             Source::Claim(_) | Source::ApiKeys | Source::Query(_) | Source::Body(_) => None,
@@ -79,7 +87,7 @@ impl Identifier {
         client: &mut ClientIdentity,
         head: &Head,
         wanted: IdentitySet,
-        (body, is_whole): (&[u8], bool),
+        body: BufferedBody<'_>,
     ) {
         for settings in &self.settings.custom {
             let (Source::Query(field) | Source::Body(field)) = &settings.source else {
@@ -93,7 +101,7 @@ impl Identifier {
                 matches!(settings.source, Source::Query(_)) && body::is_stream(&head.fields);
             let in_body = match is_stream {
                 true => FieldValue::Absent,
-                false => find_in_body(field, &head.fields, body, is_whole),
+                false => find_in_body(field, &head.fields, body),
             };
             let [in_query, in_cookie] = query::find_in_query_and_cookie(head, field.name());
             let values = [in_body, in_query, in_cookie].into_iter();
@@ -102,42 +110,45 @@ impl Identifier {
                 .fold(FieldValue::Absent, FieldValue::combine);
             client
                 .custom
-                .extend(self.parse_value(&value, false).map(|reading| CustomValue {
+                .extend(self.parse_value(&value, false).map(|value| CustomValue {
                     identity: settings.identity,
-                    reading,
+                    value,
                 }));
         }
     }
 
-    /// The part of the path, if all patterns that may take the request find the same one.
-    fn find_path_part(&self, name: &str, request: &RequestParts<'_>) -> Option<Reading> {
+    /// The part of the path that the route's patterns call `name`; ambiguous if two patterns find different ones.
+    /// `None` if no pattern finds one.
+    fn find_path_part(&self, name: &str, request: &RequestParts<'_>) -> Option<IdentityValue> {
         let path = request.head.uri.path();
         let patterns = request.route.into_iter().flat_map(Route::patterns);
-        let mut found = patterns.filter_map(|pattern| path_part::find(pattern, name, path));
-        let first = found.next()?;
-        match first {
-            Some(text) if found.all(|other| other.as_ref() == Some(&text)) => {
-                Some(self.parse_text(&text, false))
-            }
-            _ => Some(Reading::Ambiguous),
-        }
+        let segments = patterns.map(|pattern| path_part::find_segment(pattern, name, path));
+        let segment = segments.fold(FieldValue::Absent, FieldValue::combine);
+        // Servers trim and parse a part of the path as they do a parameter.
+        self.parse_value(&segment.into_credential(), false)
     }
 
-    fn parse_value(&self, value: &FieldValue<'_>, is_secret: bool) -> Option<Reading> {
+    /// The value of an identity with this value of a field; `None` if the field is absent. A value that `is_secret` is
+    /// hashed.
+    fn parse_value(&self, value: &FieldValue<'_>, is_secret: bool) -> Option<IdentityValue> {
         match value {
             FieldValue::Absent => None,
-            FieldValue::Ambiguous => Some(Reading::Ambiguous),
+            FieldValue::Ambiguous => Some(IdentityValue::Ambiguous),
             FieldValue::Single(text) => Some(self.parse_text(text, is_secret)),
         }
     }
 
-    /// The value that a client wrote as `text`. All spellings of one value give the same.
-    fn parse_text(&self, text: &[u8], is_secret: bool) -> Reading {
-        let canonical = canonical_form(text);
+    /// The value that a client wrote as `text`. All spellings of one value give the same result.
+    fn parse_text(&self, text: &[u8], is_secret: bool) -> IdentityValue {
+        let canonical = match whole_number::parse(text) {
+            FieldValue::Single(number) => number,
+            FieldValue::Ambiguous => return IdentityValue::Ambiguous,
+            FieldValue::Absent => canonical_form(text),
+        };
         let name = std::str::from_utf8(&canonical).ok();
         match name.filter(|_| !is_secret).and_then(user_name::parse) {
             Some(name) => single_name(name),
-            None => Reading::Hash(self.keyer.fingerprint(Domain::Custom, &canonical)),
+            None => IdentityValue::Hash(self.keyer.fingerprint(Domain::Custom, &canonical)),
         }
     }
 
@@ -147,8 +158,8 @@ impl Identifier {
         &self,
         identity: CustomIdentity,
         texts: &[&str],
-    ) -> Option<Reading> {
-        let written = texts
+    ) -> Option<IdentityValue> {
+        let values = texts
             .iter()
             .map(|text| match self.settings.custom_source(identity) {
                 Some(Source::Field(source)) => {
@@ -157,44 +168,54 @@ impl Identifier {
                 Some(Source::PathPart(_) | Source::Query(_) | Source::Body(_)) => {
                     self.parse_text(text.as_bytes(), false)
                 }
-                _ => user_name::parse(text).map_or(Reading::Ambiguous, single_name),
+                _ => user_name::parse(text).map_or(IdentityValue::Ambiguous, single_name),
             });
         let mut names = Names::new();
-        for reading in written {
-            match reading {
-                Reading::Names(name) => names.extend(name),
-                Reading::Ambiguous => return None,
-                hash @ Reading::Hash(_) => return Some(hash).filter(|_| texts.len() == 1),
+        for value in values {
+            match value {
+                IdentityValue::Names(name) => names.extend(name),
+                IdentityValue::Ambiguous => return None,
+                hash @ IdentityValue::Hash(_) => return Some(hash).filter(|_| texts.len() == 1),
             }
         }
         names.sort_unstable();
         names.dedup();
-        (!names.is_empty()).then_some(Reading::Names(names))
+        (!names.is_empty()).then_some(IdentityValue::Names(names))
     }
 }
 
-/// The field in a body of at most [`MAX_SEARCHED_BODY_BYTES`] bytes. In a longer one it is ambiguous, unless no framework finds
-/// it there.
-fn find_in_body<'b>(
-    field: &BodyField,
-    fields: &Fields,
-    body: &'b [u8],
-    is_whole: bool,
-) -> FieldValue<'b> {
-    if body.is_empty() {
+/// The field in a whole body of at most [`MAX_SEARCHED_BODY_BYTES`] without content coding. In any other body the field
+/// is ambiguous, unless no framework finds it there.
+fn find_in_body<'b>(field: &BodyField, fields: &Fields, body: BufferedBody<'b>) -> FieldValue<'b> {
+    let BufferedBody { bytes, is_whole } = body;
+    if bytes.is_empty() {
         return FieldValue::Absent;
     }
     let is_searchable =
-        is_whole && body.len() <= MAX_SEARCHED_BODY_BYTES && !body::has_content_coding(fields);
+        is_whole && bytes.len() <= MAX_SEARCHED_BODY_BYTES && !body::has_content_coding(fields);
     if is_searchable {
-        return body::find_field(field, fields.all("content-type"), body);
+        return body::find_field(field, fields.all("content-type"), bytes);
     }
-    match body::may_have_field(field, fields, body, false) {
+    match body::may_have_field(field, fields, bytes, false) {
         Some(false) => FieldValue::Absent,
         Some(true) | None => FieldValue::Ambiguous,
     }
 }
 
-fn single_name(name: Arc<str>) -> Reading {
-    Reading::Names(smallvec![name])
+/// The value that consists of one name.
+fn single_name(name: Arc<str>) -> IdentityValue {
+    IdentityValue::Names(smallvec![name])
+}
+
+/// Whether the head is that of a CORS preflight (Fetch standard, section 4.8). A request that also names another method is
+/// none, because the upstream may take it for a request of that method.
+fn is_preflight(head: &Head) -> bool {
+    let fields = &head.fields;
+    head.method == Method::OPTIONS
+        && fields.contains("origin")
+        && fields.contains("access-control-request-method")
+        && !METHOD_FIELDS.iter().any(|name| fields.contains(name))
+        && query::find_in_query_and_cookie(head, METHOD_FIELD.name())
+            .iter()
+            .all(|value| *value == FieldValue::Absent)
 }

@@ -1,7 +1,7 @@
 //! Decides whether a limit applies to a client, by the conditions of the limit's `for` and of its rates by plan.
 
 use super::{ClientIdentity, Identifier};
-use crate::identity::custom_value::Reading;
+use crate::identity::custom_value::IdentityValue;
 use crate::limit::{ClientCondition, ClientFilter, Identity, IdentityTest};
 
 impl Identifier {
@@ -36,12 +36,12 @@ impl Identifier {
     ) -> bool {
         if let Identity::Custom(custom) = identity {
             return match client.custom_value(custom) {
-                Some(Reading::Names(names)) => {
+                Some(IdentityValue::Names(names)) => {
                     (names.iter()).any(|name| values.iter().any(|value| **value == **name))
                 }
-                // The value must not evade the limit.
-                Some(Reading::Ambiguous) => true,
-                Some(Reading::Hash(_)) | None => false,
+                // A client must not evade a limit for certain values by an ambiguous one.
+                Some(IdentityValue::Ambiguous) => true,
+                Some(IdentityValue::Hash(_)) | None => false,
             };
         }
         let client_value = self.comparable_text(client, identity);

@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 
+use super::Identifier;
+use super::proof_input::ProofInput;
 use super::verified_token::VerifiedToken;
-use super::{CredentialCheck, Identifier};
 use crate::http::head::Fields;
 use crate::identity::custom_value::CustomValue;
 use crate::identity::key::Domain;
 use crate::identity::token::TokenSource;
 use crate::identity::{
-    ClientIdentity, FieldValue, Unverified, api_keys, custom, jwt, plan, token, user, user_name,
+    FieldValue, Unverified, api_keys, custom, jwt, plan, token, user, user_name,
 };
 use crate::limit::{Fingerprint, Identity};
-use crate::net::{PeerAddress, Subject};
 
 /// The result of verifying the credential of a request.
 #[derive(Default)]
@@ -42,17 +42,17 @@ impl Identifier {
     /// consequence is returned. `wall_clock` returns the time since the Unix epoch.
     pub(super) fn prove_user(
         &self,
-        peer: (PeerAddress, Option<&Subject>),
-        credential: &FieldValue<'_>,
-        (fields, wall): (&Fields, impl Fn() -> Duration),
-        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
+        input: &ProofInput<'_>,
+        wall_clock: &impl Fn() -> Duration,
     ) -> CredentialProof {
         let mut failed_proof = CredentialProof::default();
-        for source in &self.settings.users {
-            let mut proof = self.prove_by_source(source, peer, credential, (fields, &wall), check);
+        for source in &self.settings.user_sources {
+            let mut proof = self.prove_by_source(source, input, wall_clock);
             if proof.user.is_some() {
                 // A token that another source would have to prove is unproven.
-                proof.token = proof.token.or(failed_proof.token).or(self.unproven_token());
+                proof.token = (proof.token)
+                    .or(failed_proof.token)
+                    .or(self.unproven_token());
                 return proof;
             }
             if severity(proof.unverified) > severity(failed_proof.unverified) {
@@ -72,21 +72,17 @@ impl Identifier {
     fn prove_by_source(
         &self,
         source: &user::Settings,
-        (peer, subject): (PeerAddress, Option<&Subject>),
-        credential: &FieldValue<'_>,
-        (fields, wall): (&Fields, &impl Fn() -> Duration),
-        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
+        input: &ProofInput<'_>,
+        wall_clock: &impl Fn() -> Duration,
     ) -> CredentialProof {
         match source {
-            user::Settings::Jwt(jwt) => self.prove_by_jwt(jwt, fields, wall, check),
-            user::Settings::ApiKeys(keys) => {
-                self.prove_by_api_key(keys, credential, (fields, wall), check)
-            }
+            user::Settings::Jwt(issuers) => self.prove_by_jwt(issuers, input, wall_clock),
+            user::Settings::ApiKeys(keys) => self.prove_by_api_key(keys, input, wall_clock),
             user::Settings::Header { name, .. } => {
-                let field = token::single_value(fields, name.as_str());
-                prove_by_field(&field, || self.user_peers.contains(peer))
+                let field = token::single_value(input.fields, name.as_str());
+                prove_by_field(&field, || self.user_peers.contains(input.connection.peer))
             }
-            user::Settings::ClientCert(name) => match subject {
+            user::Settings::ClientCert(name) => match input.connection.subject {
                 None => CredentialProof::default(),
                 Some(subject) => {
                     CredentialProof::new(name.user(subject).ok_or(Unverified::Certificate))
@@ -97,10 +93,9 @@ impl Identifier {
 
     fn prove_by_jwt(
         &self,
-        settings: &jwt::Settings,
-        fields: &Fields,
-        wall: &impl Fn() -> Duration,
-        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
+        issuers: &[jwt::Settings],
+        input: &ProofInput<'_>,
+        wall_clock: &impl Fn() -> Duration,
     ) -> CredentialProof {
         let is_token = self.settings.counts_jwt_as_token();
         let unproven = |unverified| CredentialProof {
@@ -108,14 +103,14 @@ impl Identifier {
             token: is_token.then_some(None),
             ..CredentialProof::default()
         };
-        let text = match bearer_text(fields) {
+        let text = match bearer_text(input.fields) {
             Err(unverified) => return unproven(unverified),
             Ok(text) => text,
         };
         let verified = self
-            .verify_token(settings, &text, check)
+            .verify_token(issuers, &text, input)
             .and_then(|verified| {
-                verified.claims.check_times(wall())?;
+                verified.claims.check_times(wall_clock())?;
                 Ok(verified)
             });
         match verified {
@@ -138,37 +133,42 @@ impl Identifier {
     /// The reason why the token does not verify; [`Unverified::Unchecked`] if it may not be checked now.
     fn verify_token(
         &self,
-        settings: &jwt::Settings,
+        issuers: &[jwt::Settings],
         text: &[u8],
-        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
+        input: &ProofInput<'_>,
     ) -> Result<VerifiedToken, Unverified> {
-        let key = self.keyer.fingerprint(Domain::Verdict, text);
-        if let Some(verified) = self.verified_tokens.lock().get(key) {
+        let cache_key = self.keyer.fingerprint(Domain::Verdict, text);
+        if let Some(verified) = self.verified_tokens.lock().get(cache_key) {
             return Ok(verified.clone());
         }
-        if let Some(reason) = self.refused_tokens.lock().get(key) {
+        if let Some(reason) = self.refused_tokens.lock().get(cache_key) {
             return Err(*reason);
         }
         let address_key = |client| self.single_identity_key(client, Identity::Ip);
-        let attempt = check.and_then(|(client, check)| Some((address_key(client)?, check.now)));
-        let may_fail_again =
-            || attempt.is_none_or(|(address, now)| self.failures.may_fail_again(address, now));
-        if !may_check(check) || !may_fail_again() {
+        let attempt = (input.check_condition)
+            .and_then(|(client, condition)| Some((address_key(client)?, condition.now)));
+        let may_fail_again = || {
+            attempt
+                .is_none_or(|(address, now)| self.signature_failures.may_fail_again(address, now))
+        };
+        if !input.may_check() || !may_fail_again() {
             return Err(Unverified::Unchecked);
         }
-        match jwt::verify(settings, &self.other_claims(), text) {
+        let verified = jwt::find_issuer(issuers, text)
+            .and_then(|settings| jwt::verify(settings, &self.other_claims(), text));
+        match verified {
             Err(reason) => {
                 if let (Unverified::Signature, Some((address, now))) = (reason, attempt) {
-                    self.failures.add(address, now);
+                    self.signature_failures.add(address, now);
                 }
-                self.refused_tokens.lock().put(key, reason);
+                self.refused_tokens.lock().put(cache_key, reason);
                 Err(reason)
             }
             Ok(mut claims) => {
                 let plan_name = claims.plan.take();
                 let plan = plan_name.and_then(|name| self.settings.plan.index_of(&name));
                 let verified = VerifiedToken { claims, plan };
-                self.verified_tokens.lock().put(key, verified.clone());
+                self.verified_tokens.lock().put(cache_key, verified.clone());
                 Ok(verified)
             }
         }
@@ -176,7 +176,7 @@ impl Identifier {
 
     /// The claims of the plan and of custom identities, which are read from a token beside its user.
     fn other_claims(&self) -> jwt::OtherClaims<'_> {
-        let custom = self
+        let custom_claims = self
             .settings
             .custom
             .iter()
@@ -189,41 +189,48 @@ impl Identifier {
                 Some(plan::PlanSource::Claim(claim)) => Some(claim),
                 _ => None,
             },
-            custom: custom.collect(),
+            custom: custom_claims.collect(),
         }
     }
 
     fn prove_by_api_key(
         &self,
         keys: &api_keys::ApiKeys,
-        credential: &FieldValue<'_>,
-        (fields, wall): (&Fields, &impl Fn() -> Duration),
-        check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
+        input: &ProofInput<'_>,
+        wall_clock: &impl Fn() -> Duration,
     ) -> CredentialProof {
         let unproven = |unverified| CredentialProof {
             unverified,
             token: Some(None),
             ..CredentialProof::default()
         };
-        let tokens = self.settings.tokens.as_slice();
-        let has_several_sources = tokens.is_empty() || tokens.contains(&TokenSource::Bearer);
-        let key = match (tokens, credential) {
-            ([_, _, ..], FieldValue::Single(key)) => Cow::Borrowed(&**key),
-            ([_, _, ..], FieldValue::Ambiguous) => return unproven(Some(Unverified::Ambiguous)),
-            _ if has_several_sources => match bearer_text(fields) {
+        let sources = self.settings.token_sources.as_slice();
+        let has_several_sources = sources.len() > 1;
+        let may_be_bearer = sources.is_empty() || sources.contains(&TokenSource::Bearer);
+        // A lone source `Bearer` is read by `bearer_text`: a key there may have characters that no token has.
+        let key = match input.credential {
+            FieldValue::Single(key) if has_several_sources => Cow::Borrowed(&**key),
+            FieldValue::Ambiguous if has_several_sources => {
+                return unproven(Some(Unverified::Ambiguous));
+            }
+            _ if may_be_bearer => match bearer_text(input.fields) {
                 Err(unverified) => return unproven(unverified),
                 Ok(key) => key,
             },
-            (_, FieldValue::Absent) => return unproven(None),
-            (_, FieldValue::Ambiguous) => return unproven(Some(Unverified::Ambiguous)),
-            (_, FieldValue::Single(key)) => Cow::Borrowed(&**key),
+            FieldValue::Absent => return unproven(None),
+            FieldValue::Ambiguous => return unproven(Some(Unverified::Ambiguous)),
+            FieldValue::Single(key) => Cow::Borrowed(&**key),
         };
-        if !may_check(check) {
+        if !input.may_check() {
             return unproven(Some(Unverified::Unchecked));
         }
         match keys.owner_of(&key) {
             None => unproven(Some(Unverified::UnknownKey)),
-            Some(owner) if owner.expires.is_some_and(|expires| wall() >= expires) => {
+            Some(owner)
+                if owner
+                    .expires_at
+                    .is_some_and(|expires_at| wall_clock() >= expires_at) =>
+            {
                 unproven(Some(Unverified::Expired))
             }
             Some(owner) => CredentialProof {
@@ -263,11 +270,11 @@ fn severity(reason: Option<Unverified>) -> u8 {
     }
 }
 
-fn may_check(check: Option<(&ClientIdentity, &CredentialCheck<'_>)>) -> bool {
-    check.is_none_or(|(client, check)| (check.may_check)(client))
-}
-
-/// The text after `Authorization: Bearer`, or why there is none. The reason is none if the request has no such field.
+/// The text after `Authorization: Bearer`.
+///
+/// # Errors
+///
+/// Why there is no such text; `None` if the request has no `Authorization`, or an empty one.
 fn bearer_text(fields: &Fields) -> Result<Cow<'_, [u8]>, Option<Unverified>> {
     if token::single_value(fields, AUTHORIZATION.as_str()) == FieldValue::Absent {
         return Err(None);

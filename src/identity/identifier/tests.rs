@@ -20,6 +20,13 @@ const PROXY: &str = "10.0.0.1";
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
+fn email_only() -> WantedIdentities {
+    WantedIdentities {
+        email: true,
+        ..WantedIdentities::default()
+    }
+}
+
 fn networks() -> Vec<PeerNetwork> {
     vec![PeerNetwork::Ip("10.0.0.0/8".parse().unwrap())]
 }
@@ -35,9 +42,9 @@ fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> 
             trusted_proxies: networks(),
             ..ip::Settings::default()
         },
-        users: user.into_iter().collect(),
-        unverified: user::OnUnverified::default(),
-        tokens: token.into_iter().collect(),
+        user_sources: user.into_iter().collect(),
+        on_unverified: user::OnUnverified::default(),
+        token_sources: token.into_iter().collect(),
         email: Some(email::Settings {
             field: "email".into(),
             max_body_bytes: 1_024,
@@ -46,9 +53,10 @@ fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> 
         plan: plan::Settings {
             plans: vec![plan_named("free", 1), plan_named("gold", 10)],
             source: None,
-            default: Some(0),
+            default_index: Some(0),
         },
         custom: Vec::new(),
+        measured: Vec::new(),
     }
 }
 
@@ -58,14 +66,15 @@ fn identifier(settings: Settings) -> Identifier {
 
 fn jwt_settings() -> Option<user::Settings> {
     let keys = jwt::VerificationKeys::from_secret(SECRET).unwrap();
-    Some(user::Settings::Jwt(jwt::Settings {
+    Some(user::Settings::Jwt(vec![jwt::Settings {
         claim: "sub".into(),
         keys,
+        name_prefix: String::new(),
         issuer: None,
         audiences: Vec::new(),
         remote: None,
         leeway: jwt::DEFAULT_LEEWAY,
-    }))
+    }]))
 }
 
 fn jwt(sub: &str, expires: u64) -> String {
@@ -87,7 +96,7 @@ fn head(lines: &[&str]) -> Head {
     Head::from(&request.body(()).unwrap().into_parts().0)
 }
 
-fn who(identifier: &Identifier, peer: &str, lines: &[&str]) -> ClientIdentity {
+fn identify(identifier: &Identifier, peer: &str, lines: &[&str]) -> ClientIdentity {
     identifier.identify(peer.parse::<IpAddr>().unwrap(), &head(lines), || {
         Duration::from_secs(1_000)
     })
@@ -102,13 +111,13 @@ fn check(
     lines: &[&str],
     expected: (Option<&str>, Option<Unverified>, bool, usize),
 ) {
-    for round in ["first", "remembered"] {
-        let who = who(identifier, peer, lines);
+    for round in ["verified", "cached"] {
+        let client = identify(identifier, peer, lines);
         let actual = (
-            who.user.as_deref(),
-            who.unverified,
-            who.token.is_some(),
-            who.plan.unwrap(),
+            client.user.as_deref(),
+            client.unverified,
+            client.token.is_some(),
+            client.plan.unwrap(),
         );
         assert_eq!(actual, expected, "{round}: {peer} {lines:?}");
     }
@@ -118,14 +127,14 @@ fn check(
 fn by_ip_only() {
     let by_ip = Identifier::new(Settings::default(), Keyer::random());
     let wall = || -> Duration { panic!("no time is needed") };
-    let who = by_ip.identify(
+    let client = by_ip.identify(
         "::ffff:1.2.3.4".parse::<IpAddr>().unwrap(),
         &head(&["Authorization: Bearer x"]),
         wall,
     );
-    assert_eq!(who.ip.to_string(), "1.2.3.4");
+    assert_eq!(client.ip.to_string(), "1.2.3.4");
     assert_eq!(
-        (who.user, who.unverified, who.token, who.plan),
+        (client.user, client.unverified, client.token, client.plan),
         (None, None, None, None)
     );
 }
@@ -185,21 +194,21 @@ fn by_jwt_and_bearer() {
         &[&bearer("forged")],
         (None, Some(Unverified::Malformed), false, 0),
     );
-    let one = who(&by_header, CLIENT, &[&bearer(&right)]).token;
-    let respelled_token = who(
+    let token = identify(&by_header, CLIENT, &[&bearer(&right)]).token;
+    let respelled_token = identify(
         &by_header,
         CLIENT,
         &[&format!("Authorization: BEARER   {right}")],
     )
     .token;
-    assert!(one.is_some() && one == respelled_token);
+    assert!(token.is_some() && token == respelled_token);
 }
 
 #[test]
 fn cached_tokens_still_expire() {
     let by_jwt = identifier(settings(jwt_settings(), None));
     let parts = head(&[&format!("Authorization: Bearer {}", jwt("ann", 2_000))]);
-    let at = |seconds| {
+    let is_verified_at = |seconds| {
         let wall = || Duration::from_secs(seconds);
         by_jwt
             .identify(CLIENT.parse::<IpAddr>().unwrap(), &parts, wall)
@@ -207,7 +216,7 @@ fn cached_tokens_still_expire() {
             .is_some()
     };
     assert_eq!(
-        [at(1), at(2_059), at(2_060), at(1)],
+        [1, 2_059, 2_060, 1].map(is_verified_at),
         [true, true, false, true]
     );
 }
@@ -272,13 +281,13 @@ fn by_trusted_header() {
     let name = "x-user".parse().unwrap();
     let user = Some(user::Settings::Header {
         name,
-        from: networks(),
+        allowed_peers: networks(),
     });
     let mut with_plan = settings(user, Some(token::TokenSource::Query("key".into())));
     let name = "x-plan".parse().unwrap();
     with_plan.plan.source = Some(plan::PlanSource::Header {
         name,
-        from: networks(),
+        allowed_peers: networks(),
     });
     let by_header = identifier(with_plan);
     check(
@@ -316,8 +325,8 @@ fn by_trusted_header() {
     latin.fields.add("x-user", b"al\xffice");
     let peer: IpAddr = PROXY.parse().unwrap();
     let wall = || Duration::ZERO;
-    let who = by_header.identify(peer, &latin, wall);
-    assert_eq!(who.unverified, Some(Unverified::Field));
+    let client = by_header.identify(peer, &latin, wall);
+    assert_eq!(client.unverified, Some(Unverified::Field));
     check(
         &by_header,
         PROXY,
@@ -339,14 +348,14 @@ fn addresses_beside_the_body() {
     let email_in = |target: &str, lines: &[&str], body: &str| {
         let mut parts = head(lines);
         parts.uri = target.parse().unwrap();
-        let mut one = who(&all, CLIENT, &[]);
+        let mut client = identify(&all, CLIENT, &[]);
         all.set_identities_in_fields(
-            &mut one,
+            &mut client,
             &parts,
-            (true, IdentitySet::default()),
-            (body.as_bytes(), true),
+            email_only(),
+            BufferedBody::whole(body.as_bytes()),
         );
-        (one.email, one.unclear_email_reason.is_some())
+        (client.email, client.unclear_email_reason.is_some())
     };
     let ann = email_in("/", &[], "email=ann@example.com");
     let (cookie, unclear) = ("Cookie: a=b; email=ann@example.com", (None, true));
@@ -381,17 +390,17 @@ fn bodies_that_cannot_be_searched() {
     let check = |method: &str, lines: &[&str], body: &str, expected: (bool, bool)| {
         let mut parts = head(lines);
         parts.method = method.parse().unwrap();
-        let mut one = who(&all, CLIENT, &[]);
-        let is_unsearchable = all.mark_email_if_unsearchable(&mut one, &parts);
+        let mut client = identify(&all, CLIENT, &[]);
+        let is_unsearchable = all.mark_email_if_unsearchable(&mut client, &parts);
         if !is_unsearchable {
             all.set_identities_in_fields(
-                &mut one,
+                &mut client,
                 &parts,
-                (true, IdentitySet::default()),
-                (body.as_bytes(), true),
+                email_only(),
+                BufferedBody::whole(body.as_bytes()),
             );
         }
-        let actual = (is_unsearchable, one.unclear_email_reason.is_some());
+        let actual = (is_unsearchable, client.unclear_email_reason.is_some());
         assert_eq!(actual, expected, "{method} {lines:?}");
     };
     let body = r#"{"email":"ann@example.com"}"#;

@@ -183,10 +183,10 @@ fn several_lines_and_both_headers() {
 
 #[test]
 fn groups() {
-    let check = |ipv4, ipv6, ip: &str, expected: &str| {
+    let check = |ipv4_prefix_length, ipv6_prefix_length, ip: &str, expected: &str| {
         let settings = Settings {
-            ipv4,
-            ipv6,
+            ipv4_prefix_length,
+            ipv6_prefix_length,
             ..Settings::default()
         };
         assert_eq!(

@@ -33,6 +33,11 @@ impl RemoteKeySet {
         }
     }
 
+    /// Whether both have the same URL and issuer. The authorities that verify the server may differ, as opposed to `==`.
+    pub fn is_same_set(&self, other: &RemoteKeySet) -> bool {
+        self.url == other.url && self.issuer == other.issuer
+    }
+
     /// Reports a token whose key is not in the set: the issuer may have a new one.
     pub fn report_unknown_key(&self) {
         self.unknown_key.notify_one();

@@ -1,8 +1,9 @@
 //! The vectors beside this file were made once by another implementation; the private keys are gone.
 
-use jsonwebtoken::{EncodingKey, encode};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, encode};
 use serde_json::json;
 
+use super::verification_keys::{MAX_KEYS_TRIED, VerificationKey, validate_signature_only};
 use super::*;
 
 macro_rules! vector {
@@ -19,6 +20,7 @@ fn settings(keys: VerificationKeys) -> Settings {
         claim: "sub".into(),
         keys,
         issuer: None,
+        name_prefix: String::new(),
         audiences: Vec::new(),
         remote: None,
         leeway: DEFAULT_LEEWAY,
@@ -323,8 +325,8 @@ fn plans() {
 #[test]
 fn nested_claims() {
     let check = |name: &str, payload: Value, expected: Option<&str>| {
-        let found = find_claim(payload.as_object().unwrap(), name).and_then(claim_text);
-        assert_eq!(found.as_deref(), expected, "{name} in {payload}");
+        let text = find_claim(payload.as_object().unwrap(), name).and_then(claim_text);
+        assert_eq!(text.as_deref(), expected, "{name} in {payload}");
     };
     check("plan", json!({"plan": "gold"}), Some("gold"));
     check("app.plan", json!({"app": {"plan": "gold"}}), Some("gold"));
@@ -392,4 +394,35 @@ fn a_token_without_an_id_is_tried_with_few_keys() {
     check(&[Some("a"), Some("b"), Some("c")], 0);
     check(&[Some("a"), None, Some("c")], 1);
     check(&[None; 9], MAX_KEYS_TRIED);
+}
+
+/// The claim that chooses the keys is read as the claims of a verified token are: of two members the last one counts.
+#[test]
+fn a_token_names_its_issuer() {
+    let settings_of = |issuer: &str| Settings {
+        issuer: Some(issuer.into()),
+        ..settings(VerificationKeys::none())
+    };
+    let check = |issuers: &[Settings], payload: &str, expected: Result<&str, Unverified>| {
+        let token = format!("e30.{}.", URL_SAFE_NO_PAD.encode(payload));
+        let settings = find_issuer(issuers, token.as_bytes());
+        let issuer = settings.map(|settings| settings.issuer.as_deref().unwrap());
+        assert_eq!(issuer, expected, "{payload}");
+    };
+    let several = [settings_of("a"), settings_of("b")];
+    check(&several, r#"{"iss": "a"}"#, Ok("a"));
+    check(&several, r#"{"iss": "\u0062"}"#, Ok("b"));
+    check(&several, r#"{"iss": "a", "iss": "b"}"#, Ok("b"));
+    for unknown in [
+        r#"{"iss": "A"}"#,
+        r#"{"iss": ["a"]}"#,
+        r#"{"sub": "a"}"#,
+        "{}",
+    ] {
+        check(&several, unknown, Err(Unverified::Issuer));
+    }
+    for malformed in ["", "[]", "\u{feff}{\"iss\": \"a\"}", r#"{"iss": "a"}{}"#] {
+        check(&several, malformed, Err(Unverified::Malformed));
+    }
+    check(&several[..1], "", Ok("a"));
 }

@@ -2,7 +2,7 @@
 //! the other settings.
 
 use super::super::context::LoadContext;
-use super::super::decode::{GatewayConfig, PolicyConfig};
+use super::super::decode::{GatewayConfig, ISSUER_SEPARATOR, PolicyConfig};
 use super::super::tree::Located;
 use crate::base::suggest::{list_words, nearest_word};
 use crate::limit::{ClientCondition, Identity, IdentityTest};
@@ -90,17 +90,25 @@ pub(super) fn check_path_part(
     identity: &Located<Identity>,
 ) {
     let name = identity.value.as_str();
-    let mut custom = gateway.identity.custom.iter();
-    let custom = custom.find(|custom| custom.name.value == name);
+    let mut custom_identities = gateway.identity.custom.iter();
+    let custom = custom_identities.find(|custom| custom.name.value == name);
     let Some(part) = custom.and_then(|custom| custom.path.as_ref()) else {
         return;
     };
-    let lacks_part = |pattern: &Located<Pattern>| pattern.value.segment_index(part).is_none();
-    if policy.patterns.iter().any(lacks_part) {
-        let message =
-            format!("`{name}` is the part `{{{part}}}` of the path, which `match` does not have");
+    let lacks_part = |pattern: &&Located<Pattern>| pattern.value.segment_index(part).is_none();
+    let Some(pattern) = policy.patterns.iter().find(lacks_part) else {
+        return;
+    };
+    let message =
+        format!("`{name}` is the part `{{{part}}}` of the path, which `match` does not have");
+    if pattern.location.file == identity.location.file {
         let help = format!("write for instance `match: /accounts/{{{part}}}/**`");
         cx.error(identity.location, message, Some(help));
+    } else {
+        let origin = cx.sources.origin(identity.location);
+        let help =
+            format!("the default at {origin} requires it: write `require` here, or name the part");
+        cx.error(pattern.location, message, Some(help));
     }
 }
 
@@ -110,7 +118,32 @@ fn has_path_part(policy: &PolicyConfig, part: &str) -> bool {
     patterns.any(|pattern| pattern.value.segment_index(part).is_some())
 }
 
-/// Checks the values of a condition on a custom identity: a cookie is not compared, and networks have names.
+/// Checks that a name begins with the name of an issuer, if all values of the identity do.
+pub(in super::super) fn check_issuer_of_name(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    identity: Identity,
+    name: Located<&str>,
+) {
+    let issuers = gateway.identity.name_issuers(identity);
+    let Some(first_issuer) = issuers.first() else {
+        return;
+    };
+    let has_issuer = |issuer: &&str| {
+        let rest = name.value.strip_prefix(*issuer);
+        rest.is_some_and(|rest| rest.starts_with(ISSUER_SEPARATOR))
+    };
+    if !issuers.iter().any(has_issuer) {
+        let message = format!("no token gives the {} `{}`", identity.as_str(), name.value);
+        let help = format!(
+            "begin it with its issuer, as `{first_issuer}{ISSUER_SEPARATOR}…`, or add `shared_names: true`"
+        );
+        cx.error(name.location, message, Some(help));
+    }
+}
+
+/// Checks the values of a condition on an identity. A cookie cannot be compared, because only its hash is known. The values
+/// of an identity by networks must be names of its networks, and those from tokens may need their issuer.
 pub(super) fn check_condition_values(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
@@ -119,9 +152,16 @@ pub(super) fn check_condition_values(
     let IdentityTest::OneOf(values) = &condition.value.test else {
         return;
     };
+    for value in values {
+        let name = Located {
+            value: value.as_str(),
+            location: condition.location,
+        };
+        check_issuer_of_name(cx, gateway, condition.value.identity, name);
+    }
     let name = condition.value.identity.as_str();
-    let mut custom = gateway.identity.custom.iter();
-    let Some(custom) = custom.find(|custom| custom.name.value == name) else {
+    let mut custom_identities = gateway.identity.custom.iter();
+    let Some(custom) = custom_identities.find(|custom| custom.name.value == name) else {
         return;
     };
     if custom.cookie.is_some() {

@@ -9,6 +9,7 @@ use super::super::tree::Located;
 use super::concurrent::check_concurrent;
 use super::identity::{check_condition_values, check_identity};
 use super::sharing::check_sharing;
+use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, IdentityTest, MAX_WINDOWS, Rate};
 
 /// Maximum number of units that a sliding log keeps. A larger quota would admit less than the rate promises.
@@ -70,7 +71,11 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
         let before_last = identities
             .split_last()
             .map_or(&[][..], |(_, others)| others);
-        if let Some(identity) = before_last.iter().copied().find(|id| is_always_present(id)) {
+        if let Some(identity) = before_last
+            .iter()
+            .copied()
+            .find(|identity| is_always_present(identity))
+        {
             let name = identity.as_str();
             let message =
                 format!("every request has `{name}`, so no request is counted by what follows it");
@@ -84,15 +89,15 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
 /// conditions that no counted client meets.
 fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     for condition in limit.clients.conditions() {
-        let (identity, location) = (condition.value.identity, condition.location);
-        check_identity(
-            cx,
-            gateway,
-            &Located {
+        let identity = condition.value.identity;
+        let location = condition.location;
+        if identity.as_str() != PREFLIGHT {
+            let located = Located {
                 value: identity,
                 location,
-            },
-        );
+            };
+            check_identity(cx, gateway, &located);
+        }
         check_condition_values(cx, gateway, &condition);
         let name = identity.as_str();
         if condition.value.test == IdentityTest::Absent {
@@ -127,12 +132,12 @@ fn has_default_plan(gateway: &GatewayConfig) -> bool {
 
 /// Checks rates by plan: each client must have one, and the other fields of the limit must allow them.
 fn check_plan_rates(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
-    let Some(first) = limit.rates.by_plan.first() else {
+    let Some(first_rates) = limit.rates.by_plan.first() else {
         return;
     };
     let plan = Located {
         value: Identity::Plan,
-        location: first.location,
+        location: first_rates.location,
     };
     check_identity(cx, gateway, &plan);
     let names = gateway.plans.iter().map(|plan| plan.name.value.as_str());
@@ -157,7 +162,7 @@ fn check_plan_rates(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &Limit
     if limit.rates.iter().next().is_none() {
         let help = "write a rate for at least one plan, or remove the limit";
         cx.error(
-            first.location,
+            first_rates.location,
             "this limit limits nobody",
             Some(help.into()),
         );
@@ -172,23 +177,31 @@ fn check_plan_rates(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &Limit
     let help = "add `else: RATE` for all other clients, or `else: unlimited`";
     if let Some(plan) = names.clone().find(|name| !has_rates(Some(name))) {
         let message = format!("the plan `{plan}` has no rate here");
-        cx.error(first.location, message, Some(help.into()));
+        cx.error(first_rates.location, message, Some(help.into()));
     } else if !has_default_plan(gateway) {
         let message = "clients without a plan have no rate here";
-        cx.error(first.location, message, Some(help.into()));
+        cx.error(first_rates.location, message, Some(help.into()));
     }
+}
+
+/// Checks a limit with the rates that a single key has in a file of overrides.
+pub fn check_override(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
+    check_windows(cx, gateway, limit);
+    check_reserve(cx, gateway, limit);
+    check_log_size(cx, gateway, limit);
+    check_algorithm(cx, limit);
 }
 
 /// Checks the rates of a limit: each has a window of its own, can be reached, and fits the counters.
 fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     let rates = &limit.rates.of_all;
     if rates.len() > MAX_WINDOWS {
-        return;
+        return; // This was reported when the rates were read.
     }
     let plan_factor = gateway.max_plan_factor(limit);
     for (index, rate) in rates.iter().enumerate() {
-        let before = &rates[..index];
-        if let Some(other) = before
+        let earlier_rates = &rates[..index];
+        if let Some(other) = earlier_rates
             .iter()
             .find(|other| other.value.window() == rate.value.window())
         {
@@ -307,9 +320,9 @@ fn check_elastic(cx: &mut LoadContext, limit: &LimitConfig) {
     if let Some(count) = limit
         .count
         .as_ref()
-        .filter(|at| at.value.is_settled_later())
+        .filter(|count| count.value.is_settled_later())
     {
-        let message = "what is counted by the answer cannot be lent before it is there";
+        let message = "units that are known only after a request is admitted cannot be lent";
         let help = "remove `count`, or write `throttle: hard`";
         cx.error(count.location, message, Some(help.into()));
     }
@@ -345,7 +358,14 @@ fn check_reserve(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
     let Some(reserve) = &limit.reserve else {
         return;
     };
-    if !limit.count.as_ref().is_some_and(|at| at.value.is_cost()) {
+    let count = limit.count.as_ref().map(|count| &count.value);
+    if let Some(count) = count.filter(|count| count.is_cost() && !count.is_settled_later()) {
+        let message = format!("with `count: {count}` each cost is known at once");
+        let help = "remove `reserve`: nothing is held until later";
+        cx.error(reserve.location, message, Some(help.into()));
+        return;
+    }
+    if !count.is_some_and(CountMode::is_cost) {
         let message = "`reserve` is for limits with `count: cost …`";
         let help = "remove it: each request uses one unit at most";
         cx.error(reserve.location, message, Some(help.into()));
@@ -406,7 +426,8 @@ fn check_log_size(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCo
 
 /// The field `algorithm` if it says leaky-bucket.
 fn leaky_bucket(limit: &LimitConfig) -> Option<Located<Algorithm>> {
-    let is_leaky = |at: &Located<Algorithm>| matches!(at.value, Algorithm::LeakyBucket { .. });
+    let is_leaky =
+        |algorithm: &Located<Algorithm>| matches!(algorithm.value, Algorithm::LeakyBucket { .. });
     limit.algorithm.filter(is_leaky)
 }
 
@@ -447,10 +468,18 @@ fn check_algorithm(cx: &mut LoadContext, limit: &LimitConfig) {
     if let Some(count) = limit
         .count
         .as_ref()
-        .filter(|count| count.value != CountMode::All)
+        .filter(|count| !matches!(count.value, CountMode::All | CountMode::CostMessages))
     {
-        let message = "leaky-bucket cannot count what is known only from the answer";
-        let help = "remove `count`, or use another algorithm: it holds requests back before they are answered";
+        let (message, help) = match count.value.is_settled_later() {
+            true => (
+                "leaky-bucket cannot count what is known only after a request is admitted",
+                "remove `count`, or use another algorithm: it delays requests before they are forwarded",
+            ),
+            false => (
+                "leaky-bucket holds back requests of one unit each",
+                "remove `count`, or use another algorithm such as `gcra`",
+            ),
+        };
         cx.error(count.location, message, Some(help.into()));
     }
     if let Some(throttle) = limit

@@ -10,8 +10,8 @@ pub(super) fn check_push_labels(cx: &mut LoadContext, gateway: &GatewayConfig) {
     let (Some(_), Some(record)) = (&gateway.store.address, &gateway.record) else {
         return;
     };
-    let push = record.push.iter();
-    for push in push.filter(|push| push.settings.labels.is_empty()) {
+    let destinations = record.push.iter();
+    for push in destinations.filter(|push| push.settings.labels.is_empty()) {
         let message = format!(
             "gateways that share a store push the same series to `{}`, where one takes the place of the other",
             push.settings.name
@@ -25,34 +25,46 @@ pub(super) fn check_push_labels(cx: &mut LoadContext, gateway: &GatewayConfig) {
 /// or the store. Gateways cannot share limits on open requests at all.
 pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     if limit.concurrent.is_some() {
-        if let Some(sharing) = limit.sharing.filter(|at| at.value != Sharing::Local) {
+        if let Some(sharing) = limit
+            .sharing
+            .filter(|sharing| sharing.value != Sharing::Local)
+        {
             let message = "open requests are counted by each gateway for itself";
             let help = "remove it, and divide the number by that of the gateways";
             cx.error(sharing.location, message, Some(help.into()));
         }
         return;
     }
-    let algorithm = limit.algorithm.map(|at| at.value);
+    let algorithm = limit.algorithm.map(|algorithm| algorithm.value);
     let elastic = limit
         .throttle
-        .filter(|at| at.value == ThrottleConfig::Elastic);
+        .filter(|throttle| throttle.value == ThrottleConfig::Elastic);
     let response_count = limit
         .count
         .as_ref()
-        .filter(|at| at.value.is_settled_later());
-    if let Some(sharing) = limit.sharing.filter(|at| at.value == Sharing::Leased) {
+        .filter(|count| count.value.is_settled_later());
+    if let Some(sharing) = limit
+        .sharing
+        .filter(|sharing| sharing.value == Sharing::Leased)
+    {
         let can_be_leased = matches!(
             algorithm,
             None | Some(Algorithm::SlidingLog | Algorithm::SlidingWindow)
         );
-        if !can_be_leased || elastic.is_some() || response_count.is_some() {
+        let takes_one_unit = limit
+            .count
+            .as_ref()
+            .is_none_or(|count| count.value.takes_one_unit());
+        if !can_be_leased || elastic.is_some() || !takes_one_unit {
             let message = "units of this limit cannot be granted in advance";
-            let help = "write `sharing: strict`, or use sliding-log or sliding-window with `throttle: hard` or `soft` and `count: all`";
+            let help = "write `sharing: strict`, or use sliding-log or sliding-window with `throttle: hard` or `soft` and `count: all` or `cost messages`";
             cx.error(sharing.location, message, Some(help.into()));
         }
     }
     let keeps_arrival_times = algorithm.is_some_and(Algorithm::is_gcra);
-    let is_local = limit.sharing.is_some_and(|at| at.value == Sharing::Local);
+    let is_local = limit
+        .sharing
+        .is_some_and(|sharing| sharing.value == Sharing::Local);
     let has_shared_store = gateway.store.address.is_some();
     if let Some(count) = response_count
         && has_shared_store
@@ -64,7 +76,7 @@ pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit
         let help = "use `algorithm: sliding-window`, or `sharing: local`";
         cx.error(count.location, message, Some(help.into()));
     }
-    let store = gateway.store.address.as_ref().map(|at| &at.value);
+    let store = gateway.store.address.as_ref().map(|address| &address.value);
     if matches!(store, Some(StoreAddress::Memcached(_))) && !is_local {
         check_memcached(cx, limit);
     }
@@ -72,7 +84,10 @@ pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit
 
 /// Reports a limit that memcached cannot count, and warns of an elastic one, which then lends nothing.
 fn check_memcached(cx: &mut LoadContext, limit: &LimitConfig) {
-    if let Some(algorithm) = limit.algorithm.filter(|at| at.value.is_gcra()) {
+    if let Some(algorithm) = limit
+        .algorithm
+        .filter(|algorithm| algorithm.value.is_gcra())
+    {
         let message = format!(
             "memcached cannot keep arrival times, which {} needs",
             algorithm.value.as_str()
@@ -82,7 +97,7 @@ fn check_memcached(cx: &mut LoadContext, limit: &LimitConfig) {
     }
     if let Some(throttle) = limit
         .throttle
-        .filter(|at| at.value == ThrottleConfig::Elastic)
+        .filter(|throttle| throttle.value == ThrottleConfig::Elastic)
     {
         let message = "with memcached an elastic limit lends nothing: it holds like a hard one";
         let help = "use a Redis store, or `sharing: local`";

@@ -4,35 +4,55 @@
 use std::collections::HashMap;
 
 use super::super::context::LoadContext;
-use super::super::decode::{AcmeConfig, GatewayConfig, ListenerConfig};
+use super::super::decode::{AcmeConfig, GatewayConfig, ListenerConfig, TlsPart};
 use super::super::tree::SourceLocation;
 use crate::net::tls::acme::Challenge;
 
 /// Reports all TLS settings that do not fit.
 pub fn check_tls(cx: &mut LoadContext, gateway: &GatewayConfig) {
     check_client_certificates(cx, gateway);
+    check_fingerprints(cx, gateway);
     check_acme(cx, gateway);
 }
 
 /// Checks that some listener asks for client certificates if an identity comes from them.
 fn check_client_certificates(cx: &mut LoadContext, gateway: &GatewayConfig) {
     let asks_clients = |listener: &ListenerConfig| listener.client_roots.is_some();
-    let custom = gateway
-        .identity
-        .custom
-        .iter()
-        .filter_map(|custom| custom.tls);
+    let custom_identities = gateway.identity.custom.iter();
+    let certificate_parts = custom_identities
+        .filter_map(|custom| custom.tls)
+        .filter(|part| part.value != TlsPart::Ja4);
     let users = gateway.identity.users.iter();
-    let user_names = users
-        .filter_map(|user| user.value.client_cert)
-        .chain(custom);
+    let user_names = users.filter_map(|user| user.value.client_cert);
+    let locations = user_names
+        .map(|name| name.location)
+        .chain(certificate_parts.map(|part| part.location));
     if gateway.listen.iter().any(asks_clients) {
         return;
     }
-    for name in user_names {
+    for location in locations {
         let message = "no listener asks clients for a certificate";
         let help = "add `client_roots: clients.pem` beside the `tls` of a listener";
-        cx.error(name.location, message, Some(help.into()));
+        cx.error(location, message, Some(help.into()));
+    }
+}
+
+/// Checks that some listener speaks TLS if an identity comes from its handshakes.
+fn check_fingerprints(cx: &mut LoadContext, gateway: &GatewayConfig) {
+    if gateway
+        .listen
+        .iter()
+        .any(|listener| !listener.tls.is_empty())
+    {
+        return;
+    }
+    let custom = gateway.identity.custom.iter();
+    for part in custom.filter_map(|custom| custom.tls) {
+        if part.value == TlsPart::Ja4 {
+            let message = "no listener speaks TLS, so that no handshake has a fingerprint";
+            let help = "add `tls: { cert: cert.pem, key: key.pem }` to a listener";
+            cx.error(part.location, message, Some(help.into()));
+        }
     }
 }
 
@@ -56,7 +76,9 @@ fn check_acme(cx: &mut LoadContext, gateway: &GatewayConfig) {
             }
         }
         let is_without_tls = |listener: &ListenerConfig| listener.tls.is_empty();
-        let http_challenge = acme.challenge.filter(|at| at.value == Challenge::Http01);
+        let http_challenge = acme
+            .challenge
+            .filter(|challenge| challenge.value == Challenge::Http01);
         if let Some(challenge) = http_challenge
             && !gateway.listen.iter().any(is_without_tls)
         {

@@ -40,13 +40,17 @@ fn must_read_method(route: &Route, routes: &[Route]) -> bool {
 
 /// Sets where the custom identities of the route are looked for.
 fn set_custom_reads(route: &mut Route, identity: &Settings) {
-    for source in identity.sources(route.reads.custom) {
+    for source in identity.custom_sources(route.reads.custom) {
         match source {
             Source::Query(_) => route.reads.parameter = true,
-            Source::Body(_) => (route.reads.parameter, route.reads.body_field) = (true, true),
+            Source::Body(_) => {
+                route.reads.parameter = true;
+                route.reads.body_field = true;
+            }
             Source::PathPart(name) => {
                 route.reads.path_part |= route.pattern.segment_index(name).is_some();
             }
+            Source::Preflight => route.reads.preflight = true,
             _ => {}
         }
     }
@@ -64,7 +68,7 @@ fn must_read_path(route: &Route, routes: &[Route], paths: PathMatching) -> bool 
 fn must_read_token(route: &Route, identity: &Settings) -> bool {
     let is_token_in_query = identity.has_token_in_query();
     let proves_user = identity
-        .users
+        .user_sources
         .iter()
         .any(|user| matches!(user, user::Settings::ApiKeys(_)));
     let depends_on_user = || route.needs(Identity::User) || route.depends_on(Identity::Plan);
@@ -89,5 +93,5 @@ fn may_override_to(route: &Route, other: &Route) -> bool {
     // If `other` accepts POST too, `route` has the POST because it is more specific. If it also accepts every method, it
     // keeps the request.
     let differs_by_method = !route.pattern.methods().is_any() || !accepts_post;
-    differs_by_method && !route.has_all_limits_of(other)
+    differs_by_method && route.shares_listener_with(other) && !route.has_all_limits_of(other)
 }

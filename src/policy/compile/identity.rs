@@ -6,7 +6,9 @@ use std::sync::Arc;
 use http::Uri;
 
 use super::super::context::LoadContext;
-use super::super::decode::{GatewayConfig, IpConfig, KeySet, PlanSourceConfig, UserConfig};
+use super::super::decode::{
+    GatewayConfig, ISSUER_SEPARATOR, IpConfig, KeySet, PlanSourceConfig, UserConfig,
+};
 use super::super::source::Files;
 use super::super::tree::Located;
 use super::files::{read_named_file, read_secret_text, trim_named_secret};
@@ -15,6 +17,9 @@ use crate::identity::{self, ip, jwt, plan, user};
 
 mod api_keys;
 mod custom;
+mod measured;
+mod network_list;
+mod table;
 
 /// Compiles the section `identity`. Mistakes in files are reported to `cx`, and a source with one is left out.
 pub fn compile_identity(
@@ -25,26 +30,40 @@ pub fn compile_identity(
 ) -> identity::Settings {
     let written = &gateway.identity;
     let plan = compile_plans(gateway);
-    let users = written.users.iter();
-    let users = users.filter_map(|user| compile_user(cx, files, base, gateway, &user.value, &plan));
-    identity::Settings {
-        users: users.collect(),
+    let mut user_sources: Vec<user::Settings> = Vec::new();
+    for user in &written.users {
+        let compiled = compile_user(cx, files, base, gateway, &user.value, &plan);
+        let issuers = user_sources.iter_mut().find_map(|source| match source {
+            user::Settings::Jwt(issuers) => Some(issuers),
+            _ => None,
+        });
+        // All issuers of tokens are one source, in the position of the first.
+        match (compiled, issuers) {
+            (Some(user::Settings::Jwt(issuer)), Some(issuers)) => issuers.extend(issuer),
+            (compiled, _) => user_sources.extend(compiled),
+        }
+    }
+    let mut compiled = identity::Settings {
+        user_sources,
         ip: compile_ip(&written.ip),
-        unverified: written.unverified(),
-        tokens: written.tokens.clone(),
+        on_unverified: written.unverified(),
+        token_sources: written.tokens.clone(),
         email: written.email.clone(),
         plan,
         custom: custom::compile_custom(cx, files, base, &written.custom, &written.ip.nat64),
-    }
+        measured: Vec::new(),
+    };
+    compiled.measured = measured::compile_measured(cx, gateway, &compiled);
+    compiled
 }
 
 fn compile_ip(written: &IpConfig) -> ip::Settings {
     ip::Settings {
         trusted_proxies: written.trusted_proxies.clone(),
-        ipv4: written.group.ipv4,
-        ipv6: written.group.ipv6,
-        parents: written.parents,
-        nat64: written.nat64.clone(),
+        ipv4_prefix_length: written.group.ipv4,
+        ipv6_prefix_length: written.group.ipv6,
+        has_parent_budgets: written.parents,
+        nat64_prefixes: written.nat64.clone(),
     }
 }
 
@@ -59,19 +78,21 @@ fn compile_user(
 ) -> Option<user::Settings> {
     if let Some(claim) = &written.jwt {
         let (keys, remote) = compile_token_keys(cx, files, base, written)?;
-        return Some(user::Settings::Jwt(jwt::Settings {
+        let issuer = written.issuer.as_ref().map(|issuer| issuer.value.clone());
+        return Some(user::Settings::Jwt(vec![jwt::Settings {
             claim: claim.clone(),
             keys,
             remote,
-            issuer: written.issuer.clone(),
+            name_prefix: name_prefix(gateway, issuer.as_deref()),
+            issuer,
             audiences: written.audience.clone(),
             leeway: written.leeway,
-        }));
+        }]));
     }
     if let Some(name) = &written.header {
         return Some(user::Settings::Header {
             name: name.clone(),
-            from: written.from.clone(),
+            allowed_peers: written.from.clone(),
         });
     }
     if let Some(file) = &written.api_keys {
@@ -82,6 +103,18 @@ fn compile_user(
     Some(user::Settings::ClientCert(name.value))
 }
 
+/// The prefix of names from the tokens of one of several issuers, so that no issuer can give another's names. Empty if
+/// the gateway file does not separate issuers.
+fn name_prefix(gateway: &GatewayConfig, issuer: Option<&str>) -> String {
+    match issuer {
+        Some(issuer) if gateway.identity.separates_issuers() => {
+            format!("{issuer}{ISSUER_SEPARATOR}")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Compiles all plans, and the source of a request's plan.
 fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
     let plans: Vec<plan::Plan> = gateway
         .plans
@@ -93,15 +126,16 @@ fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
         })
         .collect();
     let written = gateway.identity.plan.as_ref().map(|plan| &plan.value);
-    let default = written.and_then(|plan| plan.default.as_ref());
-    let default = default.and_then(|name| plans.iter().position(|plan| plan.name == name.value));
+    let default_name = written.and_then(|plan| plan.default.as_ref());
+    let default_index =
+        default_name.and_then(|name| plans.iter().position(|plan| plan.name == name.value));
     // A file of API keys that names users may name their plans too.
     let has_keys = gateway.identity.has_user(|user| user.api_keys.is_some());
     let source = written.and_then(compile_plan_source);
     plan::Settings {
         plans,
         source: source.or(has_keys.then_some(plan::PlanSource::ApiKeys)),
-        default,
+        default_index,
     }
 }
 
@@ -113,7 +147,7 @@ fn compile_plan_source(written: &PlanSourceConfig) -> Option<plan::PlanSource> {
     if let Some(name) = &written.header {
         return Some(plan::PlanSource::Header {
             name: name.clone(),
-            from: written.from.clone(),
+            allowed_peers: written.from.clone(),
         });
     }
     written.api_keys.map(|_| plan::PlanSource::ApiKeys)
@@ -176,6 +210,6 @@ fn compile_remote_keys(
             load_system_roots(cx, url.location, help)?
         }
     };
-    let issuer = written.issuer.clone();
+    let issuer = written.issuer.as_ref().map(|issuer| issuer.value.clone());
     Some(jwt::RemoteKeySet::new(url.value.clone(), roots, issuer))
 }

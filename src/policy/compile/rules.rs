@@ -8,22 +8,25 @@ use std::sync::Arc;
 
 use super::super::context::LoadContext;
 use super::super::decode::{
-    GatewayConfig, KeyPartConfig, LimitConfig, LimitUse, LimitVariant, PolicyConfig,
-    ThrottleConfig, split_by_plan,
+    GatewayConfig, LimitConfig, LimitUse, LimitVariant, PolicyConfig, ThrottleConfig, split_by_plan,
 };
 use super::super::settings::UnroutedLimits;
+use super::super::shared_limits::{SharedLimit, SharedLimits};
 use super::super::tree::{Located, SourceLocation};
+use super::overrides::{LimitOverrides, SharedOverrides};
 use super::store;
 use crate::base::clock::Nanos;
 use crate::identity::{self, embedded_ipv4::untranslated_network};
 use crate::limit::{
     Algorithm, ClientCondition, ClientFilter, Concurrency, CountMode, Disclose, Identity,
-    IdentityTest, KeySpec, RateLimit, Rule, RuleLimit, ThrottleMode, header_texts,
+    IdentityTest, Overrides, RateLimit, Reserve, Rule, RuleLimit, ThrottleMode, header_texts,
 };
 use crate::route::{OwnResponseRules, Pattern, Route, RouteReads};
 use crate::upstream;
 
-/// The number of keys of each limit that must fit the memory for counts.
+/// Maximum number of limits of all routes together, and of different overrides, because a store numbers them with 16 bits.
+pub(super) const MAX_RULES: usize = u16::MAX as usize;
+/// The number of keys of each limit that must fit the memory for counts; with fewer the configuration is refused.
 const MIN_KEYS_IN_MEMORY: usize = 16;
 /// If fewer keys of a limit than this fit the memory for counts, the user gets a warning.
 const FEW_KEYS_IN_MEMORY: usize = 10_000;
@@ -31,6 +34,7 @@ const FEW_KEYS_IN_MEMORY: usize = 10_000;
 /// Compiles limits, and numbers their rules.
 pub(super) struct RuleCompiler<'g> {
     gateway: &'g GatewayConfig,
+    limits: &'g SharedLimits<'g>,
     identity: &'g identity::Settings,
     /// All rules so far, by [`Rule::index`].
     pub(super) all: Vec<Arc<Rule>>,
@@ -39,19 +43,28 @@ pub(super) struct RuleCompiler<'g> {
     /// The rules that routes share, by [`SharedLimit::index`]. `None` until the first route needs them, and always for a
     /// limit that each route counts for itself.
     shared: Vec<Option<Vec<Arc<Rule>>>>,
+    /// The overrides of the limits that several routes have.
+    overrides: SharedOverrides,
+    /// The number of copies of rules for keys with limits of their own. A copy has the [`Rule::index`] of its rule.
+    pub(super) override_count: usize,
 }
 
 impl<'g> RuleCompiler<'g> {
     pub(super) fn new(
         gateway: &'g GatewayConfig,
+        limits: &'g SharedLimits<'g>,
         identity: &'g identity::Settings,
+        overrides: SharedOverrides,
     ) -> RuleCompiler<'g> {
         RuleCompiler {
             gateway,
+            limits,
             identity,
             all: Vec::new(),
             key_locations: Vec::new(),
-            shared: vec![None; gateway.limits.len()],
+            shared: vec![None; limits.all().len()],
+            overrides,
+            override_count: 0,
         }
     }
 
@@ -64,22 +77,21 @@ impl<'g> RuleCompiler<'g> {
         upstreams: &[upstream::Settings],
         first_index: usize,
         policy: &PolicyConfig,
+        overrides: &[LimitOverrides],
     ) -> Option<Vec<Route>> {
         let upstream_name = policy.upstream.as_ref()?;
-        let upstream = upstreams
+        let upstream_index = upstreams
             .iter()
             .position(|upstream| upstream.name == upstream_name.value)?;
         let mut rules = Vec::new();
-        for (limit_index, limit) in self.gateway.limits.iter().enumerate() {
-            if policy.has_gateway_limit(limit) {
-                rules.extend(self.compile_shared_limit(cx, limit_index, limit, &policy.name));
-            }
+        let limits = self.limits;
+        for limit in limits.of_policy(policy) {
+            rules.extend(self.compile_shared_limit(cx, &limit, &policy.name));
         }
-        for used in &policy.limits {
-            if let LimitUse::Own(limit) = used {
-                let scope = format!("{}/{}", policy.name, limit.name.value);
-                rules.extend(self.add_rules(cx, limit, &scope));
-            }
+        for limit in policy.limits.iter().filter_map(LimitUse::own) {
+            let scope = format!("{}/{}", policy.name, limit.name.value);
+            let overrides = overrides.iter().find(|overrides| overrides.is_of(limit));
+            rules.extend(self.add_rules(cx, limit, &scope, overrides));
         }
         let require: Vec<_> = policy
             .require
@@ -87,12 +99,17 @@ impl<'g> RuleCompiler<'g> {
             .map(|identity| identity.value)
             .collect();
         let patterns = policy.patterns_with_hosts();
-        let first = Route {
+        let first_route = Route {
             name: policy.name.as_str().into(),
             index: first_index,
             pattern: patterns.first()?.value.clone(),
             other_patterns: Vec::new(),
-            upstream_index: upstream,
+            listeners: policy
+                .listen
+                .iter()
+                .map(|name| name.value.as_str().into())
+                .collect(),
+            upstream_index,
             own_response_rules: OwnResponseRules::new(&rules, &require),
             reads: RouteReads::new(&rules, &require),
             rules: rules.into_iter().collect(),
@@ -104,7 +121,7 @@ impl<'g> RuleCompiler<'g> {
         let with_pattern = |(index, pattern): (usize, Located<Pattern>)| Route {
             index,
             pattern: pattern.value,
-            ..first.clone()
+            ..first_route.clone()
         };
         Some((first_index..).zip(patterns).map(with_pattern).collect())
     }
@@ -114,37 +131,54 @@ impl<'g> RuleCompiler<'g> {
     /// route of their own.
     pub(super) fn compile_unrouted(&mut self, cx: &mut LoadContext) -> UnroutedLimits {
         let gateway = self.gateway;
-        let limits = gateway.limits.iter().enumerate();
-        let limits_of_every_route = limits.filter(|(_, limit)| !limit.routes.is_only_listed());
+        let limits = self.limits.of_gateway().iter();
+        let limits_of_every_route = limits.filter(|shared| !shared.limit.routes.is_only_listed());
         let rules: Vec<_> = limits_of_every_route
-            .flat_map(|(limit_index, limit)| self.compile_shared_limit(cx, limit_index, limit, ""))
+            .flat_map(|limit| self.compile_shared_limit(cx, limit, ""))
             .filter(|rule| rule.counts_own_responses())
             .collect();
-        let needs_credential = |rule: &Arc<Rule>| {
+        let depends_on_credential = |rule: &Arc<Rule>| {
             let mut identities = rule.key.identities().chain(rule.clients.identities());
             rule.plans || identities.any(|identity| identity != Identity::Ip)
         };
         UnroutedLimits {
-            by_credential: rules.iter().any(needs_credential),
+            needs_credential: rules.iter().any(depends_on_credential),
             rules: rules.into_iter().collect(),
-            headers: gateway.headers,
+            header_style: gateway.headers,
         }
     }
 
-    /// Brings the values of a condition into the form in which requests have them.
-    fn normalise_condition(&self, condition: ClientCondition) -> ClientCondition {
+    /// Brings the values of a condition on a custom identity into the form in which requests have them. Other conditions
+    /// stay as they are. Reports values that no request has.
+    fn normalise_condition(
+        &self,
+        cx: &mut LoadContext,
+        condition: Located<ClientCondition>,
+    ) -> ClientCondition {
+        let location = condition.location;
+        let condition = condition.value;
         let Identity::Custom(custom) = condition.identity else {
             return condition;
         };
-        let source = self.identity.custom_source(custom);
-        match (condition.test, source) {
-            (IdentityTest::OneOf(values), Some(source)) => ClientCondition {
-                test: IdentityTest::OneOf(
-                    values.iter().map(|value| source.normalise(value)).collect(),
-                ),
-                ..condition
-            },
-            (test, _) => ClientCondition { test, ..condition },
+        let (IdentityTest::OneOf(values), Some(source)) =
+            (&condition.test, self.identity.custom_source(custom))
+        else {
+            return condition;
+        };
+        let mut normalise = |value: &String| {
+            let normal = source.normalise(value);
+            if normal.is_none() {
+                let message = format!("no request has `{value}` as `{}`", custom.as_str());
+                let help =
+                    "write a value of 1 to 256 bytes in its plain form, without blanks at its ends";
+                cx.error(location, message, Some(help.into()));
+            }
+            normal
+        };
+        let values = values.iter().filter_map(&mut normalise).collect();
+        ClientCondition {
+            test: IdentityTest::OneOf(values),
+            ..condition
         }
     }
 
@@ -153,19 +187,24 @@ impl<'g> RuleCompiler<'g> {
     fn compile_shared_limit(
         &mut self,
         cx: &mut LoadContext,
-        limit_index: usize,
-        limit: &LimitConfig,
+        shared: &SharedLimit<'_>,
         route_name: &str,
     ) -> Vec<Arc<Rule>> {
-        if limit.routes.counts_each_route() {
-            return self.add_rules(cx, limit, &format!("{route_name}/{}", limit.name.value));
-        }
-        if let Some(rules) = self.shared.get(limit_index).and_then(Option::as_ref) {
+        if let Some(rules) = self.shared.get(shared.index).and_then(Option::as_ref) {
             return rules.clone();
         }
-        let rules = self.add_rules(cx, limit, limit.name.value.as_str());
-        if let Some(shared) = self.shared.get_mut(limit_index) {
-            *shared = Some(rules.clone());
+        let limit = shared.limit;
+        let scope = match limit.counts_each_route() {
+            true => format!("{route_name}/{}", limit.name.value),
+            false => shared.common_scope(),
+        };
+        let overrides = self.overrides.get(shared.index).cloned().flatten();
+        let rules = self.add_rules(cx, limit, &scope, overrides.as_deref());
+        if limit.counts_each_route() {
+            return rules;
+        }
+        if let Some(compiled) = self.shared.get_mut(shared.index) {
+            *compiled = Some(rules.clone());
         }
         rules
     }
@@ -177,6 +216,7 @@ impl<'g> RuleCompiler<'g> {
         cx: &mut LoadContext,
         config: &LimitConfig,
         scope: &str,
+        overrides: Option<&LimitOverrides>,
     ) -> Vec<Arc<Rule>> {
         let variants = split_by_plan(config).into_iter();
         let rules = variants.map(|variant| {
@@ -184,7 +224,7 @@ impl<'g> RuleCompiler<'g> {
                 Some(plan) => format!("{scope}#{plan}"),
                 None => scope.to_owned(),
             };
-            self.add_rule(cx, &variant, scope)
+            self.add_rule(cx, &variant, scope, overrides)
         });
         rules.collect()
     }
@@ -195,6 +235,7 @@ impl<'g> RuleCompiler<'g> {
         cx: &mut LoadContext,
         variant: &LimitVariant,
         scope: String,
+        overrides: Option<&LimitOverrides>,
     ) -> Arc<Rule> {
         let gateway = self.gateway;
         let config = &variant.limit;
@@ -202,50 +243,39 @@ impl<'g> RuleCompiler<'g> {
             .count
             .as_ref()
             .map_or(CountMode::All, |count| count.value.clone());
-        let limit = match config.concurrent {
-            Some(max_open) => RuleLimit::Open(Concurrency {
-                max_open: max_open.value,
-                throttle: compile_throttle(config),
-                max_plan_factor: gateway.max_plan_factor(config),
-            }),
-            None => RuleLimit::Rate(compile_rate_limit(
-                gateway,
-                config,
-                count.is_settled_later(),
-            )),
-        };
+        let limit = compile_limit(gateway, config, &count);
         let nat64 = &gateway.identity.ip.nat64;
-        let conditions = config
+        let mut conditions: Vec<_> = config
             .clients
             .conditions()
             .into_iter()
-            .map(|at| match at.value.test {
+            .map(|condition| match condition.value.test {
                 IdentityTest::InNetwork(networks) => ClientCondition {
                     test: IdentityTest::InNetwork(
                         (networks.into_iter())
                             .map(|network| untranslated_network(network, nat64))
                             .collect(),
                     ),
-                    ..at.value
+                    ..condition.value
                 },
-                _ => self.normalise_condition(at.value),
-            });
-        let rule = Arc::new(Rule {
+                _ => self.normalise_condition(cx, condition),
+            })
+            .collect();
+        conditions.extend(variant.condition.clone());
+        let mut rule = Rule {
             name: config.name.value.clone(),
             index: self.all.len(),
             origin: cx.sources.origin(config.name.location),
             scope,
-            key: compile_overrides(config),
-            clients: ClientFilter {
-                conditions: conditions.chain(variant.condition.clone()).collect(),
-            },
-            sharing: store::compile_sharing(config, &limit),
+            key: config.key_spec(),
+            clients: ClientFilter { conditions },
+            sharing: store::compile_sharing(config, &limit, &count),
             on_store_error: config.on_store_error,
             header_texts: header_texts::UnclonedCell::default(),
             limit,
             algorithm_is_written: config.algorithm.is_some(),
             count,
-            reserve: config.reserve.as_ref().map(|reserve| reserve.value.clone()),
+            reserve: compile_reserve(config),
             condition: config
                 .condition
                 .as_ref()
@@ -258,7 +288,16 @@ impl<'g> RuleCompiler<'g> {
                 .map(|network| untranslated_network(*network, nat64))
                 .collect(),
             disclose: config.disclose.unwrap_or(Disclose::All),
-        });
+            overrides: None,
+            override_number: 0,
+        };
+        self.override_count += overrides.map_or(0, |overrides| overrides.variants.len());
+        // Above the bound `compile` reports a mistake, so these copies would only fill memory.
+        let has_room = self.override_count <= MAX_RULES;
+        rule.overrides = overrides
+            .filter(|_| has_room)
+            .map(|overrides| Arc::new(compile_overrides(gateway, &rule, overrides)));
+        let rule = Arc::new(rule);
         check_keys_in_memory(cx, store::store_budget(&gateway.store), config, &rule);
         let first_part = config.key.first();
         self.key_locations
@@ -268,12 +307,51 @@ impl<'g> RuleCompiler<'g> {
     }
 }
 
-fn compile_overrides(limit: &LimitConfig) -> KeySpec {
-    let parts = limit.key.iter().filter_map(|part| match &part.value {
-        KeyPartConfig::FirstOf(part) => Some(part.clone()),
-        KeyPartConfig::Everyone => None,
+/// Compiles the limits of single keys to copies of their rule, numbered from 1 in the order of `overrides.variants`.
+fn compile_overrides(
+    gateway: &GatewayConfig,
+    rule: &Rule,
+    overrides: &LimitOverrides,
+) -> Overrides {
+    let variants = (1..).zip(&overrides.variants);
+    let rules = variants.map(|(override_number, limit)| {
+        let rule_limit = compile_limit(gateway, limit, &rule.count);
+        Arc::new(Rule {
+            sharing: store::compile_sharing(limit, &rule_limit, &rule.count),
+            limit: rule_limit,
+            plans: false,
+            override_number,
+            ..rule.clone()
+        })
     });
-    KeySpec::new(parts.collect())
+    Overrides {
+        set: overrides.set.clone(),
+        rules: rules.collect(),
+    }
+}
+
+/// Compiles a limit on open requests or on rates.
+fn compile_limit(gateway: &GatewayConfig, config: &LimitConfig, count: &CountMode) -> RuleLimit {
+    match config.concurrent {
+        Some(max_open) => RuleLimit::Open(Concurrency {
+            max_open: max_open.value,
+            throttle: compile_throttle(config),
+            max_plan_factor: gateway.max_plan_factor(config),
+        }),
+        None => RuleLimit::Rate(compile_rate_limit(
+            gateway,
+            config,
+            count.is_settled_later(),
+        )),
+    }
+}
+
+/// The units that a request uses up or holds at its admission; `None` for one unit.
+fn compile_reserve(limit: &LimitConfig) -> Option<Reserve> {
+    match limit.count.as_ref().map(|count| &count.value) {
+        Some(CountMode::CostRequest(cost)) => Some(Reserve::for_request_cost(cost.clone())),
+        _ => limit.reserve.as_ref().map(|reserve| reserve.value.clone()),
+    }
 }
 
 /// What the limit does above its rate; by default it refuses.

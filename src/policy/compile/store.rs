@@ -8,8 +8,12 @@ use super::super::decode::{LimitConfig, StoreAddress, StoreConfig};
 use super::super::source::Files;
 use super::files::read_named_secret;
 use super::tls::{load_system_roots, read_named_roots};
-use crate::limit::{RuleLimit, Sharing};
+use crate::limit::{CountMode, RuleLimit, Sharing};
 use crate::store::{memcached, redis, shared};
+
+/// With a shared store, a fourth of `memory` is for its [`Ledger`](shared::Settings::ledger_bytes): what this gateway
+/// holds of shared counters. The counts of this gateway alone get the other three fourths.
+const LEDGER_DIVISOR: usize = 4;
 
 /// The prefix of all keys in a shared store, which other programs may use too.
 const KEY_PREFIX: &str = "tollgate";
@@ -66,14 +70,23 @@ pub(super) fn compile_shared_store(
 
 /// The part of the memory that the ledger of shared counters may take, in bytes.
 fn ledger_bytes(memory: usize) -> usize {
-    memory / 4
+    memory / LEDGER_DIVISOR
 }
 
-/// How gateways share a limit: as the file says, or by a default that depends on the limit.
-pub(super) fn compile_sharing(config: &LimitConfig, limit: &RuleLimit) -> Sharing {
+/// How gateways share a limit: as the file says, or by a default that depends on the limit. A limit on open requests is
+/// never shared.
+pub(super) fn compile_sharing(
+    config: &LimitConfig,
+    limit: &RuleLimit,
+    count: &CountMode,
+) -> Sharing {
     let Some(rate_limit) = limit.rate() else {
         return Sharing::Local;
     };
     let written = config.sharing.map(|sharing| sharing.value);
-    written.unwrap_or_else(|| Sharing::default_for(rate_limit))
+    // Units are leased in advance only where each request takes one unit at its admission.
+    written.unwrap_or_else(|| match count.takes_one_unit() {
+        true => Sharing::default_for(rate_limit),
+        false => Sharing::Strict,
+    })
 }

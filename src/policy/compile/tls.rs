@@ -47,6 +47,7 @@ pub fn compile_listeners(
         }
         let roots = listener.client_roots.as_ref();
         listeners.push(ListenerSettings {
+            name: listener.name.as_ref().map(|name| name.value.clone()),
             address: address.value.clone(),
             certificates,
             client_roots: roots.and_then(|file| read_named_roots(cx, files, base, file)),
@@ -91,7 +92,9 @@ fn compile_acme(
         Some(file) => read_named_roots(cx, files, base, file)?,
         None => {
             let help = "install `ca-certificates`, or name a file: `roots: ca.pem`";
-            let location = written.challenge.map_or(*location, |at| at.location);
+            let location = written
+                .challenge
+                .map_or(*location, |challenge| challenge.location);
             load_system_roots(cx, location, help)?
         }
     };
@@ -180,9 +183,7 @@ impl<'a> ServerCompiler<'a> {
         };
         let (roots, client_certificate) = (
             roots?,
-            client_certificate.map_or(Some(None), |client_certificate| {
-                client_certificate.map(Some)
-            })?,
+            client_certificate.map_or(Some(None), |certificate| certificate.map(Some))?,
         );
         let mut servers = Vec::with_capacity(written.servers.len());
         for server in &written.servers {

@@ -86,8 +86,8 @@ impl FieldReader for LogFileField {
         Some(match path.value.as_str() {
             "stdout" | "-" => LogDestination::Stdout,
             "stderr" => LogDestination::Stderr,
-            text => {
-                if is_off(text) || is_on(text) {
+            word => {
+                if is_off(word) || is_on(word) {
                     report_switch_word(
                         cx,
                         &path,
@@ -98,7 +98,7 @@ impl FieldReader for LogFileField {
                 }
                 LogDestination::File {
                     path: PathBuf::from(path.value),
-                    rotate: None,
+                    rotation: None,
                 }
             }
         })
@@ -108,8 +108,11 @@ impl FieldReader for LogFileField {
 /// Copies the rotation into the destination of the log, and reports a rotation without a file.
 fn set_rotation(cx: &mut LoadContext, fields: &MapFields<'_>, access_log: &mut AccessLogConfig) {
     let has_file = match &mut access_log.file {
-        Some(LogDestination::File { rotate, .. }) => {
-            *rotate = access_log.rotate.as_ref().and_then(RotateConfig::rotation);
+        Some(LogDestination::File { rotation, .. }) => {
+            *rotation = access_log
+                .rotate
+                .as_ref()
+                .and_then(RotateConfig::to_rotation);
             true
         }
         Some(LogDestination::Stdout | LogDestination::Stderr) => false,
@@ -124,10 +127,11 @@ fn set_rotation(cx: &mut LoadContext, fields: &MapFields<'_>, access_log: &mut A
 }
 
 impl RotateConfig {
-    fn rotation(&self) -> Option<LogRotation> {
+    /// The rotation; `None` if its size is absent or invalid, which is reported.
+    fn to_rotation(&self) -> Option<LogRotation> {
         Some(LogRotation {
-            size: self.size? as u64,
-            keep: self.keep,
+            max_bytes: self.size? as u64,
+            kept_files: self.keep,
         })
     }
 }

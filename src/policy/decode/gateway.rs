@@ -8,7 +8,9 @@ use super::super::timeouts::Timeouts;
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::ValueError;
 use super::access_log::{AccessLogConfig, AccessLogField};
-use super::field::{FolderNameField, ListField, WholeNumberField, scalar_fields, word_fields};
+use super::field::{
+    FileNameField, FolderNameField, ListField, WholeNumberField, scalar_fields, word_fields,
+};
 use super::identity::IdentityConfig;
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFields, LimitFile, read_limit};
 use super::listen::{AdminConfig, AdminField, ListenerField};
@@ -31,9 +33,9 @@ section! {
     listen: RequiredField<ListField<ListenerField>> = Vec::new(), "Where clients connect.", "0.0.0.0:8080";
     admin: AdminField = Some(AdminConfig::default()),
         "Where operators connect. Default: 127.0.0.1:9900.", "127.0.0.1:9900";
-    policies: FolderNameField, "The folder of policies, one route per file. Default: policies.", "policies";
+    policies: FolderNameField, "The folder of policies, one route per file. Its sub-folders are read too. Default: policies.", "policies";
     upstreams: RequiredField<UpstreamsField> = Vec::new(),
-        "The servers behind, by name.", "{ shop: [http://10.0.0.11:8080] }";
+        "The servers behind, by name.", "{ shop: [http://192.0.2.11:8080] }";
     identity: SectionField<IdentityConfig> = IdentityConfig::default(),
         "How the gateway knows who asks.", "{ token: { bearer: true } }";
     plans: PlansField = Vec::new(), "The plans, by name.", "{ free: { multiply: 1 } }";
@@ -41,6 +43,8 @@ section! {
     connections: SectionField<Connections> = Connections::default(),
         "How many connections clients may have.", "{ per_ip: 200 }";
     limits: LimitsField = Vec::new(), "Limits of every route, by name.", "{ per-ip: { key: ip, rate: 10/s } }";
+    overrides: FileNameField,
+        "A file of limits of single keys, in place of those of `limits`: `{ per-ip: { ip=192.0.2.7: 100/s } }`.", "overrides.yaml";
     store: StoreField = StoreConfig::default(), "Where counts live. Default: 256MiB of memory.", "memory";
     record: RecordField = Some(RecordConfig::default()),
         "What happened in every second, for years. Default: memory, the last two or three hours.", "{ dir: data/record }";
@@ -48,7 +52,7 @@ section! {
         "Where requests are logged. Default: stdout.", "{ file: access.log, requests: refused }";
     headers: HeaderStyleField = HeaderStyle::Ietf, "Which rate-limit headers answers carry.", "ietf";
     paths: PathMatchingField = PathMatching::Fold,
-        "Whether a limited route takes the spellings of its path that frameworks take for it (case, formats, what follows a script), where only a broader route on the same upstream takes them as they are, and whether the body of a POST is searched for `_method`.", "exact";
+        "Whether a limited route also takes other spellings of its path that frameworks accept: case, formats, what follows a script. It takes only those that a broader route on the same upstream would take otherwise. With fold, the body of a POST is searched for `_method` too.", "exact";
 }
 
 word_fields! {
@@ -86,10 +90,10 @@ impl FieldReader for UpstreamsField {
     fn read(cx: &mut LoadContext, node: &Node) -> Option<Vec<UpstreamConfig>> {
         let is_empty = match &node.value {
             YamlValue::Map(entries) => entries.is_empty(),
-            other => matches!(other, YamlValue::Null),
+            value => matches!(value, YamlValue::Null),
         };
         if is_empty {
-            let help = "name one, for instance `shop: [http://10.0.0.11:8080]`";
+            let help = "name one, for instance `shop: [http://192.0.2.11:8080]`";
             cx.error(node.location, "there are no upstreams", Some(help.into()));
         }
         Some(read_named_entries(cx, node, "upstreams", read_upstream))
@@ -117,7 +121,7 @@ impl FieldReader for LimitsField {
 
     fn read(cx: &mut LoadContext, node: &Node) -> Option<Vec<LimitConfig>> {
         let limits = read_named_entries(cx, node, "limits", |cx, key, node| {
-            read_limit(cx, key, node, LimitFile::Gateway)
+            read_limit(cx, key, node, LimitFile::Shared)
         });
         Some(limits)
     }

@@ -5,30 +5,32 @@
 use super::super::context::LoadContext;
 use super::super::section::{FieldReader, LocatedField, Named, SectionField, section};
 use super::super::table::{MapFields, ValueShape};
-use super::super::tree::Node;
+use super::super::tree::{Located, Node};
 use super::ValueError;
 use super::field::{BoolField, ListField, WholeNumberField, scalar_fields};
 use super::scalar::{ClaimField, HeaderNameField, NETWORK_FORMAT, NetworkField, PeersField};
 use crate::identity::embedded_ipv4::Nat64Prefix;
 use crate::identity::user::OnUnverified;
+use crate::limit::Identity;
 
 mod custom;
 mod request;
 mod trusted_header;
 mod user;
 
-pub use custom::{CustomConfig, NetworksItem};
-use custom::{define, is_custom_name};
+pub use custom::{CustomConfig, NetworksItem, TlsPart};
+use custom::{define_identity, is_custom_name};
 use request::{EmailField, TokenField};
 use trusted_header::check_trusted_peers;
-pub use user::{KeySet, UserConfig, UserField};
+use user::check_issuers;
+pub use user::{ISSUER_SEPARATOR, KeySet, UserConfig, UserField};
 
 section! {
     /// How the gateway identifies clients.
     pub struct IdentityConfig, table IDENTITY_TABLE = "`identity`", "How the gateway knows who asks.",
         check check_sources, others custom: SectionField<CustomConfig> where is_custom_name, suggest Vec::new,
         "An identity of your own, by any other name. Keys of limits, `for`, `require`, `explain` and the record know it by that.", "{ jwt: org.id }";
-    ip: SectionField<IpConfig> = IpConfig::default(), "The client's address.", "{ trusted_proxies: [10.0.0.0/8] }";
+    ip: SectionField<IpConfig> = IpConfig::default(), "The client's address.", "{ trusted_proxies: [192.0.2.0/24] }";
     users("user"): ListField<LocatedField<UserField>> = Vec::new(),
         "Who the request proves to be; of several sources the first that verifies says it.", "{ jwt: sub, jwks: jwks.json }";
     tokens("token"): ListField<TokenField> = Vec::new(),
@@ -42,7 +44,7 @@ section! {
     /// How the address of a client is found and grouped.
     pub struct IpConfig, table IP_TABLE = "`ip`", "How a client's address is found and grouped.";
     trusted_proxies: ListField<PeersField> = Vec::new(),
-        "Peers whose X-Forwarded-For and Forwarded are believed.", "[10.0.0.0/8]";
+        "Peers whose X-Forwarded-For and Forwarded are believed.", "[192.0.2.0/24]";
     group: SectionField<AddressGroup> = AddressGroup::default(),
         "How many leading bits make one client.", "{ ipv4: 32, ipv6: 64 }";
     parents: BoolField = true, "Whether the /56, /48 and /32 around an IPv6 client have budgets too.", "true";
@@ -63,9 +65,10 @@ section! {
         "How a request's plan is known.", check check_plan_source;
     jwt: LocatedField<ClaimField>, "The claim of the verified token that names it.", "plan";
     header: HeaderNameField, "The header in which a trusted proxy names it.", "x-plan";
-    from: ListField<PeersField> = Vec::new(), "With header: the peers that may set it.", "[10.0.0.0/8]";
+    from: ListField<PeersField> = Vec::new(), "With header: the peers that may set it.", "[192.0.2.0/24]";
     api_keys: LocatedField<BoolField>, "It stands in the file of API keys.", "true";
     default: LocatedField<PlanNameField>, "The plan of requests without one.", "free";
+    metrics: BoolField = false, "Whether `tollgate_identity_requests_total` counts requests by plan.", "true";
 }
 
 scalar_fields! {
@@ -102,10 +105,41 @@ impl IdentityConfig {
         self.users.iter().any(|user| meets_condition(&user.value))
     }
 
-    /// The treatment of credentials that do not verify, which all sources of the user share.
+    /// Whether names from tokens begin with their issuer: if several sources of the user read tokens, and no source
+    /// says that they share names.
+    pub fn separates_issuers(&self) -> bool {
+        let sources = self.users.iter().filter(|user| user.value.jwt.is_some());
+        let shares_names = self.has_user(|user| user.shared_names == Some(true));
+        sources.count() > 1 && !shares_names
+    }
+
+    /// Issuers: every value of the identity begins with one of them. Empty if a value may come without an issuer.
+    pub fn name_issuers(&self, identity: Identity) -> Vec<&str> {
+        let comes_from_tokens = match identity {
+            Identity::User => !self.has_user(|user| user.jwt.is_none()),
+            Identity::Custom(name) => {
+                let mut custom = self.custom.iter();
+                custom.any(|custom| custom.name.value == name.as_str() && custom.jwt.is_some())
+            }
+            Identity::Ip | Identity::Token | Identity::Email | Identity::Plan => false,
+        };
+        if !comes_from_tokens || !self.separates_issuers() {
+            return Vec::new();
+        }
+        let issuers = self
+            .users
+            .iter()
+            .filter_map(|user| user.value.issuer.as_ref());
+        issuers.map(|issuer| issuer.value.as_str()).collect()
+    }
+
+    /// The treatment of credentials that do not verify, which all sources of the user share. The first source with the
+    /// field decides; without one, it is the default.
     pub fn unverified(&self) -> OnUnverified {
-        let first = self.users.iter().find_map(|user| user.value.unverified);
-        first.unwrap_or_default()
+        let mut users = self.users.iter();
+        users
+            .find_map(|user| user.value.unverified)
+            .unwrap_or_default()
     }
 }
 
@@ -113,11 +147,10 @@ impl IdentityConfig {
 /// the custom identities, and checks that servers can tell their header fields apart.
 fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConfig) {
     for (index, user) in written.users.iter().enumerate() {
-        let earlier_identities = &written.users[..index];
-        if earlier_identities
-            .iter()
-            .any(|other| other.value.kind() == user.value.kind())
-        {
+        let is_same_kind = |other: &Located<UserConfig>| {
+            other.value.kind() == user.value.kind() && user.value.jwt.is_none()
+        };
+        if written.users[..index].iter().any(is_same_kind) {
             let message = format!("the user has two sources `{}`", user.value.kind());
             cx.error(user.location, message, Some("keep one of them".into()));
         }
@@ -127,6 +160,8 @@ fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConf
             cx.error(user.location, message, Some("write it once".into()));
         }
     }
+    check_issuers(cx, &written.users);
+    // Header fields with `_` and with `-` become the same variable in many servers.
     let fold_name = |name: &str| name.replace('_', "-");
     for (index, custom) in written.custom.iter().enumerate() {
         let mut earlier_identities = written.custom[..index].iter();
@@ -142,7 +177,7 @@ fn check_sources(cx: &mut LoadContext, _: &MapFields<'_>, written: &IdentityConf
             let help = "choose names that differ in more than `_` and `-`";
             cx.error(custom.name.location, message, Some(help.into()));
         }
-        if let Err(ValueError { message, help, .. }) = define(&custom.name.value) {
+        if let Err(ValueError { message, help, .. }) = define_identity(&custom.name.value) {
             cx.error(custom.name.location, message, help);
         }
     }

@@ -6,7 +6,7 @@ use super::super::section::{
     AlternativeField, LocatedField, Named, RequiredField, Section, SectionField, section,
 };
 use super::super::table::{MapFields, TextFormat, ValueShape};
-use super::super::tree::{Located, MapKey, Node};
+use super::super::tree::{Located, MapKey, Node, SourceLocation};
 use super::ValueError;
 use super::field::{
     BoolField, DurationField, ListField, WholeNumberField, scalar_fields, word_fields,
@@ -15,7 +15,7 @@ use super::scalar::{NetworkField, RateField, parse_name};
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
 use crate::limit::{
-    Algorithm, CountMode, Disclose, LimitName, OnStoreError, Rate, Reserve, Sharing,
+    Algorithm, CountMode, Disclose, KeySpec, LimitName, OnStoreError, Rate, Reserve, Sharing,
 };
 
 mod clients;
@@ -26,13 +26,11 @@ mod variant;
 use clients::ClientsFields;
 pub use phrase::{KeyPartConfig, ThrottleConfig};
 use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
-use rates::{RatesConfig, RatesField};
+use rates::{ConcurrentField, RatesField};
+pub use rates::{OverrideConfig, RatesConfig, read_override};
 pub use variant::{LimitVariant, split_by_plan};
 
-/// Maximum value of `concurrent`. Multiplied by the largest plan and raised by `soft`, it still fits 32 bits.
-const MAX_CONCURRENT: u64 = 100_000;
-
-/// Minimum of `delay` in milliseconds: the resolution of its unit.
+/// Minimum of `delay` in milliseconds: the shortest duration above zero that files can express.
 const MIN_DELAY_MILLIS: u64 = 1;
 /// Maximum of `delay` in milliseconds: most clients do not wait longer for a response.
 const MAX_DELAY_MILLIS: u64 = 60_000;
@@ -45,12 +43,12 @@ section! {
     pub struct LimitFields, table LIMIT_TABLE = "a limit",
         "How many requests of one key are admitted in how long, or are open at once.", check check_rates;
     key: RequiredField<ListField<LocatedField<KeyPartField>>> = Vec::new(),
-        "The identities by which it counts: those of a list make one key, of `user or ip` the first that a request has counts. `everyone` counts all clients together.", "[ip, email]";
+        "The identities by which it counts: those of a list make one key, of `user or ip` the first that a request has counts. `everyone` counts all clients together, and with `route` each route counts for itself.", "[ip, email]";
     clients("for"): SectionField<ClientsFields> = ClientsFields::default(),
         "The clients that it is for: those that meet all conditions. Default: all clients.", "{ user: absent }";
     rates("rate"): AlternativeField<RatesField> = RatesConfig::default(),
         "How many in how long; of a list every one holds. Or a map from plans to rates or `unlimited`, with `else` for all other clients.", "[10/s, 600/h]";
-    concurrent: AlternativeField<LocatedField<WholeNumberField<u32, 1, MAX_CONCURRENT>>>,
+    concurrent: AlternativeField<LocatedField<ConcurrentField>>,
         "How many may be open at once, from their admission to the end of their answers.", "10";
     throttle: LocatedField<ThrottleField>, "What happens above the rate. Default: hard.", "soft 10%";
     condition("while"): LocatedField<ConditionField>, "While what an elastic limit lends.", "upstream.load < 0.7";
@@ -62,16 +60,16 @@ section! {
         "The longest that a request is held back; for leaky-bucket.", "500ms";
     count: LocatedField<CountField>, "What uses the limit up. Default: all.", "status 401";
     reserve: LocatedField<ReserveField>,
-        "With a cost: units that a request holds from its admission until its cost is known, and is charged if it never is. Default: 1.", "json max_tokens else 4000";
+        "With a cost that is known later: units that a request holds from its admission until its cost is known, and is charged if it never is. Default: 1.", "json max_tokens else 4000";
     plans: LocatedField<BoolField>, "Whether plans multiply it.", "true";
     is_shadow("mode"): ModeField, "shadow counts and reports without refusing.", "shadow";
-    exempt: ListField<NetworkField> = Vec::new(), "Addresses that it does not apply to.", "[10.0.0.0/8]";
+    exempt: ListField<NetworkField> = Vec::new(), "Addresses that it does not apply to.", "[192.0.2.0/24]";
     disclose: DiscloseField, "none hides it from clients.", "none";
     on_store_error: OnStoreErrorField = OnStoreError::Local, "What holds while the store cannot be reached.", "local";
     sharing: LocatedField<SharingField>,
         "How gateways with one store share it. Default: leased for windows from 10s, else strict.", "strict";
     routes: LimitRoutesField = LimitRoutes::All,
-        "Of a limit in the gateway file: `all` counts every route together, `each` counts each one for itself; `listed` and `each-listed` do so only for routes that list it by name.", "listed";
+        "Of a limit in the gateway file or in `_defaults.yaml`: `all` counts every route together, `each` counts each one for itself; `listed` and `each-listed` do so only for routes that list it by name.", "listed";
 }
 
 /// A limit of any of the files.
@@ -80,7 +78,7 @@ pub type LimitConfig = Named<LimitFields, Located<LimitName>>;
 static KEY_PART_FORMAT: TextFormat = TextFormat {
     name: "key_part",
     pattern: r"^\s*[a-z][a-z0-9_-]{0,31}(\s+or\s+[a-z][a-z0-9_-]{0,31})*\s*$",
-    doc: "ip, user, token, email, plan, an identity that the gateway file defines, or everyone; or the first that a request has, for instance user or ip.",
+    doc: "ip, user, token, email, plan, an identity that the gateway file defines, everyone or route; or the first that a request has, for instance user or ip.",
 };
 
 static THROTTLE_FORMAT: TextFormat = TextFormat {
@@ -97,8 +95,8 @@ static CONDITION_FORMAT: TextFormat = TextFormat {
 
 static COUNT_FORMAT: TextFormat = TextFormat {
     name: "count",
-    pattern: r"^\s*(all|status\s+[1-5][0-9][0-9](-[1-5][0-9][0-9])?|cost\s+(header|json)\s+\S+)\s*$",
-    doc: "What uses the limit up: all, status 401, status 400-499, cost header NAME, cost json PATH.",
+    pattern: r"^\s*(all|status\s+[1-5][0-9][0-9](-[1-5][0-9][0-9])?|cost\s+(header|json|request\s+json)\s+\S+|cost\s+request\s+items|cost\s+bytes\s+(in|out|both)|cost\s+messages)\s*$",
+    doc: "What uses the limit up: all, status 401, status 400-499, or a cost. A cost of the response: cost header NAME, cost json PATH. Of the request: cost request json PATH, cost request items. Of what passes: cost bytes in, out or both, cost messages.",
 };
 
 static RESERVE_FORMAT: TextFormat = TextFormat {
@@ -148,7 +146,38 @@ scalar_fields! {
 }
 
 impl LimitFields {
-    /// The rate that an elastic limit raises, and `at_most`, up to which it raises it. Both have the same window.
+    /// Moves the locations of the fields whose values must fit the rates to `location`, where other rates are written.
+    /// A value that does not fit these rates is then reported there.
+    pub fn move_locations_to(&mut self, location: SourceLocation) {
+        let fields = [&mut self.burst, &mut self.concurrent];
+        for field in fields.into_iter().flatten() {
+            field.location = location;
+        }
+        if let Some(reserve) = &mut self.reserve {
+            reserve.location = location;
+        }
+        if let Some(algorithm) = &mut self.algorithm {
+            algorithm.location = location;
+        }
+    }
+
+    /// Whether each route counts for itself, by the field `routes` or by the word `route` in the key.
+    pub fn counts_each_route(&self) -> bool {
+        let mut parts = self.key.iter();
+        self.routes.is_each() || parts.any(|part| part.value == KeyPartConfig::Route)
+    }
+
+    /// The key that the limit counts by, without the words `everyone` and `route`.
+    pub fn key_spec(&self) -> KeySpec {
+        let parts = self.key.iter().filter_map(|part| match &part.value {
+            KeyPartConfig::FirstOf(part) => Some(part.clone()),
+            KeyPartConfig::Everyone | KeyPartConfig::Route => None,
+        });
+        KeySpec::new(parts.collect())
+    }
+
+    /// The rate that an elastic limit raises, and then `at_most`, the rate up to which it is raised. Both have the same
+    /// window. `None` without `at_most`, or if no rate has its window.
     pub fn elastic_rates(&self) -> Option<(Rate, Rate)> {
         let at_most = self.at_most?.value;
         let rate = self
@@ -174,8 +203,8 @@ pub enum LimitRoutes {
 }
 
 impl LimitRoutes {
-    /// Whether each route counts for itself.
-    pub fn counts_each_route(self) -> bool {
+    /// Whether the field `routes` says that each route counts for itself.
+    fn is_each(self) -> bool {
         matches!(self, LimitRoutes::Each | LimitRoutes::EachListed)
     }
 
@@ -188,9 +217,9 @@ impl LimitRoutes {
 /// The kind of file that defines a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LimitFile {
-    /// The gateway file, whose limits say on which routes they hold.
-    Gateway,
-    /// A policy file, whose limits hold on its own route only.
+    /// The gateway file or a `_defaults.yaml`, whose limits say on which routes they hold.
+    Shared,
+    /// A policy file, whose limits hold only on its own routes.
     Policy,
 }
 
@@ -208,7 +237,7 @@ pub fn read_limit(
     let fields = LIMIT_TABLE.open_named(cx, node, key)?;
     if file == LimitFile::Policy && fields.has("routes") {
         let help = "remove it: a policy's own limit counts for this route alone";
-        let message = "`routes` is for limits in the gateway file";
+        let message = "`routes` is for limits in the gateway file or in `_defaults.yaml`";
         cx.error(fields.location_of("routes"), message, Some(help.into()));
     }
     let limit = LimitFields::read_fields(cx, &fields);
@@ -238,19 +267,26 @@ fn check_needed_fields(cx: &mut LoadContext, fields: &MapFields<'_>, limit: &Lim
     if limit.concurrent.is_some() && limit.rates.is_empty() {
         return;
     }
-    let is_elastic = |at: &Located<ThrottleConfig>| at.value == ThrottleConfig::Elastic;
-    let elastic = limit.throttle.filter(is_elastic).map(|at| at.location);
-    let is_leaky = |at: &Located<Algorithm>| matches!(at.value, Algorithm::LeakyBucket { .. });
-    let leaky = limit.algorithm.filter(is_leaky).map(|at| at.location);
+    let is_elastic = |throttle: &Located<ThrottleConfig>| throttle.value == ThrottleConfig::Elastic;
+    let elastic = limit
+        .throttle
+        .filter(is_elastic)
+        .map(|throttle| throttle.location);
+    let is_leaky =
+        |algorithm: &Located<Algorithm>| matches!(algorithm.value, Algorithm::LeakyBucket { .. });
+    let leaky = limit
+        .algorithm
+        .filter(is_leaky)
+        .map(|algorithm| algorithm.location);
     let while_help = "add for instance `while: upstream.load < 0.7`";
     let at_most_help = "add for instance `at_most: 300/m`";
     let delay_help = "add for instance `delay: 500ms`: what would wait longer is refused";
-    let needs = [
+    let needed_fields = [
         (elastic, "an elastic limit", "while", while_help),
         (elastic, "an elastic limit", "at_most", at_most_help),
         (leaky, "leaky-bucket", "delay", delay_help),
     ];
-    for (location, owner, field, help) in needs {
+    for (location, owner, field, help) in needed_fields {
         if let Some(location) = location.filter(|_| !fields.has(field)) {
             cx.error(
                 location,

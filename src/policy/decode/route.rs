@@ -2,12 +2,15 @@
 //! for each pair of a match and a host.
 
 use super::super::context::LoadContext;
-use super::super::section::{FieldReader, LocatedField, Named, RequiredField, Section, section};
+use super::super::section::{
+    FieldReader, InheritableField, LocatedField, Named, RequiredField, Section, section,
+};
 use super::super::table::{TextFormat, ValueShape};
 use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
-use super::field::{ListField, scalar_fields, word_fields};
+use super::field::{FileNameField, ListField, scalar_fields, word_fields};
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
+use super::listen::ListenerNameField;
 use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
 use super::switch_word::is_off;
 use crate::route::{HostPattern, Pattern, PatternErrorKind};
@@ -20,9 +23,13 @@ section! {
         "Which requests it is for; of several each one. The most specific match wins.", "GET /api/**";
     hosts("host"): ListField<LocatedField<HostField>> = Vec::new(),
         "On which host, or on which of several. Default: any.", "api.example.com";
-    upstream: RequiredField<LocatedField<UpstreamNameField>>, "Which upstream serves it.", "shop";
-    limits: LimitUsesField = Vec::new(),
-        "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file, and `name: off` says that one of them does not hold here.", "{ per-user: { key: user, rate: 100/m } }";
+    listen: ListField<LocatedField<ListenerNameField>> = Vec::new(),
+        "Only on the listener of this name, or on several. Default: on all.", "public";
+    upstream: InheritableField<LocatedField<UpstreamNameField>>, "Which upstream serves it.", "shop";
+    limits: LimitUsesField<false> = Vec::new(),
+        "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file or of a `_defaults.yaml` above, and `name: off` says that one of them does not hold here.", "{ per-user: { key: user, rate: 100/m } }";
+    overrides: FileNameField,
+        "A file of limits of single keys, in place of those of its own limits: `{ per-user: { user=acme: 5000/m } }`.", "overrides.yaml";
     require: ListField<LocatedField<IdentityField>> = Vec::new(),
         "Identities without which a request gets 401.", "user";
     priority: PriorityField, "What is shed last under pressure. Default: what the plan says, else normal.", "critical";
@@ -44,7 +51,7 @@ static MATCH_FORMAT: TextFormat = TextFormat {
 static HOST_FORMAT: TextFormat = TextFormat {
     name: "host",
     pattern: r"^(\*|(\*\.)?[^\s/:*]+|\[.+\])$",
-    doc: "A host name, or *.example.com for all names below.",
+    doc: "A host name, *.example.com for all names below, an IP address (IPv6 in brackets), or * for any.",
 };
 
 static NAME_FORMAT: TextFormat = TextFormat {
@@ -73,7 +80,7 @@ impl PolicyFields {
     /// The patterns of the policy: the first match on each of its hosts, then the next one. Without `host`, each match
     /// is for any host. The locations are those of the matches.
     pub fn patterns_with_hosts(&self) -> Vec<Located<Pattern>> {
-        let any = [HostPattern::Any];
+        let any_host = [HostPattern::Any];
         let mut hosts: Vec<&HostPattern> = Vec::new();
         for host in &self.hosts {
             // `check` reports a host that the list has twice.
@@ -82,10 +89,11 @@ impl PolicyFields {
             }
         }
         if hosts.is_empty() {
-            hosts.extend(&any);
+            hosts.extend(&any_host);
         }
         let on_hosts = |pattern: &Located<Pattern>| {
-            let (location, pattern) = (pattern.location, pattern.value.clone());
+            let location = pattern.location;
+            let pattern = pattern.value.clone();
             let on_host = move |host: &&HostPattern| Located {
                 value: pattern.clone().with_host((*host).clone()),
                 location,
@@ -93,17 +101,6 @@ impl PolicyFields {
             hosts.iter().map(on_host).collect::<Vec<_>>()
         };
         self.patterns.iter().flat_map(on_hosts).collect()
-    }
-
-    /// Whether the route has a limit of the gateway file: one that holds on every route unless it is switched off, or one
-    /// that the policy lists.
-    pub fn has_gateway_limit(&self, limit: &LimitConfig) -> bool {
-        let is_named = |name: &Located<String>| name.value == limit.name.value.as_str();
-        let mut uses = self.limits.iter();
-        match limit.routes.is_only_listed() {
-            true => uses.any(|used| matches!(used, LimitUse::Shared(name) if is_named(name))),
-            false => !uses.any(|used| matches!(used, LimitUse::Off(name) if is_named(name))),
-        }
     }
 }
 
@@ -118,11 +115,22 @@ pub enum LimitUse {
     Off(Located<String>),
 }
 
-/// A field with limits: a map in which `~` stands for a limit of the gateway file and `off` for none, or a list of names
-/// of such limits.
-pub struct LimitUsesField;
+impl LimitUse {
+    /// The limit, if the file defines it.
+    pub fn own(&self) -> Option<&LimitConfig> {
+        match self {
+            LimitUse::Own(limit) => Some(limit),
+            LimitUse::Shared(_) | LimitUse::Off(_) => None,
+        }
+    }
+}
 
-impl FieldReader for LimitUsesField {
+/// A field with limits: a map or a list. In a map, `~` shares a limit of a file above, and `off` switches one off. A
+/// list has names of limits to share. `IS_SHARED` says that the file is a `_defaults.yaml`, whose own limits several
+/// policies have.
+pub struct LimitUsesField<const IS_SHARED: bool>;
+
+impl<const IS_SHARED: bool> FieldReader for LimitUsesField<IS_SHARED> {
     type Value = Vec<LimitUse>;
     const SHAPE: ValueShape = ValueShape::AnyOf(&[
         ValueShape::NamedMap(&ValueShape::AnyOf(&[
@@ -138,6 +146,10 @@ impl FieldReader for LimitUsesField {
             let names = cx.read_list(node, read_limit_name);
             return Some(names.into_iter().map(LimitUse::Shared).collect());
         }
+        let file = match IS_SHARED {
+            true => LimitFile::Shared,
+            false => LimitFile::Policy,
+        };
         let mut uses = Vec::new();
         for (key, node) in cx.named_entries(node, "limits") {
             let name = || Located {
@@ -148,7 +160,7 @@ impl FieldReader for LimitUsesField {
                 uses.push(LimitUse::Shared(name()));
             } else if node.scalar().is_some_and(is_off) {
                 uses.push(LimitUse::Off(name()));
-            } else if let Some(limit) = read_limit(cx, key, node, LimitFile::Policy) {
+            } else if let Some(limit) = read_limit(cx, key, node, file) {
                 uses.push(LimitUse::Own(Box::new(limit)));
             }
         }

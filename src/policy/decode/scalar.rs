@@ -16,6 +16,7 @@ use super::super::table::{TextFormat, ValueShape};
 use super::super::tree::{Located, Node};
 use super::field::{scalar_fields, word_fields};
 use super::{ValueError, unknown_word};
+use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{Identity, LimitName, Rate};
 use crate::net::address::{Address, MAX_UNIX_PATH_BYTES, PeerNetwork, UNIX_PREFIX};
 use crate::route::{HeaderStyle, Priority};
@@ -47,7 +48,7 @@ pub static ADDRESS_FORMAT: TextFormat = TextFormat {
 pub static NETWORK_FORMAT: TextFormat = TextFormat {
     name: "network",
     pattern: r"^[0-9a-fA-F:.]+(/[0-9]{1,3})?$",
-    doc: "An IP network such as 10.0.0.0/8, or one address.",
+    doc: "An IP network such as 192.0.2.0/24, or one address.",
 };
 
 pub static LISTEN_ADDRESS_FORMAT: TextFormat = TextFormat {
@@ -59,7 +60,7 @@ pub static LISTEN_ADDRESS_FORMAT: TextFormat = TextFormat {
 pub static PEERS_FORMAT: TextFormat = TextFormat {
     name: "peers",
     pattern: r"^(unix|[0-9a-fA-F:.]+(/[0-9]{1,3})?)$",
-    doc: "An IP network such as 10.0.0.0/8, or one address; or `unix`: all that connect over a Unix socket.",
+    doc: "An IP network such as 192.0.2.0/24, or one address; or `unix`: all that connect over a Unix socket.",
 };
 
 pub static IDENTITY_FORMAT: TextFormat = TextFormat {
@@ -109,7 +110,7 @@ scalar_fields! {
         ValueShape::Format(&FILE_MODE_FORMAT), "permissions such as 0660", parse_file_mode;
     /// A field with a network such as `192.0.2.0/24`, or with a single address.
     pub struct NetworkField: IpNet =
-        ValueShape::Format(&NETWORK_FORMAT), "a network such as 10.0.0.0/8", parse_network;
+        ValueShape::Format(&NETWORK_FORMAT), "a network such as 192.0.2.0/24", parse_network;
     /// A field with the name of a claim of a signed token.
     pub struct ClaimField: String = ValueShape::Text, "the name of a claim";
     /// A field with the name of a header field, which becomes lower case.
@@ -151,13 +152,14 @@ impl FieldReader for PeersField {
         if node.scalar() == Some("unix") {
             return Some(PeerNetwork::Unix);
         }
-        let net = NetworkField::read(cx, node)?;
-        if net.prefix_len() == 0 {
-            let message = format!("`{net}` believes everyone: any client can claim to be anyone");
+        let network = NetworkField::read(cx, node)?;
+        if network.prefix_len() == 0 {
+            let message =
+                format!("`{network}` believes everyone: any client can claim to be anyone");
             let help = "name the networks of your proxies";
             cx.warn(node.location, message, Some(help.into()));
         }
-        Some(net.into())
+        Some(network.into())
     }
 }
 
@@ -211,8 +213,8 @@ fn parse_rate(text: &str) -> Result<Rate, ValueError> {
 
 fn parse_socket_address(text: &str) -> Result<SocketAddr, ValueError> {
     text.trim().parse::<SocketAddr>().map_err(|_| {
-        let port = text.rsplit(':').next();
-        let port = port.and_then(|port| port.trim().parse::<u16>().ok());
+        let last_part = text.rsplit(':').next();
+        let port = last_part.and_then(|part| part.trim().parse::<u16>().ok());
         let help = match (port, text.contains("localhost")) {
             _ if text.starts_with('/') => format!("write `{UNIX_PREFIX}{text}`"),
             (Some(port), true) => format!("write `127.0.0.1:{port}`"),
@@ -246,17 +248,18 @@ pub(in crate::policy) fn parse_network(text: &str) -> Result<IpNet, ValueError> 
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(IpNet::from(address));
     }
-    let net: IpNet = text.parse().map_err(|_| {
+    let parsed: IpNet = text.parse().map_err(|_| {
         let help = "write a network such as `203.0.113.0/24` or `2001:db8::/32`, or one address";
         ValueError::new(format!("`{text}` is not an IP network"), help)
     })?;
-    if net.addr() != net.network() {
+    if parsed.addr() != parsed.network() {
         let message = format!("`{text}` has bits set behind its prefix");
-        let (network, address) = (net.trunc(), net.addr());
+        let network = parsed.trunc();
+        let address = parsed.addr();
         let help = format!("write `{network}` for the network or `{address}` for the address");
         return Err(ValueError::new(message, help));
     }
-    Ok(net)
+    Ok(parsed)
 }
 
 /// Parses the path of a Unix socket on which the gateway listens. A path with a `:` is a mistake.
@@ -307,10 +310,25 @@ pub(super) fn parse_name(text: &str, kind: &str) -> Result<LimitName, ValueError
 
 /// Parses the name of an identity, which is built in or defined in the gateway file, but not `preflight`.
 pub(super) fn parse_identity(name: &str) -> Result<Identity, ValueError> {
-    Identity::find(name).ok_or_else(|| unknown_word(name, Identity::all().map(Identity::as_str)))
+    parse_identity_or(name, &[])
 }
 
-/// Parses the name of a header field, which becomes lower case.
+/// Parses the name of an identity as [`parse_identity`] does. The help about an unknown name suggests the names of
+/// identities, and `words`, which the caller accepts as well.
+pub(super) fn parse_identity_or(
+    name: &str,
+    words: &[&'static str],
+) -> Result<Identity, ValueError> {
+    if name == PREFLIGHT {
+        let help = "write for instance `for: { preflight: absent }`";
+        return Err(ValueError::new("`preflight` has its place in `for`", help));
+    }
+    let all_names = Identity::all().map(Identity::as_str);
+    let key_names = all_names.filter(|name| *name != PREFLIGHT);
+    Identity::find(name).ok_or_else(|| unknown_word(name, key_names.chain(words.iter().copied())))
+}
+
+/// Parses the name of a header field, which becomes lower case. The error is a message.
 pub(super) fn parse_header_name(text: &str) -> Result<HeaderName, String> {
     HeaderName::try_from(text.trim()).map_err(|_| format!("`{text}` is not the name of a header"))
 }
@@ -343,9 +361,9 @@ fn suggest_rate(text: &str) -> Option<String> {
 /// Parses a duration such as `10s`, `200ms`, `1m`, `1h` or `2d`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     let trimmed = text.trim();
-    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = trimmed.split_at(digits);
-    let millis: u64 = match unit.trim() {
+    let digit_count = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = trimmed.split_at(digit_count);
+    let unit_millis: u64 = match unit.trim() {
         "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
@@ -359,7 +377,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     let total_millis = number
         .parse::<u64>()
         .ok()
-        .and_then(|number| number.checked_mul(millis));
+        .and_then(|number| number.checked_mul(unit_millis));
     total_millis.map(Duration::from_millis).ok_or_else(|| {
         let help = "write a whole number and ms, s, m, h or d, for instance `10s`";
         ValueError::new(format!("`{text}` is not a duration"), help)
@@ -370,9 +388,9 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, ValueError> {
 /// like are powers of 1024.
 fn parse_size(text: &str) -> Result<u64, ValueError> {
     let trimmed = text.trim();
-    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = trimmed.split_at(digits);
-    let bytes: u64 = match unit.trim() {
+    let digit_count = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = trimmed.split_at(digit_count);
+    let unit_bytes: u64 = match unit.trim() {
         "" | "B" => 1,
         "KiB" | "K" | "k" => 1 << 10,
         "MiB" | "M" => 1 << 20,
@@ -387,8 +405,8 @@ fn parse_size(text: &str) -> Result<u64, ValueError> {
     let size = number
         .parse::<u64>()
         .ok()
-        .and_then(|number| number.checked_mul(bytes));
-    size.filter(|_| bytes > 0).ok_or_else(|| {
+        .and_then(|number| number.checked_mul(unit_bytes));
+    size.filter(|_| unit_bytes > 0).ok_or_else(|| {
         let help = "write a whole number and KiB, MiB or GiB, for instance `64MiB`";
         ValueError::new(format!("`{text}` is not a size"), help)
     })
@@ -421,9 +439,9 @@ pub(in crate::policy) fn format_size(bytes: u64) -> String {
         (1 << 10, "KiB"),
     ]
     .into_iter()
-    .find(|(unit_millis, _)| bytes >= *unit_millis && bytes.is_multiple_of(*unit_millis))
+    .find(|(unit_bytes, _)| bytes >= *unit_bytes && bytes.is_multiple_of(*unit_bytes))
     .map_or_else(
         || format!("{bytes}B"),
-        |(unit_millis, unit)| format!("{}{unit}", bytes / unit_millis),
+        |(unit_bytes, unit)| format!("{}{unit}", bytes / unit_bytes),
     )
 }

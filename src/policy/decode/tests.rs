@@ -18,7 +18,7 @@ fn report_of(text: &str, read: impl FnOnce(&mut LoadContext, &Node)) -> Option<S
 
 /// The text of the fields that `table` requires beside `field`, with their examples.
 fn required_fields_beside(table: &Table, field: &TableField) -> String {
-    let others = table.fields_with_need(FieldNeed::Required);
+    let others = table.required_fields();
     let alternatives = table.fields_with_need(FieldNeed::Alternative).take(1);
     others
         .filter(|other| other.name != field.name)
@@ -54,6 +54,13 @@ fn examples_of_whole_files_are_right() {
             None,
             "{text}"
         );
+    }
+    for field in DEFAULTS_TABLE.fields {
+        let text = format!("{}: {}\n", field.name, field.example);
+        let report = report_of(&text, |cx, node| {
+            drop(read_defaults(cx, "x", 0, node.clone()))
+        });
+        assert_eq!(report, None, "{text}");
     }
 }
 
@@ -94,7 +101,7 @@ fn visit_tables(shape: &'static ValueShape, visit: &mut impl FnMut(&'static Tabl
 #[test]
 fn examples_are_yaml_and_names_are_distinct() {
     let mut visited_tables: Vec<&Table> = Vec::new();
-    for root in [&GATEWAY_TABLE, &POLICY_TABLE] {
+    for root in [&GATEWAY_TABLE, &POLICY_TABLE, &DEFAULTS_TABLE] {
         for field in root.fields {
             visit_tables(&field.shape, &mut |table| {
                 let other = visited_tables.iter().find(|other| other.name == table.name);
@@ -128,14 +135,14 @@ fn words_are_the_names_of_their_values() {
         }
     }
     check::<push::EngineField>(&Engine::ALL, Engine::as_str);
-    let all = [Sharing::Strict, Sharing::Leased, Sharing::Local];
-    check::<limit::SharingField>(&all, Sharing::as_str);
-    let all = [
+    let sharings = [Sharing::Strict, Sharing::Leased, Sharing::Local];
+    check::<limit::SharingField>(&sharings, Sharing::as_str);
+    let decisions = [
         OnStoreError::Local,
         OnStoreError::Open,
         OnStoreError::Closed,
     ];
-    check::<limit::OnStoreErrorField>(&all, OnStoreError::as_str);
+    check::<limit::OnStoreErrorField>(&decisions, OnStoreError::as_str);
 }
 
 #[track_caller]

@@ -6,7 +6,7 @@ use super::super::diagnostic::Diagnostic;
 use super::super::key_control::KeyControl;
 use super::super::load::LoadedConfig;
 use super::routes::{find_broader_route, sort_by_specificity};
-use super::{format_count, format_throttle, key_controls_of, promise};
+use super::{describe_promise, format_throttle, key_controls_of};
 use crate::limit::{Disclose, Rule};
 use crate::route::HostPattern;
 
@@ -25,7 +25,8 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                     HostPattern::Any => Value::Null,
                     host => host.to_string().into(),
                 },
-                "upstream": ruleset.upstreams.get(route.upstream_index).map(|up| up.name.as_str()),
+                "listen": route.listeners.iter().map(|name| &**name).collect::<Vec<_>>(),
+                "upstream": ruleset.upstreams.get(route.upstream_index).map(|upstream| upstream.name.as_str()),
                 "broader": find_broader_route(loaded, route).map(|broader| &*broader.name),
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),
                 "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),
@@ -79,18 +80,19 @@ fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -
         "key": rule.key.part_names(),
         "for": (!rule.clients.is_empty()).then(|| rule.clients.to_string()),
         "rates": windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "overrides": rule.overrides.as_ref().map(|overrides| overrides.set.keys.len()),
         "concurrent": rule.limit.open().map(|limit| limit.max_open),
         "algorithm": rate.map(|limit| limit.algorithm.as_str()),
         "throttle": format_throttle(rule.limit.throttle()),
-        "count": format_count(&rule.count),
-        "reserve": rule.reserve.as_ref().map(ToString::to_string),
+        "count": rule.count.to_string(),
+        "reserve": rule.reservation().map(ToString::to_string),
         "plans": rule.plans,
         "shadow": rule.shadow,
         "disclosed": rule.disclose == Disclose::All,
         "sharing": loaded.process.shared.as_ref().map(|_| rule.sharing.as_str()),
         "on_store_error": loaded.process.shared.as_ref().map(|_| rule.on_store_error.as_str()),
         "client": client,
-        "guarantee": promise(rule),
+        "guarantee": describe_promise(rule),
         "bytes_per_key": key_bytes,
         "keys_in_budget": key_bytes.map(|bytes| loaded.process.store_budget / bytes),
     })

@@ -17,10 +17,11 @@ pub(super) fn find_broader_route<'l>(loaded: &'l LoadedConfig, route: &Route) ->
     let routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);
     let broader_routes = routes.filter(|other: &&Route| {
         other.pattern.is_broader_than(&route.pattern)
+            && route.shares_listener_with(other)
             && route.has_limits_beyond(other)
             && (route.is_as_strict_as(other) || !other.is_as_strict_as(route))
     });
-    broader_routes.min_by(|a, right| compare_specificity(&a.pattern, &right.pattern))
+    broader_routes.min_by(|left, right| compare_specificity(&left.pattern, &right.pattern))
 }
 
 /// Finds a route for every host, on the same upstream, that lacks a limit or a required identity of `route`. It can
@@ -37,6 +38,7 @@ pub(super) fn find_route_with_other_host<'l>(
     routes.find(|other: &&Route| {
         *other.pattern.host() == HostPattern::Any
             && other.pattern.may_share_path(&route.pattern)
+            && route.shares_listener_with(other)
             && route.has_limits_beyond(other)
     })
 }
@@ -44,14 +46,15 @@ pub(super) fn find_route_with_other_host<'l>(
 /// The routes, the most specific first, which is the order in which they match. Equal ones are ordered by name.
 pub(super) fn sort_by_specificity(loaded: &LoadedConfig) -> Vec<&Route> {
     let mut routes: Vec<&Route> = loaded.ruleset.routes.iter().map(AsRef::as_ref).collect();
-    routes.sort_by(|a, right| {
-        compare_specificity(&a.pattern, &right.pattern).then_with(|| a.name.cmp(&right.name))
+    routes.sort_by(|left, right| {
+        compare_specificity(&left.pattern, &right.pattern).then_with(|| left.name.cmp(&right.name))
     });
     routes
 }
 
-/// Orders the more specific pattern first, as [`crate::route::RouteTable`] prefers it.
-fn compare_specificity(a: &Pattern, right: &Pattern) -> Ordering {
+/// Orders the more specific pattern first, as [`crate::route::RouteTable`] prefers it. Patterns that are equally
+/// specific are ordered by their texts, so that the order is always the same.
+fn compare_specificity(left: &Pattern, right: &Pattern) -> Ordering {
     let host_rank = |pattern: &Pattern| match pattern.host() {
         HostPattern::Exact(_) => (0, 0),
         // The longer name is more specific.
@@ -68,28 +71,28 @@ fn compare_specificity(a: &Pattern, right: &Pattern) -> Ordering {
         Segment::One(_) | Segment::Rest => "".into(),
     };
     let compare_segments = || {
-        for (left_segment, other) in a.segments().iter().zip(right.segments()) {
+        for (left_segment, right_segment) in left.segments().iter().zip(right.segments()) {
             let order = segment_rank(left_segment)
-                .cmp(&segment_rank(other))
-                .then_with(|| literal_text(left_segment).cmp(&literal_text(other)));
+                .cmp(&segment_rank(right_segment))
+                .then_with(|| literal_text(left_segment).cmp(&literal_text(right_segment)));
             if order != Ordering::Equal {
                 return order;
             }
         }
         // The longer path is more specific, but `/a` comes before `/a/**`.
-        let (left_length, right_length) = (a.segments().len(), right.segments().len());
-        match (
-            a.segments().get(right_length),
-            right.segments().get(left_length),
-        ) {
+        let left_length = left.segments().len();
+        let right_length = right.segments().len();
+        let left_rest = left.segments().get(right_length);
+        let right_rest = right.segments().get(left_length);
+        match (left_rest, right_rest) {
             (Some(Segment::Rest), _) => Ordering::Greater,
             (_, Some(Segment::Rest)) => Ordering::Less,
             _ => right_length.cmp(&left_length),
         }
     };
     let has_any_method = |pattern: &Pattern| pattern.methods().is_any();
-    host_rank(a)
+    host_rank(left)
         .cmp(&host_rank(right))
         .then_with(compare_segments)
-        .then_with(|| has_any_method(a).cmp(&has_any_method(right)))
+        .then_with(|| has_any_method(left).cmp(&has_any_method(right)))
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[track_caller]
-fn error(text: &str, line: u32, column: u32, message: &str) {
+fn check_error(text: &str, line: u32, column: u32, message: &str) {
     let error = parse(0, text).expect_err("no tree");
     let reported = (
         error.location.line,
@@ -58,7 +58,7 @@ fn every_value_knows_its_location() {
         ("q", 4, 6, 3),
     ];
     let expected: Vec<_> = expected
-        .map(|(t, l, c, w)| (String::from(t), l, c, w))
+        .map(|(text, line, column, width)| (String::from(text), line, column, width))
         .into();
     assert_eq!(locations, expected);
 }
@@ -87,8 +87,8 @@ fn offsets_inside_a_text() {
 
 #[test]
 fn bounds() {
-    let deep = "lists and maps are too deep inside each other; split it";
-    let costs = "the file costs too much to read";
+    let too_deep = "lists and maps are too deep inside each other; split it";
+    let too_costly = "the file costs too much to read";
     for text in [
         "[".repeat(10_000),
         "{a: ".repeat(10_000),
@@ -97,13 +97,13 @@ fn bounds() {
         let error = parse(0, &text).expect_err("too deep");
         assert_eq!(
             (error.message.as_str(), error.help.as_deref()),
-            (costs, Some(deep))
+            (too_costly, Some(too_deep))
         );
     }
     let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x]\n");
     for level in 1..30 {
-        let inner = vec![format!("*a{}", level - 1); 9].join(",");
-        bomb.push_str(&format!("a{level}: &a{level} [{inner}]\n"));
+        let aliases = vec![format!("*a{}", level - 1); 9].join(",");
+        bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
     }
     let error = parse(0, &bomb).expect_err("a bomb");
     assert_eq!(
@@ -125,24 +125,27 @@ fn check_size_error() {
 
 #[test]
 fn odd_documents() {
-    error("a: 1\n---\nb: 2\n", 2, 1, "a file holds one document");
-    error("? [a, b]\n: c\n", 1, 3, "a key is a plain word");
-    error("~: x\n", 1, 1, "a key is a plain word");
-    error(
+    check_error("a: 1\n---\nb: 2\n", 2, 1, "a file holds one document");
+    check_error("? [a, b]\n: c\n", 1, 3, "a key is a plain word");
+    check_error("~: x\n", 1, 1, "a key is a plain word");
+    check_error(
         "a: &a [*a]\n",
         1,
         8,
         "an alias stands inside its own anchor",
     );
-    error(
+    check_error(
         "a: \0\n",
         1,
         4,
         "this is not YAML: unexpected character: `\\u{0}'",
     );
-    assert!(matches!(parse(0, "").map(|n| n.value), Ok(YamlValue::Null)));
     assert!(matches!(
-        parse(0, "\u{feff}a: 1\n").map(|n| n.value),
+        parse(0, "").map(|node| node.value),
+        Ok(YamlValue::Null)
+    ));
+    assert!(matches!(
+        parse(0, "\u{feff}a: 1\n").map(|node| node.value),
         Ok(YamlValue::Map(_))
     ));
 }

@@ -7,7 +7,7 @@ use crate::route::canonical_host;
 use crate::route::pattern::Segment;
 
 fn table(texts: &[&str]) -> Result<RouteTable, Vec<Conflict>> {
-    RouteTable::build(&patterns(texts))
+    RouteTable::build(patterns(texts).iter().enumerate())
 }
 
 /// `host|METHOD /path`, the host optional.
@@ -35,7 +35,7 @@ fn check(routes: &[&str], request_line: &str, expected: &str) {
     let (host, method, path) = request(request_line);
     let host = host.map(|host| canonical_host::canonical_host(host).unwrap());
     let got = match table(routes).unwrap().find(host.as_deref(), &method, path) {
-        RouteMatch::Route(place) => routes[place],
+        RouteMatch::Route(index) => routes[index],
         RouteMatch::OtherMethod => "405",
         RouteMatch::None => "404",
     };
@@ -151,7 +151,7 @@ fn check_folded(routes: &[&str], request_line: &str, expected: &str) {
     let table = table(routes).unwrap();
     let path = crate::route::normalise(path).unwrap();
     let exact = table.find(host, &method, &path).route_index();
-    let exact = exact.unwrap_or_else(|| panic!("{request_line} is taken by nothing in {routes:?}"));
+    let exact = exact.unwrap_or_else(|| panic!("no route of {routes:?} takes {request_line}"));
     let folded = table.find_folded(host, &method, &path, exact, |_| true);
     assert_eq!(routes[folded], expected, "{request_line} in {routes:?}");
     let none = table.find_folded(host, &method, &path, exact, |_| false);
@@ -352,8 +352,8 @@ fn allowed_methods() {
 #[test]
 fn conflicts() {
     let clash = |texts: &[&str]| {
-        let found = table(texts).err().unwrap_or_default();
-        found
+        let conflicts = table(texts).err().unwrap_or_default();
+        conflicts
             .iter()
             .map(|clash| (clash.first_index, clash.second_index))
             .collect::<Vec<_>>()
@@ -430,11 +430,11 @@ proptest! {
             }
         }
         let all = patterns(&kept);
-        let built = RouteTable::build(&all).unwrap();
+        let built = RouteTable::build(all.iter().enumerate()).unwrap();
         let naive = (0..all.len())
-            .filter_map(|place| Some((rank(&all[place], host, &method, &path)?, place)))
+            .filter_map(|index| Some((rank(&all[index], host, &method, &path)?, index)))
             .min()
-            .map(|(_, place)| place);
+            .map(|(_, index)| index);
         prop_assert_eq!(built.find(host, &method, &path).route_index(), naive, "{:?}", kept);
         // A path in the spelling of the policies has no other reading.
         if let Some(exact) = naive {

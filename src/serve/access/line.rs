@@ -9,7 +9,7 @@ use std::rc::Rc;
 use http::Uri;
 
 use super::members::{push_fraction, push_number, push_plain_text, push_text};
-use super::worker_log::WorkerLog;
+use super::worker_log::{NANOS_PER_SECOND, WorkerLog};
 use crate::base::clock::Nanos;
 use crate::identity::token;
 use crate::limit::LimitStanding;
@@ -17,7 +17,10 @@ use crate::serve::http1::repeat_cache::{LoggedFacts, LoggedRefusal, MAX_CACHED_B
 use crate::serve::stack::request_context::RequestContext;
 use crate::serve::stack::request_outcome::RequestOutcome;
 
-/// Logs a request that ended at `now`.
+/// Nanoseconds in a microsecond, the precision of durations in the log.
+const NANOS_PER_MICRO: u64 = 1_000;
+
+/// Logs a request that ended at `now`, if the settings of the log select it.
 pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos) {
     let is_notable = context.outcome() != RequestOutcome::Admitted
         || matches!(context.deciding_limit.get(), Some((_, LimitStanding::Over)));
@@ -25,8 +28,9 @@ pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos)
         let duration = now.since(context.arrived_at);
         log.begin_line(out, context.arrived_at);
         write_or_copy_middle(out, context);
-        push_number(out, ",\"seconds\":", duration.0 / 1_000_000_000);
-        push_fraction::<6>(out, (duration.0 % 1_000_000_000 / 1_000) as u32);
+        push_number(out, ",\"seconds\":", duration.0 / NANOS_PER_SECOND);
+        let micros = duration.0 % NANOS_PER_SECOND / NANOS_PER_MICRO;
+        push_fraction::<6>(out, micros as u32);
         out.extend_from_slice(b"}\n");
     });
 }
@@ -35,10 +39,10 @@ pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos)
 /// differs. What is written for a refusal is kept for the next one, up to [`MAX_CACHED_BYTES`].
 fn write_or_copy_middle(out: &mut Vec<u8>, context: &RequestContext) {
     let refused_fields = context
-        .repeated
+        .repeated_fields
         .as_ref()
         .filter(|_| context.outcome() == RequestOutcome::Refused);
-    let (Some(repeated), Some(client), Some(head)) =
+    let (Some(repeated_fields), Some(client), Some(head)) =
         (refused_fields, context.client.get(), &context.head)
     else {
         return write_middle(out, context);
@@ -49,8 +53,8 @@ fn write_or_copy_middle(out: &mut Vec<u8>, context: &RequestContext) {
         deciding_limit: context.deciding_limit.get(),
         is_without_store: context.is_without_store.get(),
     };
-    let mut last_refusal = repeated.logged_refusal.borrow_mut();
-    if let Some(last_refusal) = &*last_refusal
+    let mut logged_refusal = repeated_fields.logged_refusal.borrow_mut();
+    if let Some(last_refusal) = &*logged_refusal
         && Rc::ptr_eq(&last_refusal.head, head)
         && Rc::ptr_eq(&last_refusal.client, client)
         && last_refusal.facts == facts
@@ -60,7 +64,7 @@ fn write_or_copy_middle(out: &mut Vec<u8>, context: &RequestContext) {
     let middle_start = out.len();
     write_middle(out, context);
     let text = &out[middle_start..];
-    *last_refusal = (text.len() <= MAX_CACHED_BYTES).then(|| LoggedRefusal {
+    *logged_refusal = (text.len() <= MAX_CACHED_BYTES).then(|| LoggedRefusal {
         head: head.clone(),
         client: client.clone(),
         facts,
@@ -91,7 +95,7 @@ fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
     }
     if let Some(head) = &context.head {
         let target = received_target(&head.uri);
-        let target = token::mask_credentials(&ruleset.identity.tokens, target);
+        let target = token::mask_credentials(&ruleset.identity.token_sources, target);
         push_text(out, ",\"target\":", &target);
     }
     if let Some(path) = &context.unreadable_path {
@@ -112,17 +116,17 @@ fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
     if let Some(reason) = context.reason.get() {
         push_text(out, ",\"reason\":", reason);
     }
-    if let Some(server) = &*context.server.borrow() {
-        push_text(out, ",\"server\":", server);
+    if let Some(server_name) = &*context.server_name.borrow() {
+        push_text(out, ",\"server\":", server_name);
     }
     let costs = context
         .holdings
         .borrow()
         .as_ref()
         .and_then(|holdings| holdings.costs.clone());
-    if let Some(charged) = costs.and_then(|costs| costs.charged()) {
-        push_number(out, ",\"cost\":", charged.units.into());
-        if charged.is_estimate {
+    if let Some(charged_cost) = costs.and_then(|costs| costs.charged()) {
+        push_number(out, ",\"cost\":", charged_cost.units.into());
+        if charged_cost.is_estimate {
             out.extend_from_slice(b",\"cost_unknown\":true");
         }
     }

@@ -23,8 +23,12 @@ pub struct LogFile {
     has_logged_failure: bool,
 }
 
-/// The device and inode of a plain file.
-type FileId = (u64, u64);
+/// What tells a plain file apart from all others of the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
 
 impl LogFile {
     /// Opens the file, and creates it if it is missing.
@@ -63,7 +67,7 @@ impl LogFile {
         let result = match (open_file, self.rotation) {
             (None, _) => self.reopen(),
             (Some(file), Some(rotation))
-                if file.len() > 0 && file.len() + batch_bytes > rotation.size =>
+                if file.len() > 0 && file.len() + batch_bytes > rotation.max_bytes =>
             {
                 self.rotate(rotation)
             }
@@ -103,17 +107,18 @@ impl LogFile {
     /// Renames the file to `.1`, `.1` to `.2` and so on, up to the first number that is free. If none is free, the oldest
     /// file is replaced. Does nothing if another process has renamed the file already.
     fn rename_files(&self, rotation: LogRotation) -> io::Result<()> {
-        let metadata_at_path = match self.path.metadata() {
+        let id_at_path = match self.path.metadata() {
             Ok(metadata) => file_id(&metadata),
             // Another program has moved the file, or the other process has renamed it and not reopened it yet.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error_with_path(&self.path, &error)),
         };
-        if metadata_at_path != self.open_file_id {
+        if id_at_path != self.open_file_id {
             return Ok(());
         }
-        let free_number = (1..rotation.keep).find(|number| !self.rotated_path(*number).exists());
-        for number in (1..free_number.unwrap_or(rotation.keep)).rev() {
+        let free_number =
+            (1..rotation.kept_files).find(|number| !self.rotated_path(*number).exists());
+        for number in (1..free_number.unwrap_or(rotation.kept_files)).rev() {
             rename_if_exists(&self.rotated_path(number), &self.rotated_path(number + 1))?;
         }
         rename_if_exists(&self.path, &self.rotated_path(1))
@@ -182,7 +187,10 @@ fn error_with_path(path: &Path, error: &io::Error) -> io::Error {
 
 /// The identity of a plain file; `None` for pipes and devices.
 fn file_id(file: &Metadata) -> Option<FileId> {
-    file.is_file().then(|| (file.dev(), file.ino()))
+    file.is_file().then(|| FileId {
+        device: file.dev(),
+        inode: file.ino(),
+    })
 }
 
 #[cfg(test)]
@@ -200,8 +208,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let rotation = LogRotation {
-            size: 100,
-            keep: 1000,
+            max_bytes: 100,
+            kept_files: 1000,
         };
         thread::scope(|scope| {
             for writer in ["a", "b"] {
@@ -234,8 +242,8 @@ mod tests {
     #[test]
     fn a_trial_that_was_left_behind_is_no_obstacle() {
         let folder = tempfile::tempdir().unwrap();
-        let trial_folder = format!(".tollgate-check-{}", std::process::id());
-        fs::create_dir(folder.path().join(trial_folder)).unwrap();
+        let trial_name = format!(".tollgate-check-{}", std::process::id());
+        fs::create_dir(folder.path().join(trial_name)).unwrap();
         check_folder_writable(folder.path()).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -244,7 +252,10 @@ mod tests {
     fn as_many_rotated_files_are_kept_as_configured() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let rotation = LogRotation { size: 10, keep: 2 };
+        let rotation = LogRotation {
+            max_bytes: 10,
+            kept_files: 2,
+        };
         let mut log = LogFile::open(&path, Some(rotation)).unwrap();
         for line in [
             "one one\n",

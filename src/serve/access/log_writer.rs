@@ -68,9 +68,9 @@ impl LogWriter {
         settings: &AccessLogSettings,
         registry: &Registry,
     ) -> io::Result<(LogWriter, LogWriterEnd)> {
-        let (out, loss_report) = match &settings.destination {
-            LogDestination::File { path, rotate } => (
-                LogOutput::File(LogFile::open(path, *rotate)?),
+        let (output, loss_report) = match &settings.destination {
+            LogDestination::File { path, rotation } => (
+                LogOutput::File(LogFile::open(path, *rotation)?),
                 LossReport::new(&path.display().to_string()),
             ),
             LogDestination::Stdout => (
@@ -85,13 +85,13 @@ impl LogWriter {
         let (batch_sender, batch_queue) = sync_channel(MAX_QUEUED_BATCHES);
         let lost_lines = registry.counter(Metric::LogLinesLost, &[]);
         let unwritten_lines = lost_lines.clone();
-        let (end, end_receiver) = sync_channel(0);
+        let (end_sender, end_receiver) = sync_channel(0);
         thread::Builder::new()
             .name("access-log".into())
             .spawn(move || {
                 // Dropped when the thread ends, which `LogWriterEnd` waits for.
-                let _end_sender: SyncSender<()> = end;
-                write_batches(&batch_queue, out, loss_report, &unwritten_lines);
+                let _end_sender: SyncSender<()> = end_sender;
+                write_batches(&batch_queue, output, loss_report, &unwritten_lines);
             })?;
         let writer = LogWriter {
             logged_requests: settings.requests,
@@ -120,13 +120,13 @@ impl LogWriter {
 /// Writes batches until every [`LogWriter`] is dropped.
 fn write_batches(
     batch_queue: &Receiver<Vec<u8>>,
-    mut out: LogOutput,
+    mut output: LogOutput,
     mut loss_report: LossReport,
     lost_lines: &Counter,
 ) {
     while let Ok(first_batch) = batch_queue.recv() {
         for batch in std::iter::once(first_batch).chain(batch_queue.try_iter()) {
-            if let Err(error) = out.write_batch(&batch) {
+            if let Err(error) = output.write_batch(&batch) {
                 lost_lines.increment(count_lines(&batch));
                 loss_report.add_lost_lines(count_lines(&batch), &error);
             }
@@ -191,7 +191,7 @@ impl LossReport {
         let now = self.clock.now();
         let is_due = self
             .last_logged_at
-            .is_none_or(|last| now.since(last) >= LOSS_REPORT_INTERVAL);
+            .is_none_or(|last_logged_at| now.since(last_logged_at) >= LOSS_REPORT_INTERVAL);
         if self.line_count > 0 && is_due {
             self.last_logged_at = Some(now);
             self.log();
@@ -249,7 +249,7 @@ mod tests {
             requests: LoggedRequests::All,
             destination: LogDestination::File {
                 path: file.clone(),
-                rotate: None,
+                rotation: None,
             },
         };
         let (writer, end) = LogWriter::start(&settings, &Registry::default()).unwrap();

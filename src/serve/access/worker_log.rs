@@ -15,6 +15,12 @@ pub const BATCH_BYTES: usize = 64 * 1024;
 /// Bytes reserved for the line that fills the batch. Few lines are longer, so a batch seldom needs new memory.
 const LINE_HEADROOM_BYTES: usize = 1024;
 
+/// Nanoseconds in a second.
+pub(super) const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// Nanoseconds in a millisecond, the precision of times in the log.
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
 /// One worker's end of the log.
 pub struct WorkerLog {
     writer: LogWriter,
@@ -53,7 +59,7 @@ impl WorkerLog {
     }
 
     /// Hands over the batch and reads the wall clock. A worker does so ten times a second.
-    pub fn tick(&self, clock: &Clock) {
+    pub fn flush_and_update_time(&self, clock: &Clock) {
         self.flush();
         self.wall_origin.set(wall_origin(clock));
     }
@@ -96,13 +102,15 @@ impl WorkerLog {
     pub(super) fn begin_line(&self, out: &mut Vec<u8>, arrived_at: Nanos) {
         let wall_nanos = self.wall_origin.get().after(arrived_at).0;
         let LineStart { second, text } = &mut *self.line_start.borrow_mut();
-        if *second != wall_nanos / 1_000_000_000 || text.is_empty() {
-            *second = wall_nanos / 1_000_000_000;
+        let wall_second = wall_nanos / NANOS_PER_SECOND;
+        if *second != wall_second || text.is_empty() {
+            *second = wall_second;
             text.clear();
             push_number(text, "{\"time\":", *second);
         }
         out.extend_from_slice(text);
-        push_fraction::<3>(out, (wall_nanos % 1_000_000_000 / 1_000_000) as u32);
+        let millis = wall_nanos % NANOS_PER_SECOND / NANOS_PER_MILLI;
+        push_fraction::<3>(out, millis as u32);
     }
 }
 

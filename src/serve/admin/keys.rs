@@ -54,11 +54,11 @@ pub struct DescribedKey {
 
 /// Describes the state of a key in every rule whose limit counts by its identities.
 pub async fn describe_key(gateway: &dyn Control, key: &str) -> DescribedKey {
-    let (mut limits, mut names) = (Vec::new(), Vec::new());
+    let mut limits = Vec::new();
+    let mut names = Vec::new();
     let running_config = gateway.running();
     let ruleset = &running_config.ruleset;
-    let identifier = Identifier::new(ruleset.identity.clone(), running_config.keyer());
-    let identifier = Arc::new(identifier);
+    let identifier = Arc::new(running_config.build_identifier());
     for rule in &ruleset.rules {
         // Limits that count by other identities, or whose keys are shown only as hashes, are left out.
         let Ok(client) = identifier.parse_key(key, &rule.key) else {
@@ -103,16 +103,21 @@ pub async fn reset_key(
     }
     let mut reset_count = 0;
     for rule in &lookup.rules {
-        let key = lookup.identifier.key(&lookup.client, &rule.key);
-        let Some((key, slot)) = key.zip(admission.slot(rule)) else {
+        let counted_key = lookup.identifier.key(&lookup.client, &rule.key);
+        let rule_ref = counted_key.and_then(|key| lookup.identifier.rule_ref(0, rule, key));
+        let Some((counted_key, rule_ref)) = counted_key.zip(rule_ref) else {
             continue;
         };
-        let mut had_count = admission.store().forget_key(slot, key);
-        if let Some((shared, plan)) = admission.shared_store().zip(admission.plan(rule)) {
-            match shared.forget_counter(plan, key).await {
+        let rule = rule_ref.resolve(std::slice::from_ref(rule));
+        let Some(slot) = admission.slot(rule) else {
+            continue;
+        };
+        let mut had_count = admission.store().forget_key(slot, counted_key);
+        if let Some((store, plan)) = admission.shared_store().zip(admission.plan(rule)) {
+            match store.forget_counter(plan, counted_key).await {
                 Ok(had_shared_count) => had_count |= had_shared_count,
-                Err(failure) => {
-                    let detail = format!("reset in the shared store failed: {failure}");
+                Err(error) => {
+                    let detail = format!("reset in the shared store failed: {error}");
                     return problem_response(StatusCode::SERVICE_UNAVAILABLE, &detail);
                 }
             }
@@ -138,9 +143,17 @@ impl KeyLookup {
                 reserved_units: &[(0, 1)],
             };
             let verdict = self.running_config.admission.peek_shared(&request).await;
+            let rule_finding = verdict.findings.first();
+            let rules = std::slice::from_ref(rule);
+            let rule = rule_finding.map_or(rule, |rule_finding| rule_finding.rule.resolve(rules));
             let mut description = explanation::describe_rule(rule);
-            if let Some(finding) = verdict.findings.first() {
-                description.extend(explanation::describe_finding(finding, rule));
+            if let Some(rule_finding) = rule_finding {
+                description.extend(explanation::describe_finding(rule_finding, rule));
+            } else if self.identifier.is_unlimited(&self.client, rule) {
+                description.insert("unlimited".into(), json!(true));
+                description.insert("guarantee".into(), json!(explanation::UNLIMITED_KEY));
+                description.remove("rate");
+                description.remove("concurrent");
             }
             limits.push(Value::Object(description));
         }
@@ -148,25 +161,26 @@ impl KeyLookup {
     }
 
     /// Parses a key of the limit with this name. The error is the response.
-    fn new(gateway: &dyn Control, limit: &str, key: &str) -> Result<KeyLookup, Box<Response>> {
+    fn new(gateway: &dyn Control, limit_name: &str, key: &str) -> Result<KeyLookup, Box<Response>> {
         let running_config = gateway.running();
-        let rules = running_config.ruleset.rules.iter();
-        let rules: Vec<Arc<Rule>> = rules
-            .filter(|rule| rule.name.as_str() == limit)
+        let all_rules = running_config.ruleset.rules.iter();
+        let rules: Vec<Arc<Rule>> = all_rules
+            .filter(|rule| rule.name.as_str() == limit_name)
             .map(without_other_conditions)
             .collect();
-        let Some(first) = rules.first() else {
-            let detail = format!("no limit is named `{limit}`; /v1/limits lists them");
+        let Some(first_rule) = rules.first() else {
+            let detail = format!("no limit is named `{limit_name}`; /v1/limits lists them");
             return Err(Box::new(problem_response(StatusCode::NOT_FOUND, &detail)));
         };
-        let identity_settings = running_config.ruleset.identity.clone();
-        let identifier = Identifier::new(identity_settings, running_config.keyer());
-        let client = identifier.parse_key(key, &first.key).map_err(|error| {
-            let detail = error.to_string();
-            Box::new(problem_response(StatusCode::BAD_REQUEST, &detail))
-        })?;
-        let client = with_plan(client, first, &identifier, &running_config);
-        // Of rates by plan those of the client's plan hold.
+        let identifier = running_config.build_identifier();
+        let client = identifier
+            .parse_key(key, &first_rule.key)
+            .map_err(|error| {
+                let detail = error.to_string();
+                Box::new(problem_response(StatusCode::BAD_REQUEST, &detail))
+            })?;
+        let client = with_plan(client, first_rule, &identifier, &running_config);
+        // A limit with rates by plan has a rule for each plan; the one for the client's plan holds.
         let is_for_plan = |rule: &&Arc<Rule>| identifier.selects(&rule.clients, &client);
         let plan_rules: Vec<Arc<Rule>> = rules.iter().filter(is_for_plan).cloned().collect();
         let rules = if plan_rules.is_empty() {
@@ -186,10 +200,9 @@ impl KeyLookup {
 /// The rule for all clients of its plan, without its other conditions. A key does not say which of those conditions its
 /// client meets.
 fn without_other_conditions(rule: &Arc<Rule>) -> Arc<Rule> {
-    let plan_rules = |condition: &&ClientCondition| condition.identity == Identity::Plan;
-    let conditions: Vec<ClientCondition> = (rule.clients.conditions.iter().filter(plan_rules))
-        .cloned()
-        .collect();
+    let is_about_plan = |condition: &&ClientCondition| condition.identity == Identity::Plan;
+    let all_conditions = rule.clients.conditions.iter();
+    let conditions: Vec<ClientCondition> = all_conditions.filter(is_about_plan).cloned().collect();
     if conditions.len() == rule.clients.conditions.len() {
         return Arc::clone(rule);
     }
@@ -213,7 +226,7 @@ fn with_plan(
     }
     let plans = &identifier.settings().plan;
     let with_default_plan = ClientIdentity {
-        plan: plans.default,
+        plan: plans.default_index,
         ..client.clone()
     };
     let key = identifier.key(&with_default_plan, &rule.key);

@@ -36,7 +36,7 @@ pub(super) fn describe_limits(gateway: &dyn Control) -> Vec<Value> {
             .iter()
             .map(|outcome| ((*outcome).to_owned(), json!(decision_count(outcome))));
         description.insert("decisions".into(), Value::Object(decisions.collect()));
-        if rule.count.is_cost() {
+        if rule.count.is_stated_in_response() {
             let labels = [(Label::Limit, rule.name.as_str())];
             let unknown_count = gateway.counter_total(Metric::CostUnknown, &labels);
             description.insert("cost_unknown".into(), json!(unknown_count));
@@ -56,7 +56,7 @@ pub(super) fn describe_upstreams(gateway: &dyn Control) -> Vec<Value> {
     let now = gateway.clock().now();
     let describe = |servers: &Arc<Servers>| {
         let endpoints = servers.endpoints();
-        let endpoints = endpoints.iter().map(|endpoint| {
+        let descriptions = endpoints.iter().map(|endpoint| {
             json!({
                 "server": *endpoint.name,
                 "address": endpoint.resolved_ip(),
@@ -69,7 +69,7 @@ pub(super) fn describe_upstreams(gateway: &dyn Control) -> Vec<Value> {
         });
         json!({
             "upstream": servers.settings.name,
-            "servers": endpoints.collect::<Vec<_>>(),
+            "servers": descriptions.collect::<Vec<_>>(),
             "pressure": servers.pressure().map(|pressure| explanation::describe_pressure(pressure)),
         })
     };
@@ -84,13 +84,13 @@ pub(super) async fn upstreams(State(gateway): ControlState) -> Json<Value> {
 /// `GET /v1/status`: the process, its record, its push destinations and its store.
 pub(super) async fn status(State(gateway): ControlState) -> Response {
     let running = gateway.running();
-    let store = running.admission.shared_store().map(|shared| {
-        let store = shared.status();
-        let state = match store.last_error.is_empty() {
-            true => store.status.as_str().to_owned(),
-            false => format!("{}: {}", store.status.as_str(), store.last_error),
+    let store = running.admission.shared_store().map(|store| {
+        let status = store.status();
+        let state = match status.last_error.is_empty() {
+            true => status.status.as_str().to_owned(),
+            false => format!("{}: {}", status.status.as_str(), status.last_error),
         };
-        json!({ "kind": "shared", "state": state, "gateways": store.gateway_count })
+        json!({ "kind": "shared", "state": state, "gateways": status.gateway_count })
     });
     let push_destinations = gateway.push_status().into_iter().map(|status| {
         json!({

@@ -5,8 +5,8 @@ use axum::http::{HeaderMap, header};
 use super::control::Control;
 
 /// Whether a request may see what the token protects: the request carries the token, or no token is set.
-pub fn is_authorized(control: &dyn Control, headers: &HeaderMap) -> bool {
-    control
+pub fn is_authorized(gateway: &dyn Control, headers: &HeaderMap) -> bool {
+    gateway
         .token()
         .is_none_or(|token| has_token(headers, token))
 }
@@ -23,7 +23,11 @@ pub fn has_token(headers: &HeaderMap, token: &str) -> bool {
 }
 
 /// Whether two texts are equal. The duration depends only on their lengths, so it does not reveal where they differ.
-fn is_equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
-    let byte_pairs = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
-    a.len() == b.len() && std::hint::black_box(byte_pairs) == 0
+fn is_equal_in_constant_time(sent: &[u8], expected: &[u8]) -> bool {
+    let byte_pairs = sent.iter().zip(expected);
+    let differing_bits = byte_pairs.fold(0, |bits, (sent_byte, expected_byte)| {
+        bits | (sent_byte ^ expected_byte)
+    });
+    // The compiler must not end the loop at the first difference.
+    sent.len() == expected.len() && std::hint::black_box(differing_bits) == 0
 }

@@ -42,9 +42,13 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
     loop {
         wire.begin_request();
         let next_request = poll_fn(|cx| poll_request(wire, peer, cx));
-        let (head, repeated, expectations) = match next_request.await {
+        let (head, repeated_fields, expectations) = match next_request.await {
             Ok(None) => break,
-            Ok(Some(request)) => (Ok(request.head), request.repeated, request.expectations),
+            Ok(Some(request)) => (
+                Ok(request.head),
+                request.repeated_fields,
+                request.expectations,
+            ),
             Err(HeadError::Http2) if may_be_http2 => return ExchangesEnd::Http2,
             Err(error) => {
                 let unreadable = wire.describe_unreadable(error, may_be_http2);
@@ -52,7 +56,9 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
             }
         };
         may_be_http2 = false;
-        let gets_no_response = head.as_ref().is_err_and(|head| head.gets_no_response);
+        let gets_no_response = head
+            .as_ref()
+            .is_err_and(|unreadable| unreadable.gets_no_response);
         let acme_response = head
             .as_ref()
             .ok()
@@ -60,22 +66,25 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
         let response = match acme_response {
             Some(response) => response,
             None => {
-                let mut future = pin!(stack.call(FreshRequest {
+                let mut response_future = pin!(stack.call(FreshRequest {
                     head,
                     downstream: Downstream::Http1(wire.clone()),
                     peer: peer.clone(),
                     generation: worker.generation(),
-                    repeated,
+                    repeated_fields,
                 }));
-                let Some(Ok(response)) = run_while_connected(wire, future.as_mut()).await else {
-                    if let Some(holdings) = future.as_mut().record_departure(CLIENT_LEFT) {
+                let Some(Ok(response)) = run_while_connected(wire, response_future.as_mut()).await
+                else {
+                    // The client has left. A request that holds permits or reserved units goes on without it, because
+                    // its end decides when they are free and what it costs: see `detached.rs`.
+                    if let Some(holdings) = response_future.as_mut().record_departure(CLIENT_LEFT) {
                         wire.hang_up();
                         detached::finish_response(
-                            future,
+                            response_future,
                             ObservedBody::into_relayed,
                             holdings.permits,
                             wire.deadlines(),
-                            &worker.detached,
+                            &worker.detached_requests,
                         )
                         .await;
                     }

@@ -105,7 +105,8 @@ pub struct RouteDecision {
     only_for_head: Option<Rc<Head>>,
     pub(crate) client: Rc<ClientIdentity>,
     /// The keys that the route's limits count by.
-    pub(crate) prepared: PreparedDecision,
+    pub(crate) prepared_decision: PreparedDecision,
+    /// The response to the last verdict, if that was a refusal that may be repeated.
     refusal: RefCell<Option<CachedRefusal>>,
     /// The last head that was forwarded while no limit was exceeded.
     forwarded_head: RefCell<Option<ForwardedHead>>,
@@ -160,7 +161,7 @@ impl RepeatCache {
     pub(crate) fn prefetch(&self) {
         let Some(fields) = &self.fields else { return };
         if let Some(decision) = &*fields.route_decision.borrow() {
-            decision.prepared.prefetch();
+            decision.prepared_decision.prefetch();
         }
     }
 
@@ -208,9 +209,11 @@ impl RepeatCache {
 impl RepeatedFields {
     /// The last head, if it begins with this line, which includes its line end.
     pub(crate) fn head(&self, first_line: &[u8]) -> Option<Rc<Head>> {
-        let last = self.last_head.borrow();
-        let repeated = last.as_ref().filter(|last| last.first_line == first_line);
-        repeated.map(|last| last.head.clone())
+        let last_head = self.last_head.borrow();
+        let repeated_head = last_head
+            .as_ref()
+            .filter(|last_head| last_head.first_line == first_line);
+        repeated_head.map(|repeated_head| repeated_head.head.clone())
     }
 
     /// Remembers a head and the line that it begins with.
@@ -229,9 +232,11 @@ impl RepeatedFields {
         head: &Rc<Head>,
         generation: &Rc<Generation>,
     ) -> Option<usize> {
-        let last = self.last_head.borrow();
-        let last = last.as_ref().filter(|last| Rc::ptr_eq(&last.head, head));
-        let (matched_by, route_index) = last?.route.as_ref()?;
+        let last_head = self.last_head.borrow();
+        let repeated_head = last_head
+            .as_ref()
+            .filter(|last_head| Rc::ptr_eq(&last_head.head, head));
+        let (matched_by, route_index) = repeated_head?.route.as_ref()?;
         std::ptr::eq(matched_by.as_ptr(), Rc::as_ptr(generation)).then_some(*route_index)
     }
 
@@ -242,9 +247,12 @@ impl RepeatedFields {
         generation: &Rc<Generation>,
         route_index: usize,
     ) {
-        let mut last = self.last_head.borrow_mut();
-        if let Some(last) = last.as_mut().filter(|last| Rc::ptr_eq(&last.head, head)) {
-            last.route = Some((Rc::downgrade(generation), route_index));
+        let mut last_head = self.last_head.borrow_mut();
+        if let Some(repeated_head) = last_head
+            .as_mut()
+            .filter(|last_head| Rc::ptr_eq(&last_head.head, head))
+        {
+            repeated_head.route = Some((Rc::downgrade(generation), route_index));
         }
     }
 
@@ -255,14 +263,14 @@ impl RepeatedFields {
         route_index: usize,
         head: &Rc<Head>,
     ) -> Option<Rc<RouteDecision>> {
-        let last = self.route_decision.borrow();
+        let last_decision = self.route_decision.borrow();
         let is_about_request = |decision: &&Rc<RouteDecision>| {
             let only_for_head = decision.only_for_head.as_ref();
             decision.route_index == route_index
                 && only_for_head.is_none_or(|only_for_head| Rc::ptr_eq(only_for_head, head))
                 && std::ptr::eq(decision.generation.as_ptr(), Rc::as_ptr(generation))
         };
-        last.as_ref().filter(is_about_request).cloned()
+        last_decision.as_ref().filter(is_about_request).cloned()
     }
 
     /// Remembers the route of a request; true if the last request took this route too. Only then is the route's decision
@@ -287,14 +295,14 @@ impl RouteDecision {
         route_index: usize,
         only_for_head: Option<Rc<Head>>,
         client: Rc<ClientIdentity>,
-        prepared: PreparedDecision,
+        prepared_decision: PreparedDecision,
     ) -> RouteDecision {
         RouteDecision {
             generation: Rc::downgrade(generation),
             route_index,
             only_for_head,
             client,
-            prepared,
+            prepared_decision,
             refusal: RefCell::default(),
             forwarded_head: RefCell::default(),
         }
@@ -303,19 +311,19 @@ impl RouteDecision {
     /// The head that is forwarded for the head `received`: the last one, with the first line of `received`. `None` if no
     /// head has been forwarded yet.
     pub(crate) fn forwarded_head(&self, received: &Rc<Head>) -> Option<Rc<Head>> {
-        let mut last = self.forwarded_head.borrow_mut();
-        let last = last.as_mut()?;
-        if !Rc::ptr_eq(&last.received, received) {
+        let mut forwarded_head = self.forwarded_head.borrow_mut();
+        let last_head = forwarded_head.as_mut()?;
+        if !Rc::ptr_eq(&last_head.received, received) {
             let forwarded = Rc::new(Head {
-                fields: last.forwarded.fields.clone(),
+                fields: last_head.forwarded.fields.clone(),
                 ..received.without_fields()
             });
-            *last = ForwardedHead {
+            *last_head = ForwardedHead {
                 received: received.clone(),
                 forwarded,
             };
         }
-        Some(last.forwarded.clone())
+        Some(last_head.forwarded.clone())
     }
 
     /// Remembers the head that is forwarded for the head `received`.
@@ -326,14 +334,21 @@ impl RouteDecision {
         });
     }
 
-    /// The remembered response to a refusal, if `verdict` repeats the verdict that the response was made for.
-    pub(crate) fn refusal(&self, verdict: &Verdict, now: Nanos) -> Option<Rc<Response<Bytes>>> {
-        let mut last = self.refusal.borrow_mut();
+    /// The remembered response to a refusal, if `verdict` repeats the verdict that the response was made for. Any other
+    /// verdict voids the response.
+    pub(crate) fn refusal_response(
+        &self,
+        verdict: &Verdict,
+        now: Nanos,
+    ) -> Option<Rc<Response<Bytes>>> {
+        let mut cached_refusal = self.refusal.borrow_mut();
         if !verdict.is_repeated {
-            *last = None;
+            *cached_refusal = None;
         }
-        let last = last.as_ref().filter(|last| now < last.valid_until);
-        last.map(|last| last.response.clone())
+        let valid_refusal = cached_refusal
+            .as_ref()
+            .filter(|refusal| now < refusal.valid_until);
+        valid_refusal.map(|refusal| refusal.response.clone())
     }
 
     /// Remembers the response to a refusal, which stays the same until `valid_until`.

@@ -20,7 +20,10 @@ use crate::http::http2::frame_reader::PREFACE;
 use crate::serve::stack::refusal::RefusalCause;
 use crate::throttle::reject::is_grpc;
 
-/// Length of the part of HTTP/2's preface with which no request of HTTP/1 begins, in bytes.
+/// Bytes of the method in HTTP/2's preface. No request of HTTP/1 has this method.
+const PREFACE_METHOD_LEN: usize = b"PRI".len();
+
+/// Bytes of the part of HTTP/2's preface with which no request of HTTP/1 begins.
 const PREFACE_PREFIX_LEN: usize = b"PRI * HTTP/2".len();
 
 /// A request whose head has been parsed and whose body has not been read.
@@ -33,8 +36,8 @@ pub struct ParsedRequest {
     pub expectations: ClientExpectations,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub awaits_continue: bool,
-    /// What the connection remembers of earlier requests with the same header fields.
-    pub repeated: Option<Rc<RepeatedFields>>,
+    /// What the connection remembers of earlier requests with the same header fields; `None` if there are none.
+    pub repeated_fields: Option<Rc<RepeatedFields>>,
 }
 
 /// What the client expects of the response.
@@ -99,7 +102,7 @@ pub fn parse_request(
     input: &mut BytesMut,
     cache: &mut RepeatCache,
 ) -> Result<Option<ParsedRequest>, HeadError> {
-    if input.starts_with(&PREFACE[..3]) {
+    if input.starts_with(&PREFACE[..PREFACE_METHOD_LEN]) {
         let compared_len = input.len().min(PREFACE.len());
         match input[..compared_len] == PREFACE[..compared_len] {
             true if compared_len < PREFACE.len() => return Ok(None),
@@ -113,10 +116,10 @@ pub fn parse_request(
     if let Some(request) = parse_repeated(input, cache)? {
         return Ok(Some(request));
     }
-    let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
-    let mut head = httparse::Request::new(&mut []);
-    let head_end = match head.parse_with_uninit_headers(input, &mut parsed) {
-        Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD_BYTES => end,
+    let mut field_slots = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = httparse::Request::new(&mut []);
+    let head_end = match parsed.parse_with_uninit_headers(input, &mut field_slots) {
+        Ok(httparse::Status::Complete(head_end)) if head_end <= MAX_HEAD_BYTES => head_end,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD_BYTES => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
         Err(httparse::Error::Version) => return Err(classify_bad_version(input)),
@@ -127,20 +130,20 @@ pub fn parse_request(
             "a line of its head does not end in CRLF",
         ));
     }
-    let line = RequestLine::from_parsed(input, &head)?;
-    let first_field = head.headers.first();
-    let fields_start = first_field.map_or(head_end - 2, |field| {
+    let request_line = RequestLine::from_parsed(input, &parsed)?;
+    let first_field = parsed.headers.first();
+    let fields_start = first_field.map_or(head_end - b"\r\n".len(), |field| {
         fields::offset_in(input, field.name.as_bytes())
     });
-    let (mut fields, framing_fields) = fields::read_fields(input, head.headers)?;
+    let (mut fields, framing_fields) = fields::read_fields(input, parsed.headers)?;
     let is_repeated = cache.remember_lines(&input[fields_start..head_end]);
     let head_bytes = input.split_to(head_end).freeze();
     fields.attach_text(head_bytes.clone());
-    let features = RequestedFeatures::of(&fields, framing_fields);
+    let features = RequestedFeatures::from_fields(&fields, framing_fields);
     if is_repeated {
-        cache.remember_fields(&fields, framing_fields, &features, line.version);
+        cache.remember_fields(&fields, framing_fields, &features, request_line.version);
     }
-    match line.into_head(&head_bytes, fields, framing_fields, &features) {
+    match request_line.into_head(&head_bytes, fields, framing_fields, &features) {
         Ok((head, framing)) => {
             let request = ParsedRequest::new(head, framing, framing_fields, &features, None);
             Ok(Some(request))
@@ -162,41 +165,41 @@ fn parse_repeated(
     input: &mut BytesMut,
     cache: &RepeatCache,
 ) -> Result<Option<ParsedRequest>, HeadError> {
-    let Some((fields_start, repeated)) = cache.find_fields(input) else {
+    let Some((fields_start, repeated_fields)) = cache.find_fields(input) else {
         return Ok(None);
     };
-    let (head, framing) = match repeated.head(&input[..fields_start]) {
+    let (head, framing) = match repeated_fields.head(&input[..fields_start]) {
         Some(head) => {
-            let framing = repeated
+            let framing = repeated_fields
                 .framing_fields
-                .body_framing(repeated.version, Framing::Length(0))?;
+                .body_framing(repeated_fields.version, Framing::Length(0))?;
             (head, framing)
         }
         None => {
-            let mut head = httparse::Request::new(&mut []);
-            let line = match head.parse(input) {
-                // The parser gets no space for fields, because they are known already.
+            let mut parsed = httparse::Request::new(&mut []);
+            let request_line = match parsed.parse(input) {
+                // The parser gets no space for fields, because they are remembered.
                 Ok(httparse::Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
-                    RequestLine::from_parsed(input, &head)?
+                    RequestLine::from_parsed(input, &parsed)?
                 }
                 _ => return Ok(None),
             };
             // After empty lines, which may precede a request, its first line is not the first line of the input.
-            let is_first_line = line.target_range.end < fields_start;
+            let is_first_line = request_line.target_range.end < fields_start;
             let is_too_large = fields_start + cache.field_lines_len() > MAX_HEAD_BYTES;
-            if !is_first_line || line.version != repeated.version || is_too_large {
+            if !is_first_line || request_line.version != repeated_fields.version || is_too_large {
                 return Ok(None);
             }
             // Copied, because a slice would keep the whole input in memory.
             let first_line = Bytes::copy_from_slice(&input[..fields_start]);
-            let (head, framing) = line.into_head(
+            let (head, framing) = request_line.into_head(
                 &first_line,
-                repeated.fields.clone(),
-                repeated.framing_fields,
-                &repeated.features,
+                repeated_fields.fields.clone(),
+                repeated_fields.framing_fields,
+                &repeated_fields.features,
             )?;
             if fields_start <= MAX_CACHED_BYTES {
-                repeated.remember_head(first_line, head.clone());
+                repeated_fields.remember_head(first_line, head.clone());
             }
             (head, framing)
         }
@@ -205,9 +208,9 @@ fn parse_repeated(
     let request = ParsedRequest::new(
         head,
         framing,
-        repeated.framing_fields,
-        &repeated.features,
-        Some(repeated.clone()),
+        repeated_fields.framing_fields,
+        &repeated_fields.features,
+        Some(repeated_fields.clone()),
     );
     Ok(Some(request))
 }
@@ -228,11 +231,10 @@ impl RequestLine {
     /// The method is malformed, or the target is too long or has a fragment.
     fn from_parsed(
         input: &BytesMut,
-        head: &httparse::Request<'_, '_>,
+        parsed: &httparse::Request<'_, '_>,
     ) -> Result<RequestLine, HeadError> {
-        let method = head.method.unwrap_or_default();
-        let method = Method::from_bytes(method.as_bytes());
-        let target = head.path.unwrap_or_default();
+        let method = Method::from_bytes(parsed.method.unwrap_or_default().as_bytes());
+        let target = parsed.path.unwrap_or_default();
         if target.len() > MAX_TARGET_BYTES {
             return Err(HeadError::LongTarget);
         }
@@ -244,7 +246,7 @@ impl RequestLine {
         Ok(RequestLine {
             method: method.map_err(|_| HeadError::Malformed("its method is malformed"))?,
             target_range: start..start + target.len(),
-            version: version_from_minor(head.version),
+            version: version_from_minor(parsed.version),
         })
     }
 
@@ -287,7 +289,7 @@ impl ParsedRequest {
         framing: Framing,
         framing_fields: FramingFields,
         features: &RequestedFeatures,
-        repeated: Option<Rc<RepeatedFields>>,
+        repeated_fields: Option<Rc<RepeatedFields>>,
     ) -> ParsedRequest {
         let version = head.version;
         ParsedRequest {
@@ -302,13 +304,13 @@ impl ParsedRequest {
                 && version >= Version::HTTP_11
                 && !framing.is_over(),
             head,
-            repeated,
+            repeated_fields,
         }
     }
 }
 
 impl RequestedFeatures {
-    fn of(fields: &Fields, framing_fields: FramingFields) -> RequestedFeatures {
+    fn from_fields(fields: &Fields, framing_fields: FramingFields) -> RequestedFeatures {
         let expect = fields.first("expect");
         RequestedFeatures {
             expects_continue: expect
@@ -350,9 +352,9 @@ fn is_token_or_slash(byte: u8) -> bool {
 #[cold]
 fn classify_bad_version(input: &[u8]) -> HeadError {
     let lines = input.split(|byte| *byte == b'\n');
-    let line = lines.map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
-    let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
-    let (_, target, version) = (words.next(), words.next(), words.next());
+    let first_line = lines.map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
+    let mut words = first_line.unwrap_or_default().split(|byte| *byte == b' ');
+    let (_method, target, version) = (words.next(), words.next(), words.next());
     let is_target = |word: &[u8]| word == b"*" || word.contains(&b'/');
     match (target, version, words.next()) {
         (_, Some(version), None) if version.starts_with(b"HTTP/") => HeadError::Version,

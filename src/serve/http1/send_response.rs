@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use http::Version;
+use http::{StatusCode, Version};
 use http_body::Body;
 
 use super::request::ClientExpectations;
@@ -57,16 +57,15 @@ pub fn send_response<'a>(
     let Response { mut head, body } = response;
     let exact_length = body.size_hint().exact();
     let is_short = exact_length.is_some_and(|length| length <= MAX_GROUPED_BODY_BYTES);
-    let status = head.status.as_u16();
-    let switches_protocol = status == 101;
-    let framing = choose_framing(status, &expectations, exact_length);
+    let switches_protocol = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    let framing = choose_framing(head.status, &expectations, exact_length);
     let ends_with_connection = framing == BodyFraming::Plain && exact_length.is_none();
-    let mut present = head.fields.present_fields();
+    let mut present_fields = head.fields.present_fields();
     // The gateway sets `Connection` on its own responses after which nothing can follow.
-    let is_last_response = present.has_connection && !switches_protocol;
+    let is_last_response = present_fields.has_connection && !switches_protocol;
     if is_last_response {
         head.fields.remove("connection");
-        present.has_connection = false;
+        present_fields.has_connection = false;
     }
     // A response of the gateway may leave the request's body unread.
     let can_read_body = !body.is_from_gateway() || wire.can_drain_body();
@@ -85,7 +84,7 @@ pub fn send_response<'a>(
     };
     let date = worker.date();
     let connection_fields = ConnectionFields {
-        present,
+        present_fields,
         version: expectations.version,
         is_persistent,
         framing,
@@ -107,7 +106,7 @@ pub fn send_response<'a>(
         framing,
         accepts_trailers: expectations.accepts_trailers,
         last_flush: match (is_persistent, ends_with_connection) {
-            (true, _) if is_short && wire.is_body_over() => LastFlush::Grouped(&worker.flushes),
+            (true, _) if is_short && wire.is_body_over() => LastFlush::Grouped(&worker.flush_queue),
             (false, false) => LastFlush::WithClose,
             _ => LastFlush::AtOnce,
         },
@@ -121,13 +120,14 @@ pub fn send_response<'a>(
 /// The framing of a response's body (RFC 9112 section 6.3). `exact_length` is in bytes; `None` if it is not fixed yet.
 #[inline]
 fn choose_framing(
-    status: u16,
+    status: StatusCode,
     expectations: &ClientExpectations,
     exact_length: Option<u64>,
 ) -> BodyFraming {
-    if status == 101 {
+    let is_bodiless_status = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
         BodyFraming::Plain
-    } else if expectations.is_head_request || matches!(status, 204 | 304) {
+    } else if expectations.is_head_request || is_bodiless_status {
         BodyFraming::Bodiless
     } else if exact_length.is_some() || expectations.version < Version::HTTP_11 {
         BodyFraming::Plain
@@ -138,8 +138,8 @@ fn choose_framing(
 
 /// Fields of the connection and of the framing, which are added to the head of a response.
 struct ConnectionFields<'a> {
-    /// Fields that the head has already.
-    present: PresentFields,
+    /// Fields that the head has already, so that they are not added.
+    present_fields: PresentFields,
     version: Version,
     is_persistent: bool,
     framing: BodyFraming,
@@ -153,20 +153,23 @@ impl ConnectionFields<'_> {
     /// Appends the fields and the empty line after them.
     #[inline]
     fn write(&self, out: &mut Vec<u8>) {
-        if let Some(length) = self.content_length.filter(|_| !self.present.has_length) {
+        if let Some(length) = self
+            .content_length
+            .filter(|_| !self.present_fields.has_length)
+        {
             fields::write_number_field(out, b"content-length", length);
         }
         if self.framing == BodyFraming::Chunked {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
         }
-        if self.present.has_connection {
+        if self.present_fields.has_connection {
             // The field names the protocol that the connection changes to.
         } else if !self.is_persistent {
             out.extend_from_slice(b"connection: close\r\n");
         } else if self.version < Version::HTTP_11 {
             out.extend_from_slice(b"connection: keep-alive\r\n");
         }
-        if !self.present.has_date {
+        if !self.present_fields.has_date {
             out.extend_from_slice(b"date: ");
             out.extend_from_slice(self.date.as_bytes());
             out.extend_from_slice(b"\r\n");
@@ -241,8 +244,8 @@ impl SendResponse<'_> {
             }
             if self.body.is_none() && matches!(queued, Poll::Ready(Ok(()))) {
                 match self.last_flush {
-                    LastFlush::Grouped(flushes) if !self.wire.is_outbox_full() => {
-                        flushes.add(self.wire.clone());
+                    LastFlush::Grouped(flush_queue) if !self.wire.is_outbox_full() => {
+                        flush_queue.add(self.wire.clone());
                         return Poll::Ready(Ok(()));
                     }
                     LastFlush::WithClose => return Poll::Ready(Ok(())),

@@ -141,7 +141,7 @@ impl Wire {
     pub fn describe_unreadable(&self, error: HeadError, may_be_http2: bool) -> UnreadableRequest {
         UnreadableRequest {
             cause: error.into(),
-            line: FirstLine::parse(&self.state.borrow().inbox.bytes),
+            first_line: FirstLine::parse(&self.state.borrow().inbox.bytes),
             gets_no_response: may_be_http2 && error == HeadError::Preface,
         }
     }

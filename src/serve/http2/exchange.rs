@@ -59,32 +59,38 @@ pub(super) async fn serve_request(
     let peer = request.peer.clone();
     let worker = &peer.worker;
     let is_head_request = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
-    let gets_no_response = head.as_ref().is_err_and(|head| head.gets_no_response);
-    let future = stack.call(FreshRequest {
+    let gets_no_response = head
+        .as_ref()
+        .is_err_and(|unreadable| unreadable.gets_no_response);
+    let response_future = stack.call(FreshRequest {
         head: head.map(Rc::new).map_err(Box::new),
         downstream: Downstream::Http2(stream.clone()),
         peer: peer.clone(),
         generation: worker.generation(),
-        repeated: None,
+        repeated_fields: None,
     });
-    let mut future = pin!(future);
+    let mut response_future = pin!(response_future);
     // The client is checked first, because a closed stream has lost what was received of the request.
     let response = poll_fn(|cx| match stream.poll_client_gone(cx) {
         Poll::Ready(()) => Poll::Ready(None),
         // While the client does not read what the connection has sent, no further response is made.
         Poll::Pending if stream.poll_output_space(cx).is_pending() => Poll::Pending,
-        Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
+        Poll::Pending => response_future.as_mut().poll(cx).map(Result::ok),
     });
     // Without a response the client has left, or is late.
     let Some(response) = run_within_deadlines(stream, response).await.flatten() else {
-        if let Some(holdings) = future.as_mut().record_departure(stream.end_reason()) {
+        if let Some(holdings) = response_future
+            .as_mut()
+            .record_departure(stream.end_reason())
+        {
+            // The stream ends now; only the request to the server goes on.
             drop(request);
             detached::finish_response(
-                future,
+                response_future,
                 ObservedBody::into_relayed,
                 holdings.permits,
                 stream.deadlines(),
-                &worker.detached,
+                &worker.detached_requests,
             )
             .await;
         }

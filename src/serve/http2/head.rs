@@ -23,6 +23,9 @@ use crate::serve::stack::unreadable_request::{FirstLine, UnreadableRequest};
 /// Initial capacity for the text of a head, in bytes. Most heads fit.
 const INITIAL_TEXT_CAPACITY: usize = 512;
 
+/// Initial capacity for the fields of a head. Most heads have fewer.
+const INITIAL_FIELD_CAPACITY: usize = 16;
+
 /// Bytes that each field counts beyond its name and value: RFC 9113 section 6.5.2.
 const FIELD_OVERHEAD_BYTES: usize = 32;
 
@@ -254,7 +257,7 @@ impl HeadDraft {
     fn reserve_text(&mut self) {
         if self.text.is_empty() {
             self.text.reserve(INITIAL_TEXT_CAPACITY);
-            self.fields = Fields::with_capacity(16);
+            self.fields = Fields::with_capacity(INITIAL_FIELD_CAPACITY);
         }
     }
 
@@ -286,7 +289,7 @@ impl HeadDraft {
             let path_range = self.path_range.clone();
             let path = path_range.map(|range| &self.text[range]);
             UnreadableRequest {
-                line: FirstLine::new(method.as_bytes(), path.unwrap_or_default()),
+                first_line: FirstLine::new(method.as_bytes(), path.unwrap_or_default()),
                 gets_no_response: matches!(fault, HeadFault::Malformed(_)),
                 cause: fault.into(),
             }
@@ -418,22 +421,24 @@ fn check_absent<T>(field: &Option<T>) -> Result<(), HeadFault> {
 }
 
 /// Whether two authorities name the same host and port under this scheme.
-fn is_same_host(one: &[u8], other: &[u8], scheme: Option<Scheme>) -> bool {
-    let canonical = |host| canonical_host(host, scheme);
-    one == other || canonical(one).is_some_and(|host| canonical(other) == Some(host))
+fn is_same_host(authority: &[u8], host: &[u8], scheme: Option<Scheme>) -> bool {
+    authority == host
+        || canonical_host(authority, scheme)
+            .is_some_and(|canonical| canonical_host(host, scheme) == Some(canonical))
 }
 
 /// A host in its canonical form, without the default port of its scheme (RFC 9110 section 4.2); `None` if it is malformed.
 fn canonical_host(host: &[u8], scheme: Option<Scheme>) -> Option<String> {
-    let mut name = canonical_host::canonical_host(std::str::from_utf8(host).ok()?)?.into_owned();
+    let host = std::str::from_utf8(host).ok()?;
+    let mut canonical = canonical_host::canonical_host(host)?.into_owned();
     let default_port = match scheme {
         Some(Scheme::Http) => ":80",
         Some(Scheme::Https) => ":443",
         Some(Scheme::Other) | None => "",
     };
-    let length_without_port = name.strip_suffix(default_port).map(str::len);
-    name.truncate(length_without_port.unwrap_or(name.len()));
-    Some(name)
+    let length_without_port = canonical.strip_suffix(default_port).map(str::len);
+    canonical.truncate(length_without_port.unwrap_or(canonical.len()));
+    Some(canonical)
 }
 
 /// Whether the value has the syntax of a scheme: RFC 3986 section 3.1.

@@ -15,9 +15,9 @@ pub struct UpstreamClaims<'a> {
     pub user: Option<&'a str>,
     /// The name of the client's plan.
     pub plan: Option<&'a str>,
-    /// The custom identities that the upstream is told, each with the name of its field.
-    pub custom: Vec<(&'a HeaderName, String)>,
-    /// The names of the soft and elastic limits that the request exceeds.
+    /// The name and the value of the field of each custom identity that is forwarded.
+    pub custom_identities: Vec<(&'a HeaderName, String)>,
+    /// The names of the soft and elastic limits that the request exceeds, separated by `, `.
     pub exceeded_limits: Option<Box<str>>,
 }
 
@@ -29,12 +29,12 @@ impl UpstreamClaims<'_> {
             ("tollgate-plan", self.plan),
             ("tollgate-over", self.exceeded_limits.as_deref()),
         ];
-        let custom = self
-            .custom
+        let custom_claims = self
+            .custom_identities
             .iter()
             .map(|(name, value)| (name.as_str(), Some(value.as_str())));
-        for (name, value) in claims.into_iter().chain(custom) {
-            let is_valid = |text: &&str| !text.bytes().any(|byte| byte.is_ascii_control());
+        for (name, value) in claims.into_iter().chain(custom_claims) {
+            let is_valid = |value: &&str| !value.bytes().any(|byte| byte.is_ascii_control());
             if let Some(value) = value.filter(is_valid) {
                 fields.add(name, value.as_bytes());
             }
@@ -51,10 +51,10 @@ pub fn add_proxy_fields(fields: &mut Fields, peer: &Peer, via: &[u8]) {
         fields.add("x-forwarded-proto", peer.scheme().as_bytes());
     }
     let host = fields.first("host");
-    let Some(element) = host.map(|host| peer.forwarded_element(host)) else {
+    let Some(forwarded_element) = host.map(|host| peer.forwarded_element(host)) else {
         return;
     };
-    append_element(fields, "forwarded", &element);
+    append_element(fields, "forwarded", &forwarded_element);
     if !fields.contains("x-forwarded-host") {
         fields.add_copy("x-forwarded-host", "host");
     }

@@ -61,13 +61,13 @@ pub(crate) fn count_request(
     generation: &Rc<Generation>,
     client: &Rc<ClientIdentity>,
     rule: &Rule,
-    finding: &RuleFinding,
+    rule_finding: &RuleFinding,
 ) {
     let hash = hash_key(
-        finding.key,
+        rule_finding.key,
         generation.counters_by_rule[rule.index].limit_hash,
     );
-    let is_refused = !finding.reading.standing.admits() && !rule.shadow;
+    let is_refused = !rule_finding.finding.standing.admits() && !rule.shadow;
     // A client that changes its plan is counted anew, so that the latest plan is shown.
     let has_same_plan = |counted: &CountedKey| !rule.plans || counted.client.plan == client.plan;
     recent_keys.count(hash, is_refused, has_same_plan, || CountedKey {

@@ -89,10 +89,10 @@ impl DetachedRequests {
     }
 
     /// Returns the permits whose time is over.
-    pub fn tick(&self) {
+    pub fn return_due_permits(&self) {
         let now = self.deadline_clock.coarse_now();
-        let unobserved = &mut *self.unobserved_permits.borrow_mut();
-        while unobserved
+        let unobserved_permits = &mut *self.unobserved_permits.borrow_mut();
+        while unobserved_permits
             .pop_front_if(|oldest| oldest.return_at <= now)
             .is_some()
         {}
@@ -108,12 +108,12 @@ impl DetachedRequests {
         let Some(permits) = permits.filter(|_| !self.is_closed.get()) else {
             return;
         };
-        let unobserved = &mut *self.unobserved_permits.borrow_mut();
-        if unobserved.len() == MAX_UNOBSERVED_PERMITS {
-            unobserved.pop_front();
+        let unobserved_permits = &mut *self.unobserved_permits.borrow_mut();
+        if unobserved_permits.len() == MAX_UNOBSERVED_PERMITS {
+            unobserved_permits.pop_front();
         }
         let now = self.deadline_clock.coarse_now();
-        unobserved.push_back(UnobservedPermits {
+        unobserved_permits.push_back(UnobservedPermits {
             return_at: now.after(UNOBSERVED_PERMIT_TIME.into()),
             _permits: permits,
         });
@@ -171,7 +171,7 @@ impl Drop for DetachedGuard {
 ///
 /// `into_relayed` takes the upstream's body out of the response; `None` if the gateway itself responds.
 pub async fn finish_response<F, B>(
-    mut future: Pin<&mut F>,
+    mut response_future: Pin<&mut F>,
     into_relayed: impl FnOnce(B) -> Option<SettlingBody<RelayedBody>>,
     permits: Option<Arc<PermitGuard>>,
     deadlines: &Deadlines,
@@ -189,7 +189,7 @@ pub async fn finish_response<F, B>(
             // This call only registers the task to be woken at a deadline. `response_future` checks the deadline of the
             // server itself.
             let _ = deadlines.must_close(cx);
-            future.as_mut().poll(cx)
+            response_future.as_mut().poll(cx)
         });
         let Ok(response) = result.await;
         if let Some(body) = into_relayed(response.body) {
@@ -239,9 +239,12 @@ impl PendingExchange {
     /// The exchange whose response has this body.
     pub fn from_body(mut body: SettlingBody<RelayedBody>) -> PendingExchange {
         match body.pending() {
-            Some(PendingSettlement::Units) => PendingExchange::Settling(body),
+            Some(PendingSettlement::Units) => {
+                body.begin_drain();
+                PendingExchange::Settling(body)
+            }
             Some(PendingSettlement::Permits) | None => {
-                PendingExchange::Body(body.inner_mut().take())
+                PendingExchange::Body(body.inner_mut().take_upstream_body())
             }
         }
     }
@@ -278,7 +281,7 @@ impl PendingExchange {
                         }
                         // An error may be the gateway's own timeout, while the server works on.
                         Some(Err(_)) | None if has_permits => {
-                            *self = PendingExchange::Body(body.inner_mut().take())
+                            *self = PendingExchange::Body(body.inner_mut().take_upstream_body())
                         }
                         Some(Err(_)) | None => return Poll::Ready(DrainStep::Ended),
                     }
@@ -360,7 +363,7 @@ mod tests {
         let are_held_after = |duration: Duration| {
             clock.advance(duration.into());
             detached_requests.deadline_clock.tick();
-            detached_requests.tick();
+            detached_requests.return_due_permits();
             are_held(&observer)
         };
         assert!(are_held(&observer));

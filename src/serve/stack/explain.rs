@@ -6,12 +6,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::body::MAX_READ_AHEAD_BYTES;
+use super::body::BodyStart;
 use super::credential_in_body;
 use super::explanation::{
     ExplainedLimit, describe_client, describe_limit, describe_pressure, describe_route,
@@ -22,16 +23,19 @@ use super::identify::{find_route_objection, may_verify_credential};
 use super::matched_route::MatchedRoute;
 use super::refusal::RefusalCause;
 use super::reserved_units::{self, ReservedUnits};
-use super::routing::find_route;
+use super::routing::find_route_by_head_and_body;
 use super::unserved::{CountingLimits, identify_unrouted};
 use crate::base::clock::Clock;
 use crate::http::head::Head;
 use crate::identity::{
-    ClientIdentity, ConnectionPeer, CredentialCheck, FieldValue, Identifier, RequestParts,
+    BufferedBody, CheckCondition, ClientIdentity, ConnectionPeer, FieldValue, Identifier,
+    RequestParts, WantedIdentities,
 };
-use crate::limit::Rules;
 use crate::limit::pressure::{RequestClass, Shed};
+use crate::limit::{Rule, Rules};
 use crate::net::Subject;
+use crate::policy::Ruleset;
+use crate::route::RouteTable;
 use crate::serve::http1::{repeat_cache::RepeatCache, request};
 use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::{AdmissionRequest, Verdict};
@@ -44,6 +48,9 @@ pub struct RequestToExplain {
     pub method: String,
     /// The path and the query.
     pub path: String,
+    /// The name of the listener; the first of the gateway file if absent.
+    #[serde(default)]
+    pub listen: Option<String>,
     /// The value of `Host`; `localhost` if absent.
     #[serde(default)]
     pub host: Option<String>,
@@ -59,6 +66,9 @@ pub struct RequestToExplain {
     /// The client's certificate in PEM, which counts as verified.
     #[serde(default)]
     pub client_cert: Option<String>,
+    /// The JA4 fingerprint of the client's TLS handshake.
+    #[serde(default)]
+    pub ja4: Option<String>,
 }
 
 /// Why a request cannot be explained: it cannot be written as HTTP/1.1, it names no existing listener, or its certificate
@@ -77,7 +87,10 @@ pub enum ExplainError {
     /// The value of the header field of this name has characters that no value has.
     #[error("the value of `{0}` is not one")]
     FieldValue(String),
-    /// The certificate is not in PEM.
+    /// No listener has this name.
+    #[error("no listener has the name `{0}`")]
+    Listener(String),
+    /// The certificate is not a valid one in PEM.
     #[error("the client's certificate is none in PEM")]
     Certificate,
 }
@@ -117,14 +130,38 @@ impl RequestToExplain {
         }
     }
 
+    /// The routes of the named listener, or else of the first one. Without any listener, the default routes.
+    ///
+    /// # Errors
+    ///
+    /// No listener has the name.
+    fn listener_table<'r>(&self, ruleset: &'r Ruleset) -> Result<&'r RouteTable, ExplainError> {
+        let mut listeners = ruleset.listeners.iter();
+        let listener = match &self.listen {
+            Some(name) => listeners
+                .find(|listener| listener.name.as_ref() == Some(name))
+                .ok_or_else(|| ExplainError::Listener(name.clone()))?,
+            None => match listeners.next() {
+                Some(first_listener) => first_listener,
+                None => return Ok(&ruleset.default_table),
+            },
+        };
+        let index = ruleset.listener_table_index(listener.name.as_deref());
+        Ok(ruleset.table_at(index))
+    }
+
     /// Whether the request has a header field of this name, in any case.
     fn has_field(&self, name: &str) -> bool {
         let mut names = self.headers.iter().map(|(name, _)| name);
         names.any(|field_name| field_name.eq_ignore_ascii_case(name))
     }
 
-    /// The subject of the client's certificate, if there is one.
-    fn subject(&self) -> Result<Option<Subject>, ExplainError> {
+    /// The subject of the client's certificate; `None` if the request has no certificate.
+    ///
+    /// # Errors
+    ///
+    /// The certificate cannot be read.
+    fn client_subject(&self) -> Result<Option<Subject>, ExplainError> {
         let pem = self.client_cert.as_ref();
         let subject = pem.map(|pem| Subject::from_pem(pem.as_bytes())).transpose();
         subject.map_err(|_| ExplainError::Certificate)
@@ -151,8 +188,8 @@ struct ExaminedRequest {
     client: ClientIdentity,
     reserved_units: ReservedUnits,
     /// The route; `None` if the request has no route.
-    matched: Option<MatchedRoute>,
-    /// The response of the gateway itself; `None` if an upstream would serve the request.
+    matched_route: Option<MatchedRoute>,
+    /// The response of the gateway itself; `None` if an upstream would serve the request once limits admit it.
     own_response: Option<OwnResponse>,
 }
 
@@ -190,21 +227,24 @@ impl Examiner<'_> {
     /// See [`ExplainError`].
     fn examine(&self, request: &RequestToExplain) -> Result<ExaminedRequest, ExplainError> {
         let ruleset = &*self.running_config.ruleset;
-        let subject = request.subject()?;
+        let subject = request.client_subject()?;
+        let table = request.listener_table(ruleset)?;
+        let ja4 = request.ja4.as_deref().map(Arc::from);
         let connection = ConnectionPeer {
             peer: request.ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).into(),
             subject: subject.as_ref(),
+            ja4: ja4.as_ref(),
         };
         let body = request.body.as_bytes();
-        let (head, matched) = match request.read_head()? {
+        let (head, matched_route) = match request.read_head()? {
             Ok(head) => {
-                let matched = find_route(&head, body, ruleset);
-                (head, matched)
+                let matched_route = find_route_by_head_and_body(&head, body, table, ruleset);
+                (head, matched_route)
             }
             Err(cause) => (Rc::default(), Err(cause)),
         };
-        match matched {
-            Ok(matched) => Ok(self.examine_routed(matched, connection, &head, body)),
+        match matched_route {
+            Ok(matched_route) => Ok(self.examine_routed(matched_route, connection, &head, body)),
             Err(cause) => {
                 let client = identify_unrouted(
                     ruleset,
@@ -217,7 +257,7 @@ impl Examiner<'_> {
                 Ok(ExaminedRequest {
                     client,
                     reserved_units: None,
-                    matched: None,
+                    matched_route: None,
                     own_response: Some(OwnResponse::new(CountingLimits::Unrouted, &cause)),
                 })
             }
@@ -227,57 +267,65 @@ impl Examiner<'_> {
     /// Identifies the client of a request that has a route.
     fn examine_routed(
         &self,
-        matched: MatchedRoute,
+        matched_route: MatchedRoute,
         connection: ConnectionPeer<'_>,
         head: &Head,
         body: &[u8],
     ) -> ExaminedRequest {
-        let (running_config, identifier) = (self.running_config, self.identifier);
-        let (now, wall) = (self.clock.now(), || self.clock.wall());
-        let route = matched.route(&running_config.ruleset);
+        let running_config = self.running_config;
+        let identifier = self.identifier;
+        let now = self.clock.now();
+        let route = matched_route.route(&running_config.ruleset);
         let servers = running_config.upstreams.get(route.upstream_index);
         let pressure = servers.and_then(|servers| Some(&**servers.pressure()?));
         let admission = &running_config.admission;
         let may_verify = |client: &ClientIdentity| {
             may_verify_credential(admission, route, client, identifier, pressure, now)
         };
-        let check = CredentialCheck {
+        let check = CheckCondition {
             now,
             may_check: &may_verify,
         };
-        let is_whole = body.len() <= MAX_READ_AHEAD_BYTES;
-        let credential =
-            credential_in_body::find_credential(route, identifier, head, body, is_whole);
-        let (credential, objection) = match credential {
+        let body_start = BodyStart::new(body, true);
+        let credential = credential_in_body::find_credential(route, identifier, head, body_start);
+        let (credential_in_body, objection) = match credential {
             Ok(credential) => (credential, None),
             Err(cause) => (FieldValue::Absent, Some(cause)),
         };
         let request = RequestParts {
             head,
-            credential_in_body: credential,
+            credential_in_body,
             route: Some(route),
-            custom: None,
+            // An explanation shows every custom identity, also those that no limit of the route counts by.
+            wanted_custom: None,
         };
-        let mut client = identifier.identify_with_check(connection, request, wall, Some(&check));
+        let wall_time = || self.clock.wall();
+        let mut client =
+            identifier.identify_with_check(connection, request, wall_time, Some(&check));
         if !body.is_empty() {
             identifier.mark_email_if_unsearchable(&mut client, head);
         }
-        let searched_identities = (true, route.reads.custom);
-        identifier.set_identities_in_fields(&mut client, head, searched_identities, (body, true));
-        let objection = objection.or_else(|| find_route_objection(route, &client, identifier));
+        // An explanation shows the email address whether or not a limit counts by it.
+        let searched_identities = WantedIdentities::new(true, route.reads.custom);
+        let whole_body = BufferedBody::whole(body);
+        identifier.set_identities_in_fields(&mut client, head, searched_identities, whole_body);
+        let reserved_units = match route.reads.reserve {
+            true => reserved_units::read_reserved_units(&route.rules, head, body_start),
+            false => Ok(None),
+        };
+        let unclear_cost = reserved_units.as_ref().err().copied();
+        let objection = objection
+            .or(unclear_cost.map(RefusalCause::Bad))
+            .or_else(|| find_route_objection(route, &client, identifier));
         let own_response = objection.map(|cause| {
             let ruleset = &running_config.ruleset;
-            let counting_limits = CountingLimits::for_route(&matched, ruleset, &client);
+            let counting_limits = CountingLimits::for_route(&matched_route, ruleset, &client);
             OwnResponse::new(counting_limits, &cause)
         });
-        let reserved_units = match route.reads.reserve {
-            true => reserved_units::read_reserved(&route.rules, head, body, is_whole),
-            false => None,
-        };
         ExaminedRequest {
             client,
-            reserved_units,
-            matched: Some(matched),
+            reserved_units: reserved_units.unwrap_or_default(),
+            matched_route: Some(matched_route),
             own_response,
         }
     }
@@ -335,7 +383,7 @@ pub async fn explain(
     clock: &Clock,
 ) -> Result<Value, ExplainError> {
     let ruleset = &*running_config.ruleset;
-    let identifier = &Identifier::new(ruleset.identity.clone(), running_config.keyer());
+    let identifier = &running_config.build_identifier();
     let examiner = Examiner {
         running_config,
         clock,
@@ -344,11 +392,13 @@ pub async fn explain(
     let ExaminedRequest {
         client,
         reserved_units,
-        matched,
+        matched_route,
         own_response,
     } = examiner.examine(request)?;
     let own_response = own_response.as_ref();
-    let route = matched.as_ref().map(|matched| matched.route(ruleset));
+    let route = matched_route
+        .as_ref()
+        .map(|matched_route| matched_route.route(ruleset));
     let all_rules = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
     let rules = own_response.map_or(all_rules, |response| {
         response.counting_limits.rules(ruleset)
@@ -369,22 +419,24 @@ pub async fn explain(
     let do_limits_decide = !verdict.is_admitted || own_response.is_none();
     let decider = verdict.decider(rules).filter(|_| do_limits_decide);
     let decider_index = decider.map(|(rule, _)| rule.index);
-    let limits = all_rules.iter().map(|rule| {
+    let explain_limit = |rule: &Arc<Rule>| {
         let mut findings = verdict.findings.iter();
+        let rule_finding =
+            findings.find(|rule_finding| rule_finding.rule.base(rules).index == rule.index);
         let limit = ExplainedLimit {
-            rule,
+            rule: rule_finding.map_or(&**rule, |rule_finding| rule_finding.rule.resolve(rules)),
             counts_request: rules
                 .iter()
-                .any(|field_name| field_name.index == rule.index),
-            finding: findings.find(|finding| rules[finding.rule_index].index == rule.index),
+                .any(|counting_rule| counting_rule.index == rule.index),
+            rule_finding,
             decides: decider_index == Some(rule.index),
         };
         describe_limit(&limit, &client, identifier)
-    });
-    let limits: Vec<Value> = limits.collect();
+    };
+    let limits: Vec<Value> = all_rules.iter().map(explain_limit).collect();
     let class = route.map(|route| request_class(route, &client, identifier));
-    let shed = pressure.zip(class).filter(|_| own_response.is_none());
-    let shed = shed.and_then(|(pressure, class)| {
+    let pressure_and_class = pressure.zip(class).filter(|_| own_response.is_none());
+    let shed = pressure_and_class.and_then(|(pressure, class)| {
         pressure.would_shed(class, || shed_cohort(&client, identifier))
     });
     let ExplainedOutcome {

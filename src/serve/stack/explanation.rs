@@ -23,8 +23,8 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
         }
         RefusalCause::Unverified(reason) => format!("the request comes with {reason}"),
         RefusalCause::Bad(detail) => (*detail).to_owned(),
-        other => {
-            let mut detail = other.detail();
+        other_cause => {
+            let mut detail = other_cause.detail();
             if let Some(first_letter) = detail.get_mut(..1) {
                 first_letter.make_ascii_lowercase();
             }
@@ -38,8 +38,8 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
 pub fn describe_pressure(pressure: &Pressure) -> Value {
     let figures = pressure.figures();
     let millis = |duration: Option<Nanos>| duration.map(|duration| duration.0 as f64 / 1e6);
-    let shed = RequestClass::ALL.into_iter().zip(figures.shed);
-    let shed: Map<String, Value> = shed
+    let classes_and_counts = RequestClass::ALL.into_iter().zip(figures.shed);
+    let shed_counts: Map<String, Value> = classes_and_counts
         .map(|(class, count)| (class.as_str().into(), count.into()))
         .collect();
     json!({
@@ -56,20 +56,20 @@ pub fn describe_pressure(pressure: &Pressure) -> Value {
         "gateway_cpu": figures.cpu,
         "shedding_level": figures.level,
         "lent": figures.lent,
-        "shed": shed,
+        "shed": shed_counts,
     })
 }
 
 /// A route, with the name of its upstream and the names of its limits.
 pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
-    let require = route.require.iter().map(|identity| identity.as_str());
-    let require: Vec<&str> = require.collect();
+    let required_identities = route.require.iter().map(|identity| identity.as_str());
     let limits: Vec<&str> = route.rules.iter().map(|rule| rule.name.as_str()).collect();
     json!({
         "name": &*route.name,
         "match": route.pattern.to_string(),
+        "listen": route.listeners.iter().map(|name| &**name).collect::<Vec<_>>(),
         "upstream": upstream_name,
-        "require": require,
+        "require": required_identities.collect::<Vec<_>>(),
         "limits": limits,
     })
 }
@@ -103,8 +103,8 @@ pub(super) struct ExplainedLimit<'a> {
     pub(super) rule: &'a Rule,
     /// Whether the limit counts the request. Some limits do not count the gateway's own responses.
     pub(super) counts_request: bool,
-    /// What the limit finds; `None` if it does not apply to this client.
-    pub(super) finding: Option<&'a RuleFinding>,
+    /// What the limit says of the request; `None` if it does not apply to this request.
+    pub(super) rule_finding: Option<&'a RuleFinding>,
     /// Whether this limit decides the outcome.
     pub(super) decides: bool,
 }
@@ -116,9 +116,9 @@ pub(super) fn describe_limit(
     identifier: &Identifier,
 ) -> Value {
     let rule = limit.rule;
-    let mut value = describe_rule(rule);
-    value.insert("applies".into(), json!(limit.finding.is_some()));
-    let Some(finding) = limit.finding else {
+    let mut members = describe_rule(rule);
+    members.insert("applies".into(), json!(limit.rule_finding.is_some()));
+    let Some(rule_finding) = limit.rule_finding else {
         let is_for_client = identifier.selects(&rule.clients, client);
         let lacks_key =
             !rule.key.is_everyone() && rule.key.identities().all(|identity| !client.has(identity));
@@ -126,41 +126,46 @@ pub(super) fn describe_limit(
             (false, _, _) => "it does not count what the gateway answers itself",
             (true, false, _) => "it is for other clients",
             (true, true, true) => "none of its keys is known",
+            (true, true, false) if identifier.is_unlimited(client, rule) => UNLIMITED_KEY,
             (true, true, false) => "the address is exempt",
         };
-        value.insert("reason".into(), json!(reason));
-        return Value::Object(value);
+        members.insert("reason".into(), json!(reason));
+        return Value::Object(members);
     };
-    value.insert(
+    members.insert(
         "key".into(),
         json!(identifier.format_key(client, &rule.key)),
     );
-    value.extend(describe_finding(finding, rule));
-    value.insert("decides".into(), json!(limit.decides));
-    Value::Object(value)
+    members.extend(describe_finding(rule_finding, rule));
+    members.insert("decides".into(), json!(limit.decides));
+    Value::Object(members)
 }
 
-/// The finding of a limit for a key: the units that remain of its quota, and the seconds until more units remain.
-pub fn describe_finding(finding: &RuleFinding, rule: &Rule) -> Map<String, Value> {
-    let reading = &finding.reading;
+/// The finding of a limit for a key: the units that remain of its quota, and the seconds until more units remain. The
+/// window and the wait are in seconds too. A limit on open requests has no window.
+pub fn describe_finding(rule_finding: &RuleFinding, rule: &Rule) -> Map<String, Value> {
+    let finding = &rule_finding.finding;
     let seconds = |nanos: Nanos| Duration::from(nanos).as_secs_f64();
-    let rate = rule.limit.window(reading.window);
-    let (remaining, reset) = rule.limit.client_figures(reading);
-    let value = json!({
-        "standing": reading.standing.as_str(),
+    let rate = rule.limit.window(finding.window);
+    let (remaining, reset) = rule.limit.client_figures(finding);
+    let finding_json = json!({
+        "standing": finding.standing.as_str(),
         "window": rate.map(|rate| rate.window().ceil_secs()),
-        "quota": reading.quota,
+        "quota": finding.quota,
         "remaining": remaining,
         "next_unit_in": reset.map_or(0.0, seconds),
-        "wait": seconds(reading.wait),
-        "sketched": reading.sketched,
+        "wait": seconds(finding.wait),
+        "sketched": finding.sketched,
     });
-    value.as_object().cloned().unwrap_or_default()
+    finding_json.as_object().cloned().unwrap_or_default()
 }
+
+/// The reason why a limit does not apply to a key that an override makes unlimited.
+pub const UNLIMITED_KEY: &str = "an override makes the key unlimited";
 
 /// A limit as its policy defines it, without counts.
 pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
-    let value = json!({
+    let rule_json = json!({
         "limit": rule.name.as_str(),
         "at": rule.origin,
         "scope": rule.scope,
@@ -168,24 +173,27 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
         "guarantee": rule.guarantee(),
         "shadow": rule.shadow,
     });
-    let mut value = value.as_object().cloned().unwrap_or_default();
+    let mut members = rule_json.as_object().cloned().unwrap_or_default();
+    if rule.override_number > 0 {
+        members.insert("override".into(), json!(true));
+    }
     if !rule.clients.is_empty() {
-        value.insert("for".into(), json!(rule.clients.to_string()));
+        members.insert("for".into(), json!(rule.clients.to_string()));
     }
     if let Some(condition) = &rule.condition {
-        value.insert("while".into(), json!(condition.as_str()));
+        members.insert("while".into(), json!(condition.as_str()));
     }
     match &rule.limit {
         RuleLimit::Rate(limit) => {
             let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();
-            value.insert("rate".into(), json!(rates));
-            value.insert("algorithm".into(), json!(limit.algorithm.as_str()));
+            members.insert("rate".into(), json!(rates));
+            members.insert("algorithm".into(), json!(limit.algorithm.as_str()));
         }
         RuleLimit::Open(limit) => {
-            value.insert("concurrent".into(), json!(limit.max_open));
+            members.insert("concurrent".into(), json!(limit.max_open));
         }
     }
-    value
+    members
 }
 
 /// Renders an explanation, which [`explain`](super::explain::explain) has made, as text.
@@ -195,8 +203,8 @@ pub fn render(explanation: &Value) -> String {
     render_route(&mut out, &explanation["route"]);
     render_client(&mut out, &explanation["who"]);
     render_pressure(&mut out, explanation);
-    let limits = explanation["limits"].as_array();
-    let limits = limits.map(Vec::as_slice).unwrap_or_default();
+    let limits = explanation["limits"].as_array().map(Vec::as_slice);
+    let limits = limits.unwrap_or_default();
     for limit in limits {
         render_limit(&mut out, limit);
     }
@@ -211,7 +219,7 @@ fn json_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
-        other => other.to_string(),
+        other_value => other_value.to_string(),
     }
 }
 
@@ -238,7 +246,13 @@ fn render_route(out: &mut String, route: &Value) {
     }
     let [name, pattern, upstream] =
         ["name", "match", "upstream"].map(|field| json_text(&route[field]));
-    *out += &format!("route {name} ({pattern}) to {upstream}\n");
+    *out += &format!("route {name} ({pattern}) to {upstream}");
+    let listeners = route["listen"].as_array().into_iter().flatten();
+    let listener_names: Vec<&str> = listeners.filter_map(Value::as_str).collect();
+    if !listener_names.is_empty() {
+        *out += &format!(", listener {}", listener_names.join(", "));
+    }
+    out.push('\n');
 }
 
 fn render_client(out: &mut String, client: &Value) {
@@ -290,6 +304,9 @@ fn render_limit(out: &mut String, limit: &Value) {
         *out += &format!(" for {clients}");
     }
     *out += &format!(" ({})", field("at"));
+    if limit["override"] == true {
+        *out += " with an override";
+    }
     if limit["applies"] == true {
         *out += &format!(
             ": {} for {}; {} of {} ",

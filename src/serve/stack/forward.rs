@@ -4,10 +4,12 @@
 //! This file is the service, and builds the head that the server gets. `forwarding.rs` sends that head to a server and
 //! waits for the response. Whether the request is admitted was decided before.
 
+use std::cell::Cell;
 use std::future::{Future, Ready, ready};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{HeaderName, Method};
 use http_body::Body;
 use tower::Service;
@@ -16,6 +18,7 @@ use super::added_fields::{UpstreamClaims, add_proxy_fields};
 use super::body::{RelayedBody, RequestBody};
 use super::forwarding::Forwarding;
 use super::future_pool::{FuturePool, PooledFuture};
+use super::message_gate::MessageLimits;
 use super::proxy_fields;
 use super::refusal::Refusal;
 use super::stages::{Admitted, Arrival, Identified};
@@ -23,9 +26,10 @@ use super::unserved::Unserved;
 use super::upstream_load::LoadMeasurement;
 use crate::http::head::{Fields, Head, Response, hop_by_hop};
 use crate::identity::custom::Source;
-use crate::identity::custom_value::Reading;
+use crate::identity::custom_value::IdentityValue;
 use crate::identity::{ClientIdentity, Settings};
 use crate::route::Route;
+use crate::upstream::websocket;
 
 /// The service that forwards admitted requests. Clones share the boxes of their futures.
 #[derive(Clone)]
@@ -77,8 +81,8 @@ fn forward_request(
         slot,
     } = admitted;
     let route = identified.routed.route();
-    let (route_index, upstream_index) =
-        (identified.routed.matched.route_index, route.upstream_index);
+    let route_index = identified.routed.matched_route.route_index;
+    let upstream_index = route.upstream_index;
     let is_cost_in_body = route.reads.cost_in_body;
     let context = &identified.routed.arrival.context;
     let placement_hash = |identities| {
@@ -91,12 +95,26 @@ fn forward_request(
         .hashed_identities()
         .and_then(placement_hash);
     let head = build_or_reuse_head(&identified, exceeded_limits);
+    let is_websocket = |protocol: &Bytes| websocket::is_websocket(protocol);
+    let opens_websocket = || head.upgrade.as_ref().is_some_and(is_websocket);
+    let message_limits = (route.reads.messages && opens_websocket()).then(|| {
+        Box::new(MessageLimits::new(
+            &route.rules,
+            &identified.client,
+            context,
+            upstream_index,
+        ))
+    });
+    let counts_bytes_in = route.reads.bytes_in;
     let Arrival {
-        body,
+        mut body,
         downstream,
         context,
         ..
     } = identified.routed.arrival;
+    if let Some(passed_bytes) = counts_bytes_in.then(|| context.passed_bytes()).flatten() {
+        body.count_bytes(passed_bytes);
+    }
     async move {
         let generation = &context.generation;
         let pool = &generation.pools[upstream_index];
@@ -110,6 +128,7 @@ fn forward_request(
             downstream: &downstream,
             context: &context,
             load_measurement: slot.map(start_measurement),
+            message_limits: Cell::new(message_limits),
         };
         match forwarding.run(&head, body).await {
             Ok(mut response) => {
@@ -134,14 +153,14 @@ fn forwarded_custom_identities<'s>(
         let name = custom.forwarded_as.as_ref()?;
         match client.custom_value(custom.identity)? {
             // A claim may be a list, so a comma in one of its names would look like two names.
-            Reading::Names(names)
+            IdentityValue::Names(names)
                 if matches!(custom.source, Source::Claim(_))
                     && names.iter().any(|name| name.contains(',')) =>
             {
                 None
             }
-            Reading::Names(names) => Some((name, names.join(", "))),
-            Reading::Hash(_) | Reading::Ambiguous => None,
+            IdentityValue::Names(names) => Some((name, names.join(", "))),
+            IdentityValue::Hash(_) | IdentityValue::Ambiguous => None,
         }
     });
     fields.collect()
@@ -165,18 +184,18 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
     let reusable_decision = route_decision
         .as_ref()
         .filter(|_| exceeded_limits.is_none());
-    if let Some(head) =
-        reusable_decision.and_then(|decision| decision.forwarded_head(received_head))
-    {
+    let reused_head = reusable_decision.and_then(|decision| decision.forwarded_head(received_head));
+    if let Some(head) = reused_head {
         return head;
     }
-    let (peer, generation) = (&context.peer, &context.generation);
+    let peer = &context.peer;
+    let generation = &context.generation;
     let route = routed.route();
     let plans = &generation.ruleset.identity.plan.plans;
     let claims = UpstreamClaims {
         user: client.user.as_deref(),
         plan: client.plan.map(|index| &*plans[index].name),
-        custom: forwarded_custom_identities(client, &generation.ruleset.identity),
+        custom_identities: forwarded_custom_identities(client, &generation.ruleset.identity),
         exceeded_limits,
     };
     let mut fields = received_head.fields.clone();
@@ -204,14 +223,14 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         // Heads of later requests share these bytes.
         fields = fields.to_shared();
     }
-    let mut first_line = received_head.without_fields();
-    if first_line.method == Method::HEAD && route.reads.cost_in_body {
+    let mut head_without_fields = received_head.without_fields();
+    if head_without_fields.method == Method::HEAD && route.reads.cost_in_body {
         // The response to GET states its cost in the body. The client gets only the head of that response.
-        first_line.method = Method::GET;
+        head_without_fields.method = Method::GET;
     }
     let head = Rc::new(Head {
         fields,
-        ..first_line
+        ..head_without_fields
     });
     // A kept field that names a path may be wrong for the next request, which may have another method.
     if let Some(decision) = reusable_decision.filter(|_| !keeps_path_field) {
@@ -242,6 +261,9 @@ fn adapt_request_fields(fields: &mut Fields, route: &Route, body: &RequestBody) 
 mod tests {
     use super::*;
 
+    /// Maximum bytes of the future of one request. A worker keeps the empty boxes of many: see `future_pool.rs`.
+    const MAX_FUTURE_BYTES: usize = 800;
+
     fn future_bytes<F>(_: fn(Admitted) -> F) -> usize {
         size_of::<F>()
     }
@@ -249,6 +271,6 @@ mod tests {
     #[test]
     fn the_future_is_small() {
         let bytes = future_bytes(forward_request);
-        assert!(bytes <= 800, "{bytes}");
+        assert!(bytes <= MAX_FUTURE_BYTES, "{bytes}");
     }
 }

@@ -3,6 +3,7 @@
 //! It ends with the head of the response, whose body then streams by itself, or with the cause why there is no response.
 //! `forward.rs` calls it with the head that the server gets. No request is admitted or refused by a limit here.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -12,9 +13,10 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Sleep;
 
-use super::body::{self, RelaySettings, RelayedBody, RequestBody};
+use super::body::{self, CloseInsertion, RelaySettings, RelayedBody, RequestBody, SharedClose};
 use super::detached::{self, PendingExchange};
 use super::downstream::Downstream;
+use super::message_gate::{MessageGate, MessageLimits};
 use super::refusal::{RefusalCause, upstream_reason};
 use super::request_context::RequestContext;
 use super::request_deadline::RequestDeadline;
@@ -36,7 +38,7 @@ const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_RETRIES: u32 = 2;
 
 /// The status of a response after which the connection speaks another protocol.
-const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
+const SWITCHING_PROTOCOLS: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
 /// The timer after which the request's body is sent without `100 Continue` from the server.
 type ContinueTimer = Option<Pin<Box<Sleep>>>;
@@ -53,6 +55,8 @@ pub(super) struct Forwarding<'a> {
     pub(super) context: &'a RequestContext,
     /// Measures the request; `None` if the pressure on the upstream is not measured.
     pub(super) load_measurement: Option<LoadMeasurement>,
+    /// The limits on the messages of the WebSocket that the request may open; `None` if no limit counts them.
+    pub(super) message_limits: Cell<Option<Box<MessageLimits>>>,
 }
 
 impl Forwarding<'_> {
@@ -77,9 +81,9 @@ impl Forwarding<'_> {
         let mut deadline = RequestDeadline::after(self.pool.settings().total_timeout);
         let connection = {
             let checkout = pin!(self.pool.checkout(self.client_context()));
-            deadline.limit(checkout).await
+            deadline.run_within(checkout).await
         };
-        let connection = connection.unwrap_or_else(|| Err(self.total_timeout()));
+        let connection = connection.unwrap_or_else(|| Err(self.total_timeout_error()));
         let connection = connection.map_err(RefusalCause::Upstream)?;
         let mut exchange = Exchange::new(connection, request, body);
         let sent_at = self.context.generation.clock.now();
@@ -121,8 +125,8 @@ impl Forwarding<'_> {
             measurement.restart();
         }
         let checkout = pin!(self.pool.checkout_for_retry(self.client_context()));
-        let connection = deadline.limit(checkout).await;
-        connection.unwrap_or_else(|| Err(self.total_timeout()))
+        let connection = deadline.run_within(checkout).await;
+        connection.unwrap_or_else(|| Err(self.total_timeout_error()))
     }
 
     /// Records how long the server took until its response began.
@@ -148,7 +152,8 @@ impl Forwarding<'_> {
         head: ResponseHead,
         mut deadline: RequestDeadline,
     ) -> Result<Response<RelayedBody>, RefusalCause> {
-        let (context, settings) = (self.context, self.pool.settings());
+        let context = self.context;
+        let pool_settings = self.pool.settings();
         let now = context.peer.coarse_now();
         // From now on the client is late only if the server is silent too.
         self.downstream.deadlines().report_response_begun();
@@ -156,23 +161,38 @@ impl Forwarding<'_> {
             self.hold_permits(PendingExchange::Body(exchange.into_body(now)));
             return Err(cause);
         }
-        let mut idle_timeout = settings.first_byte_timeout;
-        let is_tunnel = head.status == SWITCHED;
+        // A silence within the response may last as long as the wait for its head.
+        let mut idle_timeout = pool_settings.first_byte_timeout;
+        let is_tunnel = head.status == SWITCHING_PROTOCOLS;
+        let mut close_insertion = None;
         if is_tunnel {
             idle_timeout = context.generation.ruleset.timeouts.tunnel;
             // The total timeout ends with the switch: a tunnel may stay open for any time.
             deadline = RequestDeadline::after(None);
             self.downstream.open_tunnel();
-            exchange.begin_tunnel(RequestBody::new(self.downstream, &context.generation));
+            let mut tunnel_body = RequestBody::new(self.downstream, &context.generation);
+            if let Some(passed_bytes) = context.passed_bytes() {
+                tunnel_body.count_bytes(passed_bytes);
+            }
+            if let Some(limits) = self.message_limits.take() {
+                let shared_close = SharedClose::default();
+                let gate = MessageGate::new(limits, shared_close.clone());
+                tunnel_body.pass_through(Box::new(gate));
+                close_insertion = Some(CloseInsertion::new(shared_close));
+            }
+            exchange.begin_tunnel(tunnel_body);
         }
         let deadlines = self.downstream.deadlines().clone();
-        let settings = RelaySettings {
+        let relay_settings = RelaySettings {
             idle_timeout,
             deadline,
-            strips_load_reports: settings.load_metric.is_some(),
+            strips_load_reports: pool_settings.load_metric.is_some(),
             is_tunnel,
         };
-        let body = RelayedBody::new(exchange.into_body(now), deadlines, settings);
+        let mut body = RelayedBody::new(exchange.into_body(now), deadlines, relay_settings);
+        if let Some(insertion) = close_insertion {
+            body = body.with_close_insertion(insertion);
+        }
         Ok(Response { head, body })
     }
 
@@ -192,7 +212,7 @@ impl Forwarding<'_> {
     #[cold]
     fn hold_permits(&self, exchange: PendingExchange) {
         if let Some(permits) = self.context.permits() {
-            let detached_requests = &self.context.peer.worker.detached;
+            let detached_requests = &self.context.peer.worker.detached_requests;
             detached::spawn_drain(exchange, Some(permits), detached_requests);
         }
     }
@@ -205,8 +225,8 @@ impl Forwarding<'_> {
         }
     }
 
-    /// The error that the timeout of the whole request has passed.
-    fn total_timeout(&self) -> upstream::Error {
+    /// The error for a request whose total timeout has passed.
+    fn total_timeout_error(&self) -> upstream::Error {
         let settings = self.pool.settings();
         upstream::Error::TotalTimeout {
             upstream: settings.name.clone(),
@@ -221,8 +241,8 @@ impl Forwarding<'_> {
         deadline: &mut RequestDeadline,
     ) -> Result<ResponseHead, RefusalCause> {
         if self.context.needs_server() {
-            let server = exchange.server_name().clone();
-            self.context.server.replace(Some(server));
+            let server_name = exchange.server_name().clone();
+            self.context.server_name.replace(Some(server_name));
         }
         let mut continue_timer = self.hold_body(exchange);
         let head = poll_fn(|cx| self.poll_head(exchange, deadline, &mut continue_timer, cx));
@@ -260,11 +280,11 @@ impl Forwarding<'_> {
                     continue;
                 }
                 Poll::Ready(Ok(ReceivedHead::Final(head))) => return Poll::Ready(Some(Ok(head))),
-                Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
                 Poll::Pending => {}
             }
             if let Some(measurement) = &self.load_measurement {
-                measurement.record_waiting(!exchange.is_sent());
+                measurement.record_waiting(exchange.is_sent());
             }
             // No limit waits for the response, and no client.
             if self.context.has_client_left.get() && !self.context.needs_settlement() {
@@ -272,8 +292,8 @@ impl Forwarding<'_> {
             }
             // An error of the client's connection shows again when the response is sent.
             let _ = self.downstream.poll_flush(cx);
-            if let Some(sleep) = continue_timer
-                && sleep.as_mut().poll(cx).is_ready()
+            if let Some(timer) = continue_timer
+                && timer.as_mut().poll(cx).is_ready()
             {
                 *continue_timer = None;
                 exchange.send_body();
@@ -300,27 +320,29 @@ impl Forwarding<'_> {
         awaited_head: AwaitedHead,
     ) -> Result<ResponseHead, RefusalCause> {
         let deadlines = self.downstream.deadlines();
-        let (is_body_late, is_server_late) = (deadlines.is_body_late(), deadlines.is_server_late());
+        let is_body_late = deadlines.is_body_late();
+        let is_server_late = deadlines.is_server_late();
+        // When the total timeout passes, the server is at fault only if it has the whole request.
         if awaited_head.is_none() && !is_body_late && (is_server_late || exchange.is_sent()) {
             exchange.record_timeout();
         }
         deadlines.report_server_responded();
-        let server = || exchange.server_name().to_string();
+        let server_name = || exchange.server_name().to_string();
         Err(match awaited_head {
             Some(Ok(head)) => return Ok(head),
             Some(Err(_)) | None if is_body_late => RefusalCause::SlowBody,
             Some(Err(ExchangeError::Request(error))) => error.into(),
             Some(Err(ExchangeError::Server(cause))) => {
                 RefusalCause::Upstream(upstream::Error::Exchange {
-                    server: server(),
+                    server: server_name(),
                     cause,
                 })
             }
             None if is_server_late => RefusalCause::Upstream(upstream::Error::FirstByteTimeout {
-                server: server(),
+                server: server_name(),
                 after: self.pool.settings().first_byte_timeout,
             }),
-            None => RefusalCause::Upstream(self.total_timeout()),
+            None => RefusalCause::Upstream(self.total_timeout_error()),
         })
     }
 
@@ -339,7 +361,7 @@ impl Forwarding<'_> {
             }
         }
         let upgrade = request.upgrade.as_ref();
-        if let Some(protocol) = upgrade.filter(|_| response.status == SWITCHED) {
+        if let Some(protocol) = upgrade.filter(|_| response.status == SWITCHING_PROTOCOLS) {
             hop_by_hop::strip_connection_fields(&mut response.fields);
             response.fields.add("connection", b"upgrade");
             response.fields.add("upgrade", protocol);
@@ -355,11 +377,12 @@ impl Forwarding<'_> {
         let RefusalCause::Upstream(error) = cause else {
             return;
         };
-        let name = &self.pool.settings().name;
-        let (peer, reason) = (&self.context.peer, upstream_reason(error));
-        let counter = peer.failure_counter(Metric::UpstreamErrors, name, reason);
+        let upstream_name = &self.pool.settings().name;
+        let reason = upstream_reason(error);
+        let peer = &self.context.peer;
+        let counter = peer.failure_counter(Metric::UpstreamErrors, upstream_name, reason);
         counter.increment(1);
-        tracing::warn!(upstream = %name, %error, "no answer");
+        tracing::warn!(upstream = %upstream_name, %error, "no answer");
         if let Some(measurement) = &self.load_measurement {
             measurement.record_failure();
         }
@@ -379,18 +402,18 @@ fn check_upgrade(
     downstream: &Downstream,
 ) -> Result<(), RefusalCause> {
     let requested_protocol = request.upgrade.as_deref();
-    if requested_protocol.is_none() && response.status != SWITCHED {
+    if requested_protocol.is_none() && response.status != SWITCHING_PROTOCOLS {
         return Ok(());
     }
     let chosen_protocol = response.fields.first("upgrade").unwrap_or_default();
-    let is_requested = requested_protocol
-        .is_some_and(|requested_protocol| requested_protocol.eq_ignore_ascii_case(chosen_protocol));
+    let is_requested =
+        requested_protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(chosen_protocol));
     let is_unclear = requested_protocol.is_some()
         && matches!(downstream, Downstream::Http2(_))
         && response.status.is_success();
     let fault = match response.status {
-        SWITCHED if is_requested => return Ok(()),
-        SWITCHED => "it changes to a protocol that was not asked for",
+        SWITCHING_PROTOCOLS if is_requested => return Ok(()),
+        SWITCHING_PROTOCOLS => "it changes to a protocol that was not asked for",
         _ if is_unclear => "it does not change to the protocol that was asked for",
         _ => return Ok(()),
     };

@@ -37,7 +37,7 @@ impl ThrottledRequest for Identified {
     fn prepared(&self) -> Option<&PreparedDecision> {
         self.route_decision
             .as_ref()
-            .map(|decision| &decision.prepared)
+            .map(|decision| &decision.prepared_decision)
     }
 
     fn take_slot(&self) -> Result<Option<UpstreamSlot>, Shed> {
@@ -57,7 +57,7 @@ impl ThrottledRequest for Identified {
     fn limits(&self) -> RouteLimits {
         RouteLimits {
             generation: self.routed.arrival.context.generation.clone(),
-            matched: self.routed.matched.clone(),
+            matched_route: self.routed.matched_route.clone(),
         }
     }
 
@@ -101,12 +101,12 @@ impl DecisionObserver for Identified {
 /// The limits of a request's route. They keep the request's configuration alive.
 pub struct RouteLimits {
     generation: Rc<Generation>,
-    matched: MatchedRoute,
+    matched_route: MatchedRoute,
 }
 
 impl AppliedLimits for RouteLimits {
     fn rules(&self) -> &Rules {
-        &self.matched.route(&self.generation.ruleset).rules
+        &self.matched_route.route(&self.generation.ruleset).rules
     }
 
     fn clock(&self) -> &Clock {

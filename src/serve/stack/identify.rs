@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use futures_util::future::Either;
 use tower::{Layer, Service};
 
-use super::body::MAX_READ_AHEAD_BYTES;
+use super::body::{BodyStart, MAX_READ_AHEAD_BYTES};
 use super::credential_in_body;
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::request_context::RequestContext;
@@ -21,9 +21,10 @@ use super::unserved::Unserved;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::body::is_stream;
-use crate::identity::custom_value::Reading;
+use crate::identity::custom_value::IdentityValue;
 use crate::identity::{
-    ClientIdentity, CredentialCheck, FieldValue, Identifier, RequestParts, Unverified,
+    BufferedBody, CheckCondition, ClientIdentity, FieldValue, Identifier, RequestParts, Unverified,
+    WantedIdentities,
 };
 use crate::limit::Identity;
 use crate::limit::pressure::Pressure;
@@ -73,25 +74,42 @@ where
     fn call(&mut self, routed: Routed) -> Self::Future {
         let arrival = &routed.arrival;
         let generation = &arrival.context.generation;
-        let repeated = arrival.repeated.as_ref();
-        let route_index = routed.matched.single_route_index();
-        let route_decision = repeated
-            .and_then(|repeated| repeated.route_decision(generation, route_index?, &arrival.head));
+        let repeated_fields = arrival.repeated_fields.as_ref();
+        let route_index = routed.matched_route.single_route_index();
+        let route_decision = repeated_fields
+            .and_then(|fields| fields.route_decision(generation, route_index?, &arrival.head));
         let (client, route_decision) = match route_decision {
             Some(route_decision) => (route_decision.client.clone(), Some(route_decision)),
             None => identify_client(&routed),
         };
-        let (rules, reads) = (&routed.route().rules, &routed.route().reads);
-        let needs_credential = needs_token_in_body(&routed);
+        let route = routed.route();
+        let (needs_credential, must_read_ahead) = match route.reads.may_need_body() {
+            true => {
+                let needs_credential = needs_credential_in_body(route, arrival);
+                let needs_body = needs_credential
+                    || needs_field_search(route, arrival)
+                    || needs_reserve_in_body(route, arrival);
+                (needs_credential, needs_body)
+            }
+            false => (false, false),
+        };
         if !needs_credential {
             record_client(&arrival.context, &client);
         }
-        let must_read_ahead = needs_credential
-            || needs_field_search(&routed)
-            || (reads.reserve_in_body && has_body(arrival));
-        let reserved_units = match reads.reserve {
-            true => reserved_units::read_reserved(rules, &arrival.head, b"", true),
-            false => None,
+        let (reserved_units, unclear_cost) = match route.reads.reserve {
+            true => {
+                let head = &arrival.head;
+                match reserved_units::read_reserved_units(&route.rules, head, BodyStart::EMPTY) {
+                    Ok(reserved_units) => (reserved_units, None),
+                    Err(detail) => (None, Some(detail)),
+                }
+            }
+            false => (None, None),
+        };
+        let cause = match (must_read_ahead, unclear_cost) {
+            (true, _) => None,
+            (false, Some(detail)) => Some(RefusalCause::Bad(detail)),
+            (false, None) => find_route_objection(route, &client, &generation.identifier),
         };
         let identified = Identified {
             routed,
@@ -100,9 +118,11 @@ where
             reserved_units,
         };
         if must_read_ahead {
-            return Either::Right(Either::Left(self.identify_by_body(identified)));
+            return Either::Right(Either::Left(
+                self.identify_by_body(identified, unclear_cost),
+            ));
         }
-        match find_request_objection(&identified) {
+        match cause {
             None => Either::Left(self.inner.call(identified)),
             Some(cause) => {
                 let unserved = Unserved::routed(identified, cause);
@@ -139,6 +159,7 @@ where
     fn identify_by_body(
         &mut self,
         mut identified: Identified,
+        unclear_cost: Option<&'static str>,
     ) -> BoxedOutcome<IdentifiedResponse<S>> {
         let inner_clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, inner_clone);
@@ -150,6 +171,7 @@ where
             }
             let cause = search_result
                 .err()
+                .or(unclear_cost.map(RefusalCause::Bad))
                 .or_else(|| find_request_objection(&identified));
             match cause {
                 None => inner.call(identified).await,
@@ -172,15 +194,15 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         reserved_units,
         ..
     } = identified;
-    let (mut needs_credential, needs_fields) =
-        (needs_token_in_body(routed), needs_field_search(routed));
     let generation = routed.arrival.context.generation.clone();
     let identifier = &generation.identifier;
-    let matched = routed.matched.clone();
-    let route = matched.route(&generation.ruleset);
-    let needs_reserve = route.reads.reserve_in_body && has_body(&routed.arrival);
-    let may_be_in_body = needs_fields && has_body(&routed.arrival);
-    let fields = (route.reads.email, route.reads.custom);
+    let matched_route = routed.matched_route.clone();
+    let route = matched_route.route(&generation.ruleset);
+    let mut needs_credential = needs_credential_in_body(route, &routed.arrival);
+    let needs_fields = needs_field_search(route, &routed.arrival);
+    let needs_reserve = needs_reserve_in_body(route, &routed.arrival);
+    let may_search_body = needs_fields && has_body(&routed.arrival);
+    let searched_identities = WantedIdentities::new(route.reads.email, route.reads.custom);
     let Arrival {
         head,
         body,
@@ -188,65 +210,60 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         ..
     } = &mut routed.arrival;
     if needs_credential {
-        needs_credential = credential_in_body::may_be_present(identifier, head, body).await?;
+        needs_credential =
+            credential_in_body::read_ahead_for_credential(identifier, head, body).await?;
         routed.now = generation.clock.now();
     }
     let client = Rc::make_mut(client);
-    let needs_email_in_body =
-        may_be_in_body && route.reads.email && !identifier.mark_email_if_unsearchable(client, head);
-    let needs_parameter_in_body = may_be_in_body
+    let needs_email_in_body = may_search_body
+        && route.reads.email
+        && !identifier.mark_email_if_unsearchable(client, head);
+    let needs_parameter_in_body = may_search_body
         && route.reads.parameter
         && (route.reads.body_field || !is_stream(&head.fields));
     let needs_fields_in_body = needs_email_in_body || needs_parameter_in_body;
     if !(needs_fields_in_body || needs_reserve || needs_credential) {
         if needs_fields {
-            identifier.set_identities_in_fields(client, head, fields, (b"", true));
+            let no_body = BufferedBody::whole(b"");
+            identifier.set_identities_in_fields(client, head, searched_identities, no_body);
         }
         return Ok(());
     }
-    let field_bytes = identifier.max_body_bytes(needs_email_in_body, needs_parameter_in_body);
+    let field_bytes = identifier.max_buffered_bytes(needs_email_in_body, needs_parameter_in_body);
     let other_bytes = MAX_READ_AHEAD_BYTES * usize::from(needs_reserve || needs_credential);
     let read_ahead = body.peek(field_bytes.max(other_bytes)).await?;
     routed.now = generation.clock.now();
+    let body_start = BodyStart::new(&read_ahead.bytes, read_ahead.is_whole);
     if needs_credential {
-        let credential = credential_in_body::find_credential(
-            route,
-            identifier,
-            head,
-            &read_ahead.bytes,
-            read_ahead.is_whole,
-        )?;
+        let credential = credential_in_body::find_credential(route, identifier, head, body_start)?;
         if credential != FieldValue::Absent {
             let unclear_email_reason = client.unclear_email_reason;
             *client = identify_with_credential(context, head, route, routed.now, credential);
             client.unclear_email_reason = unclear_email_reason;
         }
     }
-    if needs_reserve {
-        *reserved_units = reserved_units::read_reserved(
-            &route.rules,
-            head,
-            &read_ahead.bytes,
-            read_ahead.is_whole,
-        );
-    }
     if needs_fields {
-        let body = match needs_fields_in_body {
-            true => (&read_ahead.bytes[..], read_ahead.is_whole),
-            false => (&b""[..], true),
+        let searched_body = match needs_fields_in_body {
+            true => BufferedBody::new(&read_ahead.bytes, read_ahead.is_whole),
+            false => BufferedBody::whole(b""),
         };
-        identifier.set_identities_in_fields(client, head, fields, body);
+        identifier.set_identities_in_fields(client, head, searched_identities, searched_body);
+    }
+    // The refusal of an unclear cost counts by the identities of the body too.
+    if needs_reserve {
+        *reserved_units = reserved_units::read_reserved_units(&route.rules, head, body_start)
+            .map_err(RefusalCause::Bad)?;
     }
     body.put_back(read_ahead.bytes, read_ahead.trailers);
     Ok(())
 }
 
-/// Whether a limit counts by a credential of the query, which may stand in the body instead.
-fn needs_token_in_body(routed: &Routed) -> bool {
-    let Arrival { head, body, .. } = &routed.arrival;
-    let identifier = &routed.arrival.context.generation.identifier;
+/// Whether a limit counts by a credential that belongs in the query, and that may stand in the body instead.
+fn needs_credential_in_body(route: &Route, arrival: &Arrival) -> bool {
+    let Arrival { head, body, .. } = arrival;
+    let identifier = &arrival.context.generation.identifier;
     !body.is_empty()
-        && credential_in_body::is_searched(routed.route(), head)
+        && credential_in_body::is_body_searched(route, head)
         && !identifier.has_credential_before_query(head)
 }
 
@@ -259,11 +276,8 @@ fn record_client(context: &RequestContext, client: &Rc<ClientIdentity>) {
 }
 
 /// Whether a limit counts by an identity that may stand in the body, the query or a cookie.
-#[inline]
-fn needs_field_search(routed: &Routed) -> bool {
-    let reads = &routed.route().reads;
-    (reads.email || reads.parameter) && {
-        let arrival = &routed.arrival;
+fn needs_field_search(route: &Route, arrival: &Arrival) -> bool {
+    (route.reads.email || route.reads.parameter) && {
         let head = &arrival.head;
         // Some servers begin the query at a `;` of the path.
         let uri = &head.uri;
@@ -272,6 +286,11 @@ fn needs_field_search(routed: &Routed) -> bool {
             || has_body(arrival)
             || head.fields.contains("cookie")
     }
+}
+
+/// Whether the body is read for the units to take at admission.
+fn needs_reserve_in_body(route: &Route, arrival: &Arrival) -> bool {
+    route.reads.reserve_in_body && has_body(arrival)
 }
 
 /// Whether the request has a body to search. A request for a tunnel has no body: the tunnel's bytes come after the
@@ -283,7 +302,8 @@ fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
 /// Identifies the client by the head alone. Also returns the decision that the connection remembers for the next request
 /// with the same fields; `None` if it does not remember one, for instance because the identities depend on more.
 fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecision>>) {
-    let (arrival, route) = (&routed.arrival, routed.route());
+    let arrival = &routed.arrival;
+    let route = routed.route();
     let generation = &arrival.context.generation;
     let identifier = &generation.identifier;
     let client = identify_with_credential(
@@ -300,10 +320,12 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
         && identifier.identifies_by_fields_alone()
         && !route.reads.parameter
         && !route.needs(Identity::Email);
-    let repeated = arrival.repeated.as_ref().filter(|_| is_repeatable);
-    let repeated = repeated.zip(routed.matched.single_route_index());
-    let repeated = repeated.filter(|(repeated, index)| repeated.replace_last_route(*index));
-    let route_decision = repeated.map(|(repeated, index)| {
+    let repeated_fields = arrival.repeated_fields.as_ref();
+    let fields_and_route = repeated_fields
+        .zip(routed.matched_route.single_route_index())
+        .filter(|_| is_repeatable)
+        .filter(|(fields, route_index)| fields.replace_last_route(*route_index));
+    let route_decision = fields_and_route.map(|(fields, route_index)| {
         let prepared = generation.admission.prepare(&AdmissionRequest {
             rules: &route.rules,
             client: &client,
@@ -313,9 +335,10 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
             reserved_units: &[],
         });
         let client = client.clone();
-        let only_for_head = route.reads.path_part.then(|| arrival.head.clone());
-        let decision = RouteDecision::new(generation, index, only_for_head, client, prepared);
-        repeated.remember_route_decision(decision)
+        let depends_on_head = route.reads.path_part || route.reads.preflight;
+        let only_for_head = depends_on_head.then(|| arrival.head.clone());
+        let decision = RouteDecision::new(generation, route_index, only_for_head, client, prepared);
+        fields.remember_route_decision(decision)
     });
     (client, route_decision)
 }
@@ -331,7 +354,7 @@ fn identify_with_credential(
 ) -> ClientIdentity {
     let generation = &context.generation;
     let identifier = &generation.identifier;
-    let wall = || generation.clock.wall();
+    let wall_time = || generation.clock.wall();
     let may_verify = |client: &ClientIdentity| {
         let pressure = generation.pools[route.upstream_index].servers().pressure();
         let pressure = pressure.map(|pressure| &**pressure);
@@ -344,21 +367,22 @@ fn identify_with_credential(
             now,
         )
     };
-    let check = CredentialCheck {
+    let check = CheckCondition {
         now,
         may_check: &may_verify,
     };
-    let connection = context.peer.connection();
+    let connection = context.peer.connection_peer();
     let request = RequestParts {
         head,
         credential_in_body,
         route: Some(route),
-        custom: Some(route.reads.custom),
+        wanted_custom: Some(route.reads.custom),
     };
-    identifier.identify_with_check(connection, request, wall, Some(&check))
+    identifier.identify_with_check(connection, request, wall_time, Some(&check))
 }
 
 /// Why the route does not serve requests of this client, whatever its limits decide; `None` if the route serves them.
+#[inline]
 pub fn find_route_objection(
     route: &Route,
     client: &ClientIdentity,
@@ -378,7 +402,7 @@ pub fn find_route_objection(
     let mut ambiguous_values = client
         .custom
         .iter()
-        .filter(|value| value.reading == Reading::Ambiguous);
+        .filter(|custom| custom.value == IdentityValue::Ambiguous);
     if ambiguous_values.any(|value| route.needs(Identity::Custom(value.identity))) {
         return Some(RefusalCause::Bad(AMBIGUOUS_IDENTITY));
     }
@@ -408,8 +432,9 @@ pub fn may_verify_credential(
     request.rules.is_empty() || admission.peek(&request).is_admitted
 }
 
-/// Why a credential that does not verify ends the request; `None` if the request goes on. To count the credential as absent
-/// is not enough. An upstream that reads it in another way, or whose clock is behind, would serve an uncounted request.
+/// Why a credential that does not verify ends the request; `None` if the request goes on. Counted as absent, it could let
+/// an uncounted request pass: an upstream may read it in another way, or its clock may be behind.
+#[cold]
 fn credential_objection(
     route: &Route,
     client: &ClientIdentity,
@@ -420,14 +445,15 @@ fn credential_objection(
     }
     let unverified = client.unverified?;
     let settings = identifier.settings();
-    let custom = settings
+    let custom_identities = settings
         .custom
         .iter()
         .map(|custom| Identity::Custom(custom.identity));
-    let by_credential = [Identity::User, Identity::Token, Identity::Plan]
+    let identities_of_credentials = [Identity::User, Identity::Token, Identity::Plan]
         .into_iter()
-        .chain(custom);
-    let mut proven_identities = by_credential.filter(|identity| settings.needs_proof(*identity));
+        .chain(custom_identities);
+    let mut proven_identities =
+        identities_of_credentials.filter(|identity| settings.needs_proof(*identity));
     let depends_on_credential = || {
         let mut identities = proven_identities.clone();
         identities.any(|identity| route.depends_on(identity))

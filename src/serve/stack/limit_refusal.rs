@@ -48,18 +48,18 @@ impl From<Denied<'_, Unserved>> for Refusal {
 fn routed_response(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
     let decision = request.route_decision.as_ref();
     let remembered_response =
-        decision.and_then(|decision| decision.refusal(verdict, request.routed.now));
+        decision.and_then(|decision| decision.refusal_response(verdict, request.routed.now));
     if let Some(response) = remembered_response {
         return response;
     }
     let arrival = &request.routed.arrival;
     let response = arrival.context.generation.refusal_cache.get_or_build(
         &RefusedRequest {
-            limit_set_number: request.routed.matched.single_route_index(),
+            limit_set_number: request.routed.matched_route.single_route_index(),
             rules: request.rules(),
             header_style: request.routed.route().headers,
-            is_grpc: match &arrival.repeated {
-                Some(repeated) => repeated.features.is_grpc,
+            is_grpc: match &arrival.repeated_fields {
+                Some(repeated_fields) => repeated_fields.features.is_grpc,
                 None => reject::is_grpc(&arrival.head.fields),
             },
         },

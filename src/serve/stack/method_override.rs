@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use http::Method;
 use smallvec::SmallVec;
 
-use super::body::MAX_READ_AHEAD_BYTES;
+use super::body::{BodyStart, FieldPresence, MAX_READ_AHEAD_BYTES};
 use crate::http::head::Head;
 use crate::identity::body::{self, BodyField};
 use crate::identity::strip::METHOD_FIELDS;
@@ -37,7 +37,7 @@ pub fn find_methods_in_head(
     query_in_path: Option<&str>,
 ) -> Result<SmallVec<[Method; MAX_METHODS]>, TooManyMethods> {
     let mut methods = SmallVec::new();
-    let mut add = |text: &[u8]| match parse_method(text) {
+    let mut add_method = |text: &[u8]| match parse_method(text) {
         Some(method) if method == head.method || methods.contains(&method) => Ok(()),
         Some(_) if methods.len() == MAX_METHODS => Err(TooManyMethods),
         Some(method) => {
@@ -53,11 +53,14 @@ pub fn find_methods_in_head(
         let lines = head.fields.all(name);
         // Some frameworks take the first method of a list.
         let mut values = lines.flat_map(|line| line.split(|byte| *byte == b','));
-        values.try_for_each(&mut add)?;
+        values.try_for_each(&mut add_method)?;
     }
-    add_from_query(head.uri.query().unwrap_or_default().as_bytes(), &mut add)?;
-    if let Some(text) = query_in_path {
-        add_from_query(text.as_bytes(), &mut add)?;
+    add_from_query(
+        head.uri.query().unwrap_or_default().as_bytes(),
+        &mut add_method,
+    )?;
+    if let Some(query) = query_in_path {
+        add_from_query(query.as_bytes(), &mut add_method)?;
     }
     Ok(methods)
 }
@@ -65,7 +68,7 @@ pub fn find_methods_in_head(
 /// Passes the text of each method that a query names to `add_method`.
 fn add_from_query(
     query: &[u8],
-    mut add: impl FnMut(&[u8]) -> Result<(), TooManyMethods>,
+    mut add_method: impl FnMut(&[u8]) -> Result<(), TooManyMethods>,
 ) -> Result<(), TooManyMethods> {
     // Most queries have neither the word "method" nor an escape, which may hide that word.
     let has_escapes = memchr::memchr(b'%', query).is_some();
@@ -74,11 +77,11 @@ fn add_from_query(
         return Ok(());
     }
     for pair in query.split(|byte| matches!(byte, b'&' | b';')) {
-        let mut parts = pair.splitn(2, |byte| *byte == b'=');
-        let (name, value) = (parts.next(), parts.next());
-        let name = form::decode(name.unwrap_or_default());
+        let mut name_and_value = pair.splitn(2, |byte| *byte == b'=');
+        let name = form::decode(name_and_value.next().unwrap_or_default());
+        let method = name_and_value.next().unwrap_or_default();
         if METHOD_FIELD.name().resembles(&name) {
-            add(&form::decode(value.unwrap_or_default()))?;
+            add_method(&form::decode(method))?;
         }
     }
     Ok(())
@@ -101,24 +104,26 @@ pub fn is_body_searched(head: &Head) -> bool {
     head.method == Method::POST && head.upgrade.is_none()
 }
 
-/// Whether a body with this prefix may name a method; `None` if more of it must be read. See [`body::may_have_field`].
-pub fn may_be_in_body(head: &Head, body_start: &[u8], is_whole: bool) -> Option<bool> {
-    body::may_have_field(&METHOD_FIELD, &head.fields, body_start, is_whole)
+/// Whether a body with this beginning may name a method.
+pub fn may_name_method(head: &Head, body_start: BodyStart<'_>) -> FieldPresence {
+    let BodyStart { bytes, is_whole } = body_start;
+    body::may_have_field(&METHOD_FIELD, &head.fields, bytes, is_whole).into()
 }
 
-/// Finds the other method in the beginning of a body. `is_whole` says whether that is the whole body.
-pub fn find_in_body(head: &Head, text: &[u8], is_whole: bool) -> MethodInBody {
+/// Finds the other method in a body. Unclear if it may be there, but the body cannot be searched, is not whole, or names
+/// it in several ways.
+pub fn find_method_in_body(head: &Head, body_start: BodyStart<'_>) -> MethodInBody {
     if body::is_stream(&head.fields) {
         return MethodInBody::Unclear;
     }
-    if may_be_in_body(head, text, is_whole) == Some(false) {
+    if may_name_method(head, body_start) == FieldPresence::Impossible {
         return MethodInBody::Absent;
     }
-    if !is_whole || body::is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
+    if !body_start.is_whole || body::is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
         return MethodInBody::Unclear;
     }
     let content_types = head.fields.all("content-type");
-    match body::find_field(&METHOD_FIELD, content_types, text) {
+    match body::find_field(&METHOD_FIELD, content_types, body_start.bytes) {
         FieldValue::Absent => MethodInBody::Absent,
         FieldValue::Ambiguous => MethodInBody::Unclear,
         FieldValue::Single(value) => match parse_method(&value) {

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::future::Either;
-use http::Method;
+use http::{Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
@@ -42,6 +42,17 @@ impl Drop for RecordOnDrop {
         let now = context.generation.clock.now();
         let counters = context.generation.route_counters(context.route_index.get());
         counters.requests_by_outcome[context.outcome() as usize].increment(1);
+        if let Some(counters) = &context.generation.identity_counters
+            && let Some(client) = context.client.get()
+        {
+            let ruleset = &context.generation.ruleset;
+            counters.count(
+                ruleset,
+                client,
+                context.route_index.get(),
+                context.outcome(),
+            );
+        }
         counters
             .request_duration
             .observe(now.since(context.arrived_at));
@@ -96,7 +107,7 @@ where
             downstream,
             peer,
             generation,
-            repeated,
+            repeated_fields,
         } = request;
         downstream.deadlines().report_request_begun();
         let arrived_at = generation.clock.now();
@@ -108,20 +119,23 @@ where
         };
         let (method, unreadable_path) = match &mut unreadable {
             None => (Some(head.method.clone()), None),
-            Some(unreadable) => (unreadable.line.method.take(), unreadable.line.path.take()),
+            Some(unreadable) => (
+                unreadable.first_line.method.take(),
+                unreadable.first_line.path.take(),
+            ),
         };
         let context = Rc::new(RequestContext {
             arrived_at,
             method,
             head: (needs_head && unreadable.is_none()).then(|| head.clone()),
             unreadable_path,
-            repeated: repeated.clone(),
+            repeated_fields: repeated_fields.clone(),
             client: OnceCell::new(),
             route_index: Cell::new(None),
             deciding_limit: Cell::new(None),
             sampled_decision: Cell::new(None),
             is_without_store: Cell::new(false),
-            server: RefCell::new(None),
+            server_name: RefCell::new(None),
             reason: Cell::new(None),
             status: Cell::new(0),
             is_from_upstream: Cell::new(false),
@@ -138,7 +152,7 @@ where
             head,
             body: RequestBody::new(&downstream, &context.generation),
             downstream,
-            repeated,
+            repeated_fields,
             context,
         };
         // Each future is built where it is returned, because it is large.
@@ -174,8 +188,7 @@ impl<F> ObserveFuture<F> {
     /// permits and the reserved units that the request holds; `None` if it holds none, or was recorded already. With
     /// `Some`, the caller must let the exchange go on.
     pub fn record_departure(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
-        let record_on_drop = self.project().record_on_drop.take()?;
-        let context = &record_on_drop.0;
+        let RecordOnDrop(context) = &self.project().record_on_drop.take()?;
         context.has_client_left.set(true);
         context.reason.set(Some(reason));
         context.holdings.borrow().clone()
@@ -192,9 +205,7 @@ where
         let this = self.project();
         let result = ready!(this.future.poll(cx));
         let record_on_drop = this.record_on_drop.take();
-        let context = record_on_drop
-            .as_ref()
-            .map(|record_on_drop| &record_on_drop.0);
+        let context = record_on_drop.as_ref().map(|RecordOnDrop(context)| context);
         let response = match result {
             Ok(response) => {
                 if let Some(context) = context {
@@ -221,8 +232,8 @@ where
             let counters = context.generation.route_counters(context.route_index.get());
             counters.count_response(status, context.is_from_upstream());
         }
-        Poll::Ready(Ok(response.map(|inner| ObservedBody {
-            inner,
+        Poll::Ready(Ok(response.map(|body| ObservedBody {
+            body,
             record_on_drop,
         })))
     }
@@ -230,22 +241,23 @@ where
 
 /// The body of a response. When the body is dropped, the request has ended and is recorded.
 pub struct ObservedBody {
-    inner: ResponseBody,
+    body: ResponseBody,
+    /// Records the request; `None` if the request is not observed, or was recorded already.
     record_on_drop: Option<RecordOnDrop>,
 }
 
 impl ObservedBody {
     /// The body of a response that is neither counted nor logged.
-    pub fn unobserved(inner: ResponseBody) -> ObservedBody {
+    pub fn unobserved(body: ResponseBody) -> ObservedBody {
         ObservedBody {
-            inner,
+            body,
             record_on_drop: None,
         }
     }
 
     /// The body that an upstream sends, no longer observed; `None` if the gateway itself responds.
     pub fn into_relayed(mut self) -> Option<SettlingBody<RelayedBody>> {
-        match self.inner.take() {
+        match self.body.take() {
             ResponseBody::Relayed(body) => Some(body),
             ResponseBody::FromGateway(_) => None,
         }
@@ -253,24 +265,24 @@ impl ObservedBody {
 
     /// Whether the gateway itself responds. The request's body may be unread then.
     pub fn is_from_gateway(&self) -> bool {
-        matches!(self.inner, ResponseBody::FromGateway(_))
+        matches!(self.body, ResponseBody::FromGateway(_))
     }
 }
 
 impl Drop for ObservedBody {
     fn drop(&mut self) {
-        let ResponseBody::Relayed(body) = &self.inner else {
+        let ResponseBody::Relayed(body) = &self.body else {
             return;
         };
-        let Some(RecordOnDrop(context)) = self
+        let unfinished = self
             .record_on_drop
             .as_ref()
-            .filter(|_| !body.is_end_stream())
-        else {
+            .filter(|_| !body.is_end_stream());
+        let Some(RecordOnDrop(context)) = unfinished else {
             return;
         };
         // A tunnel ends regularly when either side closes it.
-        if context.reason.get().is_some() || context.status() == 101 {
+        if context.reason.get().is_some() || context.status() == StatusCode::SWITCHING_PROTOCOLS {
             return;
         }
         // A response to HEAD is whole without its body.
@@ -280,15 +292,17 @@ impl Drop for ObservedBody {
         if body.pending().is_none() {
             return;
         }
-        if let ResponseBody::Relayed(mut body) = self.inner.take() {
-            let (peer, worker) = (&context.peer, &context.peer.worker);
+        if let ResponseBody::Relayed(mut body) = self.body.take() {
+            let peer = &context.peer;
+            let worker = &peer.worker;
+            // The drained response gets deadlines of its own, because the connection goes on with those that it has.
             let deadlines = worker
                 .deadline_clock
                 .watch_connection(peer.idle_timeout, peer.header_timeout);
             deadlines.report_request_begun();
             body.inner_mut().detach(deadlines);
             let exchange = PendingExchange::from_body(body);
-            detached::spawn_drain(exchange, context.permits(), &worker.detached);
+            detached::spawn_drain(exchange, context.permits(), &worker.detached_requests);
         }
     }
 }
@@ -302,14 +316,14 @@ impl Body for ObservedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, body::Error>>> {
         let this = &mut *self;
-        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         if let Some(RecordOnDrop(context)) = &this.record_on_drop {
             match &frame {
                 Some(Ok(frame)) => {
                     let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                     context.sent_bytes.set(context.sent_bytes.get() + bytes);
                 }
-                Some(Err(error)) => record_broken_response(context, &mut this.inner, error),
+                Some(Err(error)) => record_broken_response(context, &mut this.body, error),
                 None => {}
             }
         }
@@ -317,11 +331,11 @@ impl Body for ObservedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.body.size_hint()
     }
 }
 
@@ -336,10 +350,10 @@ fn record_broken_response(context: &RequestContext, body: &mut ResponseBody, err
     }
     if let (true, Some(route_index)) = (error.is_upstream_failure(), context.route_index.get()) {
         let upstream_index = context.generation.ruleset.routes[route_index].upstream_index;
-        let name = &context.generation.pools[upstream_index].settings().name;
+        let upstream_name = &context.generation.pools[upstream_index].settings().name;
         let counter = context
             .peer
-            .failure_counter(Metric::UpstreamErrors, name, reason);
+            .failure_counter(Metric::UpstreamErrors, upstream_name, reason);
         counter.increment(1);
     }
     if matches!(error, body::Error::Upstream(_)) {
@@ -348,7 +362,11 @@ fn record_broken_response(context: &RequestContext, body: &mut ResponseBody, err
     if let Some(permits) = context.permits()
         && let ResponseBody::Relayed(mut body) = body.take()
     {
-        let exchange = PendingExchange::Body(body.inner_mut().take());
-        detached::spawn_drain(exchange, Some(permits), &context.peer.worker.detached);
+        let exchange = PendingExchange::Body(body.inner_mut().take_upstream_body());
+        detached::spawn_drain(
+            exchange,
+            Some(permits),
+            &context.peer.worker.detached_requests,
+        );
     }
 }

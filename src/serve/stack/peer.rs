@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +27,8 @@ pub struct Peer {
     pub ip: IpAddr,
     /// The text of `ip`, which is formatted once for all requests.
     pub ip_text: String,
+    /// The index of the listener that the client connected to.
+    pub listener_index: usize,
     /// The addresses of both ends of the connection.
     pub addresses: ConnectionAddresses,
     /// The deadlines of the connection. Requests over HTTP/2 have others of their own.
@@ -34,7 +37,9 @@ pub struct Peer {
     pub is_tls: bool,
     /// The subject of the client's verified certificate, if it has sent one.
     pub subject: Option<Subject>,
-    /// The server name of the TLS handshake, if the client sent one.
+    /// The JA4 fingerprint of the TLS handshake, if some identity comes from it.
+    pub ja4: Option<Arc<str>>,
+    /// The server name of the TLS handshake; `None` if the client sent none that is valid.
     server_name: Option<ServerName>,
     /// The longest time without a request, as configured when the connection began.
     pub idle_timeout: Duration,
@@ -66,9 +71,9 @@ impl Peer {
     /// configuration of the listener is `None` without TLS.
     pub fn new(
         remote: PeerAddress,
+        (listener_index, listener_tls): (usize, Option<&ListenerTls>),
         addresses: ConnectionAddresses,
-        stream: &Socket,
-        listener_tls: Option<&ListenerTls>,
+        (stream, ja4): (&Socket, Option<Arc<str>>),
         deadlines: Rc<Deadlines>,
         worker: &Rc<WorkerState>,
     ) -> Rc<Peer> {
@@ -85,12 +90,14 @@ impl Peer {
             });
         Rc::new(Peer {
             remote,
+            listener_index,
             ip,
             ip_text: ip.to_string(),
             addresses,
             deadlines,
             is_tls: listener_tls.is_some(),
             subject: stream.subject(),
+            ja4,
             server_name,
             idle_timeout: timeouts.idle,
             header_timeout: timeouts.header,
@@ -100,10 +107,11 @@ impl Peer {
     }
 
     /// The facts about the connection that the client's identities may depend on.
-    pub fn connection(&self) -> ConnectionPeer<'_> {
+    pub fn connection_peer(&self) -> ConnectionPeer<'_> {
         ConnectionPeer {
             peer: self.remote,
             subject: self.subject.as_ref(),
+            ja4: self.ja4.as_ref(),
         }
     }
 

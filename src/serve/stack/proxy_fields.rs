@@ -46,10 +46,12 @@ pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
         ..
     } = &routed.arrival;
     let ruleset = &context.generation.ruleset;
-    retain_host_fields(fields, &ruleset.table);
+    let table = context.table();
+    retain_host_fields(fields, table);
     let names_path = |name: &[u8]| {
         let mut path_fields = PATH_FIELDS.iter();
-        path_fields.any(|path| name.eq_ignore_ascii_case(path.as_bytes())) || is_prefix_field(name)
+        path_fields.any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+            || is_prefix_field(name)
     };
     // Where there is one route, every path leads to it.
     if ruleset.routes.len() == 1 || !fields.names().any(names_path) {
@@ -58,10 +60,11 @@ pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
     // The path of a field is looked up with the head's method only, not with one that the body names.
     let reads = routed.route().reads;
     let is_routed_by_head = body.is_empty() || !(reads.method_in_body || reads.path_in_body);
-    let single_route_index = routed.matched.single_route_index();
+    let single_route_index = routed.matched_route.single_route_index();
     let route_index = single_route_index.filter(|_| is_routed_by_head);
-    let keeps_path = retain_path_fields(fields, head, route_index, ruleset);
-    retain_prefix_field(fields, head, route_index, ruleset) || keeps_path
+    let leads_to_route = |target: &str| is_routed_to(route_index, target, head, table, ruleset);
+    let keeps_path = retain_path_fields(fields, leads_to_route);
+    retain_prefix_field(fields, head, leads_to_route) || keeps_path
 }
 
 /// Removes fields with a host that has other routes than the host that the request was routed by, or with a malformed
@@ -74,7 +77,7 @@ fn retain_host_fields(fields: &mut Fields, table: &RouteTable) {
     let has_same_routes = |value: &[u8]| {
         let value = std::str::from_utf8(value.trim_ascii()).ok();
         let named_host = value.and_then(canonical_host::canonical_host);
-        named_host.is_some_and(|named| table.has_same_routes(routed_host.as_deref(), &named))
+        named_host.is_some_and(|host| table.has_same_routes(routed_host.as_deref(), &host))
     };
     for name in HOST_FIELDS {
         // Of a list, frameworks take the first host or the last.
@@ -92,28 +95,23 @@ fn retain_host_fields(fields: &mut Fields, table: &RouteTable) {
         if !name.trim_ascii().eq_ignore_ascii_case(b"host") {
             return true;
         }
-        let value = value[1..].trim_ascii();
+        let value = value[b"=".len()..].trim_ascii();
         let quoted = value.strip_prefix(b"\"");
         let host = quoted.map_or(value, |text| text.strip_suffix(b"\"").unwrap_or_default());
         has_same_routes(host)
     };
-    let all_have_same_routes = |line: &[u8]| {
+    let all_pairs_have_same_routes = |line: &[u8]| {
         let mut pairs = line.split(|byte| b",;".contains(byte));
         pairs.all(pair_has_same_routes)
     };
-    if !fields.all("forwarded").all(all_have_same_routes) {
+    if !fields.all("forwarded").all(all_pairs_have_same_routes) {
         fields.remove("forwarded");
     }
 }
 
-/// Removes fields with paths that do not lead to the route of this index. Returns whether some are kept.
-fn retain_path_fields(
-    fields: &mut Fields,
-    head: &Head,
-    route_index: Option<usize>,
-    ruleset: &Ruleset,
-) -> bool {
-    let mut keeps_some = false;
+/// Removes fields with paths that do not lead to the request's route. Returns whether some are kept.
+fn retain_path_fields(fields: &mut Fields, leads_to_route: impl Fn(&str) -> bool) -> bool {
+    let mut keeps_path = false;
     for name in PATH_FIELDS {
         if !fields.contains(name) {
             continue;
@@ -121,15 +119,15 @@ fn retain_path_fields(
         let all_lead_to_route = fields.all(name).all(|value| {
             let value = std::str::from_utf8(value).ok();
             let target = value.and_then(parse_target);
-            target.is_some_and(|target| leads_to(route_index, target, head, ruleset))
+            target.is_some_and(&leads_to_route)
         });
         if all_lead_to_route {
-            keeps_some = true;
+            keeps_path = true;
         } else {
             fields.remove(name);
         }
     }
-    keeps_some
+    keeps_path
 }
 
 /// Removes the prefix fields, unless there is a single one and the path without its prefix leads to the same route.
@@ -137,8 +135,7 @@ fn retain_path_fields(
 fn retain_prefix_field(
     fields: &mut Fields,
     head: &Head,
-    route_index: Option<usize>,
-    ruleset: &Ruleset,
+    leads_to_route: impl Fn(&str) -> bool,
 ) -> bool {
     let mut prefixes = fields.iter().filter(|(name, _)| is_prefix_field(name));
     // Of several fields, frameworks take the first, the last or the one whose name they know.
@@ -148,7 +145,7 @@ fn retain_prefix_field(
     };
     let target = prefix.and_then(|prefix| target_below(head, prefix.trim_end_matches('/')));
     drop(prefixes);
-    let is_kept = target.is_some_and(|target| leads_to(route_index, &target, head, ruleset));
+    let is_kept = target.is_some_and(|target| leads_to_route(&target));
     if !is_kept {
         fields.retain(|name| !is_prefix_field(name));
     }
@@ -163,16 +160,21 @@ fn is_prefix_field(name: &[u8]) -> bool {
 /// segments.
 fn target_below(head: &Head, prefix: &str) -> Option<String> {
     let path = head.uri.path().strip_prefix(prefix)?;
-    let query = head.uri.query();
-    let query = query.map(|query| format!("?{query}"));
+    let query = head.uri.query().map(|query| format!("?{query}"));
     let ends_segment = path.is_empty() || path.starts_with('/');
     // Frameworks take an empty path for the root.
     let root = if path.is_empty() { "/" } else { "" };
     ends_segment.then(|| format!("{root}{path}{}", query.unwrap_or_default()))
 }
 
-/// Whether a request with this head, but with this target, would take the route of this index alone.
-fn leads_to(route_index: Option<usize>, target: &str, head: &Head, ruleset: &Ruleset) -> bool {
+/// Whether a request with this head, but with this target, would take the route `route_index` and no other.
+fn is_routed_to(
+    route_index: Option<usize>,
+    target: &str,
+    head: &Head,
+    table: &RouteTable,
+    ruleset: &Ruleset,
+) -> bool {
     let Ok(uri) = target.parse::<Uri>() else {
         return false;
     };
@@ -181,10 +183,11 @@ fn leads_to(route_index: Option<usize>, target: &str, head: &Head, ruleset: &Rul
         fields: head.fields.clone(),
         ..head.without_fields()
     };
-    let matched = find_route_by_head(&redirected_head, head.fields.text("host"), ruleset);
-    let found_index = matched
+    let matched_route =
+        find_route_by_head(&redirected_head, head.fields.text("host"), table, ruleset);
+    let found_index = matched_route
         .ok()
-        .and_then(|matched| matched.single_route_index());
+        .and_then(|matched_route| matched_route.single_route_index());
     route_index.is_some() && found_index == route_index
 }
 
@@ -192,11 +195,10 @@ fn leads_to(route_index: Option<usize>, target: &str, head: &Head, ruleset: &Rul
 fn parse_target(value: &str) -> Option<&str> {
     let value = value.trim();
     match value.split_once("://") {
-        Some((scheme, after_scheme)) if !scheme.contains(['/', '?']) => Some(
-            after_scheme
-                .find('/')
-                .map_or("/", |start| &after_scheme[start..]),
-        ),
+        Some((scheme, after_scheme)) if !scheme.contains(['/', '?']) => {
+            let path_start = after_scheme.find('/');
+            Some(path_start.map_or("/", |start| &after_scheme[start..]))
+        }
         _ => value.starts_with('/').then_some(value),
     }
 }
@@ -214,7 +216,7 @@ mod tests {
                 Pattern::parse("/**").unwrap().with_host(host)
             })
             .collect();
-        RouteTable::build(&patterns).unwrap()
+        RouteTable::build(patterns.iter().enumerate()).unwrap()
     }
 
     #[track_caller]

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::body::MAX_READ_AHEAD_BYTES;
+use super::body::{BodyStart, FieldPresence, MAX_READ_AHEAD_BYTES};
 use crate::http::head::Head;
 use crate::identity::body::{self, BodyField, FieldName};
 use crate::identity::{FieldValue, form};
@@ -21,9 +21,12 @@ const MAX_PATH_BYTES: usize = 4096;
 /// The bytes that a path counts in addition to its length, because to read a short path has a cost too.
 const PATH_OVERHEAD_BYTES: usize = 64;
 
-/// The query fields whose value is a path.
-static PATH_FIELDS: LazyLock<[FieldName; 7]> =
-    LazyLock::new(|| ["r", "route", "q", "s", "url", "_url", "PATH_INFO"].map(FieldName::new));
+/// The query fields whose value is a path if the request's own path is a script or the root.
+static PATH_FIELDS: LazyLock<[FieldName; 6]> =
+    LazyLock::new(|| ["route", "q", "s", "url", "_url", "PATH_INFO"].map(FieldName::new));
+
+/// The query field of Yii, whose value is a path beside any path of the request.
+static YII_ROUTE: LazyLock<FieldName> = LazyLock::new(|| FieldName::new("r"));
 
 /// The path fields whose readers also split at `|` (ThinkPHP), or drop characters that no controller's name has (OpenCart).
 static LENIENT_FIELDS: LazyLock<[FieldName; 2]> =
@@ -90,8 +93,8 @@ fn is_folder_or_script(path: &str) -> bool {
 /// Whether a field of a query may be `r` of Yii or `rest_route` of WordPress, which both read beside any path. Only the
 /// first byte is compared: an `r`, or a byte that a framework may decode or drop.
 fn may_be_route_field(field: &str) -> bool {
-    let first = field.as_bytes().first();
-    first.is_some_and(|first| b"rR%.[+_ ".contains(first))
+    let first_byte = field.as_bytes().first();
+    first_byte.is_some_and(|byte| b"rR%.[+_ ".contains(byte))
 }
 
 /// Whether the path ends in the name of a PHP or CGI script.
@@ -102,29 +105,32 @@ fn is_script(path: &str) -> bool {
     })
 }
 
-/// Whether a body with this prefix may name a path; `None` if more of it must be read. See [`body::may_have_field`].
-pub fn may_be_in_body(head: &Head, body_start: &[u8], is_whole: bool) -> Option<bool> {
-    body::may_have_field(&REST_ROUTE_IN_BODY, &head.fields, body_start, is_whole)
+/// Whether a body with this beginning may name a path.
+pub fn may_name_path_in_body(head: &Head, body_start: BodyStart<'_>) -> FieldPresence {
+    let BodyStart { bytes, is_whole } = body_start;
+    body::may_have_field(&REST_ROUTE_IN_BODY, &head.fields, bytes, is_whole).into()
 }
 
-/// Finds the path in the beginning of a body. `is_whole` says whether that is the whole body.
-pub fn find_in_body<'b>(head: &Head, text: &'b [u8], is_whole: bool) -> FieldValue<'b> {
-    if may_be_in_body(head, text, is_whole) == Some(false) {
+/// The path that `rest_route` names in a body. Ambiguous if it may be there, but the body cannot be searched, is not whole
+/// or names several.
+pub fn find_path_in_body<'b>(head: &Head, body_start: BodyStart<'b>) -> FieldValue<'b> {
+    if may_name_path_in_body(head, body_start) == FieldPresence::Impossible {
         return FieldValue::Absent;
     }
-    match is_whole && !body::is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
-        true => body::find_field(&REST_ROUTE_IN_BODY, head.fields.all("content-type"), text),
-        false => FieldValue::Ambiguous,
+    if !body_start.is_whole || body::is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
+        return FieldValue::Ambiguous;
     }
+    let content_types = head.fields.all("content-type");
+    body::find_field(&REST_ROUTE_IN_BODY, content_types, body_start.bytes)
 }
 
 /// Reads the value of `rest_route` in a form, as a path below the root and as one below `/wp-json`. `None` if either path
 /// is longer than [`MAX_PATH_BYTES`], or too long for [`literal_readings`].
 pub fn read_rest_route(value: &[u8]) -> Option<Vec<PathInQuery>> {
-    let text = String::from_utf8_lossy(value);
-    let text = text.trim_start_matches('/');
+    let rest_route = String::from_utf8_lossy(value);
+    let rest_route = rest_route.trim_start_matches('/');
     let read_below = |folder: &str| {
-        let path = format!("{folder}{text}");
+        let path = format!("{folder}{rest_route}");
         let readings = (path.len() <= MAX_PATH_BYTES).then(|| path_readings(&path))??;
         Some(PathInQuery {
             readings,
@@ -145,15 +151,17 @@ pub fn find_paths_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> 
         Some(slash) if is_script => &script_path[..=slash],
         _ => path,
     };
-    let mut paths = NamedPaths::default();
+    let mut named_paths = NamedPaths::default();
     if query.starts_with('/') && is_folder_or_script(path) {
         let path_end = query.find(['?', '&']).unwrap_or(query.len());
-        paths.add_path(folder, &query[..path_end], true)?;
+        named_paths.add_path(folder, &query[..path_end], true)?;
     }
     let reads_all_fields = is_script || path == "/";
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.try_for_each(|(name, value)| paths.add_field(folder, reads_all_fields, name, value))?;
-    Some(paths.paths)
+    pairs.try_for_each(|(name, value)| {
+        named_paths.add_field(folder, reads_all_fields, name, value)
+    })?;
+    Some(named_paths.paths)
 }
 
 /// The paths that one query names, within [`MAX_PATH_BYTES`].
@@ -161,15 +169,15 @@ pub fn find_paths_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> 
 struct NamedPaths {
     paths: Vec<PathInQuery>,
     /// Bytes of all paths so far, with [`PATH_OVERHEAD_BYTES`] for each.
-    bytes: usize,
+    total_bytes: usize,
 }
 
 impl NamedPaths {
     /// Adds a path below a folder; `None` if it is too long, or all paths have too many bytes.
     fn add_path(&mut self, folder: &str, text: &str, is_certain: bool) -> Option<()> {
         let path = format!("{folder}{}", text.trim_start_matches('/'));
-        self.bytes += path.len() + PATH_OVERHEAD_BYTES;
-        let readings = (self.bytes <= MAX_PATH_BYTES).then(|| path_readings(&path))??;
+        self.total_bytes += path.len() + PATH_OVERHEAD_BYTES;
+        let readings = (self.total_bytes <= MAX_PATH_BYTES).then(|| path_readings(&path))??;
         self.paths.push(PathInQuery {
             readings,
             folder_depth: folder.matches('/').count() - 1,
@@ -195,7 +203,7 @@ impl NamedPaths {
         let has_name = |field: &FieldName| field.resembles(&name);
         let is_rest_route = has_name(&REST_ROUTE);
         let is_path_field = is_rest_route
-            || has_name(&PATH_FIELDS[0])
+            || has_name(&YII_ROUTE)
             || reads_all_fields && PATH_FIELDS.iter().any(has_name);
         if !is_path_field {
             return Some(());
@@ -208,7 +216,9 @@ impl NamedPaths {
         self.add_path(folder, &text, text.starts_with('/'))?;
         if LENIENT_FIELDS.iter().any(has_name) {
             let mut controller = text.replace('|', "/");
-            controller.retain(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.'));
+            controller.retain(|character| {
+                character.is_ascii_alphanumeric() || matches!(character, '_' | '/' | '.')
+            });
             if controller != text {
                 self.add_path(folder, &controller, text.starts_with('/'))?;
             }
@@ -229,9 +239,9 @@ mod tests {
         assert!(may_name_path(path, query), "{path}");
         let named_paths = find_paths_in_query(path, query).unwrap();
         let mut named_paths = named_paths.iter();
-        let are_all_found = expected.iter().all(|path| {
-            let named = named_paths.next();
-            named.is_some_and(|named| named.readings.iter().any(|reading| reading == path))
+        let are_all_found = expected.iter().all(|expected_path| {
+            let named_path = named_paths.next();
+            named_path.is_some_and(|path| path.readings.contains(&expected_path.to_string()))
         });
         assert!(
             are_all_found && named_paths.next().is_none(),
@@ -270,7 +280,7 @@ mod tests {
         let named = find_paths_in_query("/a/x.php", "q=b&s=/c").unwrap();
         let depths_and_certainty: Vec<_> = named
             .iter()
-            .map(|one| (one.folder_depth, one.is_certain))
+            .map(|path| (path.folder_depth, path.is_certain))
             .collect();
         assert_eq!(depths_and_certainty, [(1, false), (1, true)]);
     }

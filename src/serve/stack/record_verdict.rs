@@ -21,12 +21,34 @@ pub(crate) fn record_verdict(
     now: Nanos,
 ) {
     let generation = &context.generation;
+    let is_within = count_findings(context, verdict, rules, client);
+    if !is_within && generation.insight.is_some() {
+        let decision = sampling::sample_decision(generation, client, verdict, rules, now);
+        context.sampled_decision.set(decision);
+    }
+    context.is_without_store.set(verdict.is_without_store);
+    if let Some((rule, rule_finding)) = verdict.decider(rules) {
+        let standing = rule_finding.finding.standing;
+        context.deciding_limit.set(Some((rule.index, standing)));
+    }
+}
+
+/// Counts every finding of the verdict in the metrics and in the top keys. Returns whether the request is within all of
+/// its limits.
+#[inline]
+pub(crate) fn count_findings(
+    context: &RequestContext,
+    verdict: &Verdict,
+    rules: &[Arc<Rule>],
+    client: &Rc<ClientIdentity>,
+) -> bool {
+    let generation = &context.generation;
     let mut is_within = true;
-    for finding in &verdict.findings {
-        let rule = &rules[finding.rule_index];
+    for rule_finding in &verdict.findings {
+        let rule = rule_finding.rule.base(rules);
         let counters = &generation.counters_by_rule[rule.index];
-        is_within &= finding.reading.standing == LimitStanding::Within;
-        match (finding.reading.standing, rule.shadow) {
+        is_within &= rule_finding.finding.standing == LimitStanding::Within;
+        match (rule_finding.finding.standing, rule.shadow) {
             (LimitStanding::Within, _) => counters.within.increment(1),
             (LimitStanding::Over, _) => counters.over.increment(1),
             (_, true) => counters.shadow_refused.increment(1),
@@ -34,16 +56,8 @@ pub(crate) fn record_verdict(
         }
         if generation.insight.is_some() {
             let recent_keys = &context.peer.worker.recent_keys;
-            counted_key::count_request(recent_keys, generation, client, rule, finding);
+            counted_key::count_request(recent_keys, generation, client, rule, rule_finding);
         }
     }
-    if !is_within && generation.insight.is_some() {
-        let decision = sampling::sample_decision(generation, client, verdict, rules, now);
-        context.sampled_decision.set(decision);
-    }
-    context.is_without_store.set(verdict.is_without_store);
-    if let Some((rule, finding)) = verdict.decider(rules) {
-        let standing = finding.reading.standing;
-        context.deciding_limit.set(Some((rule.index, standing)));
-    }
+    is_within
 }

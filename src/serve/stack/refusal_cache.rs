@@ -10,7 +10,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::http::head::Response;
-use crate::limit::{LimitFinding, Rules};
+use crate::limit::{LimitFinding, RuleRef, Rules};
 use crate::route::HeaderStyle;
 use crate::throttle::admission::{RuleFinding, Verdict};
 use crate::throttle::reject;
@@ -60,8 +60,7 @@ struct RefusalKey {
 /// The limit that the response discloses as the one that decided.
 #[derive(PartialEq, Eq)]
 struct DisclosedDecider {
-    /// The index of the limit among the request's rules.
-    rule_index: usize,
+    rule: RuleRef,
     /// The units that remain of the limit's quota.
     remaining: u32,
     /// The seconds until the quota resets.
@@ -71,6 +70,26 @@ struct DisclosedDecider {
 /// A finding in one number. From the highest bits: the number of the override (16 bits), the limit's index (8; a request
 /// has at most 64 limits), its window (4), its rank by wait among the limits that refuse (4), and its quota (32).
 type PackedFinding = u64;
+
+/// The lowest bit of the override's number in a [`PackedFinding`].
+const OVERRIDE_SHIFT: u32 = 48;
+
+/// The lowest bit of the limit's index in a [`PackedFinding`].
+const RULE_SHIFT: u32 = 40;
+
+/// The lowest bit of the window in a [`PackedFinding`].
+const WINDOW_SHIFT: u32 = 36;
+
+/// The lowest bit of the rank in a [`PackedFinding`].
+const RANK_SHIFT: u32 = 32;
+
+/// Distance in slots between two keys whose deciding limits have neighbouring indices. A small prime, so that few keys of
+/// a busy worker share a slot.
+const RULE_STRIDE: usize = 7;
+
+/// Distance in slots between two keys whose sets of limits have neighbouring numbers. Another small prime, for the same
+/// reason.
+const LIMIT_SET_STRIDE: usize = 11;
 
 impl RefusalCache {
     /// The response to a refused request, from the cache or newly built.
@@ -131,16 +150,21 @@ fn prepare_for_repetition(response: &mut Response<Bytes>) {
 impl RefusalKey {
     /// The key of a refusal; `None` for more than [`MAX_LIMITS`] findings, or for a combination of several routes.
     fn new(request: &RefusedRequest<'_>, verdict: &Verdict) -> Option<RefusalKey> {
-        let (rules, limit_set_number) = (request.rules, request.limit_set_number?);
+        let rules = request.rules;
+        let limit_set_number = request.limit_set_number?;
         if verdict.findings.len() > MAX_LIMITS {
             return None;
         }
-        let decider = verdict.disclosed_decider(rules).map(|finding| {
-            let reading = &finding.reading;
+        let decider = verdict.disclosed_decider(rules).map(|rule_finding| {
+            let finding = &rule_finding.finding;
             DisclosedDecider {
-                rule_index: finding.rule_index,
-                remaining: reading.remaining,
-                reset_seconds: rules[finding.rule_index].limit.whole_seconds(reading.reset),
+                rule: rule_finding.rule,
+                remaining: finding.remaining,
+                reset_seconds: rule_finding
+                    .rule
+                    .resolve(rules)
+                    .limit
+                    .whole_seconds(finding.reset),
             }
         });
         Some(RefusalKey {
@@ -157,43 +181,51 @@ impl RefusalKey {
     fn slot_index(&self) -> usize {
         let wait_seconds = self.retry_after.unwrap_or(0) as usize;
         let decider = self.decider.as_ref();
-        let rule_index = decider.map_or(0, |decider| decider.rule_index);
-        let sum = wait_seconds + 7 * rule_index;
-        sum.wrapping_add(self.limit_set_number.wrapping_mul(11)) % CACHE_SLOTS
+        let rule_index = decider.map_or(0, |decider| usize::from(decider.rule.index));
+        let slot = wait_seconds + RULE_STRIDE * rule_index;
+        let set_offset = self.limit_set_number.wrapping_mul(LIMIT_SET_STRIDE);
+        slot.wrapping_add(set_offset) % CACHE_SLOTS
     }
 }
 
 /// Packs at most [`MAX_LIMITS`] findings. The response lists the findings that refuse in the order of their waits, so the
 /// key needs only that order of the waits.
 fn pack_findings(findings: &[RuleFinding]) -> [PackedFinding; MAX_LIMITS] {
-    let refuses = |finding: &&RuleFinding| !finding.reading.standing.admits();
+    let refuses = |rule_finding: &&RuleFinding| !rule_finding.finding.standing.admits();
     let has_single_refusal = findings.iter().filter(refuses).count() == 1;
     let mut packed_findings = [0; MAX_LIMITS];
-    for (index, (finding, packed_findings)) in findings.iter().zip(&mut packed_findings).enumerate()
-    {
+    let pairs = findings.iter().zip(&mut packed_findings);
+    for (finding_index, (rule_finding, packed_finding)) in pairs.enumerate() {
         let LimitFinding {
             window,
             quota,
             wait,
             ..
-        } = finding.reading;
+        } = rule_finding.finding;
         // The response lists the longest wait first, and equal waits in the order of their indices.
         let is_listed_before = |(other_index, other): (usize, &RuleFinding)| {
-            let has_longer_wait = (other.reading.wait, index) > (wait, other_index);
+            let has_longer_wait = (other.finding.wait, finding_index) > (wait, other_index);
             refuses(&other) && has_longer_wait
         };
-        let rank = match refuses(&finding) {
+        let rank = match refuses(&rule_finding) {
             true if has_single_refusal => 1,
             true => {
                 let indexed_findings = findings.iter().enumerate();
                 1 + indexed_findings
-                    .filter(|other| is_listed_before(*other))
+                    .filter(|indexed_finding| is_listed_before(*indexed_finding))
                     .count()
             }
             false => 0,
         };
-        let rule_and_window = (finding.rule_index as u64) << 48 | u64::from(window) << 40;
-        *packed_findings = rule_and_window | (rank as u64) << 32 | u64::from(quota);
+        let RuleRef {
+            index: rule_index,
+            override_number,
+        } = rule_finding.rule;
+        *packed_finding = u64::from(override_number) << OVERRIDE_SHIFT
+            | u64::from(rule_index) << RULE_SHIFT
+            | u64::from(window) << WINDOW_SHIFT
+            | (rank as u64) << RANK_SHIFT
+            | u64::from(quota);
     }
     packed_findings
 }

@@ -17,11 +17,12 @@ use crate::http::head::Head;
 use crate::identity::ClientIdentity;
 use crate::limit::LimitStanding;
 use crate::record::insight::LimitDecision;
+use crate::route::RouteTable;
 use crate::serve::access::WorkerLog;
 use crate::serve::http1::repeat_cache::RepeatedFields;
 use crate::serve::worker::generation::Generation;
 use crate::store::permits::PermitGuard;
-use crate::throttle::admission::Holdings;
+use crate::throttle::admission::{Holdings, PassedBytes};
 
 /// The facts about one request so far. The layers share the context, so that it is complete even if the client closes its
 /// connection while a layer works.
@@ -35,7 +36,7 @@ pub struct RequestContext {
     /// The path of a request whose head cannot be read, if its first line shows one.
     pub unreadable_path: Option<Box<str>>,
     /// What the connection remembers of earlier requests with the same header fields.
-    pub repeated: Option<Rc<RepeatedFields>>,
+    pub repeated_fields: Option<Rc<RepeatedFields>>,
     /// The client's identities; unset until the request is identified.
     pub client: OnceCell<Rc<ClientIdentity>>,
     /// The index of the route among the ruleset's routes; `None` before routing, and if no route takes the request.
@@ -47,9 +48,10 @@ pub struct RequestContext {
     pub sampled_decision: Cell<Option<Box<LimitDecision>>>,
     /// Whether the shared store could not be reached, so that this gateway decided alone.
     pub is_without_store: Cell<bool>,
-    /// The server that the request was sent to last.
-    pub server: RefCell<Option<Arc<str>>>,
-    /// Why the request was refused or broke off, as the access log writes it.
+    /// The name of the server that the request was sent to last; `None` before, and where no log needs it.
+    pub server_name: RefCell<Option<Arc<str>>>,
+    /// Why the request was refused or broke off, as the access log writes it; `None` if it was not, or if a limit refused
+    /// it.
     pub reason: Cell<Option<&'static str>>,
     /// See [`RequestContext::status`].
     pub(super) status: Cell<u16>,
@@ -79,6 +81,17 @@ impl RequestContext {
     /// The text of the client's address, if that is the connection's own address; `None` otherwise.
     pub fn connection_address(&self) -> Option<&str> {
         (self.ip() == self.peer.ip).then_some(&*self.peer.ip_text)
+    }
+
+    /// The routes of the listener that the client connected to.
+    #[inline]
+    pub fn table(&self) -> &RouteTable {
+        let ruleset = &self.generation.ruleset;
+        if ruleset.listener_tables.is_empty() {
+            return &ruleset.default_table;
+        }
+        let listener = self.generation.listeners.get(self.peer.listener_index);
+        ruleset.table_at(listener.and_then(|listener| listener.table_index))
     }
 
     /// The verified user; `None` if there is none.
@@ -115,7 +128,13 @@ impl RequestContext {
         holdings.as_ref()?.permits.clone()
     }
 
-    /// Whether the access log names the server of a request.
+    /// The sums of the bytes of both bodies that have passed; `None` if no limit counts them.
+    pub fn passed_bytes(&self) -> Option<Arc<PassedBytes>> {
+        let holdings = self.holdings.borrow();
+        holdings.as_ref()?.bytes.clone()
+    }
+
+    /// Whether the access log may need the name of the request's server.
     pub fn needs_server(&self) -> bool {
         self.access_log.may_log()
     }

@@ -20,13 +20,13 @@ impl RequestDeadline {
 
     /// Whether the deadline has passed. If not, the task is woken when it passes.
     pub fn has_passed(&mut self, cx: &mut Context<'_>) -> bool {
-        let sleep = self.0.as_mut();
-        sleep.is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
+        let timer = self.0.as_mut();
+        timer.is_some_and(|timer| timer.as_mut().poll(cx).is_ready())
     }
 
     /// The output of `future`; `None` if the deadline passes first. The future is borrowed, because a future that is moved
     /// into an `async fn` takes up its size twice.
-    pub async fn limit<F: Future>(&mut self, mut future: Pin<&mut F>) -> Option<F::Output> {
+    pub async fn run_within<F: Future>(&mut self, mut future: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Pending if self.has_passed(cx) => Poll::Ready(None),
             polled => polled.map(Some),

@@ -8,44 +8,105 @@
 
 use std::sync::Arc;
 
+use super::body::{BodyStart, MAX_READ_AHEAD_BYTES};
 use crate::http::head::{Fields, Head};
-use crate::identity::body::{BodyField, visit_json_values};
+use crate::identity::FieldValue;
+use crate::identity::body::{
+    BodyField, count_items, find_field, has_searchable_format, is_unsearchable, visit_json_values,
+};
+use crate::identity::query::find_in_query_and_cookie;
 use crate::identity::strip::is_alike;
-use crate::limit::cost::parse_units_from;
-use crate::limit::{Reserve, ReserveSource, Rule};
+use crate::limit::cost::{JsonPath, parse_plain_units, parse_units_from};
+use crate::limit::{RequestCost, Reserve, ReserveSource, Rule};
 
 /// Pairs of a rule's index among the request's rules and the units that this rule takes at admission. A rule without a pair
 /// takes the units that its policy names. `None` if there are no pairs.
 pub type ReservedUnits = Option<Box<[(usize, u32)]>>;
 
-/// Reads the units to reserve from the head and the beginning of the body. `is_whole` says whether that is the whole
-/// body.
-pub fn read_reserved(
+/// Why a request is refused if its cost is not one clear number.
+const UNCLEAR_NUMBER: &str = "the number by which this route counts the request can be read in more than one way: send it once, in digits, not below zero, in JSON or a form of at most 1 MiB without Content-Encoding";
+
+/// Why a request is refused if its items cannot be counted.
+const UNCLEAR_ITEMS: &str = "the items by which this route counts the request cannot be counted: send JSON in UTF-8, in a body of at most 1 MiB without Content-Encoding, and no field 0 or _json";
+
+/// Reads the units that the rules take of a request at admission, from the head and the beginning of the body.
+///
+/// # Errors
+///
+/// A cost can be read in more than one way, or its body cannot be searched, under a rule that is no shadow limit. The text
+/// completes the sentence "The request is refused: …".
+pub fn read_reserved_units(
     rules: &[Arc<Rule>],
     head: &Head,
-    body: &[u8],
-    is_whole: bool,
-) -> ReservedUnits {
-    let units = rules.iter().enumerate().filter_map(|(index, rule)| {
-        let reserve = rule.reserve.as_ref()?;
-        Some((
-            index,
-            read_reservation(reserve, &head.fields, body, is_whole)?,
-        ))
-    });
-    let units: Box<[_]> = units.collect();
-    Some(units).filter(|units| !units.is_empty())
+    body_start: BodyStart<'_>,
+) -> Result<ReservedUnits, &'static str> {
+    let mut reserved_units = Vec::new();
+    for (rule_index, rule) in rules.iter().enumerate() {
+        let Some(reserve) = &rule.reserve else {
+            continue;
+        };
+        let stated_units = match &reserve.source {
+            Some(ReserveSource::Cost(cost)) => match read_cost(cost, head, body_start) {
+                // A shadow limit refuses nothing.
+                Err(_) if rule.shadow => None,
+                cost_units => cost_units?,
+            },
+            _ => read_reservation(reserve, &head.fields, body_start),
+        };
+        reserved_units.extend(stated_units.map(|units| (rule_index, units)));
+    }
+    Ok((!reserved_units.is_empty()).then(|| reserved_units.into()))
 }
 
-/// The largest number that the request gives for one rule; `None` if it gives no number.
-fn read_reservation(
-    reserve: &Reserve,
-    fields: &Fields,
-    body: &[u8],
-    is_whole: bool,
-) -> Option<u32> {
-    let (mut largest_units, mut all_are_numbers, mut is_unambiguous) = (None, true, true);
-    let mut add = |text: Option<&[u8]>| {
+/// The cost that a request states, in units; `None` if it states none, `Err` with the reason if it is unclear.
+fn read_cost(
+    cost: &RequestCost,
+    head: &Head,
+    body_start: BodyStart<'_>,
+) -> Result<Option<u32>, &'static str> {
+    match cost {
+        RequestCost::Json(path) => read_cost_number(path, head, body_start),
+        RequestCost::Items => count_items(head, body_start.bytes, body_start.is_whole)
+            .map(Some)
+            .ok_or(UNCLEAR_ITEMS),
+    }
+}
+
+/// The cost at `path` of a JSON body, or in the field of this name in a form, the query or a cookie: many frameworks read
+/// all of them alike. `None` if no number is there.
+fn read_cost_number(
+    path: &JsonPath,
+    head: &Head,
+    body_start: BodyStart<'_>,
+) -> Result<Option<u32>, &'static str> {
+    let fields = &head.fields;
+    let BodyStart { bytes, is_whole } = body_start;
+    let has_body = !bytes.is_empty() || !is_whole;
+    if has_body && (!is_whole || is_unsearchable(fields, MAX_READ_AHEAD_BYTES)) {
+        return Err(UNCLEAR_NUMBER);
+    }
+    let field = BodyField::new(&path.join("."));
+    // A body in another format may state a cost that cannot be read here.
+    let body_value = find_field(&field, fields.all("content-type"), bytes);
+    if body_value == FieldValue::Absent && !has_searchable_format(fields.all("content-type"), bytes)
+    {
+        return Err(UNCLEAR_NUMBER);
+    }
+    let [query_value, cookie_value] = find_in_query_and_cookie(head, field.name());
+    match body_value.combine(query_value).combine(cookie_value) {
+        FieldValue::Absent => Ok(None),
+        FieldValue::Single(text) => parse_plain_units(&text).map(Some).ok_or(UNCLEAR_NUMBER),
+        FieldValue::Ambiguous => Err(UNCLEAR_NUMBER),
+    }
+}
+
+/// The largest number of units that the request states for one reservation; `None` if it states no number.
+fn read_reservation(reserve: &Reserve, fields: &Fields, body_start: BodyStart<'_>) -> Option<u32> {
+    let BodyStart { bytes, is_whole } = body_start;
+    let mut largest_units = None;
+    let mut all_are_numbers = true;
+    let mut is_unambiguous = true;
+    let mut add_number = |text: Option<&[u8]>| {
         // Many upstreams take zero for no number, and round small numbers to zero. So zero counts as no number.
         let units = text.and_then(|text| parse_units_from(1.0, text));
         all_are_numbers &= units.is_some();
@@ -55,15 +116,17 @@ fn read_reservation(
         ReserveSource::Header(name) => {
             let named_fields = fields
                 .iter()
-                .filter(|(field, _)| is_alike(field, name.as_str()));
+                .filter(|(field_name, _)| is_alike(field_name, name.as_str()));
             let numbers = named_fields.flat_map(|(_, value)| value.split(|byte| *byte == b','));
-            numbers.for_each(|number| add(Some(number)));
+            numbers.for_each(|number| add_number(Some(number)));
         }
         ReserveSource::Json(path) => {
             let field = BodyField::new(&path.join("."));
-            let mut add_value = |text: Option<String>| add(text.as_deref().map(str::as_bytes));
-            is_unambiguous = visit_json_values(&field, fields, body, &mut add_value) && is_whole;
+            let mut add_value =
+                |text: Option<String>| add_number(text.as_deref().map(str::as_bytes));
+            is_unambiguous = visit_json_values(&field, fields, bytes, &mut add_value) && is_whole;
         }
+        ReserveSource::Cost(_) => {}
     }
     // Where a server may see no number, it may use as much as for a request without one.
     match is_unambiguous && all_are_numbers {
@@ -100,8 +163,12 @@ mod tests {
         for (name, value) in fields {
             head.fields.add(name, value.as_bytes());
         }
-        let pairs = read_reserved(&[rule(source.clone())], &head, body.as_bytes(), is_whole);
-        let units = pairs.map(|pairs| pairs[0].1);
+        let body_start = BodyStart {
+            bytes: body.as_bytes(),
+            is_whole,
+        };
+        let reserved_units = read_reserved_units(&[rule(source.clone())], &head, body_start);
+        let units = reserved_units.unwrap().map(|pairs| pairs[0].1);
         assert_eq!(units, expected, "{fields:?} {body}");
     }
 

@@ -13,7 +13,7 @@ use futures_util::future::Either;
 use http::{Method, Version};
 use tower::{Layer, Service};
 
-use super::body::MAX_READ_AHEAD_BYTES;
+use super::body::{BodyStart, FieldPresence, MAX_READ_AHEAD_BYTES};
 use super::matched_route::MatchedRoute;
 use super::method_override::{self, MethodInBody};
 use super::query_path;
@@ -26,7 +26,7 @@ use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::body::{is_stream, is_unsearchable};
 use crate::policy::Ruleset;
-use crate::route::canonical_host;
+use crate::route::{RouteTable, canonical_host};
 
 /// The response of a service to a request with a route.
 type RoutedResponse<S> = <S as Service<Routed>>::Response;
@@ -68,17 +68,17 @@ where
     }
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
-        let matched = match remembered_route_index(&arrival) {
+        let matched_route = match remembered_route_index(&arrival) {
             Some(route_index) => Ok(route_index.into()),
             None => find_and_remember_route(&mut arrival),
         };
         let now = arrival.context.arrived_at;
-        match matched {
-            Ok(matched) => match body_routes_of(&arrival, &matched) {
-                None => Either::Left(self.inner.call(start_routed(arrival, matched, now))),
+        match matched_route {
+            Ok(matched_route) => match body_routes_of(&arrival, &matched_route) {
+                None => Either::Left(self.inner.call(start_routed(arrival, matched_route, now))),
                 Some(body_routes) => Either::Right(Either::Right(self.route_by_body(
                     arrival,
-                    matched,
+                    matched_route,
                     body_routes,
                 ))),
             },
@@ -101,31 +101,35 @@ where
     fn route_by_body(
         &mut self,
         mut arrival: Arrival,
-        matched: MatchedRoute,
+        matched_route: MatchedRoute,
         body_routes: BodyRoutes,
     ) -> BoxedOutcome<RoutedResponse<S>> {
-        let next = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, next);
+        let inner_clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, inner_clone);
         Box::pin(async move {
-            let matched = read_and_hold_to_body(&mut arrival, matched, body_routes).await;
+            let matched_route =
+                read_and_hold_to_body(&mut arrival, matched_route, body_routes).await;
             let now = arrival.context.generation.clock.now();
-            match matched {
-                Ok(matched) => inner.call(start_routed(arrival, matched, now)).await,
+            match matched_route {
+                Ok(matched_route) => inner.call(start_routed(arrival, matched_route, now)).await,
                 Err(cause) => inner.call(Unserved::unrouted(arrival, cause, now)).await,
             }
         })
     }
 }
 
-/// Hands a request on with its route, and counts it as started there.
-fn start_routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
-    arrival.context.route_index.set(Some(matched.route_index));
-    arrival.context.generation.counters_by_route[matched.route_index]
+/// Counts a request as started on its route, and makes the type that the next layer takes.
+fn start_routed(arrival: Arrival, matched_route: MatchedRoute, now: Nanos) -> Routed {
+    arrival
+        .context
+        .route_index
+        .set(Some(matched_route.route_index));
+    arrival.context.generation.counters_by_route[matched_route.route_index]
         .started_requests
         .increment(1);
     Routed {
         arrival,
-        matched,
+        matched_route,
         now,
     }
 }
@@ -138,15 +142,21 @@ struct BodyRoutes {
     may_differ_by_path: bool,
 }
 
-/// The other routes that the body may lead to; `None` where the body need not be read. See [`find_body_routes`].
-fn body_routes_of(arrival: &Arrival, matched: &MatchedRoute) -> Option<BodyRoutes> {
+/// The routes that the body may lead to; `None` where the body need not be read. See [`find_body_routes`].
+fn body_routes_of(arrival: &Arrival, matched_route: &MatchedRoute) -> Option<BodyRoutes> {
     let ruleset = &arrival.context.generation.ruleset;
-    let reads = matched.route(ruleset).reads;
+    let reads = matched_route.route(ruleset).reads;
     if arrival.body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
         return None;
     }
     let host = arrival.head.fields.text("host");
-    find_body_routes(&arrival.head, host, matched, ruleset)
+    find_body_routes(
+        &arrival.head,
+        host,
+        matched_route,
+        arrival.context.table(),
+        ruleset,
+    )
 }
 
 /// Reads ahead in the body as far as needed. Then also holds the request to the routes of the method and the path that the
@@ -157,7 +167,7 @@ fn body_routes_of(arrival: &Arrival, matched: &MatchedRoute) -> Option<BodyRoute
 /// The body broke off or is late, or the method or the path that it names is refused: 400, 404, 405 or 408.
 async fn read_and_hold_to_body(
     arrival: &mut Arrival,
-    matched: MatchedRoute,
+    matched_route: MatchedRoute,
     body_routes: BodyRoutes,
 ) -> Result<MatchedRoute, RefusalCause> {
     let Arrival {
@@ -168,36 +178,36 @@ async fn read_and_hold_to_body(
     } = arrival;
     let is_stream = is_stream(&head.fields);
     let look_for_route =
-        |prefix: &[u8], is_whole| match method_override::may_be_in_body(head, prefix, is_whole) {
-            Some(false) if body_routes.may_differ_by_path => {
-                query_path::may_be_in_body(head, prefix, is_whole)
+        |body_start: BodyStart<'_>| match method_override::may_name_method(head, body_start) {
+            FieldPresence::Impossible if body_routes.may_differ_by_path => {
+                query_path::may_name_path_in_body(head, body_start)
             }
-            may_name_method => may_name_method,
+            method_presence => method_presence,
         };
     if !is_stream && !body.read_ahead_for_field(look_for_route).await? {
-        return Ok(matched);
+        return Ok(matched_route);
     }
     let ruleset = &context.generation.ruleset;
     let host = head.fields.text("host");
+    let target = RequestTarget::new(head, host, context.table())?;
     if is_stream || is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
-        return hold_to_body(head, host, None, matched, body_routes, ruleset);
+        return hold_to_body(head, &target, None, matched_route, body_routes, ruleset);
     }
     let read_ahead = body.peek(MAX_READ_AHEAD_BYTES).await?;
-    let text = Some(BodyStart {
+    let body_start = Some(BodyStart {
         bytes: &read_ahead.bytes,
         is_whole: read_ahead.is_whole,
     });
-    let matched = hold_to_body(head, host, text, matched, body_routes, ruleset);
+    let matched_route = hold_to_body(
+        head,
+        &target,
+        body_start,
+        matched_route,
+        body_routes,
+        ruleset,
+    );
     body.put_back(read_ahead.bytes, read_ahead.trailers);
-    matched
-}
-
-/// The beginning of a body.
-#[derive(Clone, Copy)]
-struct BodyStart<'b> {
-    bytes: &'b [u8],
-    /// Whether the beginning is the whole body.
-    is_whole: bool,
+    matched_route
 }
 
 /// Also holds a request to the routes that its body leads to. `body_start` is `None` if the body cannot be searched; then
@@ -208,27 +218,30 @@ struct BodyStart<'b> {
 /// The method or the path that the body names is refused: 400, 404 or 405.
 fn hold_to_body(
     head: &Head,
-    host: Option<&str>,
-    body: Option<BodyStart<'_>>,
-    mut matched: MatchedRoute,
+    target: &RequestTarget<'_>,
+    body_start: Option<BodyStart<'_>>,
+    mut matched_route: MatchedRoute,
     body_routes: BodyRoutes,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
-    let target = RequestTarget::new(head, host)?;
     if !body_routes.by_method.is_empty() {
-        let method = body.map_or(MethodInBody::Unclear, |body| {
-            method_override::find_in_body(head, body.bytes, body.is_whole)
+        let method = body_start.map_or(MethodInBody::Unclear, |body_start| {
+            method_override::find_method_in_body(head, body_start)
         });
-        matched =
-            target.hold_to_method_in_body(&method, matched, body_routes.by_method, ruleset)?;
+        matched_route = target.hold_to_method_in_body(
+            &method,
+            matched_route,
+            body_routes.by_method,
+            ruleset,
+        )?;
     }
     if !body_routes.may_differ_by_path {
-        return Ok(matched);
+        return Ok(matched_route);
     }
-    let path = body.map_or(FieldValue::Ambiguous, |body| {
-        query_path::find_in_body(head, body.bytes, body.is_whole)
+    let path = body_start.map_or(FieldValue::Ambiguous, |body_start| {
+        query_path::find_path_in_body(head, body_start)
     });
-    target.hold_to_path_in_body(&head.method, &path, matched, ruleset)
+    target.hold_to_path_in_body(&head.method, &path, matched_route, ruleset)
 }
 
 /// The routes that the body may lead to, without routes whose limits all count already. `None` if no route remains, or if
@@ -237,13 +250,14 @@ fn hold_to_body(
 fn find_body_routes(
     head: &Head,
     host: Option<&str>,
-    matched: &MatchedRoute,
+    matched_route: &MatchedRoute,
+    table: &RouteTable,
     ruleset: &Ruleset,
 ) -> Option<BodyRoutes> {
     if !method_override::is_body_searched(head) {
         return None;
     }
-    let reads = matched.route(ruleset).reads;
+    let reads = matched_route.route(ruleset).reads;
     let may_differ_by_path = reads.path_in_body;
     if !reads.method_in_body {
         return may_differ_by_path.then_some(BodyRoutes {
@@ -251,13 +265,13 @@ fn find_body_routes(
             may_differ_by_path,
         });
     }
-    let target = RequestTarget::new(head, host).ok()?;
+    let target = RequestTarget::new(head, host, table).ok()?;
     // One method that no pattern names stands for all methods that no pattern names.
     let unnamed_method = Method::from_bytes(b"_").ok();
-    let methods = ruleset.table.named_methods().iter().chain(&unnamed_method);
-    let body_routes = methods.filter_map(|method| target.look_up_route(method, ruleset).ok());
-    let by_method: Vec<_> = body_routes
-        .filter(|other| !matched.covers(other, ruleset))
+    let methods = table.named_methods().iter().chain(&unnamed_method);
+    let routes = methods.filter_map(|method| target.find_route(method, ruleset).ok());
+    let by_method: Vec<_> = routes
+        .filter(|route| !matched_route.covers(route, ruleset))
         .collect();
     (may_differ_by_path || !by_method.is_empty()).then_some(BodyRoutes {
         by_method,
@@ -282,8 +296,8 @@ impl<S: Service<Unserved>> Service<Unserved> for Routing<S> {
 
 /// The index of the route, if the last request of the connection had the same head; `None` otherwise.
 fn remembered_route_index(arrival: &Arrival) -> Option<usize> {
-    let repeated = arrival.repeated.as_ref()?;
-    repeated.route_index(&arrival.head, &arrival.context.generation)
+    let repeated_fields = arrival.repeated_fields.as_ref()?;
+    repeated_fields.route_index(&arrival.head, &arrival.context.generation)
 }
 
 /// Finds the route of a request by its head, and makes the connection remember it for the next request with the same head.
@@ -300,11 +314,12 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<MatchedRoute, Refusa
     if !host.is_none_or(|host| arrival.context.peer.covers_host(host)) {
         return Err(RefusalCause::Misdirected);
     }
-    let matched = find_route_by_head(&arrival.head, host, ruleset)?;
-    if let Some((repeated, index)) = arrival.repeated.as_ref().zip(matched.single_route_index()) {
-        repeated.remember_route(&arrival.head, &arrival.context.generation, index);
+    let matched_route = find_route_by_head(&arrival.head, host, arrival.context.table(), ruleset)?;
+    let repeated_fields = arrival.repeated_fields.as_ref();
+    if let Some((fields, route_index)) = repeated_fields.zip(matched_route.single_route_index()) {
+        fields.remember_route(&arrival.head, &arrival.context.generation, route_index);
     }
-    Ok(matched)
+    Ok(matched_route)
 }
 
 /// The route that the layer would find for a request at a listener with the routes in `table`. For `explain`: the request
@@ -313,29 +328,38 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<MatchedRoute, Refusa
 /// # Errors
 ///
 /// Why the request is refused before it has a route: 400, 404 or 405.
-pub fn find_route(
+pub fn find_route_by_head_and_body(
     head: &Head,
     body: &[u8],
+    table: &RouteTable,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
     check_method(head)?;
     let host = read_host(head)?;
-    let matched = find_route_by_head(head, host.as_deref(), ruleset)?;
-    let reads = matched.route(ruleset).reads;
+    let matched_route = find_route_by_head(head, host.as_deref(), table, ruleset)?;
+    let reads = matched_route.route(ruleset).reads;
     if body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
-        return Ok(matched);
+        return Ok(matched_route);
     }
     let host = host.as_deref();
-    let Some(body_routes) = find_body_routes(head, host, &matched, ruleset) else {
-        return Ok(matched);
+    let Some(body_routes) = find_body_routes(head, host, &matched_route, table, ruleset) else {
+        return Ok(matched_route);
     };
     let is_searchable =
         !is_stream(&head.fields) && !is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES);
-    let text = is_searchable.then_some(BodyStart {
+    let body_start = is_searchable.then_some(BodyStart {
         bytes: body,
         is_whole: body.len() <= MAX_READ_AHEAD_BYTES,
     });
-    hold_to_body(head, host, text, matched, body_routes, ruleset)
+    let target = RequestTarget::new(head, host, table)?;
+    hold_to_body(
+        head,
+        &target,
+        body_start,
+        matched_route,
+        body_routes,
+        ruleset,
+    )
 }
 
 /// Refuses methods that the gateway does not serve, with 400.
@@ -365,8 +389,8 @@ fn check_method(head: &Head) -> Result<(), RefusalCause> {
 fn canonicalize_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
     let head = &arrival.head;
     let is_absolute = head.uri.authority().is_some();
-    let repeated = arrival.repeated.as_ref();
-    if !is_absolute && repeated.is_some_and(|repeated| repeated.has_canonical_host.get()) {
+    let repeated_fields = arrival.repeated_fields.as_ref();
+    if !is_absolute && repeated_fields.is_some_and(|fields| fields.has_canonical_host.get()) {
         return Ok(());
     }
     let changed_host = match read_host(head)? {
@@ -381,11 +405,11 @@ fn canonicalize_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
             .fields
             .set("host", host.as_bytes());
         // The fields are no longer those that the connection remembers.
-        arrival.repeated = None;
+        arrival.repeated_fields = None;
     } else if is_absolute {
-        arrival.repeated = None;
-    } else if let Some(repeated) = repeated {
-        repeated.has_canonical_host.set(true);
+        arrival.repeated_fields = None;
+    } else if let Some(fields) = repeated_fields {
+        fields.has_canonical_host.set(true);
     }
     Ok(())
 }

@@ -31,31 +31,33 @@ pub(crate) fn sample_decision(
 ) -> Option<Box<LimitDecision>> {
     let decider = verdict.decider(rules);
     let notable_decider =
-        decider.filter(|(_, finding)| finding.reading.standing != LimitStanding::Within);
-    let (rule, finding) = notable_decider.or_else(|| {
+        decider.filter(|(_, rule_finding)| rule_finding.finding.standing != LimitStanding::Within);
+    let (rule, rule_finding) = notable_decider.or_else(|| {
         let findings = verdict.findings.iter();
-        let mut findings = findings.map(|finding| (&*rules[finding.rule_index], finding));
-        findings.find(|(rule, finding)| rule.shadow && !finding.reading.standing.admits())
+        let mut rules_and_findings =
+            findings.map(|rule_finding| (&**rule_finding.rule.resolve(rules), rule_finding));
+        rules_and_findings
+            .find(|(rule, rule_finding)| rule.shadow && !rule_finding.finding.standing.admits())
     })?;
-    let reading = &finding.reading;
+    let finding = &rule_finding.finding;
     let class = SampleClass {
-        kind_number: OUTCOME_CLASS_COUNT + 2 * reading.standing as u8 + u8::from(rule.shadow),
+        kind_number: limit_class_number(finding.standing, rule.shadow),
         rule_index: Some(rule.index),
     };
     if !generation.sampler.choose(class, now) {
         return None;
     }
-    let rate = rule.limit.window(reading.window);
+    let rate = rule.limit.window(finding.window);
     Some(Box::new(LimitDecision {
         limit: rule.name.as_str().to_owned(),
-        standing: match (reading.standing, rule.shadow) {
+        standing: match (finding.standing, rule.shadow) {
             (LimitStanding::Refused | LimitStanding::Unsatisfiable, true) => {
                 "shadow_refused".to_owned()
             }
             (standing, _) => standing.as_str().to_owned(),
         },
         key: generation.identifier.format_key(client, &rule.key),
-        quota: reading.quota.into(),
+        quota: finding.quota.into(),
         window: rate.and_then(|rate| {
             let rate_text = rate.to_string();
             let (_, window) = rate_text.split_once('/')?;
@@ -66,11 +68,18 @@ pub(crate) fn sample_decision(
             };
             Some(format!("{missing_number}{window}"))
         }),
-        remaining: reading.remaining.min(reading.quota).into(),
+        // A burst or a delay admits more than the quota at once.
+        remaining: finding.remaining.min(finding.quota).into(),
         retry_after: (!verdict.is_admitted)
             .then(|| verdict.retry_after_secs(rules))
             .flatten(),
     }))
+}
+
+/// The number of the sampling class for requests with this standing by a limit. A limit in shadow mode has classes of its
+/// own.
+fn limit_class_number(standing: LimitStanding, is_shadow: bool) -> u8 {
+    OUTCOME_CLASS_COUNT + 2 * standing as u8 + u8::from(is_shadow)
 }
 
 /// Records a request that has ended, if it becomes a sample.

@@ -34,7 +34,7 @@ pub struct FreshRequest {
     /// The configuration that serves the request to its end, whatever is reloaded meanwhile.
     pub generation: Rc<Generation>,
     /// What the connection remembers of earlier requests with the same header fields.
-    pub repeated: Option<Rc<RepeatedFields>>,
+    pub repeated_fields: Option<Rc<RepeatedFields>>,
 }
 
 /// A request that is observed from now on. The type is small, because every layer moves it.
@@ -46,7 +46,7 @@ pub struct Arrival {
     /// The HTTP/1.1 connection or the HTTP/2 stream that the request comes from.
     pub downstream: Downstream,
     /// What the connection remembers of earlier requests with the same header fields.
-    pub repeated: Option<Rc<RepeatedFields>>,
+    pub repeated_fields: Option<Rc<RepeatedFields>>,
     /// What the access log, the metrics and the samples will report.
     pub context: Rc<RequestContext>,
 }
@@ -56,16 +56,17 @@ pub struct Routed {
     /// The request as it arrived.
     pub arrival: Arrival,
     /// The route, or several whose limits count together.
-    pub matched: MatchedRoute,
-    /// The time at which limits count the request. The clock is read after any reading ahead, because limits decide about
-    /// the present only.
+    pub matched_route: MatchedRoute,
+    /// The time at which limits count the request: of its arrival, or after the last read ahead in its body. Limits decide
+    /// about the present only.
     pub now: Nanos,
 }
 
 impl Routed {
     /// The route with all limits that count the request.
     pub fn route(&self) -> &Route {
-        self.matched.route(&self.arrival.context.generation.ruleset)
+        self.matched_route
+            .route(&self.arrival.context.generation.ruleset)
     }
 }
 

@@ -15,13 +15,14 @@ use super::matched_route::MatchedRoute;
 use super::method_override::{self, MethodInBody};
 use super::query_path::{self, PathInQuery};
 use super::refusal::RefusalCause;
+use super::route_choice::{route_as_strict, route_with_all_limits, strict_enough_route};
 use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::policy::Ruleset;
 use crate::route::pattern::Segment;
 use crate::route::{
-    PathError, PathMatching, Route, RouteMatch, is_common_spelling, literal_readings, normalise,
-    path_after_authority, with_encoded_slashes,
+    PathError, PathMatching, Route, RouteMatch, RouteTable, is_common_spelling, literal_readings,
+    normalise, path_after_authority, with_encoded_slashes,
 };
 
 /// Why a request is refused if its path is too long to be read in several ways.
@@ -41,55 +42,31 @@ const TOO_MANY_METHODS: &str = "the request names more than four other methods (
 pub fn find_route_by_head(
     head: &Head,
     host: Option<&str>,
+    table: &RouteTable,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
-    let target = RequestTarget::new(head, host)?;
-    let matched = target.look_up_route(&head.method, ruleset)?;
-    if ruleset.table.named_methods().is_empty() {
-        return Ok(matched);
+    let target = RequestTarget::new(head, host, table)?;
+    let matched_route = target.find_route(&head.method, ruleset)?;
+    if table.named_methods().is_empty() {
+        return Ok(matched_route);
     }
     // The upstream takes the request's own method or one that the request names, and nothing tells which. So every
     // method must be allowed, and the limits of all count.
     let methods = method_override::find_methods_in_head(head, target.query_in_path())
         .map_err(|_| RefusalCause::Bad(TOO_MANY_METHODS))?;
-    methods.iter().try_fold(matched, |matched, method| {
-        matched.combined_with(target.look_up_route(method, ruleset)?, ruleset)
-    })
-}
-
-/// The index of the route whose limits include all limits of the other route. `None` if neither does, or if the routes
-/// are on different upstreams.
-fn route_with_all_limits(
-    first_index: usize,
-    second_index: usize,
-    ruleset: &Ruleset,
-) -> Option<usize> {
-    let (one, other) = (&ruleset.routes[first_index], &ruleset.routes[second_index]);
-    match (
-        one.upstream_index == other.upstream_index,
-        other.has_limits_beyond(one),
-    ) {
-        (true, false) => Some(first_index),
-        (true, true) if !one.has_limits_beyond(other) => Some(second_index),
-        _ => None,
-    }
-}
-
-/// The index of the route that admits no client more than the other route does; the first, if that holds for both. `None`
-/// if it holds for neither.
-fn route_as_strict(first_index: usize, second_index: usize, ruleset: &Ruleset) -> Option<usize> {
-    let (one, other) = (&ruleset.routes[first_index], &ruleset.routes[second_index]);
-    match (one.is_as_strict_as(other), other.is_as_strict_as(one)) {
-        (true, _) => Some(first_index),
-        (false, true) => Some(second_index),
-        (false, false) => None,
-    }
+    methods
+        .iter()
+        .try_fold(matched_route, |matched_route, method| {
+            matched_route.combined_with(target.find_route(method, ruleset)?, ruleset)
+        })
 }
 
 /// The host, path and query of a request, without its method.
 pub struct RequestTarget<'h> {
     /// The host in canonical form; `None` if a request of HTTP/1.0 names none.
     host: Option<&'h str>,
+    /// The routes of the listener.
+    table: &'h RouteTable,
     /// The path and the query as the client wrote them.
     uri: &'h Uri,
     /// The path in normal form.
@@ -107,10 +84,15 @@ impl<'h> RequestTarget<'h> {
     /// # Errors
     ///
     /// The path has no normal form: 400.
-    pub fn new(head: &'h Head, host: Option<&'h str>) -> Result<RequestTarget<'h>, RefusalCause> {
+    pub fn new(
+        head: &'h Head,
+        host: Option<&'h str>,
+        table: &'h RouteTable,
+    ) -> Result<RequestTarget<'h>, RefusalCause> {
         let path = normalise(head.uri.path());
         Ok(RequestTarget {
             host,
+            table,
             uri: &head.uri,
             path: path.map_err(|error| RefusalCause::Bad(path_error_detail(error)))?,
             path_readings: Default::default(),
@@ -123,7 +105,7 @@ impl<'h> RequestTarget<'h> {
     fn query_in_path(&self) -> Option<&'h str> {
         match self.path {
             Cow::Borrowed(_) => None,
-            Cow::Owned(_) => self.uri.path().split_once(';').map(|(_, text)| text),
+            Cow::Owned(_) => self.uri.path().split_once(';').map(|(_, query)| query),
         }
     }
 
@@ -134,7 +116,7 @@ impl<'h> RequestTarget<'h> {
     /// # Errors
     ///
     /// The request is refused: 400, 404 or 405.
-    pub fn look_up_route(
+    pub fn find_route(
         &self,
         method: &Method,
         ruleset: &Ruleset,
@@ -145,36 +127,40 @@ impl<'h> RequestTarget<'h> {
             false => None,
         };
         let keeps_slashes = kept_slashes_match.is_some();
-        let (path, mut matched) = match kept_slashes_match {
-            Some((path, matched)) => (Cow::Owned(path), matched),
+        let slash_index = usize::from(keeps_slashes);
+        let (path, mut matched_route) = match kept_slashes_match {
+            Some((path, matched_route)) => (Cow::Owned(path), matched_route),
             None => (
                 Cow::Borrowed(&*self.path),
                 self.find_by_normal_path(method, ruleset)?,
             ),
         };
-        if ruleset.paths == PathMatching::Exact || ruleset.routes.len() == 1 {
-            return Ok(matched);
+        if ruleset.path_matching == PathMatching::Exact || ruleset.routes.len() == 1 {
+            return Ok(matched_route);
         }
         if is_rewritten {
-            let readings = self.path_readings[usize::from(keeps_slashes)]
+            let readings = self.path_readings[slash_index]
                 .get_or_init(|| literal_readings(self.uri.path(), keeps_slashes));
             let readings = readings.as_ref().ok_or(RefusalCause::Bad(LONG_PATH))?;
-            matched = self.hold_to_readings(method, &path, readings, matched, ruleset)?;
+            matched_route =
+                self.hold_to_readings(method, &path, readings, matched_route, ruleset)?;
             if let Some(Ok(path)) = path_after_authority(self.uri.path()).map(normalise)
-                && let Some(other) = self.find_by_reading(method, &path, &matched, ruleset)?
+                && let Some(other_route) =
+                    self.find_by_reading(method, &path, &matched_route, ruleset)?
             {
-                matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
+                matched_route =
+                    matched_route.choose_or_combine(other_route, ruleset, strict_enough_route)?;
             }
         }
         if let Some(query) = self.uri.query()
             && query_path::may_name_path(&path, query)
         {
-            let paths = self.paths_in_query[usize::from(keeps_slashes)]
+            let paths = self.paths_in_query[slash_index]
                 .get_or_init(|| query_path::find_paths_in_query(&path, query));
             let paths = paths.as_ref().ok_or(RefusalCause::Bad(TOO_MANY_PATHS))?;
-            matched = self.hold_to_named_paths(method, paths, matched, ruleset)?;
+            matched_route = self.hold_to_named_paths(method, paths, matched_route, ruleset)?;
         }
-        Ok(matched)
+        Ok(matched_route)
     }
 
     /// The route that takes the path in normal form.
@@ -188,9 +174,9 @@ impl<'h> RequestTarget<'h> {
         method: &Method,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        let table = &ruleset.table;
+        let table = self.table;
         match table.find(self.host, method, &self.path) {
-            RouteMatch::Route(exact_index) if ruleset.paths == PathMatching::Exact => {
+            RouteMatch::Route(exact_index) if ruleset.path_matching == PathMatching::Exact => {
                 Ok(exact_index.into())
             }
             RouteMatch::Route(exact_index) => {
@@ -212,19 +198,19 @@ impl<'h> RequestTarget<'h> {
     pub fn hold_to_method_in_body(
         &self,
         method_in_body: &MethodInBody,
-        matched: MatchedRoute,
-        others: Vec<MatchedRoute>,
+        matched_route: MatchedRoute,
+        possible_routes: Vec<MatchedRoute>,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         match method_in_body {
-            MethodInBody::Absent => Ok(matched),
+            MethodInBody::Absent => Ok(matched_route),
             MethodInBody::Named(method) => {
-                matched.combined_with(self.look_up_route(method, ruleset)?, ruleset)
+                matched_route.combined_with(self.find_route(method, ruleset)?, ruleset)
             }
             MethodInBody::Unclear => {
-                let mut others = others.into_iter();
-                others.try_fold(matched, |matched, other| {
-                    matched.combined_with(other, ruleset)
+                let mut possible_routes = possible_routes.into_iter();
+                possible_routes.try_fold(matched_route, |matched_route, possible_route| {
+                    matched_route.combined_with(possible_route, ruleset)
                 })
             }
         }
@@ -240,16 +226,19 @@ impl<'h> RequestTarget<'h> {
         exact_index: usize,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        let Ruleset { table, routes, .. } = ruleset;
+        let routes = &ruleset.routes;
+        // Another route counts if it has further limits, unless this route is as strict.
         let must_count = |other_index: usize| {
             routes[other_index].has_limits_beyond(&routes[exact_index])
                 && route_as_strict(other_index, exact_index, ruleset) != Some(exact_index)
         };
-        let folded_index = table.find_folded(self.host, method, path, exact_index, must_count);
+        let folded_index = self
+            .table
+            .find_folded(self.host, method, path, exact_index, must_count);
         if folded_index == exact_index {
             return Ok(exact_index.into());
         }
-        let mut matched = choose_folded_or_both(path, folded_index, exact_index, ruleset)?;
+        let mut matched_route = choose_folded_or_both(path, folded_index, exact_index, ruleset)?;
         // One path may stand for several routes of which none is broader: `/index.php/login` is the script and `/login`.
         let mut counted_indexes: SmallVec<[usize; 4]> = SmallVec::from_slice(&[folded_index]);
         loop {
@@ -260,13 +249,15 @@ impl<'h> RequestTarget<'h> {
                 must_count(other_index) && !is_broader && !counted_indexes.contains(&other_index)
             };
             let other_index =
-                table.find_folded(self.host, method, path, exact_index, must_count_too);
+                self.table
+                    .find_folded(self.host, method, path, exact_index, must_count_too);
             if other_index == exact_index {
-                return Ok(matched);
+                return Ok(matched_route);
             }
             counted_indexes.push(other_index);
-            let other = MatchedRoute::from(other_index);
-            matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
+            let other_route = MatchedRoute::from(other_index);
+            matched_route =
+                matched_route.choose_or_combine(other_route, ruleset, strict_enough_route)?;
         }
     }
 
@@ -284,15 +275,15 @@ impl<'h> RequestTarget<'h> {
         let Some(path) = with_encoded_slashes(self.uri.path()) else {
             return Ok(None);
         };
-        let Some(exact_index) = ruleset.table.find(self.host, method, &path).route_index() else {
+        let Some(exact_index) = self.table.find(self.host, method, &path).route_index() else {
             return Ok(None);
         };
-        let matched = match ruleset.paths {
+        let matched_route = match ruleset.path_matching {
             PathMatching::Exact => exact_index.into(),
             PathMatching::Fold => self.find_by_folding(method, &path, exact_index, ruleset)?,
         };
-        let keeps_slashes = matched.route(ruleset).keeps_slashes;
-        Ok(keeps_slashes.then_some((path, matched)))
+        let keeps_slashes = matched_route.route(ruleset).keeps_slashes;
+        Ok(keeps_slashes.then_some((path, matched_route)))
     }
 
     /// Also holds a request to the routes of the other `readings` of its path; `matched_route` takes its normal path. Of
@@ -303,23 +294,25 @@ impl<'h> RequestTarget<'h> {
         method: &Method,
         normal_path: &str,
         readings: &[String],
-        matched: MatchedRoute,
+        matched_route: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         // Clients join paths carelessly. So doubled slashes alone never make two routes count together.
         let has_only_doubled_slashes = collapse_slashes(self.uri.path()) == normal_path;
-        let mut matched = matched;
+        let mut matched_route = matched_route;
         for path in readings.iter().filter(|path| **path != normal_path) {
-            let Some(other) = self.find_by_reading(method, path, &matched, ruleset)? else {
+            let Some(other_route) = self.find_by_reading(method, path, &matched_route, ruleset)?
+            else {
                 continue;
             };
-            let route_before = matched.clone();
-            matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
-            if has_only_doubled_slashes && matched.single_route_index().is_none() {
-                matched = route_before;
+            let route_before = matched_route.clone();
+            matched_route =
+                matched_route.choose_or_combine(other_route, ruleset, strict_enough_route)?;
+            if has_only_doubled_slashes && matched_route.single_route_index().is_none() {
+                matched_route = route_before;
             }
         }
-        Ok(matched)
+        Ok(matched_route)
     }
 
     /// The route that takes another reading of the path; `None` if no route does so on the upstream of `matched_route`.
@@ -328,16 +321,16 @@ impl<'h> RequestTarget<'h> {
         &self,
         method: &Method,
         path: &str,
-        matched: &MatchedRoute,
+        matched_route: &MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<Option<MatchedRoute>, RefusalCause> {
-        let Some(exact_index) = ruleset.table.find(self.host, method, path).route_index() else {
+        let Some(exact_index) = self.table.find(self.host, method, path).route_index() else {
             return Ok(None);
         };
-        let other = self.find_by_folding(method, path, exact_index, ruleset)?;
-        let is_on_upstream =
-            other.route(ruleset).upstream_index == matched.route(ruleset).upstream_index;
-        Ok(is_on_upstream.then_some(other))
+        let other_route = self.find_by_folding(method, path, exact_index, ruleset)?;
+        let is_on_upstream = other_route.route(ruleset).upstream_index
+            == matched_route.route(ruleset).upstream_index;
+        Ok(is_on_upstream.then_some(other_route))
     }
 }
 
@@ -353,24 +346,26 @@ impl RequestTarget<'_> {
         &self,
         method: &Method,
         value: &FieldValue<'_>,
-        matched: MatchedRoute,
+        matched_route: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         match value {
-            FieldValue::Absent => Ok(matched),
+            FieldValue::Absent => Ok(matched_route),
             FieldValue::Single(value) => {
                 let paths = query_path::read_rest_route(value);
                 let paths = paths.ok_or(RefusalCause::Bad(LONG_PATH))?;
-                self.hold_to_named_paths(method, &paths, matched, ruleset)
+                self.hold_to_named_paths(method, &paths, matched_route, ruleset)
             }
             FieldValue::Ambiguous => {
-                let upstream = matched.route(ruleset).upstream_index;
+                let upstream_index = matched_route.route(ruleset).upstream_index;
                 let is_wordpress_api = |route: &&Arc<Route>| {
-                    route.is_wordpress_api() && route.upstream_index == upstream
+                    route.is_wordpress_api()
+                        && route.upstream_index == upstream_index
+                        && self.table.has_route(route.index)
                 };
                 let mut routes = ruleset.routes.iter().filter(is_wordpress_api);
-                routes.try_fold(matched, |matched, route| {
-                    matched.combined_with(route.index.into(), ruleset)
+                routes.try_fold(matched_route, |matched_route, route| {
+                    matched_route.combined_with(route.index.into(), ruleset)
                 })
             }
         }
@@ -382,15 +377,17 @@ impl RequestTarget<'_> {
         &self,
         method: &Method,
         paths: &[PathInQuery],
-        matched: MatchedRoute,
+        matched_route: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        paths.iter().try_fold(matched, |matched, named_path| {
-            let mut readings = named_path.readings.iter();
-            readings.try_fold(matched, |matched, path| {
-                self.hold_to_named_path(method, named_path, path, matched, ruleset)
+        paths
+            .iter()
+            .try_fold(matched_route, |matched_route, named_path| {
+                let mut readings = named_path.readings.iter();
+                readings.try_fold(matched_route, |matched_route, path| {
+                    self.hold_to_named_path(method, named_path, path, matched_route, ruleset)
+                })
             })
-        })
     }
 
     /// Also holds a request to the route of one reading of a named path. A word that is not certainly a path counts only
@@ -400,43 +397,24 @@ impl RequestTarget<'_> {
         method: &Method,
         named_path: &PathInQuery,
         path: &str,
-        matched: MatchedRoute,
+        matched_route: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        let Some(other) = self.find_by_reading(method, path, &matched, ruleset)? else {
-            return Ok(matched);
+        let Some(other_route) = self.find_by_reading(method, path, &matched_route, ruleset)? else {
+            return Ok(matched_route);
         };
-        let segments = other.route(ruleset).pattern.segments();
+        let segments = other_route.route(ruleset).pattern.segments();
         let mut word_segments = segments.iter().skip(named_path.folder_depth);
         let mut has_literal =
             || word_segments.any(|segment| matches!(segment, Segment::Literal(_)));
         if !named_path.is_certain && !has_literal() {
-            return Ok(matched);
+            return Ok(matched_route);
         }
-        matched.choose_or_combine(other, ruleset, |own_index, other, ruleset| {
-            route_with_all_limits(own_index, other, ruleset)
-                .or_else(|| route_as_strict(other, own_index, ruleset))
+        matched_route.choose_or_combine(other_route, ruleset, |own_index, other_index, ruleset| {
+            route_with_all_limits(own_index, other_index, ruleset)
+                .or_else(|| route_as_strict(other_index, own_index, ruleset))
         })
     }
-}
-
-/// The index of the route that is strict enough for two readings of one path; `None` if both routes must count. The more
-/// specific pattern is preferred where one pattern is broader than the other.
-fn strict_enough_route(
-    first_index: usize,
-    second_index: usize,
-    ruleset: &Ruleset,
-) -> Option<usize> {
-    route_with_all_limits(first_index, second_index, ruleset).or_else(|| {
-        let [one, other] = [first_index, second_index].map(|index| &ruleset.routes[index].pattern);
-        if other.is_broader_than(one) {
-            route_as_strict(first_index, second_index, ruleset)
-        } else if one.is_broader_than(other) {
-            route_as_strict(second_index, first_index, ruleset)
-        } else {
-            None
-        }
-    })
 }
 
 /// The route for a path that the route `exact_index` takes as it is spelled, and that frameworks take for the route
@@ -450,15 +428,15 @@ fn choose_folded_or_both(
     exact_index: usize,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
-    let [pattern, exact_pattern] =
+    let [folded_pattern, exact_pattern] =
         [folded_index, exact_index].map(|index| &ruleset.routes[index].pattern);
     let counts_alone = route_as_strict(folded_index, exact_index, ruleset).is_some()
         || matches!(exact_pattern.segments(), [Segment::Rest])
-        || is_common_spelling(pattern, path);
-    let matched = MatchedRoute::from(folded_index);
+        || is_common_spelling(folded_pattern, path);
+    let matched_route = MatchedRoute::from(folded_index);
     match counts_alone {
-        true => Ok(matched),
-        false => matched.combined_with(exact_index.into(), ruleset),
+        true => Ok(matched_route),
+        false => matched_route.combined_with(exact_index.into(), ruleset),
     }
 }
 

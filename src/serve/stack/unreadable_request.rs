@@ -11,12 +11,15 @@ use crate::record::insight::MAX_SAMPLE_PATH_BYTES;
 /// Maximum bytes of a method that is recorded, because a client may send any length.
 pub const MAX_METHOD_BYTES: usize = 32;
 
+/// Maximum bytes of a first line that are examined: a method and a path that are recorded, and the space after each.
+const MAX_FIRST_LINE_BYTES: usize = MAX_METHOD_BYTES + 1 + MAX_SAMPLE_PATH_BYTES + 1;
+
 /// A request whose head cannot be read.
 pub struct UnreadableRequest {
     /// Why the head cannot be read. The status of the response follows from this cause.
     pub cause: RefusalCause,
     /// The readable parts of the request's first line.
-    pub line: FirstLine,
+    pub first_line: FirstLine,
     /// Whether the client gets no response. Then its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1). Or its
     /// connection ends, after bytes that are neither HTTP/1 nor the preface of HTTP/2 (section 3.4).
     pub gets_no_response: bool,
@@ -51,12 +54,11 @@ impl FirstLine {
     /// Parses the first line of a connection's input over HTTP/1. Skips leading line ends, then examines no more bytes
     /// than can be recorded.
     pub fn parse(input: &[u8]) -> FirstLine {
-        let is_line_end = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
-        let input = &input[is_line_end.unwrap_or(input.len())..];
-        let input = &input[..input
-            .len()
-            .min(MAX_METHOD_BYTES + MAX_SAMPLE_PATH_BYTES + 2)];
-        let line = input.split(|byte| matches!(byte, b'\r' | b'\n')).next();
+        let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let line_start = input.iter().position(|byte| !is_line_end(byte));
+        let input = &input[line_start.unwrap_or(input.len())..];
+        let examined_input = &input[..input.len().min(MAX_FIRST_LINE_BYTES)];
+        let line = examined_input.split(is_line_end).next();
         let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
         match (words.next(), words.next()) {
             (Some(method), Some(target)) => FirstLine::new(method, target),

@@ -11,7 +11,7 @@ use super::refusal::RefusalCause;
 use super::stages::{Arrival, Identified};
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
-use crate::identity::{ClientIdentity, ConnectionPeer, CredentialCheck, Identifier, Unverified};
+use crate::identity::{CheckCondition, ClientIdentity, ConnectionPeer, Identifier, Unverified};
 use crate::limit::Rules;
 use crate::limit::pressure::UpstreamSlot;
 use crate::policy::Ruleset;
@@ -33,8 +33,8 @@ pub enum CountingLimits {
     /// Such limits of the route, without those whose keys need the first required identity that the request lacks.
     Without {
         /// The route of the request.
-        matched: MatchedRoute,
-        /// The index of the missing identity in the route's `require`.
+        matched_route: MatchedRoute,
+        /// The index of the first missing identity in the route's `require`.
         required_index: usize,
     },
 }
@@ -42,21 +42,21 @@ pub enum CountingLimits {
 impl CountingLimits {
     /// The limits that count an unserved request of this client on this route.
     pub fn for_route(
-        matched: &MatchedRoute,
+        matched_route: &MatchedRoute,
         ruleset: &Ruleset,
         client: &ClientIdentity,
     ) -> CountingLimits {
-        let matched = matched.clone();
+        let matched_route = matched_route.clone();
         if client.unverified == Some(Unverified::Unchecked) {
-            return CountingLimits::ByIp(matched);
+            return CountingLimits::ByIp(matched_route);
         }
-        let mut required_identities = matched.route(ruleset).require.iter();
+        let mut required_identities = matched_route.route(ruleset).require.iter();
         match required_identities.position(|identity| !client.has(*identity)) {
             Some(required_index) => CountingLimits::Without {
-                matched,
+                matched_route,
                 required_index,
             },
-            None => CountingLimits::Routed(matched),
+            None => CountingLimits::Routed(matched_route),
         }
     }
 
@@ -64,28 +64,33 @@ impl CountingLimits {
     pub fn rules<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Rules {
         match self {
             CountingLimits::Unrouted => &ruleset.unrouted.rules,
-            CountingLimits::Routed(matched) => &matched.route(ruleset).own_response_rules.all,
-            CountingLimits::ByIp(matched) => &matched.route(ruleset).own_response_rules.by_ip,
+            CountingLimits::Routed(matched_route) => {
+                &matched_route.route(ruleset).own_response_rules.all
+            }
+            CountingLimits::ByIp(matched_route) => {
+                &matched_route.route(ruleset).own_response_rules.by_ip
+            }
             CountingLimits::Without {
-                matched,
+                matched_route,
                 required_index,
-            } => &matched.route(ruleset).own_response_rules.without[*required_index],
+            } => &matched_route.route(ruleset).own_response_rules.without[*required_index],
         }
     }
 
     /// The route of the request; `None` if it has no route.
-    fn matched(&self) -> Option<&MatchedRoute> {
+    fn matched_route(&self) -> Option<&MatchedRoute> {
         match self {
             CountingLimits::Unrouted => None,
-            CountingLimits::Routed(matched)
-            | CountingLimits::ByIp(matched)
-            | CountingLimits::Without { matched, .. } => Some(matched),
+            CountingLimits::Routed(matched_route)
+            | CountingLimits::ByIp(matched_route)
+            | CountingLimits::Without { matched_route, .. } => Some(matched_route),
         }
     }
 
     /// The route of the request with its settings; `None` if it has no route.
     pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> Option<&'r Route> {
-        self.matched().map(|matched| matched.route(ruleset))
+        self.matched_route()
+            .map(|matched_route| matched_route.route(ruleset))
     }
 
     /// A number that only this set of limits has, to cache its refusals by. `None` for a combination of several routes.
@@ -94,7 +99,8 @@ impl CountingLimits {
     /// Each kind of set here adds a multiple of the number of routes to that index.
     pub fn limit_set_number(&self, ruleset: &Ruleset) -> Option<usize> {
         let route_count = ruleset.routes.len();
-        let Some(matched) = self.matched() else {
+        let Some(matched_route) = self.matched_route() else {
+            // No other set has this number: theirs are of the order of routes times required identities.
             return Some(usize::MAX);
         };
         let set_kind = match self {
@@ -102,13 +108,13 @@ impl CountingLimits {
             CountingLimits::ByIp(_) => 2,
             CountingLimits::Without { required_index, .. } => required_index + 3,
         };
-        Some(route_count * set_kind + matched.single_route_index()?)
+        Some(route_count * set_kind + matched_route.single_route_index()?)
     }
 
     /// The style of the rate-limit header fields in a refusal.
     pub fn header_style(&self, ruleset: &Ruleset) -> HeaderStyle {
         let route = self.route(ruleset);
-        route.map_or(ruleset.unrouted.headers, |route| route.headers)
+        route.map_or(ruleset.unrouted.header_style, |route| route.headers)
     }
 }
 
@@ -122,14 +128,15 @@ pub fn identify_unrouted(
     now: Nanos,
     clock: &Clock,
 ) -> ClientIdentity {
-    // The check depends on no limit, because all limits of the request are asked in any case.
-    let check = CredentialCheck {
+    // Unlike where a request has a route, no limit by ip decides whether the credential is checked. The identifier bounds
+    // the failed signatures of an address even so, and no upstream receives the request.
+    let check = CheckCondition {
         now,
         may_check: &|_| true,
     };
-    let wall = || clock.wall();
-    match ruleset.unrouted.by_credential {
-        true => identifier.identify_with_check(connection, head.into(), wall, Some(&check)),
+    let wall_time = || clock.wall();
+    match ruleset.unrouted.needs_credential {
+        true => identifier.identify_with_check(connection, head.into(), wall_time, Some(&check)),
         false => identifier.identify_by_address(connection, &head.fields),
     }
 }
@@ -156,7 +163,7 @@ impl Unserved {
         let client = Rc::new(identify_unrouted(
             &generation.ruleset,
             &generation.identifier,
-            context.peer.connection(),
+            context.peer.connection_peer(),
             &arrival.head,
             now,
             &generation.clock,
@@ -175,7 +182,7 @@ impl Unserved {
     pub fn routed(identified: Identified, cause: RefusalCause) -> Unserved {
         let Identified { routed, client, .. } = identified;
         let ruleset = &routed.arrival.context.generation.ruleset;
-        let counting_limits = CountingLimits::for_route(&routed.matched, ruleset, &client);
+        let counting_limits = CountingLimits::for_route(&routed.matched_route, ruleset, &client);
         Unserved {
             arrival: routed.arrival,
             client,

@@ -6,6 +6,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::BytesMut;
@@ -57,34 +58,36 @@ async fn serve_until_closed(
     };
     let LocalConnection {
         mut stream,
+        listener_index,
         client_address,
         mut counted_connection,
         ..
     } = connection;
-    let Ok(local) = stream.local_addr() else {
+    let Ok(local_address) = stream.local_addr() else {
         return;
     };
     let mut addresses = ConnectionAddresses {
         client: client_address,
-        local,
+        local: local_address,
     };
     let mut remote_address = stream.peer_address(client_address);
     let is_from_proxy = listener
         .proxies
         .iter()
-        .any(|net| net.contains(remote_address));
+        .any(|network| network.contains(remote_address));
     if is_from_proxy {
-        let header = proxy_protocol::read_header(&mut stream);
-        match run_before_first_request(&worker, &deadlines, header).await {
-            Ok(Some(declared)) => {
-                (addresses, remote_address) = (declared, declared.client.ip().into())
+        let reading = proxy_protocol::read_header(&mut stream);
+        match run_before_first_request(&worker, &deadlines, reading).await {
+            Ok(Some(declared_addresses)) => {
+                addresses = declared_addresses;
+                remote_address = declared_addresses.client.ip().into();
             }
             Ok(None) => {}
             Err(_) => return worker.count_refused_connection(ConnectionRefusal::ProxyHeader),
         }
     }
     let ip_settings = &generation.ruleset.identity.ip;
-    let has_client = |net: &PeerNetwork| net.contains(remote_address);
+    let has_client = |network: &PeerNetwork| network.contains(remote_address);
     // A trusted proxy has the connections of many clients, so `per_ip` does not hold for it.
     if let Some(max_connections) = generation.ruleset.connections.per_ip
         && !ip_settings.trusted_proxies.iter().any(has_client)
@@ -95,7 +98,7 @@ async fn serve_until_closed(
     {
         return worker.count_refused_connection(ConnectionRefusal::PerIp);
     }
-    let stream = match &listener.listener_tls {
+    let socket_and_ja4 = match &listener.listener_tls {
         // Boxed, so that the handshake takes no space in this future once it is over.
         Some(listener_tls) => {
             Box::pin(shake_hands(
@@ -106,24 +109,27 @@ async fn serve_until_closed(
             ))
             .await
         }
-        None => Some(Socket::from_client(stream)),
+        None => Some((Socket::from_client(stream), None)),
     };
-    let Some(stream) = stream else { return };
-    if stream.is_acme_challenge() {
+    let Some((socket, ja4)) = socket_and_ja4 else {
+        return;
+    };
+    if socket.is_acme_challenge() {
         return worker.count_acme_proof();
     }
-    let is_http2 = stream.is_http2();
+    let is_http2 = socket.is_http2();
     let listener_tls = listener.listener_tls.as_ref();
     let peer = Peer::new(
         remote_address,
+        (listener_index, listener_tls),
         addresses,
-        &stream,
-        listener_tls,
+        (&socket, ja4),
         deadlines.clone(),
         &worker,
     );
     let timeouts = &generation.ruleset.timeouts;
-    let client = ClientSocket::new(stream, deadlines, timeouts.send, timeouts.half_close);
+    let client = ClientSocket::new(socket, deadlines, timeouts.send, timeouts.half_close);
+    // The connection may outlive this configuration, and must not hold it.
     drop(generation);
     if is_http2 {
         return http2::serve(client, BytesMut::new(), peer, stack).await;
@@ -150,13 +156,13 @@ async fn run_before_first_request<F: Future>(
     deadlines.report_bytes_received();
     let mut future = pin!(future);
     let output = poll_fn(|cx| {
-        let output = future.as_mut().poll(cx);
-        if output.is_pending() && worker.is_draining() {
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() && worker.is_draining() {
             deadlines.shorten_phase(IDLE_DRAIN_TIMEOUT);
         }
-        output
-    });
-    let output = output.await;
+        polled
+    })
+    .await;
     deadlines.enter_phase(Phase::Idle, worker.generation().ruleset.timeouts.idle);
     output
 }
@@ -168,16 +174,17 @@ async fn shake_hands(
     listener_tls: ListenerTls,
     worker: &WorkerState,
     deadlines: &Deadlines,
-) -> Option<Socket> {
+) -> Option<(Socket, Option<Arc<str>>)> {
     let mut handshake_count = HandshakeCount {
         worker,
         has_succeeded: false,
     };
-    let accepting = Socket::accept_tls(stream, listener_tls, false);
+    let needs_ja4 = worker.generation().ruleset.identity.needs_ja4();
+    let accepting = Socket::accept_tls(stream, listener_tls, needs_ja4);
     let accepted = run_before_first_request(worker, deadlines, accepting).await;
-    let socket = accepted.ok().map(|(socket, _)| socket);
-    handshake_count.has_succeeded = socket.is_some();
-    socket
+    let socket_and_ja4 = accepted.ok();
+    handshake_count.has_succeeded = socket_and_ja4.is_some();
+    socket_and_ja4
 }
 
 /// Counts a TLS handshake when dropped, also if the connection's deadline has ended the handshake.

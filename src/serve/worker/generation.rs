@@ -12,6 +12,7 @@ use std::sync::Arc;
 use metrics::Counter;
 use siphasher::sip::SipHasher13;
 
+use super::identity_counters::IdentityCounters;
 use super::listen::RunningListener;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Histogram, Label, Metric, Registry};
@@ -55,7 +56,19 @@ impl RunningConfig {
             .map_or_else(|| self.process_keyer.clone(), Keyer::new)
     }
 
-    /// The secret of the gateways that share a store, once the store has sent it.
+    /// Builds an identifier by the settings and the overrides of the policies. The first call hashes the keys of all
+    /// overrides, which takes long if there are many.
+    pub fn build_identifier(&self) -> Identifier {
+        let Ruleset {
+            identity,
+            rules,
+            override_cache,
+            ..
+        } = &*self.ruleset;
+        Identifier::new(identity.clone(), self.keyer()).with_overrides(rules, override_cache)
+    }
+
+    /// The secret of the gateways that share a store; `None` without such a store, or before it has sent the secret.
     fn shared_secret(&self) -> Option<[u8; 16]> {
         self.admission.shared_store()?.secret()
     }
@@ -77,6 +90,8 @@ pub struct Generation {
     pub counters_by_route: Vec<RouteCounters>,
     /// Counters of decisions, for each limit.
     pub counters_by_rule: Vec<RuleCounters>,
+    /// Counters of requests by the values of identities; `None` if no identity is counted.
+    pub identity_counters: Option<Box<IdentityCounters>>,
     /// Counters of credentials that did not verify.
     pub unverified_counters: UnverifiedCounters,
     /// See [`RunningConfig::listeners`].
@@ -100,7 +115,7 @@ pub struct Generation {
 /// Counters of one route.
 pub struct RouteCounters {
     /// Requests that have ended, by [`RequestOutcome`].
-    pub requests_by_outcome: [Counter; 6],
+    pub requests_by_outcome: [Counter; RequestOutcome::ALL.len()],
     /// Requests that were routed to the route, whether they have ended or not.
     pub started_requests: Counter,
     /// Bytes of response bodies.
@@ -109,8 +124,8 @@ pub struct RouteCounters {
     pub request_duration: Histogram,
     /// Seconds from when a connection to the upstream is ready until the head of the response has come.
     pub upstream_duration: Histogram,
-    /// Responses by status, and by whether the upstream gave them. A counter is added when its status first occurs.
-    response_counters: RefCell<Vec<((u16, bool), Counter)>>,
+    /// Counters of responses, by status and origin. Each is added when it first counts.
+    response_counters: RefCell<Vec<ResponseCounter>>,
     /// The JSON members that name the route in each line of the access log.
     pub log_members: Box<[u8]>,
     registry: Registry,
@@ -118,7 +133,16 @@ pub struct RouteCounters {
     route_name: Box<str>,
 }
 
-/// Counters of one limit. A request is counted once for each limit that it was checked against.
+/// Counts the responses of one route with one status, from one side.
+struct ResponseCounter {
+    status: u16,
+    /// Whether the responses came from the upstream, not from the gateway itself.
+    is_from_upstream: bool,
+    counter: Counter,
+}
+
+/// Counters of one limit. A request is counted once for each limit that it was checked against; so is a message of a
+/// WebSocket that limits count.
 pub struct RuleCounters {
     /// Requests within the rate.
     pub within: Counter,
@@ -173,21 +197,26 @@ impl Generation {
         worker_number: usize,
         registry: &Registry,
         clock: &Clock,
-        flushes: &Rc<FlushQueue>,
+        flush_queue: &Rc<FlushQueue>,
     ) -> Generation {
         let ruleset = running_config.ruleset.clone();
         let new_pool = |servers: &Arc<Servers>| {
             let counters = register_pool_counters(registry, worker_number, &servers.settings.name);
-            let (servers, flushes) = (servers.clone(), flushes.clone());
             let random_seed = worker_number as u64;
-            UpstreamPool::new(servers, clock.clone(), counters, random_seed, flushes)
+            UpstreamPool::new(
+                servers.clone(),
+                clock.clone(),
+                counters,
+                random_seed,
+                flush_queue.clone(),
+            )
         };
         let pools: Vec<Rc<UpstreamPool>> = running_config
             .upstreams
             .iter()
             .map(|servers| {
                 previous_generation
-                    .and_then(|previous_generation| previous_generation.pool_to(servers))
+                    .and_then(|generation| generation.pool_to(servers))
                     .unwrap_or_else(|| new_pool(servers))
             })
             .collect();
@@ -215,7 +244,7 @@ impl Generation {
             .map(|counters| counters.unknown_cost.clone())
             .collect();
         Generation {
-            identifier: Identifier::new(ruleset.identity.clone(), running_config.keyer()),
+            identifier: running_config.build_identifier(),
             admission: running_config
                 .admission
                 .for_worker(worker_number)
@@ -224,6 +253,8 @@ impl Generation {
             request_kinds,
             counters_by_route,
             counters_by_rule,
+            identity_counters: IdentityCounters::new(&ruleset, registry, worker_number)
+                .map(Box::new),
             unverified_counters: UnverifiedCounters::new(registry, worker_number),
             ruleset,
             listeners: running_config.listeners.clone(),
@@ -298,20 +329,23 @@ impl RouteCounters {
     /// Counts a response with this status, which came from the upstream or from the gateway itself.
     pub fn count_response(&self, status: u16, is_from_upstream: bool) {
         let mut response_counters = self.response_counters.borrow_mut();
-        let key = (status, is_from_upstream);
-        if let Some((_, counter)) = response_counters
-            .iter()
-            .find(|(counted, _)| *counted == key)
-        {
-            return counter.increment(1);
+        let existing_counter = response_counters.iter().find(|existing| {
+            existing.status == status && existing.is_from_upstream == is_from_upstream
+        });
+        if let Some(existing) = existing_counter {
+            return existing.counter.increment(1);
         }
         let status_and_origin = (status, response_origin(is_from_upstream));
         let counter =
             self.registry
                 .response_counter(self.worker_number, &self.route_name, status_and_origin);
         counter.increment(1);
-        // The list is bounded: there are no more than a thousand statuses.
-        response_counters.push((key, counter));
+        // The list is bounded: there are fewer than a thousand statuses, each from two sides.
+        response_counters.push(ResponseCounter {
+            status,
+            is_from_upstream,
+            counter,
+        });
     }
 }
 
@@ -327,7 +361,7 @@ impl RuleCounters {
             over: counter("over"),
             refused: counter("refused"),
             shadow_refused: counter("shadow_refused"),
-            unknown_cost: match rule.count.is_cost() {
+            unknown_cost: match rule.count.is_stated_in_response() {
                 true => registry.worker_counter(worker_number, Metric::CostUnknown, &[limit_label]),
                 false => Counter::noop(),
             },

@@ -34,17 +34,17 @@ impl InheritedSockets {
         let mut passed_descriptors = listenfd::ListenFd::from_env();
         let mut inherited = InheritedSockets::default();
         for index in 0..passed_descriptors.len() {
-            let tcp = passed_descriptors.take_tcp_listener(index).ok().flatten();
+            let tcp_listener = passed_descriptors.take_tcp_listener(index).ok().flatten();
             let mut unix_listener = || passed_descriptors.take_unix_listener(index).ok().flatten();
-            let socket = tcp
+            let socket = tcp_listener
                 .map(Socket::from)
-                .or_else(|| unix_listener().map(Socket::from));
-            let socket = socket.filter(|socket| socket.set_nonblocking(true).is_ok());
-            let listening = socket.and_then(|socket| {
+                .or_else(|| unix_listener().map(Socket::from))
+                .filter(|socket| socket.set_nonblocking(true).is_ok());
+            let address_and_socket = socket.and_then(|socket| {
                 Some((Address::from_socket(&socket.local_addr().ok()?)?, socket))
             });
-            match listening {
-                Some(listening) => inherited.sockets.push(listening),
+            match address_and_socket {
+                Some(address_and_socket) => inherited.sockets.push(address_and_socket),
                 None => inherited.unusable_count += 1,
             }
         }
@@ -62,21 +62,21 @@ impl InheritedSockets {
     /// The address of an inherited TCP socket on the same port as `address`, for a message that the two do not match.
     /// `None` if there is no such socket, and for port 0.
     pub fn same_port_address(&self, address: SocketAddr) -> Option<SocketAddr> {
-        let mut addresses = self.sockets.iter().filter_map(|(other, _)| other.tcp());
-        addresses.find(|other| other.port() == address.port() && address.port() != 0)
+        let mut tcp_addresses = self.sockets.iter().filter_map(|(bound, _)| bound.tcp());
+        tcp_addresses.find(|bound| bound.port() == address.port() && address.port() != 0)
     }
 
     /// Takes all sockets that can serve `address` and are bound to the same address; none if no socket can. Port 0
     /// matches the port of the first inherited socket with this IP address.
     pub fn take_sockets(&mut self, address: &Address) -> Vec<Socket> {
-        let Some(matching) = self.matching_address(address) else {
+        let Some(matching_address) = self.matching_address(address) else {
             return Vec::new();
         };
         let sockets = std::mem::take(&mut self.sockets);
-        let (matching_sockets, unused): (Vec<_>, Vec<_>) = sockets
+        let (matching_sockets, other_sockets): (Vec<_>, Vec<_>) = sockets
             .into_iter()
-            .partition(|(other, _)| *other == matching);
-        self.sockets = unused;
+            .partition(|(bound, _)| *bound == matching_address);
+        self.sockets = other_sockets;
         matching_sockets
             .into_iter()
             .map(|(_, socket)| socket)
@@ -86,26 +86,26 @@ impl InheritedSockets {
     /// The address of the inherited sockets that can serve `address`. That is the same address, with any port for port 0.
     /// Or for `0.0.0.0` it is the same port on `[::]`, if the socket accepts IPv4 too.
     fn matching_address(&self, address: &Address) -> Option<Address> {
-        let Some(tcp) = address.tcp() else {
-            let mut addresses = self.sockets.iter().map(|(other, _)| other);
-            return addresses.find(|other| *other == address).cloned();
+        let Some(tcp_address) = address.tcp() else {
+            let mut bound_addresses = self.sockets.iter().map(|(bound, _)| bound);
+            return bound_addresses.find(|bound| *bound == address).cloned();
         };
         let tcp_sockets = || {
             let sockets = self.sockets.iter();
-            sockets.filter_map(|(other, socket)| Some((other.tcp()?, socket)))
+            sockets.filter_map(|(bound, socket)| Some((bound.tcp()?, socket)))
         };
-        let exact_match = tcp_sockets().find(|(other, _)| serves_address(*other, tcp));
+        let exact_match = tcp_sockets().find(|(bound, _)| serves_address(*bound, tcp_address));
         let dual_stack_match = || {
-            tcp_sockets().find(|(other, socket)| {
-                tcp.ip() == Ipv4Addr::UNSPECIFIED
-                    && other.ip() == Ipv6Addr::UNSPECIFIED
-                    && other.port() == tcp.port()
+            tcp_sockets().find(|(bound, socket)| {
+                tcp_address.ip() == Ipv4Addr::UNSPECIFIED
+                    && bound.ip() == Ipv6Addr::UNSPECIFIED
+                    && bound.port() == tcp_address.port()
                     && socket.only_v6().is_ok_and(|is_only_v6| !is_only_v6)
             })
         };
         exact_match
             .or_else(dual_stack_match)
-            .map(|(other, _)| other.into())
+            .map(|(bound, _)| bound.into())
     }
 
     /// The file of the Unix socket at `path`, if it exists and this process must remove it at its end.
@@ -128,10 +128,10 @@ impl InheritedSockets {
     }
 
     /// A description of each passed descriptor that no listener uses, for the log.
-    pub fn unused(&self) -> impl Iterator<Item = String> {
-        let sockets = self.sockets.iter().map(|(address, _)| address.to_string());
+    pub fn describe_unused(&self) -> impl Iterator<Item = String> {
+        let addresses = self.sockets.iter().map(|(address, _)| address.to_string());
         let unusable = || String::from("no listening socket of TCP or with a path");
-        sockets.chain(std::iter::repeat_with(unusable).take(self.unusable_count))
+        addresses.chain(std::iter::repeat_with(unusable).take(self.unusable_count))
     }
 }
 

@@ -131,6 +131,13 @@ fn bind_for_each_worker(mut address: SocketAddr, worker_count: usize) -> io::Res
 /// The settings of one listener that a reload may change.
 #[derive(Clone, Debug)]
 pub struct RunningListener {
+    /// The listener's name in the gateway file, if it has one.
+    pub name: Option<Box<str>>,
+    /// The index of the listener's route table in [`Ruleset::listener_tables`]; `None` for the table that all other
+    /// listeners share.
+    ///
+    /// [`Ruleset::listener_tables`]: crate::policy::Ruleset::listener_tables
+    pub table_index: Option<usize>,
     /// The TLS configuration; `None` if clients connect without TLS.
     pub listener_tls: Option<ListenerTls>,
     /// The certificates that handshakes choose from.
@@ -158,11 +165,11 @@ mod tests {
         let passed_listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
         set_tcp_options(&passed_listener).expect("it is a socket");
         let seconds = Duration::from_secs;
-        let bound_sockets = bound_sockets
+        let bound_listeners = bound_sockets
             .expect("there is a port")
             .into_iter()
             .map(TcpListener::from);
-        for listener in bound_sockets.chain([passed_listener]) {
+        for listener in bound_listeners.chain([passed_listener]) {
             let blocking = listener.set_nonblocking(false);
             let address = listener.local_addr().expect("it is bound");
             set_unacked_timeout(&listener, seconds(300)).expect("it is a socket");

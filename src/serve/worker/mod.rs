@@ -19,6 +19,7 @@ pub mod client_socket;
 pub mod connection;
 pub mod deadlines;
 pub mod generation;
+pub mod identity_counters;
 pub mod inherited_sockets;
 pub mod listen;
 pub mod load_meter;

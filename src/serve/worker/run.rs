@@ -40,6 +40,10 @@ const BUCKETS_SWEPT_PER_SECOND: usize = 8_192;
 /// How often a draining worker checks whether its last connection has closed.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
+/// The number of turns of tasks after which the runtime asks the kernel for events. It is twice the default of tokio,
+/// because a request takes two turns; see `Wire::poll_head`.
+const EVENT_INTERVAL: u32 = 122;
+
 /// An order of the main thread to a worker.
 pub enum WorkerOrder {
     /// Serve new requests by this configuration. The worker sends `()` once it does so.
@@ -95,17 +99,15 @@ pub struct WorkerHandle {
 /// The system cannot start another thread.
 pub fn spawn_worker(start: WorkerStart) -> io::Result<WorkerHandle> {
     let (order_sender, orders) = tokio::sync::mpsc::unbounded_channel();
-    let runtime = move || {
+    let build_runtime = move || {
         Builder::new_current_thread()
             .enable_all()
-            // Twice the default of tokio, because a request takes two turns; see `Wire::poll_head`.
-            .event_interval(122)
+            .event_interval(EVENT_INTERVAL)
             .build_local(LocalOptions::default())
     };
-    let name = format!("worker-{}", start.number);
     let thread = thread::Builder::new()
-        .name(name)
-        .spawn(move || match runtime() {
+        .name(format!("worker-{}", start.number))
+        .spawn(move || match build_runtime() {
             Ok(runtime) => {
                 runtime.block_on(run_worker(start, orders));
                 // A name lookup that still runs must not delay the end.
@@ -146,8 +148,8 @@ async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrde
         .map(|socket| accept_connections(socket, worker.clone(), stack.clone()))
         .map(tokio::task::spawn_local)
         .collect();
-    let flushes = worker.flushes.clone();
-    let flush_task = tokio::task::spawn_local(async move { flushes.run().await });
+    let flush_queue = worker.flush_queue.clone();
+    let flush_task = tokio::task::spawn_local(async move { flush_queue.run().await });
     let periodic_work = run_periodic_work(worker.clone(), log.clone(), clock.clone());
     let periodic_task = tokio::task::spawn_local(periodic_work);
     let drain_timeout = loop {
@@ -185,16 +187,18 @@ async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrde
 
 /// The state of a worker that has no connections yet, with its metrics registered.
 fn build_worker(start: &WorkerStart) -> WorkerState {
-    let (number, registry, clock) = (start.number, &start.registry, &start.clock);
-    let flushes = Rc::new(FlushQueue::default());
+    let number = start.number;
+    let registry = &start.registry;
+    let clock = &start.clock;
+    let flush_queue = Rc::new(FlushQueue::default());
     let config = &start.running_config;
-    let generation = Generation::new(config, None, number, registry, clock, &flushes);
+    let generation = Generation::new(config, None, number, registry, clock, &flush_queue);
     let deadline_clock = DeadlineClock::new(clock.clone());
     WorkerState {
         number,
-        detached: DetachedRequests::new(deadline_clock.clone()),
+        detached_requests: DetachedRequests::new(deadline_clock.clone()),
         deadline_clock,
-        flushes,
+        flush_queue,
         recent_keys: RecentCounts::default(),
         generation: RefCell::new(Rc::new(generation)),
         is_draining: Cell::new(false),
@@ -237,7 +241,7 @@ async fn drain(worker: &WorkerState, drain_timeout: Duration) {
             "drain deadline passed; open connections are closed"
         );
     }
-    worker.detached.close();
+    worker.detached_requests.close();
 }
 
 /// Accepts connections until the task is aborted. No error of accepting ends it, but a socket that the runtime cannot use
@@ -258,8 +262,8 @@ async fn accept_connections(
         match listener.accept().await {
             Ok((stream, client_address)) => {
                 worker.accepted_connections.increment(1);
-                let maximum = || worker.max_connections();
-                let counted_connection = worker.occupancy.admit_connection(maximum).await;
+                let max_connections = || worker.max_connections();
+                let counted_connection = worker.occupancy.admit_connection(max_connections).await;
                 let connection = LocalConnection {
                     stream,
                     listener_index,
@@ -327,8 +331,8 @@ async fn run_periodic_work(worker: Rc<WorkerState>, log: Rc<WorkerLog>, clock: C
     for tick_number in 0_u64.. {
         interval.tick().await;
         worker.deadline_clock.tick();
-        worker.detached.tick();
-        log.tick(&clock);
+        worker.detached_requests.return_due_permits();
+        log.flush_and_update_time(&clock);
         worker.recent_keys.flush();
         worker.maintain_shared_store(&clock);
         for pool in &worker.generation().pools {

@@ -24,10 +24,10 @@ pub struct WorkerState {
     /// Checks the deadlines of the worker's connections.
     pub deadline_clock: Rc<DeadlineClock>,
     /// Requests that go on after their clients have left.
-    pub detached: Rc<DetachedRequests>,
+    pub detached_requests: Rc<DetachedRequests>,
     /// Connections whose responses wait to be written together.
-    pub flushes: Rc<FlushQueue>,
-    /// How often limits counted each key since the last tick, which adds these counts to the top keys.
+    pub flush_queue: Rc<FlushQueue>,
+    /// How often limits counted each key since the last tick. Each tick adds these counts to the top keys.
     pub recent_keys: RecentCounts<CountedKey>,
     /// Where the worker's metrics are registered.
     pub registry: Registry,
@@ -91,8 +91,8 @@ impl WorkerState {
 
     /// Maximum number of client connections of all workers.
     pub(super) fn max_connections(&self) -> usize {
-        let total = self.generation.borrow().ruleset.connections.total;
-        total.unwrap_or(self.default_max_connections)
+        let configured = self.generation.borrow().ruleset.connections.total;
+        configured.unwrap_or(self.default_max_connections)
     }
 
     /// Counts a connection that is closed before its first request.
@@ -114,7 +114,7 @@ impl WorkerState {
             self.number,
             &self.registry,
             clock,
-            &self.flushes,
+            &self.flush_queue,
         );
         self.generation.replace(Rc::new(new_generation));
     }

@@ -14,7 +14,8 @@ use crate::store::{self, LimitSlot, MemoryStore, Permits, RegisteredLimit, Share
 pub struct Admission {
     pub(super) store: Arc<MemoryStore>,
     pub(super) permits: Arc<Permits>,
-    pub(super) counters: Arc<[RuleCounter]>,
+    /// The counters of each rule, by [`Rule::index`].
+    counters: Arc<[RuleCounterSet]>,
     pub(super) clock: Clock,
     /// `None` if this gateway counts for itself.
     pub(super) shared: Option<SharedConnection>,
@@ -30,7 +31,17 @@ pub(crate) struct SharedConnection {
     pub(crate) connection_index: usize,
 }
 
-/// Where the counts of one rule are kept.
+/// Where the counts of one rule and of its overrides are kept.
+#[derive(Clone, Debug)]
+struct RuleCounterSet {
+    /// The counter of keys without an override.
+    rule_counter: RuleCounter,
+    /// The counter of each override, by its number less one: numbers begin at 1. An override of the rule's shape has
+    /// the rule's slot, so a key keeps its counts when it gets the override or loses it.
+    override_counters: Box<[RuleCounter]>,
+}
+
+/// Where the counts of one rule, or of one override, are kept.
 #[derive(Clone, Debug)]
 pub(super) enum RuleCounter {
     /// The slot in the memory store, and how gateways share the counts; `None` if there is no store that they share.
@@ -121,7 +132,7 @@ impl Admission {
         clock: Clock,
         shared: Option<SharedConnection>,
     ) -> Result<Admission, store::Error> {
-        let register_rule = |rule: &Arc<Rule>| -> Result<RuleCounter, store::Error> {
+        let register = |rule: &Arc<Rule>| -> Result<RuleCounter, store::Error> {
             match &rule.limit {
                 RuleLimit::Rate(limit) => {
                     let registered = store.register(&rule.scope, limit)?;
@@ -141,6 +152,16 @@ impl Admission {
                 RuleLimit::Open(_) => Ok(RuleCounter::Open(PermitScope::new(&rule.scope))),
             }
         };
+        let register_rule = |rule: &Arc<Rule>| -> Result<RuleCounterSet, store::Error> {
+            let overrides = rule.overrides.iter();
+            let overrides = overrides.flat_map(|overrides| &overrides.rules);
+            Ok(RuleCounterSet {
+                override_counters: overrides.map(register).collect::<Result<_, _>>()?,
+                // Last, because it may have one slot with overrides. Of a slot's limits, the store keeps the one that
+                // was registered last, for its own work.
+                rule_counter: register(rule)?,
+            })
+        };
         let counters = rules.iter().map(register_rule);
         let counters = counters.collect::<Result<_, store::Error>>()?;
         Ok(Admission {
@@ -153,9 +174,21 @@ impl Admission {
         })
     }
 
-    /// The slot where the store keeps a rule's counters. None if the rule counts permits.
+    /// Where the counts of a rule, or of an override, are kept. `rule` must be one that the admission was made for; `None`
+    /// if its index or number is too high.
+    #[inline]
+    pub(super) fn counter(&self, rule: &Rule) -> Option<&RuleCounter> {
+        let counters = self.counters.get(rule.index)?;
+        match usize::from(rule.override_number).checked_sub(1) {
+            None => Some(&counters.rule_counter),
+            Some(index) => counters.override_counters.get(index),
+        }
+    }
+
+    /// The slot where the store keeps a rule's counters; `None` if the rule counts permits. `rule` must be one that the
+    /// admission was made for.
     pub fn slot(&self, rule: &Rule) -> Option<LimitSlot> {
-        match self.counters.get(rule.index)? {
+        match self.counter(rule)? {
             RuleCounter::Rate(registered, _) => Some(registered.slot()),
             RuleCounter::Open(_) => None,
         }
@@ -164,7 +197,7 @@ impl Admission {
     /// The plan by which several gateways share a rule's counters; `None` if they do not, or if the rule counts permits.
     /// `rule` must be one that the admission was made for.
     pub fn plan(&self, rule: &Rule) -> Option<&Arc<SharingPlan>> {
-        match self.counters.get(rule.index)? {
+        match self.counter(rule)? {
             RuleCounter::Rate(_, sharing) => sharing.as_ref()?.plan.as_ref(),
             RuleCounter::Open(_) => None,
         }
@@ -178,11 +211,14 @@ impl Admission {
     /// For each rule, the number of permits that all its keys hold. `None` for limits on a rate.
     pub fn open_permits(&self) -> Vec<Option<u64>> {
         let open_by_scope = self.permits.counts_by_scope();
-        let open = self.counters.iter().map(|counter| match counter {
-            RuleCounter::Rate(..) => None,
-            RuleCounter::Open(scope) => Some(open_by_scope.get(scope).copied().unwrap_or(0)),
-        });
-        open.collect()
+        let open_permits = self
+            .counters
+            .iter()
+            .map(|counters| match &counters.rule_counter {
+                RuleCounter::Rate(..) => None,
+                RuleCounter::Open(scope) => Some(open_by_scope.get(scope).copied().unwrap_or(0)),
+            });
+        open_permits.collect()
     }
 
     /// The store that counts in this gateway's memory.

@@ -31,7 +31,7 @@ impl Admission {
         {
             return None;
         }
-        let parents = request.identifier.parents(request.client);
+        let parents = request.identifier.parent_networks(request.client);
         let mut keys = RequestKeys::default();
         let keys = match prepared {
             Some(prepared) => &prepared.keys,
@@ -67,15 +67,15 @@ impl Admission {
     ) {
         // Read before the decision, so that a change meanwhile is noticed.
         let versions = prepared.and_then(PreparedDecision::current_versions);
-        let mut readings = SmallVec::new();
+        let mut findings = SmallVec::new();
         let (items, places) = (&demand.items, &demand.keys.cell_places);
         let is_admitted = items.is_empty()
             || self
                 .store
-                .take_at(items, places, request.now, &mut readings);
-        demand.add_findings(&readings, is_admitted, verdict);
+                .take_at(items, places, request.now, &mut findings);
+        demand.add_findings(&findings, is_admitted, verdict);
         verdict.choose_decider(request.rules);
-        self.reserve_units(request, demand, &readings, is_admitted, ticket);
+        self.reserve_units(request, demand, &findings, is_admitted, ticket);
         if let Some(prepared) = prepared {
             prepared.record_outcome(is_admitted);
             if let Some(versions) = versions.filter(|_| !is_admitted) {
@@ -94,7 +94,7 @@ impl Admission {
         demand: &Demand<'_>,
         AdmissionOutcome { verdict, ticket }: &mut AdmissionOutcome,
     ) {
-        let (mut readings, mut open_findings) = (SmallVec::new(), SmallVec::new());
+        let (mut findings, mut open_findings) = (SmallVec::new(), SmallVec::new());
         let items = &demand.items;
         let decide_rates = |has_permits: bool| {
             if items.is_empty() {
@@ -105,27 +105,27 @@ impl Admission {
                     items,
                     &demand.keys.cell_places,
                     request.now,
-                    &mut readings,
+                    &mut findings,
                 );
             }
             self.store
-                .take_for_shadows(items, request.now, &mut readings);
+                .take_for_shadows(items, request.now, &mut findings);
             false
         };
         let (is_admitted, permits) =
             self.permits
                 .take(&demand.permit_requests, &mut open_findings, decide_rates);
-        demand.add_findings(&readings, is_admitted, verdict);
+        demand.add_findings(&findings, is_admitted, verdict);
         demand.add_open_findings(verdict, &open_findings);
         verdict.choose_decider(request.rules);
-        self.reserve_units(request, demand, &readings, is_admitted, ticket);
+        self.reserve_units(request, demand, &findings, is_admitted, ticket);
         ticket.hold_permits(permits);
     }
 
     /// Returns the verdict that [`Admission::decide`] would give, but takes nothing. Of a limit that gateways share, only
     /// what this gateway knows counts.
     pub fn peek(&self, request: &AdmissionRequest<'_>) -> Verdict {
-        let parents = request.identifier.parents(request.client);
+        let parents = request.identifier.parent_networks(request.client);
         let mut keys = RequestKeys::default();
         self.find_keys(request, &mut keys);
         let mut demand = Demand::empty(&keys);
@@ -133,14 +133,15 @@ impl Admission {
         if let Some(shared) = &self.shared {
             return self.peek_own_counts(&shared.store, request, &demand);
         }
-        let (mut readings, mut open_findings) = (SmallVec::new(), SmallVec::new());
+        let (mut findings, mut open_findings) = (SmallVec::new(), SmallVec::new());
         let items = &demand.items;
-        let admits = items.is_empty() || self.store.peek(items, request.now, &mut readings);
+        let admits_by_rates =
+            items.is_empty() || self.store.peek(items, request.now, &mut findings);
         let has_permits = self
             .permits
             .peek(&demand.permit_requests, &mut open_findings);
         let mut verdict = Verdict::default();
-        demand.add_findings(&readings, admits && has_permits, &mut verdict);
+        demand.add_findings(&findings, admits_by_rates && has_permits, &mut verdict);
         demand.add_open_findings(&mut verdict, &open_findings);
         verdict.choose_decider(request.rules);
         verdict
@@ -152,18 +153,18 @@ impl Admission {
         &self,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
-        readings: &[LimitFinding],
+        findings: &[LimitFinding],
         is_admitted: bool,
         ticket: &mut Ticket,
     ) {
         if !demand.has_reservations {
             return;
         }
-        for ((item, rule_index), reading) in demand.items_with_rules().zip(readings) {
-            let has_taken = reading.standing.admits() && (is_admitted || item.is_shadow);
+        for ((item, rule), finding) in demand.items_with_rules().zip(findings) {
+            let has_taken = finding.standing.admits() && (is_admitted || item.is_shadow);
             if item.limit.reserves && has_taken {
-                let rule = request.rules[rule_index].clone();
-                ticket.reserve(self, rule, item, reading.sketched, CountedIn::Gateway);
+                let rule = rule.resolve(request.rules).clone();
+                ticket.reserve(self, rule, item, finding.sketched, CountedIn::Gateway);
             }
         }
     }

@@ -10,7 +10,9 @@ use super::request::AdmissionRequest;
 use super::verdict::{RuleFinding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
-use crate::limit::{Fingerprint, Identity, IdentitySet, LimitFinding, Rule, RuleLimit, Scale};
+use crate::limit::{
+    Fingerprint, Identity, IdentitySet, LimitFinding, Rule, RuleLimit, RuleRef, Scale,
+};
 use crate::store::permits::{PermitRequest, PermitScope};
 use crate::store::{CellPlaces, LimitItem, LimitSlot, ParentNetwork};
 
@@ -29,8 +31,7 @@ pub(crate) struct RequestKeys {
 /// A rule with the key by which it counts the request, and its counters `C`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyedRule<C> {
-    /// The index of the rule among the rules of the request.
-    rule_index: u16,
+    rule: RuleRef,
     counters: C,
     key: Fingerprint,
     /// The multiplier of the client's plan, at least 1.
@@ -54,7 +55,8 @@ impl Admission {
     /// Collects the keys by which a request is counted, of all rules that apply to its client. They are written to
     /// `keys`, which must be empty, because a returned value would be copied.
     pub(crate) fn find_keys(&self, request: &AdmissionRequest<'_>, keys: &mut RequestKeys) {
-        for (rule_index, rule) in request.rules.iter().enumerate() {
+        for (index, rule) in request.rules.iter().enumerate() {
+            // A client must not evade the limit by an unclear address.
             if !request.client.is_ip_unclear && is_exempt(rule, request.client.ip) {
                 continue;
             }
@@ -65,12 +67,18 @@ impl Admission {
             let Some((key, identities)) = key else {
                 continue;
             };
+            let Some(rule_ref) = request.identifier.rule_ref(index as u16, rule, key) else {
+                // An override makes the key unlimited.
+                continue;
+            };
+            let rule = rule_ref.resolve(request.rules);
             // Without a network's count, a client could change its address for each request.
-            let counts_networks = identities == IdentitySet::from_iter([Identity::Ip]);
+            // The limit of a single key must not count against its neighbours, whose limit is another.
+            let counts_networks = rule_ref.override_number == 0
+                && identities == IdentitySet::from_iter([Identity::Ip]);
             let plan_factor = client_plan_factor(request.identifier, rule, request.client);
-            let rule_index = rule_index as u16;
-            match (&rule.limit, &self.counters[rule.index]) {
-                (RuleLimit::Rate(limit), RuleCounter::Rate(registered, _)) => {
+            match (&rule.limit, self.counter(rule)) {
+                (RuleLimit::Rate(limit), Some(RuleCounter::Rate(registered, _))) => {
                     let slot = registered.slot();
                     if let Some(place) = self.store.cell_place(limit, slot, key, plan_factor) {
                         // The count is loaded while the next key is hashed.
@@ -78,20 +86,22 @@ impl Admission {
                         keys.cell_places.push(place);
                     }
                     keys.rate_rules.push(KeyedRule {
-                        rule_index,
+                        rule: rule_ref,
                         counters: slot,
                         key,
                         plan_factor,
                         counts_networks,
                     });
                 }
-                (RuleLimit::Open(_), RuleCounter::Open(scope)) => keys.open_rules.push(KeyedRule {
-                    rule_index,
-                    counters: *scope,
-                    key,
-                    plan_factor,
-                    counts_networks,
-                }),
+                (RuleLimit::Open(_), Some(RuleCounter::Open(scope))) => {
+                    keys.open_rules.push(KeyedRule {
+                        rule: rule_ref,
+                        counters: *scope,
+                        key,
+                        plan_factor,
+                        counts_networks,
+                    })
+                }
                 // The counters were made for other rules.
                 _ => debug_assert!(false, "{} has another kind of counter", rule.name),
             }
@@ -114,7 +124,7 @@ impl<'a> Demand<'a> {
     pub(crate) fn fill(&mut self, request: &AdmissionRequest<'a>, parents: &'a [ParentNetwork]) {
         let parents = |counts_networks: bool| if counts_networks { parents } else { &[] };
         for keyed_rule in &self.keys.rate_rules {
-            let rule = &request.rules[usize::from(keyed_rule.rule_index)];
+            let rule = keyed_rule.rule.resolve(request.rules);
             let Some(limit) = rule.limit.rate() else {
                 continue;
             };
@@ -123,7 +133,7 @@ impl<'a> Demand<'a> {
                 limit,
                 slot: keyed_rule.counters,
                 key: keyed_rule.key,
-                cost: units_at_admission(request, rule, usize::from(keyed_rule.rule_index)),
+                cost: units_at_admission(request, rule, usize::from(keyed_rule.rule.index)),
                 scale: Scale {
                     plan_factor: keyed_rule.plan_factor,
                     lent: lent_thousandths(rule, request.pressure),
@@ -133,7 +143,7 @@ impl<'a> Demand<'a> {
             });
         }
         for keyed_rule in &self.keys.open_rules {
-            let rule = &request.rules[usize::from(keyed_rule.rule_index)];
+            let rule = keyed_rule.rule.resolve(request.rules);
             let Some(limit) = rule.limit.open() else {
                 continue;
             };
@@ -150,13 +160,11 @@ impl<'a> Demand<'a> {
 
     /// Each item with its rule.
     #[inline]
-    pub(crate) fn items_with_rules(&self) -> impl Iterator<Item = (&LimitItem<'a>, usize)> {
-        let rule_indices = self
-            .keys
-            .rate_rules
+    pub(crate) fn items_with_rules(&self) -> impl Iterator<Item = (&LimitItem<'a>, RuleRef)> {
+        let rules = self.keys.rate_rules.iter();
+        self.items
             .iter()
-            .map(|keyed_rule| usize::from(keyed_rule.rule_index));
-        self.items.iter().zip(rule_indices)
+            .zip(rules.map(|keyed_rule| keyed_rule.rule))
     }
 
     /// Adds the store's findings of the items to a verdict, and sets whether it admits. [`Verdict::choose_decider`] comes
@@ -164,16 +172,16 @@ impl<'a> Demand<'a> {
     #[inline]
     pub(crate) fn add_findings(
         &self,
-        readings: &[LimitFinding],
-        admitted: bool,
+        findings: &[LimitFinding],
+        is_admitted: bool,
         verdict: &mut Verdict,
     ) {
-        verdict.is_admitted = admitted;
-        for ((item, rule_index), reading) in self.items_with_rules().zip(readings) {
+        verdict.is_admitted = is_admitted;
+        for ((item, rule), finding) in self.items_with_rules().zip(findings) {
             verdict.findings.push(RuleFinding {
-                rule_index,
+                rule,
                 key: item.key,
-                reading: *reading,
+                finding: *finding,
             });
         }
     }
@@ -181,20 +189,22 @@ impl<'a> Demand<'a> {
     /// The findings of the permit requests, each with its rule and key.
     pub(crate) fn open_findings<'r>(
         &'r self,
-        readings: &'r [LimitFinding],
+        findings: &'r [LimitFinding],
     ) -> impl Iterator<Item = RuleFinding> + 'r {
-        let keyed_findings = self.keys.open_rules.iter().zip(readings);
-        keyed_findings.map(|(keyed_rule, reading)| RuleFinding {
-            rule_index: usize::from(keyed_rule.rule_index),
+        let keyed_findings = self.keys.open_rules.iter().zip(findings);
+        keyed_findings.map(|(keyed_rule, finding)| RuleFinding {
+            rule: keyed_rule.rule,
             key: keyed_rule.key,
-            reading: *reading,
+            finding: *finding,
         })
     }
 
     /// Adds [`Demand::open_findings`] to a verdict, in the order of the rules.
-    pub(crate) fn add_open_findings(&self, verdict: &mut Verdict, readings: &[LimitFinding]) {
-        verdict.findings.extend(self.open_findings(readings));
-        verdict.findings.sort_by_key(|finding| finding.rule_index);
+    pub(crate) fn add_open_findings(&self, verdict: &mut Verdict, findings: &[LimitFinding]) {
+        verdict.findings.extend(self.open_findings(findings));
+        verdict
+            .findings
+            .sort_by_key(|rule_finding| rule_finding.rule.index);
     }
 }
 
@@ -225,12 +235,12 @@ fn lent_thousandths(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
     let Some((pressure, condition)) = pressure.zip(rule.condition.as_ref()) else {
         return 0;
     };
-    let lent = pressure.lending_factor().get() - 1.0;
-    if lent <= 0.0 {
+    let lent_share = pressure.lending_factor().get() - 1.0;
+    if lent_share <= 0.0 {
         return 0;
     }
     // The cast saturates.
-    (lent * condition.headroom(&pressure.figures()) * 1000.0) as u32
+    (lent_share * condition.headroom(&pressure.figures()) * 1000.0) as u32
 }
 
 /// The multiplier of the client's plan for a rule: 1 unless plans multiply it, and at most what its state has room for.

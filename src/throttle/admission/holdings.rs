@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::passed_bytes::PassedBytes;
 use crate::store::permits::PermitGuard;
 
 /// What a request holds of its limits.
@@ -14,7 +15,9 @@ pub struct Holdings {
     pub permits: Option<Arc<PermitGuard>>,
     /// Whether the response settles reservations. Limits on bytes are left out: the bytes that have passed settle them.
     pub settles_reservations: bool,
-    /// What limits on cost have charged the request so far.
+    /// The bytes of the bodies that have passed; `None` where no limit counts them.
+    pub bytes: Option<Arc<PassedBytes>>,
+    /// What limits on cost have charged the request so far; `None` without a limit that settles costs.
     pub costs: Option<Arc<ChargedCosts>>,
 }
 
@@ -42,11 +45,10 @@ impl ChargedCosts {
     pub(crate) fn record(&self, units: u32, is_estimate: bool) {
         let _ = self
             .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
-                let units = u64::from(units.max(before as u32));
-                let flags = before & ESTIMATE_BIT
-                    | CHARGED_BIT
-                    | if is_estimate { ESTIMATE_BIT } else { 0 };
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |value| {
+                let units = u64::from(units.max(value as u32));
+                let flags =
+                    value & ESTIMATE_BIT | CHARGED_BIT | if is_estimate { ESTIMATE_BIT } else { 0 };
                 Some(units | flags)
             });
     }

@@ -71,11 +71,11 @@ impl PreparedDecision {
             return false;
         }
         let elapsed = now.since(refusal.decided_at);
-        for finding in &refusal.verdict.findings {
-            let mut finding = *finding;
-            finding.reading.wait = finding.reading.wait.since(elapsed);
-            finding.reading.reset = finding.reading.reset.since(elapsed);
-            verdict.findings.push(finding);
+        for rule_finding in &refusal.verdict.findings {
+            let mut rule_finding = *rule_finding;
+            rule_finding.finding.wait = rule_finding.finding.wait.since(elapsed);
+            rule_finding.finding.reset = rule_finding.finding.reset.since(elapsed);
+            verdict.findings.push(rule_finding);
         }
         verdict.deciding = refusal.verdict.deciding;
         verdict.is_repeated = true;
@@ -97,9 +97,7 @@ impl PreparedDecision {
 
     fn are_unchanged(&self, former_versions: &CountVersions) -> bool {
         let mut versions = self.keys.cell_places.iter().zip(former_versions);
-        versions.all(|(place, former_versions)| {
-            self.store.bucket_version(place) == Some(*former_versions)
-        })
+        versions.all(|(place, former)| self.store.bucket_version(place) == Some(*former))
     }
 
     /// Records whether the last request was admitted. A standing refusal ends here; [`PreparedDecision::record_refusal`]
@@ -155,22 +153,25 @@ impl PreparedDecision {
         // If the decider is not disclosed, responses may show a limit that admits, whose remaining units grow with time.
         // Under pressure, what elastic limits lend changes.
         let is_plainly_disclosed = decider.disclose == Disclose::All && request.pressure.is_none();
+        // The next request may state another cost.
+        let has_equal_costs = request.rules.iter().all(|rule| rule.reserve.is_none());
         // The end of a reservation is not known in advance.
-        if !is_plainly_disclosed || demand.has_reservations || !demand.items.iter().all(is_plain) {
+        if !is_plainly_disclosed
+            || !has_equal_costs
+            || demand.has_reservations
+            || !demand.items.iter().all(is_plain)
+        {
             return None;
         }
         let mut shortest_wait = Nanos(u64::MAX);
-        for finding in &verdict.findings {
-            let window_count = request.rules[finding.rule_index]
-                .limit
-                .rate()?
-                .windows
-                .len();
-            match finding.reading.standing {
+        for rule_finding in &verdict.findings {
+            let rule = rule_finding.rule.resolve(request.rules);
+            let window_count = rule.limit.rate()?.windows.len();
+            match rule_finding.finding.standing {
                 // Sketched waits may be guesses.
-                _ if finding.reading.sketched => return None,
+                _ if rule_finding.finding.sketched => return None,
                 LimitStanding::Refused => {
-                    shortest_wait = shortest_wait.min(finding.reading.wait);
+                    shortest_wait = shortest_wait.min(rule_finding.finding.wait);
                 }
                 LimitStanding::Within if window_count == 1 => {}
                 LimitStanding::Within | LimitStanding::Over => return None,

@@ -3,6 +3,7 @@
 
 use http::header::CONTENT_LENGTH;
 
+use super::passed_bytes::PassedBytes;
 use crate::http::head::Lookup;
 use crate::limit::CountMode;
 use crate::limit::cost::{CostMeter, largest_in_fields};
@@ -44,11 +45,22 @@ pub(crate) enum UsedUnits {
 }
 
 impl RequestProgress<'_> {
-    /// The units that the request uses of a limit that counts by `count`.
-    pub(crate) fn used_units(&self, count: &CountMode) -> UsedUnits {
+    /// The units that the request uses of a limit that counts by `count`. `bytes` are those that have passed; `None` is 0.
+    pub(crate) fn used_units(&self, count: &CountMode, bytes: Option<&PassedBytes>) -> UsedUnits {
         match (self, count) {
             (RequestProgress::Unsent, _) => UsedUnits::Units(0),
-            (_, CountMode::All) => UsedUnits::Units(1),
+            (_, CountMode::All | CountMode::CostMessages) => UsedUnits::Units(1),
+            (
+                RequestProgress::Head {
+                    is_bodiless: false, ..
+                },
+                CountMode::CostBytes(_),
+            ) => UsedUnits::Later,
+            (_, CountMode::CostBytes(direction)) => {
+                UsedUnits::Units(bytes.map_or(0, |bytes| bytes.units(*direction)))
+            }
+            // Admission has charged the cost already.
+            (_, CountMode::CostRequest(_)) => UsedUnits::Unknown,
             (RequestProgress::Head { status, .. }, CountMode::Status { from, to }) => {
                 UsedUnits::Units(u32::from((*from..=*to).contains(status)))
             }
@@ -114,7 +126,7 @@ mod tests {
             is_bodiless,
         };
         let count = CountMode::CostHeader(count.parse().unwrap());
-        assert_eq!(progress.used_units(&count), expected, "{fields:?}");
+        assert_eq!(progress.used_units(&count, None), expected, "{fields:?}");
         let ended = RequestProgress::Ended {
             meter: None,
             trailers: Some(&head),
@@ -123,7 +135,7 @@ mod tests {
             Some(units) => UsedUnits::Units(units),
             None => return,
         };
-        assert_eq!(ended.used_units(&count), expected, "{fields:?}");
+        assert_eq!(ended.used_units(&count, None), expected, "{fields:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::outcome::{AdmissionOutcome, PendingDecision};
 use super::request::AdmissionRequest;
 use super::ticket::Ticket;
 use super::verdict::{RuleFinding, Verdict};
-use crate::limit::{Fingerprint, LimitFinding, Rule, Scale};
+use crate::limit::{Fingerprint, LimitFinding, Rule, RuleRef, Scale};
 use crate::store::permits::PermitGuard;
 use crate::store::shared::SharedStore;
 use crate::store::shared::pending_call::{CountedIn, FirstStep, SharedDecision};
@@ -48,8 +48,7 @@ struct PermitOutcome {
 /// What a request takes of a limit on a rate, as its ticket needs it.
 #[derive(Clone, Copy)]
 struct RateItem {
-    /// The index of the rule among the rules of the request.
-    rule_index: usize,
+    rule: RuleRef,
     key: Fingerprint,
     cost: u32,
     scale: Scale,
@@ -78,21 +77,22 @@ impl Admission {
             connection_index,
         } = shared;
         let items = self.shared_items(request, demand);
-        let mut open_readings = SmallVec::new();
-        let decide_by_permits = |admitted: bool| admitted;
-        let (admitted, permits) = self.permits.take(
+        let mut open_findings = SmallVec::new();
+        // The limits on rates are decided after the permits are taken, not under their locks.
+        let decide_by_permits = |has_permits: bool| has_permits;
+        let (is_admitted, permits) = self.permits.take(
             &demand.permit_requests,
-            &mut open_readings,
+            &mut open_findings,
             decide_by_permits,
         );
-        let taking = if admitted {
+        let taking = if is_admitted {
             Taking::All
         } else {
             Taking::Shadows
         };
         let first_step = store.begin_decision(*connection_index, items, taking, request.now);
         let context = self.decision_context(request, demand);
-        let permit_outcome = PermitOutcome::new(demand, &open_readings, Some(permits), admitted);
+        let permit_outcome = PermitOutcome::new(demand, &open_findings, Some(permits), is_admitted);
         match first_step {
             FirstStep::Decided(decision) => {
                 (outcome.verdict, outcome.ticket) =
@@ -119,14 +119,14 @@ impl Admission {
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
     ) -> Verdict {
-        let mut open_readings = SmallVec::new();
-        let admitted = self
+        let mut open_findings = SmallVec::new();
+        let is_admitted = self
             .permits
-            .peek(&demand.permit_requests, &mut open_readings);
+            .peek(&demand.permit_requests, &mut open_findings);
         let decision = shared
             .decider
             .peek(&self.shared_items(request, demand), request.now);
-        let permit_outcome = PermitOutcome::new(demand, &open_readings, None, admitted);
+        let permit_outcome = PermitOutcome::new(demand, &open_findings, None, is_admitted);
         self.decision_context(request, demand)
             .conclude(permit_outcome, decision, DecisionKind::Peek)
             .0
@@ -142,18 +142,19 @@ impl Admission {
         else {
             return self.peek(request);
         };
-        let parents = request.identifier.parents(request.client);
+        let parents = request.identifier.parent_networks(request.client);
+        // A block, so that no borrow outlives it: the future may wait behind it.
         let (first_step, context) = {
             let mut keys = RequestKeys::default();
             self.find_keys(request, &mut keys);
             let mut demand = Demand::empty(&keys);
             demand.fill(request, &parents);
-            let mut open_readings = SmallVec::new();
-            let admitted = self
+            let mut open_findings = SmallVec::new();
+            let is_admitted = self
                 .permits
-                .peek(&demand.permit_requests, &mut open_readings);
+                .peek(&demand.permit_requests, &mut open_findings);
             let items = self.shared_items(request, &demand);
-            let permit_outcome = PermitOutcome::new(&demand, &open_readings, None, admitted);
+            let permit_outcome = PermitOutcome::new(&demand, &open_findings, None, is_admitted);
             let context = self
                 .decision_context(request, &demand)
                 .to_owned_context(permit_outcome);
@@ -172,10 +173,10 @@ impl Admission {
     /// What the request takes of its limits on rates, as the shared store needs it. Limits that are not shared are
     /// among them.
     fn shared_items(&self, request: &AdmissionRequest<'_>, demand: &Demand<'_>) -> SharedItems {
-        let items = demand.items_with_rules().filter_map(|(item, rule_index)| {
-            let rule = &request.rules[rule_index];
-            let RuleCounter::Rate(_, Some(SharedCounter { limit, plan })) =
-                &self.counters[rule.index]
+        let items = demand.items_with_rules().filter_map(|(item, rule)| {
+            let rule = rule.resolve(request.rules);
+            let Some(RuleCounter::Rate(_, Some(SharedCounter { limit, plan }))) =
+                self.counter(rule)
             else {
                 return None;
             };
@@ -198,9 +199,9 @@ impl Admission {
         request: &'a AdmissionRequest<'_>,
         demand: &'a Demand<'_>,
     ) -> DecisionContext<'a> {
-        let items = demand.items_with_rules().map(|(item, rule_index)| {
+        let items = demand.items_with_rules().map(|(item, rule)| {
             let rate_item = RateItem {
-                rule_index,
+                rule,
                 key: item.key,
                 cost: item.cost,
                 scale: item.scale,
@@ -219,12 +220,12 @@ impl Admission {
 impl PermitOutcome {
     fn new(
         demand: &Demand<'_>,
-        open_readings: &[LimitFinding],
+        open_findings: &[LimitFinding],
         permits: Option<PermitGuard>,
         is_admitted: bool,
     ) -> PermitOutcome {
         PermitOutcome {
-            findings: demand.open_findings(open_readings).collect(),
+            findings: demand.open_findings(open_findings).collect(),
             permits,
             is_admitted,
         }
@@ -269,22 +270,31 @@ impl DecisionContext<'_> {
             ..Verdict::default()
         };
         let mut ticket = Ticket::default();
-        let readings = decision.findings.iter().zip(&decision.counted_in);
-        for ((item, parents), (reading, counted)) in self.items.iter().zip(readings) {
+        let findings = decision.findings.iter().zip(&decision.counted_in);
+        for ((item, parents), (finding, counted_in)) in self.items.iter().zip(findings) {
             verdict.findings.push(RuleFinding {
-                rule_index: item.rule_index,
+                rule: item.rule,
                 key: item.key,
-                reading: *reading,
+                finding: *finding,
             });
-            let rule = &self.rules[item.rule_index];
+            let rule = item.rule.resolve(self.rules);
             let reserves = rule.limit.rate().is_some_and(|limit| limit.reserves);
-            let has_taken = reading.standing.admits() && (verdict.is_admitted || item.is_shadow);
+            let has_taken = finding.standing.admits() && (verdict.is_admitted || item.is_shadow);
             if reserves && has_taken && kind == DecisionKind::Take {
-                self.reserve(&mut ticket, rule, item, parents, reading.sketched, *counted);
+                self.reserve(
+                    &mut ticket,
+                    rule,
+                    item,
+                    parents,
+                    finding.sketched,
+                    *counted_in,
+                );
             }
         }
         verdict.findings.extend(permit_outcome.findings);
-        verdict.findings.sort_by_key(|finding| finding.rule_index);
+        verdict
+            .findings
+            .sort_by_key(|rule_finding| rule_finding.rule.index);
         verdict.choose_decider(self.rules);
         if let Some(permits) = permit_outcome.permits.filter(|_| verdict.is_admitted) {
             ticket.hold_permits(permits);
@@ -300,10 +310,10 @@ impl DecisionContext<'_> {
         rate_item: &RateItem,
         parents: &[ParentNetwork],
         is_sketched: bool,
-        counted: CountedIn,
+        counted_in: CountedIn,
     ) {
-        let (Some(limit), RuleCounter::Rate(registered, _)) =
-            (rule.limit.rate(), &self.admission.counters[rule.index])
+        let (Some(limit), Some(RuleCounter::Rate(registered, _))) =
+            (rule.limit.rate(), self.admission.counter(rule))
         else {
             return;
         };
@@ -316,6 +326,6 @@ impl DecisionContext<'_> {
             is_shadow: rate_item.is_shadow,
             parents,
         };
-        ticket.reserve(self.admission, rule.clone(), &item, is_sketched, counted);
+        ticket.reserve(self.admission, rule.clone(), &item, is_sketched, counted_in);
     }
 }

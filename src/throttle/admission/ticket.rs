@@ -13,6 +13,7 @@ use crate::store::{LimitItem, MemoryStore, ParentNetwork, RegisteredLimit};
 
 use super::counters::{Admission, RuleCounter, SharedConnection};
 use super::holdings::{ChargedCosts, Holdings};
+use super::passed_bytes::PassedBytes;
 use super::request_progress::{RequestProgress, UsedUnits};
 
 /// The reservations and permits of a request.
@@ -33,6 +34,7 @@ struct TicketContents {
     reservations: Vec<Reservation>,
     permits: Option<Arc<PermitGuard>>,
     costs: Option<Arc<ChargedCosts>>,
+    bytes: Option<Arc<PassedBytes>>,
 }
 
 /// Units that one limit has reserved.
@@ -53,8 +55,9 @@ struct Reservation {
     shared: Option<SharedConnection>,
     /// The plan by which gateways share the limit; `None` if each gateway counts for itself.
     plan: Option<Arc<SharingPlan>>,
-    counted: CountedIn,
-    /// The metric of costs that never became known, if they are counted.
+    /// Where the reserved units are counted.
+    counted_in: CountedIn,
+    /// The metric of costs that never became known; `None` where they are not counted.
     unknown_cost_counter: Option<metrics::Counter>,
 }
 
@@ -71,14 +74,17 @@ impl Ticket {
         rule: Arc<Rule>,
         item: &LimitItem<'_>,
         is_sketched: bool,
-        counted: CountedIn,
+        counted_in: CountedIn,
     ) {
-        let RuleCounter::Rate(registered, sharing) = &admission.counters[rule.index] else {
+        let Some(RuleCounter::Rate(registered, sharing)) = admission.counter(&rule) else {
             return;
         };
         let contents = self.0.get_or_insert_default();
         if rule.count.is_cost() {
             contents.costs.get_or_insert_default();
+        }
+        if let CountMode::CostBytes(_) = rule.count {
+            contents.bytes.get_or_insert_default();
         }
         contents.reservations.push(Reservation {
             unknown_cost_counter: admission.unknown_cost_counters.get(rule.index).cloned(),
@@ -93,7 +99,7 @@ impl Ticket {
             is_sketched,
             shared: admission.shared.clone(),
             plan: sharing.as_ref().and_then(|sharing| sharing.plan.clone()),
-            counted,
+            counted_in,
         });
     }
 
@@ -109,15 +115,15 @@ impl Ticket {
         let contents = self.0.as_ref().filter(|_| !self.is_empty())?;
         Some(Holdings {
             permits: contents.permits.clone(),
-            settles_reservations: !self.is_settled(),
+            settles_reservations: self.awaits_response(),
             costs: contents.costs.clone(),
+            bytes: contents.bytes.clone(),
         })
     }
 
     /// Whether the end of the request changes nothing: no reservation is open, and no permit is out.
     pub fn is_empty(&self) -> bool {
-        let has_permits = |contents: &TicketContents| contents.permits.is_some();
-        self.is_settled() && !self.0.as_deref().is_some_and(has_permits)
+        self.is_settled() && !self.has_permits()
     }
 
     /// Whether no reservation is open.
@@ -126,7 +132,26 @@ impl Ticket {
         self.reservations().is_empty()
     }
 
-    /// The paths at which the body may state a cost.
+    /// Whether a reservation waits for what the response says. A reservation of a limit on bytes does not: when the
+    /// client has left, no more bytes pass.
+    pub fn awaits_response(&self) -> bool {
+        let counts_bytes =
+            |reservation: &Reservation| matches!(reservation.rule.count, CountMode::CostBytes(_));
+        !self.reservations().iter().all(counts_bytes)
+    }
+
+    /// Whether permits are out.
+    pub fn has_permits(&self) -> bool {
+        let has_permits = |contents: &TicketContents| contents.permits.is_some();
+        self.0.as_deref().is_some_and(has_permits)
+    }
+
+    /// The bytes of the bodies that have passed; `None` where no limit counts them.
+    pub fn passed_bytes(&self) -> Option<&Arc<PassedBytes>> {
+        self.0.as_ref()?.bytes.as_ref()
+    }
+
+    /// The paths at which the response body may state a cost; a path can come twice.
     pub fn cost_paths(&self) -> impl Iterator<Item = &cost::JsonPath> {
         let reservations = self.reservations().iter();
         reservations.filter_map(|reservation| match &reservation.rule.count {
@@ -157,9 +182,9 @@ impl Ticket {
         let Some(contents) = self.0.as_deref_mut() else {
             return;
         };
-        let costs = contents.costs.as_deref();
+        let (costs, bytes) = (contents.costs.as_deref(), contents.bytes.as_deref());
         contents.reservations.retain(|reservation| {
-            let used = progress.used_units(&reservation.rule.count);
+            let used = progress.used_units(&reservation.rule.count, bytes);
             reservation.charge(used, costs, now);
             used == UsedUnits::Later
         });
@@ -217,7 +242,7 @@ impl Reservation {
         now: Nanos,
     ) {
         let decider = &shared.store.decider;
-        let unreported_units = match self.counted {
+        let unreported_units = match self.counted_in {
             CountedIn::Store(granted_at_micros) => {
                 self.store.count_units(item, used_units, now);
                 let unused_units = item.cost.saturating_sub(used_units);
@@ -253,7 +278,12 @@ impl Drop for TicketContents {
     fn drop(&mut self) {
         for reservation in self.reservations.drain(..) {
             let now = reservation.clock.now();
-            reservation.charge(UsedUnits::Unknown, self.costs.as_deref(), now);
+            let progress = RequestProgress::Ended {
+                meter: None,
+                trailers: None,
+            };
+            let used = progress.used_units(&reservation.rule.count, self.bytes.as_deref());
+            reservation.charge(used, self.costs.as_deref(), now);
         }
     }
 }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
-use crate::limit::{Disclose, Fingerprint, LimitFinding, LimitStanding, Rule};
+use crate::limit::{Disclose, Fingerprint, LimitFinding, LimitStanding, Rule, RuleRef};
 
 /// What one limit says of a request, with the limit's rule and the counted key.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleFinding {
-    /// The index of the limit's rule among the rules of the request.
-    pub rule_index: usize,
+    /// The limit's rule among the rules of the request.
+    pub rule: RuleRef,
     /// The key by which the limit counts the request.
     pub key: Fingerprint,
-    /// The limit's reading for that key.
-    pub reading: LimitFinding,
+    /// Whether the limit admits, and the figures that responses show.
+    pub finding: LimitFinding,
 }
 
 /// What all limits of a request say of it.
@@ -43,15 +43,15 @@ pub struct Verdict {
 impl Verdict {
     /// Sets [`Verdict::deciding`] and [`Verdict::delay`] by the findings.
     pub(crate) fn choose_decider(&mut self, rules: &[Arc<Rule>]) {
-        let mut best: Option<&RuleFinding> = None;
-        for (index, finding) in self.findings.iter().enumerate() {
-            let rule = &rules[finding.rule_index];
+        let mut decider: Option<&RuleFinding> = None;
+        for (index, rule_finding) in self.findings.iter().enumerate() {
+            let rule = rule_finding.rule.base(rules);
             if rule.shadow {
                 continue;
             }
-            self.delay = self.delay.max(finding.reading.delay);
-            if best.is_none_or(|best| decides_before(finding, best, rules)) {
-                best = Some(finding);
+            self.delay = self.delay.max(rule_finding.finding.delay);
+            if decider.is_none_or(|decider| decides_before(rule_finding, decider, rules)) {
+                decider = Some(rule_finding);
                 self.deciding = Some(index);
             }
         }
@@ -59,14 +59,16 @@ impl Verdict {
 
     /// The rules that refuse, the longest wait first.
     pub fn refusing_rules<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
-        let refuses = |finding: &&RuleFinding| {
-            !finding.reading.standing.admits() && !rules[finding.rule_index].shadow
+        let refuses = |rule_finding: &&RuleFinding| {
+            !rule_finding.finding.standing.admits() && !rule_finding.rule.base(rules).shadow
         };
         let mut refusing: SmallVec<[&RuleFinding; 4]> =
             self.findings.iter().filter(refuses).collect();
-        refusing.sort_by_key(|finding| std::cmp::Reverse(finding.reading.wait));
-        let refusing = refusing.iter().map(|finding| &*rules[finding.rule_index]);
-        refusing.collect()
+        refusing.sort_by_key(|rule_finding| std::cmp::Reverse(rule_finding.finding.wait));
+        let refusing_rules = refusing
+            .iter()
+            .map(|rule_finding| &**rule_finding.rule.resolve(rules));
+        refusing_rules.collect()
     }
 
     /// The seconds until all limits that refuse are expected to admit, at least 1. `None` if waiting cannot help.
@@ -74,14 +76,14 @@ impl Verdict {
         let enforced = self
             .findings
             .iter()
-            .filter(|finding| !rules[finding.rule_index].shadow);
+            .filter(|rule_finding| !rule_finding.rule.base(rules).shadow);
         let mut longest_secs = 1;
-        for finding in enforced {
-            match finding.reading.standing {
+        for rule_finding in enforced {
+            match rule_finding.finding.standing {
                 LimitStanding::Unsatisfiable => return None,
                 LimitStanding::Refused => {
-                    let limit = &rules[finding.rule_index].limit;
-                    longest_secs = longest_secs.max(limit.whole_seconds(finding.reading.wait));
+                    let limit = &rule_finding.rule.resolve(rules).limit;
+                    longest_secs = longest_secs.max(limit.whole_seconds(rule_finding.finding.wait));
                 }
                 LimitStanding::Within | LimitStanding::Over => {}
             }
@@ -93,22 +95,21 @@ impl Verdict {
     /// changes. Zero without limits.
     pub fn seconds_unchanged_for(&self, rules: &[Arc<Rule>]) -> Nanos {
         let waits = self.findings.iter();
-        let waits = waits.map(|finding| (finding, finding.reading.wait));
+        let waits = waits.map(|rule_finding| (rule_finding, rule_finding.finding.wait));
         let decider = self.disclosed_decider(rules);
-        let resets = decider.map(|finding| (finding, finding.reading.reset));
+        let resets = decider.map(|rule_finding| (rule_finding, rule_finding.finding.reset));
         let durations = waits.chain(resets);
-        let unchanged_for = durations.map(|(finding, duration)| {
-            rules[finding.rule_index]
-                .limit
-                .seconds_unchanged_for(duration)
+        let unchanged_for = durations.map(|(rule_finding, duration)| {
+            let limit = &rule_finding.rule.resolve(rules).limit;
+            limit.seconds_unchanged_for(duration)
         });
         unchanged_for.min().unwrap_or(Nanos::ZERO)
     }
 
     /// The rule that decides, and what its limit says; `None` if no limit decides.
     pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a RuleFinding)> {
-        let finding = &self.findings[self.deciding?];
-        Some((&rules[finding.rule_index], finding))
+        let rule_finding = &self.findings[self.deciding?];
+        Some((rule_finding.rule.resolve(rules), rule_finding))
     }
 
     /// The findings that clients may see, of limits that are disclosed and not in shadow.
@@ -116,8 +117,8 @@ impl Verdict {
         &'a self,
         rules: &'a [Arc<Rule>],
     ) -> impl Iterator<Item = &'a RuleFinding> {
-        self.findings.iter().filter(|finding| {
-            let rule = &rules[finding.rule_index];
+        self.findings.iter().filter(|rule_finding| {
+            let rule = rule_finding.rule.base(rules);
             !rule.shadow && rule.disclose == Disclose::All
         })
     }
@@ -125,16 +126,16 @@ impl Verdict {
     /// The disclosed finding that decides: the decider of the whole verdict if that is disclosed, or else the decider
     /// of the disclosed findings. `None` without a disclosed finding.
     pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a RuleFinding> {
-        if let Some((rule, finding)) = self.decider(rules)
+        if let Some((rule, rule_finding)) = self.decider(rules)
             && rule.disclose == Disclose::All
         {
-            return Some(finding);
+            return Some(rule_finding);
         }
-        self.disclosed(rules).reduce(|best, rule_finding| {
-            if decides_before(rule_finding, best, rules) {
+        self.disclosed(rules).reduce(|decider, rule_finding| {
+            if decides_before(rule_finding, decider, rules) {
                 rule_finding
             } else {
-                best
+                decider
             }
         })
     }
@@ -150,34 +151,37 @@ impl Verdict {
         let over_findings = self
             .findings
             .iter()
-            .filter(|finding| finding.reading.standing == LimitStanding::Over);
+            .filter(|rule_finding| rule_finding.finding.standing == LimitStanding::Over);
         over_findings
-            .map(|finding| &*rules[finding.rule_index])
+            .map(|rule_finding| &**rule_finding.rule.resolve(rules))
             .filter(|rule| !rule.shadow)
     }
 }
 
 /// Whether `rule_finding` decides rather than `earlier`, which is earlier in the findings; see [`Verdict::deciding`].
 #[inline]
-fn decides_before(finding: &RuleFinding, earlier: &RuleFinding, rules: &[Arc<Rule>]) -> bool {
-    let rank = |finding: &RuleFinding| match finding.reading.standing {
+fn decides_before(rule_finding: &RuleFinding, earlier: &RuleFinding, rules: &[Arc<Rule>]) -> bool {
+    let rank = |rule_finding: &RuleFinding| match rule_finding.finding.standing {
         LimitStanding::Unsatisfiable => (2, u64::MAX),
-        LimitStanding::Refused => (2, finding.reading.wait.0),
+        LimitStanding::Refused => (2, rule_finding.finding.wait.0),
         LimitStanding::Over => (1, u64::MAX),
         LimitStanding::Within => (0, 0),
     };
-    let window = |finding: &RuleFinding| {
-        let rate = rules[finding.rule_index]
-            .limit
-            .window(finding.reading.window);
+    let window = |rule_finding: &RuleFinding| {
+        let limit = &rule_finding.rule.resolve(rules).limit;
+        let rate = limit.window(rule_finding.finding.window);
         rate.map_or(Nanos::ZERO, |rate| rate.window())
     };
     // In the usual case both limits admit within their rates.
-    let is_within = |finding: &RuleFinding| finding.reading.standing == LimitStanding::Within;
-    let order = match is_within(finding) && is_within(earlier) {
-        true => earlier.reading.remaining.cmp(&finding.reading.remaining),
-        false => rank(finding).cmp(&rank(earlier)),
+    let is_within =
+        |rule_finding: &RuleFinding| rule_finding.finding.standing == LimitStanding::Within;
+    let order = match is_within(rule_finding) && is_within(earlier) {
+        true => earlier
+            .finding
+            .remaining
+            .cmp(&rule_finding.finding.remaining),
+        false => rank(rule_finding).cmp(&rank(earlier)),
     };
-    let order = order.then_with(|| window(finding).cmp(&window(earlier)));
+    let order = order.then_with(|| window(rule_finding).cmp(&window(earlier)));
     order.is_gt()
 }

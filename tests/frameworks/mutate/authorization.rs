@@ -273,12 +273,12 @@ fn elsewhere(draft: &mut Draft, victim: &Victim, random: &mut Random) {
 }
 
 /// A token with these claims and an end.
-fn claims(draft: &mut Draft, text: &str) {
+pub(super) fn claims(draft: &mut Draft, text: &str) {
     let end = token::now() + 900;
     forge(draft, token::HEAD, format!("{{{text},\"exp\":{end}}}"));
 }
 
-fn forge(draft: &mut Draft, head: &str, claims: String) {
+pub(super) fn forge(draft: &mut Draft, head: &str, claims: String) {
     let token = token::signed(head, &claims);
     if let Some(value) = draft.field("authorization") {
         *value = format!("Bearer {token}").into();

@@ -308,7 +308,11 @@ pub fn another_type(draft: &mut Draft, _: &Victim, random: &mut Random) {
 
 /// The pair with the client's address: the first that is not called otherwise.
 pub fn own(draft: &mut Draft, change: impl FnOnce(&mut Pair)) {
-    let is_own = |pair: &&mut Pair| pair.value.starts_with(b"skif") || pair.name == b"email";
+    let is_own = |pair: &&mut Pair| {
+        pair.value.starts_with(b"skif")
+            || pair.value.first().is_some_and(u8::is_ascii_digit)
+            || pair.name == b"email"
+    };
     if let Some(pair) = draft.pairs.iter_mut().find(is_own) {
         change(pair);
     }

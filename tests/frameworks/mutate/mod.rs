@@ -2,8 +2,10 @@
 
 mod authorization;
 mod bodies;
+mod claims;
 mod credentials;
 mod encodings;
+mod numbers;
 mod parts;
 mod routes;
 
@@ -18,23 +20,28 @@ type Change = (&'static str, fn(&mut Draft, &Victim, &mut Random));
 pub fn mutate(victim: &Victim, random: &mut Random) -> Draft {
     let mut draft = victim.plain(random);
     let own = match victim.dimension {
-        Dimension::Email => bodies::CHANGES,
+        Dimension::OwnBody if random.once_in(3) => numbers::BODY,
+        Dimension::OwnPath if random.once_in(3) => numbers::PATH,
+        Dimension::OwnClaim if random.once_in(3) => authorization::USER,
+        Dimension::OwnClaim => claims::CHANGES,
+        Dimension::Email | Dimension::OwnBody => bodies::CHANGES,
         Dimension::Bearer => authorization::BEARER,
         Dimension::User => authorization::USER,
         Dimension::Cookie | Dimension::OwnCookie => credentials::COOKIE,
         Dimension::Query | Dimension::OwnQuery => credentials::QUERY,
         Dimension::Header | Dimension::OwnHeader => credentials::HEADER,
         Dimension::Host => routes::HOST,
-        Dimension::Path => routes::PATH,
+        Dimension::Path | Dimension::OwnPath => routes::PATH,
         Dimension::Method => routes::METHOD,
-        Dimension::Address => routes::ADDRESS,
+        Dimension::Address | Dimension::OwnNetwork => routes::ADDRESS,
     };
     for _ in 0..1 + random.below(2) {
         change(&mut draft, own, victim, random);
     }
     draft.render();
     // What changes bytes comes last, and leaves what was changed before as it is most times.
-    if victim.dimension == Dimension::Email && random.below(3) > 0 {
+    let has_body = matches!(victim.dimension, Dimension::Email | Dimension::OwnBody);
+    if has_body && random.below(3) > 0 {
         change(&mut draft, encodings::CHANGES, victim, random);
     }
     if random.once_in(4) {
@@ -118,7 +125,8 @@ const EVERYWHERE: &[Change] = &[
         }
     }),
     ("target spelled otherwise", |draft, victim, random| {
-        if matches!(victim.dimension, Dimension::Email | Dimension::Host) {
+        let dimensions = [Dimension::Email, Dimension::OwnBody, Dimension::Host];
+        if dimensions.contains(&victim.dimension) {
             change(draft, routes::PATH, victim, random);
         }
     }),

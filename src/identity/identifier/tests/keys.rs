@@ -8,18 +8,18 @@ fn keys_of_limits() {
         None,
         Some(token::TokenSource::Query("key".into())),
     ));
-    let mut client = who(&all, CLIENT, &[]);
+    let mut client = identify(&all, CLIENT, &[]);
     let body = br#"{"email":"ann@example.com"}"#;
     all.set_identities_in_fields(
         &mut client,
         &Head::default(),
-        (true, IdentitySet::default()),
-        (body, true),
+        email_only(),
+        BufferedBody::whole(body),
     );
     let mut without_email = client.clone();
     without_email.email = None;
     let ip_email = [Identity::Ip, Identity::Email];
-    let key = |who: &ClientIdentity, parts: &[Identity]| all.key(who, &parts.into());
+    let key = |client: &ClientIdentity, parts: &[Identity]| all.key(client, &parts.into());
     assert_eq!(
         key(&client, &ip_email),
         key(&client, &[Identity::Email, Identity::Ip])
@@ -66,17 +66,17 @@ fn keys_of_limits() {
 
 #[test]
 fn networks_around_a_client() {
-    let factors = |ip: &str, ipv6, parents| {
+    let factors = |ip: &str, ipv6_prefix_length, has_parent_budgets| {
         let ip_settings = ip::Settings {
-            ipv6,
-            parents,
+            ipv6_prefix_length,
+            has_parent_budgets,
             ..ip::Settings::default()
         };
         let all = identifier(Settings {
             ip: ip_settings,
             ..Settings::default()
         });
-        let parents = all.parents(&who(&all, ip, &[]));
+        let parents = all.parent_networks(&identify(&all, ip, &[]));
         parents
             .iter()
             .map(|parent| parent.factor)
@@ -90,28 +90,22 @@ fn networks_around_a_client() {
     assert_eq!(factors("::ffff:203.0.113.9", 64, true), [0; 0]);
 
     let all = identifier(Settings::default());
-    let keys = |ip: &str| all.parents(&who(&all, ip, &[])).map_keys();
-    let (client, near, far) = (
-        keys("2001:db8::1"),
-        keys("2001:db8:0:1::1"),
-        keys("2001:db8:1::1"),
-    );
-    assert_eq!(client, near);
-    assert_eq!(
-        (
-            client[0] == far[0],
-            client[1] == far[1],
-            client[2] == far[2]
-        ),
-        (false, false, true)
-    );
+    let parent_keys = |ip: &str| {
+        let parents = all.parent_networks(&identify(&all, ip, &[]));
+        parents.iter().map(|parent| parent.key).collect::<Vec<_>>()
+    };
+    let keys = parent_keys("2001:db8::1");
+    assert_eq!(keys, parent_keys("2001:db8:0:1::1"));
+    let keys_of_next_48 = parent_keys("2001:db8:1::1");
+    let are_equal = [0, 1, 2].map(|index| keys[index] == keys_of_next_48[index]);
+    assert_eq!(are_equal, [false, false, true]);
 }
 
 /// Gateways of different versions share counters, so this may never change.
 #[test]
 fn keys_are_stable() {
     let all = identifier(settings(None, None));
-    let mut client = who(&all, "2001:db8::1", &[]);
+    let mut client = identify(&all, "2001:db8::1", &[]);
     client.user = Some("ann".into());
     let key = |parts: &[Identity]| {
         let key = all.key(&client, &parts.into());
@@ -125,14 +119,4 @@ fn keys_are_stable() {
         key(&[Identity::Ip, Identity::User]).as_deref(),
         Some("0ed8a6a1dc7a8f64d2b221f9c07ef7ce")
     );
-}
-
-trait MapKeys {
-    fn map_keys(&self) -> Vec<Fingerprint>;
-}
-
-impl MapKeys for SmallVec<[ParentNetwork; 3]> {
-    fn map_keys(&self) -> Vec<Fingerprint> {
-        self.iter().map(|parent| parent.key).collect()
-    }
 }

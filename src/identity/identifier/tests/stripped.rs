@@ -6,12 +6,12 @@ use super::*;
 fn protected_fields_are_removed() {
     let user = user::Settings::Header {
         name: "x-user".parse().unwrap(),
-        from: networks(),
+        allowed_peers: networks(),
     };
     let mut with_plan = settings(Some(user), None);
     let source = plan::PlanSource::Header {
         name: "x-forwarded-plan".parse().unwrap(),
-        from: vec![],
+        allowed_peers: vec![],
     };
     with_plan.plan.source = Some(source);
     let all = identifier(with_plan);

@@ -7,8 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use smallvec::smallvec;
-use time::format_description::well_known::{Iso8601, Rfc3339};
-use time::{Date, OffsetDateTime, Time};
 
 use super::super::super::context::LoadContext;
 use super::super::super::decode::GatewayConfig;
@@ -16,9 +14,10 @@ use super::super::super::source::Files;
 use super::super::super::tree::{
     self, Located, MapKey, Node, SourceLocation, SyntaxError, YamlValue,
 };
+use super::super::expiry::{EXPIRY_HELP, parse_expiry};
 use super::super::files::read_secret_text;
 use crate::identity::api_keys::{ApiKeys, KeyOwner, WrittenKey};
-use crate::identity::custom_value::{CustomValue, Reading};
+use crate::identity::custom_value::{CustomValue, IdentityValue};
 use crate::identity::{plan, token, user_name};
 use crate::limit::CustomIdentity;
 
@@ -82,7 +81,7 @@ pub fn read_api_keys(
         Ok(keys) => Some(keys),
         Err(error) => {
             let location = entries
-                .get(error.index())
+                .get(error.entry_index())
                 .map_or(root.location, |(key, _)| key.location);
             cx.error(location, error.to_string(), None);
             None
@@ -96,12 +95,12 @@ fn read_owner(
     gateway: &GatewayConfig,
     plans: &plan::Settings,
     key: &MapKey,
-    value: &Node,
+    node: &Node,
 ) -> Option<KeyOwner> {
     // The user is set below, when it is certain that there is one.
     let mut owner = KeyOwner::new("".into());
-    let mut user = value.scalar();
-    if let YamlValue::Map(fields) = &value.value {
+    let mut user = node.scalar();
+    if let YamlValue::Map(fields) = &node.value {
         if let Some((_, repeated)) = tree::find_repeated_keys(fields).first() {
             let message = "a field of this key stands here twice";
             cx.error(
@@ -123,7 +122,7 @@ fn read_owner(
                         field.location,
                     )?);
                 }
-                "expires" => owner.expires = Some(read_expiry(cx, field)?),
+                "expires" => owner.expires_at = Some(read_expiry(cx, field)?),
                 _ => owner.custom.push(read_custom(cx, gateway, name, field)?),
             }
         }
@@ -160,33 +159,19 @@ fn read_custom(
     };
     Some(CustomValue {
         identity,
-        reading: Reading::Names(smallvec![value]),
+        value: IdentityValue::Names(smallvec![value]),
     })
 }
 
 /// Reads the time since the Unix epoch from which on a key is no longer valid. `None` for a value that is no time, which is
 /// reported.
 fn read_expiry(cx: &mut LoadContext, field: &Node) -> Option<Duration> {
-    let text = field.scalar().unwrap_or_default();
-    const SECONDS_PER_DAY: i64 = 86_400;
-    let is_day = text.len() == "2027-01-31".len();
-    let seconds = match is_day {
-        true => Date::parse(text, &Iso8601::DATE).ok().map(|day| {
-            let begin = OffsetDateTime::new_utc(day, Time::MIDNIGHT);
-            begin.unix_timestamp() + SECONDS_PER_DAY
-        }),
-        false => OffsetDateTime::parse(text, &Rfc3339)
-            .ok()
-            .map(OffsetDateTime::unix_timestamp),
-    };
-    let seconds = seconds.map(|seconds| u64::try_from(seconds).unwrap_or(0));
-    if seconds.is_none() {
+    let expires_at = parse_expiry(field.scalar().unwrap_or_default());
+    if expires_at.is_none() {
         let message = "`expires` is neither a day nor a time";
-        let help =
-            "write the last day, in UTC, as `2027-01-31`, or a time as `2027-01-31T12:00:00Z`";
-        cx.error(field.location, message, Some(help.into()));
+        cx.error(field.location, message, Some(EXPIRY_HELP.into()));
     }
-    seconds.map(Duration::from_secs)
+    expires_at
 }
 
 /// The index of a plan by its name; `None` if there is none, which is reported.

@@ -9,21 +9,20 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::super::super::context::LoadContext;
-use super::super::super::decode::{CustomConfig, NetworksItem, parse_network};
+use super::super::super::decode::{CustomConfig, NetworksItem, TlsPart};
 use super::super::super::section::Named;
 use super::super::super::source::Files;
-use super::super::super::tree::{Located, SourceLocation};
-use super::super::files::read_list_file;
+use super::network_list::read_networks;
+use super::table::read_table;
 use crate::identity::body::FieldName;
 use crate::identity::custom::{NetworkTable, Settings, Source};
 use crate::identity::embedded_ipv4::{Nat64Prefix, untranslated_network};
 use crate::identity::token::TokenSource;
 use crate::limit::CustomIdentity;
+use crate::limit::custom_identity::PREFLIGHT;
 
-/// Maximum number of lines of one file that are reported, because another kind of file has mistakes in all of them.
-const MAX_REPORTED_LINES: usize = 5;
-
-/// Compiles all identities. Mistakes in files are reported to `cx`.
+/// Compiles all custom identities: `preflight` if a limit has used it since the process started, then those of the
+/// gateway file. An identity whose source cannot be compiled is left out; mistakes in files are reported to `cx`.
 pub fn compile_custom(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -31,7 +30,15 @@ pub fn compile_custom(
     written: &[Named<CustomConfig>],
     nat64: &[Nat64Prefix],
 ) -> Vec<Settings> {
-    let mut compiled = Vec::new();
+    let mut compiled: Vec<Settings> = CustomIdentity::find(PREFLIGHT)
+        .map(|identity| Settings {
+            identity,
+            source: Source::Preflight,
+            forwarded_as: None,
+            is_always_read: false,
+        })
+        .into_iter()
+        .collect();
     for custom in written {
         let (Some(identity), Some(source)) = (
             CustomIdentity::find(&custom.name.value),
@@ -44,6 +51,7 @@ pub fn compile_custom(
             identity,
             source,
             forwarded_as: field.ok().filter(|_| custom.forward),
+            is_always_read: custom.forward || custom.metrics,
         });
     }
     compiled
@@ -79,8 +87,15 @@ fn compile_source(
     if let Some(name) = &written.path {
         return Some(Source::PathPart(name.as_str().into()));
     }
-    if let Some(name) = &written.tls {
-        return Some(Source::Certificate(name.value));
+    if let Some(part) = &written.tls {
+        return Some(match part.value {
+            TlsPart::Certificate(name) => Source::Certificate(name),
+            TlsPart::Ja4 => Source::Ja4,
+        });
+    }
+    if let Some(table) = &written.table {
+        let table = read_table(cx, files, base, table, written.field.as_ref()?)?;
+        return Some(Source::Networks(Arc::new(table)));
     }
     let mut names: Vec<Arc<str>> = Vec::new();
     let mut networks = Vec::new();
@@ -114,8 +129,8 @@ fn report_shared_networks(
 ) {
     let mut names: HashMap<IpNet, usize> = HashMap::new();
     for (network, name_index) in networks {
-        let first = *names.entry(*network).or_insert(*name_index);
-        if let (Some(first), Some(second)) = (named.get(first), named.get(*name_index))
+        let first_index = *names.entry(*network).or_insert(*name_index);
+        if let (Some(first), Some(second)) = (named.get(first_index), named.get(*name_index))
             && first.name.value != second.name.value
         {
             let message = format!("`{network}` is in `{}` too", first.name.value);
@@ -124,49 +139,4 @@ fn report_shared_networks(
             return;
         }
     }
-}
-
-/// Reads a file with one network a line; `#` begins a comment.
-fn read_networks(
-    cx: &mut LoadContext,
-    files: &dyn Files,
-    base: &Path,
-    file: &Located<String>,
-) -> Vec<IpNet> {
-    let Some(text) = read_list_file(cx, files, base, file, "the networks") else {
-        return Vec::new();
-    };
-    let mut networks = Vec::new();
-    let mut mistakes = Vec::new();
-    for (line_index, line) in text.lines().enumerate() {
-        let entry = line.split('#').next().unwrap_or_default().trim();
-        if entry.is_empty() {
-            continue;
-        }
-        match parse_network(entry) {
-            Ok(network) => networks.push(network),
-            Err(error) => {
-                mistakes.push((line_index, line, entry, error));
-                if mistakes.len() == MAX_REPORTED_LINES {
-                    break;
-                }
-            }
-        }
-    }
-    if !mistakes.is_empty() {
-        let name = base.join(&file.value).display().to_string();
-        let file_number = cx.sources.add(&name, text.clone());
-        for (line_index, line, entry, error) in mistakes {
-            let before = line.find(entry).map_or(0, |at| line[..at].chars().count());
-            let location = SourceLocation {
-                file: file_number,
-                line: u32::try_from(line_index + 1).unwrap_or(u32::MAX),
-                column: u32::try_from(before + 1).unwrap_or(u32::MAX),
-                width: u32::try_from(entry.chars().count()).unwrap_or(1),
-                further_lines: 0,
-            };
-            cx.error(location, error.message, error.help);
-        }
-    }
-    networks
 }

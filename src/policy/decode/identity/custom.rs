@@ -7,19 +7,22 @@ use super::super::super::section::{FieldReader, LocatedField, Named, section};
 use super::super::super::table::{MapFields, ValueShape};
 use super::super::super::tree::{Located, Node};
 use super::super::ValueError;
-use super::super::field::{BoolField, FileName, ListField, scalar_fields};
+use super::super::field::{
+    BoolField, FileName, FileNameField, ListField, scalar_fields, word_fields,
+};
 use super::super::scalar::{
     ClaimField, HeaderNameField, NETWORK_FORMAT, NetworkField, PATH_FORMAT, parse_name,
 };
 use super::request::{BodyFieldNameField, CookieNameField, QueryNameField};
-use super::user::CertificateNameField;
 use crate::base::suggest::nearest_word;
 use crate::identity::strip::is_unfit_for_identity;
+use crate::identity::user::CertificateName;
+use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{CustomIdentity, Identity};
 
-/// The parts of a request of which one is the identity.
-const SOURCES: [&str; 9] = [
-    "jwt", "api_keys", "header", "cookie", "query", "body", "path", "tls", "networks",
+/// The fields of which exactly one says where the identity comes from.
+const SOURCES: [&str; 10] = [
+    "jwt", "api_keys", "header", "cookie", "query", "body", "path", "tls", "networks", "table",
 ];
 
 /// Words that mean something else where names of identities stand: in keys, in `for` and in header fields.
@@ -30,7 +33,7 @@ const RESERVED_NAMES: [&str; 11] = [
     "everyone",
     "or",
     "over",
-    "preflight",
+    PREFLIGHT,
     "route",
     "store",
     "unlimited",
@@ -55,15 +58,40 @@ section! {
         "This field of a JSON, form or multipart body of at most 64 KiB; dots reach into nested objects. The query and cookies are searched too.", "params.name";
     path: PathPartField,
         "The part of the path that `match` calls by this name. A limit by it holds on routes whose `match` has the part.", "account";
-    tls: LocatedField<CertificateNameField>,
-        "The verified certificate that the client shows, at listeners with `client_roots`; `subject` and `san` as for `client_cert`.", "subject";
+    tls: LocatedField<TlsPartField>,
+        "The verified certificate that the client shows, at listeners with `client_roots`; `subject` and `san` as for `client_cert`. Or `ja4`, the fingerprint of the client's handshake.", "subject";
     networks: NetworksField,
-        "The name of the network that the client's address is in, of several the most specific. A name has networks, or files with one network a line.", "{ office: [192.0.2.0/24], partner: partner.txt }";
+        "The name of the network that the client's address is in, of several the most specific. A name has networks, or files with one network a line, with or without `until` and a time.", "{ office: [192.0.2.0/24], partner: partner.txt }";
+    table: FileNameField,
+        "What this MaxMind DB file says of the client's address; with `field`.", "country.mmdb";
+    field: LocatedField<TablePathField>,
+        "The field of the table. Dots lead into maps, and numbers from 0 into lists.", "country.iso_code";
     forward: BoolField = false,
-        "With jwt, api_keys, tls or networks: whether the upstream gets it in the header `tollgate-NAME`.", "true";
+        "With jwt, api_keys, tls, networks or table: whether the upstream gets it in the header `tollgate-NAME`.", "true";
+    metrics: BoolField = false,
+        "With networks, api_keys or table: whether `tollgate_identity_requests_total` counts requests by its values. Of a table they are at most 300; beyond 1,000 values they are `other`.", "true";
+}
+
+/// The part of a TLS handshake that is an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsPart {
+    /// A name from the client's certificate.
+    Certificate(CertificateName),
+    /// The JA4 fingerprint of the client's hello.
+    Ja4,
+}
+
+word_fields! {
+    /// A field with the part of a TLS handshake that is an identity.
+    pub struct TlsPartField: TlsPart =
+        "subject" => TlsPart::Certificate(CertificateName::Subject),
+        "san" => TlsPart::Certificate(CertificateName::San),
+        "ja4" => TlsPart::Ja4;
 }
 
 scalar_fields! {
+    /// A field with the path of a field in a table.
+    pub struct TablePathField: String = ValueShape::Text, "the name of a field";
     /// A field with the name of a part of a path.
     pub struct PathPartField: String = ValueShape::Text, "the name of a part of the path";
 }
@@ -90,7 +118,7 @@ impl FieldReader for NetworksField {
             let help = "write for instance `networks: { office: [192.0.2.0/24] }`";
             cx.error(node.location, "no network is named", Some(help.into()));
         }
-        let mut named = Vec::new();
+        let mut named_networks = Vec::new();
         for (key, node) in entries {
             if let Err(ValueError { message, help, .. }) = parse_name(&key.text, "networks") {
                 cx.error(key.location, message, help);
@@ -98,7 +126,7 @@ impl FieldReader for NetworksField {
                 let message = format!("`{}` has another meaning in `for`", key.text);
                 cx.error(key.location, message, Some("choose another name".into()));
             }
-            named.extend(
+            named_networks.extend(
                 ListField::<NetworksItemField>::read(cx, node).map(|fields| Named {
                     name: Located {
                         value: key.text.clone(),
@@ -108,7 +136,7 @@ impl FieldReader for NetworksField {
                 }),
             );
         }
-        Some(named)
+        Some(named_networks)
     }
 }
 
@@ -139,18 +167,19 @@ impl FieldReader for NetworksItemField {
 /// Whether `name` is meant as the name of a custom identity, and neither as a built-in field, perhaps misspelled, nor
 /// as a merge key.
 pub(super) fn is_custom_name(name: &str) -> bool {
-    // A longer or a very short name is none that was misspelled.
-    let fields = Identity::BUILT_IN.map(Identity::as_str).into_iter();
-    let fields = fields.filter(|field| *field != "ip" && name.len() <= field.len());
-    name != "<<" && nearest_word(name, fields).is_none()
+    // A name that is longer than a field is no misspelling of it. Too many short names are similar to `ip`.
+    let built_in = Identity::BUILT_IN.map(Identity::as_str).into_iter();
+    let similar_fields = built_in.filter(|field| *field != "ip" && name.len() <= field.len());
+    name != "<<" && nearest_word(name, similar_fields).is_none()
 }
 
 /// Defines the identity of this name for the process, so that limits and policies, which are read later, can name it.
 ///
 /// # Errors
 ///
-/// No identity can have this name.
-pub(super) fn define(name: &str) -> Result<CustomIdentity, ValueError> {
+/// The name is reserved, or the process has [`CustomIdentity::MAX`] other identities. Or the name is not one of 1 to
+/// [`MAX_NAME_BYTES`] small letters, digits, `-` and `_`, with a letter first.
+pub(super) fn define_identity(name: &str) -> Result<CustomIdentity, ValueError> {
     if RESERVED_NAMES.contains(&name) {
         let message = format!("`{name}` has another meaning in limits and headers");
         return Err(ValueError::new(message, "choose another name"));
@@ -195,7 +224,14 @@ fn check_custom(cx: &mut LoadContext, fields: &MapFields<'_>, written: &CustomCo
         let help = "name a header of its own; credentials belong into `token`, `user` or `cookie`, hosts and addresses into `host` and `ip`";
         cx.error(fields.value_location("header"), message, Some(help.into()));
     }
+    fields.check_belongs_to(cx, "field", "table");
     let source = fields.require_one_of(cx, &SOURCES);
+    if source == Some("table") && !fields.has("field") {
+        let message = "`table` needs `field`, the name of a field in the file";
+        let help =
+            "write for instance `field: country.iso_code` or `field: autonomous_system_number`";
+        cx.error(fields.location_of("table"), message, Some(help.into()));
+    }
     let is_in_request = matches!(
         source,
         Some("header" | "cookie" | "query" | "body" | "path")
@@ -204,5 +240,11 @@ fn check_custom(cx: &mut LoadContext, fields: &MapFields<'_>, written: &CustomCo
         let message = "the upstream gets this from the client";
         let help = "remove `forward`";
         cx.error(fields.location_of("forward"), message, Some(help.into()));
+    }
+    let is_bounded = matches!(source, None | Some("networks" | "api_keys" | "table"));
+    if written.metrics && !is_bounded {
+        let message = "a metric by this identity could have any number of series, because you do not write its values";
+        let help = "remove `metrics`; it counts by `networks`, `api_keys` or `table`, whose values you write";
+        cx.error(fields.location_of("metrics"), message, Some(help.into()));
     }
 }

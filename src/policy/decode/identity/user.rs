@@ -7,7 +7,8 @@ use super::super::super::section::{FieldReader, LocatedField, Section, section};
 use super::super::super::table::{MapFields, ValueShape};
 use super::super::super::tree::{Located, Node};
 use super::super::field::{
-    DurationField, FileNameField, ListField, SecretFileNameField, scalar_fields, word_fields,
+    BoolField, DurationField, FileNameField, ListField, SecretFileNameField, scalar_fields,
+    word_fields,
 };
 use super::super::scalar::{ClaimField, HeaderNameField, PATH_FORMAT, PeersField};
 use super::trusted_header::check_trusted_peers;
@@ -17,8 +18,8 @@ use crate::identity::user::{CertificateName, OnUnverified};
 /// Maximum leeway in milliseconds. A longer one would let a stolen token live on long after it expires.
 const MAX_LEEWAY_MILLIS: u64 = 3_600_000;
 
-/// The fields that have a meaning only together with another one, and that other field.
-const DEPENDENT_FIELDS: [(&str, &str); 8] = [
+/// The fields that have a meaning only together with another field, as pairs of both.
+const DEPENDENT_FIELDS: [(&str, &str); 9] = [
     ("jwks", "jwt"),
     ("roots", "jwks"),
     ("secret", "jwt"),
@@ -26,6 +27,7 @@ const DEPENDENT_FIELDS: [(&str, &str); 8] = [
     ("issuer", "jwt"),
     ("audience", "jwt"),
     ("leeway", "jwt"),
+    ("shared_names", "jwt"),
     ("from", "header"),
 ];
 
@@ -40,13 +42,16 @@ section! {
         "With a URL in jwks: the file of the authorities that verify its server, in PEM. Default: those of the system.", "ca.pem";
     secret: SecretFileNameField, "With jwt: the file of the shared secret (HS256).", "secret.txt";
     key: FileNameField, "With jwt: the file of the issuer's public key in PEM.", "public.pem";
-    issuer: IssuerField, "With jwt: who must have issued the token.", "https://idp.example";
+    issuer: LocatedField<IssuerField>,
+        "With jwt: who must have issued the token. Each of several sources `jwt` has another one.", "https://idp.example";
+    shared_names: BoolField,
+        "With several sources `jwt`: whether a name is one user whoever issued the token. Otherwise names from tokens begin with the issuer and `#`. Default: false.", "true";
     audience: ListField<AudienceField> = Vec::new(),
         "With jwt: for whom it must be issued; of several, for one of them.", "[shop, admin]";
     leeway: DurationField<0, MAX_LEEWAY_MILLIS> = jwt::DEFAULT_LEEWAY,
         "With jwt: how long before its `nbf` and after its `exp` a token is believed, in whole seconds up to 1h.", "60s";
     header: HeaderNameField, "The header in which a trusted proxy names the user.", "x-user";
-    from: ListField<PeersField> = Vec::new(), "With header: the peers that may set it.", "[10.0.0.0/8]";
+    from: ListField<PeersField> = Vec::new(), "With header: the peers that may set it.", "[192.0.2.0/24]";
     api_keys: SecretFileNameField, "The file that maps tokens to users and plans.", "keys.yaml";
     client_cert: LocatedField<CertificateNameField>,
         "The verified certificate that the client shows, at listeners with `client_roots`: its subject as RFC 4514 writes it, or of its subject alternative names the first URI, else the first DNS name, else the first email address.", "subject";
@@ -54,7 +59,14 @@ section! {
         "With jwt, api_keys or client_cert: what becomes of a request whose credential does not verify, on a route that counts by user or requires one. `refuse`: 401. `anonymous`: it is served as a request without a user. Default: refuse.", "anonymous";
 }
 
-/// The fields of which one is the source of the user.
+/// The character between an issuer and a name from its tokens. An issuer has no fragment (OpenID Connect Core 1.0,
+/// section 2).
+pub const ISSUER_SEPARATOR: char = '#';
+
+/// Maximum number of issuers, because each with a key set at a URL has a thread.
+const MAX_ISSUERS: usize = 16;
+
+/// The fields of which exactly one says what proves the user.
 const SOURCES: [&str; 4] = ["jwt", "header", "api_keys", "client_cert"];
 
 impl UserConfig {
@@ -158,6 +170,57 @@ fn check_token_fields(cx: &mut LoadContext, fields: &MapFields<'_>, user: &UserC
     }
 }
 
+/// Checks that tokens can choose among several sources `jwt` by their issuer: at most [`MAX_ISSUERS`], all different.
+/// `shared_names` must be the same in all sources that have it, and is a mistake in the only source.
+pub(super) fn check_issuers(cx: &mut LoadContext, users: &[Located<UserConfig>]) {
+    let sources: Vec<_> = users
+        .iter()
+        .filter(|user| user.value.jwt.is_some())
+        .collect();
+    if let [only] = sources[..]
+        && only.value.shared_names.is_some()
+    {
+        let message = "`shared_names` is for several issuers";
+        cx.error(only.location, message, Some("remove it".into()));
+    }
+    if sources.len() < 2 {
+        return;
+    }
+    let shares_names = sources.iter().find_map(|user| user.value.shared_names);
+    for (index, user) in sources.iter().enumerate() {
+        let own_choice = user.value.shared_names;
+        if own_choice.is_some() && own_choice != shares_names {
+            let message = "`shared_names` holds for all issuers";
+            cx.error(user.location, message, Some("write it once".into()));
+        }
+        let Some(issuer) = &user.value.issuer else {
+            let message = "a token chooses among several sources `jwt` by its issuer, and this one has no `issuer`";
+            let help = "write for instance `issuer: https://idp.example`";
+            cx.error(user.location, message, Some(help.into()));
+            continue;
+        };
+        let is_same = |other: &&Located<UserConfig>| {
+            let other = other.value.issuer.as_ref();
+            other.is_some_and(|other| other.value == issuer.value)
+        };
+        if sources[..index].iter().any(is_same) {
+            let message = format!("two sources have the issuer `{}`", issuer.value);
+            let help = "keep one of them; several keys of an issuer are a key set in `jwks`";
+            cx.error(issuer.location, message, Some(help.into()));
+        }
+        if issuer.value.contains(ISSUER_SEPARATOR) {
+            let message = format!("one of several issuers cannot contain `{ISSUER_SEPARATOR}`");
+            let help = "an issuer is a URL without a fragment";
+            cx.error(issuer.location, message, Some(help.into()));
+        }
+        if index == MAX_ISSUERS {
+            let message = format!("these are more than {MAX_ISSUERS} issuers");
+            cx.error(issuer.location, message, Some("remove some".into()));
+        }
+    }
+}
+
+/// Reports `header` without `from`, and `unverified` beside it.
 fn check_header_fields(cx: &mut LoadContext, fields: &MapFields<'_>) {
     check_trusted_peers(cx, fields);
     if fields.has("unverified") {

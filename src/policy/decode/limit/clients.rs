@@ -8,6 +8,7 @@ use super::super::super::tree::{Located, Node};
 use super::super::field::{ListField, word_fields};
 use super::super::scalar::NetworkField;
 use crate::base::suggest::nearest_word;
+use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{ClientCondition, CustomIdentity, Identity, IdentityTest};
 
 section! {
@@ -20,6 +21,8 @@ section! {
     user: LocatedField<IdentityTestField>, "Whether the client proves a user, or one of these users.", "absent";
     token: LocatedField<PresenceField>, "Whether the client has a credential.", "absent";
     email: LocatedField<PresenceField>, "Whether the client has an email address.", "present";
+    preflight: LocatedField<PresenceField>,
+        "Whether the request is the preflight of a browser: `OPTIONS` with `Origin` and `Access-Control-Request-Method`.", "absent";
     plan: LocatedField<IdentityTestField>, "Whether the client has a plan, or one of these plans.", "[free, trial]";
 }
 
@@ -84,6 +87,15 @@ impl ClientsFields {
                 location: test.location,
             })
         });
+        let preflight = self.preflight.as_ref().and_then(|test| {
+            Some(Located {
+                value: ClientCondition {
+                    identity: Identity::Custom(CustomIdentity::define(PREFLIGHT)?),
+                    test: test.value.clone(),
+                },
+                location: test.location,
+            })
+        });
         let custom = self.custom.iter().filter_map(|field| {
             let identity = Identity::find(&field.name.value)?;
             let test = field.fields.value.clone();
@@ -92,20 +104,26 @@ impl ClientsFields {
                 location: field.fields.location,
             })
         });
-        conditions.chain(custom).collect()
+        conditions.chain(preflight).chain(custom).collect()
     }
 }
 
 /// Whether some gateway file of this process has defined an identity of this name. `preflight` has a field of its own.
 fn is_custom_identity(name: &str) -> bool {
-    CustomIdentity::find(name).is_some()
+    name != PREFLIGHT && CustomIdentity::find(name).is_some()
 }
 
 fn custom_names() -> Vec<&'static str> {
     CustomIdentity::all().map(CustomIdentity::as_str).collect()
 }
 
-fn check_conditions(cx: &mut LoadContext, fields: &MapFields<'_>, _: &ClientsFields) {
+/// Reports `preflight` if no slot for its identity is left, and a `for` that names no identity.
+fn check_conditions(cx: &mut LoadContext, fields: &MapFields<'_>, written: &ClientsFields) {
+    if written.preflight.is_some() && CustomIdentity::define(PREFLIGHT).is_none() {
+        let message = "there are too many identities of your own for `preflight`";
+        let help = "use fewer; if reloads have renamed some, restart the gateway";
+        cx.error(fields.location_of("preflight"), message, Some(help.into()));
+    }
     if fields.is_empty() {
         let help = "write for instance `for: { user: absent }`, or remove it";
         cx.error(

@@ -1,22 +1,29 @@
 //! Parses the fields of a limit that have a grammar of their own, such as `soft 10%` and `status 401`. The errors
 //! suggest what the user probably meant.
 
-use super::super::scalar::parse_header_name;
-use super::super::{ValueError, unknown_word};
+use super::super::ValueError;
+use super::super::scalar::{parse_header_name, parse_identity_or};
 use crate::base::suggest::nearest_word;
 use crate::limit::cost;
 use crate::limit::key_spec::EVERYONE;
 use crate::limit::pressure::Condition;
-use crate::limit::{CountMode, Identity, KeyPart, Rate, Reserve, ReserveSource};
+use crate::limit::{
+    BodyDirection, CountMode, Identity, KeyPart, Rate, RequestCost, Reserve, ReserveSource,
+};
 
 /// Maximum number of names in a path into JSON, which bounds the depth of the search.
 const MAX_JSON_PATH_NAMES: usize = 16;
+
+/// The word of a key by which each route counts for itself.
+const ROUTE: &str = "route";
 
 /// One part of a limit's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPartConfig {
     /// The word `everyone`, which is a whole key.
     Everyone,
+    /// The word `route`: each route counts for itself.
+    Route,
     /// The first of these identities that the client has.
     FirstOf(KeyPart),
 }
@@ -25,7 +32,7 @@ impl KeyPartConfig {
     /// The identities, the first choice first; empty for the two words.
     pub fn identities(&self) -> &[Identity] {
         match self {
-            KeyPartConfig::Everyone => &[],
+            KeyPartConfig::Everyone | KeyPartConfig::Route => &[],
             KeyPartConfig::FirstOf(part) => part.identities(),
         }
     }
@@ -47,14 +54,19 @@ pub(super) fn parse_key_part(text: &str) -> Result<KeyPartConfig, ValueError> {
     if text.trim() == EVERYONE {
         return Ok(KeyPartConfig::Everyone);
     }
-    let identity = |name: &str| Identity::find(name).ok_or_else(|| unknown_word(name, key_words()));
+    if text.trim() == ROUTE {
+        return Ok(KeyPartConfig::Route);
+    }
+    let parse_identity = |name: &str| parse_identity_or(name, &[EVERYONE, ROUTE]);
     let mut words = text.split_whitespace();
-    let mut alternatives = vec![identity(words.next().unwrap_or_default())?];
+    let mut alternatives = vec![parse_identity(words.next().unwrap_or_default())?];
     while let Some(conjunction) = words.next() {
-        let (before, next) = (alternatives.last(), words.next());
-        let before = before.map_or("user", |identity| identity.as_str());
-        let after = next.unwrap_or("ip");
-        if conjunction == "or" && next.is_none() {
+        let next_word = words.next();
+        let before = alternatives
+            .last()
+            .map_or("user", |identity| identity.as_str());
+        let after = next_word.unwrap_or("ip");
+        if conjunction == "or" && next_word.is_none() {
             let help = format!("write for instance `{before} or ip`");
             return Err(ValueError::new("`or` needs an identity after it", help));
         }
@@ -65,23 +77,19 @@ pub(super) fn parse_key_part(text: &str) -> Result<KeyPartConfig, ValueError> {
             );
             return Err(ValueError::new(message, help));
         }
-        alternatives.push(identity(after)?);
+        alternatives.push(parse_identity(after)?);
     }
     // Never `None`, because there is at least one alternative.
     let part = KeyPart::first_of(&alternatives);
     Ok(part.map_or(KeyPartConfig::Everyone, KeyPartConfig::FirstOf))
 }
 
-/// The words of a key, for suggestions.
-fn key_words() -> impl Iterator<Item = &'static str> + Clone {
-    Identity::all().map(Identity::as_str).chain([EVERYONE])
-}
-
+/// Parses `hard`, `elastic`, or `soft` with a percentage from 1 to 1000.
 pub(super) fn parse_throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
     let mut words = text.split_whitespace();
-    let first = words.next().unwrap_or_default();
+    let keyword = words.next().unwrap_or_default();
     let argument = words.collect::<Vec<&str>>().join(" ");
-    match (first, argument.as_str()) {
+    match (keyword, argument.as_str()) {
         ("hard", "") => Ok(ThrottleConfig::Hard),
         ("elastic", "") => Ok(ThrottleConfig::Elastic),
         ("soft", "") => Err(ValueError::new(
@@ -106,11 +114,11 @@ pub(super) fn parse_throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
             }
         }
         ("hard" | "elastic", argument) => Err(ValueError::new(
-            format!("`{first}` takes nothing behind it, not `{argument}`"),
-            format!("write `{first}`"),
+            format!("`{keyword}` takes nothing behind it, not `{argument}`"),
+            format!("write `{keyword}`"),
         )),
         _ => {
-            let help = match nearest_word(first, ["hard", "soft", "elastic"]) {
+            let help = match nearest_word(keyword, ["hard", "soft", "elastic"]) {
                 Some("soft") => String::from("did you mean `soft 10%`?"),
                 Some(word) => format!("did you mean `{word}`?"),
                 None => String::from("write `hard`, `soft 10%` or `elastic`"),
@@ -143,13 +151,29 @@ pub(super) fn parse_count(text: &str) -> Result<CountMode, ValueError> {
                 "write names with dots between them, for instance `cost json usage.total_tokens`";
             parse_json_path(path, ("cost json", ""), help).map(CountMode::CostJson)
         }
+        ["cost", "request", words @ ..] => {
+            parse_request_cost(text, words).map(CountMode::CostRequest)
+        }
+        ["cost", "messages"] => Ok(CountMode::CostMessages),
+        ["cost", "bytes", "in"] => Ok(CountMode::CostBytes(BodyDirection::In)),
+        ["cost", "bytes", "out"] => Ok(CountMode::CostBytes(BodyDirection::Out)),
+        ["cost", "bytes", "both"] => Ok(CountMode::CostBytes(BodyDirection::Both)),
+        ["cost", "bytes", ..] => Err(ValueError::new(
+            format!("`{text}` does not say which bytes are counted"),
+            "write `cost bytes in` for bodies of requests, `cost bytes out` for those of responses, or `cost bytes both`",
+        )),
         _ => {
-            let first = words.first().copied().unwrap_or_default();
-            let help = match (nearest_word(first, ["all", "status", "cost"]), words.len()) {
+            let keyword = words.first().copied().unwrap_or_default();
+            let help = match (
+                nearest_word(keyword, ["all", "status", "cost"]),
+                words.len(),
+            ) {
                 (Some("all"), 1) => "did you mean `all`?",
                 (Some("status"), 1) => "write the status too, for instance `status 401`",
                 (Some("status"), 2) => "did you mean `status`?",
-                (Some("cost"), _) => "write `cost header x-cost` or `cost json usage.total_tokens`",
+                (Some("cost"), _) => {
+                    "write for instance `cost json usage.total_tokens`, `cost request items`, `cost bytes out` or `cost messages`"
+                }
                 _ => {
                     "write `all`, `status 401`, `status 400-499`, `cost header x-cost` or `cost json usage.total_tokens`"
                 }
@@ -162,6 +186,23 @@ pub(super) fn parse_count(text: &str) -> Result<CountMode, ValueError> {
     }
 }
 
+/// Parses `words`, which follow `cost request`. `text` is the whole value, for messages.
+fn parse_request_cost(text: &str, words: &[&str]) -> Result<RequestCost, ValueError> {
+    let help = "write `cost request items`, or for instance `cost request json amount`";
+    match words {
+        ["items"] => Ok(RequestCost::Items),
+        ["json", path] => {
+            parse_json_path(path, ("cost request json", ""), help).map(RequestCost::Json)
+        }
+        _ => Err(ValueError::new(
+            format!("`{text}` does not say what a request costs"),
+            help,
+        )),
+    }
+}
+
+/// Parses a number of units from 1 to [`Rate::MAX_QUOTA`], or where a request states it, with such a number behind
+/// `else`.
 pub(super) fn parse_reserve(text: &str) -> Result<Reserve, ValueError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let parse_units = |text: &str| {

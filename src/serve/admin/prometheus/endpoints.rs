@@ -42,8 +42,8 @@ fn now_ms(gateway: &dyn Control) -> i64 {
 
 /// `GET /api/v1/query`: the value of a query at one moment.
 async fn query(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
-    let moment = parameters.optional_moment_ms("time")?;
-    let time_ms = moment.unwrap_or_else(|| now_ms(&*gateway));
+    let requested_ms = parameters.optional_moment_ms("time")?;
+    let time_ms = requested_ms.unwrap_or_else(|| now_ms(&*gateway));
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
@@ -53,22 +53,23 @@ async fn query(State(gateway): ControlState, parameters: QueryParameters) -> Api
     match RecordReader::open(&*gateway)?.run(timeout, evaluate).await {
         Ok(result) => Ok(success(&result, Truncated::No)),
         Err(ApiError::BadData(why)) => Err(ApiError::parameter("query", why)),
-        Err(other) => Err(other),
+        Err(error) => Err(error),
     }
 }
 
 /// `GET /api/v1/query_range`: the values of a query in a span, one for each step.
 async fn query_range(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
-    let (start, end) = (parameters.moment("start")?, parameters.moment("end")?);
-    if end < start {
+    let start_ms = parameters.moment_ms("start")?;
+    let end_ms = parameters.moment_ms("end")?;
+    if end_ms < start_ms {
         let why = "end timestamp must not be before start time";
         return Err(ApiError::parameter("end", why));
     }
     let text = parameters.get("step");
     let parse_error = || format!("cannot parse {text:?} to a valid duration");
-    let step =
+    let step_ms =
         times::parse_step_ms(text).ok_or_else(|| ApiError::parameter("step", parse_error()))?;
-    if step <= 0 {
+    if step_ms <= 0 {
         let why = "zero or negative query resolution step widths are not accepted. Try a positive integer";
         return Err(ApiError::parameter("step", why));
     }
@@ -76,9 +77,9 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
         let times = StepTimes {
-            start_ms: start,
-            end_ms: end,
-            step_ms: step,
+            start_ms,
+            end_ms,
+            step_ms,
         };
         promql::query_range(&query, times, source).map(|series| write::write_matrix(&series))
     };
@@ -89,7 +90,7 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
 
 /// A response with a list of at most `limit` texts, and a warning if there are more.
 fn list_response(texts: BTreeSet<&str>, limit: usize) -> Response {
-    let truncated = Truncated::at(limit, texts.len());
+    let truncated = Truncated::at_limit(limit, texts.len());
     let listed: Vec<&str> = texts.into_iter().take(limit).collect();
     success(&json!(listed).to_string(), truncated)
 }
@@ -133,12 +134,12 @@ async fn series(State(gateway): ControlState, parameters: QueryParameters) -> Ap
     let reader = RecordReader::open(&*gateway)?;
     let matching = match reader.matching_labels(selectors).await {
         Err(ApiError::BadData(why)) => return Err(ApiError::parameter("match[]", why)),
-        other => other?,
+        result => result?,
     };
-    let listed = matching.iter().take(limit).map(write::write_labels);
-    let listed: Vec<String> = listed.collect();
-    let data = format!("[{}]", listed.join(","));
-    Ok(success(&data, Truncated::at(limit, matching.len())))
+    let label_sets = matching.iter().take(limit).map(write::write_labels);
+    let label_sets: Vec<String> = label_sets.collect();
+    let data = format!("[{}]", label_sets.join(","));
+    Ok(success(&data, Truncated::at_limit(limit, matching.len())))
 }
 
 /// `GET /api/v1/status/buildinfo`: the version of Prometheus whose API this is. Clients choose features by it.
@@ -156,12 +157,10 @@ async fn build_info() -> Response {
 
 /// `GET /api/v1/query_exemplars`: an empty list if the query is valid, because the record has no exemplars.
 async fn exemplars(parameters: QueryParameters) -> ApiResult {
-    let (start, end) = (
-        parameters.optional_moment_ms("start")?,
-        parameters.optional_moment_ms("end")?,
-    );
-    if let (Some(start), Some(end)) = (start, end)
-        && end < start
+    let start_ms = parameters.optional_moment_ms("start")?;
+    let end_ms = parameters.optional_moment_ms("end")?;
+    if let (Some(start_ms), Some(end_ms)) = (start_ms, end_ms)
+        && end_ms < start_ms
     {
         let why = "end timestamp must not be before start timestamp";
         return Err(ApiError::BadData(why.into()));
@@ -178,9 +177,9 @@ async fn exemplars(parameters: QueryParameters) -> ApiResult {
 async fn rules(parameters: QueryParameters) -> ApiResult {
     match parameters.get("type") {
         "" | "alert" | "record" => Ok(success(r#"{"groups":[]}"#, Truncated::No)),
-        other => Err(ApiError::parameter(
+        unknown_type => Err(ApiError::parameter(
             "type",
-            format!("not supported value {other:?}"),
+            format!("not supported value {unknown_type:?}"),
         )),
     }
 }

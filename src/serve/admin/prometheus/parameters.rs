@@ -25,16 +25,16 @@ impl<S: Send + Sync> FromRequest<S> for QueryParameters {
     async fn from_request(request: Request, state: &S) -> Result<QueryParameters, Response> {
         let to_error = |why: String| ApiError::BadData(why).into_response();
         let query = Query::<ParameterPairs>::try_from_uri(request.uri());
-        let Query(query) = query.map_err(|rejection| to_error(rejection.body_text()))?;
+        let Query(query_pairs) = query.map_err(|rejection| to_error(rejection.body_text()))?;
         let content_type = request.headers().get(header::CONTENT_TYPE);
         let form_type = b"application/x-www-form-urlencoded";
         let is_form = content_type.is_some_and(|value| value.as_bytes().starts_with(form_type));
         if !is_form || request.method() == axum::http::Method::GET {
-            return Ok(QueryParameters(query));
+            return Ok(QueryParameters(query_pairs));
         }
         let form = axum::Form::<ParameterPairs>::from_request(request, state).await;
         let axum::Form(mut pairs) = form.map_err(|rejection| to_error(rejection.body_text()))?;
-        pairs.extend(query);
+        pairs.extend(query_pairs);
         Ok(QueryParameters(pairs))
     }
 }
@@ -71,8 +71,8 @@ impl QueryParameters {
         Ok(timeout.min(MAX_QUERY_TIMEOUT))
     }
 
-    /// A required time, in milliseconds since 1970.
-    pub(super) fn moment(&self, name: &str) -> Result<i64, ApiError> {
+    /// A required time, in milliseconds since 1970; an error if it is absent or cannot be parsed.
+    pub(super) fn moment_ms(&self, name: &str) -> Result<i64, ApiError> {
         let text = self.get(name);
         let parse_error = || format!("cannot parse {text:?} to a valid timestamp");
         times::parse_moment_ms(text).ok_or_else(|| ApiError::parameter(name, parse_error()))
@@ -86,8 +86,9 @@ impl QueryParameters {
         }
         let why =
             format!("Invalid time value for '{name}': cannot parse {text:?} to a valid timestamp");
-        let moment = times::parse_moment_ms(text).ok_or_else(|| ApiError::parameter(name, why))?;
-        Ok(Some(moment))
+        let moment_ms =
+            times::parse_moment_ms(text).ok_or_else(|| ApiError::parameter(name, why))?;
+        Ok(Some(moment_ms))
     }
 
     /// The maximum number of results; `usize::MAX` for 0 or no value. An error if it is no number.

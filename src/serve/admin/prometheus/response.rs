@@ -74,8 +74,8 @@ pub(super) enum Truncated {
 }
 
 impl Truncated {
-    /// Whether so many results exceed the limit.
-    pub(super) fn at(limit: usize, result_count: usize) -> Truncated {
+    /// Whether a response with at most `limit` of `result_count` results leaves any out.
+    pub(super) fn at_limit(limit: usize, result_count: usize) -> Truncated {
         match result_count > limit {
             true => Truncated::Yes,
             false => Truncated::No,

@@ -37,28 +37,30 @@ impl SampleSource for RecordSamples<'_> {
     fn select(
         &self,
         matchers: &[Matcher],
-        (from, to_ms): (i64, i64),
+        (from_ms, to_ms): (i64, i64),
         max_samples: usize,
     ) -> Result<SelectedSeries, Error> {
         let matching = self.matching_series(matchers)?;
         let max_buckets = (max_samples / matching.len().max(1)).min(MAX_BUCKETS);
         if max_buckets < MIN_BUCKETS {
-            let (series_count, most) = (matching.len(), max_samples / MIN_BUCKETS);
+            let series_count = matching.len();
+            let max_series = max_samples / MIN_BUCKETS;
             let why = format!(
-                "a selector has {series_count} series, of {most} at most: name more labels"
+                "a selector has {series_count} series, of {max_series} at most: name more labels"
             );
             return Err(Error::Execution(why));
         }
-        // The sample at the end of a second is the sample of the second before.
-        let to_second = |time_ms: i64| u64::try_from(time_ms.div_euclid(1_000)).unwrap_or(0);
-        let (first_second, end_second) = (to_second(from - 1), to_second(to_ms).min(self.now));
+        // The sample of second 7 has the time 8,000 ms, so the time of a sample is the number of the second after it.
+        let second_before = |time_ms: i64| u64::try_from(time_ms.div_euclid(1_000)).unwrap_or(0);
+        let first_second = second_before(from_ms - 1);
+        let end_second = second_before(to_ms).min(self.now);
         if matching.is_empty() || first_second >= end_second {
             return Ok(SelectedSeries::default());
         }
         let grid = self
             .record
             .finest_grid(first_second, end_second, max_buckets)?;
-        let samples = self.read_samples(&grid, (from, to_ms), &matching)?;
+        let samples = self.read_samples(&grid, (from_ms, to_ms), &matching)?;
         let labels = matching.iter().map(|series| series.labels.clone());
         Ok(SelectedSeries {
             series: labels.zip(samples).collect(),
@@ -99,8 +101,9 @@ impl RecordSamples<'_> {
                 part_uses.entry(*number).or_default().push((index, *unit));
             }
         }
-        let covered = self.record.read(grid, &[])?.covered_seconds;
-        let mut samples = vec![zero_samples(grid, range_ms, &covered); matching.len()];
+        let covered_seconds = self.record.read(grid, &[])?.covered_seconds;
+        let zeros = zero_samples(grid, range_ms, &covered_seconds);
+        let mut samples = vec![zeros; matching.len()];
         let numbers: Vec<u32> = part_uses.keys().copied().collect();
         for chunk in numbers.chunks((MAX_BUCKETS / grid.bucket_count).max(1)) {
             self.check_deadline()?;
@@ -109,7 +112,7 @@ impl RecordSamples<'_> {
             for number in chunk {
                 let column = ColumnSums {
                     grid,
-                    covered: &covered,
+                    covered_seconds: &covered_seconds,
                     total_before: totals.get(number).copied().unwrap_or(0),
                     sums: range.columns.get(number).map_or(&[], |column| &column.sums),
                 };
@@ -122,11 +125,12 @@ impl RecordSamples<'_> {
     }
 }
 
-/// A zero sample for each recorded bucket of a span.
-fn zero_samples(grid: &Grid, (from, to_ms): (i64, i64), covered: &[u32]) -> Vec<Sample> {
-    let buckets = (0..).zip(covered).filter(|(_, covered)| **covered > 0);
-    let ends_ms = buckets.map(|(index, _)| bucket_end_ms(grid, index));
-    let ends_in_range = ends_ms.filter(|end_ms| (from..=to_ms).contains(end_ms));
+/// A zero sample for each recorded bucket that ends in `from_ms..=to_ms`, in milliseconds since 1970.
+fn zero_samples(grid: &Grid, (from_ms, to_ms): (i64, i64), covered_seconds: &[u32]) -> Vec<Sample> {
+    let buckets = (0..).zip(covered_seconds);
+    let recorded_buckets = buckets.filter(|(_, seconds)| **seconds > 0);
+    let ends_ms = recorded_buckets.map(|(bucket_index, _)| bucket_end_ms(grid, bucket_index));
+    let ends_in_range = ends_ms.filter(|end_ms| (from_ms..=to_ms).contains(end_ms));
     ends_in_range.map(|end_ms| (end_ms, 0.0)).collect()
 }
 
@@ -139,7 +143,7 @@ fn bucket_end_ms(grid: &Grid, bucket_index: u64) -> i64 {
 struct ColumnSums<'a> {
     grid: &'a Grid,
     /// The number of recorded seconds in each bucket.
-    covered: &'a [u32],
+    covered_seconds: &'a [u32],
     /// The total before the first bucket.
     total_before: u64,
     /// The sum of each bucket; 0 past the end.
@@ -149,15 +153,16 @@ struct ColumnSums<'a> {
 impl ColumnSums<'_> {
     /// Adds the values to those of `samples`, which are in order of time. The recorded integer `unit` stands for 1.
     fn add_to(&self, samples: &mut [Sample], kind: SeriesKind, unit: f64) {
-        let (mut total, mut samples) = (self.total_before, samples.iter_mut().peekable());
-        for (index, covered) in (0..).zip(self.covered) {
-            let sum = self.sums.get(index as usize).copied().unwrap_or(0);
+        let mut total = self.total_before;
+        let mut samples = samples.iter_mut().peekable();
+        for (bucket_index, covered_seconds) in (0..).zip(self.covered_seconds) {
+            let sum = self.sums.get(bucket_index as usize).copied().unwrap_or(0);
             total = total.saturating_add(sum);
-            let end_ms = bucket_end_ms(self.grid, index);
+            let end_ms = bucket_end_ms(self.grid, bucket_index);
             if let Some((_, value)) = samples.next_if(|(sample_ms, _)| *sample_ms == end_ms) {
                 *value += match kind {
                     SeriesKind::Counter => total as f64 / unit,
-                    SeriesKind::Gauge => sum as f64 / f64::from(*covered) / unit,
+                    SeriesKind::Gauge => sum as f64 / f64::from(*covered_seconds) / unit,
                 };
             }
         }

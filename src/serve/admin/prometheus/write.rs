@@ -8,24 +8,23 @@ use crate::record::promql::{QueryResult, SampledSeries, number};
 /// Writes the result of an instant query, with the result's type. `time_ms` is the time of the query, in milliseconds since
 /// 1970.
 pub fn write_instant(result: &QueryResult, time_ms: i64) -> String {
-    let time = number::format_ms_as_seconds(time_ms);
+    // Prometheus writes the times of scalars and strings without trailing zeros.
+    let short_time = time_ms as f64 / 1_000.0;
     match result {
         QueryResult::Scalar(value) => {
-            // Prometheus writes the times of scalars and strings without trailing zeros.
-            let time = time_ms as f64 / 1_000.0;
             let value = number::format_plain(*value);
-            write_typed("scalar", &format!("[{time},\"{value}\"]"))
+            write_typed("scalar", &format!("[{short_time},\"{value}\"]"))
         }
         QueryResult::Text(text) => {
-            let time = time_ms as f64 / 1_000.0;
-            write_typed("string", &format!("[{time},{}]", quote(text)))
+            write_typed("string", &format!("[{short_time},{}]", quote(text)))
         }
-        QueryResult::Vector(points) => {
-            let points = points.iter().map(|(labels, value)| {
+        QueryResult::Vector(elements) => {
+            let time = number::format_ms_as_seconds(time_ms);
+            let elements = elements.iter().map(|(labels, value)| {
                 let (metric, value) = (write_labels(labels), number::format_sample(*value));
                 format!(r#"{{"metric":{metric},"value":[{time},"{value}"]}}"#)
             });
-            write_typed("vector", &write_list(points))
+            write_typed("vector", &write_list(elements))
         }
         QueryResult::Matrix(series) => write_matrix(series),
     }
@@ -48,8 +47,8 @@ pub fn write_matrix(series: &[SampledSeries]) -> String {
 /// Writes labels as an object of names and values.
 pub fn write_labels(labels: &Labels) -> String {
     let pairs = labels.iter();
-    let pairs = pairs.map(|(name, value)| format!("{}:{}", quote(name), quote(value)));
-    format!("{{{}}}", join_by_commas(pairs))
+    let members = pairs.map(|(name, value)| format!("{}:{}", quote(name), quote(value)));
+    format!("{{{}}}", join_by_commas(members))
 }
 
 /// Writes a result with its type.
@@ -57,14 +56,15 @@ fn write_typed(result_type: &str, result: &str) -> String {
     format!(r#"{{"resultType":"{result_type}","result":{result}}}"#)
 }
 
-/// Writes a list of parts that are JSON already.
-fn write_list(parts: impl Iterator<Item = String>) -> String {
-    format!("[{}]", join_by_commas(parts))
+/// Writes a list of elements that are JSON already.
+fn write_list(elements: impl Iterator<Item = String>) -> String {
+    format!("[{}]", join_by_commas(elements))
 }
 
-fn join_by_commas(parts: impl Iterator<Item = String>) -> String {
+/// Joins the elements of a list or the members of an object, which are JSON already.
+fn join_by_commas(pieces: impl Iterator<Item = String>) -> String {
     let mut text = String::new();
-    for piece in parts {
+    for piece in pieces {
         if !text.is_empty() {
             text.push(',');
         }

@@ -53,9 +53,11 @@ pub async fn series(State(gateway): ControlState) -> Response {
         Ok(record) => record,
         Err(response) => return *response,
     };
-    let all = record.get().map(Record::series).unwrap_or_default();
-    let all = all.iter().map(|(series, _)| describe_series(series));
-    Json(json!({ "series": all.collect::<Vec<_>>() })).into_response()
+    let numbered_series = record.get().map(Record::series).unwrap_or_default();
+    let descriptions = numbered_series
+        .iter()
+        .map(|(series, _)| describe_series(series));
+    Json(json!({ "series": descriptions.collect::<Vec<_>>() })).into_response()
 }
 
 /// The parameters of a range query.
@@ -109,14 +111,14 @@ struct RangeQuery {
     quantiles: Vec<(String, f64)>,
 }
 
-/// Series with their numbers in the record.
-type NumberedSeries = Vec<(Series, u32)>;
+/// A series and its number in the record.
+type NumberedSeries = (Series, u32);
 
 /// Parses the parameters, and finds the series that they select. The error is the response.
 fn parse_query(
     gateway: &dyn Control,
     parameters: Result<Query<RangeParameters>, QueryRejection>,
-) -> Result<(NumberedSeries, RangeQuery), ErrorResponse> {
+) -> Result<(Vec<NumberedSeries>, RangeQuery), ErrorResponse> {
     let record = require_record(gateway)?;
     let Query(parameters) = parameters.map_err(|rejection| bad_request(&rejection.body_text()))?;
     let (name, matchers) = parse_selector(&parameters.series).ok_or_else(|| {
@@ -162,20 +164,22 @@ fn parse_query(
 fn parse_quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
     let numerals = text.split(',').filter(|numeral| !numeral.is_empty());
     let quantiles = numerals.map(|numeral| {
-        let quantile = numeral.trim().parse().ok();
-        let quantile = quantile.filter(|quantile| (0.0..=1.0).contains(quantile));
+        let number = numeral.trim().parse().ok();
+        let quantile = number.filter(|number| (0.0..=1.0).contains(number));
         quantile.map(|quantile| (numeral.trim().to_owned(), quantile))
     });
-    let all: Option<Vec<_>> = quantiles.collect();
-    all.filter(|all| all.len() <= MAX_QUANTILES).ok_or_else(|| {
-        bad_request("`quantiles` must be at most 10 numbers between 0 and 1, such as 0.5,0.99")
-    })
+    let quantiles: Option<Vec<_>> = quantiles.collect();
+    quantiles
+        .filter(|quantiles| quantiles.len() <= MAX_QUANTILES)
+        .ok_or_else(|| {
+            bad_request("`quantiles` must be at most 10 numbers between 0 and 1, such as 0.5,0.99")
+        })
 }
 
 /// Reads the selected series, and builds the response that the query asks for.
 fn evaluate(
     record: &Record,
-    selected: &NumberedSeries,
+    selected: &[NumberedSeries],
     query: &RangeQuery,
 ) -> std::io::Result<Value> {
     let (from, to) = query.span;
@@ -197,22 +201,23 @@ fn evaluate(
     }))
 }
 
-/// Each series by itself: the sum, the minimum and the maximum of each bucket.
-fn list_series(selected: &NumberedSeries, range: &RangeResult) -> Vec<Value> {
-    let values = selected.iter().filter_map(|(series, number)| {
+/// Each series by itself: the sum, the minimum and the maximum of each point. A series without values above zero is
+/// left out.
+fn list_series(selected: &[NumberedSeries], range: &RangeResult) -> Vec<Value> {
+    let descriptions = selected.iter().filter_map(|(series, number)| {
         let column: &Column = range.columns.get(number)?;
-        let mut value = describe_series(series);
+        let mut description = describe_series(series);
         let value_lists = [
             ("sum", &column.sums),
             ("min", &column.minima),
             ("max", &column.maxima),
         ];
-        for (name, list) in value_lists {
-            value.insert(name.into(), decimals_to_json(list, series.decimals));
+        for (name, values) in value_lists {
+            description.insert(name.into(), decimals_to_json(values, series.decimals));
         }
-        Some(Value::Object(value))
+        Some(Value::Object(description))
     });
-    values.collect()
+    descriptions.collect()
 }
 
 /// Names and values of labels.
@@ -220,73 +225,69 @@ type LabelPairs = Vec<(String, String)>;
 
 /// Groups series by the labels for whose names `is_kept` is true.
 fn group_series(
-    selected: &NumberedSeries,
+    selected: &[NumberedSeries],
     is_kept: impl Fn(&str) -> bool,
-) -> BTreeMap<LabelPairs, Vec<&(Series, u32)>> {
+) -> BTreeMap<LabelPairs, Vec<&NumberedSeries>> {
     let mut groups: BTreeMap<LabelPairs, Vec<_>> = BTreeMap::new();
     for numbered_series in selected {
-        let labels = numbered_series
-            .0
-            .labels
-            .iter()
-            .filter(|(name, _)| is_kept(name));
+        let (series, _) = numbered_series;
+        let kept_labels = series.labels.iter().filter(|(name, _)| is_kept(name));
         groups
-            .entry(labels.cloned().collect())
+            .entry(kept_labels.cloned().collect())
             .or_default()
             .push(numbered_series);
     }
     groups
 }
 
-/// The description of a group, by the labels of the group and one of its series.
-fn describe_group(series: &Series, labels: LabelPairs) -> Map<String, Value> {
+/// Describes a group by its labels, and by the name and the kind of one of its series.
+fn describe_group(member: &Series, labels: LabelPairs) -> Map<String, Value> {
     describe_series(&Series {
         labels,
-        ..series.clone()
+        ..member.clone()
     })
 }
 
 /// The sum of each group of series. The decimals of its first series are applied to the sum.
 fn sum_groups(
-    selected: &NumberedSeries,
+    selected: &[NumberedSeries],
     range: &RangeResult,
     grouping_labels: &[String],
 ) -> Vec<Value> {
     let groups = group_series(selected, |name| {
         grouping_labels.iter().any(|label| label == name)
     });
-    let values = groups.into_iter().map(|(labels, members)| {
-        let mut sums = vec![0_u64; range.covered_seconds.len()];
+    let descriptions = groups.into_iter().map(|(labels, members)| {
+        let mut group_sums = vec![0_u64; range.covered_seconds.len()];
         for (_, number) in &members {
             let column = range.columns.get(number);
-            for (sum, value) in sums
-                .iter_mut()
-                .zip(column.iter().flat_map(|column| &column.sums))
-            {
-                *sum = sum.saturating_add(*value);
+            let series_sums = column.iter().flat_map(|column| &column.sums);
+            for (group_sum, series_sum) in group_sums.iter_mut().zip(series_sums) {
+                *group_sum = group_sum.saturating_add(*series_sum);
             }
         }
-        let (series, _) = members[0];
-        let mut value = describe_group(series, labels);
-        value.insert("sum".into(), decimals_to_json(&sums, series.decimals));
-        Value::Object(value)
+        let (first_series, _) = members[0];
+        let mut description = describe_group(first_series, labels);
+        let sums = decimals_to_json(&group_sums, first_series.decimals);
+        description.insert("sum".into(), sums);
+        Value::Object(description)
     });
-    values.collect()
+    descriptions.collect()
 }
 
 /// The quantiles of each histogram; null at points without values. The series of a histogram are its buckets; their
 /// label `le` is the upper bound.
 fn compute_quantiles(
-    selected: &NumberedSeries,
+    selected: &[NumberedSeries],
     range: &RangeResult,
     query: &RangeQuery,
 ) -> Vec<Value> {
     let is_kept = |name: &str| match &query.grouping_labels {
-        Some(grouping_labels) => grouping_labels.iter().any(|label| label == name) && name != "le",
+        Some(labels) => labels.iter().any(|label| label == name) && name != "le",
         None => name != "le",
     };
     let groups = group_series(selected, is_kept);
-    let values = groups.into_iter().map(|(labels, members)| {
+    let descriptions = groups.into_iter().map(|(labels, members)| {
         let buckets = members.iter().filter_map(|(series, number)| {
             let (_, bound) = series.labels.iter().find(|(name, _)| name == "le")?;
             let column = range.columns.get(number)?;
@@ -294,23 +295,25 @@ fn compute_quantiles(
         });
         let buckets: Vec<_> = buckets.collect();
         let mut curves = vec![Vec::new(); query.quantiles.len()];
-        for index in 0..range.covered_seconds.len() {
+        for point_index in 0..range.covered_seconds.len() {
+            // The histogram at this point: each bound, and the count of its bucket.
             let mut counts: Vec<(f64, u64)> = buckets
                 .iter()
-                .map(|(bound, sums)| (*bound, sums.get(index).copied().unwrap_or(0)))
+                .map(|(bound, sums)| (*bound, sums.get(point_index).copied().unwrap_or(0)))
                 .collect();
             for ((_, quantile), curve) in query.quantiles.iter().zip(&mut curves) {
                 curve.push(buckets::estimate_quantile(*quantile, &mut counts));
             }
         }
-        let mut value = describe_group(&members[0].0, labels);
+        let (first_series, _) = members[0];
+        let mut description = describe_group(first_series, labels);
         let texts = query.quantiles.iter().map(|(text, _)| text.clone());
         let curves = curves.into_iter().map(Value::from);
         let quantiles: Map<String, Value> = texts.zip(curves).collect();
-        value.insert("quantiles".into(), Value::Object(quantiles));
-        Value::Object(value)
+        description.insert("quantiles".into(), Value::Object(quantiles));
+        Value::Object(description)
     });
-    values.collect()
+    descriptions.collect()
 }
 
 /// Recorded integers as numbers. The last `decimals` digits of each integer are decimal places.
@@ -349,7 +352,7 @@ fn label_value<'a>(series: &'a Series, name: &str) -> &'a str {
         return &series.name;
     }
     let mut labels = series.labels.iter();
-    let label = labels.find(|(label, _)| label == name);
+    let label = labels.find(|(label_name, _)| label_name == name);
     label.map_or("", |(_, value)| value)
 }
 
@@ -368,7 +371,7 @@ mod tests {
             kind: SeriesKind::Counter,
             decimals: 0,
         };
-        let all = [
+        let series_list = [
             series("a", &[]),
             series("a", &[("b", "c")]),
             series("a", &[("b", "c,\"}"), ("d", "e")]),
@@ -376,7 +379,7 @@ mod tests {
         ];
         let check = |text: &str, expected: Option<&[usize]>| {
             let matching_indexes = parse_selector(text).map(|(_, matchers)| {
-                let matching = all
+                let matching = series_list
                     .iter()
                     .enumerate()
                     .filter(|(_, series)| matches_selector(&matchers, series));

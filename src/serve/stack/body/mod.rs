@@ -8,9 +8,13 @@
 //! | `body_error` | why a body broke off |
 
 mod body_error;
+mod early_close;
 mod request_body;
 mod response_body;
 
 pub use body_error::{CLIENT_LEFT, Error};
-pub use request_body::{MAX_READ_AHEAD_BYTES, ReadAhead, RequestBody};
+pub use early_close::{CloseInsertion, EarlyClose, SharedClose};
+pub use request_body::{
+    BodyStart, FieldPresence, MAX_READ_AHEAD_BYTES, PolledFrame, ReadAhead, RequestBody, TunnelGate,
+};
 pub use response_body::{RelaySettings, RelayedBody, ResponseBody};

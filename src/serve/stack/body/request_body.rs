@@ -5,6 +5,7 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -18,6 +19,7 @@ use crate::http::http1::chunked::BodyPiece;
 use crate::serve::stack::downstream::Downstream;
 use crate::serve::worker::deadlines::Deadlines;
 use crate::serve::worker::generation::Generation;
+use crate::throttle::admission::PassedBytes;
 
 /// The body that a client sends. It is boxed, because most requests have no body.
 pub struct RequestBody(Option<Box<UnreadBody>>);
@@ -39,6 +41,54 @@ pub struct ReadAhead {
     pub is_whole: bool,
 }
 
+/// The beginning of a body, as it is searched.
+#[derive(Clone, Copy)]
+pub struct BodyStart<'b> {
+    /// The content that was read.
+    pub bytes: &'b [u8],
+    /// Whether that is the whole body.
+    pub is_whole: bool,
+}
+
+impl<'b> BodyStart<'b> {
+    /// A body without content.
+    pub const EMPTY: BodyStart<'static> = BodyStart {
+        bytes: b"",
+        is_whole: true,
+    };
+
+    /// `is_whole` says whether `bytes` are the whole body. A body of more than [`MAX_READ_AHEAD_BYTES`] never counts as
+    /// whole, because the sizes of its pieces decide whether its last bytes were read too.
+    pub fn new(bytes: &'b [u8], is_whole: bool) -> BodyStart<'b> {
+        BodyStart {
+            bytes,
+            is_whole: is_whole && bytes.len() <= MAX_READ_AHEAD_BYTES,
+        }
+    }
+}
+
+/// Whether a body may have a field, by its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldPresence {
+    /// Some framework may find the field in the body.
+    Possible,
+    /// No framework finds the field in the body.
+    Impossible,
+    /// More bytes are needed to decide.
+    Undecided,
+}
+
+impl From<Option<bool>> for FieldPresence {
+    /// The result of `may_have_field` in [`crate::identity::body`], which is `None` if it needs more bytes.
+    fn from(may_have_field: Option<bool>) -> FieldPresence {
+        match may_have_field {
+            Some(true) => FieldPresence::Possible,
+            Some(false) => FieldPresence::Impossible,
+            None => FieldPresence::Undecided,
+        }
+    }
+}
+
 /// The part of a body that is still to be read.
 struct UnreadBody {
     /// Content that was read ahead and put back.
@@ -50,6 +100,31 @@ struct UnreadBody {
     deadlines: Rc<Deadlines>,
     /// The configuration of the request, with its timeouts and the fields that no trailer may have.
     generation: Rc<Generation>,
+    /// Where limits count the bytes or the messages of the body; `None` for most bodies.
+    meter: Option<Box<BodyMeter>>,
+}
+
+/// The result of polling a request's body; `None` inside at the end of the body.
+pub type PolledFrame = Poll<Option<Result<Frame<Bytes>, Error>>>;
+
+/// Decides which of a client's bytes pass through a tunnel to the server. It keeps their order.
+pub trait TunnelGate {
+    /// Whether no byte waits to pass.
+    fn is_empty(&self) -> bool;
+
+    /// The next bytes that may pass; `None` at the end. `poll_source` reads more bytes from the client.
+    fn poll_passed(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll_source: &mut dyn FnMut(&mut Context<'_>) -> PolledFrame,
+    ) -> PolledFrame;
+}
+
+/// Counts the bytes of a body for limits, and lets a limit on messages hold them back.
+#[derive(Default)]
+struct BodyMeter {
+    passed_bytes: Option<Arc<PassedBytes>>,
+    tunnel_gate: Option<Box<dyn TunnelGate>>,
 }
 
 impl RequestBody {
@@ -61,6 +136,7 @@ impl RequestBody {
             downstream: Some(downstream.clone()),
             deadlines: downstream.deadlines().clone(),
             generation: generation.clone(),
+            meter: None,
         };
         RequestBody((!downstream.is_body_over()).then(|| Box::new(unread())))
     }
@@ -96,21 +172,28 @@ impl RequestBody {
     /// The body broke off, or the client has sent nothing for too long.
     pub async fn read_ahead_for_field(
         &mut self,
-        look_for_field: impl Fn(&[u8], bool) -> Option<bool>,
+        look_for_field: impl Fn(BodyStart<'_>) -> FieldPresence,
     ) -> Result<bool, Error> {
-        let (mut bytes, mut is_whole) = (Bytes::new(), self.is_empty());
+        let mut bytes = Bytes::new();
+        let mut is_whole = self.is_empty();
         loop {
             let prefix = &bytes[..bytes.len().min(MAX_PREFIX_BYTES)];
-            let body_start = is_whole && prefix.len() == bytes.len();
-            if let Some(judgement) = look_for_field(prefix, body_start) {
-                return Ok(judgement);
+            let body_start = BodyStart {
+                bytes: prefix,
+                is_whole: is_whole && prefix.len() == bytes.len(),
+            };
+            match look_for_field(body_start) {
+                FieldPresence::Possible => return Ok(true),
+                FieldPresence::Impossible => return Ok(false),
+                FieldPresence::Undecided => {}
             }
             if is_whole || bytes.len() >= MAX_PREFIX_BYTES {
                 return Ok(true);
             }
-            let peeked = self.peek(bytes.len()).await?;
-            (bytes, is_whole) = (peeked.bytes.clone(), peeked.is_whole);
-            self.put_back(peeked.bytes, peeked.trailers);
+            let read_ahead = self.peek(bytes.len()).await?;
+            bytes = read_ahead.bytes.clone();
+            is_whole = read_ahead.is_whole;
+            self.put_back(read_ahead.bytes, read_ahead.trailers);
         }
     }
 
@@ -122,6 +205,20 @@ impl RequestBody {
         }
     }
 
+    /// Counts the bytes that pass from now on. What was read ahead has not passed yet.
+    pub fn count_bytes(&mut self, passed_bytes: Arc<PassedBytes>) {
+        if let Some(unread) = &mut self.0 {
+            unread.meter.get_or_insert_default().passed_bytes = Some(passed_bytes);
+        }
+    }
+
+    /// Passes on only the bytes that `tunnel_gate` lets pass.
+    pub fn pass_through(&mut self, tunnel_gate: Box<dyn TunnelGate>) {
+        if let Some(unread) = &mut self.0 {
+            unread.meter.get_or_insert_default().tunnel_gate = Some(tunnel_gate);
+        }
+    }
+
     /// Whether nothing remains to be read.
     pub fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|unread| unread.is_empty())
@@ -130,12 +227,79 @@ impl RequestBody {
 
 impl UnreadBody {
     fn is_empty(&self) -> bool {
-        self.read_ahead.is_none() && self.trailers.is_none() && self.downstream.is_none()
+        let is_gate_empty = |meter: &BodyMeter| {
+            let tunnel_gate = meter.tunnel_gate.as_ref();
+            tunnel_gate.is_none_or(|gate| gate.is_empty())
+        };
+        self.read_ahead.is_none()
+            && self.trailers.is_none()
+            && self.downstream.is_none()
+            && self.meter.as_deref().is_none_or(is_gate_empty)
+    }
+
+    /// The next piece of a body that limits meter. Not inlined, because most bodies have no meter.
+    #[inline(never)]
+    fn poll_metered(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        // Taken out, because the gate polls the body without its meter.
+        let mut meter = self.meter.take();
+        let tunnel_gate = meter.as_mut().and_then(|meter| meter.tunnel_gate.as_mut());
+        let frame = match tunnel_gate {
+            Some(gate) => gate.poll_passed(cx, &mut |cx| self.poll_piece(cx)),
+            None => self.poll_piece(cx),
+        };
+        let passed_bytes = meter.as_ref().and_then(|meter| meter.passed_bytes.as_ref());
+        if let (Some(passed_bytes), Poll::Ready(Some(Ok(frame)))) = (passed_bytes, &frame) {
+            passed_bytes.add_incoming(frame.data_ref().map_or(0, Bytes::len));
+        }
+        self.meter = meter;
+        frame
+    }
+
+    /// The next piece of the body.
+    #[inline]
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        if let Some(bytes) = self.read_ahead.take() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        if let Some(trailers) = self.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
+        }
+        let Some(downstream) = &self.downstream else {
+            return Poll::Ready(None);
+        };
+        let Poll::Ready(piece) = downstream.poll_body(cx) else {
+            let idle_timeout = self.generation.ruleset.timeouts.body_idle;
+            if downstream.is_window_exhausted() {
+                // The client cannot send, so it is not late. Its window may have closed only while this piece was awaited.
+                self.deadlines.report_body_arrived();
+                return Poll::Pending;
+            }
+            if self.deadlines.is_body_late() {
+                return Poll::Ready(Some(Err(Error::Idle(idle_timeout))));
+            }
+            self.deadlines.await_body(idle_timeout);
+            return Poll::Pending;
+        };
+        self.deadlines.report_body_arrived();
+        if matches!(piece, Err(_) | Ok(BodyPiece::End)) || downstream.is_body_over() {
+            self.downstream = None;
+        }
+        Poll::Ready(match piece {
+            Ok(BodyPiece::Data(data)) => Some(Ok(Frame::data(data))),
+            Ok(BodyPiece::Trailers(mut trailers)) => {
+                let identifier = &self.generation.identifier;
+                strip_forbidden_trailers(&mut trailers, |name| identifier.is_protected(name));
+                Some(Ok(Frame::trailers(trailers)))
+            }
+            Ok(BodyPiece::End | BodyPiece::Incomplete) => None,
+            Err(cause) => Some(Err(cause.into())),
+        })
     }
 }
 
 impl Drop for UnreadBody {
     fn drop(&mut self) {
+        // Nobody waits for the rest of the body any more, so the client cannot be late with it.
         self.deadlines.report_body_arrived();
     }
 }
@@ -144,49 +308,14 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let Some(this) = &mut self.0 else {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
+        let Some(unread) = &mut self.0 else {
             return Poll::Ready(None);
         };
-        if let Some(bytes) = this.read_ahead.take() {
-            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        match unread.meter {
+            None => unread.poll_piece(cx),
+            Some(_) => unread.poll_metered(cx),
         }
-        if let Some(trailers) = this.trailers.take() {
-            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
-        }
-        let Some(downstream) = &this.downstream else {
-            return Poll::Ready(None);
-        };
-        let Poll::Ready(piece) = downstream.poll_body(cx) else {
-            let idle_timeout = this.generation.ruleset.timeouts.body_idle;
-            if downstream.is_window_exhausted() {
-                // The client cannot send, so it is not late. Its window may have closed only while this piece was awaited.
-                this.deadlines.report_body_arrived();
-                return Poll::Pending;
-            }
-            if this.deadlines.is_body_late() {
-                return Poll::Ready(Some(Err(Error::Idle(idle_timeout))));
-            }
-            this.deadlines.await_body(idle_timeout);
-            return Poll::Pending;
-        };
-        this.deadlines.report_body_arrived();
-        if matches!(piece, Err(_) | Ok(BodyPiece::End)) || downstream.is_body_over() {
-            this.downstream = None;
-        }
-        Poll::Ready(match piece {
-            Ok(BodyPiece::Data(data)) => Some(Ok(Frame::data(data))),
-            Ok(BodyPiece::Trailers(mut trailers)) => {
-                let identifier = &this.generation.identifier;
-                strip_forbidden_trailers(&mut trailers, |name| identifier.is_protected(name));
-                Some(Ok(Frame::trailers(trailers)))
-            }
-            Ok(BodyPiece::End | BodyPiece::Incomplete) => None,
-            Err(cause) => Some(Err(cause.into())),
-        })
     }
 
     fn is_end_stream(&self) -> bool {

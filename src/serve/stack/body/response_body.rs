@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::body_error::Error;
+use super::early_close::{ClientEnd, CloseInsertion};
 use super::request_body::RequestBody;
 use crate::http::head::hop_by_hop::strip_forbidden_trailers;
 use crate::serve::stack::request_deadline::RequestDeadline;
@@ -26,6 +27,8 @@ struct RelayedParts {
     upstream_body: UpstreamBody<RequestBody>,
     deadlines: Rc<Deadlines>,
     settings: RelaySettings,
+    /// Puts a close frame behind the server's frames, where limits count a WebSocket's messages.
+    close_insertion: Option<Box<CloseInsertion>>,
 }
 
 /// How long a response's body may take, and which parts of it are not for the client.
@@ -51,7 +54,14 @@ impl RelayedBody {
             upstream_body,
             deadlines,
             settings,
+            close_insertion: None,
         }))
+    }
+
+    /// Ends a WebSocket with a close frame of the gateway, where `insertion` says so.
+    pub fn with_close_insertion(mut self, insertion: CloseInsertion) -> RelayedBody {
+        self.0.close_insertion = Some(Box::new(insertion));
+        self
     }
 
     /// Replaces the deadlines of a client that has left, because its connection may carry other requests.
@@ -74,31 +84,27 @@ impl RelayedBody {
         upstream_body.is_observable()
     }
 
-    /// Takes the unread body out, without the client's deadlines.
-    pub fn take(&mut self) -> UpstreamBody<RequestBody> {
+    /// Takes the upstream's body out, without the client's deadlines, and leaves an empty one.
+    pub fn take_upstream_body(&mut self) -> UpstreamBody<RequestBody> {
         std::mem::replace(&mut self.0.upstream_body, UpstreamBody::empty())
     }
 }
 
-impl Body for RelayedBody {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let this = &mut *self.0;
-        let frame = Pin::new(&mut this.upstream_body).poll_frame(cx);
+impl RelayedParts {
+    /// The next piece of the response, or an error once the server or the whole response is late. Forbidden trailers are
+    /// removed.
+    #[inline]
+    fn poll_relayed(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let frame = Pin::new(&mut self.upstream_body).poll_frame(cx);
         if frame.is_ready() {
-            this.deadlines.report_server_responded();
+            self.deadlines.report_server_responded();
         } else {
-            let settings = &mut this.settings;
+            let settings = &mut self.settings;
             if settings.deadline.has_passed(cx) {
                 return Poll::Ready(Some(Err(Error::Overdue)));
             }
-            let has_server_progress = this.upstream_body.take_progress();
-            if !has_server_progress && this.deadlines.is_server_late() {
+            let has_server_progress = self.upstream_body.take_progress();
+            if !has_server_progress && self.deadlines.is_server_late() {
                 // A server whose response has begun may have nothing to send, so its health does not suffer.
                 let error = match settings.is_tunnel {
                     true => Error::Unused,
@@ -107,10 +113,10 @@ impl Body for RelayedBody {
                 return Poll::Ready(Some(Err(error(settings.idle_timeout))));
             }
             let idle_timeout = settings.idle_timeout;
-            this.deadlines
+            self.deadlines
                 .await_server(idle_timeout, has_server_progress);
         }
-        let strips_load_reports = this.settings.strips_load_reports;
+        let strips_load_reports = self.settings.strips_load_reports;
         frame.map(|frame| {
             let frame = frame?.map_err(Error::from);
             Some(frame.map(|frame| match frame.into_trailers() {
@@ -123,6 +129,53 @@ impl Body for RelayedBody {
                 Err(frame) => frame,
             }))
         })
+    }
+
+    /// The next piece of a WebSocket, or the close frame that ends it. Then the connection to the server ends too. Not
+    /// inlined, because few responses are WebSockets.
+    #[inline(never)]
+    fn poll_until_closed(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let frame = self.poll_relayed(cx);
+        let data = match &frame {
+            Poll::Ready(Some(Ok(frame))) => frame.data_ref().cloned().unwrap_or_default(),
+            _ => Bytes::new(),
+        };
+        let insertion = self.close_insertion.as_mut();
+        let client_end = insertion.and_then(|insertion| insertion.end_early(&data));
+        match client_end {
+            None => frame,
+            // No bytes have come, and the server's current frame is incomplete.
+            Some(ClientEnd::After(0)) => frame,
+            Some(ClientEnd::After(passed_bytes)) => {
+                Poll::Ready(Some(Ok(Frame::data(data.slice(..passed_bytes)))))
+            }
+            Some(ClientEnd::Close(close_frame)) => {
+                self.upstream_body = UpstreamBody::empty();
+                Poll::Ready(Some(Ok(Frame::data(close_frame))))
+            }
+            Some(ClientEnd::Nothing) => {
+                self.upstream_body = UpstreamBody::empty();
+                Poll::Ready(None)
+            }
+        }
+    }
+}
+
+impl Body for RelayedBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match self.0.close_insertion {
+            None => self.0.poll_relayed(cx),
+            Some(_) => self.0.poll_until_closed(cx),
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -39,13 +39,13 @@ fn route(ruleset: &Ruleset, request: &str) -> String {
         upgrade: None,
         fields: Fields::default(),
     };
-    match find_route_by_head(&head, None, ruleset) {
-        Ok(matched) if matched.single_route_index().is_some() => {
-            matched.route(ruleset).name.to_string()
+    match find_route_by_head(&head, None, &ruleset.default_table, ruleset) {
+        Ok(matched_route) if matched_route.single_route_index().is_some() => {
+            matched_route.route(ruleset).name.to_string()
         }
-        Ok(matched) => {
+        Ok(matched_route) => {
             let has_limits = |route: &&Arc<Route>| !route.rules.is_empty();
-            let counts = |route: &&Arc<Route>| matched.covers(&route.index.into(), ruleset);
+            let counts = |route: &&Arc<Route>| matched_route.covers(&route.index.into(), ruleset);
             let counting_routes = ruleset.routes.iter().filter(has_limits).filter(counts);
             let names: Vec<&str> = counting_routes.map(|route| &*route.name).collect();
             names.join("+")

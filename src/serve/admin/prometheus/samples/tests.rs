@@ -44,7 +44,13 @@ fn record(second_count: u64) -> Record {
 }
 
 /// Checks the samples of a query. Times are in milliseconds since [`START`].
-fn check(record: &Record, query: &str, span: (i64, i64), max_samples: usize, expected: &[Sample]) {
+fn check(
+    record: &Record,
+    query: &str,
+    range_ms: (i64, i64),
+    max_samples: usize,
+    expected: &[Sample],
+) {
     let exposed = expose_series(&record.series());
     let recorded = RecordSamples {
         record,
@@ -52,14 +58,16 @@ fn check(record: &Record, query: &str, span: (i64, i64), max_samples: usize, exp
         now: START + 100_000,
         is_wanted: &|| true,
     };
-    let base = START as i64 * 1_000;
-    let span = (base + span.0, base + span.1);
+    let start_ms = START as i64 * 1_000;
+    let range_ms = (start_ms + range_ms.0, start_ms + range_ms.1);
     let selected = recorded
-        .select(&parse_selector(query).unwrap(), span, max_samples)
+        .select(&parse_selector(query).unwrap(), range_ms, max_samples)
         .unwrap();
     let samples = selected.series.iter().flat_map(|(_, samples)| samples);
-    let samples: Vec<_> = samples.map(|(at, value)| (at - base, *value)).collect();
-    assert_eq!(samples, expected, "{query} {span:?}");
+    let samples: Vec<_> = samples
+        .map(|(at_ms, value)| (at_ms - start_ms, *value))
+        .collect();
+    assert_eq!(samples, expected, "{query} {range_ms:?}");
 }
 
 #[test]

@@ -1,25 +1,26 @@
-//! Collects findings about this machine, and locates the line of the gateway file that each one is about. Values that
-//! were filled in for references are not shown, because they may be secrets.
+//! Collects diagnostics about this machine, and locates the line of the gateway file that each of them is about. Values
+//! that were filled in for references are not shown, because they may be secrets.
 
 use std::sync::Arc;
 
 use crate::policy::diagnostic::{Diagnostic, Excerpt};
 use crate::policy::{FilledValue, LoadedConfig, Severity};
 
-/// The findings so far, and the gateway file that they are about.
-pub struct Findings<'l> {
+/// The diagnostics so far, and the gateway file that they are about.
+pub struct PreflightDiagnostics<'l> {
     /// The path of the gateway file.
     path: Arc<str>,
-    /// The text of the gateway file, before references are filled in.
+    /// The text of the gateway file, before references are filled in; empty if it was not loaded from `path`.
     text: &'l str,
     /// The references that were filled in.
     filled_values: &'l [FilledValue],
-    /// The findings so far.
-    pub diagnostics: Vec<Diagnostic>,
+    /// The diagnostics so far.
+    pub list: Vec<Diagnostic>,
 }
 
-/// Where a finding is in the gateway file: a part of one line.
+/// Where a diagnostic is in the gateway file: a part of one line.
 struct LineLocation<'l> {
+    /// The text of the whole line.
     line: &'l str,
     /// The number of the line, from 1.
     number: u32,
@@ -29,7 +30,8 @@ struct LineLocation<'l> {
     char_count: usize,
 }
 
-/// Locates the word of a line that contains `value`.
+/// Locates the word of a line that contains the last occurrence of `value`; `None` if there is none, or if `value` is
+/// empty.
 fn locate_value<'l>(line: &'l str, number: u32, value: &str) -> Option<LineLocation<'l>> {
     // All delimiters are ASCII, so each is one byte.
     let is_delimiter = |c: char| c.is_ascii_whitespace() || "\"'[]{},".contains(c);
@@ -48,20 +50,21 @@ fn locate_value<'l>(line: &'l str, number: u32, value: &str) -> Option<LineLocat
     })
 }
 
-impl<'l> Findings<'l> {
-    /// Makes an empty list. `config_path` is the path of the gateway file.
-    pub fn new(loaded: &'l LoadedConfig, config_path: &str) -> Findings<'l> {
+impl<'l> PreflightDiagnostics<'l> {
+    /// Creates an empty list. `config_path` is the path of the gateway file.
+    pub fn new(loaded: &'l LoadedConfig, config_path: &str) -> PreflightDiagnostics<'l> {
         let mut files = loaded.ruleset.files.iter();
-        let text = files.find(|(path, _)| path == config_path);
-        Findings {
+        let gateway_file = files.find(|(path, _)| path == config_path);
+        PreflightDiagnostics {
             path: config_path.into(),
-            text: text.map_or("", |(_, text)| text),
+            text: gateway_file.map_or("", |(_, text)| text),
             filled_values: &loaded.filled,
-            diagnostics: Vec::new(),
+            list: Vec::new(),
         }
     }
 
-    /// Adds a finding about the value of a field of the gateway file, or about the default of that field.
+    /// Adds a diagnostic about the value of a top-level field of the gateway file, or about the default of that field.
+    /// It is located at the value, else at the name of the field, else at the first line.
     fn add_diagnostic(
         &mut self,
         severity: Severity,
@@ -87,7 +90,7 @@ impl<'l> Findings<'l> {
                 .map_or(0, |location| location.chars_before),
         );
         let column = column.saturating_add(1);
-        self.diagnostics.push(Diagnostic {
+        self.list.push(Diagnostic {
             severity,
             file: self.path.clone(),
             line: location.as_ref().map_or(1, |location| location.number),
@@ -99,25 +102,30 @@ impl<'l> Findings<'l> {
         });
     }
 
-    /// Returns the lines of a field of the gateway file, with line numbers from 1.
+    /// Returns the lines of a top-level field of the gateway file, with line numbers from 1; empty if the file lacks
+    /// the field.
     fn field_lines(&self, field: &str) -> Vec<(&'l str, u32)> {
         let lines = self.text.lines().zip(1..);
         let begins_field = |line: &str| {
             let after_name = line.trim_start_matches(['"', '\'']).strip_prefix(field);
-            after_name.is_some_and(|text| text.trim_start_matches(['"', '\'']).starts_with(':'))
+            after_name.is_some_and(|after_name| {
+                after_name.trim_start_matches(['"', '\'']).starts_with(':')
+            })
         };
         let mut lines = lines.skip_while(|(line, _)| !begins_field(line));
-        let first = lines.next();
-        // The next line that is not indented begins another field.
+        let first_line = lines.next();
+        // A letter or digit at the beginning of a line begins another field. Items of a list may begin with `-` there.
         let indented_lines =
             lines.take_while(|(line, _)| !line.starts_with(|c: char| c.is_alphanumeric()));
-        first.into_iter().chain(indented_lines).collect()
+        first_line.into_iter().chain(indented_lines).collect()
     }
 
-    /// Formats a value of a field for messages.
+    /// Formats a value of a top-level field for messages. `part` is a piece of the value that the file has as it is,
+    /// unless the value was filled in for a reference.
     ///
-    /// A filled-in value may be a secret, so its reference in the file is shown instead. A value of which the file
-    /// contains `part` was not filled in.
+    /// A filled-in value may be a secret, so its reference is shown instead. If the reference cannot be determined, the
+    /// text is "a value that is filled in". A value is shown as it is if the file contains it or `part`, or if no value
+    /// of the field was filled in.
     pub fn display_value(&self, field: &str, value: &str, part: &str) -> String {
         let lines = self.field_lines(field);
         let is_in_file = |text: &str| lines.iter().any(|(line, _)| line.contains(text));

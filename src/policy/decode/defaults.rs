@@ -1,0 +1,147 @@
+//! Reads `_defaults.yaml`: the limits of all routes of a folder, and the fields that its policies inherit if they lack
+//! them.
+
+use super::super::context::LoadContext;
+use super::super::section::{LocatedField, Named, Section, section};
+use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
+use super::field::{FileNameField, ListField};
+use super::limit::LimitConfig;
+use super::listen::ListenerNameField;
+use super::route::{
+    EncodedSlashesField, LimitUse, LimitUsesField, PolicyConfig, UpstreamNameField,
+};
+use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
+
+/// The name of the file in its folder.
+pub const DEFAULTS_FILE: &str = "_defaults.yaml";
+
+/// The fields of a policy that say which requests its route matches, so that they cannot be defaults.
+const ROUTE_FIELDS: [&str; 2] = ["match", "host"];
+
+/// The fields that belong to the file itself. Policies inherit all others of [`DEFAULTS_TABLE`].
+const OWN_FIELDS: [&str; 2] = ["limits", "overrides"];
+
+/// Maximum size of an inherited field in bytes, by [`size_of_node`], because thousands of policies may each have a
+/// copy.
+const MAX_INHERITED_BYTES: usize = 4096;
+
+section! {
+    /// The limits and the defaults of the policies in a folder and in its sub-folders.
+    pub struct DefaultsFields, table DEFAULTS_TABLE = "the file of defaults",
+        "`_defaults.yaml` in the folder of policies or in a sub-folder: limits of all routes in that folder and below, and fields of policies that do not have them.";
+    limits: LimitUsesField<true> = Vec::new(),
+        "Limits of every route in this folder and below, by name; `name: ~`, or a list of names, takes limits of the files above, and `name: off` says that one of them does not hold here.", "{ per-user: { key: user, rate: 100/m } }";
+    overrides: FileNameField,
+        "A file of limits of single keys, in place of those of the limits that this file defines.", "overrides.yaml";
+    listen: ListField<LocatedField<ListenerNameField>> = Vec::new(),
+        "What policies without `listen` have: only the listener of this name, or several.", "public";
+    upstream: LocatedField<UpstreamNameField>, "What policies without `upstream` have.", "shop";
+    require: ListField<LocatedField<IdentityField>> = Vec::new(),
+        "What policies without `require` have: identities without which a request gets 401.", "user";
+    priority: PriorityField, "What policies without `priority` have.", "critical";
+    headers: HeaderStyleField, "What policies without `headers` have.", "both";
+    keeps_slashes("encoded_slashes"): EncodedSlashesField = false,
+        "What policies without `encoded_slashes` have.", "keep";
+}
+
+/// A `_defaults.yaml`. Its name is its folder below the folder of policies, such as `shop/admin`; empty for that folder
+/// itself. The location is the start of the file.
+pub type DefaultsConfig = Named<DefaultsFields, Located<String>>;
+
+/// All policies, and the defaults of their folders.
+#[derive(Debug, Default)]
+pub struct PolicyFiles {
+    /// The policies, each with the fields that it inherits.
+    pub policies: Vec<PolicyConfig>,
+    /// The defaults, those of a folder before those of its sub-folders.
+    pub defaults: Vec<DefaultsConfig>,
+}
+
+/// The fields of a `_defaults.yaml` that policies inherit, as the file has them.
+pub type InheritedFields = Vec<(MapKey, Node)>;
+
+impl DefaultsFields {
+    /// The limits that the file defines.
+    pub fn own_limits(&self) -> impl Iterator<Item = &LimitConfig> {
+        self.limits.iter().filter_map(LimitUse::own)
+    }
+}
+
+/// Reads the defaults of `folder` from the file numbered `file`. Also returns the fields that policies inherit, without
+/// those that are too large. These, and the fields that cannot be defaults, are reported. `None` if the file is no map,
+/// which is reported too.
+pub fn read_defaults(
+    cx: &mut LoadContext,
+    folder: &str,
+    file: u32,
+    mut node: Node,
+) -> Option<(DefaultsConfig, InheritedFields)> {
+    if let YamlValue::Map(entries) = &mut node.value {
+        for (key, _) in entries.extract_if(.., |(key, _)| is_one_of(&ROUTE_FIELDS, key)) {
+            let message = format!(
+                "`{}` says which requests a route takes, so it is no default",
+                key.text
+            );
+            let help = "write it into each policy";
+            cx.error(key.location, message, Some(help.into()));
+        }
+    }
+    let fields = DefaultsFields::read(cx, &node)?;
+    let defaults = Named {
+        name: Located {
+            value: folder.to_owned(),
+            location: SourceLocation::start_of(file),
+        },
+        fields,
+    };
+    let YamlValue::Map(mut entries) = node.value else {
+        return None;
+    };
+    let is_inherited = |key: &MapKey| {
+        let mut fields = DEFAULTS_TABLE.fields.iter();
+        fields.any(|field| field.name == key.text) && !is_one_of(&OWN_FIELDS, key)
+    };
+    entries.retain(|(key, node)| is_inherited(key) && has_inherited_size(cx, node));
+    Some((defaults, entries))
+}
+
+/// Whether a value is small enough to be copied to each policy. Reports one that is not.
+fn has_inherited_size(cx: &mut LoadContext, node: &Node) -> bool {
+    let is_small = size_of_node(node) <= MAX_INHERITED_BYTES;
+    if !is_small {
+        let message = format!("a default has at most {MAX_INHERITED_BYTES} bytes");
+        let help = "write it into the policies that need it";
+        cx.error(node.location, message, Some(help.into()));
+    }
+    is_small
+}
+
+/// The bytes of the keys and scalars in a value, and one more for the value itself and for each value in it.
+fn size_of_node(node: &Node) -> usize {
+    let below: usize = match &node.value {
+        YamlValue::List(items) => items.iter().map(size_of_node).sum(),
+        YamlValue::Map(entries) => entries
+            .iter()
+            .map(|(key, node)| key.text.len() + size_of_node(node))
+            .sum(),
+        _ => node.scalar().map_or(0, str::len),
+    };
+    below + 1
+}
+
+fn is_one_of(names: &[&str], key: &MapKey) -> bool {
+    names.contains(&key.text.as_str())
+}
+
+/// Adds the fields that a policy does not have, each from the nearest defaults with that field. The last of `above` are
+/// the nearest. Values keep their locations, so that a mistake in one is reported in the file of defaults.
+pub fn inherit_fields(policy: &mut Node, above: &[InheritedFields]) {
+    let YamlValue::Map(entries) = &mut policy.value else {
+        return;
+    };
+    for (key, value) in above.iter().rev().flatten() {
+        if !entries.iter().any(|(own, _)| own.text == key.text) {
+            entries.push((key.clone(), value.clone()));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The blocks of YAML in the guides.
+
+use std::fs;
+use std::path::Path;
+
+use tollgate::policy::{self, source::MemoryFiles};
+
+use crate::yaml_blocks;
+
+/// A block is a policy, or fields of a gateway file.
+#[test]
+fn every_block_of_the_guides_loads() {
+    const BASE: [(&str, &str); 4] = [
+        ("version:", "version: 1\n"),
+        ("listen:", "listen: 127.0.0.1:0\n"),
+        ("upstreams:", "upstreams: { shop: http://127.0.0.1:3000 }\n"),
+        ("record:", "record: off\n"),
+    ];
+    let policy = "match: /**\nupstream: shop\n";
+    let mut blocks = 0;
+    for entry in fs::read_dir("docs").expect("docs") {
+        let path = entry.expect("entry").path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let page = fs::read_to_string(&path).expect("a page");
+        // A block that begins with the name of a file is that file.
+        let file_name = |block: &str| {
+            let name = block.strip_prefix("# ")?.lines().next()?.to_owned();
+            (name.ends_with(".yaml") && name != "tollgate.yaml").then_some(name)
+        };
+        let named: Vec<(String, &str)> = (yaml_blocks(&page).into_iter())
+            .filter_map(|block| Some((file_name(block)?, block)))
+            .collect();
+        for block in yaml_blocks(&page) {
+            if file_name(block).is_some() {
+                continue;
+            }
+            blocks += 1;
+            let (gateway, policy) = match block.starts_with("match:") {
+                true => ("", block),
+                false => (block, policy),
+            };
+            let missing = BASE.iter().filter(|(field, _)| !gateway.contains(field));
+            let base: String = missing.map(|(_, line)| *line).collect();
+            let gateway = format!("{base}{gateway}");
+            let files = [
+                ("tollgate.yaml", &*gateway),
+                ("policies/a.yaml", policy),
+                ("redis.password", "a password\n"),
+                ("blocked.txt", "203.0.113.0/24\n"),
+            ];
+            let named = named.iter().map(|(name, text)| (name.as_str(), *text));
+            let mut files = MemoryFiles::new(files.into_iter().chain(named));
+            for (name, table) in [("country", "Country"), ("asn", "ASN")] {
+                let table = fs::read(format!("tests/tables/GeoLite2-{table}-Test.mmdb"));
+                files
+                    .0
+                    .insert(format!("{name}.mmdb").into(), table.expect("a table"));
+            }
+            policy::load_from(&files, Path::new("tollgate.yaml"))
+                .unwrap_or_else(|report| panic!("{}: {report}", path.display()));
+        }
+    }
+    assert!(blocks > 0);
+}

@@ -1,6 +1,7 @@
 //! Clients that do not keep to the rules, or only to the letter. Each rule bounds what one connection can
 //! make the gateway do; the connection ends, others do not notice.
 
+use crate::HEAP;
 use crate::common::http2::{Client, run};
 use crate::common::{Gateway, Upstream, assert_contains, read_head, wait_until};
 use crate::raw::{
@@ -154,7 +155,7 @@ fn heads_of_answers_wait_for_room() {
     // The first time everything is made that stays.
     for reads in [true, false] {
         let mut raw = Raw::connect(gateway.address, &[]);
-        let before = resident();
+        let before = HEAP.current_usage();
         for n in 0..STREAMS {
             let head = frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &get("/", &[]));
             raw.send(&head);
@@ -165,7 +166,7 @@ fn heads_of_answers_wait_for_room() {
             // The worker has looked at its sockets again before this is answered.
             assert_eq!(gateway.connect().get("/").status(), 200);
             answers.recv().unwrap();
-            grown.push(resident().saturating_sub(before));
+            grown.push(HEAP.current_usage().saturating_sub(before));
         }
         let heads = (0..STREAMS).map(|_| raw.next(HEADERS).unwrap().stream);
         let mut heads: Vec<_> = heads.collect();
@@ -174,13 +175,6 @@ fn heads_of_answers_wait_for_room() {
         while answers.try_recv().is_ok() {}
     }
     assert!(grown[0] < 3 << 20, "{} KiB are held", grown[0] >> 10);
-}
-
-/// Bytes of memory of this process.
-fn resident() -> usize {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
-    pages * 4096
 }
 
 #[test]

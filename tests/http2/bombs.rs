@@ -6,6 +6,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::HEAP;
 use crate::common::{Gateway, MAX_WAIT, Upstream, wait_until};
 use crate::raw::{
     DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, Raw, block, code, frame,
@@ -115,7 +116,7 @@ fn held(path: &'static str, stream: impl Fn(u32) -> (Vec<u8>, Option<u32>)) -> (
     for round in 0..3 {
         let mut raw = Raw::connect(gateway.address, &[]);
         raw.stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
-        let before = resident();
+        let before = HEAP.current_usage();
         let done = match round {
             2 => send(&mut raw, &stream),
             _ => send(&mut raw, |id| (request(id, path, &[]), None)),
@@ -125,7 +126,7 @@ fn held(path: &'static str, stream: impl Fn(u32) -> (Vec<u8>, Option<u32>)) -> (
         wait_until("the requests are under way", || {
             open_requests(&gateway) == open && at_server.load(Ordering::Relaxed) == wanted
         });
-        grown.push(resident().saturating_sub(before));
+        grown.push(HEAP.current_usage().saturating_sub(before));
         sent = Some(done);
         connections.push(raw);
     }
@@ -139,13 +140,6 @@ fn open_requests(gateway: &Gateway) -> usize {
         .filter(|line| line.starts_with("tollgate_requests_open{"));
     let values = routes.map(|line| line.rsplit(' ').next().unwrap());
     values.map(|value| value.parse::<usize>().unwrap()).sum()
-}
-
-/// Bytes of memory of this process.
-fn resident() -> usize {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
-    pages * 4096
 }
 
 #[track_caller]

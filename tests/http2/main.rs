@@ -17,3 +17,8 @@ mod site;
 mod windows;
 
 use common::raw;
+use peak_alloc::PeakAlloc;
+
+/// Counts the bytes that this process has allocated and not freed; client, gateway and upstream are in it.
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;

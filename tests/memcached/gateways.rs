@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use tollgate::base::clock::Nanos;
-use tollgate::store::shared::call::{CallPart, StoreError};
+use tollgate::store::shared::call::{CallPart, HeartbeatSender, StoreError};
 
 use crate::server::Server;
 use crate::site::{Gateway, block_on, clock, minute, until};
@@ -45,6 +45,13 @@ fn gateways_that_meet_at_once_agree() {
     }
 }
 
+fn reported(gateway: u32) -> HeartbeatSender {
+    HeartbeatSender {
+        gateway,
+        has_reported: true,
+    }
+}
+
 #[test]
 fn gateways_are_listed_while_they_say_that_they_are_there() {
     let servers = [Server::start(), Server::start()];
@@ -54,11 +61,15 @@ fn gateways_are_listed_while_they_say_that_they_are_there() {
         let one = Gateway::start(&addresses, &clock, 1).await;
         let two = Gateway::start(&addresses, &clock, 2).await;
         let numbers = async |gateway: &Gateway, says: Option<u32>| {
-            let heartbeats = gateway.client.send_heartbeat(0, says).await.unwrap();
+            let heartbeats = gateway
+                .client
+                .send_heartbeat(0, says.map(reported))
+                .await
+                .unwrap();
             heartbeats
                 .heartbeats
                 .into_iter()
-                .map(|heartbeat| heartbeat.gateway)
+                .map(|heartbeat| heartbeat.sender.gateway)
                 .collect::<Vec<_>>()
         };
         assert!(numbers(&one, None).await.is_empty());
@@ -73,6 +84,33 @@ fn gateways_are_listed_while_they_say_that_they_are_there() {
     });
 }
 
+/// Such a gateway is listed as one, until it has reported.
+#[test]
+fn a_gateway_that_has_not_reported_is_listed() {
+    let servers = [Server::start(), Server::start()];
+    let addresses = servers.each_ref().map(|server| server.address);
+    block_on(async {
+        let clock = clock();
+        let gateway = Gateway::start(&addresses, &clock, 1).await;
+        for has_reported in [false, true, false] {
+            let sender = HeartbeatSender {
+                gateway: 1,
+                has_reported,
+            };
+            for sent in [Some(sender), None] {
+                clock.advance(Nanos::from_secs(1));
+                let said = gateway.client.send_heartbeat(0, sent).await.unwrap();
+                let heartbeats = said.heartbeats.iter();
+                let senders: Vec<_> = heartbeats.map(|heartbeat| heartbeat.sender).collect();
+                assert_eq!(senders, [sender]);
+            }
+        }
+        clock.advance(Nanos::from_secs(11));
+        let said = gateway.client.send_heartbeat(0, None).await.unwrap();
+        assert_eq!(said.heartbeats, []);
+    });
+}
+
 /// The clock of the gateways goes back by an hour: who is gone leaves the list by its own age all the same.
 #[test]
 fn a_clock_that_goes_back_keeps_nobody_listed() {
@@ -81,12 +119,15 @@ fn a_clock_that_goes_back_keeps_nobody_listed() {
         let (before, after) = (clock(), clock());
         before.advance(Nanos::from_secs(3_600));
         let gone = Gateway::start(&[server.address], &before, 1).await;
-        gone.client.send_heartbeat(0, Some(1)).await.unwrap();
+        gone.client
+            .send_heartbeat(0, Some(reported(1)))
+            .await
+            .unwrap();
         let stays = Gateway::start(&[server.address], &after, 2).await;
         let count = async || {
             stays
                 .client
-                .send_heartbeat(0, Some(2))
+                .send_heartbeat(0, Some(reported(2)))
                 .await
                 .unwrap()
                 .heartbeats
@@ -110,8 +151,10 @@ fn two_hundred_gateways_are_listed() {
         }
         for many in gateways.chunks(40) {
             let each = many.iter();
-            let heartbeats =
-                each.map(|gateway| gateway.client.send_heartbeat(0, Some(gateway.number)));
+            let heartbeats = each.map(|gateway| {
+                let sender = Some(reported(gateway.number));
+                gateway.client.send_heartbeat(0, sender)
+            });
             for said in futures_util::future::join_all(heartbeats).await {
                 said.unwrap();
             }
@@ -141,7 +184,7 @@ fn sixteen_gateways_say_so_at_once() {
                     let gateway = Gateway::start(&[address], clock, number).await;
                     while gateway
                         .client
-                        .send_heartbeat(0, Some(number))
+                        .send_heartbeat(0, Some(reported(number)))
                         .await
                         .is_err()
                     {}
@@ -185,7 +228,7 @@ fn a_new_life_learns_what_gateways_know() {
         let renewed = Err(StoreError::MarkMismatch);
         assert_eq!(one.decide(std::slice::from_ref(&asked)).await, renewed);
         assert_eq!(
-            one.client.send_heartbeat(0, Some(1)).await,
+            one.client.send_heartbeat(0, Some(reported(1))).await,
             Err(StoreError::MarkMismatch)
         );
         let after = one.client.identify(0, None, true).await.unwrap();

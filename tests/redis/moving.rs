@@ -98,6 +98,29 @@ fn a_killed_gateway_is_not_listed_for_long() {
     });
 }
 
+/// The same for a gateway that has not reported its units, which is listed as such until it has.
+#[test]
+fn a_gateway_that_has_not_reported_is_listed_until_it_is_killed() {
+    Scripted::each().for_each(|mut store| {
+        for step in [-5, -3_600, -90 * 86_400, 0, 5, 3_600] {
+            store.now = START;
+            store.run(redis::cmd("DEL").arg("list"));
+            assert_eq!(store.heartbeat_saying(1, true), [(1, true)]);
+            assert_eq!(store.heartbeat_saying(1, false), [(1, false)]);
+            store.now = store.now.checked_add_signed(step * SECOND as i64).unwrap();
+            for second in 0..=12 {
+                let listed = store.heartbeat_saying(2, second % 3 > 0);
+                assert!(listed.contains(&(2, second % 3 > 0)));
+                assert!(!listed.contains(&(1, true)));
+                let gone = second > 10 || step > 10;
+                assert!(!gone || listed.len() == 1, "{step} s, {second} s later");
+                assert!(gone || second > 9 || step > 0 || listed.len() == 2);
+                store.now += SECOND;
+            }
+        }
+    });
+}
+
 /// So many gateways ask in turn, each of which says what it knows of itself.
 fn turns(store: &mut Scripted, number: u64, algorithm: Algorithm, gateways: &[u32]) -> usize {
     let limit = limit("1000/h", algorithm);

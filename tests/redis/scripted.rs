@@ -80,15 +80,23 @@ impl Scripted {
         self.run(redis::cmd("RPUSH").arg("clock").arg(seconds).arg(micros));
     }
 
-    /// A gateway says that it is there; who is, in order.
+    /// A gateway says that it is there, and that it has reported; who is, in order.
     pub fn heartbeat(&mut self, gateway: u32) -> Vec<u32> {
+        let listed = self.heartbeat_saying(gateway, true);
+        listed.into_iter().map(|(gateway, _)| gateway).collect()
+    }
+
+    /// The same, with whether it and each of the others has reported.
+    pub fn heartbeat_saying(&mut self, gateway: u32, has_reported: bool) -> Vec<(u32, bool)> {
         self.set_clock();
         let mut command = redis::cmd("EVAL");
         let keys = command.arg(&self.heartbeat).arg(2).arg("mark").arg("list");
-        keys.arg(MARK).arg(gateway);
-        let said: Vec<u64> = redis::from_redis_value(self.run(&command)).unwrap();
-        let numbers = said[1..].iter().step_by(2);
-        let mut listed: Vec<u32> = numbers.map(|number| *number as u32).collect();
+        keys.arg(MARK).arg(gateway).arg(u8::from(has_reported));
+        let said: Vec<i64> = redis::from_redis_value(self.run(&command)).unwrap();
+        let pairs = said[1..].as_chunks::<2>().0.iter();
+        let mut listed: Vec<(u32, bool)> = pairs
+            .map(|[number, sent_at]| (*number as u32, *sent_at > 0))
+            .collect();
         listed.sort_unstable();
         listed
     }

@@ -26,4 +26,5 @@ mod scene;
 mod secured;
 mod sentinel;
 mod stalls;
+mod unreported;
 mod upstream;

@@ -1,6 +1,8 @@
 //! What `keeper.rs` does, driven by events, and what is expected of an outage.
 
-use tollgate::store::shared::call::{LiveGateways, StoreError, StoreLoss, StoreReply};
+use tollgate::store::shared::call::{
+    HeartbeatSender, LiveGateways, StoreError, StoreLoss, StoreReply,
+};
 
 use super::gateway::{Gateway, Waits};
 use super::world::{Question, Reply, SECOND, World};
@@ -29,9 +31,12 @@ impl World {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Learns(asking));
             }
-            RecoveryStep::Heartbeat { all_reported: told } => {
-                let number = told.then_some(one.decider.gateway);
-                self.ask(gateway, Question::Heartbeat(number), Waits::Heartbeat);
+            RecoveryStep::Heartbeat { has_reported } => {
+                let sender = HeartbeatSender {
+                    gateway: one.decider.gateway,
+                    has_reported,
+                };
+                self.ask(gateway, Question::Heartbeat(Some(sender)), Waits::Heartbeat);
             }
         }
     }

@@ -101,7 +101,7 @@ fn what_cannot_be_told_is_waited_for() {
             },
         );
         match back.next_step(decider, met.after(Nanos::from_secs(after))) {
-            RecoveryStep::Heartbeat { all_reported: told } => told,
+            RecoveryStep::Heartbeat { has_reported } => has_reported,
             other => panic!("{other:?}"),
         }
     };

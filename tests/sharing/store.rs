@@ -8,8 +8,8 @@ use tollgate::limit::LimitStanding;
 use tollgate::limit::spec::{StateKind, WindowSpec};
 use tollgate::store::Taking;
 use tollgate::store::shared::call::{
-    Call, CallPart, CounterName, CounterReply, GatewayHeartbeat, LiveGateways, StoreError,
-    StoreReply,
+    Call, CallPart, CounterName, CounterReply, GatewayHeartbeat, HeartbeatSender, LiveGateways,
+    StoreError, StoreReply,
 };
 
 /// How long a gateway counts as there, in microseconds.
@@ -28,7 +28,8 @@ struct Cell {
 #[derive(Clone, Default)]
 pub struct Data {
     cells: BTreeMap<CounterName, Cell>,
-    heartbeats: BTreeMap<u32, u64>,
+    /// When each was heard, and what it said.
+    heartbeats: BTreeMap<u32, (u64, HeartbeatSender)>,
     mark: Option<u64>,
 }
 
@@ -225,25 +226,26 @@ impl Data {
         &mut self,
         now: u64,
         known: Option<u64>,
-        gateway: Option<u32>,
+        sender: Option<HeartbeatSender>,
     ) -> Result<LiveGateways, StoreError> {
         if known != self.mark {
             return Err(StoreError::MarkMismatch);
         }
+        let heard = sender.into_iter();
         self.heartbeats
-            .extend(gateway.into_iter().map(|gateway| (gateway, now)));
+            .extend(heard.map(|sender| (sender.gateway, (now, sender))));
         self.heartbeats
             .values_mut()
-            .for_each(|at| *at = now.min(*at));
+            .for_each(|(at, _)| *at = now.min(*at));
         self.heartbeats
-            .retain(|_, at| *at > now.saturating_sub(LISTED));
+            .retain(|_, (at, _)| *at > now.saturating_sub(LISTED));
         Ok(LiveGateways {
             now_micros: now,
             heartbeats: self
                 .heartbeats
-                .iter()
-                .map(|(gateway, at)| GatewayHeartbeat {
-                    gateway: *gateway,
+                .values()
+                .map(|(at, sender)| GatewayHeartbeat {
+                    sender: *sender,
                     sent_at_micros: *at,
                 })
                 .collect(),

@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use smallvec::SmallVec;
 use tollgate::store::Taking;
-use tollgate::store::shared::call::{Call, LiveGateways, StoreError, StoreReply};
+use tollgate::store::shared::call::{Call, HeartbeatSender, LiveGateways, StoreError, StoreReply};
 use tollgate::store::shared::decider::GrantsToReturn;
 use tollgate::store::shared::pending_call::{CountedIn, FirstStep, SharedDecision};
 
@@ -43,7 +43,7 @@ pub struct Load {
 pub enum Question {
     Decide(Call),
     Meet,
-    Heartbeat(Option<u32>),
+    Heartbeat(Option<HeartbeatSender>),
 }
 
 #[derive(Clone, Debug)]
@@ -406,8 +406,8 @@ impl World {
         let reply = match &message.question {
             Question::Decide(call) => Reply::Decision(data.decide(time, message.mark, call)),
             Question::Meet => Reply::Met(data.meet(fresh), message.master),
-            Question::Heartbeat(gateway) => {
-                Reply::LiveGateways(data.heartbeat(time, message.mark, *gateway))
+            Question::Heartbeat(sender) => {
+                Reply::LiveGateways(data.heartbeat(time, message.mark, *sender))
             }
         };
         self.answer(&message, reply);
@@ -475,7 +475,10 @@ impl World {
         }
         let one = &mut self.gateways[gateway];
         one.decider.ledger.remove_idle_entries(local);
-        let question = Question::Heartbeat(Some(one.decider.gateway));
+        let question = Question::Heartbeat(Some(HeartbeatSender {
+            gateway: one.decider.gateway,
+            has_reported: true,
+        }));
         self.send(gateway, question, Waits::Heartbeat, PATIENCE);
     }
 

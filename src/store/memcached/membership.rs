@@ -14,13 +14,15 @@ use super::keys::NO_EXPIRY;
 use super::link::{Replies, unexpected_reply};
 use super::wire::{MetaReply, Replaces};
 use crate::store::shared::call::{
-    GatewayHeartbeat, LiveGateways, StoreError, StoreIdentity, StoreMark,
+    GatewayHeartbeat, HeartbeatSender, LiveGateways, StoreError, StoreIdentity, StoreMark,
 };
 
 /// How long a gateway counts as alive after its last heartbeat, in microseconds.
 const ALIVE_AFTER_HEARTBEAT_MICROS: u64 = 10_000_000;
 /// Bytes of one gateway in the list: its number of 32 bits, and a time of 64.
 const HEARTBEAT_BYTES: usize = 12;
+/// The bit of a time that is set if the servers do not know all units of its gateway. As a time it is far in the future.
+const UNREPORTED_BIT: u64 = 1 << 63;
 /// The most gateways in the list. Of more gateways, those with the oldest heartbeats are dropped.
 const MAX_GATEWAYS: usize = 1_000;
 /// Most attempts to give all servers one secret, while other gateways do the same.
@@ -223,8 +225,8 @@ impl MemcachedClient {
         }
     }
 
-    /// Lists the gateways that are alive, by the latest heartbeat of each on any server. With `gateway`, first records
-    /// that it is alive and has reported all its units.
+    /// Lists the gateways that are alive, by the latest heartbeat of each on any server. With a `sender`, first records
+    /// that it is alive and what it states.
     ///
     /// # Errors
     ///
@@ -233,20 +235,20 @@ impl MemcachedClient {
     pub async fn send_heartbeat(
         &self,
         connection_index: usize,
-        gateway: Option<u32>,
+        sender: Option<HeartbeatSender>,
     ) -> Result<LiveGateways, StoreError> {
         let now_micros = self.now_micros();
         let lists = self.servers.iter().map(|server| async move {
             let record_heartbeat = |list: &mut HeartbeatList| {
-                if let Some(gateway) = gateway {
-                    list.retain(|heartbeat| heartbeat.gateway != gateway);
+                if let Some(sender) = sender {
+                    list.retain(|heartbeat| heartbeat.sender.gateway != sender.gateway);
                     list.push(GatewayHeartbeat {
-                        gateway,
+                        sender,
                         sent_at_micros: now_micros,
                     });
                 }
             };
-            let stores_list = gateway.is_some();
+            let stores_list = sender.is_some();
             self.update_list(
                 server,
                 connection_index,
@@ -270,9 +272,12 @@ impl MemcachedClient {
         }
         // Keeps the latest heartbeat of each gateway.
         heartbeats.sort_unstable_by_key(|heartbeat| {
-            (heartbeat.gateway, u64::MAX - heartbeat.sent_at_micros)
+            (
+                heartbeat.sender.gateway,
+                u64::MAX - heartbeat.sent_at_micros,
+            )
         });
-        heartbeats.dedup_by_key(|heartbeat| heartbeat.gateway);
+        heartbeats.dedup_by_key(|heartbeat| heartbeat.sender.gateway);
         match has_replied {
             true => Ok(LiveGateways {
                 now_micros,
@@ -295,7 +300,7 @@ impl MemcachedClient {
         let now_micros = self.now_micros();
         let lists = self.servers.iter().map(|server| {
             let remove = move |list: &mut HeartbeatList| {
-                list.retain(|heartbeat| heartbeat.gateway != gateway)
+                list.retain(|heartbeat| heartbeat.sender.gateway != gateway)
             };
             self.update_list(server, connection_index, now_micros, true, remove)
         });
@@ -382,12 +387,18 @@ fn unusable_store(incarnations: &[IncarnationResult]) -> Option<StoreError> {
         .cloned()
 }
 
-/// Encodes a list: for each gateway its number, then the time of its heartbeat, both in big-endian order.
+/// Encodes a list: for each gateway its number, then the time of its heartbeat with [`UNREPORTED_BIT`], both in
+/// big-endian order.
 fn encode_list(list: &[GatewayHeartbeat]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(list.len() * HEARTBEAT_BYTES);
     for heartbeat in list {
-        bytes.extend_from_slice(&heartbeat.gateway.to_be_bytes());
-        bytes.extend_from_slice(&heartbeat.sent_at_micros.to_be_bytes());
+        let HeartbeatSender {
+            gateway,
+            has_reported,
+        } = heartbeat.sender;
+        let bit = if has_reported { 0 } else { UNREPORTED_BIT };
+        bytes.extend_from_slice(&gateway.to_be_bytes());
+        bytes.extend_from_slice(&(heartbeat.sent_at_micros | bit).to_be_bytes());
     }
     bytes
 }
@@ -402,9 +413,13 @@ fn decode_list(bytes: &[u8]) -> Result<HeartbeatList, StoreError> {
     }
     let heartbeats = entries.iter().filter_map(|entry| {
         let (gateway, heartbeat_at) = entry.split_first_chunk()?;
+        let heartbeat_at = u64::from_be_bytes(heartbeat_at.try_into().ok()?);
         Some(GatewayHeartbeat {
-            gateway: u32::from_be_bytes(*gateway),
-            sent_at_micros: u64::from_be_bytes(heartbeat_at.try_into().ok()?),
+            sender: HeartbeatSender {
+                gateway: u32::from_be_bytes(*gateway),
+                has_reported: heartbeat_at & UNREPORTED_BIT == 0,
+            },
+            sent_at_micros: heartbeat_at & !UNREPORTED_BIT,
         })
     });
     Ok(heartbeats.collect())

@@ -22,8 +22,8 @@ use super::worker_connections::WorkerConnections;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::Taking;
 use crate::store::shared::call::{
-    Call, CallPart, CounterName, CounterReply, GatewayHeartbeat, LiveGateways, StoreError,
-    StoreIdentity, StoreMark, StoreReply,
+    Call, CallPart, CounterName, CounterReply, GatewayHeartbeat, HeartbeatSender, LiveGateways,
+    StoreError, StoreIdentity, StoreMark, StoreReply,
 };
 
 /// The longest pause between two attempts of a worker to connect.
@@ -432,21 +432,23 @@ impl RedisClient {
         }
     }
 
-    /// Lists the gateways that are alive. With `gateway`, first records that it is alive and has reported all its units.
+    /// Lists the gateways that are alive. With a `sender`, first records that it is alive and what it states.
     pub async fn send_heartbeat(
         &self,
         connection_index: usize,
-        gateway: Option<u32>,
+        sender: Option<HeartbeatSender>,
     ) -> Result<LiveGateways, StoreError> {
         let mark = self.known_mark(connection_index, 0)?;
         let prefix = self.key_prefix(0);
-        let id = gateway.map_or_else(String::new, |gateway| gateway.to_string());
+        let gateway = sender.map_or_else(String::new, |sender| sender.gateway.to_string());
+        let has_reported = sender.is_some_and(|sender| sender.has_reported);
         let reply = self.run_script(connection_index, 0, &self.heartbeat_script, |command| {
             command
                 .arg(2)
                 .arg(format!("{prefix}mark"))
                 .arg(format!("{prefix}gateways"));
-            command.arg(&mark[..]).arg(&id);
+            command.arg(&mark[..]).arg(&gateway);
+            command.arg(u8::from(has_reported));
         });
         let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
         let numbers: Vec<i64> = redis::from_redis_value(reply.await?).map_err(|_| malformed())?;
@@ -454,8 +456,11 @@ impl RedisClient {
         // The script returns -1 where the mark differs.
         let now_micros = u64::try_from(*now_micros).map_err(|_| StoreError::MarkMismatch)?;
         let heartbeats = heartbeats.chunks_exact(2).map(|pair| GatewayHeartbeat {
-            gateway: pair[0] as u32,
-            sent_at_micros: pair[1] as u64,
+            sender: HeartbeatSender {
+                gateway: pair[0] as u32,
+                has_reported: pair[1] > 0,
+            },
+            sent_at_micros: pair[1].unsigned_abs(),
         });
         let heartbeats: Vec<GatewayHeartbeat> = heartbeats.collect();
         self.gateway_count.store(heartbeats.len() as u32, Relaxed);

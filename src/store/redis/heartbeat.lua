@@ -1,5 +1,7 @@
--- Keeps the list of gateways that use this store: those whose last heartbeat is at most ten seconds old.
--- KEYS: the key of the store's mark, the key of the list. ARGV: the mark that the gateway knows, its number or ''.
+-- Keeps the list of gateways that use this store: those whose last heartbeat is at most ten seconds old. The time of a
+-- heartbeat is negative if the store does not know all units of its gateway.
+-- KEYS: the key of the store's mark, the key of the list. ARGV: the mark that the gateway knows, its number or '', and
+-- whether the store knows all its units (1 or 0).
 -- Returns the time in microseconds, then the number of each gateway and the time of its last heartbeat. If the store has
 -- another mark, it changes nothing and returns only -1.
 
@@ -11,8 +13,12 @@ local LAST_RANK = 999
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-if ARGV[2] ~= '' then redis.call('ZADD', KEYS[2], string.format('%.0f', now), ARGV[2]) end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now - ALIVE_MICROS))
+local function record(gateway, sent_at)
+  redis.call('ZADD', KEYS[2], string.format('%.0f', sent_at), gateway)
+end
+if ARGV[2] ~= '' then record(ARGV[2], ARGV[3] == '1' and now or -now) end
+local oldest = now - ALIVE_MICROS
+redis.call('ZREMRANGEBYSCORE', KEYS[2], string.format('%.0f', -oldest), string.format('%.0f', oldest))
 local list, gateway = { now }, nil
 for _, value in ipairs(redis.call('ZRANGE', KEYS[2], 0, LAST_RANK, 'WITHSCORES')) do
   if not gateway then
@@ -20,9 +26,9 @@ for _, value in ipairs(redis.call('ZRANGE', KEYS[2], 0, LAST_RANK, 'WITHSCORES')
   else
     local sent_at = tonumber(value)
     -- This server's clock went back: a heartbeat later than now counts as one of now.
-    if sent_at > now then
-      redis.call('ZADD', KEYS[2], string.format('%.0f', now), gateway)
-      sent_at = now
+    if math.abs(sent_at) > now then
+      sent_at = sent_at > 0 and now or -now
+      record(gateway, sent_at)
     end
     list[#list + 1], list[#list + 2], gateway = tonumber(gateway), sent_at, nil
   end

@@ -1,7 +1,9 @@
 //! [`Backend`]: Redis or memcached behind one type, with the settings of the chosen store and its client. No other file
 //! calls their clients.
 
-use super::call::{Call, CallPart, LiveGateways, StoreError, StoreIdentity, StoreLoss, StoreReply};
+use super::call::{
+    Call, CallPart, HeartbeatSender, LiveGateways, StoreError, StoreIdentity, StoreLoss, StoreReply,
+};
 use crate::base::clock::Clock;
 use crate::store::{memcached, redis};
 
@@ -165,9 +167,9 @@ impl BackendClient {
     pub(super) async fn send_heartbeat(
         &self,
         connection_index: usize,
-        gateway: Option<u32>,
+        sender: Option<HeartbeatSender>,
     ) -> Result<LiveGateways, StoreError> {
-        with_client!(self, client => client.send_heartbeat(connection_index, gateway).await)
+        with_client!(self, client => client.send_heartbeat(connection_index, sender).await)
     }
 
     pub(super) async fn check_marks(&self, connection_index: usize) -> Result<(), StoreError> {

@@ -229,11 +229,21 @@ pub struct LiveGateways {
     pub heartbeats: Vec<GatewayHeartbeat>,
 }
 
-/// The last heartbeat of one gateway. With a heartbeat a gateway states that the store knows all its units.
+/// The gateway that sends a heartbeat, and what it states of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GatewayHeartbeat {
+pub struct HeartbeatSender {
     /// The gateway's number, as in [`Call::gateway`].
     pub gateway: u32,
+    /// Whether the store knows all units of the gateway. One that has not reported them counts in the shares of others, and
+    /// they do not trust the store yet.
+    pub has_reported: bool,
+}
+
+/// The last heartbeat of one gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatewayHeartbeat {
+    /// The gateway, and what it stated.
+    pub sender: HeartbeatSender,
     /// The time of the heartbeat by the store's clock, in microseconds.
     pub sent_at_micros: u64,
 }

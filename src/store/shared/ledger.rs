@@ -75,7 +75,8 @@ pub struct Ledger {
     /// When a counter without an entry was last used, or an entry with units in a window was last removed, in nanoseconds;
     /// 0 for never.
     untracked_use_at: AtomicU64,
-    /// When ungranted units of a counter without an entry were last counted, in nanoseconds; 0 for never.
+    /// When the last ungranted units were counted that no entry has, or that a removed entry had not reported, in
+    /// nanoseconds; 0 for never.
     untracked_ungranted_at: AtomicU64,
 }
 
@@ -316,6 +317,11 @@ impl Ledger {
                 if !is_kept && may_count {
                     self.untracked_use_at.fetch_max(now.0, Relaxed);
                 }
+                if !is_kept && entry.owes_report(now) {
+                    let admitted_at = entry.ungranted.admitted_at;
+                    self.untracked_ungranted_at
+                        .fetch_max(admitted_at.0, Relaxed);
+                }
                 is_kept
             });
         }
@@ -328,17 +334,20 @@ mod tests {
     use crate::limit::{Fingerprint, OnStoreError, RateLimit, Sharing};
     use crate::store::memory::{MemoryStore, Settings};
 
+    fn sharing_plan(rate: &str) -> Arc<SharingPlan> {
+        let budget_bytes = Settings::MIN_BUDGET_BYTES;
+        let memory = MemoryStore::new(Settings { budget_bytes }).unwrap();
+        let limit = RateLimit::hard(rate.parse().unwrap());
+        let registered = memory.register("limit", &limit).unwrap();
+        let (sharing, on_error) = (Sharing::Strict, OnStoreError::Local);
+        Arc::new(SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap())
+    }
+
     /// Units charged at the end of a request were lost where the ledger was full. A store with data then decided before
     /// their window had passed.
     #[test]
     fn ungranted_units_without_an_entry_are_remembered() {
-        let budget_bytes = Settings::MIN_BUDGET_BYTES;
-        let memory = MemoryStore::new(Settings { budget_bytes }).unwrap();
-        let limit = RateLimit::hard("100/m".parse().unwrap());
-        let registered = memory.register("limit", &limit).unwrap();
-        let (sharing, on_error) = (Sharing::Strict, OnStoreError::Local);
-        let plan = SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap();
-        let plan = Arc::new(plan);
+        let plan = sharing_plan("100/m");
         let ledger = Ledger::new(0);
         let now = Nanos::from_secs(1_000);
         // All names are of one shard.
@@ -353,5 +362,23 @@ mod tests {
         assert_eq!(ledger.last_unreportable_use(true), None);
         ledger.record_ungranted_use(&name(most), &plan, 1, 1, later);
         assert_eq!(ledger.last_unreportable_use(true), Some(later));
+    }
+
+    /// The same for entries that yield to others before their units are reported.
+    #[test]
+    fn ungranted_units_of_removed_entries_are_remembered() {
+        let plan = sharing_plan("100/h");
+        let ledger = Ledger::new(0);
+        let now = Nanos::from_secs(1_000);
+        for key in 0..ledger.max_shard_entries as u128 {
+            let name = plan.counter_name(Fingerprint(key));
+            ledger.record_ungranted_use(&name, &plan, 1, 1, now);
+        }
+        ledger.remove_idle_entries(now.after(MAX_IDLE_TIME_WHEN_CROWDED));
+        assert_eq!(ledger.last_unreportable_use(true), None);
+        let later = now.after(MAX_IDLE_TIME_WHEN_CROWDED).after(Nanos(1));
+        ledger.remove_idle_entries(later);
+        assert!(ledger.is_empty());
+        assert_eq!(ledger.last_unreportable_use(true), Some(now));
     }
 }

@@ -29,8 +29,8 @@ pub enum RecoveryStep {
     /// Send a heartbeat, then call [`Recovery::on_heartbeat`]. Wait before the next step, because other gateways take their
     /// time.
     Heartbeat {
-        /// Whether all units of this gateway are reported. Only then the heartbeat names the gateway.
-        all_reported: bool,
+        /// See [`HeartbeatSender::has_reported`](super::call::HeartbeatSender::has_reported).
+        has_reported: bool,
     },
 }
 
@@ -164,9 +164,12 @@ impl Recovery {
     /// here: those listed, and itself.
     pub fn on_listed(&mut self, decider: &Decider, live_gateways: LiveGateways) {
         if decider.breaker.was_never_shared() {
-            decider
-                .breaker
-                .set_gateway_count(live_gateways.heartbeats.len() + 1);
+            let senders = live_gateways
+                .heartbeats
+                .iter()
+                .map(|heartbeat| heartbeat.sender);
+            let others = senders.filter(|sender| sender.gateway != decider.gateway);
+            decider.breaker.set_gateway_count(others.count() + 1);
         }
         if let Some(attempt) = &mut self.attempt {
             attempt.former_heartbeats = Some(live_gateways.heartbeats);
@@ -195,9 +198,10 @@ impl Recovery {
         (attempt.has_reported_new_units, attempt.late_reply_count) = (false, 0);
         let former_heartbeats = attempt.former_heartbeats.as_deref().unwrap_or_default();
         let new_heartbeats = live_gateways.heartbeats.iter();
-        let new_heartbeats =
-            new_heartbeats.filter(|heartbeat| !former_heartbeats.contains(heartbeat));
-        let reported_count = new_heartbeats.count() as u32;
+        let new_reports = new_heartbeats.filter(|heartbeat| {
+            heartbeat.sender.has_reported && !former_heartbeats.contains(heartbeat)
+        });
+        let reported_count = new_reports.count() as u32;
         // By then the units of gateways that have stopped have left all windows.
         let has_lasted_longest_window =
             now.since(attempt.started_at) > decider.ledger.longest_window();
@@ -265,8 +269,8 @@ impl RecoveryAttempt {
                 self.next_calls = give_backs.into_iter().rev().collect();
                 if self.next_calls.is_empty() {
                     self.has_sent_heartbeat = true;
-                    let all_reported = now >= self.unreported_until;
-                    return RecoveryStep::Heartbeat { all_reported };
+                    let has_reported = now >= self.unreported_until;
+                    return RecoveryStep::Heartbeat { has_reported };
                 }
             }
         }

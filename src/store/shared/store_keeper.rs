@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::breaker::StoreStatus;
-use super::call::{StoreError, StoreIdentity, StoreLoss};
+use super::call::{HeartbeatSender, StoreError, StoreIdentity, StoreLoss};
 use super::decider::GrantsToReturn;
 use super::recovery::{MissingReports, Recovery, RecoveryStep};
 use super::shared_store::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, SharedStore, SharedStoreStatus};
@@ -201,8 +201,13 @@ impl Keeper<'_> {
     /// Sends the heartbeat of this gateway, and takes the number of gateways from the reply.
     async fn send_heartbeat(&mut self) {
         let shared = self.shared;
-        let gateway = Some(shared.decider.gateway);
-        let live_gateways = shared.client.send_heartbeat(self.connection_index, gateway);
+        let sender = HeartbeatSender {
+            gateway: shared.decider.gateway,
+            has_reported: true,
+        };
+        let live_gateways = shared
+            .client
+            .send_heartbeat(self.connection_index, Some(sender));
         let live_gateways = timeout(BACKGROUND_TIMEOUT, live_gateways).await;
         let live_gateways = live_gateways.unwrap_or(Err(StoreError::Late));
         let breaker = &shared.decider.breaker;
@@ -238,7 +243,7 @@ impl Keeper<'_> {
     async fn take_recovery_steps(&mut self) -> Result<bool, StoreError> {
         let (shared, connection_index) = (self.shared, self.connection_index);
         let decider = &shared.decider;
-        let all_reported = loop {
+        let has_reported = loop {
             match self.recovery.next_step(decider, shared.clock.now()) {
                 RecoveryStep::Identify => {
                     let loss = self.identify_store().await?;
@@ -246,7 +251,7 @@ impl Keeper<'_> {
                         .on_identified(decider, loss, shared.clock.now());
                 }
                 RecoveryStep::ListGateways => {
-                    // Without a gateway's number the heartbeat only lists the gateways.
+                    // Without a sender the heartbeat only lists the gateways.
                     let live_gateways = shared.client.send_heartbeat(connection_index, None);
                     let live_gateways = timeout(BACKGROUND_TIMEOUT, live_gateways).await;
                     let live_gateways = live_gateways.unwrap_or(Err(StoreError::Late))?;
@@ -264,10 +269,10 @@ impl Keeper<'_> {
                         .await?;
                     decider.record_report(&pending_call, shared.clock.now());
                 }
-                RecoveryStep::Heartbeat { all_reported } => break all_reported,
+                RecoveryStep::Heartbeat { has_reported } => break has_reported,
             }
         };
-        self.finish_recovery(all_reported).await
+        self.finish_recovery(has_reported).await
     }
 
     /// Identifies the store, and keeps its secret and its mark. Returns the data that it may have lost since it was last
@@ -297,14 +302,19 @@ impl Keeper<'_> {
         })
     }
 
-    /// Sends the heartbeat that ends the steps. The heartbeat names this gateway if all of its units are reported. Returns
-    /// whether the store is shared again.
-    async fn finish_recovery(&mut self, all_reported: bool) -> Result<bool, StoreError> {
+    /// Sends the heartbeat that ends the steps, and that says whether all units of this gateway are reported. Returns whether
+    /// the store is shared again.
+    async fn finish_recovery(&mut self, has_reported: bool) -> Result<bool, StoreError> {
         let shared = self.shared;
         // The store is shared again only once all workers are connected.
         (0..shared.worker_count).for_each(|worker_index| shared.client.skip_delay(worker_index));
-        let gateway = all_reported.then_some(shared.decider.gateway);
-        let live_gateways = shared.client.send_heartbeat(self.connection_index, gateway);
+        let sender = HeartbeatSender {
+            gateway: shared.decider.gateway,
+            has_reported,
+        };
+        let live_gateways = shared
+            .client
+            .send_heartbeat(self.connection_index, Some(sender));
         let live_gateways = timeout(BACKGROUND_TIMEOUT, live_gateways).await;
         let live_gateways = live_gateways.unwrap_or(Err(StoreError::Late))?;
         probe_speed(shared).await?;

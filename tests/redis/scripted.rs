@@ -93,9 +93,10 @@ impl Scripted {
         let keys = command.arg(&self.heartbeat).arg(2).arg("mark").arg("list");
         keys.arg(MARK).arg(gateway).arg(u8::from(has_reported));
         let said: Vec<i64> = redis::from_redis_value(self.run(&command)).unwrap();
-        let pairs = said[1..].as_chunks::<2>().0.iter();
-        let mut listed: Vec<(u32, bool)> = pairs
-            .map(|[number, sent_at]| (*number as u32, *sent_at > 0))
+        let said = wire::decode_live_gateways(&said).unwrap();
+        let senders = said.heartbeats.iter().map(|heartbeat| heartbeat.sender);
+        let mut listed: Vec<(u32, bool)> = senders
+            .map(|sender| (sender.gateway, sender.has_reported))
             .collect();
         listed.sort_unstable();
         listed

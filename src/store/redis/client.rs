@@ -22,8 +22,8 @@ use super::worker_connections::WorkerConnections;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::Taking;
 use crate::store::shared::call::{
-    Call, CallPart, CounterName, CounterReply, GatewayHeartbeat, HeartbeatSender, LiveGateways,
-    StoreError, StoreIdentity, StoreMark, StoreReply,
+    Call, CallPart, CounterName, CounterReply, HeartbeatSender, LiveGateways, StoreError,
+    StoreIdentity, StoreMark, StoreReply,
 };
 
 /// The longest pause between two attempts of a worker to connect.
@@ -452,22 +452,10 @@ impl RedisClient {
         });
         let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
         let numbers: Vec<i64> = redis::from_redis_value(reply.await?).map_err(|_| malformed())?;
-        let (now_micros, heartbeats) = numbers.split_first().ok_or_else(malformed)?;
-        // The script returns -1 where the mark differs.
-        let now_micros = u64::try_from(*now_micros).map_err(|_| StoreError::MarkMismatch)?;
-        let heartbeats = heartbeats.chunks_exact(2).map(|pair| GatewayHeartbeat {
-            sender: HeartbeatSender {
-                gateway: pair[0] as u32,
-                has_reported: pair[1] > 0,
-            },
-            sent_at_micros: pair[1].unsigned_abs(),
-        });
-        let heartbeats: Vec<GatewayHeartbeat> = heartbeats.collect();
-        self.gateway_count.store(heartbeats.len() as u32, Relaxed);
-        Ok(LiveGateways {
-            now_micros,
-            heartbeats,
-        })
+        let live_gateways = wire::decode_live_gateways(&numbers)?;
+        self.gateway_count
+            .store(live_gateways.heartbeats.len() as u32, Relaxed);
+        Ok(live_gateways)
     }
 
     /// Checks that all servers reply and have their marks, also servers that no request needs.

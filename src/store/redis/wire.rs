@@ -1,4 +1,4 @@
-//! Encodes calls for the script, and decodes its replies, as `decide.lua` reads and writes them. Both are sequences of
+//! Encodes calls for `decide.lua`, and decodes the replies of the scripts. Calls and replies of `decide.lua` are sequences of
 //! doubles in little-endian order, because Lua's numbers are doubles. A reply of another shape is an error.
 
 use std::borrow::Cow;
@@ -9,7 +9,10 @@ use crate::base::clock::Nanos;
 use crate::limit::LimitStanding;
 use crate::limit::spec::StateKind;
 use crate::store::Taking;
-use crate::store::shared::call::{Call, CallPart, CounterReply, StoreError, StoreReply};
+use crate::store::shared::call::{
+    Call, CallPart, CounterReply, GatewayHeartbeat, HeartbeatSender, LiveGateways, StoreError,
+    StoreReply,
+};
 
 /// The number of doubles in one counter's reply, before the used units of each window.
 const COUNTER_DOUBLES: usize = 9;
@@ -120,6 +123,30 @@ fn encode_part(bytes: &mut Vec<u8>, part: &CallPart) {
             .into_iter()
             .for_each(|number| put_double(bytes, number as f64));
     }
+}
+
+/// Decodes the reply of `heartbeat.lua`. A sender without a time is left out.
+///
+/// # Errors
+///
+/// [`StoreError::MarkMismatch`] where the store has another mark, [`StoreError::Other`] for no numbers.
+pub fn decode_live_gateways(numbers: &[i64]) -> Result<LiveGateways, StoreError> {
+    let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
+    let (now_micros, pairs) = numbers.split_first().ok_or_else(malformed)?;
+    // The script returns -1 where the mark differs.
+    let now_micros = u64::try_from(*now_micros).map_err(|_| StoreError::MarkMismatch)?;
+    let pairs = pairs.as_chunks::<2>().0.iter();
+    let heartbeats = pairs.map(|[gateway, sent_at]| GatewayHeartbeat {
+        sender: HeartbeatSender {
+            gateway: *gateway as u32,
+            has_reported: *sent_at > 0,
+        },
+        sent_at_micros: sent_at.unsigned_abs(),
+    });
+    Ok(LiveGateways {
+        now_micros,
+        heartbeats: heartbeats.collect(),
+    })
 }
 
 /// Decodes the script's reply to `call`.

@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 
 use super::custom_value::{CustomValue, IdentityValue};
-use super::{ClientIdentity, Identifier};
+use super::{ClientIdentity, Identifier, custom};
 use crate::limit::key_spec::EVERYONE;
 use crate::limit::{CustomIdentity, Fingerprint, Identity, IdentitySet, KeySpec};
 pub use error::KeyError;
@@ -185,8 +185,8 @@ impl Identifier {
         Ok(())
     }
 
-    /// Parses the value of a custom identity, which is still escaped: a whole hash, or one or more names with `+` between
-    /// them.
+    /// Parses the value of a custom identity, which is still escaped: a whole hash or a name. A claim may have several names
+    /// with `+` between them.
     fn parse_custom_value(
         &self,
         identity: CustomIdentity,
@@ -198,7 +198,14 @@ impl Identifier {
         if text.starts_with('#') {
             return Err(KeyError::EmailHash(text.to_owned()));
         }
-        let names: Vec<String> = text.split('+').map(unescape).collect();
+        let is_claim = matches!(
+            self.settings().custom_source(identity),
+            Some(custom::Source::Claim(_))
+        );
+        let names: Vec<String> = match is_claim {
+            true => text.split('+').map(unescape).collect(),
+            false => vec![unescape(text)],
+        };
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let value = self.parse_custom(identity, &names);
         value.ok_or_else(|| KeyError::InvalidValue {

@@ -42,7 +42,7 @@ pub mod key;
 pub mod key_text;
 pub mod mailbox;
 pub mod override_table;
-mod path_part;
+pub mod path_part;
 pub mod plan;
 pub mod query;
 mod settings;

@@ -80,6 +80,12 @@ fn has_literal_segments(pattern: &Pattern, path: &str) -> bool {
         })
 }
 
+/// The value that requests have for a last segment `text`, if they cannot have `text` itself: see [`find_segment`].
+pub fn without_ignored_format(text: &str) -> Option<&str> {
+    let length = without_format(text.as_bytes().into()).len();
+    Some(&text[..length]).filter(|kept| *kept != text)
+}
+
 /// The text without the dots at its end, and then without its last dot and what follows that. A dot at the beginning of
 /// the text is not such a dot.
 fn without_format(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {

@@ -21,7 +21,7 @@ use super::settings::Endpoints;
 use super::shared_limits::SharedLimits;
 use super::tree::{Located, SourceLocation};
 use crate::base::suggest::{list_words, nearest_word};
-use crate::limit::Identity;
+use crate::limit::{Identity, IdentityTest};
 use crate::net::Address;
 use crate::upstream::BalanceMethod;
 
@@ -33,8 +33,8 @@ mod routes;
 mod sharing;
 mod tls;
 
-pub(super) use identity::check_issuer_of_name;
 use identity::{check_custom_sources, check_identity, check_path_part};
+pub(super) use identity::{check_issuer_of_name, check_value_of_path_part};
 use limit::check_limit;
 pub(super) use limit::check_override;
 use limit_uses::{check_limit_count, check_limit_uses, warn_of_unlisted_limits};
@@ -283,7 +283,8 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
     }
 }
 
-/// Checks that the route has the parts of the path by which one of its own limits counts or chooses its clients.
+/// Checks that the route has the parts of the path by which one of its own limits counts or chooses its clients. Checks also
+/// the values that it chooses.
 fn check_path_parts(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
@@ -294,11 +295,24 @@ fn check_path_parts(
         let identities = part.value.identities().iter();
         identities.map(|value| (*value, part.location))
     });
-    let conditions = limit.clients.conditions().into_iter();
-    let condition_identities =
-        conditions.map(|condition| (condition.value.identity, condition.location));
+    let conditions = limit.clients.conditions();
+    let condition_identities = conditions
+        .iter()
+        .map(|condition| (condition.value.identity, condition.location));
     for (value, location) in key_identities.chain(condition_identities) {
         check_path_part(cx, gateway, policy, &Located { value, location });
+    }
+    for condition in &conditions {
+        let IdentityTest::OneOf(values) = &condition.value.test else {
+            continue;
+        };
+        for value in values {
+            let value = Located {
+                value: value.as_str(),
+                location: condition.location,
+            };
+            check_value_of_path_part(cx, gateway, policy, condition.value.identity, value);
+        }
     }
 }
 

@@ -98,11 +98,13 @@ fn a_client_is_told_its_own_rate() {
 #[test]
 fn a_key_of_several_parts_has_its_own_rate() {
     let limits = ["both: { key: [ip, device], rate: 1/m }"];
-    let overrides = "both:\n  ip=192.0.2.1,device=a: 3/m\n  device=b,ip=192.0.2.1: 2/m\n";
+    let overrides = "both:\n  ip=192.0.2.1,device=a: 3/m\n  device=b,ip=192.0.2.1: 2/m\n  \
+                     ip=192.0.2.1,device=a+c: 4/m\n";
     let site = site(&limits, overrides);
     for (device, ip, expected) in [
         ("a", "192.0.2.1", 3),
         ("b", "192.0.2.1", 2),
+        ("a+c", "192.0.2.1", 4),
         ("a", "192.0.2.2", 1),
     ] {
         let fields = format!("x-forwarded-for: {ip}\r\nx-device-id: {device}\r\n");

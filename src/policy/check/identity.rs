@@ -5,8 +5,9 @@ use super::super::context::LoadContext;
 use super::super::decode::{GatewayConfig, ISSUER_SEPARATOR, PolicyConfig};
 use super::super::tree::Located;
 use crate::base::suggest::{list_words, nearest_word};
+use crate::identity::path_part;
 use crate::limit::{ClientCondition, Identity, IdentityTest};
-use crate::route::Pattern;
+use crate::route::{Pattern, Segment};
 
 /// Reports an identity for which the gateway file has no source. The address needs none; the plan also needs plans.
 pub(super) fn check_identity(
@@ -116,6 +117,39 @@ pub(super) fn check_path_part(
 fn has_path_part(policy: &PolicyConfig, part: &str) -> bool {
     let mut patterns = policy.patterns.iter();
     patterns.any(|pattern| pattern.value.segment_index(part).is_some())
+}
+
+/// Checks that requests of the policy may have a value that an operator wrote for a part of the path. Where all patterns end
+/// with that part, none has a value with a format.
+pub(in super::super) fn check_value_of_path_part(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policy: &PolicyConfig,
+    identity: Identity,
+    value: Located<&str>,
+) {
+    let mut custom_identities = gateway.identity.custom.iter();
+    let custom = custom_identities.find(|custom| custom.name.value == identity.as_str());
+    let Some(part) = custom.and_then(|custom| custom.path.as_ref()) else {
+        return;
+    };
+    let ends_with_part = |pattern: &Located<Pattern>| {
+        let last_segment = pattern.value.segments().last();
+        matches!(last_segment, Some(Segment::One(name)) if **name == **part)
+    };
+    if let Some(kept) = path_part::without_ignored_format(value.value)
+        && policy.patterns.iter().all(ends_with_part)
+    {
+        let message = format!(
+            "no request has `{}` as `{}`",
+            value.value,
+            identity.as_str()
+        );
+        let help = format!(
+            "write `{kept}`: at the end of a path, what follows the last dot does not count"
+        );
+        cx.error(value.location, message, Some(help));
+    }
 }
 
 /// Checks that a name begins with the name of an issuer, if all values of the identity do.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::check::{check_issuer_of_name, check_override};
+use super::super::check::{check_issuer_of_name, check_override, check_value_of_path_part};
 use super::super::context::LoadContext;
 use super::super::decode::{
     DefaultsConfig, GatewayConfig, LimitConfig, LimitUse, OverrideConfig, PolicyConfig,
@@ -108,9 +108,13 @@ impl<'g> OverrideReader<'g> {
             let Some(file) = file else { continue };
             let limits = all.iter().filter(|limit| limit.folder == folder);
             let owner = folder.unwrap_or("");
-            for limit_overrides in
-                self.read(cx, owner, file, limits.clone().map(|shared| shared.limit))
-            {
+            for limit_overrides in self.read(
+                cx,
+                owner,
+                None,
+                file,
+                limits.clone().map(|shared| shared.limit),
+            ) {
                 let mut limits = limits.clone();
                 let shared = limits.find(|shared| limit_overrides.is_of(shared.limit));
                 if let Some(entry) = shared.and_then(|shared| overrides.get_mut(shared.index)) {
@@ -129,17 +133,18 @@ impl<'g> OverrideReader<'g> {
     ) -> Vec<LimitOverrides> {
         let own = policy.limits.iter().filter_map(LimitUse::own);
         match &policy.overrides {
-            Some(file) => self.read(cx, &policy.name, file, own),
+            Some(file) => self.read(cx, &policy.name, Some(policy), file, own),
             None => Vec::new(),
         }
     }
 
     /// Reads a file with overrides of `limits`, which the policy or the folder called `owner` defines; `owner` is empty
-    /// for the gateway file. Entries with a mistake, which is reported, are left out.
+    /// for the gateway file, and `policy` is `None` unless a policy defines them. Entries with a mistake, which is reported, are left out.
     fn read<'l>(
         &mut self,
         cx: &mut LoadContext,
         owner: &str,
+        policy: Option<&PolicyConfig>,
         file: &Located<String>,
         limits: impl Iterator<Item = &'l LimitConfig>,
     ) -> Vec<LimitOverrides> {
@@ -169,7 +174,7 @@ impl<'g> OverrideReader<'g> {
         report_repeated_keys(cx, entries);
         let read_entry = |(name, node): &(MapKey, Node)| {
             let limit = find_limit(cx, self.shared_limits.above(owner), &limits, name)?;
-            let overrides = self.read_limit(cx, limit, node)?;
+            let overrides = self.read_limit(cx, policy, limit, node)?;
             self.set_count += 1;
             Some(overrides)
         };
@@ -180,6 +185,7 @@ impl<'g> OverrideReader<'g> {
     fn read_limit(
         &self,
         cx: &mut LoadContext,
+        policy: Option<&PolicyConfig>,
         limit: &LimitConfig,
         node: &Node,
     ) -> Option<LimitOverrides> {
@@ -193,7 +199,7 @@ impl<'g> OverrideReader<'g> {
         let mut variants = Variants::default();
         let mut keys = Vec::with_capacity(entries.len());
         for (key, node) in entries {
-            let fingerprint = self.fingerprint_of(cx, &spec, key);
+            let fingerprint = self.fingerprint_of(cx, policy, &spec, key);
             if let Some(fingerprint) = fingerprint
                 && let Some(first) = locations.insert(fingerprint, key.location)
             {
@@ -219,6 +225,7 @@ impl<'g> OverrideReader<'g> {
     fn fingerprint_of(
         &self,
         cx: &mut LoadContext,
+        policy: Option<&PolicyConfig>,
         spec: &KeySpec,
         key: &MapKey,
     ) -> Option<Fingerprint> {
@@ -240,7 +247,7 @@ impl<'g> OverrideReader<'g> {
                 None
             }
             Ok(client) => {
-                self.check_issuers(cx, &client, key.location);
+                self.check_names(cx, policy, &client, key.location);
                 self.identifier.key(&client, spec)
             }
             Err(error) => {
@@ -252,10 +259,11 @@ impl<'g> OverrideReader<'g> {
         }
     }
 
-    /// Reports names in a key that lack their issuer, so that no token gives them.
-    fn check_issuers(
+    /// Reports names in a key that no request has: they lack their issuer, or have a format at the end of the path.
+    fn check_names(
         &self,
         cx: &mut LoadContext,
+        policy: Option<&PolicyConfig>,
         client: &ClientIdentity,
         location: SourceLocation,
     ) {
@@ -274,6 +282,9 @@ impl<'g> OverrideReader<'g> {
                 location,
             };
             check_issuer_of_name(cx, self.gateway, identity, name);
+            if let Some(policy) = policy {
+                check_value_of_path_part(cx, self.gateway, policy, identity, name);
+            }
         }
     }
 }

@@ -148,10 +148,7 @@ impl Wire {
 
     /// Frees the buffers that hold nothing, and the cache of repeated requests.
     pub fn free_buffers(&self) {
-        let state = &mut *self.state.borrow_mut();
-        state.inbox.free_buffer();
-        state.outbox.free_buffer();
-        state.repeat_cache = RepeatCache::default();
+        self.state.borrow_mut().free_buffers();
     }
 
     /// Whether the inbox is empty, so that no part of another request has arrived.
@@ -330,6 +327,9 @@ impl Wire {
             state.socket.hold_back();
             ready!(state.outbox.poll_flush(cx, &mut state.socket))?;
         }
+        // The client may take its time to close its side.
+        state.inbox = Inbox::default();
+        state.free_buffers();
         Pin::new(&mut state.socket).poll_shutdown(cx)
     }
 }
@@ -364,5 +364,12 @@ impl WireState {
     /// Reads more bytes into the inbox; ready with their number, 0 at the end of the connection.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.inbox.poll_read(cx, &mut self.socket)
+    }
+
+    /// Frees the buffers that hold nothing, and the cache of repeated requests.
+    fn free_buffers(&mut self) {
+        self.inbox.free_buffer();
+        self.outbox.free_buffer();
+        self.repeat_cache = RepeatCache::default();
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::compile::body_reads::may_be_overridden;
-use super::decode::DEFAULTS_FILE;
+use super::decode::{DEFAULTS_FILE, format_size};
 use super::key_control::{KeyControl, find_key_controls};
 use super::load::LoadedConfig;
 use super::settings::Ruleset;
@@ -111,6 +111,10 @@ impl DescriptionWriter<'_> {
                 out,
                 "  counts a POST whose body is coded or longer than 1 MiB by the limits of its path's other methods too, for `_method` in it may name any: `paths: exact` where {upstream} reads no `_method`"
             );
+        }
+        if let Some(max_body_bytes) = route.max_body_bytes {
+            let size = format_size(max_body_bytes);
+            let _ = writeln!(out, "  takes bodies of at most {size}");
         }
         for require in &route.require {
             let _ = writeln!(out, "  requires {}", require.as_str());
@@ -364,5 +368,5 @@ fn format_throttle(throttle: ThrottleMode) -> String {
 }
 
 fn format_bytes(count: usize) -> String {
-    super::decode::format_size(u64::try_from(count).unwrap_or(u64::MAX))
+    format_size(u64::try_from(count).unwrap_or(u64::MAX))
 }

@@ -51,6 +51,8 @@ pub struct Route {
     pub require: Vec<Identity>,
     /// The parts of requests and responses that the route's limits and identities read.
     pub reads: RouteReads,
+    /// Maximum size of a request's body in bytes; `None` for no bound. Tunnels have no body.
+    pub max_body_bytes: Option<u64>,
     /// The route's priority under pressure; `None` if the priority of the client's plan holds.
     pub priority: Option<Priority>,
     /// The rate-limit header fields that responses get.
@@ -238,8 +240,8 @@ impl Route {
         self.upstream_index == other.upstream_index && !other.has_all_limits_of(self)
     }
 
-    /// Whether this route has every limit and requires every identity that `other` does. If `other` counts by parts of
-    /// the path, both patterns must have the same segments.
+    /// Whether this route has every limit and requires every identity that `other` does, and takes no larger bodies. If
+    /// `other` counts by parts of the path, both patterns must have the same segments.
     pub fn has_all_limits_of(&self, other: &Route) -> bool {
         let has_rule = |rule: &Arc<Rule>| {
             self.rules
@@ -247,6 +249,7 @@ impl Route {
                 .any(|own_rule| own_rule.index == rule.index)
         };
         self.has_path_parts_of(other)
+            && self.takes_no_larger_body_than(other)
             && other.rules.iter().all(has_rule)
             && other
                 .require
@@ -254,9 +257,9 @@ impl Route {
                 .all(|identity| self.require.contains(identity))
     }
 
-    /// Whether this route is on the same upstream as `other`, and requires every identity that `other` does. For each
-    /// limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts of the path,
-    /// both patterns must have the same segments.
+    /// Whether this route is on the same upstream as `other`, requires every identity that `other` does, and takes no larger
+    /// bodies. For each limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts
+    /// of the path, both patterns must have the same segments.
     pub fn is_as_strict_as(&self, other: &Route) -> bool {
         let has_rule_for = |other_rule: &Arc<Rule>| {
             self.rules
@@ -265,6 +268,7 @@ impl Route {
         };
         self.upstream_index == other.upstream_index
             && self.has_path_parts_of(other)
+            && self.takes_no_larger_body_than(other)
             && other
                 .require
                 .iter()
@@ -277,12 +281,19 @@ impl Route {
         std::iter::once(&self.pattern).chain(&self.other_patterns)
     }
 
+    fn takes_no_larger_body_than(&self, other: &Route) -> bool {
+        other
+            .max_body_bytes
+            .is_none_or(|theirs| self.max_body_bytes.is_some_and(|own| own <= theirs))
+    }
+
     /// Whether `other` counts by no part of the path, or both patterns have the same segments.
     fn has_path_parts_of(&self, other: &Route) -> bool {
         !other.reads.path_part || self.pattern.segments() == other.pattern.segments()
     }
 
-    /// This route with the limits and required identities of `other` as well, and with [`lower_priority`] of both.
+    /// This route with the limits and required identities of `other` as well, the smaller of both bounds on bodies, and
+    /// [`lower_priority`] of both.
     pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {
@@ -316,6 +327,10 @@ impl Route {
                 .collect(),
             rules: rules.into_iter().collect(),
             require,
+            max_body_bytes: [self.max_body_bytes, other.max_body_bytes]
+                .into_iter()
+                .flatten()
+                .min(),
             priority: lower_priority(self.priority, other.priority),
             ..self.clone()
         }

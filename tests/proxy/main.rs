@@ -10,3 +10,4 @@ mod bodies;
 mod faults;
 mod half_close;
 mod refusals;
+mod sizes;

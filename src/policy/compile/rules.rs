@@ -114,6 +114,7 @@ impl<'g> RuleCompiler<'g> {
             reads: RouteReads::new(&rules, &require),
             rules: rules.into_iter().collect(),
             require,
+            max_body_bytes: policy.max_body_bytes.map(|bytes| bytes as u64),
             priority: policy.priority,
             headers: policy.headers.unwrap_or(self.gateway.headers),
             keeps_slashes: policy.keeps_slashes,

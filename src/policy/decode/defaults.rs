@@ -4,11 +4,11 @@
 use super::super::context::LoadContext;
 use super::super::section::{LocatedField, Named, Section, section};
 use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
-use super::field::{FileNameField, ListField};
+use super::field::{FileNameField, ListField, SizeField};
 use super::limit::LimitConfig;
 use super::listen::ListenerNameField;
 use super::route::{
-    EncodedSlashesField, LimitUse, LimitUsesField, PolicyConfig, UpstreamNameField,
+    EncodedSlashesField, LimitUse, LimitUsesField, MAX_BODY_BYTES, PolicyConfig, UpstreamNameField,
 };
 use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
 
@@ -38,6 +38,8 @@ section! {
     upstream: LocatedField<UpstreamNameField>, "What policies without `upstream` have.", "shop";
     require: ListField<LocatedField<IdentityField>> = Vec::new(),
         "What policies without `require` have: identities without which a request gets 401.", "user";
+    max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
+        "What policies without `max_body` have: how large a request's body may be.", "10MiB";
     priority: PriorityField, "What policies without `priority` have.", "critical";
     headers: HeaderStyleField, "What policies without `headers` have.", "both";
     keeps_slashes("encoded_slashes"): EncodedSlashesField = false,

@@ -8,12 +8,15 @@ use super::super::section::{
 use super::super::table::{TextFormat, ValueShape};
 use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
-use super::field::{FileNameField, ListField, scalar_fields, word_fields};
+use super::field::{FileNameField, ListField, SizeField, scalar_fields, word_fields};
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
 use super::listen::ListenerNameField;
 use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
 use super::switch_word::is_off;
 use crate::route::{HostPattern, Pattern, PatternErrorKind};
+
+/// The largest bound on bodies, which no test can reach and no upload does.
+pub(super) const MAX_BODY_BYTES: u64 = 1 << 40;
 
 section! {
     /// The fields of a policy file: which requests it matches, their upstream and their limits.
@@ -32,6 +35,8 @@ section! {
         "A file of limits of single keys, in place of those of its own limits: `{ per-user: { user=acme: 5000/m } }`.", "overrides.yaml";
     require: ListField<LocatedField<IdentityField>> = Vec::new(),
         "Identities without which a request gets 401.", "user";
+    max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
+        "How large a request's body may be; a larger one gets 413. Default: any size.", "10MiB";
     priority: PriorityField, "What is shed last under pressure. Default: what the plan says, else normal.", "critical";
     headers: HeaderStyleField,
         "Which rate-limit headers answers carry. Default: what the gateway file says.", "both";

@@ -28,6 +28,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                 "listen": route.listeners.iter().map(|name| &**name).collect::<Vec<_>>(),
                 "upstream": ruleset.upstreams.get(route.upstream_index).map(|upstream| upstream.name.as_str()),
                 "broader": find_broader_route(loaded, route).map(|broader| &*broader.name),
+                "max_body_bytes": route.max_body_bytes,
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),
                 "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),
             })

@@ -69,6 +69,7 @@ pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
         "match": route.pattern.to_string(),
         "listen": route.listeners.iter().map(|name| &**name).collect::<Vec<_>>(),
         "upstream": upstream_name,
+        "max_body_bytes": route.max_body_bytes,
         "require": required_identities.collect::<Vec<_>>(),
         "limits": limits,
     })

@@ -13,6 +13,7 @@ use tower::{Layer, Service};
 
 use super::body::{BodyStart, MAX_READ_AHEAD_BYTES};
 use super::credential_in_body;
+use super::objection::{bound_body_size, find_request_objection, find_route_objection};
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::request_context::RequestContext;
 use super::reserved_units;
@@ -21,7 +22,6 @@ use super::unserved::Unserved;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::body::is_stream;
-use crate::identity::custom_value::IdentityValue;
 use crate::identity::{
     BufferedBody, CheckCondition, ClientIdentity, FieldValue, Identifier, RequestParts, Unverified,
     WantedIdentities,
@@ -71,7 +71,8 @@ where
         Service::<Identified>::poll_ready(&mut self.inner, cx)
     }
 
-    fn call(&mut self, routed: Routed) -> Self::Future {
+    fn call(&mut self, mut routed: Routed) -> Self::Future {
+        let size_objection = bound_body_size(&mut routed).err();
         let arrival = &routed.arrival;
         let generation = &arrival.context.generation;
         let repeated_fields = arrival.repeated_fields.as_ref();
@@ -83,7 +84,8 @@ where
             None => identify_client(&routed),
         };
         let route = routed.route();
-        let (needs_credential, must_read_ahead) = match route.reads.may_need_body() {
+        let may_read_ahead = size_objection.is_none() && route.reads.may_need_body();
+        let (needs_credential, must_read_ahead) = match may_read_ahead {
             true => {
                 let needs_credential = needs_credential_in_body(route, arrival);
                 let needs_body = needs_credential
@@ -106,10 +108,11 @@ where
             }
             false => (None, None),
         };
-        let cause = match (must_read_ahead, unclear_cost) {
-            (true, _) => None,
-            (false, Some(detail)) => Some(RefusalCause::Bad(detail)),
-            (false, None) => find_route_objection(route, &client, &generation.identifier),
+        let cause = match (size_objection, unclear_cost) {
+            _ if must_read_ahead => None,
+            (Some(cause), _) => Some(cause),
+            (None, Some(detail)) => Some(RefusalCause::Bad(detail)),
+            (None, None) => find_route_objection(route, &client, &generation.identifier),
         };
         let identified = Identified {
             routed,
@@ -381,36 +384,6 @@ fn identify_with_credential(
     identifier.identify_with_check(connection, request, wall_time, Some(&check))
 }
 
-/// Why the route does not serve requests of this client, whatever its limits decide; `None` if the route serves them.
-#[inline]
-pub fn find_route_objection(
-    route: &Route,
-    client: &ClientIdentity,
-    identifier: &Identifier,
-) -> Option<RefusalCause> {
-    if (client.unverified.is_some() || client.is_token_ambiguous)
-        && let Some(cause) = credential_objection(route, client, identifier)
-    {
-        return Some(cause);
-    }
-    if let Some(detail) = client
-        .unclear_email_reason
-        .filter(|_| route.needs(Identity::Email))
-    {
-        return Some(RefusalCause::Bad(detail));
-    }
-    let mut ambiguous_values = client
-        .custom
-        .iter()
-        .filter(|custom| custom.value == IdentityValue::Ambiguous);
-    if ambiguous_values.any(|value| route.needs(Identity::Custom(value.identity))) {
-        return Some(RefusalCause::Bad(AMBIGUOUS_IDENTITY));
-    }
-    let mut required_identities = route.require.iter();
-    let missing_identity = required_identities.find(|identity| !client.has(**identity))?;
-    Some(RefusalCause::Unidentified(*missing_identity))
-}
-
 /// Whether a credential of this client may be verified: not if a limit by ip refuses the address anyway. To verify a
 /// signature costs far more than a refusal, and guesses of keys beyond the limit must reveal nothing.
 pub fn may_verify_credential(
@@ -430,71 +403,4 @@ pub fn may_verify_credential(
         reserved_units: &[],
     };
     request.rules.is_empty() || admission.peek(&request).is_admitted
-}
-
-/// Why a credential that does not verify ends the request; `None` if the request goes on. Counted as absent, it could let
-/// an uncounted request pass: an upstream may read it in another way, or its clock may be behind.
-#[cold]
-fn credential_objection(
-    route: &Route,
-    client: &ClientIdentity,
-    identifier: &Identifier,
-) -> Option<RefusalCause> {
-    if client.is_token_ambiguous && route.needs(Identity::Token) {
-        return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
-    }
-    let unverified = client.unverified?;
-    let settings = identifier.settings();
-    let custom_identities = settings
-        .custom
-        .iter()
-        .map(|custom| Identity::Custom(custom.identity));
-    let identities_of_credentials = [Identity::User, Identity::Token, Identity::Plan]
-        .into_iter()
-        .chain(custom_identities);
-    let mut proven_identities =
-        identities_of_credentials.filter(|identity| settings.needs_proof(*identity));
-    let depends_on_credential = || {
-        let mut identities = proven_identities.clone();
-        identities.any(|identity| route.depends_on(identity))
-    };
-    match unverified {
-        Unverified::Ambiguous if depends_on_credential() => {
-            return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
-        }
-        Unverified::Unchecked => {
-            return depends_on_credential().then_some(RefusalCause::Unchecked);
-        }
-        _ => {}
-    }
-    if unverified == Unverified::Field && route.needs(Identity::User) {
-        return Some(RefusalCause::Bad(INVALID_USER_FIELD));
-    }
-    if client.user.is_some() {
-        return None;
-    }
-    // A plan with a default matters too: a token that gateway and upstream read differently would count for two plans.
-    let is_needed = |identity| {
-        let is_required = route.require.contains(&identity);
-        is_required || (identifier.is_refused(unverified) && route.needs(identity))
-    };
-    proven_identities
-        .any(is_needed)
-        .then_some(RefusalCause::Unverified(unverified))
-}
-
-/// Why a request with an ambiguous credential is refused.
-const AMBIGUOUS_CREDENTIAL: &str =
-    "the credential can be read in more than one way: send it once, alone, in its plain form";
-
-/// Why a request with an ambiguous custom identity is refused.
-const AMBIGUOUS_IDENTITY: &str = "a value that this route counts by can be read in more than one way: send each header, cookie, parameter and field once, in its plain form";
-
-/// Why a request of a trusted proxy with an invalid user field is refused.
-const INVALID_USER_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";
-
-/// Why the route of this request does not serve its client; `None` if the route serves it.
-fn find_request_objection(identified: &Identified) -> Option<RefusalCause> {
-    let identifier = &identified.routed.arrival.context.generation.identifier;
-    find_route_objection(identified.routed.route(), &identified.client, identifier)
 }

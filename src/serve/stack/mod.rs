@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | observe | `observe.rs` | `request_context.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
 //! | route | `routing.rs` | `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
-//! | identify | `identify.rs` | `credential_in_body.rs`, `reserved_units.rs` |
+//! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
 //! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `message_gate.rs`, `request_deadline.rs` |
 //!
@@ -38,6 +38,7 @@ pub mod limit_refusal;
 pub mod matched_route;
 pub mod message_gate;
 pub mod method_override;
+mod objection;
 pub mod observe;
 pub mod peer;
 pub mod proxy_fields;

@@ -52,6 +52,8 @@ pub enum RefusalCause {
     Limited(Rc<Response<Bytes>>),
     /// The upstream is under pressure, and other requests have priority.
     Shed(Shed),
+    /// The body is larger than this number of bytes, which the route allows.
+    BodyTooLarge(u64),
     /// The client stopped sending its body.
     SlowBody,
     /// The client's body broke off.
@@ -88,6 +90,7 @@ impl RefusalCause {
             | RefusalCause::Unchecked
             | RefusalCause::Limited(_)
             | RefusalCause::Shed(_)
+            | RefusalCause::BodyTooLarge(_)
             | RefusalCause::Upstream(_) => false,
         }
     }
@@ -151,6 +154,7 @@ impl Refusal {
             | RefusalCause::Unidentified(_)
             | RefusalCause::Unverified(_)
             | RefusalCause::Unchecked
+            | RefusalCause::BodyTooLarge(_)
             | RefusalCause::SlowBody => RequestOutcome::Rejected,
         }
     }
@@ -174,6 +178,7 @@ impl Refusal {
             RefusalCause::Unidentified(_) => Some("identity required"),
             RefusalCause::Unverified(_) => Some("credential does not verify"),
             RefusalCause::Unchecked => Some("credential not checked"),
+            RefusalCause::BodyTooLarge(_) => Some("request body too large"),
             RefusalCause::SlowBody => Some("request body too slow"),
             RefusalCause::BrokenBody => Some("request body broke off"),
             RefusalCause::Upstream(error) => Some(upstream_reason(error)),
@@ -261,6 +266,10 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
         RefusalCause::Shed(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "The upstream is under pressure, and other requests matter more.".into(),
+        ),
+        RefusalCause::BodyTooLarge(max_bytes) => (
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("The request body is larger than {max_bytes} bytes."),
         ),
         RefusalCause::SlowBody => (
             StatusCode::REQUEST_TIMEOUT,
@@ -360,14 +369,16 @@ fn problem_response(status: StatusCode, problem_type: &str, detail: &str) -> Res
 }
 
 /// A response with the gRPC status for an HTTP status, by the gRPC project's `http-grpc-status-mapping.md`. It differs
-/// from that page in three points: timeouts become DEADLINE_EXCEEDED, 405 counts as 404, and a status without a mapping
-/// becomes UNAVAILABLE.
+/// from that page in four points: timeouts become DEADLINE_EXCEEDED, 413 becomes RESOURCE_EXHAUSTED, 405 counts as 404, and
+/// a status without a mapping becomes UNAVAILABLE.
 fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
     let code = match status.as_u16() {
         400 => grpc_code::INTERNAL,
         401 => grpc_code::UNAUTHENTICATED,
         404 | 405 => grpc_code::UNIMPLEMENTED,
         408 | 504 => grpc_code::DEADLINE_EXCEEDED,
+        // Clients try again after UNAVAILABLE.
+        413 => grpc_code::RESOURCE_EXHAUSTED,
         _ => grpc_code::UNAVAILABLE,
     };
     reject::grpc_response(code, detail.as_bytes())
@@ -376,6 +387,7 @@ fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
 /// The status codes of gRPC that the gateway sends, by the gRPC project's `statuscodes.md`.
 mod grpc_code {
     pub(super) const DEADLINE_EXCEEDED: u16 = 4;
+    pub(super) const RESOURCE_EXHAUSTED: u16 = 8;
     pub(super) const UNIMPLEMENTED: u16 = 12;
     pub(super) const INTERNAL: u16 = 13;
     pub(super) const UNAVAILABLE: u16 = 14;
@@ -386,6 +398,7 @@ impl From<body::Error> for RefusalCause {
     fn from(error: body::Error) -> RefusalCause {
         match error {
             body::Error::Idle(_) => RefusalCause::SlowBody,
+            body::Error::TooLarge(max_bytes) => RefusalCause::BodyTooLarge(max_bytes),
             // All of these but `Broken` arise only in responses' bodies.
             body::Error::Broken(_)
             | body::Error::Upstream(_)

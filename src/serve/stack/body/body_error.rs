@@ -11,6 +11,9 @@ pub enum Error {
     /// The client sent no byte of its body for this long.
     #[error("the client sent nothing for {0:?}")]
     Idle(Duration),
+    /// The body is larger than this number of bytes, which the route allows.
+    #[error("the request body is larger than {0} bytes")]
+    TooLarge(u64),
     /// The client closed its connection or stream, or broke the framing of its body.
     #[error(transparent)]
     Broken(#[from] MessageError),
@@ -36,6 +39,7 @@ impl Error {
     pub fn reason(&self) -> &'static str {
         match self {
             Error::Idle(_) => "request body too slow",
+            Error::TooLarge(_) => "request body too large",
             Error::Broken(MessageError::Malformed(_)) => "request body broke off",
             Error::Broken(_) => CLIENT_LEFT,
             Error::Upstream(_) => "server broke off",

@@ -97,11 +97,33 @@ struct UnreadBody {
     trailers: Option<Box<HeaderMap>>,
     /// Where the remaining content comes from; `None` at the end of the body.
     downstream: Option<Downstream>,
+    /// Bounds the size of the body; `None` if its route does not.
+    size_bound: Option<SizeBound>,
     deadlines: Rc<Deadlines>,
     /// The configuration of the request, with its timeouts and the fields that no trailer may have.
     generation: Rc<Generation>,
     /// Where limits count the bytes or the messages of the body; `None` for most bodies.
     meter: Option<Box<BodyMeter>>,
+}
+
+/// The bound that a route puts on the size of a body.
+struct SizeBound {
+    max_bytes: u64,
+    /// Bytes that may still come from the client.
+    remaining_bytes: u64,
+}
+
+impl SizeBound {
+    /// Takes a piece of this many bytes off the remaining ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] where fewer remain.
+    fn admit(&mut self, bytes: usize) -> Result<(), Error> {
+        let remaining_bytes = self.remaining_bytes.checked_sub(bytes as u64);
+        self.remaining_bytes = remaining_bytes.ok_or(Error::TooLarge(self.max_bytes))?;
+        Ok(())
+    }
 }
 
 /// The result of polling a request's body; `None` inside at the end of the body.
@@ -134,6 +156,7 @@ impl RequestBody {
             read_ahead: None,
             trailers: None,
             downstream: Some(downstream.clone()),
+            size_bound: None,
             deadlines: downstream.deadlines().clone(),
             generation: generation.clone(),
             meter: None,
@@ -203,6 +226,25 @@ impl RequestBody {
             unread.read_ahead = Some(bytes).filter(|bytes| !bytes.is_empty());
             unread.trailers = trailers.map(Box::new);
         }
+    }
+
+    /// Bounds the size of the whole body, with what was read ahead and put back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] where the body is known to be larger, by its declared length or by what was read ahead.
+    pub fn bound_size(&mut self, max_bytes: u64) -> Result<(), Error> {
+        if self.size_hint().lower() > max_bytes {
+            return Err(Error::TooLarge(max_bytes));
+        }
+        if let Some(unread) = &mut self.0 {
+            let read_ahead_bytes = unread.read_ahead.as_ref().map_or(0, Bytes::len) as u64;
+            unread.size_bound = Some(SizeBound {
+                max_bytes,
+                remaining_bytes: max_bytes.saturating_sub(read_ahead_bytes),
+            });
+        }
+        Ok(())
     }
 
     /// Counts the bytes that pass from now on. What was read ahead has not passed yet.
@@ -285,7 +327,10 @@ impl UnreadBody {
             self.downstream = None;
         }
         Poll::Ready(match piece {
-            Ok(BodyPiece::Data(data)) => Some(Ok(Frame::data(data))),
+            Ok(BodyPiece::Data(data)) => match &mut self.size_bound {
+                Some(bound) => Some(bound.admit(data.len()).map(|()| Frame::data(data))),
+                None => Some(Ok(Frame::data(data))),
+            },
             Ok(BodyPiece::Trailers(mut trailers)) => {
                 let identifier = &self.generation.identifier;
                 strip_forbidden_trailers(&mut trailers, |name| identifier.is_protected(name));

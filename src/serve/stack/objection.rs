@@ -1,0 +1,123 @@
+//! Why a route does not serve a request, whatever its limits decide: its credential, an identity, or the size of its body.
+//!
+//! `identify.rs` asks before the limits do, and `explain.rs` asks the same.
+
+use super::refusal::RefusalCause;
+use super::stages::{Arrival, Identified, Routed};
+use crate::identity::custom_value::IdentityValue;
+use crate::identity::{ClientIdentity, Identifier, Unverified};
+use crate::limit::Identity;
+use crate::route::Route;
+
+/// Bounds the size of the body where the route does. A tunnel has no body.
+///
+/// # Errors
+///
+/// The body is known to be too large: 413.
+pub(super) fn bound_body_size(routed: &mut Routed) -> Result<(), RefusalCause> {
+    let Some(max_bytes) = routed.route().max_body_bytes else {
+        return Ok(());
+    };
+    let Arrival { head, body, .. } = &mut routed.arrival;
+    match head.upgrade {
+        Some(_) => Ok(()),
+        None => Ok(body.bound_size(max_bytes)?),
+    }
+}
+
+/// Why the route of this request does not serve its client; `None` if the route serves it.
+pub(super) fn find_request_objection(identified: &Identified) -> Option<RefusalCause> {
+    let identifier = &identified.routed.arrival.context.generation.identifier;
+    find_route_objection(identified.routed.route(), &identified.client, identifier)
+}
+
+/// Why the route does not serve requests of this client, whatever its limits decide; `None` if the route serves them.
+#[inline]
+pub fn find_route_objection(
+    route: &Route,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+) -> Option<RefusalCause> {
+    if (client.unverified.is_some() || client.is_token_ambiguous)
+        && let Some(cause) = credential_objection(route, client, identifier)
+    {
+        return Some(cause);
+    }
+    if let Some(detail) = client
+        .unclear_email_reason
+        .filter(|_| route.needs(Identity::Email))
+    {
+        return Some(RefusalCause::Bad(detail));
+    }
+    let mut ambiguous_values = client
+        .custom
+        .iter()
+        .filter(|custom| custom.value == IdentityValue::Ambiguous);
+    if ambiguous_values.any(|value| route.needs(Identity::Custom(value.identity))) {
+        return Some(RefusalCause::Bad(AMBIGUOUS_IDENTITY));
+    }
+    let mut required_identities = route.require.iter();
+    let missing_identity = required_identities.find(|identity| !client.has(**identity))?;
+    Some(RefusalCause::Unidentified(*missing_identity))
+}
+
+/// Why a credential that does not verify ends the request; `None` if the request goes on. Counted as absent, it could let
+/// an uncounted request pass: an upstream may read it in another way, or its clock may be behind.
+#[cold]
+fn credential_objection(
+    route: &Route,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+) -> Option<RefusalCause> {
+    if client.is_token_ambiguous && route.needs(Identity::Token) {
+        return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
+    }
+    let unverified = client.unverified?;
+    let settings = identifier.settings();
+    let custom_identities = settings
+        .custom
+        .iter()
+        .map(|custom| Identity::Custom(custom.identity));
+    let identities_of_credentials = [Identity::User, Identity::Token, Identity::Plan]
+        .into_iter()
+        .chain(custom_identities);
+    let mut proven_identities =
+        identities_of_credentials.filter(|identity| settings.needs_proof(*identity));
+    let depends_on_credential = || {
+        let mut identities = proven_identities.clone();
+        identities.any(|identity| route.depends_on(identity))
+    };
+    match unverified {
+        Unverified::Ambiguous if depends_on_credential() => {
+            return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
+        }
+        Unverified::Unchecked => {
+            return depends_on_credential().then_some(RefusalCause::Unchecked);
+        }
+        _ => {}
+    }
+    if unverified == Unverified::Field && route.needs(Identity::User) {
+        return Some(RefusalCause::Bad(INVALID_USER_FIELD));
+    }
+    if client.user.is_some() {
+        return None;
+    }
+    // A plan with a default matters too: a token that gateway and upstream read differently would count for two plans.
+    let is_needed = |identity| {
+        let is_required = route.require.contains(&identity);
+        is_required || (identifier.is_refused(unverified) && route.needs(identity))
+    };
+    proven_identities
+        .any(is_needed)
+        .then_some(RefusalCause::Unverified(unverified))
+}
+
+/// Why a request with an ambiguous credential is refused.
+const AMBIGUOUS_CREDENTIAL: &str =
+    "the credential can be read in more than one way: send it once, alone, in its plain form";
+
+/// Why a request with an ambiguous custom identity is refused.
+const AMBIGUOUS_IDENTITY: &str = "a value that this route counts by can be read in more than one way: send each header, cookie, parameter and field once, in its plain form";
+
+/// Why a request of a trusted proxy with an invalid user field is refused.
+const INVALID_USER_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";

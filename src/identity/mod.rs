@@ -42,7 +42,7 @@ pub mod key;
 pub mod key_text;
 pub mod mailbox;
 pub mod override_table;
-pub mod path_part;
+pub(crate) mod path_part;
 pub mod plan;
 pub mod query;
 mod settings;

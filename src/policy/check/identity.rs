@@ -5,6 +5,7 @@ use super::super::context::LoadContext;
 use super::super::decode::{GatewayConfig, ISSUER_SEPARATOR, PolicyConfig};
 use super::super::tree::Located;
 use crate::base::suggest::{list_words, nearest_word};
+use crate::identity::custom::Source;
 use crate::identity::path_part;
 use crate::limit::{ClientCondition, Identity, IdentityTest};
 use crate::route::{Pattern, Segment};
@@ -137,7 +138,9 @@ pub(in super::super) fn check_value_of_path_part(
         let last_segment = pattern.value.segments().last();
         matches!(last_segment, Some(Segment::One(name)) if **name == **part)
     };
-    if let Some(kept) = path_part::without_ignored_format(value.value)
+    // A number may be written with a fraction, which is no format.
+    let normal = Source::PathPart(part.as_str().into()).normalise(value.value);
+    if let Some(kept) = path_part::without_ignored_format(normal.as_deref().unwrap_or_default())
         && policy.patterns.iter().all(ends_with_part)
     {
         let message = format!(

@@ -138,8 +138,9 @@ impl<'g> OverrideReader<'g> {
         }
     }
 
-    /// Reads a file with overrides of `limits`, which the policy or the folder called `owner` defines; `owner` is empty
-    /// for the gateway file, and `policy` is `None` unless a policy defines them. Entries with a mistake, which is reported, are left out.
+    /// Reads a file with overrides of `limits`, which the policy or the folder called `owner` defines. For the gateway file
+    /// `owner` is empty; for a folder and the gateway file `policy` is `None`. Entries with a mistake, which is reported, are
+    /// left out.
     fn read<'l>(
         &mut self,
         cx: &mut LoadContext,

@@ -121,12 +121,16 @@ impl Gateway {
                 registered,
             }
         };
-        let places = rules.iter().map(place).collect();
+        let places: Vec<Place> = rules.iter().map(place).collect();
+        let ledger = Ledger::new(1 << 20);
+        places
+            .iter()
+            .for_each(|place| ledger.record_windows(&place.plan));
         let local = Nanos(zero).after(Nanos(scaled(now, drift)));
         Gateway {
             decider: Decider {
                 memory: Arc::new(memory),
-                ledger: Ledger::new(1 << 20),
+                ledger,
                 breaker: Breaker::new(local),
                 give_backs: GiveBacks::default(),
                 gateway: number,

@@ -26,10 +26,11 @@ use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, LimitStanding, Sharing};
 use tollgate::store::Taking;
 use tollgate::store::shared::call::{
-    CounterReply, LiveGateways, StoreLoss, StoreReply, UNGRANTED_UNITS_BIT,
+    CounterReply, GatewayHeartbeat, HeartbeatSender, LiveGateways, StoreError, StoreLoss,
+    StoreReply, UNGRANTED_UNITS_BIT,
 };
 use tollgate::store::shared::pending_call::FirstStep;
-use tollgate::store::shared::recovery::{Recovery, RecoveryStep};
+use tollgate::store::shared::recovery::{MissingReports, Recovery, RecoveryStep};
 
 /// What failed once.
 const KEPT: &[(&str, u64)] = &[
@@ -116,6 +117,124 @@ fn what_cannot_be_told_is_waited_for() {
     assert!(told(StoreLoss::Part, 0), "the store has it all");
     assert!(!told(StoreLoss::All, 58));
     assert!(told(StoreLoss::All, 60));
+}
+
+/// Heartbeats, each with the number of its gateway, its time, and whether the gateway has reported.
+fn heartbeats(senders: &[(u32, u64, bool)]) -> LiveGateways {
+    let heartbeat = |(gateway, sent_at_micros, has_reported): &(u32, u64, bool)| GatewayHeartbeat {
+        sender: HeartbeatSender {
+            gateway: *gateway,
+            has_reported: *has_reported,
+        },
+        sent_at_micros: *sent_at_micros,
+    };
+    LiveGateways {
+        now_micros: 0,
+        heartbeats: senders.iter().map(heartbeat).collect(),
+    }
+}
+
+/// A gateway with the number 1, and one limit of a minute.
+fn gateway_of_a_minute() -> Gateway {
+    let rule = Rule {
+        scope: "user",
+        sharing: Sharing::Strict,
+        algorithm: Algorithm::SlidingLog,
+        windows: &[(10, 60)],
+        keys: 1,
+    };
+    Gateway::new(&[rule], 1, 0, (1_000_000_000_000, 0))
+}
+
+/// Takes all steps up to a heartbeat, and returns whether that states that all is reported.
+fn until_heartbeat(one: &Gateway, recovery: &mut Recovery, now: Nanos) -> bool {
+    loop {
+        match recovery.next_step(&one.decider, now) {
+            RecoveryStep::Heartbeat { has_reported } => return has_reported,
+            RecoveryStep::Report(call) => one.decider.record_report(&call, now),
+            step => panic!("{step:?}"),
+        }
+    }
+}
+
+/// Those are waited for that live, and as many as there were.
+#[test]
+fn all_gateways_that_live_must_report() {
+    let one = gateway_of_a_minute();
+    let (decider, now) = (&one.decider, one.local(0));
+    decider.breaker.start_learning(now);
+    decider.breaker.set_gateway_count(2);
+    decider.breaker.finish_learning(now);
+    decider.breaker.record_outage(now);
+    let mut recovery = Recovery::default();
+    recovery.on_identified(decider, StoreLoss::All, now);
+    recovery.on_listed(decider, heartbeats(&[]));
+    let now = now.after(Nanos(1));
+    assert!(until_heartbeat(&one, &mut recovery, now));
+    let mut reply = |senders: &[(u32, u64, bool)]| {
+        recovery.on_heartbeat(decider, &heartbeats(senders), true, now)
+    };
+    let missing = |reported_count, gateway_count| {
+        Err(MissingReports {
+            reported_count,
+            gateway_count,
+        })
+    };
+    assert_eq!(reply(&[(1, 9, true)]), missing(1, 2));
+    assert_eq!(reply(&[(1, 9, true), (2, 9, false)]), missing(1, 2));
+    let starting = [(1, 9, true), (2, 9, true), (3, 9, false)];
+    assert_eq!(reply(&starting), missing(2, 3));
+    assert_eq!(decider.breaker.gateway_count(), 3, "all count in shares");
+    assert_eq!(reply(&[(1, 9, true), (2, 9, true)]), Ok(()));
+    assert_eq!(decider.breaker.gateway_count(), 2);
+}
+
+/// A gateway that starts does not trust a store while another has not reported to it.
+#[test]
+fn a_gateway_that_starts_waits_for_reports() {
+    let one = gateway_of_a_minute();
+    let (decider, start) = (&one.decider, one.local(0));
+    let mut recovery = Recovery::default();
+    recovery.on_identified(decider, StoreLoss::All, start);
+    recovery.on_listed(decider, heartbeats(&[(1, 4, false), (2, 5, true)]));
+    assert_eq!(decider.breaker.gateway_count(), 2);
+    assert!(!until_heartbeat(&one, &mut recovery, start));
+    let now = start.after(Nanos::from_secs(2));
+    assert!(until_heartbeat(&one, &mut recovery, now));
+    let mut reply = |senders: &[(u32, u64, bool)]| {
+        let outcome = recovery.on_heartbeat(decider, &heartbeats(senders), true, now);
+        outcome.is_ok()
+    };
+    assert!(!reply(&[(1, 9, true), (2, 9, false)]));
+    assert!(reply(&[(1, 9, true), (2, 9, true)]));
+}
+
+/// What a gateway counts alone while the store is late in the middle of its return, and cannot report.
+#[test]
+fn units_that_are_counted_on_the_way_back_are_waited_for() {
+    let one = gateway_of_a_minute();
+    let (decider, start) = (&one.decider, one.local(0));
+    let mut recovery = Recovery::default();
+    recovery.on_identified(decider, StoreLoss::All, start);
+    recovery.on_listed(decider, heartbeats(&[]));
+    let late = start.after(Nanos::from_secs(50));
+    for key in 0..4_000 {
+        match decider.begin_decision(one.lines(&[key]), Taking::All, late) {
+            FirstStep::AskStore(call) => {
+                decider.finish_decision(&call, Err(StoreError::Late), late);
+            }
+            FirstStep::Decided(_) => panic!("the store is learning"),
+        }
+    }
+    let after = |seconds| start.after(Nanos::from_secs(seconds));
+    assert!(!until_heartbeat(&one, &mut recovery, after(62)));
+    let reply = heartbeats(&[(1, 9, true)]);
+    assert!(
+        recovery
+            .on_heartbeat(decider, &reply, true, after(62))
+            .is_err()
+    );
+    assert!(until_heartbeat(&one, &mut recovery, after(112)));
 }
 
 /// Without the store a gateway counts arrivals at the pace of its share, so that each moves its own count on by several

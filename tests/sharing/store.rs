@@ -234,9 +234,10 @@ impl Data {
         let heard = sender.into_iter();
         self.heartbeats
             .extend(heard.map(|sender| (sender.gateway, (now, sender))));
-        self.heartbeats
-            .values_mut()
-            .for_each(|(at, _)| *at = now.min(*at));
+        for (at, sender) in self.heartbeats.values_mut() {
+            sender.has_reported &= *at <= now;
+            *at = now.min(*at);
+        }
         self.heartbeats
             .retain(|_, (at, _)| *at > now.saturating_sub(LISTED));
         Ok(LiveGateways {

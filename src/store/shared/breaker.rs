@@ -94,7 +94,9 @@ struct BreakerState {
     /// Outages since the store last decided about all limits, oldest first. Each concerns shorter windows only than the one
     /// before.
     outages: SmallVec<[Outage; 2]>,
-    /// The number of gateways that share the store, at least 1.
+    /// The number of gateways that shared the store when it was last shared, at least 1.
+    sharing_gateway_count: u32,
+    /// The number of gateways among which units are divided, at least `sharing_gateway_count`.
     gateway_count: u32,
     /// Failed calls since the last reply.
     consecutive_failures: u32,
@@ -117,6 +119,7 @@ impl Breaker {
                 started_at: now,
                 decided_below: Nanos(u64::MAX),
             }],
+            sharing_gateway_count: 1,
             gateway_count: 1,
             consecutive_failures: 0,
             recent_calls: RecentCalls::starting_at(now),
@@ -173,14 +176,29 @@ impl Breaker {
         !self.0.lock().was_ever_shared
     }
 
-    /// The number of gateways that share the store, by the last heartbeat; this one is included.
+    /// The number of gateways that share the store, by the last heartbeat; this one is included. While the store is not
+    /// shared, the number only grows.
     pub fn gateway_count(&self) -> u32 {
         self.0.lock().gateway_count
     }
 
-    /// Sets the number of gateways, at least 1.
+    /// The number of gateways that shared the store when it was last shared; 1 if it never was.
+    pub fn sharing_gateway_count(&self) -> u32 {
+        self.0.lock().sharing_gateway_count
+    }
+
+    /// Sets the number of gateways that share the store, at least 1.
     pub fn set_gateway_count(&self, gateway_count: usize) {
-        self.0.lock().gateway_count = u32::try_from(gateway_count.max(1)).unwrap_or(u32::MAX);
+        let mut state = self.0.lock();
+        state.gateway_count = u32::try_from(gateway_count.max(1)).unwrap_or(u32::MAX);
+        state.sharing_gateway_count = state.gateway_count;
+    }
+
+    /// Raises the number of gateways among which units are divided to this one, if that is higher.
+    pub fn raise_gateway_count(&self, gateway_count: usize) {
+        let mut state = self.0.lock();
+        let gateway_count = u32::try_from(gateway_count).unwrap_or(u32::MAX);
+        state.gateway_count = state.gateway_count.max(gateway_count);
     }
 
     /// Records a call with a reply.

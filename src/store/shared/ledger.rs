@@ -68,7 +68,7 @@ pub struct Ledger {
     /// The highest [`UngrantedUnits::admitted_total`](super::ledger_entry::UngrantedUnits::admitted_total) of removed
     /// entries. New entries start there, because the store ignores reports of totals that it has already.
     ungranted_total_floor: AtomicU64,
-    /// The longest window of any counter since the start, in nanoseconds.
+    /// The longest window of any limit since the start, in nanoseconds.
     longest_window_nanos: AtomicU64,
     /// Whether some ungranted units may be unreported.
     may_be_unreported: AtomicBool,
@@ -113,15 +113,9 @@ impl Ledger {
         let mut shard = self.shard(name);
         if shard.entries.len() >= self.max_shard_entries && !shard.entries.contains_key(name) {
             self.untracked_use_at.fetch_max(now.0, Relaxed);
-            let longest_window = plan.store_limit().longest_window();
-            self.longest_window_nanos
-                .fetch_max(longest_window.0, Relaxed);
             return None;
         }
         let entry = shard.entries.entry(*name).or_insert_with(|| {
-            let longest_window = plan.store_limit().longest_window();
-            self.longest_window_nanos
-                .fetch_max(longest_window.0, Relaxed);
             LedgerEntry::new(plan.clone(), self.ungranted_total_floor.load(Relaxed), now)
         });
         entry.last_used_at = now;
@@ -195,7 +189,14 @@ impl Ledger {
         Some(Nanos(last_at.load(Relaxed))).filter(|last_at| *last_at > Nanos::ZERO)
     }
 
-    /// The longest window of all counters since the start, as the store counts; zero before the first counter.
+    /// Records the windows of a limit, whether or not this gateway ever counts by it: others may.
+    pub fn record_windows(&self, plan: &SharingPlan) {
+        let longest_window = plan.store_limit().longest_window();
+        self.longest_window_nanos
+            .fetch_max(longest_window.0, Relaxed);
+    }
+
+    /// The longest window of all limits since the start, as the store counts; zero before the first limit.
     pub fn longest_window(&self) -> Nanos {
         Nanos(self.longest_window_nanos.load(Relaxed))
     }

@@ -65,10 +65,11 @@ struct RecoveryAttempt {
     /// The last heartbeats that the store had listed when it was identified; `None` until they are read. Only other
     /// heartbeats count, whatever the store's clock did.
     former_heartbeats: Option<Vec<GatewayHeartbeat>>,
-    /// Until this time a window may hold units that this gateway cannot report, or that others have not reported yet.
+    /// Until this time a window may hold units that were counted before the attempt and that this gateway cannot report. For
+    /// a gateway that has never shared the store, others may not have reported theirs until then.
     unreported_until: Nanos,
-    /// The number of gateways that must report.
-    gateway_count: u32,
+    /// The fewest gateways that must report: so many shared the store before it was away.
+    sharing_gateway_count: u32,
     /// Counters that are still to be compared; `None` where the master is the same, or all are compared.
     counters_to_compare: Option<Vec<CounterName>>,
     /// Counters that are still to be reported.
@@ -127,10 +128,7 @@ impl Recovery {
             self.knows_all_units = false;
         }
         self.must_compare = has_data && (self.must_compare || loss == StoreLoss::NewMaster);
-        let last_unreportable = decider.ledger.last_unreportable_use(has_data);
-        let mut unreported_until = last_unreportable.map_or(Nanos::ZERO, |last_use| {
-            last_use.after(decider.ledger.longest_window())
-        });
+        let mut unreported_until = end_of_unreportable_use(decider, has_data);
         if decider.breaker.was_never_shared() {
             unreported_until = unreported_until.max(now.after(NEWCOMER_DELAY));
         }
@@ -150,7 +148,7 @@ impl Recovery {
             started_at: now,
             former_heartbeats: None,
             unreported_until,
-            gateway_count: decider.breaker.gateway_count(),
+            sharing_gateway_count: decider.breaker.sharing_gateway_count(),
             counters_to_compare,
             counters_to_report,
             next_calls: SmallVec::new(),
@@ -160,24 +158,22 @@ impl Recovery {
         });
     }
 
-    /// Records the gateways that were listed. A gateway that has never shared the store takes the number of gateways from
-    /// here: those listed, and itself.
+    /// Records the gateways that were listed. The number of gateways includes them and this one.
     pub fn on_listed(&mut self, decider: &Decider, live_gateways: LiveGateways) {
-        if decider.breaker.was_never_shared() {
-            let senders = live_gateways
-                .heartbeats
-                .iter()
-                .map(|heartbeat| heartbeat.sender);
-            let others = senders.filter(|sender| sender.gateway != decider.gateway);
-            decider.breaker.set_gateway_count(others.count() + 1);
-        }
+        let senders = live_gateways
+            .heartbeats
+            .iter()
+            .map(|heartbeat| heartbeat.sender);
+        let others = senders.filter(|sender| sender.gateway != decider.gateway);
+        decider.breaker.raise_gateway_count(others.count() + 1);
         if let Some(attempt) = &mut self.attempt {
             attempt.former_heartbeats = Some(live_gateways.heartbeats);
         }
     }
 
-    /// Records the reply to a heartbeat. The store is shared again when all gateways have reported, or the attempt has
-    /// lasted for the longest window. This gateway must also be `is_ready`, with no unreportable units left in a window.
+    /// Records the reply to a heartbeat. The store is shared again when no live gateway states that it has not reported, and
+    /// as many have reported as shared the store before. Or the attempt has lasted for the longest window. This gateway must
+    /// also be `is_ready`, with no unreportable units left in a window.
     ///
     /// # Errors
     ///
@@ -197,24 +193,28 @@ impl Recovery {
         };
         (attempt.has_reported_new_units, attempt.late_reply_count) = (false, 0);
         let former_heartbeats = attempt.former_heartbeats.as_deref().unwrap_or_default();
-        let new_heartbeats = live_gateways.heartbeats.iter();
-        let new_reports = new_heartbeats.filter(|heartbeat| {
+        let heartbeats = &live_gateways.heartbeats;
+        decider.breaker.raise_gateway_count(heartbeats.len());
+        let new_reports = heartbeats.iter().filter(|heartbeat| {
             heartbeat.sender.has_reported && !former_heartbeats.contains(heartbeat)
         });
         let reported_count = new_reports.count() as u32;
+        let unreported = heartbeats
+            .iter()
+            .filter(|heartbeat| !heartbeat.sender.has_reported);
+        let known_count = reported_count + unreported.count() as u32;
+        let gateway_count = attempt.sharing_gateway_count.max(known_count);
         // By then the units of gateways that have stopped have left all windows.
         let has_lasted_longest_window =
             now.since(attempt.started_at) > decider.ledger.longest_window();
-        let all_reported = reported_count >= attempt.gateway_count || has_lasted_longest_window;
-        if !all_reported || now < attempt.unreported_until || !is_ready {
+        let all_reported = reported_count >= gateway_count || has_lasted_longest_window;
+        if !all_reported || now < attempt.unreported_until(decider) || !is_ready {
             return Err(MissingReports {
                 reported_count,
-                gateway_count: attempt.gateway_count,
+                gateway_count,
             });
         }
-        decider
-            .breaker
-            .set_gateway_count(live_gateways.heartbeats.len());
+        decider.breaker.set_gateway_count(heartbeats.len());
         decider.breaker.finish_learning(now);
         self.attempt = None;
         self.knows_all_units = true;
@@ -247,6 +247,12 @@ impl Recovery {
 }
 
 impl RecoveryAttempt {
+    /// See [`RecoveryAttempt::unreported_until`]; with the units that were counted since, while the store was late.
+    fn unreported_until(&self, decider: &Decider) -> Nanos {
+        self.unreported_until
+            .max(end_of_unreportable_use(decider, true))
+    }
+
     /// The next call that reports units or gives them back; a heartbeat where there is none.
     fn next_report_or_heartbeat(&mut self, decider: &Decider, now: Nanos) -> RecoveryStep {
         loop {
@@ -269,12 +275,24 @@ impl RecoveryAttempt {
                 self.next_calls = give_backs.into_iter().rev().collect();
                 if self.next_calls.is_empty() {
                     self.has_sent_heartbeat = true;
-                    let has_reported = now >= self.unreported_until;
+                    let has_reported = now >= self.unreported_until(decider);
                     return RecoveryStep::Heartbeat { has_reported };
                 }
             }
         }
     }
+}
+
+/// When the units that this gateway cannot report have left all windows; see [`Ledger::last_unreportable_use`] for
+/// `has_data`.
+///
+/// [`Ledger::last_unreportable_use`]: super::ledger::Ledger::last_unreportable_use
+fn end_of_unreportable_use(decider: &Decider, has_data: bool) -> Nanos {
+    let ledger = &decider.ledger;
+    let last_use = ledger.last_unreportable_use(has_data);
+    last_use.map_or(Nanos::ZERO, |last_use| {
+        last_use.after(ledger.longest_window())
+    })
 }
 
 /// Removes the last counters of a list, at most [`MAX_REPORTED_COUNTERS`], and returns them.

@@ -136,16 +136,21 @@ impl Admission {
             match &rule.limit {
                 RuleLimit::Rate(limit) => {
                     let registered = store.register(&rule.scope, limit)?;
-                    let sharing = shared.as_ref().map(|_| SharedCounter {
-                        limit: Arc::new(limit.clone()),
-                        plan: SharingPlan::new(
+                    let sharing = shared.as_ref().map(|shared| {
+                        let plan = SharingPlan::new(
                             &rule.scope,
                             limit,
                             &registered,
                             rule.sharing,
                             rule.on_store_error,
-                        )
-                        .map(Arc::new),
+                        );
+                        if let Some(plan) = &plan {
+                            shared.store.decider.ledger.record_windows(plan);
+                        }
+                        SharedCounter {
+                            limit: Arc::new(limit.clone()),
+                            plan: plan.map(Arc::new),
+                        }
                     });
                     Ok(RuleCounter::Rate(registered, sharing))
                 }

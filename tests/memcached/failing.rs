@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::time::timeout;
-use tollgate::store::shared::call::{CallPart, StoreError};
+use tollgate::store::shared::call::{CallPart, HeartbeatSender, StoreError};
 
 use crate::server::{Server, liar};
 use crate::site::{Gateway, block_on, clock, minute, units, until};
@@ -205,15 +205,19 @@ fn a_dead_server_fails_its_share_only() {
         }
         println!("{} of 300 keys were on the dead server", lost.len());
         assert!((60..140).contains(&lost.len()));
+        let sender = HeartbeatSender {
+            gateway: 1,
+            has_reported: true,
+        };
         assert_eq!(
             gateway
                 .client
-                .send_heartbeat(0, None)
+                .send_heartbeat(0, Some(sender))
                 .await
                 .unwrap()
                 .heartbeats
                 .len(),
-            0
+            1
         );
         // A server that is only away is no new life.
         assert_eq!(

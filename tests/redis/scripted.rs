@@ -82,19 +82,21 @@ impl Scripted {
 
     /// A gateway says that it is there, and that it has reported; who is, in order.
     pub fn heartbeat(&mut self, gateway: u32) -> Vec<u32> {
-        let listed = self.heartbeat_saying(gateway, true);
+        let listed = self.heartbeat_with_state(gateway, true);
         listed.into_iter().map(|(gateway, _)| gateway).collect()
     }
 
     /// The same, with whether it and each of the others has reported.
-    pub fn heartbeat_saying(&mut self, gateway: u32, has_reported: bool) -> Vec<(u32, bool)> {
+    pub fn heartbeat_with_state(&mut self, gateway: u32, has_reported: bool) -> Vec<(u32, bool)> {
         self.set_clock();
         let mut command = redis::cmd("EVAL");
         let keys = command.arg(&self.heartbeat).arg(2).arg("mark").arg("list");
         keys.arg(MARK).arg(gateway).arg(u8::from(has_reported));
-        let said: Vec<i64> = redis::from_redis_value(self.run(&command)).unwrap();
-        let said = wire::decode_live_gateways(&said).unwrap();
-        let senders = said.heartbeats.iter().map(|heartbeat| heartbeat.sender);
+        let live_gateways = wire::decode_live_gateways(self.run(&command)).unwrap();
+        let senders = live_gateways
+            .heartbeats
+            .iter()
+            .map(|heartbeat| heartbeat.sender);
         let mut listed: Vec<(u32, bool)> = senders
             .map(|sender| (sender.gateway, sender.has_reported))
             .collect();

@@ -21,7 +21,7 @@ use crate::store::shared::call::{
 const ALIVE_AFTER_HEARTBEAT_MICROS: u64 = 10_000_000;
 /// Bytes of one gateway in the list: its number of 32 bits, and a time of 64.
 const HEARTBEAT_BYTES: usize = 12;
-/// The bit of a time that is set if the servers do not know all units of its gateway. As a time it is far in the future.
+/// The bit of a time that is set if the servers do not know all units of its gateway.
 const UNREPORTED_BIT: u64 = 1 << 63;
 /// The most gateways in the list. Of more gateways, those with the oldest heartbeats are dropped.
 const MAX_GATEWAYS: usize = 1_000;
@@ -343,11 +343,14 @@ impl MemcachedClient {
                 other => return Err(unexpected_reply(other)),
             };
             // After a gateway's clock was put back, its heartbeats may be in the future. A heartbeat far ahead would keep
-            // its gateway alive for too long, so it counts as sent now.
+            // its gateway alive for too long, so it counts as sent now. Nothing new is reported by it.
             let future_heartbeats = list.iter_mut().filter(|heartbeat| {
                 heartbeat.sent_at_micros > now_micros + ALIVE_AFTER_HEARTBEAT_MICROS
             });
-            future_heartbeats.for_each(|heartbeat| heartbeat.sent_at_micros = now_micros);
+            future_heartbeats.for_each(|heartbeat| {
+                heartbeat.sent_at_micros = now_micros;
+                heartbeat.sender.has_reported = false;
+            });
             list.retain(|heartbeat| {
                 now_micros.saturating_sub(heartbeat.sent_at_micros) <= ALIVE_AFTER_HEARTBEAT_MICROS
             });

@@ -450,9 +450,7 @@ impl RedisClient {
             command.arg(&mark[..]).arg(&gateway);
             command.arg(u8::from(has_reported));
         });
-        let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
-        let numbers: Vec<i64> = redis::from_redis_value(reply.await?).map_err(|_| malformed())?;
-        let live_gateways = wire::decode_live_gateways(&numbers)?;
+        let live_gateways = wire::decode_live_gateways(reply.await?)?;
         self.gateway_count
             .store(live_gateways.heartbeats.len() as u32, Relaxed);
         Ok(live_gateways)

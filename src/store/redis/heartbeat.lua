@@ -25,9 +25,9 @@ for _, value in ipairs(redis.call('ZRANGE', KEYS[2], 0, LAST_RANK, 'WITHSCORES')
     gateway = value
   else
     local sent_at = tonumber(value)
-    -- This server's clock went back: a heartbeat later than now counts as one of now.
+    -- This server's clock went back: a heartbeat later than now counts as one of now, by which nothing is reported.
     if math.abs(sent_at) > now then
-      sent_at = sent_at > 0 and now or -now
+      sent_at = -now
       record(gateway, sent_at)
     end
     list[#list + 1], list[#list + 2], gateway = tonumber(gateway), sent_at, nil

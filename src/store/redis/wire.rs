@@ -1,5 +1,5 @@
-//! Encodes calls for `decide.lua`, and decodes the replies of the scripts. Calls and replies of `decide.lua` are sequences of
-//! doubles in little-endian order, because Lua's numbers are doubles. A reply of another shape is an error.
+//! Encodes calls for `decide.lua`, and decodes the replies of the scripts. Calls and replies of `decide.lua` are sequences
+//! of doubles in little-endian order, because Lua's numbers are doubles. A reply of another shape is an error.
 
 use std::borrow::Cow;
 
@@ -129,9 +129,10 @@ fn encode_part(bytes: &mut Vec<u8>, part: &CallPart) {
 ///
 /// # Errors
 ///
-/// [`StoreError::MarkMismatch`] where the store has another mark, [`StoreError::Other`] for no numbers.
-pub fn decode_live_gateways(numbers: &[i64]) -> Result<LiveGateways, StoreError> {
+/// [`StoreError::MarkMismatch`] where the store has another mark, [`StoreError::Other`] where the reply has another shape.
+pub fn decode_live_gateways(reply: redis::Value) -> Result<LiveGateways, StoreError> {
     let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
+    let numbers: Vec<i64> = redis::from_redis_value(reply).map_err(|_| malformed())?;
     let (now_micros, pairs) = numbers.split_first().ok_or_else(malformed)?;
     // The script returns -1 where the mark differs.
     let now_micros = u64::try_from(*now_micros).map_err(|_| StoreError::MarkMismatch)?;

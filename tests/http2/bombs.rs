@@ -106,20 +106,24 @@ fn request(stream: u32, path: &str, more: &[u8]) -> Vec<u8> {
     )
 }
 
+/// Rounds whose requests are measured. Of them the one counts that holds least: in a moment that others hold longer, a
+/// head is in the buffers of two connections.
+const MEASURED_ROUNDS: usize = 3;
+
 /// Bytes that are held for requests beyond what others hold that say nothing.
 fn held(path: &'static str, stream: impl Fn(u32) -> (Vec<u8>, Option<u32>)) -> (usize, Sent) {
     let (gateway, at_server) = gateway();
     let mut grown = Vec::new();
     let mut sent = None;
     let (mut connections, mut open) = (Vec::new(), 0);
-    // The first makes everything that stays.
-    for round in 0..3 {
+    // The first makes everything that stays, and the second is what the others are compared with.
+    for round in 0..2 + MEASURED_ROUNDS {
         let mut raw = Raw::connect(gateway.address, &[]);
         raw.stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
         let before = HEAP.current_usage();
         let done = match round {
-            2 => send(&mut raw, &stream),
-            _ => send(&mut raw, |id| (request(id, path, &[]), None)),
+            0 | 1 => send(&mut raw, |id| (request(id, path, &[]), None)),
+            _ => send(&mut raw, &stream),
         };
         open += done.open;
         let wanted = if path == "/wait" { 0 } else { open };
@@ -130,7 +134,8 @@ fn held(path: &'static str, stream: impl Fn(u32) -> (Vec<u8>, Option<u32>)) -> (
         sent = Some(done);
         connections.push(raw);
     }
-    (grown[2].saturating_sub(grown[1]), sent.unwrap())
+    let least = grown[2..].iter().min().unwrap();
+    (least.saturating_sub(grown[1]), sent.unwrap())
 }
 
 fn open_requests(gateway: &Gateway) -> usize {

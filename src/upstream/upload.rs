@@ -108,14 +108,21 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             while matches!(has_more, Poll::Ready(Ok(true))) && !connection.outbox.is_full() {
                 has_more = self.poll_queue_piece(cx, &mut connection.outbox);
             }
-            ready!(self.poll_write_queued(cx, connection)).map_err(UploadError::Server)?;
+            let written = self.poll_write_queued(cx, connection);
+            let has_more = match has_more {
+                // The body tells its error once. While the write waits it would be lost, and the rest look whole.
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(UploadError::Body(error))),
+                Poll::Ready(Ok(has_more)) => Poll::Ready(has_more),
+                Poll::Pending => Poll::Pending,
+            };
+            ready!(written).map_err(UploadError::Server)?;
             // The TLS buffer is flushed even when more of the body comes later.
             let flush = Pin::new(&mut connection.socket).poll_flush(cx);
             let flush = flush.map_err(UploadError::Server)?;
             let was_flush_pending =
                 std::mem::replace(&mut self.is_flush_pending, flush.is_pending());
             self.has_progress |= was_flush_pending && flush.is_ready();
-            if !ready!(has_more).map_err(UploadError::Body)? {
+            if !ready!(has_more) {
                 ready!(flush);
                 if self.closes_at_end {
                     let shutdown = Pin::new(&mut connection.socket).poll_shutdown(cx);

@@ -235,7 +235,8 @@ impl Route {
             || listeners.any(|name| other.holds_on(Some(name)))
     }
 
-    /// Whether both routes are on one upstream, and `other` lacks limits or required identities of this one.
+    /// Whether both routes are on one upstream, and `other` lacks limits, required identities or the bound
+    /// on bodies of this one.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
         self.upstream_index == other.upstream_index && !other.has_all_limits_of(self)
     }

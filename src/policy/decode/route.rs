@@ -15,7 +15,7 @@ use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
 use super::switch_word::is_off;
 use crate::route::{HostPattern, Pattern, PatternErrorKind};
 
-/// The largest bound on bodies, which no test can reach and no upload does.
+/// The largest `max_body`: 1 TiB.
 pub(super) const MAX_BODY_BYTES: u64 = 1 << 40;
 
 section! {

@@ -327,7 +327,7 @@ impl Wire {
             state.socket.hold_back();
             ready!(state.outbox.poll_flush(cx, &mut state.socket))?;
         }
-        // The client may take its time to close its side.
+        // No request follows, and the client may take its time to close its side.
         state.inbox = Inbox::default();
         state.free_buffers();
         Pin::new(&mut state.socket).poll_shutdown(cx)

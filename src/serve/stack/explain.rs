@@ -21,7 +21,7 @@ use super::explanation::{
 use super::identified::{request_class, shed_cohort};
 use super::identify::may_verify_credential;
 use super::matched_route::MatchedRoute;
-use super::objection::find_route_objection;
+use super::objection::{find_route_objection, find_size_objection};
 use super::refusal::RefusalCause;
 use super::reserved_units::{self, ReservedUnits};
 use super::routing::find_route_by_head_and_body;
@@ -315,13 +315,10 @@ impl Examiner<'_> {
             false => Ok(None),
         };
         let unclear_cost = reserved_units.as_ref().err().copied();
-        let size_objection = route.max_body_bytes.filter(|max_bytes| {
-            let declared_length = head.fields.text("content-length");
-            let length = declared_length.and_then(|text| text.parse().ok());
-            head.upgrade.is_none() && length.unwrap_or(body.len() as u64) > *max_bytes
-        });
-        let objection = size_objection
-            .map(RefusalCause::BodyTooLarge)
+        let declared_length = head.fields.text("content-length");
+        let declared_length = declared_length.and_then(|text| text.parse().ok());
+        let known_bytes = declared_length.unwrap_or(body.len() as u64);
+        let objection = find_size_objection(route, head, known_bytes)
             .or(objection)
             .or(unclear_cost.map(RefusalCause::Bad))
             .or_else(|| find_route_objection(route, &client, identifier));

@@ -1,5 +1,5 @@
-//! The layer that identifies the client. It marks a request as unserved only for its credential, an identity, a broken or
-//! late body, or an unclear cost. `identified.rs` connects the request to the throttle, which comes next.
+//! The layer that identifies the client. It marks a request as unserved only for its credential, an identity, a broken,
+//! late or too large body, or an unclear cost. `identified.rs` connects the request to the throttle, which comes next.
 //!
 //! It reads ahead in a body only where a limit depends on something that the body may hold. The only limits that it
 //! consults are those by ip, before a credential is verified.
@@ -72,7 +72,7 @@ where
     }
 
     fn call(&mut self, mut routed: Routed) -> Self::Future {
-        let size_objection = bound_body_size(&mut routed).err();
+        let size_objection = bound_body_size(&mut routed);
         let arrival = &routed.arrival;
         let generation = &arrival.context.generation;
         let repeated_fields = arrival.repeated_fields.as_ref();

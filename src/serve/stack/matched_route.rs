@@ -90,7 +90,7 @@ impl MatchedRoute {
         }
     }
 
-    /// Whether this route has every limit and requires every identity that `other_match` does: see
+    /// Whether this route has every limit, requires every identity and takes no larger bodies than `other_match`: see
     /// [`Route::has_all_limits_of`].
     pub fn covers(&self, other_match: &MatchedRoute, ruleset: &Ruleset) -> bool {
         self.route(ruleset)

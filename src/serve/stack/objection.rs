@@ -1,28 +1,39 @@
 //! Why a route does not serve a request, whatever its limits decide: its credential, an identity, or the size of its body.
 //!
-//! `identify.rs` asks before the limits do, and `explain.rs` asks the same.
+//! `identify.rs` and `explain.rs` call these functions before the limits decide.
+
+use http_body::Body;
 
 use super::refusal::RefusalCause;
 use super::stages::{Arrival, Identified, Routed};
+use crate::http::head::Head;
 use crate::identity::custom_value::IdentityValue;
 use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::Identity;
 use crate::route::Route;
 
-/// Bounds the size of the body where the route does. A tunnel has no body.
-///
-/// # Errors
-///
-/// The body is known to be too large: 413.
-pub(super) fn bound_body_size(routed: &mut Routed) -> Result<(), RefusalCause> {
-    let Some(max_bytes) = routed.route().max_body_bytes else {
-        return Ok(());
-    };
+/// Bounds the size of the body where the route does. Returns why the route does not take the body, if it is known to be too
+/// large.
+pub(super) fn bound_body_size(routed: &mut Routed) -> Option<RefusalCause> {
+    let max_bytes = routed.route().max_body_bytes?;
+    let known_bytes = routed.arrival.body.size_hint().lower();
+    let objection = find_size_objection(routed.route(), &routed.arrival.head, known_bytes);
     let Arrival { head, body, .. } = &mut routed.arrival;
-    match head.upgrade {
-        Some(_) => Ok(()),
-        None => Ok(body.bound_size(max_bytes)?),
+    if objection.is_none() && head.upgrade.is_none() {
+        body.bound_size(max_bytes);
     }
+    objection
+}
+
+/// Why the route does not take a body of at least `known_bytes`; `None` if it may take it. A tunnel has no body.
+pub(super) fn find_size_objection(
+    route: &Route,
+    head: &Head,
+    known_bytes: u64,
+) -> Option<RefusalCause> {
+    let max_bytes = route.max_body_bytes?;
+    let is_too_large = head.upgrade.is_none() && known_bytes > max_bytes;
+    is_too_large.then_some(RefusalCause::BodyTooLarge(max_bytes))
 }
 
 /// Why the route of this request does not serve its client; `None` if the route serves it.

@@ -228,15 +228,8 @@ impl RequestBody {
         }
     }
 
-    /// Bounds the size of the whole body, with what was read ahead and put back.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::TooLarge`] where the body is known to be larger, by its declared length or by what was read ahead.
-    pub fn bound_size(&mut self, max_bytes: u64) -> Result<(), Error> {
-        if self.size_hint().lower() > max_bytes {
-            return Err(Error::TooLarge(max_bytes));
-        }
+    /// Bounds the size of the whole body, with what was read ahead and put back. That must not be larger already.
+    pub fn bound_size(&mut self, max_bytes: u64) {
         if let Some(unread) = &mut self.0 {
             let read_ahead_bytes = unread.read_ahead.as_ref().map_or(0, Bytes::len) as u64;
             unread.size_bound = Some(SizeBound {
@@ -244,7 +237,6 @@ impl RequestBody {
                 remaining_bytes: max_bytes.saturating_sub(read_ahead_bytes),
             });
         }
-        Ok(())
     }
 
     /// Counts the bytes that pass from now on. What was read ahead has not passed yet.

@@ -206,6 +206,7 @@ fn a_gateway_that_starts_waits_for_reports() {
         outcome.is_ok()
     };
     assert!(!reply(&[(1, 9, true), (2, 9, false)]));
+    assert!(!reply(&[(1, 9, true), (2, 5, true)]), "sent before");
     assert!(reply(&[(1, 9, true), (2, 9, true)]));
 }
 

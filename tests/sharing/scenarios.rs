@@ -209,7 +209,8 @@ fn pauses(seed: u64) -> World {
         let seconds = world.draw.unit() * 6.0;
         world.run(seconds);
     }
-    settles(&mut world, 8.0);
+    // A process that starts waits until one that has died is no longer listed, for ten seconds.
+    settles(&mut world, 12.0);
     world
 }
 

@@ -172,8 +172,9 @@ impl Recovery {
     }
 
     /// Records the reply to a heartbeat. The store is shared again when no live gateway states that it has not reported, and
-    /// as many have reported as shared the store before. Or the attempt has lasted for the longest window. This gateway must
-    /// also be `is_ready`, with no unreportable units left in a window.
+    /// as many have reported as shared the store before; for a gateway that has never shared it, all that are alive. Or the
+    /// attempt has lasted for the longest window. This gateway must also be `is_ready`, with no unreportable units left in a
+    /// window.
     ///
     /// # Errors
     ///
@@ -202,7 +203,11 @@ impl Recovery {
         let unreported = heartbeats
             .iter()
             .filter(|heartbeat| !heartbeat.sender.has_reported);
-        let known_count = reported_count + unreported.count() as u32;
+        let known_count = match decider.breaker.was_never_shared() {
+            // Which of them shared the store before is not known.
+            true => heartbeats.len() as u32,
+            false => reported_count + unreported.count() as u32,
+        };
         let gateway_count = attempt.sharing_gateway_count.max(known_count);
         // By then the units of gateways that have stopped have left all windows.
         let has_lasted_longest_window =

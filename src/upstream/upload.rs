@@ -226,3 +226,35 @@ fn write_head(out: &mut Vec<u8>, head: &Head, is_chunked: bool, content_length: 
     }
     out.extend_from_slice(b"\r\n");
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use std::task::Waker;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::net::{Socket, Stream};
+
+    /// A body that broke off must not look whole to a server that reads slowly.
+    #[tokio::test]
+    async fn the_error_of_a_body_is_told_while_the_server_accepts_no_bytes() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        near.writable().await.unwrap();
+        while near.try_write(&[0; 65536]).is_ok() {}
+        let socket = Socket::to_server(Stream::Unix(near)).unwrap();
+        let mut connection = Http1Connection::new(socket);
+        let (parts, ()) = http::Request::post("/").body(()).unwrap().into_parts();
+        let frames = [Ok(Frame::data(Bytes::from_static(b"data"))), Err("broken")];
+        let body = StreamBody::new(stream::iter(frames));
+        let mut upload = Upload::new(&Head::from(&parts), body);
+        let mut cx = Context::from_waker(Waker::noop());
+        let sent = upload.poll_send(&mut cx, &mut connection);
+        assert!(matches!(
+            sent,
+            Poll::Ready(Err(UploadError::Body("broken")))
+        ));
+    }
+}

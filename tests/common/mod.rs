@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod backend;
+pub mod browser;
 pub mod certificate;
 pub mod child;
 pub mod http2;

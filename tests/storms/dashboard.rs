@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tollgate::base::clock::Clock;
 
-use crate::browser::Browser;
+use crate::common::browser::Browser;
 use crate::common::wait_until;
 use crate::storm::{HOSTILE, Kind, Site, next_minute};
 

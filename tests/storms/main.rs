@@ -3,7 +3,6 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod browser;
 #[path = "../common/mod.rs"]
 mod common;
 mod dashboard;

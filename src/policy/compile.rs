@@ -104,6 +104,7 @@ pub fn compile(
         default_table,
         listener_tables,
         path_matching: gateway.paths,
+        uses_cors: unrouted.cors.is_some() || routes.iter().any(|route| route.cors.is_some()),
         keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
         routes,
         rules: rules.all,

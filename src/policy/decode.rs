@@ -10,12 +10,14 @@
 //! | `gateway`, `route` | the gateway file; a policy file |
 //! | `defaults` | `_defaults.yaml`, and which of its fields a policy inherits |
 //! | `limit`, `plan`, `identity` | one limit; one plan; the section `identity` |
+//! | `cors` | the section of that name |
 //! | `listen`, `upstream`, `balance` | listeners; an upstream; how its servers are chosen and checked |
 //! | `store`, `record`, `push`, `access_log` | the sections of these names |
 //! | `field`, `scalar`, `switch_word` | values that several sections share |
 
 mod access_log;
 mod balance;
+mod cors;
 mod defaults;
 mod field;
 mod gateway;
@@ -32,6 +34,7 @@ mod switch_word;
 mod upstream;
 
 pub use balance::HealthConfig;
+pub use cors::CorsChoice;
 pub(super) use defaults::DEFAULTS_TABLE;
 pub use defaults::{
     DEFAULTS_FILE, DefaultsConfig, InheritedFields, PolicyFiles, inherit_fields, read_defaults,

@@ -116,6 +116,22 @@ impl DescriptionWriter<'_> {
             let size = format_size(max_body_bytes);
             let _ = writeln!(out, "  takes bodies of at most {size}");
         }
+        if let Some(cors) = &route.cors {
+            let _ = writeln!(
+                out,
+                "  lets pages of {} read answers{}",
+                cors.origins,
+                match cors.allows_credentials {
+                    true => ", with credentials",
+                    false => "",
+                }
+            );
+        } else if !route.require.is_empty() {
+            let _ = writeln!(
+                out,
+                "  lets preflights of browsers (CORS) pass without what it requires, and counts them"
+            );
+        }
         for require in &route.require {
             let _ = writeln!(out, "  requires {}", require.as_str());
         }

@@ -13,7 +13,7 @@ use crate::limit::{Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
 use crate::record::push;
-use crate::route::{HeaderStyle, PathMatching, Route, RouteTable};
+use crate::route::{Cors, HeaderStyle, PathMatching, Route, RouteTable};
 use crate::store::{shared, snapshot};
 use crate::{identity, record, upstream};
 
@@ -28,6 +28,8 @@ pub struct Ruleset {
     pub path_matching: PathMatching,
     /// Whether some route reads `%2F` in a path as part of a segment, and not as a slash.
     pub keeps_slashes: bool,
+    /// Whether some route, or a request without a route, has a policy for pages of other origins (CORS).
+    pub uses_cors: bool,
     /// All routes, by [`Route::index`].
     pub routes: Vec<Arc<Route>>,
     /// All limits, by [`Rule::index`].
@@ -85,6 +87,8 @@ pub struct UnroutedLimits {
     pub needs_credential: bool,
     /// The style of the rate-limit header fields in refusals.
     pub header_style: HeaderStyle,
+    /// Which pages of other origins may read responses to such requests.
+    pub cors: Option<Cors>,
 }
 
 /// Settings that are fixed when the process starts. A reload reports changes of them and does not apply them.

@@ -6,11 +6,13 @@
 //! | module | what it is |
 //! |---|---|
 //! | `canonical_host` | the one form of a host |
+//! | `cors` | the pages of other origins that may read a route's responses |
 //! | `path` | the normal form of a path, and the other readings of it |
 //! | `pattern` | the requests that a route takes, as policies write them |
 //! | `table` | the search for the route of a request |
 
 pub mod canonical_host;
+pub mod cors;
 pub mod path;
 pub mod pattern;
 pub mod table;
@@ -20,13 +22,17 @@ use std::sync::Arc;
 use http::Method;
 use http::header::CONTENT_LENGTH;
 
+pub use cors::{AllowedOrigins, Cors, OriginPattern};
 pub use path::{
     PathError, literal_readings, normalise, path_after_authority, with_encoded_slashes,
 };
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind, Segment};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
 
-use crate::limit::{CountMode, Identity, IdentitySet, ReserveSource, Rule, Rules};
+use crate::limit::custom_identity::PREFLIGHT;
+use crate::limit::{
+    CountMode, CustomIdentity, Identity, IdentitySet, IdentityTest, ReserveSource, Rule, Rules,
+};
 
 /// One route of the running policies.
 #[derive(Clone, Debug)]
@@ -53,6 +59,8 @@ pub struct Route {
     pub reads: RouteReads,
     /// Maximum size of a request's body in bytes; `None` for no bound. Tunnels have no body.
     pub max_body_bytes: Option<u64>,
+    /// Which pages of other origins may read responses; `None` if the upstream decides. Preflights get their response here.
+    pub cors: Option<Arc<Cors>>,
     /// The route's priority under pressure; `None` if the priority of the client's plan holds.
     pub priority: Option<Priority>,
     /// The rate-limit header fields that responses get.
@@ -71,6 +79,8 @@ pub struct OwnResponseRules {
     /// For each identity that the route requires, in the order of [`Route::require`]: the limits whose keys do not need
     /// it. They apply to a request without that identity, which lacks a part of the other limits' keys.
     pub without: Box<[Rules]>,
+    /// The limits that are `for: { preflight: present }`. Only they count a preflight whose response is the gateway's.
+    pub for_preflights: Rules,
 }
 
 impl OwnResponseRules {
@@ -90,7 +100,19 @@ impl OwnResponseRules {
                     .identities()
                     .any(|identity| identity != Identity::Ip)
         });
+        let preflight = CustomIdentity::find(PREFLIGHT).map(Identity::Custom);
+        let is_for_preflights = |rule: &&Arc<Rule>| {
+            let mut conditions = rule.clients.conditions.iter();
+            conditions.any(|condition| {
+                Some(condition.identity) == preflight && condition.test == IdentityTest::Present
+            })
+        };
         OwnResponseRules {
+            for_preflights: counting_rules
+                .clone()
+                .filter(is_for_preflights)
+                .cloned()
+                .collect(),
             by_ip: rules_by_ip.cloned().collect(),
             without: require.iter().map(without).collect(),
             all: counting_rules.clone().cloned().collect(),

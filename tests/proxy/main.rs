@@ -7,6 +7,7 @@
 mod common;
 
 mod bodies;
+mod cors;
 mod faults;
 mod half_close;
 mod refusals;

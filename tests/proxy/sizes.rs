@@ -102,6 +102,27 @@ fn a_body_that_is_read_ahead_is_bounded() {
     assert_eq!(upstream.drain().len(), 1);
 }
 
+/// A body that may name another method is read before its route is known for sure.
+#[test]
+fn a_body_that_may_name_a_method_is_bounded() {
+    let upstream = upstream();
+    let post = KIB.replace("/a/**", "POST /a/**");
+    let delete = "match: DELETE /a/**\nupstream: up\nlimits: { few: { key: ip, rate: 9/m } }\n";
+    let policies = [("post", &*post), ("delete", delete)];
+    let gateway = Gateway::start(upstream.address, "workers: 1\n", &policies);
+    let form = "content-type: application/x-www-form-urlencoded\r\n";
+    let head = CHUNKED.replace("host: t\r\n", &format!("host: t\r\n{form}"));
+    let mut client = gateway.connect();
+    client.send([&head, "7\r\n_method\r\n", &chunk(1018)].concat());
+    assert_too_large(&client.answer(), &upstream);
+    let mut client = gateway.connect();
+    client.send(head.replace("transfer-encoding: chunked", "content-length: 1025"));
+    assert_too_large(&client.answer(), &upstream);
+    let mut client = gateway.connect();
+    client.send([&head, &chunk(1024), "0\r\n\r\n"].concat());
+    assert_eq!(client.answer().text(), "1024");
+}
+
 #[test]
 fn bodies_over_http2_are_bounded() {
     let upstream = upstream();

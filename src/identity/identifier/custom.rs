@@ -1,9 +1,8 @@
 //! Finds the values of custom identities in requests, and parses those that operators write. `identity/custom.rs` has
 //! their settings.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use http::Method;
 use smallvec::smallvec;
 
 use super::{BufferedBody, ClientIdentity, Identifier, RequestParts};
@@ -13,14 +12,10 @@ use crate::identity::canonical::{canonical_form, whole_number};
 use crate::identity::custom::{self, Source};
 use crate::identity::custom_value::{CustomValue, IdentityValue, Names};
 use crate::identity::key::Domain;
-use crate::identity::strip::METHOD_FIELDS;
-use crate::identity::{ConnectionPeer, FieldValue, path_part, query, token, user_name};
+use crate::identity::{ConnectionPeer, FieldValue, path_part, preflight, query, token, user_name};
 use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{CustomIdentity, Identity, IdentitySet};
 use crate::route::Route;
-
-/// The parameter by which frameworks take another method than that of the request.
-static METHOD_FIELD: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("_method"));
 
 /// Maximum bytes of a body that is searched for custom identities. In a longer one they are ambiguous.
 pub(super) const MAX_SEARCHED_BODY_BYTES: usize = 64 * 1024;
@@ -72,7 +67,9 @@ impl Identifier {
                 .and_then(|subject| name.user(subject))
                 .map(single_name),
             Source::Ja4 => connection.ja4.cloned().map(single_name),
-            Source::Preflight => is_preflight(request.head).then(|| single_name(PREFLIGHT.into())),
+            Source::Preflight => {
+                preflight::asked_method(request.head).map(|_| single_name(PREFLIGHT.into()))
+            }
             // A client that makes its address unclear must not evade a limit.
             Source::Networks(_) if client.is_ip_unclear => Some(IdentityValue::Ambiguous),
             Source::Networks(table) => table.find(client.ip).cloned().map(single_name),
@@ -205,17 +202,4 @@ fn find_in_body<'b>(field: &BodyField, fields: &Fields, body: BufferedBody<'b>) 
 /// The value that consists of one name.
 fn single_name(name: Arc<str>) -> IdentityValue {
     IdentityValue::Names(smallvec![name])
-}
-
-/// Whether the head is that of a CORS preflight (Fetch standard, section 4.8). A request that also names another method is
-/// none, because the upstream may take it for a request of that method.
-fn is_preflight(head: &Head) -> bool {
-    let fields = &head.fields;
-    head.method == Method::OPTIONS
-        && fields.contains("origin")
-        && fields.contains("access-control-request-method")
-        && !METHOD_FIELDS.iter().any(|name| fields.contains(name))
-        && query::find_in_query_and_cookie(head, METHOD_FIELD.name())
-            .iter()
-            .all(|value| *value == FieldValue::Absent)
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::super::context::LoadContext;
 use super::super::decode::{
-    GatewayConfig, LimitConfig, LimitUse, LimitVariant, PolicyConfig, ThrottleConfig, split_by_plan,
+    CorsChoice, GatewayConfig, LimitConfig, LimitUse, LimitVariant, PolicyConfig, ThrottleConfig,
+    split_by_plan,
 };
 use super::super::settings::UnroutedLimits;
 use super::super::shared_limits::{SharedLimit, SharedLimits};
@@ -115,6 +116,12 @@ impl<'g> RuleCompiler<'g> {
             rules: rules.into_iter().collect(),
             require,
             max_body_bytes: policy.max_body_bytes.map(|bytes| bytes as u64),
+            cors: policy
+                .cors
+                .as_ref()
+                .or(self.gateway.cors.as_ref())
+                .and_then(CorsChoice::compile)
+                .map(Arc::new),
             priority: policy.priority,
             headers: policy.headers.unwrap_or(self.gateway.headers),
             keeps_slashes: policy.keeps_slashes,
@@ -146,6 +153,7 @@ impl<'g> RuleCompiler<'g> {
             needs_credential: rules.iter().any(depends_on_credential),
             rules: rules.into_iter().collect(),
             header_style: gateway.headers,
+            cors: gateway.cors.as_ref().and_then(CorsChoice::compile),
         }
     }
 

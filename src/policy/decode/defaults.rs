@@ -4,6 +4,7 @@
 use super::super::context::LoadContext;
 use super::super::section::{LocatedField, Named, Section, section};
 use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
+use super::cors::CorsField;
 use super::field::{FileNameField, ListField, SizeField};
 use super::limit::LimitConfig;
 use super::listen::ListenerNameField;
@@ -40,6 +41,7 @@ section! {
         "What policies without `require` have: identities without which a request gets 401.", "user";
     max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
         "What policies without `max_body` have: how large a request's body may be.", "10MiB";
+    cors: CorsField, "What policies without `cors` have.", "{ origins: https://app.example.com }";
     priority: PriorityField, "What policies without `priority` have.", "critical";
     headers: HeaderStyleField, "What policies without `headers` have.", "both";
     keeps_slashes("encoded_slashes"): EncodedSlashesField = false,

@@ -8,6 +8,7 @@ use super::super::section::{
 use super::super::table::{TextFormat, ValueShape};
 use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
+use super::cors::CorsField;
 use super::field::{FileNameField, ListField, SizeField, scalar_fields, word_fields};
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
 use super::listen::ListenerNameField;
@@ -37,6 +38,8 @@ section! {
         "Identities without which a request gets 401.", "user";
     max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
         "How large a request's body may be; a larger one gets 413. Default: any size.", "10MiB";
+    cors: CorsField,
+        "Which pages of other origins may read answers. Default: what the gateway file says.", "{ origins: https://app.example.com }";
     priority: PriorityField, "What is shed last under pressure. Default: what the plan says, else normal.", "critical";
     headers: HeaderStyleField,
         "Which rate-limit headers answers carry. Default: what the gateway file says.", "both";

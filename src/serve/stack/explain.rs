@@ -18,6 +18,7 @@ use super::explanation::{
     ExplainedLimit, describe_client, describe_limit, describe_pressure, describe_route,
     refusal_reason,
 };
+use super::found_route::FoundRoute;
 use super::identified::{request_class, shed_cohort};
 use super::identify::may_verify_credential;
 use super::matched_route::MatchedRoute;
@@ -25,7 +26,7 @@ use super::objection::{find_route_objection, find_size_objection};
 use super::refusal::RefusalCause;
 use super::reserved_units::{self, ReservedUnits};
 use super::routing::find_route_by_head_and_body;
-use super::unserved::{CountingLimits, identify_unrouted};
+use super::unserved::{CountingLimits, identify_unrouted, preflight_cause};
 use crate::base::clock::Clock;
 use crate::http::head::Head;
 use crate::identity::{
@@ -245,7 +246,7 @@ impl Examiner<'_> {
             Err(cause) => (Rc::default(), Err(cause)),
         };
         match matched_route {
-            Ok(matched_route) => Ok(self.examine_routed(matched_route, connection, &head, body)),
+            Ok(found_route) => Ok(self.examine_routed(found_route, connection, &head, body)),
             Err(cause) => {
                 let client = identify_unrouted(
                     ruleset,
@@ -268,11 +269,15 @@ impl Examiner<'_> {
     /// Identifies the client of a request that has a route.
     fn examine_routed(
         &self,
-        matched_route: MatchedRoute,
+        found_route: FoundRoute,
         connection: ConnectionPeer<'_>,
         head: &Head,
         body: &[u8],
     ) -> ExaminedRequest {
+        let FoundRoute {
+            matched_route,
+            is_preflight,
+        } = found_route;
         let running_config = self.running_config;
         let identifier = self.identifier;
         let now = self.clock.now();
@@ -321,12 +326,20 @@ impl Examiner<'_> {
         let objection = find_size_objection(route, head, known_bytes)
             .or(objection)
             .or(unclear_cost.map(RefusalCause::Bad))
-            .or_else(|| find_route_objection(route, &client, identifier));
-        let own_response = objection.map(|cause| {
-            let ruleset = &running_config.ruleset;
-            let counting_limits = CountingLimits::for_route(&matched_route, ruleset, &client);
-            OwnResponse::new(counting_limits, &cause)
-        });
+            .or_else(|| find_route_objection(route, &client, identifier, head, !body.is_empty()));
+        let own_response = match (is_preflight, objection) {
+            (true, _) => {
+                let counting_limits = CountingLimits::Preflight(matched_route.clone());
+                let cause = preflight_cause(route, head);
+                Some(OwnResponse::new(counting_limits, &cause))
+            }
+            (false, Some(cause)) => {
+                let ruleset = &running_config.ruleset;
+                let counting_limits = CountingLimits::for_route(&matched_route, ruleset, &client);
+                Some(OwnResponse::new(counting_limits, &cause))
+            }
+            (false, None) => None,
+        };
         ExaminedRequest {
             client,
             reserved_units: reserved_units.unwrap_or_default(),
@@ -455,7 +468,7 @@ pub async fn explain(
     };
     Ok(json!({
         "status": status,
-        "admitted": status == 200,
+        "admitted": status < 400,
         "reason": reason,
         "priority": class.map(RequestClass::as_str),
         "route": route.map(|route| describe_route(route, upstream_name(route.upstream_index))),

@@ -13,7 +13,7 @@ use tower::{Layer, Service};
 
 use super::body::{BodyStart, MAX_READ_AHEAD_BYTES};
 use super::credential_in_body;
-use super::objection::{bound_body_size, find_request_objection, find_route_objection};
+use super::objection::{bound_body_size, find_request_objection};
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::request_context::RequestContext;
 use super::reserved_units;
@@ -72,7 +72,18 @@ where
     }
 
     fn call(&mut self, mut routed: Routed) -> Self::Future {
-        let size_objection = bound_body_size(&mut routed);
+        if routed.is_preflight {
+            let (client, _) = identify_client(&routed);
+            record_client(&routed.arrival.context, &client);
+            let unserved = Unserved::preflight(routed, client);
+            return Either::Right(Either::Right(self.call(unserved)));
+        }
+        let Routed {
+            arrival,
+            matched_route,
+            ..
+        } = &mut routed;
+        let size_objection = bound_body_size(arrival, matched_route);
         let arrival = &routed.arrival;
         let generation = &arrival.context.generation;
         let repeated_fields = arrival.repeated_fields.as_ref();
@@ -112,7 +123,7 @@ where
             _ if must_read_ahead => None,
             (Some(cause), _) => Some(cause),
             (None, Some(detail)) => Some(RefusalCause::Bad(detail)),
-            (None, None) => find_route_objection(route, &client, &generation.identifier),
+            (None, None) => find_request_objection(&routed, &client),
         };
         let identified = Identified {
             routed,
@@ -175,7 +186,7 @@ where
             let cause = search_result
                 .err()
                 .or(unclear_cost.map(RefusalCause::Bad))
-                .or_else(|| find_request_objection(&identified));
+                .or_else(|| find_request_objection(&identified.routed, &identified.client));
             match cause {
                 None => inner.call(identified).await,
                 Some(cause) => inner.call(Unserved::routed(identified, cause)).await,

@@ -3,8 +3,8 @@
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `request_context.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
-//! | route | `routing.rs` | `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
+//! | observe | `observe.rs` | `request_context.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `cors.rs` |
+//! | route | `routing.rs` | `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
 //! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `message_gate.rs`, `request_deadline.rs` |
@@ -22,6 +22,7 @@
 
 pub mod added_fields;
 pub mod body;
+mod cors;
 pub mod counted_key;
 pub mod credential_in_body;
 pub mod detached;
@@ -30,6 +31,7 @@ pub mod explain;
 pub mod explanation;
 pub mod forward;
 mod forwarding;
+pub mod found_route;
 pub mod future_pool;
 pub mod identified;
 pub mod identify;

@@ -4,21 +4,30 @@
 
 use http_body::Body;
 
+use super::matched_route::MatchedRoute;
 use super::refusal::RefusalCause;
-use super::stages::{Arrival, Identified, Routed};
+use super::stages::{Arrival, Routed};
 use crate::http::head::Head;
 use crate::identity::custom_value::IdentityValue;
-use crate::identity::{ClientIdentity, Identifier, Unverified};
+use crate::identity::{ClientIdentity, Identifier, Unverified, preflight};
 use crate::limit::Identity;
 use crate::route::Route;
 
 /// Bounds the size of the body where the route does. Returns why the route does not take the body, if it is known to be too
 /// large.
-pub(super) fn bound_body_size(routed: &mut Routed) -> Option<RefusalCause> {
-    let max_bytes = routed.route().max_body_bytes?;
-    let known_bytes = routed.arrival.body.size_hint().lower();
-    let objection = find_size_objection(routed.route(), &routed.arrival.head, known_bytes);
-    let Arrival { head, body, .. } = &mut routed.arrival;
+pub(super) fn bound_body_size(
+    arrival: &mut Arrival,
+    matched_route: &MatchedRoute,
+) -> Option<RefusalCause> {
+    let Arrival {
+        head,
+        body,
+        context,
+        ..
+    } = arrival;
+    let route = matched_route.route(&context.generation.ruleset);
+    let max_bytes = route.max_body_bytes?;
+    let objection = find_size_objection(route, head, body.size_hint().lower());
     if objection.is_none() && head.upgrade.is_none() {
         body.bound_size(max_bytes);
     }
@@ -37,9 +46,19 @@ pub(super) fn find_size_objection(
 }
 
 /// Why the route of this request does not serve its client; `None` if the route serves it.
-pub(super) fn find_request_objection(identified: &Identified) -> Option<RefusalCause> {
-    let identifier = &identified.routed.arrival.context.generation.identifier;
-    find_route_objection(identified.routed.route(), &identified.client, identifier)
+#[inline]
+pub(super) fn find_request_objection(
+    routed: &Routed,
+    client: &ClientIdentity,
+) -> Option<RefusalCause> {
+    let Arrival {
+        head,
+        body,
+        context,
+        ..
+    } = &routed.arrival;
+    let identifier = &context.generation.identifier;
+    find_route_objection(routed.route(), client, identifier, head, !body.is_empty())
 }
 
 /// Why the route does not serve requests of this client, whatever its limits decide; `None` if the route serves them.
@@ -48,6 +67,8 @@ pub fn find_route_objection(
     route: &Route,
     client: &ClientIdentity,
     identifier: &Identifier,
+    head: &Head,
+    has_body: bool,
 ) -> Option<RefusalCause> {
     if (client.unverified.is_some() || client.is_token_ambiguous)
         && let Some(cause) = credential_objection(route, client, identifier)
@@ -69,7 +90,9 @@ pub fn find_route_objection(
     }
     let mut required_identities = route.require.iter();
     let missing_identity = required_identities.find(|identity| !client.has(**identity))?;
-    Some(RefusalCause::Unidentified(*missing_identity))
+    // Browsers send no credentials in preflights. What passes is counted by the other limits.
+    let is_preflight = !has_body && preflight::asked_method(head).is_some();
+    (!is_preflight).then_some(RefusalCause::Unidentified(*missing_identity))
 }
 
 /// Why a credential that does not verify ends the request; `None` if the request goes on. Counted as absent, it could let

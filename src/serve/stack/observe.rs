@@ -19,6 +19,7 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use super::body::{self, RelayedBody, RequestBody, ResponseBody};
+use super::cors;
 use super::detached::{self, PendingExchange};
 use super::refusal::Refusal;
 use super::request_context::RequestContext;
@@ -112,7 +113,7 @@ where
         downstream.deadlines().report_request_begun();
         let arrived_at = generation.clock.now();
         let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);
-        let needs_head = self.access_log.may_log() || may_sample();
+        let needs_head = self.access_log.may_log() || generation.ruleset.uses_cors || may_sample();
         let (head, mut unreadable) = match head {
             Ok(head) => (head, None),
             Err(unreadable) => (Rc::default(), Some(unreadable)),
@@ -206,7 +207,7 @@ where
         let result = ready!(this.future.poll(cx));
         let record_on_drop = this.record_on_drop.take();
         let context = record_on_drop.as_ref().map(|RecordOnDrop(context)| context);
-        let response = match result {
+        let mut response = match result {
             Ok(response) => {
                 if let Some(context) = context {
                     context.outcome.set(RequestOutcome::Admitted);
@@ -231,6 +232,9 @@ where
             context.status.set(status);
             let counters = context.generation.route_counters(context.route_index.get());
             counters.count_response(status, context.is_from_upstream());
+            if context.generation.ruleset.uses_cors {
+                cors::set_fields(context, &mut response.head);
+            }
         }
         Poll::Ready(Ok(response.map(|body| ObservedBody {
             body,

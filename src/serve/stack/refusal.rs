@@ -52,6 +52,11 @@ pub enum RefusalCause {
     Limited(Rc<Response<Bytes>>),
     /// The upstream is under pressure, and other requests have priority.
     Shed(Shed),
+    /// A preflight of a browser gets its response here, not from an upstream.
+    Preflight {
+        /// Whether pages of the origin may send requests.
+        is_allowed: bool,
+    },
     /// The body is larger than this number of bytes, which the route allows.
     BodyTooLarge(u64),
     /// The client stopped sending its body.
@@ -90,6 +95,7 @@ impl RefusalCause {
             | RefusalCause::Unchecked
             | RefusalCause::Limited(_)
             | RefusalCause::Shed(_)
+            | RefusalCause::Preflight { .. }
             | RefusalCause::BodyTooLarge(_)
             | RefusalCause::Upstream(_) => false,
         }
@@ -144,6 +150,7 @@ impl Refusal {
             RefusalCause::Shed(_) => RequestOutcome::Shed,
             RefusalCause::Upstream(_) => RequestOutcome::Failed,
             RefusalCause::BrokenBody => RequestOutcome::Gone,
+            RefusalCause::Preflight { is_allowed: true } => RequestOutcome::Admitted,
             RefusalCause::Bad(_)
             | RefusalCause::TooLarge
             | RefusalCause::LongTarget
@@ -154,6 +161,7 @@ impl Refusal {
             | RefusalCause::Unidentified(_)
             | RefusalCause::Unverified(_)
             | RefusalCause::Unchecked
+            | RefusalCause::Preflight { is_allowed: false }
             | RefusalCause::BodyTooLarge(_)
             | RefusalCause::SlowBody => RequestOutcome::Rejected,
         }
@@ -178,6 +186,8 @@ impl Refusal {
             RefusalCause::Unidentified(_) => Some("identity required"),
             RefusalCause::Unverified(_) => Some("credential does not verify"),
             RefusalCause::Unchecked => Some("credential not checked"),
+            RefusalCause::Preflight { is_allowed: true } => Some("preflight"),
+            RefusalCause::Preflight { is_allowed: false } => Some("origin not allowed"),
             RefusalCause::BodyTooLarge(_) => Some("request body too large"),
             RefusalCause::SlowBody => Some("request body too slow"),
             RefusalCause::BrokenBody => Some("request body broke off"),
@@ -191,6 +201,15 @@ impl Refusal {
             return Rc::unwrap_or_clone(response);
         }
         let (status, detail) = status_and_detail(&self.cause);
+        if status == StatusCode::NO_CONTENT {
+            return Response {
+                head: ResponseHead {
+                    status,
+                    ..ResponseHead::default()
+                },
+                body: Bytes::new(),
+            };
+        }
         let mut response = if self.is_grpc {
             grpc_response(status, &detail)
         } else {
@@ -206,6 +225,7 @@ impl Refusal {
                 fields.add("www-authenticate", b"Bearer");
             }
             RefusalCause::Unchecked => {
+                fields.add("cache-control", b"no-store");
                 reject::add_retry_after(fields, UNCHECKED_RETRY_SECONDS, self.is_grpc);
             }
             cause if cause.must_close() => fields.add("connection", b"close"),
@@ -266,6 +286,14 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
         RefusalCause::Shed(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "The upstream is under pressure, and other requests matter more.".into(),
+        ),
+        RefusalCause::Preflight { is_allowed: true } => (
+            StatusCode::NO_CONTENT,
+            "The gateway answers this preflight itself.".into(),
+        ),
+        RefusalCause::Preflight { is_allowed: false } => (
+            StatusCode::FORBIDDEN,
+            "Pages of this origin may not send such requests.".into(),
         ),
         RefusalCause::BodyTooLarge(max_bytes) => (
             StatusCode::PAYLOAD_TOO_LARGE,

@@ -31,7 +31,7 @@ pub struct RequestContext {
     pub arrived_at: Nanos,
     /// The method; `None` if it cannot be read.
     pub method: Option<Method>,
-    /// The head, if it may be logged or sampled; `None` also if it cannot be read.
+    /// The head, if it may be logged or sampled, or names the page's origin; `None` also if it cannot be read.
     pub head: Option<Rc<Head>>,
     /// The path of a request whose head cannot be read, if its first line shows one.
     pub unreadable_path: Option<Box<str>>,

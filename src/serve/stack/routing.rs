@@ -14,12 +14,14 @@ use http::{Method, Version};
 use tower::{Layer, Service};
 
 use super::body::{BodyStart, FieldPresence, MAX_READ_AHEAD_BYTES};
+use super::found_route::{FoundRoute, find_route};
 use super::matched_route::MatchedRoute;
 use super::method_override::{self, MethodInBody};
+use super::objection::bound_body_size;
 use super::query_path;
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::stages::{Arrival, Routed};
-use super::target::{RequestTarget, find_route_by_head};
+use super::target::RequestTarget;
 use super::unserved::Unserved;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
@@ -68,17 +70,17 @@ where
     }
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
-        let matched_route = match remembered_route_index(&arrival) {
-            Some(route_index) => Ok(route_index.into()),
+        let found_route = match remembered_route_index(&arrival) {
+            Some(route_index) => Ok(FoundRoute::serving(route_index.into())),
             None => find_and_remember_route(&mut arrival),
         };
         let now = arrival.context.arrived_at;
-        match matched_route {
-            Ok(matched_route) => match body_routes_of(&arrival, &matched_route) {
-                None => Either::Left(self.inner.call(start_routed(arrival, matched_route, now))),
+        match found_route {
+            Ok(found_route) => match body_routes_of(&mut arrival, &found_route) {
+                None => Either::Left(self.inner.call(start_routed(arrival, found_route, now))),
                 Some(body_routes) => Either::Right(Either::Right(self.route_by_body(
                     arrival,
-                    matched_route,
+                    found_route.matched_route,
                     body_routes,
                 ))),
             },
@@ -111,7 +113,10 @@ where
                 read_and_hold_to_body(&mut arrival, matched_route, body_routes).await;
             let now = arrival.context.generation.clock.now();
             match matched_route {
-                Ok(matched_route) => inner.call(start_routed(arrival, matched_route, now)).await,
+                Ok(matched_route) => {
+                    let found_route = FoundRoute::serving(matched_route);
+                    inner.call(start_routed(arrival, found_route, now)).await
+                }
                 Err(cause) => inner.call(Unserved::unrouted(arrival, cause, now)).await,
             }
         })
@@ -119,7 +124,11 @@ where
 }
 
 /// Counts a request as started on its route, and makes the type that the next layer takes.
-fn start_routed(arrival: Arrival, matched_route: MatchedRoute, now: Nanos) -> Routed {
+fn start_routed(arrival: Arrival, found_route: FoundRoute, now: Nanos) -> Routed {
+    let FoundRoute {
+        matched_route,
+        is_preflight,
+    } = found_route;
     arrival
         .context
         .route_index
@@ -130,6 +139,7 @@ fn start_routed(arrival: Arrival, matched_route: MatchedRoute, now: Nanos) -> Ro
     Routed {
         arrival,
         matched_route,
+        is_preflight,
         now,
     }
 }
@@ -142,13 +152,20 @@ struct BodyRoutes {
     may_differ_by_path: bool,
 }
 
-/// The routes that the body may lead to; `None` where the body need not be read. See [`find_body_routes`].
-fn body_routes_of(arrival: &Arrival, matched_route: &MatchedRoute) -> Option<BodyRoutes> {
+/// The routes that the body may lead to; `None` where the body need not be read, or is too large. Bounds its size. See [`find_body_routes`].
+fn body_routes_of(arrival: &mut Arrival, found_route: &FoundRoute) -> Option<BodyRoutes> {
     let ruleset = &arrival.context.generation.ruleset;
+    let matched_route = &found_route.matched_route;
     let reads = matched_route.route(ruleset).reads;
-    if arrival.body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
+    let may_lead_elsewhere = reads.method_in_body || reads.path_in_body;
+    if arrival.body.is_empty() || found_route.is_preflight || !may_lead_elsewhere {
         return None;
     }
+    // The next layer refuses a body that is too large.
+    if bound_body_size(arrival, matched_route).is_some() {
+        return None;
+    }
+    let ruleset = &arrival.context.generation.ruleset;
     let host = arrival.head.fields.text("host");
     find_body_routes(
         &arrival.head,
@@ -306,7 +323,7 @@ fn remembered_route_index(arrival: &Arrival) -> Option<usize> {
 /// # Errors
 ///
 /// The request is refused before it has a route: 400, 404, 405 or 421.
-fn find_and_remember_route(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
+fn find_and_remember_route(arrival: &mut Arrival) -> Result<FoundRoute, RefusalCause> {
     check_method(&arrival.head)?;
     canonicalize_host(arrival)?;
     let ruleset = &arrival.context.generation.ruleset;
@@ -314,12 +331,13 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<MatchedRoute, Refusa
     if !host.is_none_or(|host| arrival.context.peer.covers_host(host)) {
         return Err(RefusalCause::Misdirected);
     }
-    let matched_route = find_route_by_head(&arrival.head, host, arrival.context.table(), ruleset)?;
-    let repeated_fields = arrival.repeated_fields.as_ref();
-    if let Some((fields, route_index)) = repeated_fields.zip(matched_route.single_route_index()) {
+    let found_route = find_route(&arrival.head, host, arrival.context.table(), ruleset)?;
+    let route_index = found_route.matched_route.single_route_index();
+    let route_index = route_index.filter(|_| !found_route.is_preflight);
+    if let Some((fields, route_index)) = arrival.repeated_fields.as_ref().zip(route_index) {
         fields.remember_route(&arrival.head, &arrival.context.generation, route_index);
     }
-    Ok(matched_route)
+    Ok(found_route)
 }
 
 /// The route that the layer would find for a request at a listener with the routes in `table`. For `explain`: the request
@@ -333,17 +351,19 @@ pub fn find_route_by_head_and_body(
     body: &[u8],
     table: &RouteTable,
     ruleset: &Ruleset,
-) -> Result<MatchedRoute, RefusalCause> {
+) -> Result<FoundRoute, RefusalCause> {
     check_method(head)?;
     let host = read_host(head)?;
-    let matched_route = find_route_by_head(head, host.as_deref(), table, ruleset)?;
+    let found_route = find_route(head, host.as_deref(), table, ruleset)?;
+    let matched_route = &found_route.matched_route;
     let reads = matched_route.route(ruleset).reads;
-    if body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
-        return Ok(matched_route);
+    let may_lead_elsewhere = reads.method_in_body || reads.path_in_body;
+    if body.is_empty() || found_route.is_preflight || !may_lead_elsewhere {
+        return Ok(found_route);
     }
     let host = host.as_deref();
-    let Some(body_routes) = find_body_routes(head, host, &matched_route, table, ruleset) else {
-        return Ok(matched_route);
+    let Some(body_routes) = find_body_routes(head, host, matched_route, table, ruleset) else {
+        return Ok(found_route);
     };
     let is_searchable =
         !is_stream(&head.fields) && !is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES);
@@ -356,10 +376,11 @@ pub fn find_route_by_head_and_body(
         head,
         &target,
         body_start,
-        matched_route,
+        found_route.matched_route,
         body_routes,
         ruleset,
     )
+    .map(FoundRoute::serving)
 }
 
 /// Refuses methods that the gateway does not serve, with 400.

@@ -57,6 +57,8 @@ pub struct Routed {
     pub arrival: Arrival,
     /// The route, or several whose limits count together.
     pub matched_route: MatchedRoute,
+    /// Whether the request is a preflight that gets its response here. Its route is that of the request it asks about.
+    pub is_preflight: bool,
     /// The time at which limits count the request: of its arrival, or after the last read ahead in its body. Limits decide
     /// about the present only.
     pub now: Nanos,

@@ -5,10 +5,11 @@
 
 use std::rc::Rc;
 
+use super::cors;
 use super::matched_route::MatchedRoute;
 use super::record_verdict::record_verdict;
 use super::refusal::RefusalCause;
-use super::stages::{Arrival, Identified};
+use super::stages::{Arrival, Identified, Routed};
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
 use crate::identity::{CheckCondition, ClientIdentity, ConnectionPeer, Identifier, Unverified};
@@ -28,6 +29,8 @@ pub enum CountingLimits {
     Unrouted,
     /// All such limits of the request's route.
     Routed(MatchedRoute),
+    /// Those limits of the route that are for preflights.
+    Preflight(MatchedRoute),
     /// Such limits of the route that depend on the ip only, because the credential was not checked.
     ByIp(MatchedRoute),
     /// Such limits of the route, without those whose keys need the first required identity that the request lacks.
@@ -67,6 +70,12 @@ impl CountingLimits {
             CountingLimits::Routed(matched_route) => {
                 &matched_route.route(ruleset).own_response_rules.all
             }
+            CountingLimits::Preflight(matched_route) => {
+                &matched_route
+                    .route(ruleset)
+                    .own_response_rules
+                    .for_preflights
+            }
             CountingLimits::ByIp(matched_route) => {
                 &matched_route.route(ruleset).own_response_rules.by_ip
             }
@@ -82,6 +91,7 @@ impl CountingLimits {
         match self {
             CountingLimits::Unrouted => None,
             CountingLimits::Routed(matched_route)
+            | CountingLimits::Preflight(matched_route)
             | CountingLimits::ByIp(matched_route)
             | CountingLimits::Without { matched_route, .. } => Some(matched_route),
         }
@@ -106,7 +116,8 @@ impl CountingLimits {
         let set_kind = match self {
             CountingLimits::Unrouted | CountingLimits::Routed(_) => 1,
             CountingLimits::ByIp(_) => 2,
-            CountingLimits::Without { required_index, .. } => required_index + 3,
+            CountingLimits::Preflight(_) => 3,
+            CountingLimits::Without { required_index, .. } => required_index + 4,
         };
         Some(route_count * set_kind + matched_route.single_route_index()?)
     }
@@ -138,6 +149,14 @@ pub fn identify_unrouted(
     match ruleset.unrouted.needs_credential {
         true => identifier.identify_with_check(connection, head.into(), wall_time, Some(&check)),
         false => identifier.identify_by_address(connection, &head.fields),
+    }
+}
+
+/// Why a preflight to this route gets its response here, with what the route says of the page's origin.
+pub fn preflight_cause(route: &Route, head: &Head) -> RefusalCause {
+    let cors = route.cors.as_ref();
+    RefusalCause::Preflight {
+        is_allowed: cors.is_some_and(|cors| cors::allows_preflight(cors, head)),
     }
 }
 
@@ -188,6 +207,18 @@ impl Unserved {
             client,
             now: routed.now,
             counting_limits,
+            cause,
+        }
+    }
+
+    /// A preflight that gets its response here.
+    pub fn preflight(routed: Routed, client: Rc<ClientIdentity>) -> Unserved {
+        let cause = preflight_cause(routed.route(), &routed.arrival.head);
+        Unserved {
+            arrival: routed.arrival,
+            client,
+            now: routed.now,
+            counting_limits: CountingLimits::Preflight(routed.matched_route),
             cause,
         }
     }

@@ -1,0 +1,136 @@
+//! Writes the header fields by which browsers let pages of other origins read a response, or send a request (CORS; Fetch
+//! standard, section 3.3). `routing.rs` finds the route that a preflight asks about, and `observe.rs` calls this file.
+
+use super::request_context::RequestContext;
+use crate::http::head::{Fields, Head, ResponseHead};
+use crate::identity::preflight;
+use crate::route::{AllowedOrigins, Cors, HeaderStyle};
+
+/// Maximum bytes of the field names that a preflight asks for, if the policy allows any.
+const MAX_ASKED_FIELDS_BYTES: usize = 1024;
+
+/// The fields by which an upstream would decide itself. They are dropped, because a browser refuses two decisions.
+const UPSTREAM_FIELDS: &[u8] = b"access-control-";
+
+/// Sets the fields of a response to this request. Those of the upstream are dropped. Does nothing on a route without a
+/// policy for pages of other origins, and after a switch of protocols.
+#[cold]
+pub(super) fn set_fields(context: &RequestContext, response: &mut ResponseHead) {
+    let ruleset = &context.generation.ruleset;
+    let route = context
+        .route_index
+        .get()
+        .map(|index| &*ruleset.routes[index]);
+    let (cors, header_style) = match route {
+        Some(route) => (route.cors.as_deref(), route.headers),
+        None => (
+            ruleset.unrouted.cors.as_ref(),
+            ruleset.unrouted.header_style,
+        ),
+    };
+    let Some(cors) = cors else { return };
+    if response.status == http::StatusCode::SWITCHING_PROTOCOLS {
+        return;
+    }
+    let fields = &mut response.fields;
+    fields.retain(|name| {
+        let beginning = name.get(..UPSTREAM_FIELDS.len());
+        !beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(UPSTREAM_FIELDS))
+    });
+    let origin = context.head.as_deref().and_then(find_origin);
+    let allowed_origin = origin.filter(|origin| cors.origins.contains(origin));
+    match (&cors.origins, allowed_origin) {
+        (AllowedOrigins::Any, _) => fields.add("access-control-allow-origin", b"*"),
+        (AllowedOrigins::Listed(_), Some(origin)) => {
+            fields.add("access-control-allow-origin", origin.as_bytes());
+        }
+        (AllowedOrigins::Listed(_), None) => {}
+    }
+    let depends_on_origin = cors.origins != AllowedOrigins::Any;
+    let preflight = match context.is_from_upstream() {
+        true => None,
+        false => context
+            .head
+            .as_deref()
+            .filter(|head| preflight::asked_method(head).is_some()),
+    };
+    add_vary(fields, depends_on_origin, preflight.is_some());
+    if depends_on_origin && allowed_origin.is_none() {
+        return;
+    }
+    if cors.allows_credentials {
+        fields.add("access-control-allow-credentials", b"true");
+    }
+    match preflight {
+        Some(head) => allow_request(fields, cors, head),
+        None => fields.add_with("access-control-expose-headers", |value| {
+            value.extend_from_slice(exposed_limit_fields(header_style).as_bytes());
+            value.extend_from_slice(cors.exposed_fields.as_bytes());
+        }),
+    }
+}
+
+/// Whether pages of the origin that a preflight names may send requests.
+pub(super) fn allows_preflight(cors: &Cors, head: &Head) -> bool {
+    find_origin(head).is_some_and(|origin| cors.origins.contains(origin))
+}
+
+/// The origin of the page that sends a request; `None` if the request names none, or several.
+fn find_origin(head: &Head) -> Option<&str> {
+    let mut origins = head.fields.all("origin");
+    let origin = origins.next().filter(|_| origins.next().is_none())?;
+    std::str::from_utf8(origin).ok()
+}
+
+/// Allows the request that a preflight asks about. Its method is that of the route.
+fn allow_request(fields: &mut Fields, cors: &Cors, head: &Head) {
+    if let Some(method) = preflight::asked_method(head) {
+        fields.add("access-control-allow-methods", method.as_str().as_bytes());
+    }
+    let asked_fields = head.fields.first("access-control-request-headers");
+    match (&cors.allowed_fields, asked_fields) {
+        (Some(names), _) => fields.add("access-control-allow-headers", names.as_bytes()),
+        (None, Some(names)) if is_list_of_names(names) => {
+            fields.add("access-control-allow-headers", names);
+        }
+        (None, _) => {}
+    }
+    fields.add_with("access-control-max-age", |value| {
+        value.extend_from_slice(cors.max_age_seconds.to_string().as_bytes());
+    });
+}
+
+/// Whether a text may be sent back as a list of field names.
+fn is_list_of_names(text: &[u8]) -> bool {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_, ".contains(byte);
+    text.len() <= MAX_ASKED_FIELDS_BYTES && text.iter().all(is_part)
+}
+
+/// States on which fields of the request the response depends, unless the upstream says so already.
+fn add_vary(fields: &mut Fields, depends_on_origin: bool, is_preflight: bool) {
+    let varies_by_origin = fields.all("vary").any(|value| {
+        let mut names = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        names.any(|name| name == b"*" || name.eq_ignore_ascii_case(b"origin"))
+    });
+    if depends_on_origin && !varies_by_origin {
+        fields.add("vary", b"origin");
+    }
+    if is_preflight {
+        let names = b"access-control-request-method, access-control-request-headers";
+        fields.add("vary", names);
+    }
+}
+
+/// The fields of limits that pages may read, by the style in which responses have them.
+fn exposed_limit_fields(style: HeaderStyle) -> &'static str {
+    match style {
+        HeaderStyle::Ietf => "retry-after, ratelimit, ratelimit-policy",
+        HeaderStyle::Legacy => {
+            "retry-after, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
+        }
+        HeaderStyle::Both => {
+            "retry-after, ratelimit, ratelimit-policy, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
+        }
+        HeaderStyle::None => "retry-after",
+    }
+}

@@ -1,0 +1,55 @@
+//! Finds the route of a request by its head, or of the request that a preflight asks about. `target.rs` looks up the routes.
+
+use super::matched_route::MatchedRoute;
+use super::refusal::RefusalCause;
+use super::target::{RequestTarget, find_route_by_head};
+use crate::http::head::Head;
+use crate::identity::preflight;
+use crate::policy::Ruleset;
+use crate::route::RouteTable;
+
+/// The route of a request by its head.
+pub struct FoundRoute {
+    /// The route. That of a preflight with a response of the gateway is the route of the request that it asks about.
+    pub matched_route: MatchedRoute,
+    /// Whether the request is such a preflight.
+    pub is_preflight: bool,
+}
+
+impl FoundRoute {
+    /// The route that serves the request itself.
+    pub fn serving(matched_route: MatchedRoute) -> FoundRoute {
+        FoundRoute {
+            matched_route,
+            is_preflight: false,
+        }
+    }
+}
+
+/// Finds the route of a request by its head. A preflight goes to the route of the method that it asks about, if that route
+/// has a policy for pages of other origins. It does so too where no route takes `OPTIONS`.
+///
+/// # Errors
+///
+/// The request is refused before it has a route: 400, 404 or 405.
+pub fn find_route(
+    head: &Head,
+    host: Option<&str>,
+    table: &RouteTable,
+    ruleset: &Ruleset,
+) -> Result<FoundRoute, RefusalCause> {
+    let own_route = find_route_by_head(head, host, table, ruleset);
+    let Some(asked_method) = preflight::asked_method(head) else {
+        return own_route.map(FoundRoute::serving);
+    };
+    let target = RequestTarget::new(head, host, table)?;
+    let asked_route = target.find_route(&asked_method, ruleset);
+    match (own_route, asked_route) {
+        (_, Ok(matched_route)) if matched_route.route(ruleset).cors.is_some() => Ok(FoundRoute {
+            matched_route,
+            is_preflight: true,
+        }),
+        (Err(RefusalCause::WrongMethod(_)), asked_route) => asked_route.map(FoundRoute::serving),
+        (own_route, _) => own_route.map(FoundRoute::serving),
+    }
+}

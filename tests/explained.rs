@@ -200,7 +200,15 @@ fn odd_requests() -> Vec<Odd> {
     let host = |hosts: &[&'static str]| -> Vec<(&str, &str)> {
         hosts.iter().map(|host| ("host", *host)).collect()
     };
+    let preflight = |path: &str, origin: &'static str, asked: &'static str| {
+        let fields = [("origin", origin), ("access-control-request-method", asked)];
+        Odd::new("OPTIONS", path, &fields)
+    };
     let mut odd = vec![
+        preflight("/page", "https://app.test", "GET"),
+        preflight("/page", "https://other.test", "GET"),
+        preflight("/page", "https://app.test", "PUT"),
+        preflight("/me", "https://app.test", "GET"),
         Odd::new("GET", "/a", &[]),
         Odd::new("HEAD", "/a", &[]),
         Odd::new("get", "/a", &[]),
@@ -260,6 +268,10 @@ fn odd_requests_are_explained_as_they_are_served() {
         ("a", "match: GET /a\nupstream: up\n"),
         ("h", "match: GET /h\nhost: h.test\nupstream: up\n"),
         ("me", "match: GET /me\nupstream: up\nrequire: user\n"),
+        (
+            "page",
+            "match: GET /page\nupstream: up\nrequire: user\ncors: { origins: https://app.test }\n",
+        ),
         (
             "own",
             "match: GET /own\nupstream: up\nlimits:\n  own: { key: user, rate: 2/h }\n  \

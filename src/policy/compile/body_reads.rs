@@ -32,8 +32,8 @@ pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: P
     }
 }
 
-/// Whether a method in the body of a POST, `_method`, may lead from `route` to a route with limits or required
-/// identities that `route` lacks.
+/// Whether `_method` in the body of a POST may lead to a route with limits, required identities or a bound on bodies that
+/// `route` lacks.
 fn must_read_method(route: &Route, routes: &[Route]) -> bool {
     routes.iter().any(|other| may_override_to(route, other))
 }
@@ -56,8 +56,8 @@ fn set_custom_reads(route: &mut Route, identity: &Settings) {
     }
 }
 
-/// Whether a path in the body may lead to a route of the same upstream with limits or required identities that `route`
-/// lacks. WordPress reads such a path.
+/// Whether a path in the body, which WordPress reads, may lead to a route of the same upstream. Only routes with limits,
+/// required identities or a bound on bodies that `route` lacks count.
 fn must_read_path(route: &Route, routes: &[Route], paths: PathMatching) -> bool {
     let counts_more = |other: &Route| other.is_wordpress_api() && other.has_limits_beyond(route);
     paths == PathMatching::Fold && routes.iter().any(counts_more)
@@ -76,8 +76,8 @@ fn must_read_token(route: &Route, identity: &Settings) -> bool {
 }
 
 /// Whether a method in the body may turn a POST on `route` into a request of another route. Only a route that shares a
-/// path with `route`, and has limits or required identities that `route` lacks, counts. The reads of `route` must be
-/// set.
+/// path with `route`, and has limits, required identities or a bound on bodies that `route` lacks, counts. The reads of
+/// `route` must be set.
 pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>]) -> bool {
     let may_override = |other: &Arc<Route>| {
         may_override_to(route, other) && route.pattern.may_share_path(&other.pattern)
@@ -86,8 +86,8 @@ pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>])
     accepts_post && route.reads.method_in_body && routes.iter().any(may_override)
 }
 
-/// Whether a method in the body of a POST on `route` may lead to `other`, which has limits or required identities that
-/// `route` lacks. Whether a path matches both routes is decided for each request.
+/// Whether a method in the body of a POST on `route` may lead to `other`. That must have limits, required identities or a
+/// bound on bodies that `route` lacks. Whether a path matches both routes is decided for each request.
 fn may_override_to(route: &Route, other: &Route) -> bool {
     let accepts_post = other.pattern.methods().contains(&Method::POST);
     // If `other` accepts POST too, `route` has the POST because it is more specific. If it also accepts every method, it

@@ -322,11 +322,12 @@ impl Examiner<'_> {
         let unclear_cost = reserved_units.as_ref().err().copied();
         let declared_length = head.fields.text("content-length");
         let declared_length = declared_length.and_then(|text| text.parse().ok());
-        let known_bytes = declared_length.unwrap_or(body.len() as u64);
-        let objection = find_size_objection(route, head, known_bytes)
+        let objection = find_size_objection(route, head, declared_length.unwrap_or(0))
             .or(objection)
             .or(unclear_cost.map(RefusalCause::Bad))
-            .or_else(|| find_route_objection(route, &client, identifier, head, !body.is_empty()));
+            .or_else(|| find_route_objection(route, &client, identifier, head, !body.is_empty()))
+            // The size of a body in chunks is known only once it has come.
+            .or_else(|| find_size_objection(route, head, body.len() as u64));
         let own_response = match (is_preflight, objection) {
             (true, _) => {
                 let counting_limits = CountingLimits::Preflight(matched_route.clone());

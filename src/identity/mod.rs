@@ -17,7 +17,7 @@
 //! | `custom`, `custom_value`, `path_part` | identities that the gateway file defines |
 //! | `query`, `cookie`, `form`, `body` | one field of a query, a cookie, a form, or a body of any format |
 //! | `field_value` | the value of such a field, if all readers agree on it |
-//! | `preflight` | the question of a browser whether a page may send a request |
+//! | `preflight` | requests by which browsers ask whether a page may send another |
 //! | `strip` | header fields that a client must not set |
 //! | `key`, `key_text` | keyed hashes of identities; keys of limits as operators write them |
 //! | `override_table` | the keys whose limits the policy overrides |

@@ -19,7 +19,7 @@ const MAX_METHOD_BYTES: usize = 32;
 
 /// The method that a preflight asks about; `None` for any other request. A request with a body is none, nor one that
 /// switches protocols or also names another method: the upstream may act on it as on a request of that method.
-pub fn asked_method(head: &Head) -> Option<Method> {
+pub fn requested_method(head: &Head) -> Option<Method> {
     if head.method != Method::OPTIONS || head.upgrade.is_some() {
         return None;
     }

@@ -119,17 +119,12 @@ impl DescriptionWriter<'_> {
         if let Some(cors) = &route.cors {
             let _ = writeln!(
                 out,
-                "  lets pages of {} read answers{}",
+                "  lets pages of {} read responses{}",
                 cors.origins,
                 match cors.allows_credentials {
                     true => ", with credentials",
                     false => "",
                 }
-            );
-        } else if !route.require.is_empty() {
-            let _ = writeln!(
-                out,
-                "  lets preflights of browsers (CORS) pass without what it requires, and counts them"
             );
         }
         for require in &route.require {

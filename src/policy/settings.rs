@@ -28,7 +28,7 @@ pub struct Ruleset {
     pub path_matching: PathMatching,
     /// Whether some route reads `%2F` in a path as part of a segment, and not as a slash.
     pub keeps_slashes: bool,
-    /// Whether some route, or a request without a route, has a policy for pages of other origins (CORS).
+    /// Whether some route, or a request without a route, has `cors`.
     pub uses_cors: bool,
     /// All routes, by [`Route::index`].
     pub routes: Vec<Arc<Route>>,
@@ -88,7 +88,7 @@ pub struct UnroutedLimits {
     /// The style of the rate-limit header fields in refusals.
     pub header_style: HeaderStyle,
     /// Which pages of other origins may read responses to such requests.
-    pub cors: Option<Cors>,
+    pub cors: Option<Arc<Cors>>,
 }
 
 /// Settings that are fixed when the process starts. A reload reports changes of them and does not apply them.

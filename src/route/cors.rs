@@ -48,6 +48,19 @@ pub struct OriginError {
     pub suggestion: Option<String>,
 }
 
+impl Cors {
+    /// Lets no page read responses.
+    pub fn for_no_page() -> Cors {
+        Cors {
+            origins: AllowedOrigins::Listed(Vec::new()),
+            allows_credentials: false,
+            allowed_fields: None,
+            exposed_fields: Box::default(),
+            max_age_seconds: 0,
+        }
+    }
+}
+
 impl AllowedOrigins {
     /// Whether pages of this origin may read responses. The origin is the value of the field `Origin`.
     pub fn contains(&self, origin: &str) -> bool {

@@ -257,8 +257,8 @@ impl Route {
             || listeners.any(|name| other.holds_on(Some(name)))
     }
 
-    /// Whether both routes are on one upstream, and `other` lacks limits, required identities or the bound
-    /// on bodies of this one.
+    /// Whether both routes are on one upstream, and `other` lacks limits, required identities or the bound on bodies of this
+    /// one. Or it lets other pages read responses.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
         self.upstream_index == other.upstream_index && !other.has_all_limits_of(self)
     }
@@ -273,6 +273,7 @@ impl Route {
         };
         self.has_path_parts_of(other)
             && self.takes_no_larger_body_than(other)
+            && self.cors == other.cors
             && other.rules.iter().all(has_rule)
             && other
                 .require
@@ -292,6 +293,7 @@ impl Route {
         self.upstream_index == other.upstream_index
             && self.has_path_parts_of(other)
             && self.takes_no_larger_body_than(other)
+            && self.cors == other.cors
             && other
                 .require
                 .iter()
@@ -316,7 +318,7 @@ impl Route {
     }
 
     /// This route with the limits and required identities of `other` as well, the smaller of both bounds on bodies, and
-    /// [`lower_priority`] of both.
+    /// [`lower_priority`] of both. Where they let different pages read responses, no page may.
     pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {
@@ -354,6 +356,10 @@ impl Route {
                 .into_iter()
                 .flatten()
                 .min(),
+            cors: match self.cors == other.cors {
+                true => self.cors.clone(),
+                false => Some(Arc::new(Cors::for_no_page())),
+            },
             priority: lower_priority(self.priority, other.priority),
             ..self.clone()
         }

@@ -271,12 +271,14 @@ fn any_origin_and_the_word_off() {
     );
 }
 
-/// Without `cors` a preflight passes by the policy of the method it asks about, without what that requires. It counts.
+/// Without `cors` a preflight is served by the policy of the method it asks about, as any other request.
 #[test]
 fn the_upstream_answers_preflights_without_cors() {
     let upstream = upstream();
-    let policy = "match: POST /items\nupstream: up\nrequire: token\nlimits: { all: { key: ip, rate: 2/h } }\n";
-    let gateway = gateway(&upstream, "", &[("items", policy)]);
+    let policy = "match: POST /items\nupstream: up\nlimits: { all: { key: ip, rate: 2/h } }\n";
+    let own = "match: POST /own\nupstream: up\nrequire: token\n";
+    let gateway = gateway(&upstream, "", &[("items", policy), ("own", own)]);
+    assert_eq!(ask(&gateway, "OPTIONS /own", &[PAGE, POST]).status(), 401);
     let statuses: Vec<u16> = (0..3)
         .map(|_| ask(&gateway, "OPTIONS /items", &[PAGE, POST]).status())
         .collect();
@@ -288,6 +290,70 @@ fn the_upstream_answers_preflights_without_cors() {
     );
     assert_eq!(ask(&gateway, "OPTIONS /items", &[]).status(), 405);
     assert_eq!(upstream.drain().len(), 2);
+}
+
+/// A broader policy with `cors` serves preflights of a route without: the upstream decides there.
+#[test]
+fn the_upstream_decides_below_a_broader_policy() {
+    let upstream = upstream();
+    let all = "match: /**\nupstream: up\ncors: { origins: https://app.example.com }\n";
+    let own = "match: PUT /own\nupstream: up\ncors: off\n";
+    let gateway = gateway(&upstream, "", &[("all", all), ("own", own)]);
+    let put = "access-control-request-method: PUT";
+    let answer = ask(&gateway, "OPTIONS /own", &[PAGE, put]);
+    assert_eq!((answer.status(), answer.text()), (200, "OPTIONS".into()));
+    assert_fields(
+        &answer,
+        &[("access-control-allow-origin", Some("https://upstream.test"))],
+    );
+}
+
+/// No spelling of a path lets pages read what its own policy keeps from them.
+#[test]
+fn other_spellings_of_a_path_have_its_origins() {
+    let upstream = upstream();
+    let all =
+        "match: /**\nupstream: up\ncors: { origins: 'https://*.example.com', credentials: true }\n";
+    let some = "match: /{kind}/list\nupstream: up\ncors: { origins: 'https://*.example.com' }\n";
+    let admin = "match: /admin/**\nupstream: up\ncors: { origins: https://admin.example.com, credentials: true }\n";
+    let gateway = gateway(
+        &upstream,
+        "",
+        &[("all", all), ("some", some), ("admin", admin)],
+    );
+    for path in [
+        "/admin/users",
+        "/Admin/users",
+        "//admin/users",
+        "/x/..;/admin/users",
+        "/ADMIN/list",
+        "/x/%2e%2e/admin/list",
+    ] {
+        let answer = ask(
+            &gateway,
+            &format!("GET {path}"),
+            &["origin: https://blog.example.com"],
+        );
+        assert_eq!(
+            answer.field("access-control-allow-credentials"),
+            None,
+            "{path}"
+        );
+        let origin = answer.field("access-control-allow-origin");
+        assert_eq!(origin, None, "{path}");
+    }
+    let answer = ask(
+        &gateway,
+        "GET /a/list",
+        &["origin: https://blog.example.com"],
+    );
+    assert_fields(
+        &answer,
+        &[(
+            "access-control-allow-origin",
+            Some("https://blog.example.com"),
+        )],
+    );
 }
 
 #[test]
@@ -304,6 +370,13 @@ fn preflights_over_http2() {
         assert_eq!(answer.status, 204);
         let origin = answer.field("access-control-allow-origin");
         assert_eq!(origin, Some("https://app.example.com"));
+        let request = http2::request("OPTIONS", "/items")
+            .header("origin", "https://app.example.com")
+            .header("access-control-request-method", "POST");
+        let (answer, mut body) = client.begin(request.body(()).unwrap(), false);
+        body.send_data("body".into(), true).unwrap();
+        let answer = http2::whole(answer.await.unwrap()).await.unwrap();
+        assert_eq!(answer.status, 405, "it has a body");
     });
 }
 

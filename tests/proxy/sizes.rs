@@ -106,7 +106,8 @@ fn a_body_that_is_read_ahead_is_bounded() {
 #[test]
 fn a_body_that_may_name_a_method_is_bounded() {
     let upstream = upstream();
-    let post = KIB.replace("/a/**", "POST /a/**");
+    let limits = "limits: { few: { key: ip, rate: 3/h } }\n";
+    let post = [&KIB.replace("/a/**", "POST /a/**"), limits].concat();
     let delete = "match: DELETE /a/**\nupstream: up\nlimits: { few: { key: ip, rate: 9/m } }\n";
     let policies = [("post", &*post), ("delete", delete)];
     let gateway = Gateway::start(upstream.address, "workers: 1\n", &policies);
@@ -121,6 +122,9 @@ fn a_body_that_may_name_a_method_is_bounded() {
     let mut client = gateway.connect();
     client.send([&head, &chunk(1024), "0\r\n\r\n"].concat());
     assert_eq!(client.answer().text(), "1024");
+    let mut client = gateway.connect();
+    client.send([&*head, &chunk(2000)].concat());
+    assert_eq!(client.head().unwrap().status(), 429, "all count");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Identifier {
                 .map(single_name),
             Source::Ja4 => connection.ja4.cloned().map(single_name),
             Source::Preflight => {
-                preflight::asked_method(request.head).map(|_| single_name(PREFLIGHT.into()))
+                preflight::requested_method(request.head).map(|_| single_name(PREFLIGHT.into()))
             }
             // A client that makes its address unclear must not evade a limit.
             Source::Networks(_) if client.is_ip_unclear => Some(IdentityValue::Ambiguous),

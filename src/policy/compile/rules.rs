@@ -22,7 +22,7 @@ use crate::limit::{
     Algorithm, ClientCondition, ClientFilter, Concurrency, CountMode, Disclose, Identity,
     IdentityTest, Overrides, RateLimit, Reserve, Rule, RuleLimit, ThrottleMode, header_texts,
 };
-use crate::route::{OwnResponseRules, Pattern, Route, RouteReads};
+use crate::route::{Cors, OwnResponseRules, Pattern, Route, RouteReads};
 use crate::upstream;
 
 /// Maximum number of limits of all routes together, and of different overrides, because a store numbers them with 16 bits.
@@ -37,6 +37,8 @@ pub(super) struct RuleCompiler<'g> {
     gateway: &'g GatewayConfig,
     limits: &'g SharedLimits<'g>,
     identity: &'g identity::Settings,
+    /// What the gateway file says of pages of other origins.
+    gateway_cors: Option<Arc<Cors>>,
     /// All rules so far, by [`Rule::index`].
     pub(super) all: Vec<Arc<Rule>>,
     /// The location of each rule's key, by [`Rule::index`].
@@ -61,6 +63,11 @@ impl<'g> RuleCompiler<'g> {
             gateway,
             limits,
             identity,
+            gateway_cors: gateway
+                .cors
+                .as_ref()
+                .and_then(CorsChoice::compile)
+                .map(Arc::new),
             all: Vec::new(),
             key_locations: Vec::new(),
             shared: vec![None; limits.all().len()],
@@ -116,12 +123,10 @@ impl<'g> RuleCompiler<'g> {
             rules: rules.into_iter().collect(),
             require,
             max_body_bytes: policy.max_body_bytes.map(|bytes| bytes as u64),
-            cors: policy
-                .cors
-                .as_ref()
-                .or(self.gateway.cors.as_ref())
-                .and_then(CorsChoice::compile)
-                .map(Arc::new),
+            cors: match &policy.cors {
+                Some(choice) => choice.compile().map(Arc::new),
+                None => self.gateway_cors.clone(),
+            },
             priority: policy.priority,
             headers: policy.headers.unwrap_or(self.gateway.headers),
             keeps_slashes: policy.keeps_slashes,
@@ -153,7 +158,7 @@ impl<'g> RuleCompiler<'g> {
             needs_credential: rules.iter().any(depends_on_credential),
             rules: rules.into_iter().collect(),
             header_style: gateway.headers,
-            cors: gateway.cors.as_ref().and_then(CorsChoice::compile),
+            cors: self.gateway_cors.clone(),
         }
     }
 

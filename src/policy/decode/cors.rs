@@ -24,7 +24,7 @@ const DEFAULT_MAX_AGE: Duration = Duration::from_secs(600);
 section! {
     /// Which pages of other origins may read responses.
     pub struct CorsConfig, table CORS_TABLE = "`cors`",
-        "Which pages of other origins may read answers (CORS). The gateway answers preflights itself, and what the upstream says of CORS is dropped.", check check_cors;
+        "Which pages of other origins may read responses (CORS). The gateway answers preflights itself, and what the upstream says of CORS is dropped.", check check_cors;
     origins: RequiredField<ListField<LocatedField<OriginField>>> = Vec::new(),
         "Their origins. `*` is any origin; `https://*.example.com` is all names below a domain.", "https://app.example.com";
     allows_credentials("credentials"): BoolField = false,
@@ -108,13 +108,26 @@ impl CorsChoice {
     }
 }
 
-/// Reports `*` beside other origins or with credentials, and a list that is too long.
+/// Reports `*` beside other origins or with credentials, `*` as a header, and a list that is too long.
 fn check_cors(cx: &mut LoadContext, fields: &MapFields<'_>, cors: &CorsConfig) {
     let location = fields.location_of("origins");
     if cors.origins.len() > MAX_ORIGINS {
         let message = format!("`cors` allows at most {MAX_ORIGINS} origins");
         let help = "write `https://*.example.com` for all names below a domain";
         cx.error(location, message, Some(help.into()));
+    }
+    for (name, fields_of_name) in [
+        ("headers", &cors.allowed_fields),
+        ("expose", &cors.exposed_fields),
+    ] {
+        if fields_of_name.iter().any(|field| field.as_str() == "*") {
+            let help = match name {
+                "headers" => "leave `headers` out: then those that they ask for are allowed",
+                _ => "name the headers",
+            };
+            let message = "browsers do not always take `*` for all headers";
+            cx.error(fields.value_location(name), message, Some(help.into()));
+        }
     }
     let Some(any) = cors.origins.iter().find(|origin| origin.value.is_none()) else {
         return;

@@ -51,7 +51,7 @@ section! {
         "What happened in every second, for years. Default: memory, the last two or three hours.", "{ dir: data/record }";
     access_log: AccessLogField = AccessLogConfig::default(),
         "Where requests are logged. Default: stdout.", "{ file: access.log, requests: refused }";
-    cors: CorsField, "Which pages of other origins may read answers, on every route that says nothing else. Default: what the upstream says.", "{ origins: https://app.example.com }";
+    cors: CorsField, "Which pages of other origins may read responses, on every route that says nothing else. Default: what the upstream says.", "{ origins: https://app.example.com }";
     headers: HeaderStyleField = HeaderStyle::Ietf, "Which rate-limit headers answers carry.", "ietf";
     paths: PathMatchingField = PathMatching::Fold,
         "Whether a limited route also takes other spellings of its path that frameworks accept: case, formats, what follows a script. It takes only those that a broader route on the same upstream would take otherwise. With fold, the body of a POST is searched for `_method` too.", "exact";

@@ -39,7 +39,7 @@ section! {
     max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
         "How large a request's body may be; a larger one gets 413. Default: any size.", "10MiB";
     cors: CorsField,
-        "Which pages of other origins may read answers. Default: what the gateway file says.", "{ origins: https://app.example.com }";
+        "Which pages of other origins may read responses. Default: what the gateway file says.", "{ origins: https://app.example.com }";
     priority: PriorityField, "What is shed last under pressure. Default: what the plan says, else normal.", "critical";
     headers: HeaderStyleField,
         "Which rate-limit headers answers carry. Default: what the gateway file says.", "both";

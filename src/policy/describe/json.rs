@@ -29,7 +29,10 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                 "upstream": ruleset.upstreams.get(route.upstream_index).map(|upstream| upstream.name.as_str()),
                 "broader": find_broader_route(loaded, route).map(|broader| &*broader.name),
                 "max_body_bytes": route.max_body_bytes,
-                "cors": route.cors.as_ref().map(|cors| cors.origins.to_string()),
+                "cors": route.cors.as_ref().map(|cors| json!({
+                    "origins": cors.origins.to_string(),
+                    "credentials": cors.allows_credentials,
+                })),
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),
                 "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),
             })

@@ -1,5 +1,7 @@
 //! Writes the header fields by which browsers let pages of other origins read a response, or send a request (CORS; Fetch
-//! standard, section 3.3). `routing.rs` finds the route that a preflight asks about, and `observe.rs` calls this file.
+//! standard, section 3.3). `found_route.rs` finds the route that a preflight asks about, and `observe.rs` calls this file.
+
+use http::{Method, StatusCode};
 
 use super::request_context::RequestContext;
 use crate::http::head::{Fields, Head, ResponseHead};
@@ -7,29 +9,21 @@ use crate::identity::preflight;
 use crate::route::{AllowedOrigins, Cors, HeaderStyle};
 
 /// Maximum bytes of the field names that a preflight asks for, if the policy allows any.
-const MAX_ASKED_FIELDS_BYTES: usize = 1024;
+const MAX_REQUESTED_FIELDS_BYTES: usize = 1024;
 
 /// The fields by which an upstream would decide itself. They are dropped, because a browser refuses two decisions.
 const UPSTREAM_FIELDS: &[u8] = b"access-control-";
 
-/// Sets the fields of a response to this request. Those of the upstream are dropped. Does nothing on a route without a
-/// policy for pages of other origins, and after a switch of protocols.
+/// Sets the fields of a response to this request. Those of the upstream are dropped. Does nothing on a route without
+/// `cors`, and after a switch of protocols. The response of an upstream to a preflight stays as it is too.
 #[cold]
 pub(super) fn set_fields(context: &RequestContext, response: &mut ResponseHead) {
-    let ruleset = &context.generation.ruleset;
-    let route = context
-        .route_index
-        .get()
-        .map(|index| &*ruleset.routes[index]);
-    let (cors, header_style) = match route {
-        Some(route) => (route.cors.as_deref(), route.headers),
-        None => (
-            ruleset.unrouted.cors.as_ref(),
-            ruleset.unrouted.header_style,
-        ),
-    };
-    let Some(cors) = cors else { return };
-    if response.status == http::StatusCode::SWITCHING_PROTOCOLS {
+    let cors = context.cors.borrow();
+    let Some(cors) = cors.as_deref() else { return };
+    let head = context.head.as_deref();
+    let requested_method = head.and_then(preflight::requested_method);
+    let is_of_upstream = context.is_from_upstream() && requested_method.is_some();
+    if is_of_upstream || response.status == StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
     let fields = &mut response.fields;
@@ -37,34 +31,22 @@ pub(super) fn set_fields(context: &RequestContext, response: &mut ResponseHead) 
         let beginning = name.get(..UPSTREAM_FIELDS.len());
         !beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(UPSTREAM_FIELDS))
     });
-    let origin = context.head.as_deref().and_then(find_origin);
-    let allowed_origin = origin.filter(|origin| cors.origins.contains(origin));
-    match (&cors.origins, allowed_origin) {
-        (AllowedOrigins::Any, _) => fields.add("access-control-allow-origin", b"*"),
-        (AllowedOrigins::Listed(_), Some(origin)) => {
-            fields.add("access-control-allow-origin", origin.as_bytes());
-        }
-        (AllowedOrigins::Listed(_), None) => {}
-    }
     let depends_on_origin = cors.origins != AllowedOrigins::Any;
-    let preflight = match context.is_from_upstream() {
-        true => None,
-        false => context
-            .head
-            .as_deref()
-            .filter(|head| preflight::asked_method(head).is_some()),
+    add_vary(fields, depends_on_origin, requested_method.is_some());
+    let origin = head.and_then(find_origin);
+    let allowed_origin = match (&cors.origins, origin) {
+        (AllowedOrigins::Any, _) => "*",
+        (AllowedOrigins::Listed(_), Some(origin)) if cors.origins.contains(origin) => origin,
+        (AllowedOrigins::Listed(_), _) => return,
     };
-    add_vary(fields, depends_on_origin, preflight.is_some());
-    if depends_on_origin && allowed_origin.is_none() {
-        return;
-    }
+    fields.add("access-control-allow-origin", allowed_origin.as_bytes());
     if cors.allows_credentials {
         fields.add("access-control-allow-credentials", b"true");
     }
-    match preflight {
-        Some(head) => allow_request(fields, cors, head),
-        None => fields.add_with("access-control-expose-headers", |value| {
-            value.extend_from_slice(exposed_limit_fields(header_style).as_bytes());
+    match (requested_method, head) {
+        (Some(method), Some(head)) => allow_request(fields, cors, &method, head),
+        _ => fields.add_with("access-control-expose-headers", |value| {
+            value.extend_from_slice(exposed_limit_fields(context.header_style()).as_bytes());
             value.extend_from_slice(cors.exposed_fields.as_bytes());
         }),
     }
@@ -83,12 +65,10 @@ fn find_origin(head: &Head) -> Option<&str> {
 }
 
 /// Allows the request that a preflight asks about. Its method is that of the route.
-fn allow_request(fields: &mut Fields, cors: &Cors, head: &Head) {
-    if let Some(method) = preflight::asked_method(head) {
-        fields.add("access-control-allow-methods", method.as_str().as_bytes());
-    }
-    let asked_fields = head.fields.first("access-control-request-headers");
-    match (&cors.allowed_fields, asked_fields) {
+fn allow_request(fields: &mut Fields, cors: &Cors, method: &Method, head: &Head) {
+    fields.add("access-control-allow-methods", method.as_str().as_bytes());
+    let requested_fields = head.fields.first("access-control-request-headers");
+    match (&cors.allowed_fields, requested_fields) {
         (Some(names), _) => fields.add("access-control-allow-headers", names.as_bytes()),
         (None, Some(names)) if is_list_of_names(names) => {
             fields.add("access-control-allow-headers", names);
@@ -103,7 +83,7 @@ fn allow_request(fields: &mut Fields, cors: &Cors, head: &Head) {
 /// Whether a text may be sent back as a list of field names.
 fn is_list_of_names(text: &[u8]) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_, ".contains(byte);
-    text.len() <= MAX_ASKED_FIELDS_BYTES && text.iter().all(is_part)
+    text.len() <= MAX_REQUESTED_FIELDS_BYTES && text.iter().all(is_part)
 }
 
 /// States on which fields of the request the response depends, unless the upstream says so already.

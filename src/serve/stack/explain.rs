@@ -325,7 +325,7 @@ impl Examiner<'_> {
         let objection = find_size_objection(route, head, declared_length.unwrap_or(0))
             .or(objection)
             .or(unclear_cost.map(RefusalCause::Bad))
-            .or_else(|| find_route_objection(route, &client, identifier, head, !body.is_empty()))
+            .or_else(|| find_route_objection(route, &client, identifier))
             // The size of a body in chunks is known only once it has come.
             .or_else(|| find_size_objection(route, head, body.len() as u64));
         let own_response = match (is_preflight, objection) {

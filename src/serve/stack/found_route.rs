@@ -26,30 +26,35 @@ impl FoundRoute {
     }
 }
 
-/// Finds the route of a request by its head. A preflight goes to the route of the method that it asks about, if that route
-/// has a policy for pages of other origins. It does so too where no route takes `OPTIONS`.
+/// Finds the route of a request by its head. A preflight has the route of the method that it asks about, if that has
+/// `cors` or if no route takes `OPTIONS`.
 ///
 /// # Errors
 ///
 /// The request is refused before it has a route: 400, 404 or 405.
 pub fn find_route(
     head: &Head,
+    has_body: bool,
     host: Option<&str>,
     table: &RouteTable,
     ruleset: &Ruleset,
 ) -> Result<FoundRoute, RefusalCause> {
     let own_route = find_route_by_head(head, host, table, ruleset);
-    let Some(asked_method) = preflight::asked_method(head) else {
+    // Over HTTP/2 the head does not tell.
+    let requested_method = preflight::requested_method(head).filter(|_| !has_body);
+    let Some(requested_method) = requested_method else {
         return own_route.map(FoundRoute::serving);
     };
     let target = RequestTarget::new(head, host, table)?;
-    let asked_route = target.find_route(&asked_method, ruleset);
-    match (own_route, asked_route) {
+    let requested_route = target.find_route(&requested_method, ruleset);
+    match (own_route, requested_route) {
         (_, Ok(matched_route)) if matched_route.route(ruleset).cors.is_some() => Ok(FoundRoute {
             matched_route,
             is_preflight: true,
         }),
-        (Err(RefusalCause::WrongMethod(_)), asked_route) => asked_route.map(FoundRoute::serving),
+        (Err(RefusalCause::WrongMethod(_)), requested_route) => {
+            requested_route.map(FoundRoute::serving)
+        }
         (own_route, _) => own_route.map(FoundRoute::serving),
     }
 }

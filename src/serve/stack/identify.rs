@@ -73,7 +73,7 @@ where
 
     fn call(&mut self, mut routed: Routed) -> Self::Future {
         if routed.is_preflight {
-            let (client, _) = identify_client(&routed);
+            let client = identify_for_preflight(&routed);
             record_client(&routed.arrival.context, &client);
             let unserved = Unserved::preflight(routed, client);
             return Either::Right(Either::Right(self.call(unserved)));
@@ -355,6 +355,18 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
         fields.remember_route_decision(decision)
     });
     (client, route_decision)
+}
+
+/// Identifies the client of a preflight that gets its response here: by its address, unless a limit counts preflights.
+#[cold]
+fn identify_for_preflight(routed: &Routed) -> Rc<ClientIdentity> {
+    if !routed.route().own_response_rules.for_preflights.is_empty() {
+        return identify_client(routed).0;
+    }
+    let context = &routed.arrival.context;
+    let connection = context.peer.connection_peer();
+    let identifier = &context.generation.identifier;
+    Rc::new(identifier.identify_by_address(connection, &routed.arrival.head.fields))
 }
 
 /// Identifies the client by the head and by the credential in the body. A credential is verified only if

@@ -9,7 +9,7 @@ use super::refusal::RefusalCause;
 use super::stages::{Arrival, Routed};
 use crate::http::head::Head;
 use crate::identity::custom_value::IdentityValue;
-use crate::identity::{ClientIdentity, Identifier, Unverified, preflight};
+use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::Identity;
 use crate::route::Route;
 
@@ -51,14 +51,8 @@ pub(super) fn find_request_objection(
     routed: &Routed,
     client: &ClientIdentity,
 ) -> Option<RefusalCause> {
-    let Arrival {
-        head,
-        body,
-        context,
-        ..
-    } = &routed.arrival;
-    let identifier = &context.generation.identifier;
-    find_route_objection(routed.route(), client, identifier, head, !body.is_empty())
+    let identifier = &routed.arrival.context.generation.identifier;
+    find_route_objection(routed.route(), client, identifier)
 }
 
 /// Why the route does not serve requests of this client, whatever its limits decide; `None` if the route serves them.
@@ -67,8 +61,6 @@ pub fn find_route_objection(
     route: &Route,
     client: &ClientIdentity,
     identifier: &Identifier,
-    head: &Head,
-    has_body: bool,
 ) -> Option<RefusalCause> {
     if (client.unverified.is_some() || client.is_token_ambiguous)
         && let Some(cause) = credential_objection(route, client, identifier)
@@ -90,9 +82,7 @@ pub fn find_route_objection(
     }
     let mut required_identities = route.require.iter();
     let missing_identity = required_identities.find(|identity| !client.has(**identity))?;
-    // Browsers send no credentials in preflights. What passes is counted by the other limits.
-    let is_preflight = !has_body && preflight::asked_method(head).is_some();
-    (!is_preflight).then_some(RefusalCause::Unidentified(*missing_identity))
+    Some(RefusalCause::Unidentified(*missing_identity))
 }
 
 /// Why a credential that does not verify ends the request; `None` if the request goes on. Counted as absent, it could let

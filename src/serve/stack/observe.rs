@@ -133,6 +133,7 @@ where
             repeated_fields: repeated_fields.clone(),
             client: OnceCell::new(),
             route_index: Cell::new(None),
+            cors: RefCell::new(generation.ruleset.unrouted.cors.clone()),
             deciding_limit: Cell::new(None),
             sampled_decision: Cell::new(None),
             is_without_store: Cell::new(false),

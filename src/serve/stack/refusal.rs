@@ -200,16 +200,16 @@ impl Refusal {
         if let RefusalCause::Limited(response) = self.cause {
             return Rc::unwrap_or_clone(response);
         }
-        let (status, detail) = status_and_detail(&self.cause);
-        if status == StatusCode::NO_CONTENT {
+        if let RefusalCause::Preflight { is_allowed: true } = self.cause {
             return Response {
                 head: ResponseHead {
-                    status,
+                    status: StatusCode::NO_CONTENT,
                     ..ResponseHead::default()
                 },
                 body: Bytes::new(),
             };
         }
+        let (status, detail) = status_and_detail(&self.cause);
         let mut response = if self.is_grpc {
             grpc_response(status, &detail)
         } else {

@@ -17,7 +17,7 @@ use crate::http::head::Head;
 use crate::identity::ClientIdentity;
 use crate::limit::LimitStanding;
 use crate::record::insight::LimitDecision;
-use crate::route::RouteTable;
+use crate::route::{Cors, HeaderStyle, RouteTable};
 use crate::serve::access::WorkerLog;
 use crate::serve::http1::repeat_cache::RepeatedFields;
 use crate::serve::worker::generation::Generation;
@@ -41,6 +41,8 @@ pub struct RequestContext {
     pub client: OnceCell<Rc<ClientIdentity>>,
     /// The index of the route among the ruleset's routes; `None` before routing, and if no route takes the request.
     pub route_index: Cell<Option<usize>>,
+    /// Which pages may read the response: by the route, or by the gateway file before there is one.
+    pub cors: RefCell<Option<Arc<Cors>>>,
     /// The index among the ruleset's rules of the limit that decided, and the standing of the request by that limit. `None`
     /// until limits decide, or if none applies.
     pub deciding_limit: Cell<Option<(usize, LimitStanding)>>,
@@ -92,6 +94,13 @@ impl RequestContext {
         }
         let listener = self.generation.listeners.get(self.peer.listener_index);
         ruleset.table_at(listener.and_then(|listener| listener.table_index))
+    }
+
+    /// The rate-limit header fields that the response gets.
+    pub fn header_style(&self) -> HeaderStyle {
+        let ruleset = &self.generation.ruleset;
+        let route = self.route_index.get().map(|index| &ruleset.routes[index]);
+        route.map_or(ruleset.unrouted.header_style, |route| route.headers)
     }
 
     /// The verified user; `None` if there is none.

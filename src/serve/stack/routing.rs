@@ -11,13 +11,14 @@ use std::task::{Context, Poll};
 
 use futures_util::future::Either;
 use http::{Method, Version};
+use http_body::Body;
 use tower::{Layer, Service};
 
 use super::body::{BodyStart, FieldPresence, MAX_READ_AHEAD_BYTES};
 use super::found_route::{FoundRoute, find_route};
 use super::matched_route::MatchedRoute;
 use super::method_override::{self, MethodInBody};
-use super::objection::bound_body_size;
+use super::objection::find_size_objection;
 use super::query_path;
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::stages::{Arrival, Routed};
@@ -76,7 +77,7 @@ where
         };
         let now = arrival.context.arrived_at;
         match found_route {
-            Ok(found_route) => match body_routes_of(&mut arrival, &found_route) {
+            Ok(found_route) => match body_routes_of(&arrival, &found_route) {
                 None => Either::Left(self.inner.call(start_routed(arrival, found_route, now))),
                 Some(body_routes) => Either::Right(Either::Right(self.route_by_body(
                     arrival,
@@ -129,10 +130,12 @@ fn start_routed(arrival: Arrival, found_route: FoundRoute, now: Nanos) -> Routed
         matched_route,
         is_preflight,
     } = found_route;
-    arrival
-        .context
-        .route_index
-        .set(Some(matched_route.route_index));
+    let context = &arrival.context;
+    context.route_index.set(Some(matched_route.route_index));
+    let ruleset = &context.generation.ruleset;
+    if ruleset.uses_cors {
+        *context.cors.borrow_mut() = matched_route.route(ruleset).cors.clone();
+    }
     arrival.context.generation.counters_by_route[matched_route.route_index]
         .started_requests
         .increment(1);
@@ -152,8 +155,8 @@ struct BodyRoutes {
     may_differ_by_path: bool,
 }
 
-/// The routes that the body may lead to; `None` where the body need not be read, or is too large. Bounds its size. See [`find_body_routes`].
-fn body_routes_of(arrival: &mut Arrival, found_route: &FoundRoute) -> Option<BodyRoutes> {
+/// The routes that the body may lead to; `None` where the body need not be read. See [`find_body_routes`].
+fn body_routes_of(arrival: &Arrival, found_route: &FoundRoute) -> Option<BodyRoutes> {
     let ruleset = &arrival.context.generation.ruleset;
     let matched_route = &found_route.matched_route;
     let reads = matched_route.route(ruleset).reads;
@@ -161,11 +164,6 @@ fn body_routes_of(arrival: &mut Arrival, found_route: &FoundRoute) -> Option<Bod
     if arrival.body.is_empty() || found_route.is_preflight || !may_lead_elsewhere {
         return None;
     }
-    // The next layer refuses a body that is too large.
-    if bound_body_size(arrival, matched_route).is_some() {
-        return None;
-    }
-    let ruleset = &arrival.context.generation.ruleset;
     let host = arrival.head.fields.text("host");
     find_body_routes(
         &arrival.head,
@@ -193,6 +191,15 @@ async fn read_and_hold_to_body(
         context,
         ..
     } = arrival;
+    let ruleset = &context.generation.ruleset;
+    let route = matched_route.route(ruleset);
+    // The next layer refuses a body that is too large, also one that turns out to be.
+    if find_size_objection(route, head, body.size_hint().lower()).is_some() {
+        return Ok(matched_route);
+    }
+    let max_bytes = route.max_body_bytes.map_or(MAX_READ_AHEAD_BYTES, |bytes| {
+        bytes.min(MAX_READ_AHEAD_BYTES as u64) as usize
+    });
     let is_stream = is_stream(&head.fields);
     let look_for_route =
         |body_start: BodyStart<'_>| match method_override::may_name_method(head, body_start) {
@@ -204,13 +211,16 @@ async fn read_and_hold_to_body(
     if !is_stream && !body.read_ahead_for_field(look_for_route).await? {
         return Ok(matched_route);
     }
-    let ruleset = &context.generation.ruleset;
     let host = head.fields.text("host");
     let target = RequestTarget::new(head, host, context.table())?;
     if is_stream || is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
         return hold_to_body(head, &target, None, matched_route, body_routes, ruleset);
     }
-    let read_ahead = body.peek(MAX_READ_AHEAD_BYTES).await?;
+    let read_ahead = body.peek(max_bytes).await?;
+    if find_size_objection(route, head, read_ahead.bytes.len() as u64).is_some() {
+        body.put_back(read_ahead.bytes, read_ahead.trailers);
+        return Ok(matched_route);
+    }
     let body_start = Some(BodyStart {
         bytes: &read_ahead.bytes,
         is_whole: read_ahead.is_whole,
@@ -331,7 +341,13 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<FoundRoute, RefusalC
     if !host.is_none_or(|host| arrival.context.peer.covers_host(host)) {
         return Err(RefusalCause::Misdirected);
     }
-    let found_route = find_route(&arrival.head, host, arrival.context.table(), ruleset)?;
+    let found_route = find_route(
+        &arrival.head,
+        !arrival.body.is_empty(),
+        host,
+        arrival.context.table(),
+        ruleset,
+    )?;
     let route_index = found_route.matched_route.single_route_index();
     let route_index = route_index.filter(|_| !found_route.is_preflight);
     if let Some((fields, route_index)) = arrival.repeated_fields.as_ref().zip(route_index) {
@@ -354,11 +370,13 @@ pub fn find_route_by_head_and_body(
 ) -> Result<FoundRoute, RefusalCause> {
     check_method(head)?;
     let host = read_host(head)?;
-    let found_route = find_route(head, host.as_deref(), table, ruleset)?;
+    let found_route = find_route(head, !body.is_empty(), host.as_deref(), table, ruleset)?;
     let matched_route = &found_route.matched_route;
     let reads = matched_route.route(ruleset).reads;
     let may_lead_elsewhere = reads.method_in_body || reads.path_in_body;
-    if body.is_empty() || found_route.is_preflight || !may_lead_elsewhere {
+    let is_too_large =
+        find_size_objection(matched_route.route(ruleset), head, body.len() as u64).is_some();
+    if body.is_empty() || found_route.is_preflight || is_too_large || !may_lead_elsewhere {
         return Ok(found_route);
     }
     let host = host.as_deref();

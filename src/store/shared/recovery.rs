@@ -203,12 +203,12 @@ impl Recovery {
         let unreported = heartbeats
             .iter()
             .filter(|heartbeat| !heartbeat.sender.has_reported);
-        let known_count = match decider.breaker.was_never_shared() {
+        let listed_count = match decider.breaker.was_never_shared() {
             // Which of them shared the store before is not known.
             true => heartbeats.len() as u32,
             false => reported_count + unreported.count() as u32,
         };
-        let gateway_count = attempt.sharing_gateway_count.max(known_count);
+        let gateway_count = attempt.sharing_gateway_count.max(listed_count);
         // By then the units of gateways that have stopped have left all windows.
         let has_lasted_longest_window =
             now.since(attempt.started_at) > decider.ledger.longest_window();

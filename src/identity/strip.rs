@@ -209,6 +209,11 @@ fn begins_alike(name: &[u8], prefix: &str) -> bool {
         .is_some_and(|start| is_alike(start, prefix))
 }
 
+/// Whether [`is_alike`] holds for one of these names.
+pub fn is_alike_any(name: &[u8], names: &[HeaderName]) -> bool {
+    names.iter().any(|other| is_alike(name, other.as_str()))
+}
+
 /// Whether CGI and the interfaces that follow it take two field names for one. They ignore case, and treat all characters
 /// between words alike.
 pub fn is_alike(name: &[u8], other_name: &str) -> bool {

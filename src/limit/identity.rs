@@ -83,6 +83,11 @@ impl IdentitySet {
         self.0 & (1 << identity.bit_number()) != 0
     }
 
+    /// The identities of both sets.
+    pub fn union(self, other: IdentitySet) -> IdentitySet {
+        IdentitySet(self.0 | other.0)
+    }
+
     /// The identities that are not custom, in the order of [`Identity::BUILT_IN`].
     pub fn built_in(self) -> impl Iterator<Item = Identity> {
         let built_in = Identity::BUILT_IN.into_iter();

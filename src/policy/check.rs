@@ -5,6 +5,7 @@
 //! |---|---|
 //! | this one | addresses, plans, upstreams, hosts, required identities, unused parts |
 //! | `limit`, `concurrent` | the fields of one limit; of a limit on open requests |
+//! | `forwarding` | what policies change of requests and responses |
 //! | `identity` | identities that limits and routes use |
 //! | `limit_uses` | limits that policies and folders define, share and switch off |
 //! | `routes` | listeners that policies name, and conflicts of routes |
@@ -26,6 +27,7 @@ use crate::net::Address;
 use crate::upstream::BalanceMethod;
 
 mod concurrent;
+mod forwarding;
 mod identity;
 mod limit;
 mod limit_uses;
@@ -33,6 +35,7 @@ mod routes;
 mod sharing;
 mod tls;
 
+use forwarding::{check_changed_fields, check_changes};
 use identity::{check_custom_sources, check_identity, check_path_part};
 pub(super) use identity::{check_issuer_of_name, check_value_of_path_part};
 use limit::check_limit;
@@ -60,6 +63,7 @@ pub fn check(
     }
     for defaults in defaults {
         check_required(cx, gateway, &defaults.require);
+        check_changed_fields(cx, gateway, [&defaults.request, &defaults.response]);
         check_limit_uses(cx, gateway, shared, &defaults.name.value, &defaults.limits);
     }
     for policy in policies {
@@ -344,6 +348,7 @@ fn check_policy(
     policy: &PolicyConfig,
 ) {
     check_required(cx, gateway, &policy.require);
+    check_changes(cx, gateway, policy);
     for require in &policy.require {
         check_path_part(cx, gateway, policy, require);
     }

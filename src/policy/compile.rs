@@ -26,6 +26,7 @@ mod files;
 mod identity;
 mod overrides;
 mod push;
+mod route_changes;
 mod rules;
 mod store;
 mod tls;
@@ -106,6 +107,10 @@ pub fn compile(
         path_matching: gateway.paths,
         uses_cors: unrouted.cors.is_some() || routes.iter().any(|route| route.cors.is_some()),
         keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
+        names_hosts_in_responses: routes.iter().any(|route| {
+            let changes = route.response_changes.as_ref();
+            changes.is_some_and(|changes| changes.needs_host())
+        }),
         routes,
         rules: rules.all,
         override_cache: Arc::default(),

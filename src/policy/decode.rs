@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `gateway`, `route` | the gateway file; a policy file |
 //! | `defaults` | `_defaults.yaml`, and which of its fields a policy inherits |
+//! | `field_changes` | the header fields that a policy changes |
 //! | `limit`, `plan`, `identity` | one limit; one plan; the section `identity` |
 //! | `cors` | the section of that name |
 //! | `listen`, `upstream`, `balance` | listeners; an upstream; how its servers are chosen and checked |
@@ -20,6 +21,7 @@ mod balance;
 mod cors;
 mod defaults;
 mod field;
+mod field_changes;
 mod gateway;
 mod identity;
 mod limit;
@@ -40,6 +42,7 @@ pub use defaults::{
     DEFAULTS_FILE, DefaultsConfig, InheritedFields, PolicyFiles, inherit_fields, read_defaults,
 };
 pub(super) use field::{DelayField, TimeoutField, WholeNumberField, word_fields};
+pub use field_changes::FieldChangesConfig;
 pub(super) use gateway::GATEWAY_TABLE;
 pub use gateway::{GatewayConfig, read_endpoints, read_gateway};
 pub use identity::{

@@ -22,7 +22,9 @@ mod json;
 mod routes;
 
 pub use json::describe_json;
-use routes::{find_broader_route, find_route_with_other_host, sort_by_specificity};
+use routes::{
+    describe_field_changes, find_broader_route, find_route_with_other_host, sort_by_specificity,
+};
 
 /// The paths that [`crate::route::RouteTable::find_folded`] finds, in words.
 const OTHER_SPELLINGS: &str = "other spellings of its path (case, formats, what follows a script)";
@@ -126,6 +128,15 @@ impl DescriptionWriter<'_> {
                     false => "",
                 }
             );
+        }
+        for (message, changes) in [
+            ("requests", &route.request_changes),
+            ("responses", &route.response_changes),
+        ] {
+            if let Some(changes) = changes {
+                let changes = describe_field_changes(changes);
+                let _ = writeln!(out, "  changes {message}: {changes}");
+            }
         }
         for require in &route.require {
             let _ = writeln!(out, "  requires {}", require.as_str());

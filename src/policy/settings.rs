@@ -30,6 +30,8 @@ pub struct Ruleset {
     pub keeps_slashes: bool,
     /// Whether some route, or a request without a route, has `cors`.
     pub uses_cors: bool,
+    /// Whether the fields of some response name the host of its request.
+    pub names_hosts_in_responses: bool,
     /// All routes, by [`Route::index`].
     pub routes: Vec<Arc<Route>>,
     /// All limits, by [`Rule::index`].

@@ -7,12 +7,14 @@
 //! |---|---|
 //! | `canonical_host` | the one form of a host |
 //! | `cors` | the pages of other origins that may read a route's responses |
+//! | `field_changes` | the header fields that a policy changes |
 //! | `path` | the normal form of a path, and the other readings of it |
 //! | `pattern` | the requests that a route takes, as policies write them |
 //! | `table` | the search for the route of a request |
 
 pub mod canonical_host;
 pub mod cors;
+pub mod field_changes;
 pub mod path;
 pub mod pattern;
 pub mod table;
@@ -23,6 +25,7 @@ use http::Method;
 use http::header::CONTENT_LENGTH;
 
 pub use cors::{AllowedOrigins, Cors, OriginPattern};
+pub use field_changes::{AddedField, FieldChanges, TemplatePart, ValueTemplate, Variable};
 pub use path::{
     PathError, literal_readings, normalise, path_after_authority, with_encoded_slashes,
 };
@@ -67,6 +70,10 @@ pub struct Route {
     pub headers: HeaderStyle,
     /// Whether the upstream takes `%2F` for a part of a segment, not for a slash.
     pub keeps_slashes: bool,
+    /// How the fields of requests are changed before they are forwarded; `None` if they are not.
+    pub request_changes: Option<Arc<FieldChanges>>,
+    /// How the fields of final responses are changed; `None` if they are not.
+    pub response_changes: Option<Arc<FieldChanges>>,
 }
 
 /// The limits of a route that count a request to which the gateway responds itself.
@@ -134,7 +141,7 @@ pub struct RouteReads {
     pub path_part: bool,
     /// Whether the request is the preflight of a browser (CORS).
     pub preflight: bool,
-    /// The custom identities that the route requires or its limits depend on.
+    /// The custom identities that the route requires, or that its limits or the fields that it changes depend on.
     pub custom: IdentitySet,
     /// The number of units that the request says it costs or may cost, in its head or body.
     pub reserve: bool,
@@ -165,7 +172,7 @@ impl RouteReads {
 
     /// The parts that these limits read. The caller sets `parameter`, `body_field`, `path_part`, `preflight`,
     /// `method_in_body`, `path_in_body` and `token_in_body`, because they depend on other routes and on the settings of
-    /// identities.
+    /// identities. It also adds to `custom` the identities that changed fields need.
     pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> RouteReads {
         let counts_by_email = |rule: &Arc<Rule>| rule.depends_on(Identity::Email);
         let has_cost_in_body = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
@@ -257,14 +264,14 @@ impl Route {
             || listeners.any(|name| other.holds_on(Some(name)))
     }
 
-    /// Whether both routes are on one upstream, and `other` lacks limits, required identities or the bound on bodies of this
-    /// one. Or it lets other pages read responses.
+    /// Whether both routes are on one upstream, and `other` lacks limits, required identities, the bound on bodies or the
+    /// changes of requests of this one. Or it lets other pages read responses.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
         self.upstream_index == other.upstream_index && !other.has_all_limits_of(self)
     }
 
-    /// Whether this route has every limit and requires every identity that `other` does, and takes no larger bodies. If
-    /// `other` counts by parts of the path, both patterns must have the same segments.
+    /// Whether this route has every limit and requires every identity that `other` does, takes no larger bodies, and makes
+    /// the same changes of requests. If `other` counts by parts of the path, both patterns must have the same segments.
     pub fn has_all_limits_of(&self, other: &Route) -> bool {
         let has_rule = |rule: &Arc<Rule>| {
             self.rules
@@ -274,6 +281,7 @@ impl Route {
         self.has_path_parts_of(other)
             && self.takes_no_larger_body_than(other)
             && self.cors == other.cors
+            && self.request_changes == other.request_changes
             && other.rules.iter().all(has_rule)
             && other
                 .require
@@ -281,8 +289,8 @@ impl Route {
                 .all(|identity| self.require.contains(identity))
     }
 
-    /// Whether this route is on the same upstream as `other`, requires every identity that `other` does, and takes no larger
-    /// bodies. For each limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts
+    /// Whether this route is on the same upstream as `other`, requires every identity that `other` does, takes no larger
+    /// bodies, and makes the same changes of requests. For each limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts
     /// of the path, both patterns must have the same segments.
     pub fn is_as_strict_as(&self, other: &Route) -> bool {
         let has_rule_for = |other_rule: &Arc<Rule>| {
@@ -294,6 +302,7 @@ impl Route {
             && self.has_path_parts_of(other)
             && self.takes_no_larger_body_than(other)
             && self.cors == other.cors
+            && self.request_changes == other.request_changes
             && other
                 .require
                 .iter()
@@ -317,8 +326,8 @@ impl Route {
         !other.reads.path_part || self.pattern.segments() == other.pattern.segments()
     }
 
-    /// This route with the limits and required identities of `other` as well, the smaller of both bounds on bodies, and
-    /// [`lower_priority`] of both. Where they let different pages read responses, no page may.
+    /// This route with the limits, required identities and changes of requests of `other` as well, the smaller of both
+    /// bounds on bodies, and [`lower_priority`] of both. Where they let different pages read responses, no page may.
     pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {
@@ -332,9 +341,15 @@ impl Route {
                 require.push(*identity);
             }
         }
+        let request_changes = match (&self.request_changes, &other.request_changes) {
+            (Some(own), Some(others)) if own != others => Some(Arc::new(own.combined_with(others))),
+            (own, others) => own.clone().or_else(|| others.clone()),
+        };
         Route {
             own_response_rules: OwnResponseRules::new(&rules, &require),
+            request_changes,
             reads: RouteReads {
+                custom: self.reads.custom.union(other.reads.custom),
                 method_in_body: self.reads.method_in_body,
                 path_in_body: self.reads.path_in_body,
                 token_in_body: self.reads.token_in_body || other.reads.token_in_body,

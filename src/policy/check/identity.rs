@@ -108,8 +108,9 @@ pub(super) fn check_path_part(
         cx.error(identity.location, message, Some(help));
     } else {
         let origin = cx.sources.origin(identity.location);
-        let help =
-            format!("the default at {origin} requires it: write `require` here, or name the part");
+        let help = format!(
+            "the default at {origin} needs it: write that field here too, or name the part"
+        );
         cx.error(pattern.location, message, Some(help));
     }
 }

@@ -15,12 +15,14 @@ use super::super::settings::UnroutedLimits;
 use super::super::shared_limits::{SharedLimit, SharedLimits};
 use super::super::tree::{Located, SourceLocation};
 use super::overrides::{LimitOverrides, SharedOverrides};
+use super::route_changes::compile_field_changes;
 use super::store;
 use crate::base::clock::Nanos;
 use crate::identity::{self, embedded_ipv4::untranslated_network};
 use crate::limit::{
     Algorithm, ClientCondition, ClientFilter, Concurrency, CountMode, Disclose, Identity,
-    IdentityTest, Overrides, RateLimit, Reserve, Rule, RuleLimit, ThrottleMode, header_texts,
+    IdentitySet, IdentityTest, Overrides, RateLimit, Reserve, Rule, RuleLimit, ThrottleMode,
+    header_texts,
 };
 use crate::route::{Cors, OwnResponseRules, Pattern, Route, RouteReads};
 use crate::upstream;
@@ -107,6 +109,11 @@ impl<'g> RuleCompiler<'g> {
             .map(|identity| identity.value)
             .collect();
         let patterns = policy.patterns_with_hosts();
+        let request_changes = compile_field_changes(&policy.request);
+        let response_changes = compile_field_changes(&policy.response);
+        let changes = request_changes.iter().chain(&response_changes);
+        let changed_identities = changes.map(|changes| changes.identities());
+        let reads = RouteReads::new(&rules, &require);
         let first_route = Route {
             name: policy.name.as_str().into(),
             index: first_index,
@@ -119,7 +126,10 @@ impl<'g> RuleCompiler<'g> {
                 .collect(),
             upstream_index,
             own_response_rules: OwnResponseRules::new(&rules, &require),
-            reads: RouteReads::new(&rules, &require),
+            reads: RouteReads {
+                custom: changed_identities.fold(reads.custom, IdentitySet::union),
+                ..reads
+            },
             rules: rules.into_iter().collect(),
             require,
             max_body_bytes: policy.max_body_bytes.map(|bytes| bytes as u64),
@@ -130,6 +140,8 @@ impl<'g> RuleCompiler<'g> {
             priority: policy.priority,
             headers: policy.headers.unwrap_or(self.gateway.headers),
             keeps_slashes: policy.keeps_slashes,
+            request_changes,
+            response_changes,
         };
         let with_pattern = |(index, pattern): (usize, Located<Pattern>)| Route {
             index,

@@ -6,6 +6,7 @@ use super::super::section::{LocatedField, Named, Section, section};
 use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
 use super::cors::CorsField;
 use super::field::{FileNameField, ListField, SizeField};
+use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
 use super::limit::LimitConfig;
 use super::listen::ListenerNameField;
 use super::route::{
@@ -46,6 +47,10 @@ section! {
     headers: HeaderStyleField, "What policies without `headers` have.", "both";
     keeps_slashes("encoded_slashes"): EncodedSlashesField = false,
         "What policies without `encoded_slashes` have.", "keep";
+    request: RequestChangesField = FieldChangesConfig::default(),
+        "What policies without `request` have: changes of what the upstream gets.", "{ set: { x-user: \"${user}\" }, remove: [cookie] }";
+    response: ResponseChangesField = FieldChangesConfig::default(),
+        "What policies without `response` have: changes of what the client gets.", "{ set: { strict-transport-security: max-age=31536000 }, remove: [server] }";
 }
 
 /// A `_defaults.yaml`. Its name is its folder below the folder of policies, such as `shop/admin`; empty for that folder

@@ -10,6 +10,7 @@ use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
 use super::cors::CorsField;
 use super::field::{FileNameField, ListField, SizeField, scalar_fields, word_fields};
+use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
 use super::listen::ListenerNameField;
 use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
@@ -45,6 +46,10 @@ section! {
         "Which rate-limit headers answers carry. Default: what the gateway file says.", "both";
     keeps_slashes("encoded_slashes"): EncodedSlashesField = false,
         "Whether `%2F` in a path is a slash, or part of the segment that `*` or `{name}` takes, as the upstream must read it too.", "keep";
+    request: RequestChangesField = FieldChangesConfig::default(),
+        "Which header fields of requests are changed before the upstream gets them.", "{ set: { x-user: \"${user}\" }, remove: [cookie] }";
+    response: ResponseChangesField = FieldChangesConfig::default(),
+        "Which header fields of answers are changed before the client gets them, those of the gateway itself included.", "{ set: { strict-transport-security: max-age=31536000 }, remove: [server] }";
 }
 
 /// A policy file. Its path below the folder of policies, without `.yaml`, is the name of the route.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::diagnostic::Diagnostic;
 use super::super::key_control::KeyControl;
 use super::super::load::LoadedConfig;
-use super::routes::{find_broader_route, sort_by_specificity};
+use super::routes::{describe_field_changes, find_broader_route, sort_by_specificity};
 use super::{describe_promise, format_throttle, key_controls_of};
 use crate::limit::{Disclose, Rule};
 use crate::route::HostPattern;
@@ -33,6 +33,8 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                     "origins": cors.origins.to_string(),
                     "credentials": cors.allows_credentials,
                 })),
+                "request": route.request_changes.as_deref().map(describe_field_changes),
+                "response": route.response_changes.as_deref().map(describe_field_changes),
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),
                 "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),
             })

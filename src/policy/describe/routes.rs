@@ -1,10 +1,12 @@
-//! Orders the routes of a configuration, and finds routes by which a client may evade the limits of another route.
+//! Orders and describes the routes of a configuration, and finds routes by which a client may evade the limits of another route.
 
 use std::cmp::Ordering;
 
+use http::HeaderName;
+
 use super::super::load::LoadedConfig;
 use crate::route::pattern::Segment;
-use crate::route::{HostPattern, Pattern, Route};
+use crate::route::{FieldChanges, HostPattern, Pattern, Route};
 
 /// Finds a route on the same upstream that lacks a limit or a required identity of `route`, and matches other spellings
 /// of its path. A route that is stricter than `route` all the same does not count. Of several, the most specific is
@@ -41,6 +43,21 @@ pub(super) fn find_route_with_other_host<'l>(
             && route.shares_listener_with(other)
             && route.has_limits_beyond(other)
     })
+}
+
+/// The names of changed header fields: `sets x-user, removes cookie`.
+pub(super) fn describe_field_changes(changes: &FieldChanges) -> String {
+    let is_added = |name: &HeaderName| changes.added.iter().any(|field| field.name == *name);
+    let added = changes.added.iter().map(|field| {
+        let verb = match changes.removed.contains(&field.name) {
+            true => "sets",
+            false => "adds",
+        };
+        format!("{verb} {}", field.name)
+    });
+    let removed = changes.removed.iter().filter(|name| !is_added(name));
+    let removed = removed.map(|name| format!("removes {name}"));
+    added.chain(removed).collect::<Vec<_>>().join(", ")
 }
 
 /// The routes, the most specific first, which is the order in which they match. Equal ones are ordered by name.

@@ -16,6 +16,7 @@ use tower::Service;
 
 use super::added_fields::{UpstreamClaims, add_proxy_fields};
 use super::body::{RelayedBody, RequestBody};
+use super::changed_fields::{NamedValues, change_request};
 use super::forwarding::Forwarding;
 use super::future_pool::{FuturePool, PooledFuture};
 use super::message_gate::MessageLimits;
@@ -106,6 +107,7 @@ fn forward_request(
         ))
     });
     let counts_bytes_in = route.reads.bytes_in;
+    let request_changes = route.request_changes.clone();
     let Arrival {
         mut body,
         downstream,
@@ -114,6 +116,9 @@ fn forward_request(
     } = identified.routed.arrival;
     if let Some(passed_bytes) = counts_bytes_in.then(|| context.passed_bytes()).flatten() {
         body.count_bytes(passed_bytes);
+    }
+    if let Some(changes) = request_changes {
+        body.guard_trailers(&changes);
     }
     async move {
         let generation = &context.generation;
@@ -217,6 +222,15 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
     if !fields.contains("host") {
         let host = generation.pools[route.upstream_index].host();
         fields.add("host", host.as_bytes());
+    }
+    if let Some(changes) = &route.request_changes {
+        let values = NamedValues {
+            client: Some(client),
+            host: received_head.fields.text("host"),
+            route_name: &route.name,
+            ruleset: &generation.ruleset,
+        };
+        change_request(&mut fields, changes, &values);
     }
     adapt_request_fields(&mut fields, route, body);
     if reusable_decision.is_some() {

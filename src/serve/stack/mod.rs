@@ -3,7 +3,7 @@
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `request_context.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `cors.rs` |
+//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `request_context.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
 //! | route | `routing.rs` | `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
@@ -22,6 +22,7 @@
 
 pub mod added_fields;
 pub mod body;
+mod changed_fields;
 mod cors;
 pub mod counted_key;
 pub mod credential_in_body;

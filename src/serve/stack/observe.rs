@@ -19,6 +19,7 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use super::body::{self, RelayedBody, RequestBody, ResponseBody};
+use super::changed_fields::change_response;
 use super::cors;
 use super::detached::{self, PendingExchange};
 use super::refusal::Refusal;
@@ -113,7 +114,10 @@ where
         downstream.deadlines().report_request_begun();
         let arrived_at = generation.clock.now();
         let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);
-        let needs_head = self.access_log.may_log() || generation.ruleset.uses_cors || may_sample();
+        let needs_head = self.access_log.may_log()
+            || generation.ruleset.uses_cors
+            || generation.ruleset.names_hosts_in_responses
+            || may_sample();
         let (head, mut unreadable) = match head {
             Ok(head) => (head, None),
             Err(unreadable) => (Rc::default(), Some(unreadable)),
@@ -233,6 +237,7 @@ where
             context.status.set(status);
             let counters = context.generation.route_counters(context.route_index.get());
             counters.count_response(status, context.is_from_upstream());
+            change_response(context, &mut response.head);
             if context.generation.ruleset.uses_cors {
                 cors::set_fields(context, &mut response.head);
             }

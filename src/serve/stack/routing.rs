@@ -459,7 +459,7 @@ fn canonicalize_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
 /// # Errors
 ///
 /// The host is missing, malformed or ambiguous, or the target is not an HTTP URL: 400.
-fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
+pub(super) fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
     let mut hosts = head.fields.all("host");
     let host_field = match (hosts.next(), hosts.next()) {
         (Some(host), None) => {

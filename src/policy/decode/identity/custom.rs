@@ -26,11 +26,12 @@ const SOURCES: [&str; 10] = [
 ];
 
 /// Words that mean something else where names of identities stand: in keys, in `for` and in header fields.
-const RESERVED_NAMES: [&str; 11] = [
+const RESERVED_NAMES: [&str; 12] = [
     "and",
     "else",
     "expires",
     "everyone",
+    "host",
     "or",
     "over",
     PREFLIGHT,

@@ -16,6 +16,8 @@ use http_body_util::BodyExt;
 use super::body_error::Error;
 use crate::http::head::hop_by_hop::strip_forbidden_trailers;
 use crate::http::http1::chunked::BodyPiece;
+use crate::identity::strip::is_alike_any;
+use crate::route::FieldChanges;
 use crate::serve::stack::downstream::Downstream;
 use crate::serve::worker::deadlines::Deadlines;
 use crate::serve::worker::generation::Generation;
@@ -102,6 +104,8 @@ struct UnreadBody {
     deadlines: Rc<Deadlines>,
     /// The configuration of the request, with its timeouts and the fields that no trailer may have.
     generation: Rc<Generation>,
+    /// The changes of the request's fields, which no trailer may undo; `None` if there are none.
+    field_changes: Option<Arc<FieldChanges>>,
     /// Where limits count the bytes or the messages of the body; `None` for most bodies.
     meter: Option<Box<BodyMeter>>,
 }
@@ -159,6 +163,7 @@ impl RequestBody {
             size_bound: None,
             deadlines: downstream.deadlines().clone(),
             generation: generation.clone(),
+            field_changes: None,
             meter: None,
         };
         RequestBody((!downstream.is_body_over()).then(|| Box::new(unread())))
@@ -253,6 +258,18 @@ impl RequestBody {
         }
     }
 
+    /// Keeps the fields that a policy sets or removes out of the trailers, in any spelling.
+    pub fn guard_trailers(&mut self, changes: &Arc<FieldChanges>) {
+        let Some(unread) = &mut self.0 else {
+            return;
+        };
+        unread.field_changes = Some(changes.clone());
+        if let Some(mut trailers) = unread.trailers.take() {
+            unread.strip_trailers(&mut trailers);
+            unread.trailers = Some(trailers);
+        }
+    }
+
     /// Whether nothing remains to be read.
     pub fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|unread| unread.is_empty())
@@ -269,6 +286,18 @@ impl UnreadBody {
             && self.trailers.is_none()
             && self.downstream.is_none()
             && self.meter.as_deref().is_none_or(is_gate_empty)
+    }
+
+    /// Removes the trailers that no client may send.
+    fn strip_trailers(&self, trailers: &mut HeaderMap) {
+        let identifier = &self.generation.identifier;
+        let is_changed = |name: &[u8]| {
+            let changes = self.field_changes.as_ref();
+            changes.is_some_and(|changes| is_alike_any(name, &changes.removed))
+        };
+        strip_forbidden_trailers(trailers, |name| {
+            identifier.is_protected(name) || is_changed(name)
+        });
     }
 
     /// The next piece of a body that limits meter. Not inlined, because most bodies have no meter.
@@ -324,8 +353,7 @@ impl UnreadBody {
                 None => Some(Ok(Frame::data(data))),
             },
             Ok(BodyPiece::Trailers(mut trailers)) => {
-                let identifier = &self.generation.identifier;
-                strip_forbidden_trailers(&mut trailers, |name| identifier.is_protected(name));
+                self.strip_trailers(&mut trailers);
                 Some(Ok(Frame::trailers(trailers)))
             }
             Ok(BodyPiece::End | BodyPiece::Incomplete) => None,

@@ -1,0 +1,22 @@
+//! Compiles what a policy changes of requests and responses. Whether the changes are possible was checked before.
+
+use std::sync::Arc;
+
+use super::super::decode::FieldChangesConfig;
+use crate::route::{AddedField, FieldChanges};
+
+/// Compiles the changes of header fields; `None` if there are none.
+pub(super) fn compile_field_changes(config: &FieldChangesConfig) -> Option<Arc<FieldChanges>> {
+    let FieldChangesConfig { set, add, remove } = config;
+    let added = set.iter().chain(add).map(|field| AddedField {
+        name: field.name.value.clone(),
+        value: field.value.value.clone(),
+    });
+    let set_names = set.iter().map(|field| &field.name);
+    let removed = remove.iter().chain(set_names);
+    let changes = FieldChanges {
+        removed: removed.map(|name| name.value.clone()).collect(),
+        added: added.collect(),
+    };
+    (changes != FieldChanges::default()).then(|| Arc::new(changes))
+}

@@ -59,7 +59,7 @@ pub use route::{LimitUse, PolicyConfig, read_policy};
 pub(in crate::policy) use scalar::parse_network;
 pub(super) use scalar::{format_duration, format_size};
 pub use store::{StoreAddress, StoreConfig};
-pub use upstream::{ServerConfig, UpstreamConfig};
+pub use upstream::{HostChoice, ServerConfig, UpstreamConfig};
 
 use super::context::LoadContext;
 use super::former_names;

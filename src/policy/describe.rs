@@ -16,7 +16,7 @@ use crate::limit::{
     RuleLimit, Sharing, ThrottleMode,
 };
 use crate::record::Settings;
-use crate::route::{HostPattern, PathMatching, Route};
+use crate::route::{HostPattern, PathChange, PathMatching, Route};
 
 mod json;
 mod routes;
@@ -128,6 +128,10 @@ impl DescriptionWriter<'_> {
                     false => "",
                 }
             );
+        }
+        if let Some(path_change) = &route.path_change {
+            let PathChange { strip, prefix } = &**path_change;
+            let _ = writeln!(out, "  forwards {strip}/… as {prefix}/…");
         }
         for (message, changes) in [
             ("requests", &route.request_changes),

@@ -1,7 +1,7 @@
 //! Finds the route of a request by host, method and path. This file defines and compares the routes themselves.
 //!
-//! Routes match a normalised copy of the path, so that no spelling of a path escapes its policy. What is forwarded
-//! never changes: the upstream gets the path as the client wrote it.
+//! Routes match a normalised copy of the path, so that no spelling of a path escapes its policy. The upstream gets the
+//! path as the client wrote it, unless the policy strips a prefix of it or puts one before it.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | `cors` | the pages of other origins that may read a route's responses |
 //! | `field_changes` | the header fields that a policy changes |
 //! | `path` | the normal form of a path, and the other readings of it |
+//! | `path_change` | the path that the upstream gets, if a policy changes it |
 //! | `pattern` | the requests that a route takes, as policies write them |
 //! | `table` | the search for the route of a request |
 
@@ -16,6 +17,7 @@ pub mod canonical_host;
 pub mod cors;
 pub mod field_changes;
 pub mod path;
+pub mod path_change;
 pub mod pattern;
 pub mod table;
 
@@ -29,6 +31,7 @@ pub use field_changes::{AddedField, FieldChanges, TemplatePart, ValueTemplate, V
 pub use path::{
     PathError, literal_readings, normalise, path_after_authority, with_encoded_slashes,
 };
+pub use path_change::{PathChange, PathChangeError};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind, Segment};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
 
@@ -70,6 +73,8 @@ pub struct Route {
     pub headers: HeaderStyle,
     /// Whether the upstream takes `%2F` for a part of a segment, not for a slash.
     pub keeps_slashes: bool,
+    /// How the path of requests is changed before they are forwarded; `None` if it is not.
+    pub path_change: Option<Arc<PathChange>>,
     /// How the fields of requests are changed before they are forwarded; `None` if they are not.
     pub request_changes: Option<Arc<FieldChanges>>,
     /// How the fields of final responses are changed; `None` if they are not.
@@ -289,8 +294,8 @@ impl Route {
                 .all(|identity| self.require.contains(identity))
     }
 
-    /// Whether this route is on the same upstream as `other`, requires every identity that `other` does, takes no larger
-    /// bodies, and makes the same changes of requests. For each limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts
+    /// Whether this route is on the same upstream as `other`, requires every identity that `other` does, and takes no larger
+    /// bodies. It must make the same changes of requests. For each limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts
     /// of the path, both patterns must have the same segments.
     pub fn is_as_strict_as(&self, other: &Route) -> bool {
         let has_rule_for = |other_rule: &Arc<Rule>| {
@@ -326,8 +331,8 @@ impl Route {
         !other.reads.path_part || self.pattern.segments() == other.pattern.segments()
     }
 
-    /// This route with the limits, required identities and changes of requests of `other` as well, the smaller of both
-    /// bounds on bodies, and [`lower_priority`] of both. Where they let different pages read responses, no page may.
+    /// This route with the limits, required identities and changes of requests of `other` as well. It has the smaller of
+    /// both bounds on bodies, and [`lower_priority`] of both. Where they let different pages read responses, no page may.
     pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {

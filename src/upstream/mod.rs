@@ -83,6 +83,7 @@ mod tests {
                 .take(server_count)
                 .map(|port| server("10.0.0.1", port))
                 .collect(),
+            host: None,
             uses_http2: false,
             proxy_protocol: None,
             balance_method: BalanceMethod::default(),

@@ -19,6 +19,8 @@ pub struct Settings {
     pub name: String,
     /// The servers in the order of the gateway file.
     pub servers: Vec<Server>,
+    /// The `Host` that servers get in place of the client's; `None` if they get the client's.
+    pub host: Option<String>,
     /// Whether requests use HTTP/2 instead of HTTP/1.1.
     pub uses_http2: bool,
     /// The version of the PROXY header that begins each connection; `None` for no header. A connection with a header

@@ -12,6 +12,8 @@ mod common;
 mod server;
 
 mod fields;
+mod hosts;
+mod paths;
 
 use std::net::SocketAddr;
 

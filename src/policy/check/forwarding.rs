@@ -2,7 +2,9 @@
 
 use super::super::context::LoadContext;
 use super::super::decode::{FieldChangesConfig, GatewayConfig, PolicyConfig};
+use super::super::tree::Located;
 use super::identity::{check_identity, check_path_part};
+use crate::route::{Pattern, Segment};
 
 /// Checks that the gateway file says how the identities in changed fields are known.
 pub(super) fn check_changed_fields(
@@ -17,9 +19,30 @@ pub(super) fn check_changed_fields(
 
 /// Checks the changes of one policy.
 pub(super) fn check_changes(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
+    check_strip(cx, policy);
     let changes = [&policy.request, &policy.response];
     check_changed_fields(cx, gateway, changes);
     for identity in changes.into_iter().flat_map(FieldChangesConfig::identities) {
         check_path_part(cx, gateway, policy, &identity);
+    }
+}
+
+/// Checks that every `match` of the policy begins with the segments that it strips.
+fn check_strip(cx: &mut LoadContext, policy: &PolicyConfig) {
+    let Some(strip) = &policy.strip else { return };
+    let lacks_prefix = |pattern: &&Located<Pattern>| {
+        let mut segments = pattern.value.segments().iter();
+        let mut stripped = strip.value.split('/').skip(1);
+        !stripped.all(|stripped| {
+            matches!(segments.next(), Some(Segment::Literal(text)) if **text == *stripped)
+        })
+    };
+    if let Some(pattern) = policy.patterns.iter().find(lacks_prefix) {
+        let message = format!(
+            "`{}` does not begin with `{}`, which is taken off",
+            pattern.value, strip.value
+        );
+        let help = "strip whole segments with which every `match` begins, or write a policy of its own for this one";
+        cx.error(strip.location, message, Some(help.into()));
     }
 }

@@ -15,7 +15,7 @@ use super::super::settings::UnroutedLimits;
 use super::super::shared_limits::{SharedLimit, SharedLimits};
 use super::super::tree::{Located, SourceLocation};
 use super::overrides::{LimitOverrides, SharedOverrides};
-use super::route_changes::compile_field_changes;
+use super::route_changes::{compile_field_changes, compile_path_change};
 use super::store;
 use crate::base::clock::Nanos;
 use crate::identity::{self, embedded_ipv4::untranslated_network};
@@ -140,6 +140,7 @@ impl<'g> RuleCompiler<'g> {
             priority: policy.priority,
             headers: policy.headers.unwrap_or(self.gateway.headers),
             keeps_slashes: policy.keeps_slashes,
+            path_change: compile_path_change(policy),
             request_changes,
             response_changes,
         };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::context::LoadContext;
-use super::super::decode::{GatewayConfig, HealthConfig, UpstreamConfig};
+use super::super::decode::{GatewayConfig, HealthConfig, HostChoice, UpstreamConfig};
 use super::super::source::Files;
 use super::tls::ServerCompiler;
 use crate::limit::ThrottleMode;
@@ -33,6 +33,7 @@ pub fn compile_upstreams(
         Some(upstream::Settings {
             name: written.name.value.clone(),
             servers: servers.compile_servers(cx, written)?,
+            host: compile_host(written),
             uses_http2: written.http2,
             proxy_protocol: written.proxy_protocol.map(|version| version.value),
             balance_method: balance
@@ -64,6 +65,16 @@ pub fn compile_upstreams(
         .iter()
         .filter_map(&mut compile_upstream)
         .collect()
+}
+
+/// The host that servers get in place of the client's; `None` if they get the client's.
+fn compile_host(written: &UpstreamConfig) -> Option<String> {
+    match written.host.as_ref().map(|host| &host.value) {
+        None | Some(HostChoice::Client) => None,
+        // All servers have the same host, which was checked before.
+        Some(HostChoice::Upstream) => written.servers.first()?.value.host(),
+        Some(HostChoice::Name(name)) => Some(name.clone()),
+    }
 }
 
 /// Sets [`upstream::Settings::pressure`], so that the load of the upstream is measured, if something depends on the

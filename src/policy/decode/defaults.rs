@@ -10,15 +10,16 @@ use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChan
 use super::limit::LimitConfig;
 use super::listen::ListenerNameField;
 use super::route::{
-    EncodedSlashesField, LimitUse, LimitUsesField, MAX_BODY_BYTES, PolicyConfig, UpstreamNameField,
+    EncodedSlashesField, LimitUse, LimitUsesField, MAX_BODY_BYTES, PathPrefixField, PolicyConfig,
+    UpstreamNameField,
 };
 use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
 
 /// The name of the file in its folder.
 pub const DEFAULTS_FILE: &str = "_defaults.yaml";
 
-/// The fields of a policy that say which requests its route matches, so that they cannot be defaults.
-const ROUTE_FIELDS: [&str; 2] = ["match", "host"];
+/// The fields of a policy that say which requests its route matches, or must fit them, so that they cannot be defaults.
+const ROUTE_FIELDS: [&str; 3] = ["match", "host", "strip"];
 
 /// The fields that belong to the file itself. Policies inherit all others of [`DEFAULTS_TABLE`].
 const OWN_FIELDS: [&str; 2] = ["limits", "overrides"];
@@ -47,6 +48,8 @@ section! {
     headers: HeaderStyleField, "What policies without `headers` have.", "both";
     keeps_slashes("encoded_slashes"): EncodedSlashesField = false,
         "What policies without `encoded_slashes` have.", "keep";
+    prefix: LocatedField<PathPrefixField>,
+        "What policies without `prefix` have: what is put before the path that is forwarded.", "/v1";
     request: RequestChangesField = FieldChangesConfig::default(),
         "What policies without `request` have: changes of what the upstream gets.", "{ set: { x-user: \"${user}\" }, remove: [cookie] }";
     response: ResponseChangesField = FieldChangesConfig::default(),
@@ -88,7 +91,7 @@ pub fn read_defaults(
     if let YamlValue::Map(entries) = &mut node.value {
         for (key, _) in entries.extract_if(.., |(key, _)| is_one_of(&ROUTE_FIELDS, key)) {
             let message = format!(
-                "`{}` says which requests a route takes, so it is no default",
+                "`{}` must fit the requests that a route takes, so it is no default",
                 key.text
             );
             let help = "write it into each policy";

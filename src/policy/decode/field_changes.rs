@@ -24,7 +24,7 @@ const MAX_VALUE_BYTES: usize = 1024;
 section! {
     /// The header fields that a policy changes, of requests or of responses.
     pub struct FieldChangesConfig, table FIELD_CHANGES_TABLE = "the changes of header fields",
-        "Header fields that are changed on the way. In values `${user}`, `${plan}`, `${ip}` and identities of your own stand for those of the client, `${host}` for the host of the request and `${route}` for the name of the policy; `$$` is a dollar sign.", check check_names;
+        "Header fields that are changed on the way. In values `${user}`, `${plan}`, `${ip}` and identities of your own stand for those of the client. `${host}` is the host of the request, `${route}` the name of the policy, and `$$` a dollar sign.", check check_names;
     set: ChangedFieldsField = Vec::new(),
         "Fields that are set, in place of all fields of these names. One whose value has an absent identity is removed only.", "{ x-user: \"${user}\" }";
     add: ChangedFieldsField = Vec::new(),

@@ -15,7 +15,10 @@ use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
 use super::listen::ListenerNameField;
 use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
 use super::switch_word::is_off;
-use crate::route::{HostPattern, Pattern, PatternErrorKind};
+use crate::route::{HostPattern, Pattern, PatternErrorKind, normalise};
+
+/// Maximum bytes of `strip` and of `prefix`.
+const MAX_PATH_PREFIX_BYTES: usize = 256;
 
 /// The largest `max_body`: 1 TiB.
 pub(super) const MAX_BODY_BYTES: u64 = 1 << 40;
@@ -46,6 +49,9 @@ section! {
         "Which rate-limit headers answers carry. Default: what the gateway file says.", "both";
     keeps_slashes("encoded_slashes"): EncodedSlashesField = false,
         "Whether `%2F` in a path is a slash, or part of the segment that `*` or `{name}` takes, as the upstream must read it too.", "keep";
+    strip: LocatedField<PathPrefixField>,
+        "Taken off the path before it is forwarded: whole segments with which every `match` begins. Limits and logs know the client's path.", "/api";
+    prefix: LocatedField<PathPrefixField>, "Put before the path that is forwarded, after `strip`.", "/v1";
     request: RequestChangesField = FieldChangesConfig::default(),
         "Which header fields of requests are changed before the upstream gets them.", "{ set: { x-user: \"${user}\" }, remove: [cookie] }";
     response: ResponseChangesField = FieldChangesConfig::default(),
@@ -67,6 +73,12 @@ static HOST_FORMAT: TextFormat = TextFormat {
     doc: "A host name, *.example.com for all names below, an IP address (IPv6 in brackets), or * for any.",
 };
 
+static PATH_PREFIX_FORMAT: TextFormat = TextFormat {
+    name: "path-prefix",
+    pattern: r"^\s*(/[^\s/?#*{};]+)+\s*$",
+    doc: "The begin of a path: whole segments, without a slash at the end.",
+};
+
 static NAME_FORMAT: TextFormat = TextFormat {
     name: "name",
     pattern: r"^[A-Za-z][A-Za-z0-9_-]{0,63}$",
@@ -85,6 +97,9 @@ scalar_fields! {
     /// A field with the hosts that a route matches.
     pub struct HostField: HostPattern =
         ValueShape::Format(&HOST_FORMAT), "a host such as api.example.com", parse_host;
+    /// A field with whole segments at the begin of a path.
+    pub struct PathPrefixField: Box<str> =
+        ValueShape::Format(&PATH_PREFIX_FORMAT), "the begin of a path such as /api", parse_path_prefix;
     /// A field with the name of an upstream.
     pub struct UpstreamNameField: String = ValueShape::Format(&NAME_FORMAT), "the name of an upstream";
 }
@@ -210,6 +225,40 @@ fn parse_match(text: &str) -> Result<Pattern, ValueError> {
         help: suggest_match(text, &error.kind),
         offset: Some(error.offset),
     })
+}
+
+/// Parses whole segments at the begin of a path, in the normal form of paths.
+fn parse_path_prefix(text: &str) -> Result<Box<str>, ValueError> {
+    let text = text.trim();
+    let help = |segments: &str| match segments.trim_end_matches('/') {
+        "" => "leave the field out, or write a segment such as `/api`".to_owned(),
+        segments => format!("write `{segments}`"),
+    };
+    if text.contains(['?', '#', '*', '{', '}']) || text.len() > MAX_PATH_PREFIX_BYTES {
+        let message = format!("`{text}` is not the begin of a path");
+        return Err(ValueError::new(
+            message,
+            "write fixed segments such as `/api`, of at most 256 bytes",
+        ));
+    }
+    if !text.starts_with('/') {
+        let message = format!("`{text}` does not begin with `/`");
+        return Err(ValueError::new(message, help(&format!("/{text}"))));
+    }
+    match normalise(text) {
+        Ok(normal) if *normal == *text && text.len() > 1 && !text.ends_with('/') => Ok(text.into()),
+        Ok(normal) => {
+            let message = format!("`{text}` is not written as whole segments of a path");
+            Err(ValueError::new(message, help(&normal)))
+        }
+        Err(error) => {
+            let message = format!("`{text}` is not the begin of a path: {error}");
+            Err(ValueError::new(
+                message,
+                "write fixed segments such as `/api`",
+            ))
+        }
+    }
 }
 
 fn parse_host(text: &str) -> Result<HostPattern, ValueError> {

@@ -15,9 +15,11 @@ use super::field::{
     word_fields,
 };
 use super::scalar::{parse_name, parse_unix_path};
+use crate::base::suggest::nearest_word;
 use crate::limit::pressure::Trust;
 use crate::net::address::UNIX_PREFIX;
 use crate::net::proxy_protocol::ProxyProtocolVersion;
+use crate::route::canonical_host::canonical_host;
 use crate::upstream::Location;
 
 pub static SERVER_FORMAT: TextFormat = TextFormat {
@@ -39,10 +41,12 @@ const MAX_REQUESTS_BOUND: u64 = 1_000_000;
 section! {
     /// The servers of an upstream, and how the gateway uses them.
     pub struct UpstreamFields, table UPSTREAM_TABLE = "an upstream",
-        "Servers that can stand in for each other.", check check_protocols;
+        "Servers that can stand in for each other.", check check_upstream;
     servers: RequiredField<ListField<ServerField>> = Vec::new(), "Its servers.", "[http://192.0.2.11:8080]";
     tls: LocatedField<SectionField<ServerTlsConfig>>,
         "How servers that are written https:// are spoken to.", "{ roots: ca.pem }";
+    host: LocatedField<HostChoiceField>,
+        "Which `Host` they get: the client's (`client`), that of their URL (`upstream`), or this name. With another than the client's, the client's is in `X-Forwarded-Host` and `Forwarded`. Default: client.", "upstream";
     http2("protocol"): ProtocolField = false, "How they are spoken to.", "h1";
     proxy_protocol: LocatedField<ProxyVersionField>,
         "Begins each connection with a header of the PROXY protocol that names the client. A connection then serves one request only, and `protocol: h2` is not possible. Default: none.", "v2";
@@ -108,6 +112,9 @@ scalar_fields! {
     /// A field with the URL of a server.
     pub struct ServerUrlField: ServerConfig =
         ValueShape::Format(&SERVER_FORMAT), "a server such as http://192.0.2.11:8080", parse_server;
+    /// A field with the host that servers get.
+    pub struct HostChoiceField: HostChoice =
+        ValueShape::Format(&HOST_CHOICE_FORMAT), "`client`, `upstream` or a host name", parse_host_choice;
     /// A field with the name in the certificates of servers.
     pub struct HostNameField: String = ValueShape::Text, "a host name";
     /// A field with the name of a metric in load reports.
@@ -126,6 +133,19 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
+    /// The host of the URL, with its port unless that is the default; `None` for a Unix socket.
+    pub fn host(&self) -> Option<String> {
+        let default_port = if self.tls { HTTPS_PORT } else { HTTP_PORT };
+        match &self.location {
+            Location::Host(host, port) if *port == default_port => match host.contains(':') {
+                true => Some(format!("[{host}]")),
+                false => Some(host.clone()),
+            },
+            Location::Host(..) => Some(self.location.to_string()),
+            Location::Unix(_) => None,
+        }
+    }
+
     /// Whether both are the same server, whatever their weights.
     pub fn is_same_server(&self, other: &ServerConfig) -> bool {
         self.location == other.location && self.tls == other.tls
@@ -151,8 +171,49 @@ impl FieldReader for ServerField {
     }
 }
 
+/// The host that the servers of an upstream get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostChoice {
+    /// That of the client's request.
+    Client,
+    /// That of the servers' URL.
+    Upstream,
+    /// This one, in canonical form.
+    Name(String),
+}
+
+static HOST_CHOICE_FORMAT: TextFormat = TextFormat {
+    name: "upstream-host",
+    pattern: r"^\s*[^\s/@?#]+\s*$",
+    doc: "`client`, `upstream`, or a host name, perhaps with a port.",
+};
+
+/// Reports fields that do not fit together.
+fn check_upstream(cx: &mut LoadContext, _: &MapFields<'_>, upstream: &mut UpstreamFields) {
+    check_protocols(cx, upstream);
+    check_host(cx, upstream);
+}
+
+/// Reports `host: upstream` where the servers have no host or different ones.
+fn check_host(cx: &mut LoadContext, upstream: &UpstreamFields) {
+    let choice = upstream.host.as_ref();
+    let Some(host) = choice.filter(|host| host.value == HostChoice::Upstream) else {
+        return;
+    };
+    let mut hosts = upstream.servers.iter().map(|server| server.value.host());
+    let first = hosts.next().flatten();
+    let help = "write the name that all of them serve, for instance `host: api.example.com`";
+    if first.is_none() && !upstream.servers.is_empty() {
+        let message = "a Unix socket has no host";
+        cx.error(host.location, message, Some(help.into()));
+    } else if hosts.any(|other| other != first) {
+        let message = "the servers have different hosts, and a request may go to any of them";
+        cx.error(host.location, message, Some(help.into()));
+    }
+}
+
 /// Reports `proxy_protocol` with HTTP/2: the header names one client, but many clients share a connection of HTTP/2.
-fn check_protocols(cx: &mut LoadContext, _: &MapFields<'_>, upstream: &UpstreamFields) {
+fn check_protocols(cx: &mut LoadContext, upstream: &UpstreamFields) {
     if let Some(version) = upstream.proxy_protocol.filter(|_| upstream.http2) {
         let help = "drop one of them";
         cx.error(
@@ -191,6 +252,30 @@ pub fn read_upstream(cx: &mut LoadContext, key: &MapKey, node: &Node) -> Option<
         location: key.location,
     };
     Some(Named { name, fields })
+}
+
+/// Parses `client`, `upstream` or a host. A host without a dot that is nearly one of these words is a mistake.
+fn parse_host_choice(text: &str) -> Result<HostChoice, ValueError> {
+    let intended = nearest_word(text, ["client", "upstream"]);
+    match text.trim() {
+        "client" => Ok(HostChoice::Client),
+        "upstream" => Ok(HostChoice::Upstream),
+        text => match canonical_host(text) {
+            Some(_) if intended.is_some() && !text.contains('.') => {
+                let help = format!(
+                    "did you mean `{}`? A host of this name is written with a dot at its end, `{text}.`",
+                    intended.unwrap_or_default()
+                );
+                Err(ValueError::new(format!("unknown word `{text}`"), help))
+            }
+            Some(host) => Ok(HostChoice::Name(host.into_owned())),
+            None => {
+                let message = format!("`{text}` is not a host");
+                let help = "write `client`, `upstream`, or a name such as `api.example.com`, without scheme and path";
+                Err(ValueError::new(message, help))
+            }
+        },
+    }
 }
 
 /// Parses the URL of a server, or `unix:` and the path of its socket. The weight is 1.

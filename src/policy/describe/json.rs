@@ -33,6 +33,8 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                     "origins": cors.origins.to_string(),
                     "credentials": cors.allows_credentials,
                 })),
+                "strip": route.path_change.as_ref().map(|change| &*change.strip),
+                "prefix": route.path_change.as_ref().map(|change| &*change.prefix),
                 "request": route.request_changes.as_deref().map(describe_field_changes),
                 "response": route.response_changes.as_deref().map(describe_field_changes),
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),

@@ -308,15 +308,19 @@ impl RouteDecision {
         }
     }
 
-    /// The head that is forwarded for the head `received`: the last one, with the first line of `received`. `None` if no
-    /// head has been forwarded yet.
-    pub(crate) fn forwarded_head(&self, received: &Rc<Head>) -> Option<Rc<Head>> {
+    /// The head that is forwarded for the head `received`: the last one, or its fields with the method and the target that
+    /// `forwarded_line` returns. `None` if no head has been forwarded yet.
+    pub(crate) fn forwarded_head(
+        &self,
+        received: &Rc<Head>,
+        forwarded_line: impl FnOnce() -> Head,
+    ) -> Option<Rc<Head>> {
         let mut forwarded_head = self.forwarded_head.borrow_mut();
         let last_head = forwarded_head.as_mut()?;
         if !Rc::ptr_eq(&last_head.received, received) {
             let forwarded = Rc::new(Head {
                 fields: last_head.forwarded.fields.clone(),
-                ..received.without_fields()
+                ..forwarded_line()
             });
             *last_head = ForwardedHead {
                 received: received.clone(),

@@ -186,16 +186,18 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         context,
         ..
     } = &routed.arrival;
+    let route = routed.route();
     let reusable_decision = route_decision
         .as_ref()
         .filter(|_| exceeded_limits.is_none());
-    let reused_head = reusable_decision.and_then(|decision| decision.forwarded_head(received_head));
+    let reused_head = reusable_decision.and_then(|decision| {
+        decision.forwarded_head(received_head, || forwarded_line(received_head, route))
+    });
     if let Some(head) = reused_head {
         return head;
     }
     let peer = &context.peer;
     let generation = &context.generation;
-    let route = routed.route();
     let plans = &generation.ruleset.identity.plan.plans;
     let claims = UpstreamClaims {
         user: client.user.as_deref(),
@@ -219,9 +221,11 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         peer,
         downstream.via_element(received_head.version),
     );
-    if !fields.contains("host") {
-        let host = generation.pools[route.upstream_index].host();
-        fields.add("host", host.as_bytes());
+    let pool = &generation.pools[route.upstream_index];
+    if let Some(host) = &pool.settings().host {
+        fields.set("host", host.as_bytes());
+    } else if !fields.contains("host") {
+        fields.add("host", pool.host().as_bytes());
     }
     if let Some(changes) = &route.request_changes {
         let values = NamedValues {
@@ -237,18 +241,29 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         // Heads of later requests share these bytes.
         fields = fields.to_shared();
     }
-    let mut head_without_fields = received_head.without_fields();
-    if head_without_fields.method == Method::HEAD && route.reads.cost_in_body {
-        // The response to GET states its cost in the body. The client gets only the head of that response.
-        head_without_fields.method = Method::GET;
-    }
     let head = Rc::new(Head {
         fields,
-        ..head_without_fields
+        ..forwarded_line(received_head, route)
     });
     // A kept field that names a path may be wrong for the next request, which may have another method.
     if let Some(decision) = reusable_decision.filter(|_| !keeps_path_field) {
         decision.remember_forwarded_head(received_head.clone(), head.clone());
+    }
+    head
+}
+
+/// The head that the upstream gets, without its fields: the method, and the target as the policy changes it.
+fn forwarded_line(received: &Head, route: &Route) -> Head {
+    let mut head = received.without_fields();
+    if head.method == Method::HEAD && route.reads.cost_in_body {
+        // The response to GET states its cost in the body. The client gets only the head of that response.
+        head.method = Method::GET;
+    }
+    if let Some(path_change) = &route.path_change {
+        // The route has refused every path that cannot be changed. The default is the root.
+        head.uri = path_change
+            .forwarded_target(&received.uri)
+            .unwrap_or_default();
     }
     head
 }

@@ -6,7 +6,7 @@ use super::target::{RequestTarget, find_route_by_head};
 use crate::http::head::Head;
 use crate::identity::preflight;
 use crate::policy::Ruleset;
-use crate::route::RouteTable;
+use crate::route::{PathChangeError, RouteTable};
 
 /// The route of a request by its head.
 pub struct FoundRoute {
@@ -57,4 +57,30 @@ pub fn find_route(
         }
         (own_route, _) => own_route.map(FoundRoute::serving),
     }
+}
+
+/// Refuses a path that the route cannot change safely before it is forwarded, with 400.
+#[inline]
+pub fn check_path_change(
+    head: &Head,
+    matched_route: &MatchedRoute,
+    ruleset: &Ruleset,
+) -> Result<(), RefusalCause> {
+    let Some(path_change) = &matched_route.route(ruleset).path_change else {
+        return Ok(());
+    };
+    let rest = path_change.rest(head.uri.path());
+    rest.map(|_| ()).map_err(|error| {
+        RefusalCause::Bad(match error {
+            PathChangeError::OtherSpelling => {
+                "its path does not begin with the prefix that the policy strips, letter by letter: send it without escapes and doubled slashes, and in the case of the policy"
+            }
+            PathChangeError::DotSegment => {
+                "its path has a dot segment, perhaps escaped, and the policy changes the path: send the path that it leads to"
+            }
+            PathChangeError::DoubledSlash => {
+                "behind the prefix that the policy strips its path begins with two slashes: send one"
+            }
+        })
+    })
 }

@@ -1,7 +1,7 @@
 //! Header fields in which a trusted proxy names the host or the path of the client's request.
 //!
 //! Most proxies pass on such fields from anybody, and frameworks believe them. So a path is kept only if it leads to the
-//! route that counted the request. A host is kept only if it has the same routes. `forward.rs` calls this file.
+//! route that counted the request and forwards the path as it is. A host is kept only if it has the same routes. `forward.rs` calls this file.
 
 use http::Uri;
 
@@ -53,6 +53,11 @@ pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
         path_fields.any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
             || is_prefix_field(name)
     };
+    if routed.route().path_change.is_some() {
+        // The path of the client is none of the upstream. It could lead above the prefix where the request belongs.
+        fields.retain(|name| !names_path(name));
+        return false;
+    }
     // Where there is one route, every path leads to it.
     if ruleset.routes.len() == 1 || !fields.names().any(names_path) {
         return false;

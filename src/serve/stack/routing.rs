@@ -3,7 +3,7 @@
 //! route or without a safe reading is handed on as unserved.
 //!
 //! `target.rs` looks up the routes; this file decides when, and reads the body for it. It reads ahead in a body only where
-//! the body may name a method or a path of another route. It never rewrites the path.
+//! the body may name a method or a path of another route. It refuses paths that the route cannot change, and changes none.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use http_body::Body;
 use tower::{Layer, Service};
 
 use super::body::{BodyStart, FieldPresence, MAX_READ_AHEAD_BYTES};
-use super::found_route::{FoundRoute, find_route};
+use super::found_route::{FoundRoute, check_path_change, find_route};
 use super::matched_route::MatchedRoute;
 use super::method_override::{self, MethodInBody};
 use super::objection::find_size_objection;
@@ -112,6 +112,11 @@ where
         Box::pin(async move {
             let matched_route =
                 read_and_hold_to_body(&mut arrival, matched_route, body_routes).await;
+            let ruleset = &arrival.context.generation.ruleset;
+            let matched_route = matched_route.and_then(|matched_route| {
+                check_path_change(&arrival.head, &matched_route, ruleset)?;
+                Ok(matched_route)
+            });
             let now = arrival.context.generation.clock.now();
             match matched_route {
                 Ok(matched_route) => {
@@ -348,6 +353,7 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<FoundRoute, RefusalC
         arrival.context.table(),
         ruleset,
     )?;
+    check_path_change(&arrival.head, &found_route.matched_route, ruleset)?;
     let route_index = found_route.matched_route.single_route_index();
     let route_index = route_index.filter(|_| !found_route.is_preflight);
     if let Some((fields, route_index)) = arrival.repeated_fields.as_ref().zip(route_index) {
@@ -372,6 +378,7 @@ pub fn find_route_by_head_and_body(
     let host = read_host(head)?;
     let found_route = find_route(head, !body.is_empty(), host.as_deref(), table, ruleset)?;
     let matched_route = &found_route.matched_route;
+    check_path_change(head, matched_route, ruleset)?;
     let reads = matched_route.route(ruleset).reads;
     let may_lead_elsewhere = reads.method_in_body || reads.path_in_body;
     let is_too_large =
@@ -390,15 +397,16 @@ pub fn find_route_by_head_and_body(
         is_whole: body.len() <= MAX_READ_AHEAD_BYTES,
     });
     let target = RequestTarget::new(head, host, table)?;
-    hold_to_body(
+    let matched_route = hold_to_body(
         head,
         &target,
         body_start,
         found_route.matched_route,
         body_routes,
         ruleset,
-    )
-    .map(FoundRoute::serving)
+    )?;
+    check_path_change(head, &matched_route, ruleset)?;
+    Ok(FoundRoute::serving(matched_route))
 }
 
 /// Refuses methods that the gateway does not serve, with 400.

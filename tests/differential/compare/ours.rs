@@ -163,6 +163,7 @@ fn settings(server: SocketAddr) -> Settings {
             tls: None,
             weight: 1,
         }],
+        host: None,
         uses_http2: false,
         proxy_protocol: None,
         balance_method: BalanceMethod::default(),

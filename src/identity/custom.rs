@@ -11,11 +11,7 @@ use super::field_value::FieldValue;
 use super::token::TokenSource;
 use super::user::CertificateName;
 use super::user_name;
-use crate::limit::CustomIdentity;
-
-mod network_table;
-
-pub use network_table::{NetworkTable, NetworkTableBuilder};
+use crate::limit::{CustomIdentity, NetworkTable};
 
 /// The settings of one custom identity.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@
 //! | `rule`, `rules` | a limit as a policy names it, compiled; the rules of one route |
 //! | `key_spec`, `identity`, `custom_identity`, `fingerprint` | what a limit counts by; the keyed hash of that, which stores see |
 //! | `client_filter` | which clients a limit is for |
+//! | `network_table` | many networks with names |
 //! | `count_mode`, `reserve`, `cost/` | what uses up units; what a request takes at admission; the cost that a response states |
 //! | `rule_limit` | the two kinds of limits: `rate_limit` on a rate, `concurrency` on open requests |
 //! | `rate`, `interval` | a quota in a window; durations by which every request divides |
@@ -40,6 +41,7 @@ pub mod key_spec;
 mod key_state;
 mod lending;
 mod multi_level;
+mod network_table;
 pub mod pressure;
 pub mod rate;
 mod rate_limit;
@@ -66,6 +68,7 @@ pub use identity::{Identity, IdentitySet};
 pub use key_spec::{KeyPart, KeySpec};
 pub use key_state::{KeyState, StateShape};
 pub use lending::Pace;
+pub use network_table::{NetworkTable, NetworkTableBuilder};
 pub use rate::Rate;
 pub use rate_limit::{MAX_WINDOWS, RateLimit};
 pub use reserve::{Reserve, ReserveSource};

@@ -15,11 +15,11 @@ use super::super::super::source::Files;
 use super::network_list::read_networks;
 use super::table::read_table;
 use crate::identity::body::FieldName;
-use crate::identity::custom::{NetworkTable, Settings, Source};
+use crate::identity::custom::{Settings, Source};
 use crate::identity::embedded_ipv4::{Nat64Prefix, untranslated_network};
 use crate::identity::token::TokenSource;
-use crate::limit::CustomIdentity;
 use crate::limit::custom_identity::PREFLIGHT;
+use crate::limit::{CustomIdentity, NetworkTable};
 
 /// Compiles all custom identities: `preflight` if a limit has used it since the process started, then those of the
 /// gateway file. An identity whose source cannot be compiled is left out; mistakes in files are reported to `cx`.

@@ -17,8 +17,8 @@ use super::super::super::source::Files;
 use super::super::super::tree::Located;
 use super::super::files::read_table_file;
 use crate::base::suggest::{list_words, nearest_word};
-use crate::identity::custom::{NetworkTable, NetworkTableBuilder};
 use crate::identity::user_name;
+use crate::limit::{NetworkTable, NetworkTableBuilder};
 
 /// Maximum number of networks that are read, those without data included. Branches of a damaged tree may lead into each
 /// other, so that the tree has many more networks than bytes.

@@ -22,7 +22,7 @@ use super::settings::Endpoints;
 use super::shared_limits::SharedLimits;
 use super::tree::{Located, SourceLocation};
 use crate::base::suggest::{list_words, nearest_word};
-use crate::limit::{Identity, IdentityTest};
+use crate::limit::Identity;
 use crate::net::Address;
 use crate::upstream::BalanceMethod;
 
@@ -36,7 +36,7 @@ mod sharing;
 mod tls;
 
 use forwarding::{check_changed_fields, check_changes};
-use identity::{check_custom_sources, check_identity, check_path_part};
+use identity::{check_condition_on_path, check_custom_sources, check_identity, check_path_part};
 pub(super) use identity::{check_issuer_of_name, check_value_of_path_part};
 use limit::check_limit;
 pub(super) use limit::check_override;
@@ -299,24 +299,11 @@ fn check_path_parts(
         let identities = part.value.identities().iter();
         identities.map(|value| (*value, part.location))
     });
-    let conditions = limit.clients.conditions();
-    let condition_identities = conditions
-        .iter()
-        .map(|condition| (condition.value.identity, condition.location));
-    for (value, location) in key_identities.chain(condition_identities) {
+    for (value, location) in key_identities {
         check_path_part(cx, gateway, policy, &Located { value, location });
     }
-    for condition in &conditions {
-        let IdentityTest::OneOf(values) = &condition.value.test else {
-            continue;
-        };
-        for value in values {
-            let value = Located {
-                value: value.as_str(),
-                location: condition.location,
-            };
-            check_value_of_path_part(cx, gateway, policy, condition.value.identity, value);
-        }
+    for condition in limit.clients.conditions() {
+        check_condition_on_path(cx, gateway, policy, &condition);
     }
 }
 

@@ -7,6 +7,7 @@ use super::super::tree::Located;
 use crate::base::suggest::{list_words, nearest_word};
 use crate::identity::custom::Source;
 use crate::identity::path_part;
+use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{ClientCondition, Identity, IdentityTest};
 use crate::route::{Pattern, Segment};
 
@@ -180,9 +181,69 @@ pub(in super::super) fn check_issuer_of_name(
     }
 }
 
+/// Checks a condition on an identity: the gateway file must configure the identity, and requests must be able to meet the
+/// condition.
+pub(super) fn check_condition(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    condition: &Located<ClientCondition>,
+) {
+    let ClientCondition { identity, test } = &condition.value;
+    let location = condition.location;
+    if identity.as_str() != PREFLIGHT {
+        let value = *identity;
+        check_identity(cx, gateway, &Located { value, location });
+    }
+    check_condition_values(cx, gateway, condition);
+    match (identity, test) {
+        (Identity::Plan, IdentityTest::Absent) if has_default_plan(gateway) => {
+            let help = "name the plans, or remove `default` from `plan`";
+            cx.error(location, "every request has a plan", Some(help.into()));
+        }
+        (Identity::Plan, IdentityTest::OneOf(plans)) => {
+            let names = gateway.plans.iter().map(|plan| plan.name.value.as_str());
+            for plan in plans {
+                if !names.clone().any(|name| name == plan) {
+                    cx.report_unknown_plan(location, plan, names.clone());
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Checks a condition on an identity in a policy: the route must have a part of the path that it is about, with such values.
+pub(super) fn check_condition_on_path(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policy: &PolicyConfig,
+    condition: &Located<ClientCondition>,
+) {
+    let ClientCondition { identity, test } = &condition.value;
+    let location = condition.location;
+    let value = *identity;
+    check_path_part(cx, gateway, policy, &Located { value, location });
+    let IdentityTest::OneOf(values) = test else {
+        return;
+    };
+    for value in values {
+        let value = Located {
+            value: value.as_str(),
+            location,
+        };
+        check_value_of_path_part(cx, gateway, policy, *identity, value);
+    }
+}
+
+/// Whether requests without a plan get a default one, so that every request has a plan.
+pub(super) fn has_default_plan(gateway: &GatewayConfig) -> bool {
+    let plan = gateway.identity.plan.as_ref();
+    plan.is_some_and(|plan| plan.value.default.is_some())
+}
+
 /// Checks the values of a condition on an identity. A cookie cannot be compared, because only its hash is known. The values
 /// of an identity by networks must be names of its networks, and those from tokens may need their issuer.
-pub(super) fn check_condition_values(
+fn check_condition_values(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
     condition: &Located<ClientCondition>,

@@ -7,9 +7,8 @@ use super::super::decode::{
 };
 use super::super::tree::Located;
 use super::concurrent::check_concurrent;
-use super::identity::{check_condition_values, check_identity};
+use super::identity::{check_condition, check_identity, has_default_plan};
 use super::sharing::check_sharing;
-use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, IdentityTest, MAX_WINDOWS, Rate};
 
 /// Maximum number of units that a sliding log keeps. A larger quota would admit less than the rate promises.
@@ -85,20 +84,11 @@ fn check_key(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig)
     }
 }
 
-/// Reports conditions on clients that need an identity or a plan that the gateway file does not configure, and
-/// conditions that no counted client meets.
+/// Reports conditions that do not fit the gateway file, and conditions that no counted client meets.
 fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     for condition in limit.clients.conditions() {
         let identity = condition.value.identity;
-        let location = condition.location;
-        if identity.as_str() != PREFLIGHT {
-            let located = Located {
-                value: identity,
-                location,
-            };
-            check_identity(cx, gateway, &located);
-        }
-        check_condition_values(cx, gateway, &condition);
+        check_condition(cx, gateway, &condition);
         let name = identity.as_str();
         if condition.value.test == IdentityTest::Absent {
             let is_only_key = |part: &Located<KeyPartConfig>| part.value.identities() == [identity];
@@ -106,28 +96,10 @@ fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
                 let message =
                     format!("this limit counts by `{name}`, and is for clients without one");
                 let help = format!("count by another identity, or remove `{name}: absent`");
-                cx.error(location, message, Some(help));
-            }
-            if identity == Identity::Plan && has_default_plan(gateway) {
-                let help = "name the plans, or remove `default` from `plan`";
-                cx.error(location, "every request has a plan", Some(help.into()));
-            }
-        }
-        if let (Identity::Plan, IdentityTest::OneOf(plans)) = (identity, &condition.value.test) {
-            let names = gateway.plans.iter().map(|plan| plan.name.value.as_str());
-            for plan in plans {
-                if !names.clone().any(|name| name == plan) {
-                    cx.report_unknown_plan(location, plan, names.clone());
-                }
+                cx.error(condition.location, message, Some(help));
             }
         }
     }
-}
-
-/// Whether requests without a plan get a default one, so that every request has a plan.
-fn has_default_plan(gateway: &GatewayConfig) -> bool {
-    let plan = gateway.identity.plan.as_ref();
-    plan.is_some_and(|plan| plan.value.default.is_some())
 }
 
 /// Checks rates by plan: each client must have one, and the other fields of the limit must allow them.

@@ -127,6 +127,21 @@ fn a_trusted_peer_must_say_it() {
     assert!(!metrics.contains(&format!("{counted} 0")), "{metrics}");
 }
 
+/// The address in the header is that of the client, whoever the peer is.
+#[test]
+fn a_denied_client_behind_a_proxy_is_denied() {
+    let upstream = Upstream::plain();
+    let gateway = "deny: { ip: 192.0.2.0/24 }\n";
+    let gateway = start(&upstream, TRUSTED, gateway, OPEN);
+    for (ip, status) in [([192, 0, 2, 1], 403), ([192, 0, 3, 1], 200)] {
+        let mut client = gateway.connect();
+        client.send([&v2(ip), GET.as_bytes()].concat());
+        assert_eq!(client.answer().status(), status, "{ip:?}");
+        assert_eq!(client.get("/nowhere").status(), status, "{ip:?}");
+    }
+    assert_eq!(upstream.drain().len(), 2);
+}
+
 /// A header from a stranger is no request, and its address nobody's.
 #[test]
 fn strangers_are_not_believed() {

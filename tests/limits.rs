@@ -13,6 +13,8 @@ mod costs;
 mod credentials;
 #[path = "limits/custom.rs"]
 mod custom;
+#[path = "limits/denials.rs"]
+mod denials;
 #[path = "limits/fields.rs"]
 mod fields;
 #[path = "limits/folders.rs"]

@@ -17,6 +17,9 @@ pub struct ClientIdentity {
     /// Whether the address may not be the client's own: the fields of trusted proxies cannot be read or contradict each
     /// other, or the client came over a Unix socket. Exemptions by address never apply then.
     pub is_ip_unclear: bool,
+    /// Whether the address is unclear by the fields of a trusted proxy, which the client may have contrived. A request
+    /// with it is refused where lists of `deny` and `allow` name networks.
+    pub is_ip_disputed: bool,
     /// The verified user, spelled as the upstream and the log get it.
     pub user: Option<Arc<str>>,
     /// Why a credential of the request did not verify, or cannot be read in one way only; `None` if none failed.
@@ -46,6 +49,7 @@ impl ClientIdentity {
         ClientIdentity {
             ip,
             is_ip_unclear: false,
+            is_ip_disputed: false,
             user: None,
             unverified: None,
             is_token_ambiguous: false,

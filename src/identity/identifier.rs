@@ -33,6 +33,7 @@ mod address;
 mod body;
 mod buffered_body;
 mod custom;
+mod denial;
 mod filter;
 mod overrides;
 mod proof;
@@ -40,6 +41,7 @@ mod proof_input;
 mod verified_token;
 
 pub use buffered_body::{BufferedBody, WantedIdentities};
+pub use denial::{Denial, IdentificationStage};
 pub use proof_input::CheckCondition;
 use proof_input::ProofInput;
 use verified_token::VerifiedToken;

@@ -57,7 +57,10 @@ pub mod user_name;
 pub use client_identity::ClientIdentity;
 pub use connection_peer::ConnectionPeer;
 pub use field_value::FieldValue;
-pub use identifier::{BufferedBody, CheckCondition, Identifier, RequestParts, WantedIdentities};
+pub use identifier::{
+    BufferedBody, CheckCondition, Denial, IdentificationStage, Identifier, RequestParts,
+    WantedIdentities,
+};
 pub use key::Keyer;
 pub use settings::{MeasuredIdentity, Settings};
 pub use unverified::Unverified;

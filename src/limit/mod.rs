@@ -6,7 +6,7 @@
 //! | `rule`, `rules` | a limit as a policy names it, compiled; the rules of one route |
 //! | `key_spec`, `identity`, `custom_identity`, `fingerprint` | what a limit counts by; the keyed hash of that, which stores see |
 //! | `client_filter` | which clients a limit is for |
-//! | `network_table` | many networks with names |
+//! | `access_list`, `network_table` | which clients are denied or allowed; many networks with names |
 //! | `count_mode`, `reserve`, `cost/` | what uses up units; what a request takes at admission; the cost that a response states |
 //! | `rule_limit` | the two kinds of limits: `rate_limit` on a rate, `concurrency` on open requests |
 //! | `rate`, `interval` | a quota in a window; durations by which every request divides |
@@ -21,6 +21,7 @@
 //! | `sharing`, `spec` | how gateways share a limit; the arithmetic as numbers, for a remote store |
 //! | `pressure/` | how much an upstream bears, and who gives way first |
 
+mod access_list;
 mod algorithm;
 mod bucket_ring;
 mod client_filter;
@@ -56,6 +57,7 @@ pub mod spec;
 mod state_window;
 mod throttle;
 
+pub use access_list::{AccessEffect, AccessList, AccessLists};
 pub use algorithm::{Algorithm, LOG_DEFAULT_MAX_QUOTA};
 pub use client_filter::{ClientCondition, ClientFilter, IdentityTest};
 pub use concurrency::Concurrency;

@@ -16,7 +16,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::context::LoadContext;
 use super::decode::{
-    DefaultsConfig, GatewayConfig, LimitConfig, LimitUse, PolicyConfig, PolicyFiles,
+    ClientListConfig, DefaultsConfig, GatewayConfig, LimitConfig, LimitUse, NetworksItem,
+    PolicyConfig, PolicyFiles,
 };
 use super::settings::Endpoints;
 use super::shared_limits::SharedLimits;
@@ -36,7 +37,9 @@ mod sharing;
 mod tls;
 
 use forwarding::{check_changed_fields, check_changes};
-use identity::{check_condition_on_path, check_custom_sources, check_identity, check_path_part};
+use identity::{
+    check_condition, check_condition_on_path, check_custom_sources, check_identity, check_path_part,
+};
 pub(super) use identity::{check_issuer_of_name, check_value_of_path_part};
 use limit::check_limit;
 pub(super) use limit::check_override;
@@ -58,10 +61,12 @@ pub fn check(
     sharing::check_push_labels(cx, gateway);
     check_plans(cx, gateway);
     check_custom_sources(cx, gateway, policies);
+    check_client_lists(cx, gateway, [&gateway.deny, &gateway.allow]);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
     }
     for defaults in defaults {
+        check_client_lists(cx, gateway, [&defaults.deny, &defaults.allow]);
         check_required(cx, gateway, &defaults.require);
         check_changed_fields(cx, gateway, [&defaults.request, &defaults.response]);
         check_limit_uses(cx, gateway, shared, &defaults.name.value, &defaults.limits);
@@ -327,7 +332,35 @@ fn check_required(
     }
 }
 
-/// Checks the identities, limits, hosts and matches of one policy.
+/// Checks the identities in `deny` and `allow`. Warns where `deny` names all addresses of one version of IP.
+fn check_client_lists(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    lists @ [deny, _]: [&Option<ClientListConfig>; 2],
+) {
+    for condition in lists
+        .into_iter()
+        .flatten()
+        .flat_map(|list| list.value.conditions())
+    {
+        check_condition(cx, gateway, &condition);
+    }
+    let denied_networks = deny.as_ref().and_then(|deny| deny.value.networks.as_ref());
+    let Some(networks) = denied_networks else {
+        return;
+    };
+    for item in &networks.value {
+        if let NetworksItem::Network(network) = item
+            && network.prefix_len() == 0
+        {
+            let message = format!("`{network}` denies every client with such an address");
+            let help = "to serve some clients only, write them into `allow`";
+            cx.warn(networks.location, message, Some(help.into()));
+        }
+    }
+}
+
+/// Checks the identities, lists, limits, hosts and matches of one policy.
 fn check_policy(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
@@ -341,6 +374,15 @@ fn check_policy(
     }
     for limit in policy.limits.iter().filter_map(LimitUse::own) {
         check_path_parts(cx, gateway, policy, limit);
+    }
+    let lists = [&policy.deny, &policy.allow];
+    check_client_lists(cx, gateway, lists);
+    for condition in lists
+        .into_iter()
+        .flatten()
+        .flat_map(|list| list.value.conditions())
+    {
+        check_condition_on_path(cx, gateway, policy, &condition);
     }
     check_limit_uses(cx, gateway, shared, &policy.name, &policy.limits);
     for (index, host) in policy.hosts.iter().enumerate() {

@@ -20,6 +20,7 @@ use crate::record;
 use crate::route::{Route, RouteTable};
 use crate::store::snapshot;
 
+mod access_lists;
 pub(super) mod body_reads;
 mod expiry;
 mod files;
@@ -32,6 +33,7 @@ mod store;
 mod tls;
 mod upstreams;
 
+use access_lists::AccessListCompiler;
 use files::read_named_secret;
 use overrides::OverrideReader;
 use rules::{MAX_RULES, RuleCompiler};
@@ -58,20 +60,23 @@ pub fn compile(
     }
     let mut overrides = OverrideReader::new(gateway, shared, &identity, files, base);
     let shared_overrides = overrides.read_shared_overrides(cx, gateway, defaults);
+    let access = AccessListCompiler::new(cx, files, base, gateway, defaults, &identity);
     let mut rules = RuleCompiler::new(gateway, shared, &identity, shared_overrides);
     let mut routes = Vec::with_capacity(policies.len());
     for policy in policies {
         let policy_overrides = overrides.read_policy_overrides(cx, policy);
+        let policy_access = access.compile_policy(cx, policy);
         routes.extend(rules.compile_routes(
             cx,
             &upstreams,
             routes.len(),
             policy,
             &policy_overrides,
+            policy_access,
         )?);
     }
     body_reads::set_body_reads(&mut routes, &identity, gateway.paths);
-    let unrouted = rules.compile_unrouted(cx);
+    let unrouted = rules.compile_unrouted(cx, access.of_gateway());
     if cx.has_errors() {
         return None;
     }

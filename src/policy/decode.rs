@@ -12,12 +12,14 @@
 //! | `field_changes` | the header fields that a policy changes |
 //! | `limit`, `plan`, `identity` | one limit; one plan; the section `identity` |
 //! | `cors` | the section of that name |
+//! | `client_list` | `deny` and `allow` |
 //! | `listen`, `upstream`, `balance` | listeners; an upstream; how its servers are chosen and checked |
 //! | `store`, `record`, `push`, `access_log` | the sections of these names |
 //! | `field`, `scalar`, `switch_word` | values that several sections share |
 
 mod access_log;
 mod balance;
+mod client_list;
 mod cors;
 mod defaults;
 mod field;
@@ -36,6 +38,7 @@ mod switch_word;
 mod upstream;
 
 pub use balance::HealthConfig;
+pub use client_list::ClientListConfig;
 pub use cors::CorsChoice;
 pub(super) use defaults::DEFAULTS_TABLE;
 pub use defaults::{

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::compile::body_reads::may_be_overridden;
 use super::decode::{DEFAULTS_FILE, format_size};
@@ -12,8 +13,8 @@ use super::key_control::{KeyControl, find_key_controls};
 use super::load::LoadedConfig;
 use super::settings::Ruleset;
 use crate::limit::{
-    Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, OnStoreError, RateLimit, Rule,
-    RuleLimit, Sharing, ThrottleMode,
+    AccessList, Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, OnStoreError, RateLimit,
+    Rule, RuleLimit, Sharing, ThrottleMode,
 };
 use crate::record::Settings;
 use crate::route::{HostPattern, PathChange, PathMatching, Route};
@@ -39,6 +40,7 @@ pub fn describe(loaded: &LoadedConfig) -> String {
         text: String::new(),
     };
     writer.write_routes();
+    writer.write_gateway_lists();
     writer.write_shared_limits();
     writer.write_store();
     writer.write_record();
@@ -145,6 +147,12 @@ impl DescriptionWriter<'_> {
         for require in &route.require {
             let _ = writeln!(out, "  requires {}", require.as_str());
         }
+        let of_gateway = &ruleset.unrouted.access;
+        let is_own =
+            |list: &&Arc<AccessList>| !of_gateway.iter().any(|other| other.origin == list.origin);
+        for list in route.access.iter().filter(is_own) {
+            let _ = writeln!(out, "  {list} ({})", list.origin);
+        }
         let (shared_rules, own_rules): (Vec<_>, Vec<_>) = route
             .rules
             .iter()
@@ -155,6 +163,17 @@ impl DescriptionWriter<'_> {
         }
         for rule in own_rules {
             self.write_limit(rule);
+        }
+    }
+
+    /// Writes the lists of the gateway file, which hold on every route.
+    fn write_gateway_lists(&mut self) {
+        let lists = &self.loaded.ruleset.unrouted.access;
+        if !lists.is_empty() {
+            let _ = writeln!(self.text, "\non every request:");
+        }
+        for list in lists.iter() {
+            let _ = writeln!(self.text, "  {list} ({})", list.origin);
         }
     }
 

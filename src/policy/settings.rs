@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::connections::Connections;
 use super::timeouts::Timeouts;
 use crate::identity::override_table::OverrideCache;
-use crate::limit::{Rule, Rules};
+use crate::limit::{AccessLists, Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
 use crate::record::push;
@@ -79,13 +79,15 @@ impl Ruleset {
     }
 }
 
-/// The limits of requests without a route, which no upstream receives.
+/// The limits and the lists of requests without a route, which no upstream receives.
 #[derive(Clone, Debug)]
 pub struct UnroutedLimits {
     /// The limits of the gateway file that hold on every route and count responses of the gateway itself.
     pub rules: Rules,
-    /// Whether one of these limits depends on more than the client's address, so that requests must be searched for
-    /// credentials.
+    /// The lists of the gateway file, which hold for requests with a route too.
+    pub access: AccessLists,
+    /// Whether one of these limits or lists depends on more than the client's address, so that requests must be searched
+    /// for credentials.
     pub needs_credential: bool,
     /// The style of the rate-limit header fields in refusals.
     pub header_style: HeaderStyle,

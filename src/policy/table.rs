@@ -282,6 +282,11 @@ impl<'n> MapFields<'n> {
         self.entries.is_empty()
     }
 
+    /// Whether no other field than this one is present.
+    pub fn has_only(&self, name: &str) -> bool {
+        self.entries.iter().all(|(key, _)| key.text == name)
+    }
+
     /// Whether the field is present, with a valid or an invalid value.
     pub fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|(key, _)| key.text == name)

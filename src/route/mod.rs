@@ -37,7 +37,8 @@ pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
 
 use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{
-    CountMode, CustomIdentity, Identity, IdentitySet, IdentityTest, ReserveSource, Rule, Rules,
+    AccessLists, CountMode, CustomIdentity, Identity, IdentitySet, IdentityTest, ReserveSource,
+    Rule, Rules,
 };
 
 /// One route of the running policies.
@@ -59,6 +60,9 @@ pub struct Route {
     pub rules: Rules,
     /// The limits that count requests to which the gateway responds itself.
     pub own_response_rules: OwnResponseRules,
+    /// The lists of clients that are refused here, without those of the gateway file by address, which hold before the
+    /// route is known.
+    pub access: AccessLists,
     /// The identities without which a request gets 401.
     pub require: Vec<Identity>,
     /// The parts of requests and responses that the route's limits and identities read.
@@ -175,10 +179,10 @@ impl RouteReads {
         self.email | self.parameter | self.reserve_in_body | self.token_in_body
     }
 
-    /// The parts that these limits read. The caller sets `parameter`, `body_field`, `path_part`, `preflight`,
-    /// `method_in_body`, `path_in_body` and `token_in_body`, because they depend on other routes and on the settings of
-    /// identities. It also adds to `custom` the identities that changed fields need.
-    pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> RouteReads {
+    /// The parts that these limits, required identities and lists read. The caller sets `parameter`, `body_field`,
+    /// `path_part`, `preflight`, `method_in_body`, `path_in_body` and `token_in_body`, because they depend on other
+    /// routes and on the settings of identities. It also adds to `custom` the identities that changed fields need.
+    pub fn new(rules: &[Arc<Rule>], require: &[Identity], access: &AccessLists) -> RouteReads {
         let counts_by_email = |rule: &Arc<Rule>| rule.depends_on(Identity::Email);
         let has_cost_in_body = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
         let has_cost_by_length = |rule: &Arc<Rule>| matches!(&rule.count, CountMode::CostHeader(name) if *name == CONTENT_LENGTH);
@@ -188,12 +192,18 @@ impl RouteReads {
         let rule_identities = rules
             .iter()
             .flat_map(|rule| rule.key.identities().chain(rule.clients.identities()));
-        let identities = rule_identities.chain(require.iter().copied());
+        let identities = rule_identities
+            .chain(require.iter().copied())
+            .chain(access.identities());
         RouteReads {
             custom: identities
                 .filter(|identity| matches!(identity, Identity::Custom(_)))
                 .collect(),
-            email: require.contains(&Identity::Email) || rules.iter().any(counts_by_email),
+            email: require.contains(&Identity::Email)
+                || rules.iter().any(counts_by_email)
+                || access
+                    .identities()
+                    .any(|identity| identity == Identity::Email),
             reserve: sources.clone().next().is_some(),
             reserve_in_body: sources.any(ReserveSource::is_in_body),
             cost_in_body: rules.iter().any(has_cost_in_body),
@@ -269,14 +279,15 @@ impl Route {
             || listeners.any(|name| other.holds_on(Some(name)))
     }
 
-    /// Whether both routes are on one upstream, and `other` lacks limits, required identities, the bound on bodies or the
-    /// changes of requests of this one. Or it lets other pages read responses.
+    /// Whether both routes are on one upstream, and `other` lacks limits, required identities, lists, the bound on bodies
+    /// or the changes of requests of this one. Or it lets other pages read responses.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
         self.upstream_index == other.upstream_index && !other.has_all_limits_of(self)
     }
 
-    /// Whether this route has every limit and requires every identity that `other` does, takes no larger bodies, and makes
-    /// the same changes of requests. If `other` counts by parts of the path, both patterns must have the same segments.
+    /// Whether this route has every limit and list and requires every identity that `other` does, takes no larger bodies,
+    /// and makes the same changes of requests. The same pages may read responses. If `other` counts by parts of the path,
+    /// both patterns must have the same segments.
     pub fn has_all_limits_of(&self, other: &Route) -> bool {
         let has_rule = |rule: &Arc<Rule>| {
             self.rules
@@ -287,6 +298,7 @@ impl Route {
             && self.takes_no_larger_body_than(other)
             && self.cors == other.cors
             && self.request_changes == other.request_changes
+            && self.access.covers(&other.access)
             && other.rules.iter().all(has_rule)
             && other
                 .require
@@ -294,9 +306,10 @@ impl Route {
                 .all(|identity| self.require.contains(identity))
     }
 
-    /// Whether this route is on the same upstream as `other`, requires every identity that `other` does, and takes no larger
-    /// bodies. It must make the same changes of requests. For each limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts
-    /// of the path, both patterns must have the same segments.
+    /// Whether this route is on the same upstream as `other`, has every list and requires every identity that `other`
+    /// does, and takes no larger bodies. It must make the same changes of requests, and let the same pages read responses.
+    /// For each limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts of the
+    /// path, both patterns must have the same segments.
     pub fn is_as_strict_as(&self, other: &Route) -> bool {
         let has_rule_for = |other_rule: &Arc<Rule>| {
             self.rules
@@ -308,6 +321,7 @@ impl Route {
             && self.takes_no_larger_body_than(other)
             && self.cors == other.cors
             && self.request_changes == other.request_changes
+            && self.access.covers(&other.access)
             && other
                 .require
                 .iter()
@@ -331,8 +345,8 @@ impl Route {
         !other.reads.path_part || self.pattern.segments() == other.pattern.segments()
     }
 
-    /// This route with the limits, required identities and changes of requests of `other` as well. It has the smaller of
-    /// both bounds on bodies, and [`lower_priority`] of both. Where they let different pages read responses, no page may.
+    /// This route with the limits, required identities, lists and changes of requests of `other` as well. It has the smaller
+    /// of both bounds on bodies, and [`lower_priority`] of both. Where they let different pages read responses, no page may.
     pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {
@@ -350,6 +364,7 @@ impl Route {
             (Some(own), Some(others)) if own != others => Some(Arc::new(own.combined_with(others))),
             (own, others) => own.clone().or_else(|| others.clone()),
         };
+        let access = self.access.combined_with(&other.access);
         Route {
             own_response_rules: OwnResponseRules::new(&rules, &require),
             request_changes,
@@ -362,8 +377,9 @@ impl Route {
                 body_field: self.reads.body_field || other.reads.body_field,
                 path_part: self.reads.path_part || other.reads.path_part,
                 preflight: self.reads.preflight || other.reads.preflight,
-                ..RouteReads::new(&rules, &require)
+                ..RouteReads::new(&rules, &require, &access)
             },
+            access,
             other_patterns: self
                 .other_patterns
                 .iter()
@@ -392,9 +408,11 @@ impl Route {
             && self.pattern.methods().contains(&Method::POST)
     }
 
-    /// Whether this route requires the identity or has a limit that depends on it.
+    /// Whether this route requires the identity, or has a limit or a list that depends on it.
     pub fn needs(&self, identity: Identity) -> bool {
-        self.require.contains(&identity) || self.rules.iter().any(|rule| rule.depends_on(identity))
+        self.require.contains(&identity)
+            || self.rules.iter().any(|rule| rule.depends_on(identity))
+            || self.access.identities().any(|listed| listed == identity)
     }
 
     /// Whether a decision about a request depends on the identity: the route needs it, or it is the plan, which changes

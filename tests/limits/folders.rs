@@ -21,13 +21,17 @@ fn statuses<const N: usize>(site: &Site, paths: [&str; N]) -> [u16; N] {
     paths.map(|path| site.get_path(path, "").status())
 }
 
-fn explained(site: &Site, path: &str) -> Value {
+/// Explains a GET of a path with these header fields.
+pub fn explained(site: &Site, path: &str, fields: &[(&str, &str)]) -> Value {
+    let fields = fields.iter();
     let request = RequestToExplain {
         method: "GET".into(),
         path: path.into(),
         listen: None,
         host: None,
-        headers: Vec::new(),
+        headers: fields
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect(),
         ip: None,
         body: String::new(),
         client_cert: None,
@@ -81,7 +85,7 @@ fn the_nearest_file_that_mentions_a_limit_decides() {
         ],
     );
     let limits = |path: &str| {
-        let explanation = explained(&site, path);
+        let explanation = explained(&site, path, &[]);
         let limits = explanation["limits"].as_array().unwrap().iter();
         let names: Vec<&str> = limits
             .map(|limit| limit["limit"].as_str().unwrap())
@@ -119,11 +123,11 @@ fn each_route_of_a_folder_may_count_for_itself() {
     let paths = ["/items", "/cart", "/items", "/cart"];
     assert_eq!(statuses(&site, paths), [200, 200, 429, 429]);
     assert_eq!(
-        explained(&site, "/cart")["limits"][0]["scope"],
+        explained(&site, "/cart", &[])["limits"][0]["scope"],
         "shop/cart/each"
     );
     assert_eq!(
-        explained(&site, "/cart")["limits"][1]["scope"],
+        explained(&site, "/cart", &[])["limits"][1]["scope"],
         "shop/cart/by-route"
     );
 }
@@ -146,7 +150,7 @@ fn limits_are_named_by_their_folder() {
     );
     let paths = ["/items", "/posts", "/items", "/posts"];
     assert_eq!(statuses(&site, paths), [200, 200, 429, 429]);
-    let limit = &explained(&site, "/items")["limits"][1];
+    let limit = &explained(&site, "/items", &[])["limits"][1];
     assert_eq!(
         limit["scope"], "shop/_defaults.yaml/per-ip#else",
         "{limit:#}"
@@ -197,7 +201,7 @@ fn policies_take_the_fields_that_they_do_not_have() {
     assert_eq!(told(&answer), "");
     assert_eq!(with_key("/down/down").status(), 503);
     assert_eq!(
-        explained(&site, "/down/down")["route"]["name"],
+        explained(&site, "/down/down", &[])["route"]["name"],
         "down/a/b/down"
     );
 }

@@ -11,9 +11,13 @@ impl Identifier {
         connection: impl Into<ConnectionPeer<'a>>,
         fields: &Fields,
     ) -> ClientIdentity {
-        let address = ip::client_address(&self.trusted_proxies, connection.into().peer, fields);
+        let connection = connection.into();
+        let address = ip::client_address(&self.trusted_proxies, connection.peer, fields);
         let mut client = ClientIdentity::new(self.settings.ip.counted_address(address.ip));
         client.is_ip_unclear = address.is_unclear;
+        client.is_ip_disputed = address.is_unclear
+            && self.trusted_proxies.contains(connection.peer)
+            && (fields.contains(ip::X_FORWARDED_FOR) || fields.contains(ip::FORWARDED));
         client.plan = self.settings.plan.default_index;
         client
     }

@@ -13,7 +13,7 @@ impl Identifier {
     }
 
     /// Whether the client's identity passes the test of the condition.
-    fn meets(&self, condition: &ClientCondition, client: &ClientIdentity) -> bool {
+    pub(super) fn meets(&self, condition: &ClientCondition, client: &ClientIdentity) -> bool {
         let identity = condition.identity;
         match &condition.test {
             IdentityTest::Present => client.has(identity),

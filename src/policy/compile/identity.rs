@@ -18,7 +18,7 @@ use crate::identity::{self, ip, jwt, plan, user};
 mod api_keys;
 mod custom;
 mod measured;
-mod network_list;
+pub(super) mod network_list;
 mod table;
 
 /// Compiles the section `identity`. Mistakes in files are reported to `cx`, and a source with one is left out.

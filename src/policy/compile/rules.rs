@@ -20,9 +20,9 @@ use super::store;
 use crate::base::clock::Nanos;
 use crate::identity::{self, embedded_ipv4::untranslated_network};
 use crate::limit::{
-    Algorithm, ClientCondition, ClientFilter, Concurrency, CountMode, Disclose, Identity,
-    IdentitySet, IdentityTest, Overrides, RateLimit, Reserve, Rule, RuleLimit, ThrottleMode,
-    header_texts,
+    AccessLists, Algorithm, ClientCondition, ClientFilter, Concurrency, CountMode, Disclose,
+    Identity, IdentitySet, IdentityTest, Overrides, RateLimit, Reserve, Rule, RuleLimit,
+    ThrottleMode, header_texts,
 };
 use crate::route::{Cors, OwnResponseRules, Pattern, Route, RouteReads};
 use crate::upstream;
@@ -79,7 +79,8 @@ impl<'g> RuleCompiler<'g> {
     }
 
     /// Compiles the routes of a policy: one for each pair of a match and a host, all with the same name and limits.
-    /// `first_index` is the index of the first of these routes, and `overrides` are those of the policy's own limits.
+    /// `first_index` is the index of the first of these routes, `overrides` are those of the policy's own limits, and
+    /// `access` are the lists that hold on them.
     /// Returns `None` if the policy has no match or no upstream of the gateway file, which was reported before.
     pub(super) fn compile_routes(
         &mut self,
@@ -88,6 +89,7 @@ impl<'g> RuleCompiler<'g> {
         first_index: usize,
         policy: &PolicyConfig,
         overrides: &[LimitOverrides],
+        access: AccessLists,
     ) -> Option<Vec<Route>> {
         let upstream_name = policy.upstream.as_ref()?;
         let upstream_index = upstreams
@@ -113,7 +115,7 @@ impl<'g> RuleCompiler<'g> {
         let response_changes = compile_field_changes(&policy.response);
         let changes = request_changes.iter().chain(&response_changes);
         let changed_identities = changes.map(|changes| changes.identities());
-        let reads = RouteReads::new(&rules, &require);
+        let reads = RouteReads::new(&rules, &require, &access);
         let first_route = Route {
             name: policy.name.as_str().into(),
             index: first_index,
@@ -130,6 +132,7 @@ impl<'g> RuleCompiler<'g> {
                 custom: changed_identities.fold(reads.custom, IdentitySet::union),
                 ..reads
             },
+            access,
             rules: rules.into_iter().collect(),
             require,
             max_body_bytes: policy.max_body_bytes.map(|bytes| bytes as u64),
@@ -154,8 +157,12 @@ impl<'g> RuleCompiler<'g> {
 
     /// Compiles the limits of requests without a route: those of the gateway file that hold on every route and count
     /// responses of the gateway itself. Where each route counts for itself, such requests are counted as if they had a
-    /// route of their own.
-    pub(super) fn compile_unrouted(&mut self, cx: &mut LoadContext) -> UnroutedLimits {
+    /// route of their own. `access` are the lists of the gateway file.
+    pub(super) fn compile_unrouted(
+        &mut self,
+        cx: &mut LoadContext,
+        access: AccessLists,
+    ) -> UnroutedLimits {
         let gateway = self.gateway;
         let limits = self.limits.of_gateway().iter();
         let limits_of_every_route = limits.filter(|shared| !shared.limit.routes.is_only_listed());
@@ -168,44 +175,12 @@ impl<'g> RuleCompiler<'g> {
             rule.plans || identities.any(|identity| identity != Identity::Ip)
         };
         UnroutedLimits {
-            needs_credential: rules.iter().any(depends_on_credential),
+            needs_credential: rules.iter().any(depends_on_credential)
+                || access.identities().next().is_some(),
+            access,
             rules: rules.into_iter().collect(),
             header_style: gateway.headers,
             cors: self.gateway_cors.clone(),
-        }
-    }
-
-    /// Brings the values of a condition on a custom identity into the form in which requests have them. Other conditions
-    /// stay as they are. Reports values that no request has.
-    fn normalise_condition(
-        &self,
-        cx: &mut LoadContext,
-        condition: Located<ClientCondition>,
-    ) -> ClientCondition {
-        let location = condition.location;
-        let condition = condition.value;
-        let Identity::Custom(custom) = condition.identity else {
-            return condition;
-        };
-        let (IdentityTest::OneOf(values), Some(source)) =
-            (&condition.test, self.identity.custom_source(custom))
-        else {
-            return condition;
-        };
-        let mut normalise = |value: &String| {
-            let normal = source.normalise(value);
-            if normal.is_none() {
-                let message = format!("no request has `{value}` as `{}`", custom.as_str());
-                let help =
-                    "write a value of 1 to 256 bytes in its plain form, without blanks at its ends";
-                cx.error(location, message, Some(help.into()));
-            }
-            normal
-        };
-        let values = values.iter().filter_map(&mut normalise).collect();
-        ClientCondition {
-            test: IdentityTest::OneOf(values),
-            ..condition
         }
     }
 
@@ -285,7 +260,7 @@ impl<'g> RuleCompiler<'g> {
                     ),
                     ..condition.value
                 },
-                _ => self.normalise_condition(cx, condition),
+                _ => normalise_condition(cx, self.identity, condition),
             })
             .collect();
         conditions.extend(variant.condition.clone());
@@ -331,6 +306,40 @@ impl<'g> RuleCompiler<'g> {
             .push(first_part.map_or(config.name.location, |identity| identity.location));
         self.all.push(Arc::clone(&rule));
         rule
+    }
+}
+
+/// Brings the values of a condition on a custom identity into the form in which requests have them. Other conditions
+/// stay as they are. Reports values that no request has.
+pub(super) fn normalise_condition(
+    cx: &mut LoadContext,
+    identity: &identity::Settings,
+    condition: Located<ClientCondition>,
+) -> ClientCondition {
+    let location = condition.location;
+    let condition = condition.value;
+    let Identity::Custom(custom) = condition.identity else {
+        return condition;
+    };
+    let (IdentityTest::OneOf(values), Some(source)) =
+        (&condition.test, identity.custom_source(custom))
+    else {
+        return condition;
+    };
+    let mut normalise = |value: &String| {
+        let normal = source.normalise(value);
+        if normal.is_none() {
+            let message = format!("no request has `{value}` as `{}`", custom.as_str());
+            let help =
+                "write a value of 1 to 256 bytes in its plain form, without blanks at its ends";
+            cx.error(location, message, Some(help.into()));
+        }
+        normal
+    };
+    let values = values.iter().filter_map(&mut normalise).collect();
+    ClientCondition {
+        test: IdentityTest::OneOf(values),
+        ..condition
     }
 }
 

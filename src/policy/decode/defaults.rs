@@ -4,6 +4,7 @@
 use super::super::context::LoadContext;
 use super::super::section::{LocatedField, Named, Section, section};
 use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
+use super::client_list::ClientListField;
 use super::cors::CorsField;
 use super::field::{FileNameField, ListField, SizeField};
 use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
@@ -22,7 +23,7 @@ pub const DEFAULTS_FILE: &str = "_defaults.yaml";
 const ROUTE_FIELDS: [&str; 3] = ["match", "host", "strip"];
 
 /// The fields that belong to the file itself. Policies inherit all others of [`DEFAULTS_TABLE`].
-const OWN_FIELDS: [&str; 2] = ["limits", "overrides"];
+const OWN_FIELDS: [&str; 4] = ["deny", "allow", "limits", "overrides"];
 
 /// Maximum size of an inherited field in bytes, by [`size_of_node`], because thousands of policies may each have a
 /// copy.
@@ -32,6 +33,10 @@ section! {
     /// The limits and the defaults of the policies in a folder and in its sub-folders.
     pub struct DefaultsFields, table DEFAULTS_TABLE = "the file of defaults",
         "`_defaults.yaml` in the folder of policies or in a sub-folder: limits of all routes in that folder and below, and fields of policies that do not have them.";
+    deny: ClientListField,
+        "Clients that get 403 on every route in this folder and below, beside those that the files above deny.", "{ ip: [203.0.113.0/24] }";
+    allow: ClientListField,
+        "The only clients that are served in this folder and below; all others get 403. An `allow` of a file above or below must admit a client too.", "{ ip: [192.0.2.0/24] }";
     limits: LimitUsesField<true> = Vec::new(),
         "Limits of every route in this folder and below, by name; `name: ~`, or a list of names, takes limits of the files above, and `name: off` says that one of them does not hold here.", "{ per-user: { key: user, rate: 100/m } }";
     overrides: FileNameField,

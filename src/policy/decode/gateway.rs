@@ -8,6 +8,7 @@ use super::super::timeouts::Timeouts;
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::ValueError;
 use super::access_log::{AccessLogConfig, AccessLogField};
+use super::client_list::ClientListField;
 use super::cors::CorsField;
 use super::field::{
     FileNameField, FolderNameField, ListField, WholeNumberField, scalar_fields, word_fields,
@@ -43,6 +44,10 @@ section! {
     timeouts: SectionField<Timeouts> = Timeouts::default(), "How long things may take.", "{ connect: 2s }";
     connections: SectionField<Connections> = Connections::default(),
         "How many connections clients may have.", "{ per_ip: 200 }";
+    deny: ClientListField,
+        "Clients whose every request gets 403, whatever it asks for.", "{ ip: [203.0.113.0/24, blocked.txt] }";
+    allow: ClientListField,
+        "The only clients that are served; all others get 403. Of several identities each one must match.", "{ ip: [192.0.2.0/24] }";
     limits: LimitsField = Vec::new(), "Limits of every route, by name.", "{ per-ip: { key: ip, rate: 10/s } }";
     overrides: FileNameField,
         "A file of limits of single keys, in place of those of `limits`: `{ per-ip: { ip=192.0.2.7: 100/s } }`.", "overrides.yaml";

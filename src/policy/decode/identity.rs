@@ -18,6 +18,7 @@ mod request;
 mod trusted_header;
 mod user;
 
+pub(super) use custom::NetworksItemField;
 pub use custom::{CustomConfig, NetworksItem, TlsPart};
 use custom::{define_identity, is_custom_name};
 use request::{EmailField, TokenField};

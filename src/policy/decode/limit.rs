@@ -24,6 +24,7 @@ mod rates;
 mod variant;
 
 use clients::ClientsFields;
+pub(super) use clients::{IdentityTestField, PresenceField, custom_names, is_custom_identity};
 pub use phrase::{KeyPartConfig, ThrottleConfig};
 use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
 use rates::{ConcurrentField, RatesField};

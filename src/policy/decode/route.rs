@@ -8,6 +8,7 @@ use super::super::section::{
 use super::super::table::{TextFormat, ValueShape};
 use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
+use super::client_list::ClientListField;
 use super::cors::CorsField;
 use super::field::{FileNameField, ListField, SizeField, scalar_fields, word_fields};
 use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
@@ -34,6 +35,10 @@ section! {
     listen: ListField<LocatedField<ListenerNameField>> = Vec::new(),
         "Only on the listener of this name, or on several. Default: on all.", "public";
     upstream: InheritableField<LocatedField<UpstreamNameField>>, "Which upstream serves it.", "shop";
+    deny: ClientListField,
+        "Clients that get 403 here, beside those that the files above deny.", "{ ip: [203.0.113.0/24] }";
+    allow: ClientListField,
+        "The only clients that are served here; all others get 403. An `allow` of a file above must admit a client too.", "{ user: [alice, bob] }";
     limits: LimitUsesField<false> = Vec::new(),
         "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file or of a `_defaults.yaml` above, and `name: off` says that one of them does not hold here.", "{ per-user: { key: user, rate: 100/m } }";
     overrides: FileNameField,

@@ -7,7 +7,7 @@ use super::super::key_control::KeyControl;
 use super::super::load::LoadedConfig;
 use super::routes::{describe_field_changes, find_broader_route, sort_by_specificity};
 use super::{describe_promise, format_throttle, key_controls_of};
-use crate::limit::{Disclose, Rule};
+use crate::limit::{AccessLists, Disclose, Rule};
 use crate::route::HostPattern;
 
 /// Describes the configuration as JSON, in the form that `tollgate check --json` prints. Times are in seconds;
@@ -38,6 +38,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                 "request": route.request_changes.as_deref().map(describe_field_changes),
                 "response": route.response_changes.as_deref().map(describe_field_changes),
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),
+                "access": access_json(&route.access),
                 "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),
             })
         })
@@ -52,6 +53,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
     json!({
         "ok": true,
         "routes": routes,
+        "access": access_json(&ruleset.unrouted.access),
         "limits": limits,
         "store_budget": loaded.process.store_budget,
         "snapshots": loaded.process.snapshots.as_ref().map(|settings| json!({
@@ -71,6 +73,20 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
         "store": loaded.process.shared.as_ref().map(|shared| shared.backend.to_string()),
         "diagnostics": diagnostics,
     })
+}
+
+/// Lists of `deny` and `allow`, each with its sentence. Those of the gateway file stand at the top, and without their
+/// networks in each route.
+fn access_json(lists: &AccessLists) -> Vec<Value> {
+    let lists = lists.iter().map(|list| {
+        json!({
+            "list": list.effect.as_str(),
+            "origin": list.origin,
+            "silent": list.is_silent,
+            "says": list.to_string(),
+        })
+    });
+    lists.collect()
 }
 
 /// One element of `limits`. `control` says how far a client controls the key; `None` if no route has the limit.

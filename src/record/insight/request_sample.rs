@@ -21,7 +21,7 @@ pub struct RequestSample {
     pub path: Option<String>,
     /// The status of the response; 0 if there was none.
     pub status: u16,
-    /// How the request ended: `admitted`, `refused`, `shed`, `rejected`, `failed` or `gone`.
+    /// How the request ended: `admitted`, `refused`, `shed`, `denied`, `rejected`, `failed` or `gone`.
     pub outcome: String,
     /// `gateway` or `upstream`: who made the response.
     pub origin: String,

@@ -93,7 +93,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
                 response
             }
         };
-        if gets_no_response {
+        if gets_no_response || response.body.is_withheld() {
             break;
         }
         match send_response(wire, expectations, response, worker).await {

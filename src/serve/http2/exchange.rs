@@ -101,6 +101,10 @@ pub(super) async fn serve_request(
         drop(response);
         return stream.reset_after_error(Reason::PROTOCOL_ERROR);
     }
+    if response.body.is_withheld() {
+        // The drop of `request` resets the stream.
+        return;
+    }
     let is_from_gateway = response.body.is_from_gateway();
     let date = worker.date();
     // If the client is late, the rest of the response is dropped. The drop of `request` then resets the stream.

@@ -26,12 +26,13 @@ use super::objection::{find_route_objection, find_size_objection};
 use super::refusal::RefusalCause;
 use super::reserved_units::{self, ReservedUnits};
 use super::routing::find_route_by_head_and_body;
+use super::screening::{find_address_objection, find_identity_denial, find_unrouted_denial};
 use super::unserved::{CountingLimits, identify_unrouted, preflight_cause};
 use crate::base::clock::Clock;
 use crate::http::head::Head;
 use crate::identity::{
-    BufferedBody, CheckCondition, ClientIdentity, ConnectionPeer, FieldValue, Identifier,
-    RequestParts, WantedIdentities,
+    BufferedBody, CheckCondition, ClientIdentity, ConnectionPeer, FieldValue, IdentificationStage,
+    Identifier, RequestParts, WantedIdentities,
 };
 use crate::limit::pressure::{RequestClass, Shed};
 use crate::limit::{Rule, Rules};
@@ -195,10 +196,22 @@ struct ExaminedRequest {
     own_response: Option<OwnResponse>,
 }
 
+impl ExaminedRequest {
+    /// A request that has no route, or whose route is not looked for.
+    fn unrouted(client: ClientIdentity, cause: &RefusalCause) -> ExaminedRequest {
+        ExaminedRequest {
+            client,
+            reserved_units: None,
+            matched_route: None,
+            own_response: Some(OwnResponse::new(CountingLimits::Unrouted, cause)),
+        }
+    }
+}
+
 /// A response of the gateway itself, which the client gets if limits admit the request.
 struct OwnResponse {
-    /// The limits that count a request with such a response.
-    counting_limits: CountingLimits,
+    /// The limits that count a request with such a response; `None` if the client is denied, which none counts.
+    counting_limits: Option<CountingLimits>,
     status: u16,
     /// Why the gateway itself responds, in words for operators.
     reason: String,
@@ -207,7 +220,8 @@ struct OwnResponse {
 impl OwnResponse {
     fn new(counting_limits: CountingLimits, cause: &RefusalCause) -> OwnResponse {
         OwnResponse {
-            counting_limits,
+            counting_limits: Some(counting_limits)
+                .filter(|_| !matches!(cause, RefusalCause::Denied(_))),
             status: cause.status().as_u16(),
             reason: refusal_reason(cause),
         }
@@ -245,6 +259,16 @@ impl Examiner<'_> {
             }
             Err(cause) => (Rc::default(), Err(cause)),
         };
+        let lists = &ruleset.unrouted.access;
+        let denied = find_address_objection(self.identifier, lists, connection, &head.fields);
+        let matched_route = match denied {
+            // Nothing else is found out about a client that is denied for its address.
+            Some((client, cause @ RefusalCause::Denied(_))) => {
+                return Ok(ExaminedRequest::unrouted(client, &cause));
+            }
+            Some((_, cause)) => Err(cause),
+            None => matched_route,
+        };
         match matched_route {
             Ok(found_route) => Ok(self.examine_routed(found_route, connection, &head, body)),
             Err(cause) => {
@@ -256,12 +280,9 @@ impl Examiner<'_> {
                     self.clock.now(),
                     self.clock,
                 );
-                Ok(ExaminedRequest {
-                    client,
-                    reserved_units: None,
-                    matched_route: None,
-                    own_response: Some(OwnResponse::new(CountingLimits::Unrouted, &cause)),
-                })
+                let denial = find_unrouted_denial(ruleset, &client, self.identifier);
+                let cause = denial.map_or(cause, RefusalCause::from);
+                Ok(ExaminedRequest::unrouted(client, &cause))
             }
         }
     }
@@ -322,7 +343,17 @@ impl Examiner<'_> {
         let unclear_cost = reserved_units.as_ref().err().copied();
         let declared_length = head.fields.text("content-length");
         let declared_length = declared_length.and_then(|text| text.parse().ok());
-        let objection = find_size_objection(route, head, declared_length.unwrap_or(0))
+        let address_denial =
+            find_address_objection(identifier, &route.access, connection, &head.fields)
+                .map(|(_, cause)| cause)
+                .filter(|cause| matches!(cause, RefusalCause::Denied(_)));
+        let find_denial = || {
+            find_identity_denial(route, &client, identifier, IdentificationStage::Whole)
+                .map(RefusalCause::from)
+        };
+        let objection = address_denial
+            .or_else(find_denial)
+            .or_else(|| find_size_objection(route, head, declared_length.unwrap_or(0)))
             .or(objection)
             .or(unclear_cost.map(RefusalCause::Bad))
             .or_else(|| find_route_objection(route, &client, identifier))
@@ -419,8 +450,10 @@ pub async fn explain(
         .as_ref()
         .map(|matched_route| matched_route.route(ruleset));
     let all_rules = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
+    let no_rules = Rules::default();
     let rules = own_response.map_or(all_rules, |response| {
-        response.counting_limits.rules(ruleset)
+        let counting_limits = response.counting_limits.as_ref();
+        counting_limits.map_or(&no_rules, |limits| limits.rules(ruleset))
     });
     let servers = route.and_then(|route| running_config.upstreams.get(route.upstream_index));
     let pressure = servers.and_then(|servers| servers.pressure());

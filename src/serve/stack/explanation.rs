@@ -23,6 +23,7 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
         }
         RefusalCause::Unverified(reason) => format!("the request comes with {reason}"),
         RefusalCause::Bad(detail) => (*detail).to_owned(),
+        RefusalCause::Denied(denial) => denial.to_string(),
         other_cause => {
             let mut detail = other_cause.detail();
             if let Some(first_letter) = detail.get_mut(..1) {
@@ -229,6 +230,7 @@ fn render_outcome(out: &mut String, explanation: &Value) {
     let outcome = match status.as_u64() {
         Some(200) => "admitted",
         Some(429) => "refused by a limit",
+        Some(403) => "denied",
         _ => "not served",
     };
     *out += &format!("{} {outcome}", json_text(status));

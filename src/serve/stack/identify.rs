@@ -4,7 +4,7 @@
 //! It reads ahead in a body only where a limit depends on something that the body may hold. The only limits that it
 //! consults are those by ip, before a credential is verified.
 
-use std::pin::Pin;
+use std::future::ready;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -17,14 +17,15 @@ use super::objection::{bound_body_size, find_request_objection};
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::request_context::RequestContext;
 use super::reserved_units;
+use super::screening;
 use super::stages::{Arrival, Identified, Routed};
-use super::unserved::Unserved;
+use super::unserved::{CountingLimits, Unserved};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::body::is_stream;
 use crate::identity::{
-    BufferedBody, CheckCondition, ClientIdentity, FieldValue, Identifier, RequestParts, Unverified,
-    WantedIdentities,
+    BufferedBody, CheckCondition, ClientIdentity, FieldValue, IdentificationStage, Identifier,
+    RequestParts, Unverified, WantedIdentities,
 };
 use crate::limit::Identity;
 use crate::limit::pressure::Pressure;
@@ -62,21 +63,21 @@ where
 {
     type Response = IdentifiedResponse<S>;
     type Error = Refusal;
-    type Future = Either<
-        <S as Service<Identified>>::Future,
-        Either<BoxedOutcome<IdentifiedResponse<S>>, Pin<Box<<S as Service<Unserved>>::Future>>>,
-    >;
+    type Future = Either<<S as Service<Identified>>::Future, BoxedOutcome<IdentifiedResponse<S>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Service::<Identified>::poll_ready(&mut self.inner, cx)
     }
 
     fn call(&mut self, mut routed: Routed) -> Self::Future {
+        if let Some(denial) = find_address_denial(&routed) {
+            return Either::Right(deny(denial, &routed.arrival));
+        }
         if routed.is_preflight {
             let client = identify_for_preflight(&routed);
             record_client(&routed.arrival.context, &client);
             let unserved = Unserved::preflight(routed, client);
-            return Either::Right(Either::Right(self.call(unserved)));
+            return Either::Right(self.call(unserved));
         }
         let Routed {
             arrival,
@@ -109,6 +110,16 @@ where
         if !needs_credential {
             record_client(&arrival.context, &client);
         }
+        let stage = match must_read_ahead {
+            true => IdentificationStage::Head,
+            false => IdentificationStage::Whole,
+        };
+        let identifier = &generation.identifier;
+        let denial = screening::find_identity_denial(route, &client, identifier, stage);
+        if let Some(denial) = denial {
+            let _ = arrival.context.client.set(client);
+            return Either::Right(deny(denial, arrival));
+        }
         let (reserved_units, unclear_cost) = match route.reads.reserve {
             true => {
                 let head = &arrival.head;
@@ -132,32 +143,46 @@ where
             reserved_units,
         };
         if must_read_ahead {
-            return Either::Right(Either::Left(
-                self.identify_by_body(identified, unclear_cost),
-            ));
+            return Either::Right(self.identify_by_body(identified, unclear_cost));
         }
         match cause {
             None => Either::Left(self.inner.call(identified)),
             Some(cause) => {
                 let unserved = Unserved::routed(identified, cause);
-                Either::Right(Either::Right(self.call(unserved)))
+                Either::Right(self.call(unserved))
             }
         }
     }
 }
 
-/// Passes an unserved request on. The future is boxed: it is rare, and would make the future of every request as large.
-impl<S: Service<Unserved>> Service<Unserved> for Identify<S> {
+/// Passes an unserved request on, unless the gateway file denies its client. The future is boxed: it is rare, and would
+/// make the future of every request as large.
+impl<S> Service<Unserved> for Identify<S>
+where
+    S: Service<Unserved, Error = Refusal> + 'static,
+{
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Pin<Box<S::Future>>;
+    type Future = BoxedOutcome<S::Response>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, unserved: Unserved) -> Self::Future {
-        Box::pin(self.inner.call(unserved))
+        let generation = &unserved.arrival.context.generation;
+        let denial = match unserved.counting_limits {
+            CountingLimits::Unrouted => screening::find_unrouted_denial(
+                &generation.ruleset,
+                &unserved.client,
+                &generation.identifier,
+            ),
+            _ => None,
+        };
+        match denial {
+            Some(denial) => deny(denial, &unserved.arrival),
+            None => Box::pin(self.inner.call(unserved)),
+        }
     }
 }
 
@@ -183,6 +208,15 @@ where
             if is_unrecorded {
                 record_client(&identified.routed.arrival.context, &identified.client);
             }
+            let identifier = &identified.routed.arrival.context.generation.identifier;
+            let denial = search_result.is_ok().then(|| {
+                let route = identified.routed.route();
+                let stage = IdentificationStage::Whole;
+                screening::find_identity_denial(route, &identified.client, identifier, stage)
+            });
+            if let Some(denial) = denial.flatten() {
+                return Err(screening::deny(denial, &identified.routed.arrival));
+            }
             let cause = search_result
                 .err()
                 .or(unclear_cost.map(RefusalCause::Bad))
@@ -193,6 +227,24 @@ where
             }
         })
     }
+}
+
+/// The denial of a request by the lists of its route for its client's address. An unclear address is refused later, like
+/// another ambiguous identity.
+#[inline]
+fn find_address_denial(routed: &Routed) -> Option<RefusalCause> {
+    let lists = &routed.route().access;
+    if lists.is_empty() {
+        return None;
+    }
+    screening::screen_address(&routed.arrival, lists)
+        .filter(|cause| matches!(cause, RefusalCause::Denied(_)))
+}
+
+/// The outcome of a request that is denied.
+#[cold]
+fn deny<T: 'static>(denial: impl Into<RefusalCause>, arrival: &Arrival) -> BoxedOutcome<T> {
+    Box::pin(ready(Err(screening::deny(denial, arrival))))
 }
 
 /// Reads ahead in the body, and searches it for what the limits of the route depend on: a credential, identities in its

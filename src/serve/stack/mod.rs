@@ -4,7 +4,7 @@
 //! | layer | file | beside it |
 //! |---|---|---|
 //! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `request_context.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
-//! | route | `routing.rs` | `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
+//! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
 //! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `message_gate.rs`, `request_deadline.rs` |
@@ -56,6 +56,7 @@ pub mod reserved_units;
 mod route_choice;
 pub mod routing;
 pub mod sampling;
+mod screening;
 pub mod stages;
 pub mod target;
 pub mod unreadable_request;

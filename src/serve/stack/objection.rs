@@ -1,4 +1,5 @@
 //! Why a route does not serve a request, whatever its limits decide: its credential, an identity, or the size of its body.
+//! Whether lists deny its client is decided in `screening.rs`.
 //!
 //! `identify.rs` and `explain.rs` call these functions before the limits decide.
 
@@ -66,6 +67,9 @@ pub fn find_route_objection(
         && let Some(cause) = credential_objection(route, client, identifier)
     {
         return Some(cause);
+    }
+    if client.is_ip_disputed && route.access.has_networks() {
+        return Some(RefusalCause::Bad(DISPUTED_ADDRESS));
     }
     if let Some(detail) = client
         .unclear_email_reason
@@ -135,6 +139,9 @@ fn credential_objection(
         .any(is_needed)
         .then_some(RefusalCause::Unverified(unverified))
 }
+
+/// Why a request with an unclear address is refused where lists name networks.
+pub(super) const DISPUTED_ADDRESS: &str = "the header fields that name the address of the client cannot be read, or contradict each other";
 
 /// Why a request with an ambiguous credential is refused.
 const AMBIGUOUS_CREDENTIAL: &str =

@@ -229,7 +229,11 @@ where
                         holdings.permits = None;
                     }
                 }
-                refusal.into_response().map(ResponseBody::from_gateway)
+                let is_silent = refusal.is_silent();
+                refusal.into_response().map(|body| match is_silent {
+                    true => ResponseBody::Withheld,
+                    false => ResponseBody::from_gateway(body),
+                })
             }
         };
         if let Some(context) = context {
@@ -269,8 +273,13 @@ impl ObservedBody {
     pub fn into_relayed(mut self) -> Option<SettlingBody<RelayedBody>> {
         match self.body.take() {
             ResponseBody::Relayed(body) => Some(body),
-            ResponseBody::FromGateway(_) => None,
+            ResponseBody::FromGateway(_) | ResponseBody::Withheld => None,
         }
+    }
+
+    /// Whether the client gets no response.
+    pub fn is_withheld(&self) -> bool {
+        matches!(self.body, ResponseBody::Withheld)
     }
 
     /// Whether the gateway itself responds. The request's body may be unread then.

@@ -13,9 +13,9 @@ use serde_json::json;
 
 use super::body;
 use crate::http::head::{Fields, Response, ResponseHead};
-use crate::identity::Unverified;
-use crate::limit::Identity;
+use crate::identity::{Denial, Unverified};
 use crate::limit::pressure::{RequestClass, Shed};
+use crate::limit::{AccessEffect, Identity};
 use crate::serve::stack::request_outcome::RequestOutcome;
 use crate::throttle::{FailedRequest, RequestEnd, reject};
 use crate::upstream;
@@ -48,6 +48,8 @@ pub enum RefusalCause {
     Unverified(Unverified),
     /// The credential was not checked, because a limit refuses the address or too many of its credentials have failed.
     Unchecked,
+    /// A list of `deny` or `allow` refuses the client.
+    Denied(Box<Denial>),
     /// A limit refuses the request, with this response.
     Limited(Rc<Response<Bytes>>),
     /// The upstream is under pressure, and other requests have priority.
@@ -93,6 +95,7 @@ impl RefusalCause {
             | RefusalCause::Unidentified(_)
             | RefusalCause::Unverified(_)
             | RefusalCause::Unchecked
+            | RefusalCause::Denied(_)
             | RefusalCause::Limited(_)
             | RefusalCause::Shed(_)
             | RefusalCause::Preflight { .. }
@@ -143,11 +146,17 @@ impl Refusal {
         }
     }
 
+    /// Whether the client gets no response: its connection is closed, or its stream is reset.
+    pub fn is_silent(&self) -> bool {
+        matches!(&self.cause, RefusalCause::Denied(denial) if denial.list.is_silent)
+    }
+
     /// The outcome of the request, for metrics and the access log.
     pub fn outcome(&self) -> RequestOutcome {
         match self.cause {
             RefusalCause::Limited(_) => RequestOutcome::Refused,
             RefusalCause::Shed(_) => RequestOutcome::Shed,
+            RefusalCause::Denied(_) => RequestOutcome::Denied,
             RefusalCause::Upstream(_) => RequestOutcome::Failed,
             RefusalCause::BrokenBody => RequestOutcome::Gone,
             RefusalCause::Preflight { is_allowed: true } => RequestOutcome::Admitted,
@@ -188,6 +197,10 @@ impl Refusal {
             RefusalCause::Unchecked => Some("credential not checked"),
             RefusalCause::Preflight { is_allowed: true } => Some("preflight"),
             RefusalCause::Preflight { is_allowed: false } => Some("origin not allowed"),
+            RefusalCause::Denied(denial) => Some(match denial.list.effect {
+                AccessEffect::Deny => "denied",
+                AccessEffect::Allow => "not allowed",
+            }),
             RefusalCause::BodyTooLarge(_) => Some("request body too large"),
             RefusalCause::SlowBody => Some("request body too slow"),
             RefusalCause::BrokenBody => Some("request body broke off"),
@@ -228,6 +241,7 @@ impl Refusal {
                 fields.add("cache-control", b"no-store");
                 reject::add_retry_after(fields, UNCHECKED_RETRY_SECONDS, self.is_grpc);
             }
+            RefusalCause::Denied(_) => fields.add("cache-control", b"no-store"),
             cause if cause.must_close() => fields.add("connection", b"close"),
             RefusalCause::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
             RefusalCause::Shed(shed) => {
@@ -281,6 +295,10 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
         RefusalCause::Unchecked => (
             StatusCode::TOO_MANY_REQUESTS,
             "The credential was not checked, because its address is refused or too many others of it failed; try again in 1 s.".into(),
+        ),
+        RefusalCause::Denied(_) => (
+            StatusCode::FORBIDDEN,
+            "This client is not allowed here.".into(),
         ),
         RefusalCause::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
         RefusalCause::Shed(_) => (
@@ -403,6 +421,7 @@ fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
     let code = match status.as_u16() {
         400 => grpc_code::INTERNAL,
         401 => grpc_code::UNAUTHENTICATED,
+        403 => grpc_code::PERMISSION_DENIED,
         404 | 405 => grpc_code::UNIMPLEMENTED,
         408 | 504 => grpc_code::DEADLINE_EXCEEDED,
         // Clients try again after UNAVAILABLE.
@@ -415,6 +434,7 @@ fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
 /// The status codes of gRPC that the gateway sends, by the gRPC project's `statuscodes.md`.
 mod grpc_code {
     pub(super) const DEADLINE_EXCEEDED: u16 = 4;
+    pub(super) const PERMISSION_DENIED: u16 = 7;
     pub(super) const RESOURCE_EXHAUSTED: u16 = 8;
     pub(super) const UNIMPLEMENTED: u16 = 12;
     pub(super) const INTERNAL: u16 = 13;

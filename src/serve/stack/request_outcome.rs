@@ -11,6 +11,8 @@ pub enum RequestOutcome {
     Refused,
     /// The request was shed: its upstream was under pressure, and other requests had priority.
     Shed,
+    /// A list of `deny` or `allow` refused the client.
+    Denied,
     /// The gateway refused the request for another reason, such as no route or no credential.
     Rejected,
     /// The upstream sent no response, or no whole one.
@@ -22,10 +24,11 @@ pub enum RequestOutcome {
 
 impl RequestOutcome {
     /// Every outcome, in the order of the counters.
-    pub const ALL: [RequestOutcome; 6] = [
+    pub const ALL: [RequestOutcome; 7] = [
         RequestOutcome::Admitted,
         RequestOutcome::Refused,
         RequestOutcome::Shed,
+        RequestOutcome::Denied,
         RequestOutcome::Rejected,
         RequestOutcome::Failed,
         RequestOutcome::Gone,
@@ -37,6 +40,7 @@ impl RequestOutcome {
             RequestOutcome::Admitted => "admitted",
             RequestOutcome::Refused => "refused",
             RequestOutcome::Shed => "shed",
+            RequestOutcome::Denied => "denied",
             RequestOutcome::Rejected => "rejected",
             RequestOutcome::Failed => "failed",
             RequestOutcome::Gone => "gone",

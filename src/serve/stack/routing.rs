@@ -1,11 +1,12 @@
-//! The layer that finds the route of a request. It checks the method, and replaces the host by its canonical form. Where
-//! servers could take the request for different routes, the limits of these routes count it together. A request without a
-//! route or without a safe reading is handed on as unserved.
+//! The layer that finds the route of a request, after it has refused addresses that the gateway file denies. It checks the
+//! method, and replaces the host by its canonical form. Where servers could take the request for different routes, the
+//! limits of these routes count it together. A request without a route or without a safe reading is handed on as unserved.
 //!
 //! `target.rs` looks up the routes; this file decides when, and reads the body for it. It reads ahead in a body only where
 //! the body may name a method or a path of another route. It refuses paths that the route cannot change, and changes none.
 
 use std::borrow::Cow;
+use std::future::ready;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -21,6 +22,7 @@ use super::method_override::{self, MethodInBody};
 use super::objection::find_size_objection;
 use super::query_path;
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
+use super::screening;
 use super::stages::{Arrival, Routed};
 use super::target::RequestTarget;
 use super::unserved::Unserved;
@@ -71,6 +73,14 @@ where
     }
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
+        let ruleset = &arrival.context.generation.ruleset;
+        let objection = match ruleset.unrouted.access.is_empty() {
+            true => None,
+            false => screening::screen_address(&arrival, &ruleset.unrouted.access),
+        };
+        if let Some(cause) = objection {
+            return Either::Right(self.refuse_address(arrival, cause));
+        }
         let found_route = match remembered_route_index(&arrival) {
             Some(route_index) => Ok(FoundRoute::serving(route_index.into())),
             None => find_and_remember_route(&mut arrival),
@@ -100,6 +110,21 @@ where
         + Clone
         + 'static,
 {
+    /// Refuses a request for its client's address, before anything else is read in it.
+    #[cold]
+    fn refuse_address(
+        &mut self,
+        arrival: Arrival,
+        cause: RefusalCause,
+    ) -> Either<<S as Service<Unserved>>::Future, BoxedOutcome<RoutedResponse<S>>> {
+        if let RefusalCause::Denied(_) = cause {
+            let refusal = screening::deny(cause, &arrival);
+            return Either::Right(Box::pin(ready(Err(refusal))));
+        }
+        let now = arrival.context.arrived_at;
+        Either::Left(self.inner.call(Unserved::unrouted(arrival, cause, now)))
+    }
+
     /// Routes a request by the method and the path that its body names too, and hands it on.
     fn route_by_body(
         &mut self,

@@ -1,4 +1,4 @@
-//! Reads lists of networks that an identity by networks names.
+//! Reads lists of networks that an identity by networks, `deny` or `allow` names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const MAX_REPORTED_LINES: usize = 5;
 /// Reads a file with one network in each line, with or without `until` and a time; `#` begins a comment. Networks whose time
 /// has come are left out, and lines with a mistake, which are reported. The result is empty if the file cannot be read, and
 /// ends at the mistake with number [`MAX_REPORTED_LINES`].
-pub(super) fn read_networks(
+pub(in super::super) fn read_networks(
     cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,

@@ -26,7 +26,7 @@ const SOURCES: [&str; 10] = [
 ];
 
 /// Words that mean something else where names of identities stand: in keys, in `for` and in header fields.
-const RESERVED_NAMES: [&str; 12] = [
+const RESERVED_NAMES: [&str; 13] = [
     "and",
     "else",
     "expires",
@@ -36,6 +36,7 @@ const RESERVED_NAMES: [&str; 12] = [
     "over",
     PREFLIGHT,
     "route",
+    "silent",
     "store",
     "unlimited",
     "unverified",

@@ -109,11 +109,12 @@ impl ClientsFields {
 }
 
 /// Whether some gateway file of this process has defined an identity of this name. `preflight` has a field of its own.
-fn is_custom_identity(name: &str) -> bool {
+pub fn is_custom_identity(name: &str) -> bool {
     name != PREFLIGHT && CustomIdentity::find(name).is_some()
 }
 
-fn custom_names() -> Vec<&'static str> {
+/// The names of the identities that gateway files of this process have defined.
+pub fn custom_names() -> Vec<&'static str> {
     CustomIdentity::all().map(CustomIdentity::as_str).collect()
 }
 

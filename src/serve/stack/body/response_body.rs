@@ -191,6 +191,8 @@ impl Body for RelayedBody {
 pub enum ResponseBody {
     /// The gateway has made the body. `None` if the body is empty or has been sent.
     FromGateway(Option<Bytes>),
+    /// The client gets no response at all: its connection ends, over HTTP/2 its stream.
+    Withheld,
     /// An upstream sends the body.
     Relayed(SettlingBody<RelayedBody>),
 }
@@ -219,6 +221,7 @@ impl Body for ResponseBody {
             ResponseBody::FromGateway(bytes) => {
                 Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
             }
+            ResponseBody::Withheld => Poll::Ready(None),
             ResponseBody::Relayed(body) => Pin::new(body).poll_frame(cx),
         }
     }
@@ -226,6 +229,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             ResponseBody::FromGateway(bytes) => bytes.is_none(),
+            ResponseBody::Withheld => true,
             ResponseBody::Relayed(body) => body.is_end_stream(),
         }
     }
@@ -235,6 +239,7 @@ impl Body for ResponseBody {
             ResponseBody::FromGateway(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
+            ResponseBody::Withheld => SizeHint::with_exact(0),
             ResponseBody::Relayed(body) => body.size_hint(),
         }
     }

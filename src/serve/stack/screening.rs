@@ -1,0 +1,97 @@
+//! Refuses clients by the lists of `deny` and `allow`. No limit counts a request that is denied here, because that would
+//! cost more than the refusal.
+//!
+//! `routing.rs` asks for the address before anything else, and `identify.rs` for what depends on the route or on other
+//! identities. Both functions for the address return without work where no list has networks.
+
+use std::rc::Rc;
+
+use super::objection::{DISPUTED_ADDRESS, find_route_objection};
+use super::refusal::{Refusal, RefusalCause};
+use super::stages::Arrival;
+use crate::http::head::Fields;
+use crate::identity::{ClientIdentity, ConnectionPeer, Denial, IdentificationStage, Identifier};
+use crate::limit::AccessLists;
+use crate::policy::Ruleset;
+use crate::route::Route;
+
+/// Why these lists refuse a request for its client's address; `None` if they do not. Records the address of a client that
+/// is denied.
+pub(super) fn screen_address(arrival: &Arrival, lists: &AccessLists) -> Option<RefusalCause> {
+    let context = &arrival.context;
+    let (client, cause) = find_address_objection(
+        &context.generation.identifier,
+        lists,
+        context.peer.connection_peer(),
+        &arrival.head.fields,
+    )?;
+    if matches!(cause, RefusalCause::Denied(_)) {
+        let _ = context.client.set(Rc::new(client));
+    }
+    Some(cause)
+}
+
+/// The client of a request, as far as its address says, and why these lists refuse it: it is denied, or its address is
+/// unclear. `None` if they do not refuse it.
+pub(super) fn find_address_objection(
+    identifier: &Identifier,
+    lists: &AccessLists,
+    connection: ConnectionPeer<'_>,
+    fields: &Fields,
+) -> Option<(ClientIdentity, RefusalCause)> {
+    if !lists.has_networks() {
+        return None;
+    }
+    let client = identifier.identify_by_address(connection, fields);
+    let cause = match client.is_ip_disputed {
+        true => RefusalCause::Bad(DISPUTED_ADDRESS),
+        false => identifier.find_address_denial(lists, &client)?.into(),
+    };
+    Some((client, cause))
+}
+
+/// The denial of a client by the lists of a route for other identities than the address; `None` if they do not deny it.
+/// `None` also for a client whose credential does not prove what `allow` names: the route refuses it for that, such as with
+/// 401.
+pub(super) fn find_identity_denial(
+    route: &Route,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+    stage: IdentificationStage,
+) -> Option<Denial> {
+    if route.access.is_empty() {
+        return None;
+    }
+    let denial = identifier.find_identity_denial(&route.access, client, stage)?;
+    let lacks_proof = denial.unmet_identity().is_some_and(|identity| {
+        !client.has(identity) && identifier.settings().needs_proof(identity)
+    });
+    let is_refused_later = lacks_proof && find_route_objection(route, client, identifier).is_some();
+    (!is_refused_later).then_some(denial)
+}
+
+/// The denial of the client of a request without a route, by the lists of the gateway file; `None` if they do not deny it.
+pub(super) fn find_unrouted_denial(
+    ruleset: &Ruleset,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+) -> Option<Denial> {
+    let lists = &ruleset.unrouted.access;
+    if lists.is_empty() {
+        return None;
+    }
+    identifier
+        .find_address_denial(lists, client)
+        .or_else(|| identifier.find_identity_denial(lists, client, IdentificationStage::Whole))
+}
+
+/// The refusal of a request that is denied.
+pub(super) fn deny(denial: impl Into<RefusalCause>, arrival: &Arrival) -> Refusal {
+    Refusal::unsent(denial.into(), &arrival.head.fields)
+}
+
+impl From<Denial> for RefusalCause {
+    fn from(denial: Denial) -> RefusalCause {
+        RefusalCause::Denied(Box::new(denial))
+    }
+}

@@ -365,6 +365,11 @@ impl Identifier {
         self.stripper.is_protected(name)
     }
 
+    /// Whether the peer is a proxy whose statements about the client are believed.
+    pub fn is_trusted_proxy(&self, peer: impl Into<PeerAddress>) -> bool {
+        self.trusted_proxies.contains(peer.into())
+    }
+
     /// Whether an identity comes from the header field of this name.
     pub fn is_identity_field(&self, name: &[u8]) -> bool {
         self.stripper.is_identity_field(name)

@@ -27,6 +27,8 @@ pub struct Settings {
     pub plan: plan::Settings,
     /// The identities that the gateway file defines.
     pub custom: Vec<custom::Settings>,
+    /// The header field of the request's id, which no client sets; `None` if requests have none.
+    pub request_id_field: Option<HeaderName>,
     /// The identities whose values label a metric.
     pub measured: Vec<MeasuredIdentity>,
 }

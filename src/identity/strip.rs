@@ -2,6 +2,7 @@
 //!
 //! - `tollgate-*`, from every peer: with these fields the gateway tells the upstream what it knows of the client.
 //! - The configured user and plan fields, unless the peer may set them.
+//! - The field of the request's id, from every peer: the gateway sets it, to the id of a trusted proxy or to a new one.
 //! - `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and the [`ROUTING_FIELDS`], unless the peer is a trusted proxy.
 //! - Other spellings of all these names, of [`METHOD_FIELDS`], and of the fields of credentials and custom identities.
 //!
@@ -63,6 +64,8 @@ pub(super) struct Stripper {
     user_field: Option<HeaderName>,
     /// The field that names the plan; `None` if no field does.
     plan_field: Option<HeaderName>,
+    /// The field of the request's id; `None` if requests have none.
+    request_id_field: Option<HeaderName>,
     /// The fields of the credential and of custom identities. Every peer may set them, unless the name is protected for
     /// another reason.
     open_fields: Vec<HeaderName>,
@@ -89,6 +92,7 @@ impl Stripper {
         Stripper {
             user_field,
             plan_field,
+            request_id_field: settings.request_id_field.clone(),
             open_fields: open_fields.collect(),
         }
     }
@@ -123,8 +127,9 @@ impl Stripper {
 
     /// The peers that may set a field of this name; empty if every peer may.
     fn allowed_setters(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
+        let configured_fields = [&self.user_field, &self.plan_field, &self.request_id_field];
         let has_configured_fields =
-            self.user_field.is_some() || self.plan_field.is_some() || !self.open_fields.is_empty();
+            configured_fields.into_iter().any(Option::is_some) || !self.open_fields.is_empty();
         // The names that are always protected begin with one of these letters. So most fields are ruled out by one byte.
         let first_letter = name.first().map(u8::to_ascii_lowercase);
         if !has_configured_fields && !matches!(first_letter, Some(b'f' | b's' | b't' | b'x')) {
@@ -156,6 +161,13 @@ impl Stripper {
                 });
             }
         }
+        if self
+            .request_id_field
+            .as_ref()
+            .is_some_and(|field| is_alike_field(&field))
+        {
+            setters.push(AllowedSetter::Nobody);
+        }
         // In its exact spelling an open field adds no setter here.
         let mut open_fields = self.open_fields.iter().filter(is_alike_field);
         if open_fields.any(|field| !is_exactly(field)) {
@@ -182,6 +194,56 @@ pub fn is_unfit_for_identity(name: &HeaderName) -> bool {
     unfit_names.contains(&name)
         || is_connection_field(name.as_bytes())
         || setter_of_forwarding_field(name.as_bytes()).is_some()
+}
+
+/// Whether a field of this name cannot carry the request's id, because it has another meaning in requests or responses.
+pub fn is_unfit_for_request_id(name: &HeaderName) -> bool {
+    let unfit_starts = [
+        "accept",
+        "access-control-",
+        "cache-",
+        "content-",
+        "if-",
+        "proxy-",
+        "ratelimit",
+        "sec-",
+        "x-ratelimit-",
+    ];
+    let unfit_names = [
+        "age",
+        "allow",
+        "alt-svc",
+        "date",
+        "etag",
+        "expires",
+        "forwarded",
+        "from",
+        "last-event-id",
+        "last-modified",
+        "link",
+        "location",
+        "max-forwards",
+        "origin",
+        "pragma",
+        "priority",
+        "range",
+        "referer",
+        "refresh",
+        "retry-after",
+        "server",
+        "set-cookie",
+        "traceparent",
+        "tracestate",
+        "user-agent",
+        "vary",
+        "warning",
+        "www-authenticate",
+    ];
+    let text = name.as_str();
+    is_unfit_for_identity(name)
+        || METHOD_FIELDS.contains(&text)
+        || unfit_names.contains(&text)
+        || unfit_starts.iter().any(|start| text.starts_with(start))
 }
 
 /// The peers that may set a field of the gateway or of proxies, or another spelling of a field that overrides the

@@ -44,7 +44,7 @@ pub enum TokenSource {
 impl TokenSource {
     /// The header field that the settings name. `None` for a parameter or a cookie, and for [`TokenSource::Bearer`],
     /// whose field is for credentials of all kinds.
-    pub(super) fn configured_header(&self) -> Option<&HeaderName> {
+    pub fn configured_header(&self) -> Option<&HeaderName> {
         match self {
             TokenSource::Header(name) | TokenSource::Scheme { header: name, .. } => Some(name),
             TokenSource::Bearer | TokenSource::Query(_) | TokenSource::Cookie(_) => None,

@@ -38,7 +38,8 @@ mod tls;
 
 use forwarding::{check_changed_fields, check_changes};
 use identity::{
-    check_condition, check_condition_on_path, check_custom_sources, check_identity, check_path_part,
+    check_condition, check_condition_on_path, check_custom_sources, check_identity,
+    check_path_part, check_request_id_field,
 };
 pub(super) use identity::{check_issuer_of_name, check_value_of_path_part};
 use limit::check_limit;
@@ -62,6 +63,7 @@ pub fn check(
     check_plans(cx, gateway);
     check_custom_sources(cx, gateway, policies);
     check_client_lists(cx, gateway, [&gateway.deny, &gateway.allow]);
+    check_request_id_field(cx, gateway);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
     }

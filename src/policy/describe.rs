@@ -44,6 +44,7 @@ pub fn describe(loaded: &LoadedConfig) -> String {
     writer.write_shared_limits();
     writer.write_store();
     writer.write_record();
+    writer.write_request_id();
     for warning in &loaded.warnings {
         let _ = write!(writer.text, "\n{warning}");
     }
@@ -280,6 +281,13 @@ impl DescriptionWriter<'_> {
                 out,
                 "  It is pushed to {name} ({engine}) at {url}, a sample for every {every} s."
             );
+        }
+    }
+
+    /// Writes which id requests have.
+    fn write_request_id(&mut self) {
+        if let Some(field) = &self.loaded.ruleset.identity.request_id_field {
+            let _ = writeln!(self.text, "Each request has an id in the header `{field}`.");
         }
     }
 }

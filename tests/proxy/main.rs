@@ -11,4 +11,5 @@ mod cors;
 mod faults;
 mod half_close;
 mod refusals;
+mod request_ids;
 mod sizes;

@@ -56,6 +56,7 @@ fn settings(user: Option<user::Settings>, token: Option<token::TokenSource>) -> 
             default_index: Some(0),
         },
         custom: Vec::new(),
+        request_id_field: None,
         measured: Vec::new(),
     }
 }

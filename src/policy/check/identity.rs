@@ -1,12 +1,16 @@
 //! Checks whether the gateway file configures the identities that limits and routes use, and whether their sources fit
 //! the other settings.
 
+use http::HeaderName;
+
 use super::super::context::LoadContext;
 use super::super::decode::{GatewayConfig, ISSUER_SEPARATOR, PolicyConfig};
 use super::super::tree::Located;
 use crate::base::suggest::{list_words, nearest_word};
 use crate::identity::custom::Source;
 use crate::identity::path_part;
+use crate::identity::strip::is_alike;
+use crate::identity::token::TokenSource;
 use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{ClientCondition, Identity, IdentityTest};
 use crate::route::{Pattern, Segment};
@@ -82,6 +86,38 @@ pub(super) fn check_custom_sources(
             let help = "add for instance `user: { api_keys: keys.yaml }`";
             cx.error(api_keys.location, message, Some(help.into()));
         }
+    }
+}
+
+/// Checks that the header of the request's id is not one that an identity comes from, in any spelling: the gateway
+/// removes it from requests.
+pub(super) fn check_request_id_field(cx: &mut LoadContext, gateway: &GatewayConfig) {
+    let Some(field) = &gateway.request_id else {
+        return;
+    };
+    let sources = &gateway.identity;
+    let users = sources
+        .users
+        .iter()
+        .filter_map(|user| user.value.header.as_ref());
+    let plan = sources
+        .plan
+        .iter()
+        .filter_map(|plan| plan.value.header.as_ref());
+    let tokens = sources
+        .tokens
+        .iter()
+        .filter_map(TokenSource::configured_header);
+    let custom = sources
+        .custom
+        .iter()
+        .filter_map(|custom| custom.header.as_ref());
+    let mut identity_fields = users.chain(plan).chain(tokens).chain(custom);
+    let is_same = |name: &&HeaderName| is_alike(name.as_str().as_bytes(), field.value.as_str());
+    if let Some(name) = identity_fields.find(is_same) {
+        let message = format!("an identity comes from the header `{name}`");
+        let help = "name another header: the gateway itself sets the one of the id";
+        cx.error(field.location, message, Some(help.into()));
     }
 }
 

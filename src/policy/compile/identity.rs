@@ -51,6 +51,7 @@ pub fn compile_identity(
         email: written.email.clone(),
         plan,
         custom: custom::compile_custom(cx, files, base, &written.custom, &written.ip.nat64),
+        request_id_field: gateway.request_id.as_ref().map(|field| field.value.clone()),
         measured: Vec::new(),
     };
     compiled.measured = measured::compile_measured(cx, gateway, &compiled);

@@ -1,8 +1,12 @@
 //! Reads the gateway file: its own fields here, and each section with the reader of its module.
 
+use http::HeaderName;
+
 use super::super::connections::Connections;
 use super::super::context::LoadContext;
-use super::super::section::{FieldReader, RequiredField, Section, SectionField, section};
+use super::super::section::{
+    FieldReader, LocatedField, RequiredField, Section, SectionField, section,
+};
 use super::super::table::ValueShape;
 use super::super::timeouts::Timeouts;
 use super::super::tree::{MapKey, Node, YamlValue};
@@ -18,9 +22,11 @@ use super::limit::{LIMIT_TABLE, LimitConfig, LimitFields, LimitFile, read_limit}
 use super::listen::{AdminConfig, AdminField, ListenerField};
 use super::plan::{PLAN_TABLE, PlanConfig, read_plan};
 use super::record::{RecordConfig, RecordField};
-use super::scalar::HeaderStyleField;
+use super::scalar::{HEADER_NAME_FORMAT, HeaderStyleField, parse_header_name};
 use super::store::{StoreConfig, StoreField};
+use super::switch_word::{is_off, is_on};
 use super::upstream::{SERVER_FORMAT, ServerField, UPSTREAM_TABLE, UpstreamConfig, read_upstream};
+use crate::identity::strip::is_unfit_for_request_id;
 use crate::route::{HeaderStyle, PathMatching};
 
 /// Maximum number of worker threads, above the number of cores of all but the largest machines.
@@ -57,6 +63,8 @@ section! {
     access_log: AccessLogField = AccessLogConfig::default(),
         "Where requests are logged. Default: stdout.", "{ file: access.log, requests: refused }";
     cors: CorsField, "Which pages of other origins may read responses, on every route that says nothing else. Default: what the upstream says.", "{ origins: https://app.example.com }";
+    request_id: LocatedField<RequestIdField>,
+        "The header of an id that each request has: of a trusted proxy, or else a new one. The upstream, the client, problem documents and the access log get it. Default: none.", "x-request-id";
     headers: HeaderStyleField = HeaderStyle::Ietf, "Which rate-limit headers answers carry.", "ietf";
     paths: PathMatchingField = PathMatching::Fold,
         "Whether a limited route also takes other spellings of its path that frameworks accept: case, formats, what follows a script. It takes only those that a broader route on the same upstream would take otherwise. With fold, the body of a POST is searched for `_method` too.", "exact";
@@ -68,6 +76,9 @@ word_fields! {
 }
 
 scalar_fields! {
+    /// A field with the name of the header of the request's id.
+    pub struct RequestIdField: HeaderName =
+        ValueShape::Format(&HEADER_NAME_FORMAT), "the name of a header", parse_request_id_field;
     /// A field with the version of the format of the files.
     pub struct VersionField: () = ValueShape::WholeNumber(1, 1), "the version of this format, 1", parse_version;
 }
@@ -181,6 +192,20 @@ fn read_named_entries<T>(
         .iter()
         .filter_map(|(key, value)| read_entry(cx, key, value))
         .collect()
+}
+
+fn parse_request_id_field(text: &str) -> Result<HeaderName, ValueError> {
+    let help = "write a name such as x-request-id; without the field requests have no id";
+    if is_on(text) || is_off(text) {
+        let message = format!("`{text}` does not say which header has the id");
+        return Err(ValueError::new(message, help));
+    }
+    let name = parse_header_name(text).map_err(|message| ValueError::new(message, help))?;
+    if is_unfit_for_request_id(&name) {
+        let message = format!("`{name}` has another meaning in requests or answers");
+        return Err(ValueError::new(message, help));
+    }
+    Ok(name)
 }
 
 fn parse_version(text: &str) -> Result<(), ValueError> {

@@ -1,5 +1,6 @@
 //! Describes a loaded configuration as JSON, for programs.
 
+use http::HeaderName;
 use serde_json::{Value, json};
 
 use super::super::diagnostic::Diagnostic;
@@ -64,6 +65,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
             "folder": settings.folder.as_ref().map(|folder| folder.display().to_string()),
             "size": settings.max_bytes,
         })),
+        "request_id": ruleset.identity.request_id_field.as_ref().map(HeaderName::as_str),
         "push": loaded.process.push.iter().map(|push| json!({
             "name": push.name,
             "to": push.engine.as_str(),

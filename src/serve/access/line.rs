@@ -28,6 +28,9 @@ pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos)
         let duration = now.since(context.arrived_at);
         log.begin_line(out, context.arrived_at);
         write_or_copy_middle(out, context);
+        if let Some(request_id) = &context.request_id {
+            push_plain_text(out, ",\"request_id\":", request_id.as_str());
+        }
         push_number(out, ",\"seconds\":", duration.0 / NANOS_PER_SECOND);
         let micros = duration.0 % NANOS_PER_SECOND / NANOS_PER_MICRO;
         push_fraction::<6>(out, micros as u32);

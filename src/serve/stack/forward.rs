@@ -96,6 +96,10 @@ fn forward_request(
         .hashed_identities()
         .and_then(placement_hash);
     let head = build_or_reuse_head(&identified, exceeded_limits);
+    let head = match &context.request_id {
+        Some(request_id) => request_id.copy_to_head(&head),
+        None => head,
+    };
     let is_websocket = |protocol: &Bytes| websocket::is_websocket(protocol);
     let opens_websocket = || head.upgrade.as_ref().is_some_and(is_websocket);
     let message_limits = (route.reads.messages && opens_websocket()).then(|| {
@@ -172,6 +176,7 @@ fn forwarded_custom_identities<'s>(
 }
 
 /// Builds the head that the upstream gets, or takes it from the connection if it was built for the same fields before.
+/// The request's id is still missing.
 fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>>) -> Rc<Head> {
     let Identified {
         routed,

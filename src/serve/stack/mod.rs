@@ -3,7 +3,7 @@
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `request_context.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
+//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
 //! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
@@ -51,6 +51,7 @@ pub mod refusal;
 pub mod refusal_cache;
 pub mod request_context;
 pub mod request_deadline;
+pub mod request_id;
 pub mod request_outcome;
 pub mod reserved_units;
 mod route_choice;

@@ -24,6 +24,7 @@ use super::cors;
 use super::detached::{self, PendingExchange};
 use super::refusal::Refusal;
 use super::request_context::RequestContext;
+use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
 use super::sampling;
 use super::stages::{Arrival, FreshRequest};
@@ -131,6 +132,7 @@ where
         };
         let context = Rc::new(RequestContext {
             arrived_at,
+            request_id: RequestId::of_request(&head.fields, &peer, &generation),
             method,
             head: (needs_head && unreadable.is_none()).then(|| head.clone()),
             unreadable_path,
@@ -230,13 +232,20 @@ where
                     }
                 }
                 let is_silent = refusal.is_silent();
-                refusal.into_response().map(|body| match is_silent {
+                let mut response = refusal.into_response();
+                if let Some(request_id) = context.and_then(|context| context.request_id.as_ref()) {
+                    request_id.add_to_problem(&mut response);
+                }
+                response.map(|body| match is_silent {
                     true => ResponseBody::Withheld,
                     false => ResponseBody::from_gateway(body),
                 })
             }
         };
         if let Some(context) = context {
+            if let Some(request_id) = &context.request_id {
+                request_id.set_field(&mut response.head.fields);
+            }
             let status = response.head.status.as_u16();
             context.status.set(status);
             let counters = context.generation.route_counters(context.route_index.get());

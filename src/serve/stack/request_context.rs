@@ -11,6 +11,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::peer::Peer;
+use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
@@ -29,6 +30,8 @@ use crate::throttle::admission::{Holdings, PassedBytes};
 pub struct RequestContext {
     /// When the request arrived.
     pub arrived_at: Nanos,
+    /// The id that the upstream, the client and the log get; `None` if the gateway file names no field for it.
+    pub request_id: Option<Box<RequestId>>,
     /// The method; `None` if it cannot be read.
     pub method: Option<Method>,
     /// The head, if it may be logged or sampled, or names the page's origin; `None` also if it cannot be read.

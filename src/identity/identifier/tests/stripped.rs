@@ -14,6 +14,7 @@ fn protected_fields_are_removed() {
         allowed_peers: vec![],
     };
     with_plan.plan.source = Some(source);
+    with_plan.request_id_field = Some("request-id".parse().unwrap());
     let all = identifier(with_plan);
     let lines = [
         "Host: x",
@@ -34,6 +35,8 @@ fn protected_fields_are_removed() {
         "SCRIPT_NAME: /x",
         "X-HTTP-Method: PUT",
         "X_HTTP_METHOD_OVERRIDE: PUT",
+        "Request-Id: x",
+        "request_id: x",
         "Tollgate: x",
     ];
     let remaining_names = |peer: &str| {

@@ -46,6 +46,22 @@ fn run(folder: &TempDir, arguments: &[&str], code: i32) -> Ended {
 }
 
 #[test]
+fn check_tells_what_is_logged() {
+    let log = "access_log: { fields: [host, device, request_id] }\nrequest_id: X-Trace\n";
+    let identity = "identity: { token: { header: x-api-key }, device: { header: x-device } }\n";
+    let folder = folder(&format!("{log}{identity}"), &[("api", API)]);
+    let parts = [
+        "Each request has an id in the header `x-trace`.",
+        "Requests are logged with host, device.",
+    ];
+    assert_contains(&run(&folder, &["check"], 0).out, &parts);
+    let shown = json(&run(&folder, &["check", "--json"], 0).out);
+    assert_eq!(shown["request_id"], "x-trace");
+    let fields = serde_json::json!({ "format": "json", "fields": ["host", "device"] });
+    assert_eq!(shown["access_log"], fields);
+}
+
+#[test]
 fn check_tells_what_limits_guarantee() {
     let folder = folder(
         &format!("{IDENTITY}store: {{ memory: 64MiB }}\n"),

@@ -22,8 +22,8 @@ pub struct Settings {
     pub source: Source,
     /// The header field that carries the identity to the upstream; `None` if it is not forwarded.
     pub forwarded_as: Option<HeaderName>,
-    /// Whether the value is looked for in every request, even if no limit counts by it, because the upstream or a
-    /// metric gets it.
+    /// Whether the value is looked for in every request, even if no limit counts by it: the upstream, a metric or the
+    /// log gets it.
     pub is_always_read: bool,
 }
 

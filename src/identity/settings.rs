@@ -6,7 +6,7 @@ use http::HeaderName;
 use http::header::AUTHORIZATION;
 
 use super::{custom, email, ip, plan, token, user};
-use crate::limit::{CustomIdentity, Identity, IdentitySet};
+use crate::limit::{CustomIdentity, Identity};
 use crate::net::PeerNetwork;
 
 /// The source of each identity. An identity other than ip is absent from every request if it has no source.
@@ -145,17 +145,6 @@ impl Settings {
             } => Some((name, allowed_peers.as_slice())),
             _ => None,
         })
-    }
-
-    /// The sources of the custom identities in this set.
-    pub fn custom_sources(&self, identities: IdentitySet) -> impl Iterator<Item = &custom::Source> {
-        let is_in_set = move |settings: &&custom::Settings| {
-            identities.contains(Identity::Custom(settings.identity))
-        };
-        self.custom
-            .iter()
-            .filter(is_in_set)
-            .map(|settings| &settings.source)
     }
 
     /// Whether the signed token that proves the user is also what [`Identity::Token`] counts: the only token source is

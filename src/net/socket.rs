@@ -137,6 +137,17 @@ impl Socket {
         }
     }
 
+    /// The version of TLS, as logs of servers write it; `None` without TLS.
+    pub fn tls_version(&self) -> Option<&'static str> {
+        let Socket::Tls(stream) = self else {
+            return None;
+        };
+        Some(match stream.get_ref().1.protocol_version()? {
+            ProtocolVersion::TLSv1_2 => "TLSv1.2",
+            _ => "TLSv1.3",
+        })
+    }
+
     /// The subject of the peer's certificate, which was verified in the handshake. `None` without TLS, or if the peer
     /// has sent no certificate. Each call parses the certificate.
     pub fn subject(&self) -> Option<Subject> {

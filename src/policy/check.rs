@@ -8,6 +8,7 @@
 //! | `forwarding` | what policies change of requests and responses |
 //! | `identity` | identities that limits and routes use |
 //! | `limit_uses` | limits that policies and folders define, share and switch off |
+//! | `logged_fields` | the names in `fields` of the access log |
 //! | `routes` | listeners that policies name, and conflicts of routes |
 //! | `sharing` | what gateways share by a store |
 //! | `tls` | certificates of listeners |
@@ -32,6 +33,7 @@ mod forwarding;
 mod identity;
 mod limit;
 mod limit_uses;
+mod logged_fields;
 mod routes;
 mod sharing;
 mod tls;
@@ -45,6 +47,7 @@ pub(super) use identity::{check_issuer_of_name, check_value_of_path_part};
 use limit::check_limit;
 pub(super) use limit::check_override;
 use limit_uses::{check_limit_count, check_limit_uses, warn_of_unlisted_limits};
+use logged_fields::check_logged_fields;
 use routes::{MAX_LISTED_NAMES, MAX_PATTERNS_PER_POLICY, check_conflicts, check_listeners};
 
 /// Each server is compared with at most this many servers of its upstream, the first ones, so that checks stay fast.
@@ -64,6 +67,7 @@ pub fn check(
     check_custom_sources(cx, gateway, policies);
     check_client_lists(cx, gateway, [&gateway.deny, &gateway.allow]);
     check_request_id_field(cx, gateway);
+    check_logged_fields(cx, gateway);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::context::LoadContext;
-use super::decode::{GatewayConfig, PolicyFiles};
+use super::decode::{GatewayConfig, PolicyFiles, logged_field};
 use super::key_control;
 use super::settings::{
     AccessLogSettings, BindSettings, Endpoints, ListenerRoutes, LogDestination, ProcessSettings,
@@ -189,6 +189,10 @@ fn compile_access_log(base: &Path, gateway: &GatewayConfig) -> AccessLogSettings
             },
             standard_stream => standard_stream.unwrap_or(LogDestination::Stdout),
         },
+        format: gateway.access_log.format,
+        fields: (gateway.access_log.fields.iter())
+            .filter_map(|name| logged_field(&name.value))
+            .collect(),
     }
 }
 

@@ -37,6 +37,7 @@ mod store;
 mod switch_word;
 mod upstream;
 
+pub use access_log::{LOGGED_NAMES, REQUEST_ID_NAME, logged_field};
 pub use balance::HealthConfig;
 pub use client_list::ClientListConfig;
 pub use cors::CorsChoice;

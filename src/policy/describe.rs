@@ -11,7 +11,7 @@ use super::compile::body_reads::may_be_overridden;
 use super::decode::{DEFAULTS_FILE, format_size};
 use super::key_control::{KeyControl, find_key_controls};
 use super::load::LoadedConfig;
-use super::settings::Ruleset;
+use super::settings::{AccessLogSettings, LogFormat, LoggedRequests, Ruleset};
 use crate::limit::{
     AccessList, Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, OnStoreError, RateLimit,
     Rule, RuleLimit, Sharing, ThrottleMode,
@@ -44,7 +44,7 @@ pub fn describe(loaded: &LoadedConfig) -> String {
     writer.write_shared_limits();
     writer.write_store();
     writer.write_record();
-    writer.write_request_id();
+    writer.write_access_log();
     for warning in &loaded.warnings {
         let _ = write!(writer.text, "\n{warning}");
     }
@@ -284,10 +284,30 @@ impl DescriptionWriter<'_> {
         }
     }
 
-    /// Writes which id requests have.
-    fn write_request_id(&mut self) {
-        if let Some(field) = &self.loaded.ruleset.identity.request_id_field {
-            let _ = writeln!(self.text, "Each request has an id in the header `{field}`.");
+    /// Writes which id requests have, and how they are logged beyond the default.
+    fn write_access_log(&mut self) {
+        let LoadedConfig {
+            process, ruleset, ..
+        } = self.loaded;
+        let out = &mut self.text;
+        if let Some(field) = &ruleset.identity.request_id_field {
+            let _ = writeln!(out, "Each request has an id in the header `{field}`.");
+        }
+        let AccessLogSettings {
+            requests,
+            format,
+            fields,
+            ..
+        } = &process.access_log;
+        if *requests == LoggedRequests::Off {
+            return;
+        }
+        if *format == LogFormat::Combined {
+            let _ = writeln!(out, "Requests are logged in the Combined Log Format.");
+        }
+        if !fields.is_empty() {
+            let names: Vec<&str> = fields.iter().map(|field| field.as_str()).collect();
+            let _ = writeln!(out, "Requests are logged with {}.", names.join(", "));
         }
     }
 }

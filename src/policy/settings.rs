@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::connections::Connections;
 use super::timeouts::Timeouts;
 use crate::identity::override_table::OverrideCache;
-use crate::limit::{AccessLists, Rule, Rules};
+use crate::limit::{AccessLists, CustomIdentity, Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
 use crate::record::push;
@@ -219,13 +219,78 @@ pub enum CertificateSource {
     Acme(acme::Settings),
 }
 
-/// The settings of the access log, whose lines are JSON.
+/// The settings of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogSettings {
     /// The requests that are logged.
     pub requests: LoggedRequests,
     /// The destination of the lines.
     pub destination: LogDestination,
+    /// The form of a line.
+    pub format: LogFormat,
+    /// The members that JSON lines have beside those that all have, each once.
+    pub fields: Arc<[LoggedField]>,
+}
+
+/// The form of a line in the access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// A JSON object.
+    Json,
+    /// The Combined Log Format of Apache.
+    Combined,
+}
+
+/// A member that lines of the access log have only if the gateway file lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoggedField {
+    /// The host that the client names.
+    Host,
+    /// The field `User-Agent`.
+    UserAgent,
+    /// The field `Referer`.
+    Referer,
+    /// The version of HTTP.
+    Protocol,
+    /// The version of TLS.
+    Tls,
+    /// The name of the upstream of the request's route.
+    Upstream,
+    /// Milliseconds until the head of the upstream's response had come.
+    UpstreamMillis,
+    /// Bytes of the request's body that came.
+    BytesIn,
+    /// The value of an identity that the gateway file defines.
+    Identity(CustomIdentity),
+}
+
+impl LoggedField {
+    /// The fields that every gateway may log, without identities.
+    pub const BUILT_IN: [LoggedField; 8] = [
+        LoggedField::Host,
+        LoggedField::UserAgent,
+        LoggedField::Referer,
+        LoggedField::Protocol,
+        LoggedField::Tls,
+        LoggedField::Upstream,
+        LoggedField::UpstreamMillis,
+        LoggedField::BytesIn,
+    ];
+
+    /// The name of the member in lines and in the gateway file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LoggedField::Host => "host",
+            LoggedField::UserAgent => "user_agent",
+            LoggedField::Referer => "referer",
+            LoggedField::Protocol => "protocol",
+            LoggedField::Tls => "tls",
+            LoggedField::Upstream => "upstream",
+            LoggedField::UpstreamMillis => "upstream_ms",
+            LoggedField::BytesIn => "bytes_in",
+            LoggedField::Identity(identity) => identity.as_str(),
+        }
+    }
 }
 
 /// The destination of the lines of the access log.

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod access_lines;
 mod bodies;
 mod cors;
 mod faults;

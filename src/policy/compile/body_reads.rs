@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use crate::identity::custom::Source;
+use crate::identity::custom::{self, Source};
 use crate::identity::{Settings, user};
 use crate::limit::Identity;
 use crate::route::{PathMatching, Route};
@@ -40,7 +40,15 @@ fn must_read_method(route: &Route, routes: &[Route]) -> bool {
 
 /// Sets where the custom identities of the route are looked for.
 fn set_custom_reads(route: &mut Route, identity: &Settings) {
-    for source in identity.custom_sources(route.reads.custom) {
+    let is_read = |custom: &&custom::Settings| {
+        custom.is_always_read
+            || route
+                .reads
+                .custom
+                .contains(Identity::Custom(custom.identity))
+    };
+    let sources = identity.custom.iter().filter(is_read);
+    for source in sources.map(|custom| &custom.source) {
         match source {
             Source::Query(_) => route.reads.parameter = true,
             Source::Body(_) => {

@@ -50,7 +50,14 @@ pub fn compile_identity(
         token_sources: written.tokens.clone(),
         email: written.email.clone(),
         plan,
-        custom: custom::compile_custom(cx, files, base, &written.custom, &written.ip.nat64),
+        custom: custom::compile_custom(
+            cx,
+            files,
+            base,
+            &written.custom,
+            &written.ip.nat64,
+            &gateway.access_log.fields,
+        ),
         request_id_field: gateway.request_id.as_ref().map(|field| field.value.clone()),
         measured: Vec::new(),
     };

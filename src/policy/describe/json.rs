@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::super::diagnostic::Diagnostic;
 use super::super::key_control::KeyControl;
 use super::super::load::LoadedConfig;
+use super::super::settings::LogFormat;
 use super::routes::{describe_field_changes, find_broader_route, sort_by_specificity};
 use super::{describe_promise, format_throttle, key_controls_of};
 use crate::limit::{AccessLists, Disclose, Rule};
@@ -50,6 +51,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
         .zip(key_controls_of(ruleset))
         .map(|(rule, control)| limit_json(rule, loaded, control))
         .collect();
+    let access_log = &loaded.process.access_log;
     let diagnostics: Vec<Value> = loaded.warnings.iter().map(Diagnostic::to_json).collect();
     json!({
         "ok": true,
@@ -66,6 +68,13 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
             "size": settings.max_bytes,
         })),
         "request_id": ruleset.identity.request_id_field.as_ref().map(HeaderName::as_str),
+        "access_log": {
+            "format": match access_log.format {
+                LogFormat::Json => "json",
+                LogFormat::Combined => "combined",
+            },
+            "fields": access_log.fields.iter().map(|field| field.as_str()).collect::<Vec<_>>(),
+        },
         "push": loaded.process.push.iter().map(|push| json!({
             "name": push.name,
             "to": push.engine.as_str(),

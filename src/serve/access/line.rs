@@ -1,18 +1,19 @@
-//! Writes the line of a request in the access log, as JSON. `serve/stack/observe.rs` calls it when a request ends.
+//! Writes the line of a request in the access log: as JSON here, in Apache's format in `combined.rs`.
+//! `serve/stack/observe.rs` calls it when a request ends.
 //!
 //! The line begins and ends with times. The text between the times is copied where a connection repeats a refused
 //! request.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 
-use http::Uri;
-
+use super::combined;
+use super::listed_members;
+use super::logged_target::logged_target;
 use super::members::{push_fraction, push_number, push_plain_text, push_text};
 use super::worker_log::{NANOS_PER_SECOND, WorkerLog};
 use crate::base::clock::Nanos;
-use crate::identity::token;
 use crate::limit::LimitStanding;
+use crate::policy::settings::LogFormat;
 use crate::serve::http1::repeat_cache::{LoggedFacts, LoggedRefusal, MAX_CACHED_BYTES};
 use crate::serve::stack::request_context::RequestContext;
 use crate::serve::stack::request_outcome::RequestOutcome;
@@ -25,11 +26,17 @@ pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos)
     let is_notable = context.outcome() != RequestOutcome::Admitted
         || matches!(context.deciding_limit.get(), Some((_, LimitStanding::Over)));
     log.add_line(is_notable, |out| {
+        if log.format() == LogFormat::Combined {
+            return combined::write_line(out, log, context);
+        }
         let duration = now.since(context.arrived_at);
         log.begin_line(out, context.arrived_at);
         write_or_copy_middle(out, context);
         if let Some(request_id) = &context.request_id {
             push_plain_text(out, ",\"request_id\":", request_id.as_str());
+        }
+        if !log.fields().is_empty() {
+            listed_members::write(out, log.fields(), context);
         }
         push_number(out, ",\"seconds\":", duration.0 / NANOS_PER_SECOND);
         let micros = duration.0 % NANOS_PER_SECOND / NANOS_PER_MICRO;
@@ -78,7 +85,6 @@ fn write_or_copy_middle(out: &mut Vec<u8>, context: &RequestContext) {
 /// Writes the part of a line between the times.
 fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
     let generation = &*context.generation;
-    let ruleset = &generation.ruleset;
     match context.connection_address() {
         Some(address) => push_plain_text(out, ",\"ip\":", address),
         None => push_plain_text(out, ",\"ip\":", &context.ip().to_string()),
@@ -96,13 +102,8 @@ fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
     if let Some(method) = &context.method {
         push_plain_text(out, ",\"method\":", method.as_str());
     }
-    if let Some(head) = &context.head {
-        let target = received_target(&head.uri);
-        let target = token::mask_credentials(&ruleset.identity.token_sources, target);
+    if let Some(target) = logged_target(context) {
         push_text(out, ",\"target\":", &target);
-    }
-    if let Some(path) = &context.unreadable_path {
-        push_text(out, ",\"target\":", path);
     }
     if let Some(route_index) = context.route_index.get() {
         out.extend_from_slice(&generation.counters_by_route[route_index].log_members);
@@ -134,12 +135,4 @@ fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
         }
     }
     push_number(out, ",\"bytes\":", context.sent_bytes());
-}
-
-/// The request target as the client sent it.
-fn received_target(uri: &Uri) -> Cow<'_, str> {
-    match uri.path_and_query() {
-        Some(target) if uri.authority().is_none() => Cow::Borrowed(target.as_str()),
-        _ => Cow::Owned(uri.to_string()),
-    }
 }

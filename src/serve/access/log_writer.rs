@@ -9,6 +9,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::{Metric, Registry};
 use crate::policy::{
     AccessLogSettings,
-    settings::{LogDestination, LoggedRequests},
+    settings::{LogDestination, LogFormat, LoggedField, LoggedRequests},
 };
 
 /// Maximum number of batches that wait for the thread. Further batches are dropped.
@@ -40,6 +41,10 @@ pub const LOSS_REPORT_INTERVAL: Nanos = Nanos::from_secs(60);
 pub struct LogWriter {
     /// Which requests are logged.
     pub logged_requests: LoggedRequests,
+    /// The form of a line.
+    pub format: LogFormat,
+    /// The members of lines that the gateway file lists: [`AccessLogSettings::fields`].
+    pub fields: Arc<[LoggedField]>,
     batch_sender: SyncSender<Vec<u8>>,
     /// Counts the lines of batches for which the queue had no room. The thread counts failed writes in the same metric.
     lost_lines: Counter,
@@ -95,6 +100,8 @@ impl LogWriter {
             })?;
         let writer = LogWriter {
             logged_requests: settings.requests,
+            format: settings.format,
+            fields: settings.fields.clone(),
             batch_sender,
             lost_lines,
         };
@@ -251,6 +258,8 @@ mod tests {
                 path: file.clone(),
                 rotation: None,
             },
+            format: LogFormat::Json,
+            fields: Arc::default(),
         };
         let (writer, end) = LogWriter::start(&settings, &Registry::default()).unwrap();
         let batches = (0..3 * MAX_QUEUED_BATCHES).map(|number| format!("{number}\n"));

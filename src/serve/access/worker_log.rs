@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use super::log_writer::LogWriter;
 use super::members::{push_fraction, push_number};
 use crate::base::clock::{Clock, Nanos};
-use crate::policy::settings::LoggedRequests;
+use crate::policy::settings::{LogFormat, LoggedField, LoggedRequests};
 
 /// Bytes of lines that a worker collects before it hands them over without waiting for the next tick.
 pub const BATCH_BYTES: usize = 64 * 1024;
@@ -32,7 +32,7 @@ pub struct WorkerLog {
     line_start: RefCell<LineStart>,
 }
 
-/// The beginning that all lines of one second share: the member `time` up to whole seconds.
+/// The text that all lines of one second share: the member `time` up to whole seconds, or the date.
 #[derive(Default)]
 struct LineStart {
     /// The second that the text names, since 1970.
@@ -69,6 +69,24 @@ impl WorkerLog {
         self.writer.logged_requests != LoggedRequests::Off
     }
 
+    /// The form of a line.
+    #[inline]
+    pub(super) fn format(&self) -> LogFormat {
+        self.writer.format
+    }
+
+    /// The members of lines that the gateway file lists.
+    #[inline]
+    pub(super) fn fields(&self) -> &[LoggedField] {
+        &self.writer.fields
+    }
+
+    /// Whether lines have the bytes of requests' bodies, so that they must be counted.
+    #[inline]
+    pub fn has_bytes_in(&self) -> bool {
+        self.writer.fields.contains(&LoggedField::BytesIn)
+    }
+
     /// Hands the batch over to the writer.
     pub fn flush(&self) {
         let batch = std::mem::take(&mut *self.batch.borrow_mut());
@@ -100,17 +118,31 @@ impl WorkerLog {
     /// Writes the beginning of a request's line: the wall-clock time of `arrived_at`, in seconds with three digits.
     #[inline]
     pub(super) fn begin_line(&self, out: &mut Vec<u8>, arrived_at: Nanos) {
+        let nanos = self.push_second(out, arrived_at, |text, second| {
+            push_number(text, "{\"time\":", second);
+        });
+        push_fraction::<3>(out, (nanos / NANOS_PER_MILLI) as u32);
+    }
+
+    /// Writes the text of the second of `arrived_at`, and returns the nanoseconds since that second. `write_second` gets
+    /// the seconds since 1970. It is called once for each second, so a log must always pass the same one.
+    #[inline]
+    pub(super) fn push_second(
+        &self,
+        out: &mut Vec<u8>,
+        arrived_at: Nanos,
+        write_second: impl FnOnce(&mut Vec<u8>, u64),
+    ) -> u64 {
         let wall_nanos = self.wall_origin.get().after(arrived_at).0;
         let LineStart { second, text } = &mut *self.line_start.borrow_mut();
         let wall_second = wall_nanos / NANOS_PER_SECOND;
         if *second != wall_second || text.is_empty() {
             *second = wall_second;
             text.clear();
-            push_number(text, "{\"time\":", *second);
+            write_second(text, wall_second);
         }
         out.extend_from_slice(text);
-        let millis = wall_nanos % NANOS_PER_SECOND / NANOS_PER_MILLI;
-        push_fraction::<3>(out, millis as u32);
+        wall_nanos % NANOS_PER_SECOND
     }
 }
 

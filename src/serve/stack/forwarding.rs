@@ -138,6 +138,7 @@ impl Forwarding<'_> {
         }
         let counters = generation.route_counters(self.context.route_index.get());
         counters.upstream_duration.observe(now.since(sent_at));
+        self.context.upstream_duration.set(Some(now.since(sent_at)));
     }
 
     /// Streams the body of a response whose head has come, or the tunnel that it opens.
@@ -170,7 +171,11 @@ impl Forwarding<'_> {
             // The total timeout ends with the switch: a tunnel may stay open for any time.
             deadline = RequestDeadline::after(None);
             self.downstream.open_tunnel();
-            let mut tunnel_body = RequestBody::new(self.downstream, &context.generation);
+            let mut tunnel_body = RequestBody::new(
+                self.downstream,
+                &context.generation,
+                context.received_bytes.as_ref(),
+            );
             if let Some(passed_bytes) = context.passed_bytes() {
                 tunnel_body.count_bytes(passed_bytes);
             }

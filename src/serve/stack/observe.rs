@@ -149,6 +149,8 @@ where
             is_from_upstream: Cell::new(false),
             outcome: Cell::new(RequestOutcome::Gone),
             sent_bytes: Cell::new(0),
+            received_bytes: self.access_log.has_bytes_in().then(Rc::default),
+            upstream_duration: Cell::new(None),
             holdings: RefCell::new(None),
             has_client_left: Cell::new(false),
             peer,
@@ -158,7 +160,11 @@ where
         let record_on_drop = Some(RecordOnDrop(context.clone()));
         let arrival = Arrival {
             head,
-            body: RequestBody::new(&downstream, &context.generation),
+            body: RequestBody::new(
+                &downstream,
+                &context.generation,
+                context.received_bytes.as_ref(),
+            ),
             downstream,
             repeated_fields,
             context,

@@ -35,6 +35,8 @@ pub struct Peer {
     pub deadlines: Rc<Deadlines>,
     /// Whether the connection uses TLS.
     pub is_tls: bool,
+    /// The version of TLS, as `TLSv1.3`; `None` without TLS.
+    pub tls_version: Option<&'static str>,
     /// The subject of the client's verified certificate, if it has sent one.
     pub subject: Option<Subject>,
     /// The JA4 fingerprint of the TLS handshake, if some identity comes from it.
@@ -96,6 +98,7 @@ impl Peer {
             addresses,
             deadlines,
             is_tls: listener_tls.is_some(),
+            tls_version: stream.tls_version(),
             subject: stream.subject(),
             ja4,
             server_name,

@@ -66,6 +66,10 @@ pub struct RequestContext {
     pub(super) outcome: Cell<RequestOutcome>,
     /// See [`RequestContext::sent_bytes`].
     pub(super) sent_bytes: Cell<u64>,
+    /// Bytes of the request's body that have come; `None` where no log needs them.
+    pub received_bytes: Option<Rc<Cell<u64>>>,
+    /// How long the server took until its response began; `None` before.
+    pub upstream_duration: Cell<Option<Nanos>>,
     /// The permits and reserved units that the request holds until it ends.
     pub holdings: RefCell<Option<Holdings>>,
     /// Whether the client has left before there was a response, or gets none because it is late.

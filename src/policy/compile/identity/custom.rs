@@ -12,6 +12,7 @@ use super::super::super::context::LoadContext;
 use super::super::super::decode::{CustomConfig, NetworksItem, TlsPart};
 use super::super::super::section::Named;
 use super::super::super::source::Files;
+use super::super::super::tree::Located;
 use super::network_list::read_networks;
 use super::table::read_table;
 use crate::identity::body::FieldName;
@@ -22,13 +23,15 @@ use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{CustomIdentity, NetworkTable};
 
 /// Compiles all custom identities: `preflight` if a limit has used it since the process started, then those of the
-/// gateway file. An identity whose source cannot be compiled is left out; mistakes in files are reported to `cx`.
+/// gateway file. Those in `logged` are looked for in every request, but not in its body. An identity whose source cannot
+/// be compiled is left out; mistakes in files are reported to `cx`.
 pub fn compile_custom(
     cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     written: &[Named<CustomConfig>],
     nat64: &[Nat64Prefix],
+    logged: &[Located<String>],
 ) -> Vec<Settings> {
     let mut compiled: Vec<Settings> = CustomIdentity::find(PREFLIGHT)
         .map(|identity| Settings {
@@ -46,12 +49,15 @@ pub fn compile_custom(
         ) else {
             continue;
         };
+        // A log is no reason to read bodies.
+        let is_read_for_log = !matches!(source, Source::Query(_) | Source::Body(_))
+            && (logged.iter()).any(|logged| logged.value == custom.name.value);
         let field = HeaderName::try_from(format!("tollgate-{}", identity.as_str()));
         compiled.push(Settings {
             identity,
             source,
             forwarded_as: field.ok().filter(|_| custom.forward),
-            is_always_read: custom.forward || custom.metrics,
+            is_always_read: custom.forward || custom.metrics || is_read_for_log,
         });
     }
     compiled

@@ -3,6 +3,7 @@
 //!
 //! Bytes that were read ahead are put back into the body, so that the upstream gets every byte.
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -106,6 +107,8 @@ struct UnreadBody {
     generation: Rc<Generation>,
     /// The changes of the request's fields, which no trailer may undo; `None` if there are none.
     field_changes: Option<Arc<FieldChanges>>,
+    /// Counts the bytes that come, for the access log; `None` where it does not have them.
+    received_bytes: Option<Rc<Cell<u64>>>,
     /// Where limits count the bytes or the messages of the body; `None` for most bodies.
     meter: Option<Box<BodyMeter>>,
 }
@@ -154,8 +157,12 @@ struct BodyMeter {
 }
 
 impl RequestBody {
-    /// The body of the request that comes from `downstream`.
-    pub fn new(downstream: &Downstream, generation: &Rc<Generation>) -> RequestBody {
+    /// The body of the request that comes from `downstream`. The bytes that come are added to `received_bytes`, if any.
+    pub fn new(
+        downstream: &Downstream,
+        generation: &Rc<Generation>,
+        received_bytes: Option<&Rc<Cell<u64>>>,
+    ) -> RequestBody {
         let unread = || UnreadBody {
             read_ahead: None,
             trailers: None,
@@ -164,6 +171,7 @@ impl RequestBody {
             deadlines: downstream.deadlines().clone(),
             generation: generation.clone(),
             field_changes: None,
+            received_bytes: received_bytes.cloned(),
             meter: None,
         };
         RequestBody((!downstream.is_body_over()).then(|| Box::new(unread())))
@@ -348,10 +356,15 @@ impl UnreadBody {
             self.downstream = None;
         }
         Poll::Ready(match piece {
-            Ok(BodyPiece::Data(data)) => match &mut self.size_bound {
-                Some(bound) => Some(bound.admit(data.len()).map(|()| Frame::data(data))),
-                None => Some(Ok(Frame::data(data))),
-            },
+            Ok(BodyPiece::Data(data)) => {
+                if let Some(received_bytes) = &self.received_bytes {
+                    received_bytes.set(received_bytes.get() + data.len() as u64);
+                }
+                match &mut self.size_bound {
+                    Some(bound) => Some(bound.admit(data.len()).map(|()| Frame::data(data))),
+                    None => Some(Ok(Frame::data(data))),
+                }
+            }
             Ok(BodyPiece::Trailers(mut trailers)) => {
                 self.strip_trailers(&mut trailers);
                 Some(Ok(Frame::trailers(trailers)))

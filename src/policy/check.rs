@@ -9,6 +9,7 @@
 //! | `identity` | identities that limits and routes use |
 //! | `limit_uses` | limits that policies and folders define, share and switch off |
 //! | `logged_fields` | the names in `fields` of the access log |
+//! | `redirect` | redirects to HTTPS |
 //! | `routes` | listeners that policies name, and conflicts of routes |
 //! | `sharing` | what gateways share by a store |
 //! | `tls` | certificates of listeners |
@@ -34,6 +35,7 @@ mod identity;
 mod limit;
 mod limit_uses;
 mod logged_fields;
+mod redirect;
 mod routes;
 mod sharing;
 mod tls;
@@ -48,6 +50,7 @@ use limit::check_limit;
 pub(super) use limit::check_override;
 use limit_uses::{check_limit_count, check_limit_uses, warn_of_unlisted_limits};
 use logged_fields::check_logged_fields;
+use redirect::check_redirect;
 use routes::{MAX_LISTED_NAMES, MAX_PATTERNS_PER_POLICY, check_conflicts, check_listeners};
 
 /// Each server is compared with at most this many servers of its upstream, the first ones, so that checks stay fast.
@@ -373,6 +376,7 @@ fn check_policy(
     shared: &SharedLimits<'_>,
     policy: &PolicyConfig,
 ) {
+    check_redirect(cx, gateway, policy);
     check_required(cx, gateway, &policy.require);
     check_changes(cx, gateway, policy);
     for require in &policy.require {

@@ -17,16 +17,18 @@ use super::shared_limits::SharedLimits;
 use super::source::Files;
 use super::tree::{Located, SourceLocation};
 use crate::record;
-use crate::route::{Route, RouteTable};
+use crate::route::{Route, RouteAction, RouteTable};
 use crate::store::snapshot;
 
 mod access_lists;
+mod action;
 pub(super) mod body_reads;
 mod expiry;
 mod files;
 mod identity;
 mod overrides;
 mod push;
+mod redirect_loops;
 mod route_changes;
 mod rules;
 mod store;
@@ -55,6 +57,9 @@ pub fn compile(
     let identity = identity::compile_identity(cx, files, base, gateway);
     let listeners = tls::compile_listeners(cx, files, base, gateway);
     let mut upstreams = upstreams::compile_upstreams(cx, files, base, gateway);
+    let compile_action =
+        |policy| action::compile_action(cx, files, base, gateway, &upstreams, policy);
+    let actions: Vec<Option<RouteAction>> = policies.iter().map(compile_action).collect();
     if cx.has_errors() {
         return None;
     }
@@ -63,12 +68,12 @@ pub fn compile(
     let access = AccessListCompiler::new(cx, files, base, gateway, defaults, &identity);
     let mut rules = RuleCompiler::new(gateway, shared, &identity, shared_overrides);
     let mut routes = Vec::with_capacity(policies.len());
-    for policy in policies {
+    for (policy, action) in policies.iter().zip(actions) {
         let policy_overrides = overrides.read_policy_overrides(cx, policy);
         let policy_access = access.compile_policy(cx, policy);
         routes.extend(rules.compile_routes(
             cx,
-            &upstreams,
+            action?,
             routes.len(),
             policy,
             &policy_overrides,
@@ -101,7 +106,9 @@ pub fn compile(
         return None;
     }
     for (index, upstream) in upstreams.iter_mut().enumerate() {
-        let served = routes.iter().filter(|route| route.upstream_index == index);
+        let served = routes
+            .iter()
+            .filter(|route| route.upstream_index() == Some(index));
         upstreams::compile_pressure(upstream, gateway, served);
     }
     let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
@@ -127,6 +134,10 @@ pub fn compile(
         timeouts: gateway.timeouts.clone(),
         files: Vec::new(),
     };
+    redirect_loops::report_loops(cx, &ruleset, policies);
+    if cx.has_errors() {
+        return None;
+    }
     Some((process, ruleset))
 }
 

@@ -8,6 +8,7 @@
 //! | file | what it reads |
 //! |---|---|
 //! | `gateway`, `route` | the gateway file; a policy file |
+//! | `answer` | `redirect` and `respond` of a policy, which the gateway answers by itself |
 //! | `defaults` | `_defaults.yaml`, and which of its fields a policy inherits |
 //! | `field_changes` | the header fields that a policy changes |
 //! | `limit`, `plan`, `identity` | one limit; one plan; the section `identity` |
@@ -18,6 +19,7 @@
 //! | `field`, `scalar`, `switch_word` | values that several sections share |
 
 mod access_log;
+mod answer;
 mod balance;
 mod client_list;
 mod cors;
@@ -38,6 +40,7 @@ mod switch_word;
 mod upstream;
 
 pub use access_log::{LOGGED_NAMES, REQUEST_ID_NAME, logged_field};
+pub use answer::{RedirectConfig, ResponseConfig};
 pub use balance::HealthConfig;
 pub use client_list::ClientListConfig;
 pub use cors::CorsChoice;

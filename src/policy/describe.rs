@@ -79,10 +79,8 @@ impl DescriptionWriter<'_> {
     fn write_route(&mut self, route: &Route) {
         let loaded = self.loaded;
         let ruleset = &loaded.ruleset;
-        let upstream = ruleset
-            .upstreams
-            .get(route.upstream_index)
-            .map_or("", |upstream| upstream.name.as_str());
+        let upstream = ruleset.upstream_name(route).unwrap_or_default();
+        let action = route.action.describe(upstream);
         let host = match route.pattern.host() {
             HostPattern::Any => String::new(),
             host => format!(" on {host}"),
@@ -94,7 +92,7 @@ impl DescriptionWriter<'_> {
         let out = &mut self.text;
         let _ = writeln!(
             out,
-            "\n{}: {}{host} to {upstream}{listeners}",
+            "\n{}: {}{host} {action}{listeners}",
             route.name, route.pattern
         );
         if let Some(broader) = find_broader_route(loaded, route) {

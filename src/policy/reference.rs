@@ -66,7 +66,9 @@ impl ReferenceWriter {
     fn write_row(&mut self, field: &'static TableField, has_alternatives: bool) {
         let need = match field.need {
             FieldNeed::Required => ", required",
-            FieldNeed::RequiredOrInherited => ", required here or in `_defaults.yaml`",
+            FieldNeed::AlternativeOrInherited => {
+                ", one of these is required, or `upstream` in `_defaults.yaml`"
+            }
             FieldNeed::Alternative if has_alternatives => ", one of these is required",
             FieldNeed::Alternative => ", required",
             FieldNeed::Optional => "",

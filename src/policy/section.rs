@@ -102,14 +102,14 @@ impl<R: FieldReader> FieldReader for RequiredField<R> {
     }
 }
 
-/// A field that must be present unless the defaults of a folder have it. Its default is like that of a
-/// [`RequiredField`].
+/// One of the fields of a section of which at least one must be present, or be inherited from the defaults of a folder:
+/// [`FieldNeed::AlternativeOrInherited`].
 pub struct InheritableField<R>(PhantomData<R>);
 
 impl<R: FieldReader> FieldReader for InheritableField<R> {
     type Value = R::Value;
     const SHAPE: ValueShape = R::SHAPE;
-    const NEED: FieldNeed = FieldNeed::RequiredOrInherited;
+    const NEED: FieldNeed = FieldNeed::AlternativeOrInherited;
 
     fn read(cx: &mut LoadContext, node: &Node) -> Option<R::Value> {
         R::read(cx, node)

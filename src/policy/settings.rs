@@ -72,6 +72,12 @@ impl Ruleset {
         tables.position(|table| listener == Some(&table.name))
     }
 
+    /// The name of the upstream of a route; `None` if the gateway answers by itself.
+    pub fn upstream_name(&self, route: &Route) -> Option<&str> {
+        let upstream = self.upstreams.get(route.upstream_index()?)?;
+        Some(&upstream.name)
+    }
+
     /// The routes of a listener, by its index among [`Ruleset::listener_tables`]; [`Ruleset::default_table`] for `None`.
     pub fn table_at(&self, index: Option<usize>) -> &RouteTable {
         let listener_routes = index.and_then(|index| self.listener_tables.get(index));

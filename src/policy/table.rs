@@ -72,11 +72,12 @@ impl TableField {
 pub enum FieldNeed {
     /// The field must be present.
     Required,
-    /// The field must be present, or must be inherited from the defaults of a folder. Readers see the inherited field.
-    RequiredOrInherited,
     /// At least one of the fields of the table with this need must be present. A section that allows only one of them
     /// reports the others itself.
     Alternative,
+    /// As [`FieldNeed::Alternative`], but one may also be inherited from the defaults of a folder. Readers see the
+    /// inherited field. A table has fields of this need or alternatives, not both.
+    AlternativeOrInherited,
     /// The field may be absent.
     Optional,
 }
@@ -129,9 +130,14 @@ pub struct MapFields<'n> {
 }
 
 impl Table {
-    /// The fields that must be present where the table is read, in order. Inherited fields are added before.
+    /// The fields that must be present, in order.
     pub fn required_fields(&self) -> impl Iterator<Item = &'static TableField> {
-        let needs = [FieldNeed::Required, FieldNeed::RequiredOrInherited];
+        self.fields_with_need(FieldNeed::Required)
+    }
+
+    /// The fields of which at least one must be present where the table is read, in order.
+    pub fn alternatives(&self) -> impl Iterator<Item = &'static TableField> {
+        let needs = [FieldNeed::Alternative, FieldNeed::AlternativeOrInherited];
         self.fields
             .iter()
             .filter(move |field| needs.contains(&field.need))
@@ -222,7 +228,7 @@ impl Table {
                 cx.error(fields.location, message, Some(example_help(field)));
             }
         }
-        let alternatives: Vec<_> = self.fields_with_need(FieldNeed::Alternative).collect();
+        let alternatives: Vec<_> = self.alternatives().collect();
         if let Some(first) = alternatives.first()
             && alternatives.iter().all(|field| is_missing(field))
         {
@@ -234,7 +240,7 @@ impl Table {
 
     /// The help for a value that is no map: an example with the required fields, or the names of all fields.
     fn example(&self) -> String {
-        let alternative = self.fields_with_need(FieldNeed::Alternative).take(1);
+        let alternative = self.alternatives().take(1);
         let fields: Vec<String> = self
             .required_fields()
             .chain(alternative)

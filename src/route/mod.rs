@@ -11,6 +11,7 @@
 //! | `path` | the normal form of a path, and the other readings of it |
 //! | `path_change` | the path that the upstream gets, if a policy changes it |
 //! | `pattern` | the requests that a route takes, as policies write them |
+//! | `route_action`, `redirect` | what becomes of admitted requests; where a redirect leads |
 //! | `table` | the search for the route of a request |
 
 pub mod canonical_host;
@@ -19,6 +20,8 @@ pub mod field_changes;
 pub mod path;
 pub mod path_change;
 pub mod pattern;
+pub mod redirect;
+pub mod route_action;
 pub mod table;
 
 use std::sync::Arc;
@@ -33,6 +36,8 @@ pub use path::{
 };
 pub use path_change::{PathChange, PathChangeError};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind, Segment};
+pub use redirect::{Redirect, RedirectTarget};
+pub use route_action::{FixedResponse, RouteAction};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
 
 use crate::limit::custom_identity::PREFLIGHT;
@@ -54,8 +59,8 @@ pub struct Route {
     pub other_patterns: Vec<Pattern>,
     /// The names of the listeners that the route holds on; empty if it holds on all.
     pub listeners: Arc<[Arc<str>]>,
-    /// Index of the upstream among those of the running policies.
-    pub upstream_index: usize,
+    /// What the route does with the requests that its limits admit.
+    pub action: RouteAction,
     /// The limits of every request on this route, those of the gateway file first.
     pub rules: Rules,
     /// The limits that count requests to which the gateway responds itself.
@@ -258,7 +263,8 @@ pub enum HeaderStyle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PathMatching {
     /// A route also takes paths that frameworks read as its own ([`RouteTable::find_folded`]), if otherwise a broader
-    /// route on the same upstream would take them. Methods in bodies count too.
+    /// route on the same upstream would take them. A route that the gateway answers by itself takes them from every
+    /// upstream. Methods in bodies count too.
     #[default]
     Fold,
     /// A route takes only its own path, normalised. Methods in bodies do not count.
@@ -279,10 +285,24 @@ impl Route {
             || listeners.any(|name| other.holds_on(Some(name)))
     }
 
-    /// Whether both routes are on one upstream, and `other` lacks limits, required identities, lists, the bound on bodies
-    /// or the changes of requests of this one. Or it lets other pages read responses.
+    /// The index of the upstream among those of the running policies; `None` if the gateway answers by itself.
+    #[inline]
+    pub fn upstream_index(&self) -> Option<usize> {
+        self.action.upstream_index()
+    }
+
+    /// Whether a request that `other` takes must be held to this route too, if a server may read it as one of this route.
+    ///
+    /// That is so if both are on one upstream, and `other` lacks limits, required identities, lists, the bound on bodies
+    /// or the changes of requests of this one, or lets other pages read responses. It is also so if the gateway would
+    /// answer instead of a server, unless this route is the broader one.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
-        self.upstream_index == other.upstream_index && !other.has_all_limits_of(self)
+        match (self.upstream_index(), other.upstream_index()) {
+            // No server reads the request.
+            (_, None) => false,
+            (None, Some(_)) => !self.pattern.is_broader_than(&other.pattern),
+            (own, theirs) => own == theirs && !other.has_all_limits_of(self),
+        }
     }
 
     /// Whether this route has every limit and list and requires every identity that `other` does, takes no larger bodies,
@@ -309,24 +329,30 @@ impl Route {
     /// Whether this route is on the same upstream as `other`, has every list and requires every identity that `other`
     /// does, and takes no larger bodies. It must make the same changes of requests, and let the same pages read responses.
     /// For each limit of `other` it must have the same one, or one that admits no more. If `other` counts by parts of the
-    /// path, both patterns must have the same segments.
+    /// path, both patterns must have the same segments. A route that the gateway answers by itself is stricter than any
+    /// upstream's, because no server gets its requests.
     pub fn is_as_strict_as(&self, other: &Route) -> bool {
         let has_rule_for = |other_rule: &Arc<Rule>| {
             self.rules
                 .iter()
                 .any(|own_rule| own_rule.is_as_strict_as(other_rule))
         };
-        self.upstream_index == other.upstream_index
-            && self.has_path_parts_of(other)
-            && self.takes_no_larger_body_than(other)
-            && self.cors == other.cors
-            && self.request_changes == other.request_changes
-            && self.access.covers(&other.access)
-            && other
-                .require
-                .iter()
-                .all(|identity| self.require.contains(identity))
-            && other.rules.iter().all(has_rule_for)
+        match (self.upstream_index(), other.upstream_index()) {
+            (None, Some(_)) => true,
+            (own, theirs) if own != theirs => false,
+            _ => {
+                self.has_path_parts_of(other)
+                    && self.takes_no_larger_body_than(other)
+                    && self.cors == other.cors
+                    && self.request_changes == other.request_changes
+                    && self.access.covers(&other.access)
+                    && other
+                        .require
+                        .iter()
+                        .all(|identity| self.require.contains(identity))
+                    && other.rules.iter().all(has_rule_for)
+            }
+        }
     }
 
     /// The route's own pattern, and those of the routes that were combined with it.

@@ -219,6 +219,11 @@ impl<B> SettlingBody<B> {
     }
 
     /// The response body inside, without the ticket.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// As [`SettlingBody::inner`], to be changed.
     pub fn inner_mut(&mut self) -> &mut B {
         &mut self.inner
     }

@@ -82,6 +82,17 @@ pub(super) fn read_table_file(
     read_bytes(cx, files, base, name, "the table", MAX_TABLE_FILE_BYTES)
 }
 
+/// Reads the body of a response, of at most `max_bytes`, unchanged.
+pub(super) fn read_body_file(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    name: &Located<String>,
+    max_bytes: usize,
+) -> Option<Vec<u8>> {
+    read_bytes(cx, files, base, name, "the body", max_bytes)
+}
+
 /// Reads a file that holds a secret. Messages say "the file of" and `what`.
 pub(super) fn read_secret_file(
     cx: &mut LoadContext,

@@ -24,8 +24,7 @@ use crate::limit::{
     Identity, IdentitySet, IdentityTest, Overrides, RateLimit, Reserve, Rule, RuleLimit,
     ThrottleMode, header_texts,
 };
-use crate::route::{Cors, OwnResponseRules, Pattern, Route, RouteReads};
-use crate::upstream;
+use crate::route::{Cors, OwnResponseRules, Pattern, Route, RouteAction, RouteReads};
 
 /// Maximum number of limits of all routes together, and of different overrides, because a store numbers them with 16 bits.
 pub(super) const MAX_RULES: usize = u16::MAX as usize;
@@ -78,23 +77,19 @@ impl<'g> RuleCompiler<'g> {
         }
     }
 
-    /// Compiles the routes of a policy: one for each pair of a match and a host, all with the same name and limits.
+    /// Compiles the routes of a policy: one for each pair of a match and a host, all with the same name, action and limits.
     /// `first_index` is the index of the first of these routes, `overrides` are those of the policy's own limits, and
     /// `access` are the lists that hold on them.
-    /// Returns `None` if the policy has no match or no upstream of the gateway file, which was reported before.
+    /// Returns `None` if the policy has no match, which was reported before.
     pub(super) fn compile_routes(
         &mut self,
         cx: &mut LoadContext,
-        upstreams: &[upstream::Settings],
+        action: RouteAction,
         first_index: usize,
         policy: &PolicyConfig,
         overrides: &[LimitOverrides],
         access: AccessLists,
     ) -> Option<Vec<Route>> {
-        let upstream_name = policy.upstream.as_ref()?;
-        let upstream_index = upstreams
-            .iter()
-            .position(|upstream| upstream.name == upstream_name.value)?;
         let mut rules = Vec::new();
         let limits = self.limits;
         for limit in limits.of_policy(policy) {
@@ -126,7 +121,7 @@ impl<'g> RuleCompiler<'g> {
                 .iter()
                 .map(|name| name.value.as_str().into())
                 .collect(),
-            upstream_index,
+            action,
             own_response_rules: OwnResponseRules::new(&rules, &require),
             reads: RouteReads {
                 custom: changed_identities.fold(reads.custom, IdentitySet::union),

@@ -22,6 +22,9 @@ pub const DEFAULTS_FILE: &str = "_defaults.yaml";
 /// The fields of a policy that say which requests its route matches, or must fit them, so that they cannot be defaults.
 const ROUTE_FIELDS: [&str; 3] = ["match", "host", "strip"];
 
+/// The fields that say what a policy does with its requests. A policy with one of them inherits none.
+const ACTION_FIELDS: [&str; 3] = ["upstream", "redirect", "respond"];
+
 /// The fields that belong to the file itself. Policies inherit all others of [`DEFAULTS_TABLE`].
 const OWN_FIELDS: [&str; 4] = ["deny", "allow", "limits", "overrides"];
 
@@ -43,7 +46,8 @@ section! {
         "A file of limits of single keys, in place of those of the limits that this file defines.", "overrides.yaml";
     listen: ListField<LocatedField<ListenerNameField>> = Vec::new(),
         "What policies without `listen` have: only the listener of this name, or several.", "public";
-    upstream: LocatedField<UpstreamNameField>, "What policies without `upstream` have.", "shop";
+    upstream: LocatedField<UpstreamNameField>,
+        "What policies without `upstream`, `redirect` and `respond` have as `upstream`.", "shop";
     require: ListField<LocatedField<IdentityField>> = Vec::new(),
         "What policies without `require` have: identities without which a request gets 401.", "user";
     max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
@@ -157,7 +161,11 @@ pub fn inherit_fields(policy: &mut Node, above: &[InheritedFields]) {
         return;
     };
     for (key, value) in above.iter().rev().flatten() {
-        if !entries.iter().any(|(own, _)| own.text == key.text) {
+        let replaces = |own: &MapKey| {
+            own.text == key.text
+                || (is_one_of(&ACTION_FIELDS, own) && is_one_of(&ACTION_FIELDS, key))
+        };
+        if !entries.iter().any(|(own, _)| replaces(own)) {
             entries.push((key.clone(), value.clone()));
         }
     }

@@ -93,6 +93,18 @@ scalar_fields! {
     pub struct ContactField: String = ValueShape::Text, "an email address", parse_contact;
 }
 
+impl ListenerConfig {
+    /// Whether clients connect with TLS.
+    pub fn is_tls(&self) -> bool {
+        !self.tls.is_empty()
+    }
+
+    /// The port; `None` for a Unix socket, and for a missing or invalid address.
+    pub fn port(&self) -> Option<u16> {
+        Some(self.address.as_ref()?.value.tcp()?.port())
+    }
+}
+
 impl AcmeConfig {
     /// Whether both are written alike, apart from their locations in the files. Names in another order and a default
     /// that only one of them spells out are differences.

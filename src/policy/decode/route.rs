@@ -3,11 +3,13 @@
 
 use super::super::context::LoadContext;
 use super::super::section::{
-    FieldReader, InheritableField, LocatedField, Named, RequiredField, Section, section,
+    FieldReader, InheritableField, LocatedField, Named, RequiredField, Section, SectionField,
+    section,
 };
-use super::super::table::{TextFormat, ValueShape};
+use super::super::table::{MapFields, TextFormat, ValueShape};
 use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
+use super::answer::{RedirectField, ResponseConfig};
 use super::client_list::ClientListField;
 use super::cors::CorsField;
 use super::field::{FileNameField, ListField, SizeField, scalar_fields, word_fields};
@@ -27,7 +29,7 @@ pub(super) const MAX_BODY_BYTES: u64 = 1 << 40;
 section! {
     /// The fields of a policy file: which requests it matches, their upstream and their limits.
     pub struct PolicyFields, table POLICY_TABLE = "a policy",
-        "One route of tollgate: which requests it takes, where they go and what limits them.";
+        "One route of tollgate: which requests it takes, where they go and what limits them.", check check_action;
     patterns("match"): RequiredField<ListField<LocatedField<MatchField>>> = Vec::new(),
         "Which requests it is for; of several each one. The most specific match wins.", "GET /api/**";
     hosts("host"): ListField<LocatedField<HostField>> = Vec::new(),
@@ -35,6 +37,10 @@ section! {
     listen: ListField<LocatedField<ListenerNameField>> = Vec::new(),
         "Only on the listener of this name, or on several. Default: on all.", "public";
     upstream: InheritableField<LocatedField<UpstreamNameField>>, "Which upstream serves it.", "shop";
+    redirect: InheritableField<LocatedField<RedirectField>>,
+        "In place of `upstream`: where clients are sent, by 308. `https` is the same URL over TLS, a URL without a path keeps path and query, and anything else is where they go.", "https://www.example.com";
+    respond: InheritableField<LocatedField<SectionField<ResponseConfig>>>,
+        "In place of `upstream`: the answer of the gateway itself.", "{ status: 503, body: back soon }";
     deny: ClientListField,
         "Clients that get 403 here, beside those that the files above deny.", "{ ip: [203.0.113.0/24] }";
     allow: ClientListField,
@@ -213,6 +219,15 @@ fn read_limit_name(cx: &mut LoadContext, node: &Node) -> Option<Located<String>>
         return None;
     }
     cx.read_text(node, "the name of a limit")
+}
+
+/// Reports all but one of the fields that say what becomes of requests.
+fn check_action(cx: &mut LoadContext, fields: &MapFields<'_>, _: &mut PolicyFields) {
+    let names = ["upstream", "redirect", "respond"];
+    // A policy without any was reported before.
+    if names.iter().any(|name| fields.has(name)) {
+        fields.require_one_of(cx, &names);
+    }
 }
 
 /// Reads the policy of the route `name`. `None` if the file is no map, which is reported.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::limit::{OnStoreError, Sharing};
 use crate::policy::section::FieldReader;
-use crate::policy::table::{FieldNeed, Table, TableField, ValueShape};
+use crate::policy::table::{Table, TableField, ValueShape};
 use crate::policy::tree;
 use crate::record::push::Engine;
 
@@ -19,10 +19,11 @@ fn report_of(text: &str, read: impl FnOnce(&mut LoadContext, &Node)) -> Option<S
 /// The text of the fields that `table` requires beside `field`, with their examples.
 fn required_fields_beside(table: &Table, field: &TableField) -> String {
     let others = table.required_fields();
-    let alternatives = table.fields_with_need(FieldNeed::Alternative).take(1);
+    let alternatives = table.alternatives().take(1);
+    let is_alternative = table.alternatives().any(|other| other.name == field.name);
     others
         .filter(|other| other.name != field.name)
-        .chain(alternatives.filter(|_| field.need != FieldNeed::Alternative))
+        .chain(alternatives.filter(|_| !is_alternative))
         .map(|other| format!("{}: {}\n", other.name, other.example))
         .collect()
 }

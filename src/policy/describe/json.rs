@@ -28,7 +28,8 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                     host => host.to_string().into(),
                 },
                 "listen": route.listeners.iter().map(|name| &**name).collect::<Vec<_>>(),
-                "upstream": ruleset.upstreams.get(route.upstream_index).map(|upstream| upstream.name.as_str()),
+                "upstream": ruleset.upstream_name(route),
+                "action": route.action.describe(ruleset.upstream_name(route).unwrap_or_default()),
                 "broader": find_broader_route(loaded, route).map(|broader| &*broader.name),
                 "max_body_bytes": route.max_body_bytes,
                 "cors": route.cors.as_ref().map(|cors| json!({

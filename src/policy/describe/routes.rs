@@ -9,7 +9,7 @@ use crate::route::pattern::Segment;
 use crate::route::{FieldChanges, HostPattern, Pattern, Route};
 
 /// Finds a route on the same upstream that lacks a limit or a required identity of `route`, and matches other spellings
-/// of its path. A route that is stricter than `route` all the same does not count. Of several, the most specific is
+/// of its path. If the gateway answers the requests of `route`, any upstream will do. A route that is stricter than `route` all the same does not count. Of several, the most specific is
 /// returned. `None` if there is none, or if the path of `route` has no fixed text that could be spelled otherwise.
 pub(super) fn find_broader_route<'l>(loaded: &'l LoadedConfig, route: &Route) -> Option<&'l Route> {
     let is_literal = |segment: &Segment| matches!(segment, Segment::Literal(_));
@@ -28,12 +28,12 @@ pub(super) fn find_broader_route<'l>(loaded: &'l LoadedConfig, route: &Route) ->
 
 /// Finds a route for every host, on the same upstream, that lacks a limit or a required identity of `route`. It can
 /// match the same path, so a client reaches it by naming another host. `None` if there is none, or if `route` is for
-/// every host itself.
+/// every host itself or has no upstream.
 pub(super) fn find_route_with_other_host<'l>(
     loaded: &'l LoadedConfig,
     route: &Route,
 ) -> Option<&'l Route> {
-    if *route.pattern.host() == HostPattern::Any {
+    if *route.pattern.host() == HostPattern::Any || route.upstream_index().is_none() {
         return None;
     }
     let mut routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);

@@ -74,7 +74,7 @@ fn host(context: &RequestContext) -> Option<ClientText<'_>> {
 fn upstream_name(context: &RequestContext) -> Option<&str> {
     let ruleset = &context.generation.ruleset;
     let route = ruleset.routes.get(context.route_index.get()?)?;
-    let upstream = ruleset.upstreams.get(route.upstream_index)?;
+    let upstream = ruleset.upstreams.get(route.upstream_index()?)?;
     Some(&upstream.name)
 }
 

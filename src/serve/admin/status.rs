@@ -123,10 +123,9 @@ pub(super) async fn policies(State(gateway): ControlState) -> Json<Value> {
         .iter()
         .map(|(path, text)| json!({ "path": path, "text": text }))
         .collect();
-    let describe = |route: &Arc<crate::route::Route>| {
-        let upstream = ruleset.upstreams.get(route.upstream_index);
-        explanation::describe_route(route, upstream.map(|upstream| &*upstream.name))
-    };
-    let routes: Vec<Value> = ruleset.routes.iter().map(describe).collect();
+    let routes = ruleset.routes.iter();
+    let routes: Vec<Value> = routes
+        .map(|route| explanation::describe_route(route, &ruleset))
+        .collect();
     Json(json!({ "files": files, "routes": routes }))
 }

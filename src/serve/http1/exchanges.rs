@@ -81,7 +81,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
                         wire.hang_up();
                         detached::finish_response(
                             response_future,
-                            ObservedBody::into_relayed,
+                            ObservedBody::into_admitted,
                             holdings.permits,
                             wire.deadlines(),
                             &worker.detached_requests,

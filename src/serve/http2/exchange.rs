@@ -87,7 +87,7 @@ pub(super) async fn serve_request(
             drop(request);
             detached::finish_response(
                 response_future,
-                ObservedBody::into_relayed,
+                ObservedBody::into_admitted,
                 holdings.permits,
                 stream.deadlines(),
                 &worker.detached_requests,

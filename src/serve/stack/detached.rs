@@ -25,7 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use super::body::{RelayedBody, RequestBody};
+use super::body::{AdmittedBody, RequestBody};
 use crate::base::clock::Nanos;
 use crate::http::head::Response;
 use crate::serve::worker::deadlines::{DeadlineClock, Deadlines};
@@ -169,10 +169,10 @@ impl Drop for DetachedGuard {
 /// Finishes a request whose response has not begun, in the task that calls it, within [`MAX_DETACHED_TIME`]. Returns at
 /// once if no more requests may be detached.
 ///
-/// `into_relayed` takes the upstream's body out of the response; `None` if the gateway itself responds.
+/// `into_admitted` takes the upstream's body out of the response; `None` if the gateway itself responds.
 pub async fn finish_response<F, B>(
     mut response_future: Pin<&mut F>,
-    into_relayed: impl FnOnce(B) -> Option<SettlingBody<RelayedBody>>,
+    into_admitted: impl FnOnce(B) -> Option<SettlingBody<AdmittedBody>>,
     permits: Option<Arc<PermitGuard>>,
     deadlines: &Deadlines,
     detached_requests: &Rc<DetachedRequests>,
@@ -192,7 +192,7 @@ pub async fn finish_response<F, B>(
             response_future.as_mut().poll(cx)
         });
         let Ok(response) = result.await;
-        if let Some(body) = into_relayed(response.body) {
+        if let Some(body) = into_admitted(response.body) {
             guard.drain(PendingExchange::from_body(body)).await;
         }
     };
@@ -222,7 +222,7 @@ pub enum PendingExchange {
     /// The body has not ended, and only permits depend on its end.
     Body(UpstreamBody<RequestBody>),
     /// The body has not ended, and limits on cost wait for it.
-    Settling(SettlingBody<RelayedBody>),
+    Settling(SettlingBody<AdmittedBody>),
 }
 
 /// The result of one step of draining an exchange.
@@ -237,7 +237,7 @@ enum DrainStep {
 
 impl PendingExchange {
     /// The exchange whose response has this body.
-    pub fn from_body(mut body: SettlingBody<RelayedBody>) -> PendingExchange {
+    pub fn from_body(mut body: SettlingBody<AdmittedBody>) -> PendingExchange {
         match body.pending() {
             Some(PendingSettlement::Units) => {
                 body.begin_drain();

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -303,8 +303,9 @@ impl Examiner<'_> {
         let identifier = self.identifier;
         let now = self.clock.now();
         let route = matched_route.route(&running_config.ruleset);
-        let servers = running_config.upstreams.get(route.upstream_index);
-        let pressure = servers.and_then(|servers| Some(&**servers.pressure()?));
+        let pressure = running_config
+            .pressure_on(route)
+            .map(|pressure| &**pressure);
         let admission = &running_config.admission;
         let may_verify = |client: &ClientIdentity| {
             may_verify_credential(admission, route, client, identifier, pressure, now)
@@ -383,6 +384,8 @@ impl Examiner<'_> {
 
 /// The response that the gateway would give. The status is 200 for a request that an upstream would serve.
 struct ExplainedOutcome {
+    /// Whether the request gets the response of its route, from an upstream or from the gateway.
+    is_admitted: bool,
     status: u16,
     reason: Option<String>,
     /// The seconds in `Retry-After`; `None` if the response has no such field.
@@ -391,12 +394,13 @@ struct ExplainedOutcome {
 
 impl ExplainedOutcome {
     /// The verdict of the limits comes first. If they admit the request, the gateway's own response comes next, then the
-    /// pressure on the upstream.
+    /// pressure on the upstream. `route_status` is the status of the route's own response, if it has one.
     fn new(
         verdict: &Verdict,
         rules: &Rules,
         own_response: Option<&OwnResponse>,
         shed: Option<&Shed>,
+        route_status: Option<StatusCode>,
     ) -> ExplainedOutcome {
         let (status, reason, retry_after) = match (verdict.is_admitted, own_response, shed) {
             (false, _, _) => (429, None, verdict.retry_after_secs(rules)),
@@ -411,9 +415,13 @@ impl ExplainedOutcome {
                 let reason = format!("shed as {class}: the upstream is under pressure");
                 (503, Some(reason), Some(shed.retry_after.ceil_secs()))
             }
-            (true, None, None) => (200, None, None),
+            (true, None, None) => {
+                let status = route_status.unwrap_or(StatusCode::OK);
+                (status.as_u16(), None, None)
+            }
         };
         ExplainedOutcome {
+            is_admitted: verdict.is_admitted && status < 400,
             status,
             reason,
             retry_after,
@@ -455,8 +463,7 @@ pub async fn explain(
         let counting_limits = response.counting_limits.as_ref();
         counting_limits.map_or(&no_rules, |limits| limits.rules(ruleset))
     });
-    let servers = route.and_then(|route| running_config.upstreams.get(route.upstream_index));
-    let pressure = servers.and_then(|servers| servers.pressure());
+    let pressure = route.and_then(|route| running_config.pressure_on(route));
     let admission_request = AdmissionRequest {
         rules,
         client: &client,
@@ -491,21 +498,19 @@ pub async fn explain(
     let shed = pressure_and_class.and_then(|(pressure, class)| {
         pressure.would_shed(class, || shed_cohort(&client, identifier))
     });
+    let route_status = route.and_then(|route| route.action.own_status());
     let ExplainedOutcome {
+        is_admitted,
         status,
         reason,
         retry_after,
-    } = ExplainedOutcome::new(&verdict, rules, own_response, shed.as_ref());
-    let upstream_name = |index: usize| {
-        let upstream = ruleset.upstreams.get(index)?;
-        Some(&*upstream.name)
-    };
+    } = ExplainedOutcome::new(&verdict, rules, own_response, shed.as_ref(), route_status);
     Ok(json!({
         "status": status,
-        "admitted": status < 400,
+        "admitted": is_admitted,
         "reason": reason,
         "priority": class.map(RequestClass::as_str),
-        "route": route.map(|route| describe_route(route, upstream_name(route.upstream_index))),
+        "route": route.map(|route| describe_route(route, ruleset)),
         "who": describe_client(&client, identifier),
         "retry_after": retry_after,
         "limits": limits,

@@ -12,6 +12,7 @@ use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
 use crate::limit::{Identity, KeySpec, Rule, RuleLimit};
+use crate::policy::Ruleset;
 use crate::route::Route;
 use crate::throttle::admission::RuleFinding;
 
@@ -61,8 +62,9 @@ pub fn describe_pressure(pressure: &Pressure) -> Value {
     })
 }
 
-/// A route, with the name of its upstream and the names of its limits.
-pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
+/// A route, with the name of its upstream or what the gateway answers, and with the names of its limits.
+pub fn describe_route(route: &Route, ruleset: &Ruleset) -> Value {
+    let upstream_name = ruleset.upstream_name(route);
     let required_identities = route.require.iter().map(|identity| identity.as_str());
     let limits: Vec<&str> = route.rules.iter().map(|rule| rule.name.as_str()).collect();
     json!({
@@ -70,6 +72,7 @@ pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
         "match": route.pattern.to_string(),
         "listen": route.listeners.iter().map(|name| &**name).collect::<Vec<_>>(),
         "upstream": upstream_name,
+        "action": route.action.describe(upstream_name.unwrap_or_default()),
         "max_body_bytes": route.max_body_bytes,
         "require": required_identities.collect::<Vec<_>>(),
         "limits": limits,
@@ -247,9 +250,8 @@ fn render_route(out: &mut String, route: &Value) {
     if !route.is_object() {
         return;
     }
-    let [name, pattern, upstream] =
-        ["name", "match", "upstream"].map(|field| json_text(&route[field]));
-    *out += &format!("route {name} ({pattern}) to {upstream}");
+    let [name, pattern, action] = ["name", "match", "action"].map(|field| json_text(&route[field]));
+    *out += &format!("route {name} ({pattern}) {action}");
     let listeners = route["listen"].as_array().into_iter().flatten();
     let listener_names: Vec<&str> = listeners.filter_map(Value::as_str).collect();
     if !listener_names.is_empty() {

@@ -1,5 +1,5 @@
-//! The innermost service: sends an admitted request to its upstream and streams the response back. It also gives an
-//! unserved request its own response.
+//! The innermost service: sends an admitted request to its upstream and streams the response back. A request whose route
+//! has a response in place of an upstream gets that one. An unserved request gets its own response too.
 //!
 //! This file is the service, and builds the head that the server gets. `forwarding.rs` sends that head to a server and
 //! waits for the response. Whether the request is admitted was decided before.
@@ -10,16 +10,18 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use http::{HeaderName, Method};
 use http_body::Body;
 use tower::Service;
 
 use super::added_fields::{UpstreamClaims, add_proxy_fields};
-use super::body::{RelayedBody, RequestBody};
+use super::body::{AdmittedBody, RequestBody};
 use super::changed_fields::{NamedValues, change_request};
 use super::forwarding::Forwarding;
 use super::future_pool::{FuturePool, PooledFuture};
 use super::message_gate::MessageLimits;
+use super::own_response;
 use super::proxy_fields;
 use super::refusal::Refusal;
 use super::stages::{Admitted, Arrival, Identified};
@@ -29,23 +31,23 @@ use crate::http::head::{Fields, Head, Response, hop_by_hop};
 use crate::identity::custom::Source;
 use crate::identity::custom_value::IdentityValue;
 use crate::identity::{ClientIdentity, Settings};
-use crate::route::Route;
+use crate::route::{Route, RouteAction};
 use crate::upstream::websocket;
 
 /// The service that forwards admitted requests. Clones share the boxes of their futures.
 #[derive(Clone)]
-pub struct Forward(FuturePool<Admitted, Result<Response<RelayedBody>, Refusal>>);
+pub struct Forward(FuturePool<Admitted, Result<Response<AdmittedBody>, Refusal>>);
 
 impl Default for Forward {
     fn default() -> Forward {
-        Forward(FuturePool::new(forward_request))
+        Forward(FuturePool::new(serve_admitted))
     }
 }
 
 impl Service<Admitted> for Forward {
-    type Response = Response<RelayedBody>;
+    type Response = Response<AdmittedBody>;
     type Error = Refusal;
-    type Future = PooledFuture<Admitted, Result<Response<RelayedBody>, Refusal>>;
+    type Future = PooledFuture<Admitted, Result<Response<AdmittedBody>, Refusal>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))
@@ -58,9 +60,9 @@ impl Service<Admitted> for Forward {
 
 /// Refuses an unserved request, which its limits have admitted, for the cause that made it unserved.
 impl Service<Unserved> for Forward {
-    type Response = Response<RelayedBody>;
+    type Response = Response<AdmittedBody>;
     type Error = Refusal;
-    type Future = Ready<Result<Response<RelayedBody>, Refusal>>;
+    type Future = Ready<Result<Response<AdmittedBody>, Refusal>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))
@@ -72,10 +74,26 @@ impl Service<Unserved> for Forward {
     }
 }
 
+/// Serves a request as its route says.
+fn serve_admitted(
+    admitted: Admitted,
+) -> impl Future<Output = Result<Response<AdmittedBody>, Refusal>> {
+    let routed = &admitted.identified.routed;
+    match routed.route().action {
+        RouteAction::Forward(upstream_index) => {
+            Either::Left(forward_request(admitted, upstream_index))
+        }
+        RouteAction::Respond(_) | RouteAction::Redirect(_) => {
+            Either::Right(ready(own_response::respond(routed)))
+        }
+    }
+}
+
 /// Forwards a request. An `async fn` would keep the whole `Admitted` in its future, beside the parts that it uses.
 fn forward_request(
     admitted: Admitted,
-) -> impl Future<Output = Result<Response<RelayedBody>, Refusal>> {
+    upstream_index: usize,
+) -> impl Future<Output = Result<Response<AdmittedBody>, Refusal>> {
     let Admitted {
         identified,
         exceeded_limits,
@@ -83,7 +101,6 @@ fn forward_request(
     } = admitted;
     let route = identified.routed.route();
     let route_index = identified.routed.matched_route.route_index;
-    let upstream_index = route.upstream_index;
     let is_cost_in_body = route.reads.cost_in_body;
     let context = &identified.routed.arrival.context;
     let placement_hash = |identities| {
@@ -95,7 +112,7 @@ fn forward_request(
     let balance_key = context.generation.pools[upstream_index]
         .hashed_identities()
         .and_then(placement_hash);
-    let head = build_or_reuse_head(&identified, exceeded_limits);
+    let head = build_or_reuse_head(&identified, upstream_index, exceeded_limits);
     let head = match &context.request_id {
         Some(request_id) => request_id.copy_to_head(&head),
         None => head,
@@ -142,7 +159,7 @@ fn forward_request(
         match forwarding.run(&head, body).await {
             Ok(mut response) => {
                 forwarding.adapt_response(&mut response.head, &head, is_cost_in_body);
-                Ok(response)
+                Ok(response.map(AdmittedBody::Relayed))
             }
             Err(cause) => {
                 forwarding.record_failure(&cause);
@@ -177,7 +194,11 @@ fn forwarded_custom_identities<'s>(
 
 /// Builds the head that the upstream gets, or takes it from the connection if it was built for the same fields before.
 /// The request's id is still missing.
-fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>>) -> Rc<Head> {
+fn build_or_reuse_head(
+    identified: &Identified,
+    upstream_index: usize,
+    exceeded_limits: Option<Box<str>>,
+) -> Rc<Head> {
     let Identified {
         routed,
         client,
@@ -226,7 +247,7 @@ fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>
         peer,
         downstream.via_element(received_head.version),
     );
-    let pool = &generation.pools[route.upstream_index];
+    let pool = &generation.pools[upstream_index];
     if let Some(host) = &pool.settings().host {
         fields.set("host", host.as_bytes());
     } else if !fields.contains("host") {
@@ -304,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_future_is_small() {
-        let bytes = future_bytes(forward_request);
+        let bytes = future_bytes(serve_admitted);
         assert!(bytes <= MAX_FUTURE_BYTES, "{bytes}");
     }
 }

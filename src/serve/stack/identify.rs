@@ -434,7 +434,7 @@ fn identify_with_credential(
     let identifier = &generation.identifier;
     let wall_time = || generation.clock.wall();
     let may_verify = |client: &ClientIdentity| {
-        let pressure = generation.pools[route.upstream_index].servers().pressure();
+        let pressure = generation.pressure_on(route);
         let pressure = pressure.map(|pressure| &**pressure);
         may_verify_credential(
             &generation.admission,

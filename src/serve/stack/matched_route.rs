@@ -35,8 +35,8 @@ impl MatchedRoute {
         }
     }
 
-    /// Holds the request to `other_match` as well. This route counts alone if it covers the other one. The other one counts
-    /// alone if it covers this route and is on the same upstream.
+    /// Holds the request to the limits of `other_match` as well. This route counts alone if it covers the other one, or if
+    /// the gateway answers its requests. The other one counts alone if it covers this route and is on the same upstream.
     ///
     /// # Errors
     ///
@@ -46,12 +46,12 @@ impl MatchedRoute {
         other_match: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        if self.covers(&other_match, ruleset) {
+        let own_route = self.route(ruleset);
+        if own_route.upstream_index().is_none() || self.covers(&other_match, ruleset) {
             return Ok(self);
         }
-        let own_route = self.route(ruleset);
         let other_route = other_match.route(ruleset);
-        if own_route.upstream_index == other_route.upstream_index
+        if own_route.upstream_index() == other_route.upstream_index()
             && other_match.covers(&self, ruleset)
         {
             return Ok(other_match);
@@ -66,9 +66,31 @@ impl MatchedRoute {
         })
     }
 
+    /// Holds the request to a route that a server may certainly take it for. If the gateway answers the requests of that
+    /// route, it answers this one too. Otherwise they are combined as in [`MatchedRoute::combined_with`].
+    ///
+    /// # Errors
+    ///
+    /// More than [`MAX_LIMITS`] would count the request: 400.
+    pub(crate) fn held_to(
+        self,
+        other_match: MatchedRoute,
+        ruleset: &Ruleset,
+    ) -> Result<MatchedRoute, RefusalCause> {
+        match other_match.is_answered_here(ruleset) && !self.is_answered_here(ruleset) {
+            true => Ok(other_match),
+            false => self.combined_with(other_match, ruleset),
+        }
+    }
+
+    /// Whether the gateway answers the request by itself, so that no server reads it.
+    pub(crate) fn is_answered_here(&self, ruleset: &Ruleset) -> bool {
+        self.route(ruleset).upstream_index().is_none()
+    }
+
     /// Holds the request to the route that `choose` finds strict enough for both readings. `choose` gets the indices of
     /// this route and of `other_match`, and returns one of them, or `None`. After `None`, or where one of the two is a
-    /// combination already, they are combined as in [`MatchedRoute::combined_with`].
+    /// combination already, this route is [held to](MatchedRoute::held_to) the other one.
     ///
     /// # Errors
     ///
@@ -86,7 +108,7 @@ impl MatchedRoute {
             .and_then(|(own_index, other_index)| choose(own_index, other_index, ruleset));
         match chosen_index {
             Some(chosen_index) => Ok(chosen_index.into()),
-            None => self.combined_with(other_match, ruleset),
+            None => self.held_to(other_match, ruleset),
         }
     }
 

@@ -7,7 +7,7 @@
 //! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
-//! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `message_gate.rs`, `request_deadline.rs` |
+//! | forward | `forward.rs`, `forwarding.rs`, `own_response.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `message_gate.rs`, `request_deadline.rs` |
 //!
 //! Names that resemble each other:
 //!
@@ -43,6 +43,7 @@ pub mod message_gate;
 pub mod method_override;
 mod objection;
 pub mod observe;
+mod own_response;
 pub mod peer;
 pub mod proxy_fields;
 pub mod query_path;

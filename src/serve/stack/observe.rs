@@ -18,7 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::body::{self, RelayedBody, RequestBody, ResponseBody};
+use super::body::{self, AdmittedBody, RequestBody, ResponseBody};
 use super::changed_fields::change_response;
 use super::cors;
 use super::detached::{self, PendingExchange};
@@ -92,8 +92,8 @@ pub struct Observe<S> {
 
 impl<S> Service<FreshRequest> for Observe<S>
 where
-    S: Service<Arrival, Response = Response<SettlingBody<RelayedBody>>, Error = Refusal>
-        + Service<Unserved, Response = Response<SettlingBody<RelayedBody>>, Error = Refusal>,
+    S: Service<Arrival, Response = Response<SettlingBody<AdmittedBody>>, Error = Refusal>
+        + Service<Unserved, Response = Response<SettlingBody<AdmittedBody>>, Error = Refusal>,
 {
     type Response = Response<ObservedBody>;
     type Error = Infallible;
@@ -211,7 +211,7 @@ impl<F> ObserveFuture<F> {
 
 impl<F> Future for ObserveFuture<F>
 where
-    F: Future<Output = Result<Response<SettlingBody<RelayedBody>>, Refusal>>,
+    F: Future<Output = Result<Response<SettlingBody<AdmittedBody>>, Refusal>>,
 {
     type Output = Result<Response<ObservedBody>, Infallible>;
 
@@ -224,9 +224,11 @@ where
             Ok(response) => {
                 if let Some(context) = context {
                     context.outcome.set(RequestOutcome::Admitted);
-                    context.is_from_upstream.set(true);
+                    context
+                        .is_from_upstream
+                        .set(!response.body.inner().is_own());
                 }
-                response.map(ResponseBody::Relayed)
+                response.map(ResponseBody::Admitted)
             }
             Err(refusal) => {
                 if let Some(context) = context {
@@ -284,10 +286,10 @@ impl ObservedBody {
         }
     }
 
-    /// The body that an upstream sends, no longer observed; `None` if the gateway itself responds.
-    pub fn into_relayed(mut self) -> Option<SettlingBody<RelayedBody>> {
+    /// The body of the response to an admitted request, no longer observed; `None` if the request was refused.
+    pub fn into_admitted(mut self) -> Option<SettlingBody<AdmittedBody>> {
         match self.body.take() {
-            ResponseBody::Relayed(body) => Some(body),
+            ResponseBody::Admitted(body) => Some(body),
             ResponseBody::FromGateway(_) | ResponseBody::Withheld => None,
         }
     }
@@ -299,13 +301,16 @@ impl ObservedBody {
 
     /// Whether the gateway itself responds. The request's body may be unread then.
     pub fn is_from_gateway(&self) -> bool {
-        matches!(self.body, ResponseBody::FromGateway(_))
+        match &self.body {
+            ResponseBody::FromGateway(_) | ResponseBody::Withheld => true,
+            ResponseBody::Admitted(body) => body.inner().is_own(),
+        }
     }
 }
 
 impl Drop for ObservedBody {
     fn drop(&mut self) {
-        let ResponseBody::Relayed(body) = &self.body else {
+        let ResponseBody::Admitted(body) = &self.body else {
             return;
         };
         let unfinished = self
@@ -326,7 +331,7 @@ impl Drop for ObservedBody {
         if body.pending().is_none() {
             return;
         }
-        if let ResponseBody::Relayed(mut body) = self.body.take() {
+        if let ResponseBody::Admitted(mut body) = self.body.take() {
             let peer = &context.peer;
             let worker = &peer.worker;
             // The drained response gets deadlines of its own, because the connection goes on with those that it has.
@@ -382,8 +387,12 @@ fn record_broken_response(context: &RequestContext, body: &mut ResponseBody, err
     if !error.is_client_gone() {
         context.outcome.set(RequestOutcome::Failed);
     }
-    if let (true, Some(route_index)) = (error.is_upstream_failure(), context.route_index.get()) {
-        let upstream_index = context.generation.ruleset.routes[route_index].upstream_index;
+    let route_index = context
+        .route_index
+        .get()
+        .filter(|_| error.is_upstream_failure());
+    let routes = &context.generation.ruleset.routes;
+    if let Some(upstream_index) = route_index.and_then(|index| routes[index].upstream_index()) {
         let upstream_name = &context.generation.pools[upstream_index].settings().name;
         let counter = context
             .peer
@@ -394,7 +403,7 @@ fn record_broken_response(context: &RequestContext, body: &mut ResponseBody, err
         return;
     }
     if let Some(permits) = context.permits()
-        && let ResponseBody::Relayed(mut body) = body.take()
+        && let ResponseBody::Admitted(mut body) = body.take()
     {
         let exchange = PendingExchange::Body(body.inner_mut().take_upstream_body());
         detached::spawn_drain(

@@ -5,7 +5,7 @@
 /// How a request ended. Every request has exactly one outcome, which the metrics count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestOutcome {
-    /// The upstream sent a response, even if the client left before its end.
+    /// The upstream sent a response, or the gateway gave the one of the route, even if the client left before its end.
     Admitted,
     /// A limit refused the request.
     Refused,

@@ -27,7 +27,7 @@ pub(super) fn strict_enough_route(
 }
 
 /// The index of the route whose limits include all limits of the other route; the first, if both do. `None` if neither
-/// does, or if the routes are on different upstreams.
+/// does, or if the routes are not on one upstream.
 pub(super) fn route_with_all_limits(
     first_index: usize,
     second_index: usize,
@@ -36,7 +36,7 @@ pub(super) fn route_with_all_limits(
     let first = &ruleset.routes[first_index];
     let second = &ruleset.routes[second_index];
     match (
-        first.upstream_index == second.upstream_index,
+        first.upstream_index() == second.upstream_index(),
         second.has_limits_beyond(first),
     ) {
         (true, false) => Some(first_index),

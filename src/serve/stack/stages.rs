@@ -85,12 +85,10 @@ pub struct Identified {
 }
 
 impl Identified {
-    /// The pressure on the upstream; `None` if no elastic limit and no priority depends on it.
+    /// The pressure on the upstream; `None` if no elastic limit and no priority depends on it, or if there is no upstream.
     pub(super) fn pressure(&self) -> Option<&Arc<Pressure>> {
-        let pools = &self.routed.arrival.context.generation.pools;
-        pools[self.routed.route().upstream_index]
-            .servers()
-            .pressure()
+        let generation = &self.routed.arrival.context.generation;
+        generation.pressure_on(self.routed.route())
     }
 
     /// The limits of the route.

@@ -57,7 +57,7 @@ pub fn find_route_by_head(
     methods
         .iter()
         .try_fold(matched_route, |matched_route, method| {
-            matched_route.combined_with(target.find_route(method, ruleset)?, ruleset)
+            matched_route.held_to(target.find_route(method, ruleset)?, ruleset)
         })
 }
 
@@ -205,7 +205,7 @@ impl<'h> RequestTarget<'h> {
         match method_in_body {
             MethodInBody::Absent => Ok(matched_route),
             MethodInBody::Named(method) => {
-                matched_route.combined_with(self.find_route(method, ruleset)?, ruleset)
+                matched_route.held_to(self.find_route(method, ruleset)?, ruleset)
             }
             MethodInBody::Unclear => {
                 let mut possible_routes = possible_routes.into_iter();
@@ -297,7 +297,8 @@ impl<'h> RequestTarget<'h> {
         matched_route: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        // Clients join paths carelessly. So doubled slashes alone never make two routes count together.
+        // Clients join paths carelessly. So doubled slashes alone never make two routes count together, nor does the gateway
+        // answer for them.
         let has_only_doubled_slashes = collapse_slashes(self.uri.path()) == normal_path;
         let mut matched_route = matched_route;
         for path in readings.iter().filter(|path| **path != normal_path) {
@@ -308,14 +309,17 @@ impl<'h> RequestTarget<'h> {
             let route_before = matched_route.clone();
             matched_route =
                 matched_route.choose_or_combine(other_route, ruleset, strict_enough_route)?;
-            if has_only_doubled_slashes && matched_route.single_route_index().is_none() {
+            let is_replaced = matched_route.single_route_index().is_none()
+                || matched_route.is_answered_here(ruleset);
+            if has_only_doubled_slashes && is_replaced {
                 matched_route = route_before;
             }
         }
         Ok(matched_route)
     }
 
-    /// The route that takes another reading of the path; `None` if no route does so on the upstream of `matched_route`.
+    /// The route that takes another reading of the path on the upstream of `matched_route`, or instead of that upstream:
+    /// the gateway answers its requests, and its pattern is no broader. `None` if no route does so.
     #[cold]
     fn find_by_reading(
         &self,
@@ -328,9 +332,13 @@ impl<'h> RequestTarget<'h> {
             return Ok(None);
         };
         let other_route = self.find_by_folding(method, path, exact_index, ruleset)?;
-        let is_on_upstream = other_route.route(ruleset).upstream_index
-            == matched_route.route(ruleset).upstream_index;
-        Ok(is_on_upstream.then_some(other_route))
+        let [own, other] = [matched_route, &other_route].map(|matched| matched.route(ruleset));
+        let may_serve = match (own.upstream_index(), other.upstream_index()) {
+            (None, _) => false,
+            (Some(_), None) => other.has_limits_beyond(own),
+            (own_index, other_index) => own_index == other_index,
+        };
+        Ok(may_serve.then_some(other_route))
     }
 }
 
@@ -357,10 +365,10 @@ impl RequestTarget<'_> {
                 self.hold_to_named_paths(method, &paths, matched_route, ruleset)
             }
             FieldValue::Ambiguous => {
-                let upstream_index = matched_route.route(ruleset).upstream_index;
+                let upstream_index = matched_route.route(ruleset).upstream_index();
                 let is_wordpress_api = |route: &&Arc<Route>| {
                     route.is_wordpress_api()
-                        && route.upstream_index == upstream_index
+                        && route.upstream_index() == upstream_index
                         && self.table.has_route(route.index)
                 };
                 let mut routes = ruleset.routes.iter().filter(is_wordpress_api);
@@ -407,7 +415,8 @@ impl RequestTarget<'_> {
         let mut word_segments = segments.iter().skip(named_path.folder_depth);
         let mut has_literal =
             || word_segments.any(|segment| matches!(segment, Segment::Literal(_)));
-        if !named_path.is_certain && !has_literal() {
+        // A word to search for must not end a request either.
+        if !named_path.is_certain && (!has_literal() || other_route.is_answered_here(ruleset)) {
             return Ok(matched_route);
         }
         matched_route.choose_or_combine(other_route, ruleset, |own_index, other_index, ruleset| {

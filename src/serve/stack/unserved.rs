@@ -240,15 +240,13 @@ impl ThrottledRequest for Unserved {
     fn admission_request(&self) -> AdmissionRequest<'_> {
         let generation = self.generation();
         let route = self.counting_limits.route(&generation.ruleset);
-        let servers = route.map(|route| generation.pools[route.upstream_index].servers());
+        let pressure = route.and_then(|route| generation.pressure_on(route));
         AdmissionRequest {
             rules: self.rules(),
             client: &self.client,
             identifier: &generation.identifier,
             now: self.now,
-            pressure: servers
-                .and_then(|servers| servers.pressure())
-                .map(|pressure| &**pressure),
+            pressure: pressure.map(|pressure| &**pressure),
             reserved_units: &[],
         }
     }

@@ -18,11 +18,12 @@ use crate::base::clock::Clock;
 use crate::base::telemetry::{Histogram, Label, Metric, Registry};
 use crate::identity::{Identifier, Keyer, Unverified};
 use crate::limit::Rule;
-use crate::limit::pressure::RequestKind;
+use crate::limit::pressure::{Pressure, RequestKind};
 use crate::net::FlushQueue;
 use crate::net::tls::acme::ChallengeTokens;
 use crate::policy::Ruleset;
 use crate::record::insight::{LiveInsight, Sampler};
+use crate::route::Route;
 use crate::serve::access::members;
 use crate::serve::stack::refusal_cache::RefusalCache;
 use crate::serve::stack::request_outcome::{RequestOutcome, response_origin};
@@ -50,6 +51,11 @@ pub struct RunningConfig {
 }
 
 impl RunningConfig {
+    /// The pressure on the upstream of a route; `None` if it is not measured, or if the route has no upstream.
+    pub fn pressure_on(&self, route: &Route) -> Option<&Arc<Pressure>> {
+        self.upstreams.get(route.upstream_index()?)?.pressure()
+    }
+
     /// Hashes stored keys: with the secret of the shared store, or else with the process's own.
     pub fn keyer(&self) -> Keyer {
         self.shared_secret()
@@ -188,7 +194,19 @@ impl UnverifiedCounters {
     }
 }
 
+/// The pressure on the upstream of a route; `None` if it is not measured, or if the route has no upstream.
+#[inline]
+fn pressure_on<'p>(pools: &'p [Rc<UpstreamPool>], route: &Route) -> Option<&'p Arc<Pressure>> {
+    pools[route.upstream_index()?].servers().pressure()
+}
+
 impl Generation {
+    /// The pressure on the upstream of a route; `None` if it is not measured, or if the route has no upstream.
+    #[inline]
+    pub fn pressure_on(&self, route: &Route) -> Option<&Arc<Pressure>> {
+        pressure_on(&self.pools, route)
+    }
+
     /// Builds the generation of worker `worker_number`. Upstreams that did not change keep their pools of
     /// `previous_generation`.
     pub fn new(
@@ -221,7 +239,7 @@ impl Generation {
             })
             .collect();
         let request_kinds = ruleset.routes.iter().map(|route| {
-            let pressure = pools[route.upstream_index].servers().pressure();
+            let pressure = pressure_on(&pools, route);
             pressure.map_or_else(RequestKind::default, |pressure| pressure.kind(&route.name))
         });
         let request_kinds = request_kinds.collect();

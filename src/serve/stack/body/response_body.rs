@@ -1,5 +1,5 @@
 //! The body of a response. The body of an upstream's response is streamed, with a deadline for each piece. The body of the
-//! gateway's own response is a single piece of bytes.
+//! gateway's own response is a single piece of bytes. So is the body that a route has in place of an upstream's.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -187,14 +187,95 @@ impl Body for RelayedBody {
     }
 }
 
+/// The body of the response to an admitted request.
+pub enum AdmittedBody {
+    /// An upstream sends the body.
+    Relayed(RelayedBody),
+    /// The route has a response of its own. `None` if its body is empty or has been sent. It is boxed, because every layer
+    /// of the stack moves the response.
+    Own(Option<Box<Bytes>>),
+}
+
+impl AdmittedBody {
+    /// The body of a response that a route has of its own.
+    pub fn own(bytes: Bytes) -> AdmittedBody {
+        AdmittedBody::Own((!bytes.is_empty()).then(|| Box::new(bytes)))
+    }
+
+    /// Whether the gateway itself responds.
+    pub fn is_own(&self) -> bool {
+        matches!(self, AdmittedBody::Own(_))
+    }
+
+    /// See [`RelayedBody::detach`].
+    pub fn detach(&mut self, deadlines: Rc<Deadlines>) {
+        if let AdmittedBody::Relayed(body) = self {
+            body.detach(deadlines);
+        }
+    }
+
+    /// See [`RelayedBody::poll_detached`]. The rest of an own body can always come.
+    pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
+        match self {
+            AdmittedBody::Relayed(body) => body.poll_detached(cx),
+            AdmittedBody::Own(_) => true,
+        }
+    }
+
+    /// Takes the upstream's body out, without the client's deadlines, and leaves an empty one. It is empty if the gateway
+    /// itself responds.
+    pub fn take_upstream_body(&mut self) -> UpstreamBody<RequestBody> {
+        match self {
+            AdmittedBody::Relayed(body) => body.take_upstream_body(),
+            AdmittedBody::Own(_) => UpstreamBody::empty(),
+        }
+    }
+}
+
+impl Body for AdmittedBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    #[inline]
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match self.get_mut() {
+            AdmittedBody::Relayed(body) => Pin::new(body).poll_frame(cx),
+            AdmittedBody::Own(bytes) => {
+                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(*bytes))))
+            }
+        }
+    }
+
+    #[inline]
+    fn is_end_stream(&self) -> bool {
+        match self {
+            AdmittedBody::Relayed(body) => body.is_end_stream(),
+            AdmittedBody::Own(bytes) => bytes.is_none(),
+        }
+    }
+
+    #[inline]
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            AdmittedBody::Relayed(body) => body.size_hint(),
+            AdmittedBody::Own(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+        }
+    }
+}
+
 /// The body that a client gets.
 pub enum ResponseBody {
     /// The gateway has made the body. `None` if the body is empty or has been sent.
     FromGateway(Option<Bytes>),
     /// The client gets no response at all: its connection ends, over HTTP/2 its stream.
     Withheld,
-    /// An upstream sends the body.
-    Relayed(SettlingBody<RelayedBody>),
+    /// The request was admitted.
+    Admitted(SettlingBody<AdmittedBody>),
 }
 
 impl ResponseBody {
@@ -222,7 +303,7 @@ impl Body for ResponseBody {
                 Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
             }
             ResponseBody::Withheld => Poll::Ready(None),
-            ResponseBody::Relayed(body) => Pin::new(body).poll_frame(cx),
+            ResponseBody::Admitted(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -230,7 +311,7 @@ impl Body for ResponseBody {
         match self {
             ResponseBody::FromGateway(bytes) => bytes.is_none(),
             ResponseBody::Withheld => true,
-            ResponseBody::Relayed(body) => body.is_end_stream(),
+            ResponseBody::Admitted(body) => body.is_end_stream(),
         }
     }
 
@@ -240,7 +321,7 @@ impl Body for ResponseBody {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             ResponseBody::Withheld => SizeHint::with_exact(0),
-            ResponseBody::Relayed(body) => body.size_hint(),
+            ResponseBody::Admitted(body) => body.size_hint(),
         }
     }
 }

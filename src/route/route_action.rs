@@ -1,0 +1,80 @@
+//! What a route does with the requests that its limits admit: it forwards them to an upstream, or the gateway answers by
+//! itself. This file only describes the actions; the stack carries them out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::redirect::Redirect;
+
+/// What a route does with the requests that its limits admit.
+#[derive(Clone, Debug)]
+pub enum RouteAction {
+    /// The upstream with this index among those of the running policies serves them.
+    Forward(usize),
+    /// The gateway gives each of them this response.
+    Respond(Arc<FixedResponse>),
+    /// The gateway sends clients to another URL.
+    Redirect(Arc<Redirect>),
+}
+
+impl RouteAction {
+    /// The index of the upstream; `None` if the gateway answers by itself.
+    #[inline]
+    pub fn upstream_index(&self) -> Option<usize> {
+        match self {
+            RouteAction::Forward(index) => Some(*index),
+            RouteAction::Respond(_) | RouteAction::Redirect(_) => None,
+        }
+    }
+
+    /// The status of the gateway's own answer; `None` if an upstream answers.
+    pub fn own_status(&self) -> Option<StatusCode> {
+        match self {
+            RouteAction::Forward(_) => None,
+            RouteAction::Respond(response) => Some(response.status),
+            RouteAction::Redirect(redirect) => Some(redirect.status),
+        }
+    }
+
+    /// What becomes of a request, in words that follow its pattern: `to shop`, `answered with 503`. The upstream has the
+    /// name `upstream_name`, which is empty if there is none.
+    pub fn describe(&self, upstream_name: &str) -> String {
+        match self {
+            RouteAction::Forward(_) => format!("to {upstream_name}"),
+            RouteAction::Respond(response) => {
+                format!("answered with {}", response.status.as_u16())
+            }
+            RouteAction::Redirect(redirect) => format!(
+                "redirected to {} with {}",
+                redirect.target,
+                redirect.status.as_u16()
+            ),
+        }
+    }
+}
+
+/// A response that is the same for every request.
+#[derive(Clone, Debug)]
+pub struct FixedResponse {
+    /// The status, from 200 to 599.
+    pub status: StatusCode,
+    /// The value of `Content-Type`, which is left out where there is no body.
+    pub content_type: Box<str>,
+    /// The body; always empty for a status whose responses have none.
+    pub body: Bytes,
+}
+
+impl FixedResponse {
+    /// Maximum size of a body in bytes.
+    pub const MAX_BODY_BYTES: usize = 1024 * 1024;
+
+    /// Whether responses of this status have no body: RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5.
+    pub fn is_bodiless(status: StatusCode) -> bool {
+        matches!(
+            status,
+            StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED
+        )
+    }
+}

@@ -1,0 +1,66 @@
+//! The response to an admitted request whose route the gateway answers by itself: a fixed response or a redirect. No
+//! upstream is touched, and the body of the request stays unread.
+
+use http::Method;
+
+use super::body::AdmittedBody;
+use super::refusal::{Refusal, RefusalCause};
+use super::stages::Routed;
+use crate::http::head::{Fields, Head, Response, ResponseHead};
+use crate::route::{FixedResponse, Redirect, RouteAction};
+
+/// Why a request is refused if a redirect cannot name its host.
+pub(super) const UNKNOWN_HOST: &str =
+    "it names no host, or no path, and is redirected to the same one";
+
+/// The response that the route has in place of an upstream.
+///
+/// # Errors
+///
+/// A redirect depends on the host, and the client has named none; or the route has an upstream after all.
+pub(super) fn respond(routed: &Routed) -> Result<Response<AdmittedBody>, Refusal> {
+    let head = &routed.arrival.head;
+    let response = match &routed.route().action {
+        RouteAction::Respond(response) => Some(fixed_response(response, &head.method)),
+        RouteAction::Redirect(redirect) => redirect_response(redirect, head),
+        RouteAction::Forward(_) => None,
+    };
+    response.ok_or_else(|| Refusal::unsent(RefusalCause::Bad(UNKNOWN_HOST), &head.fields))
+}
+
+fn fixed_response(response: &FixedResponse, method: &Method) -> Response<AdmittedBody> {
+    let mut fields = Fields::default();
+    if !response.body.is_empty() {
+        fields.add("content-type", response.content_type.as_bytes());
+    }
+    let mut body = response.body.clone();
+    if *method == Method::HEAD && !body.is_empty() {
+        fields.add("content-length", body.len().to_string().as_bytes());
+        body.clear();
+    }
+    Response {
+        head: ResponseHead {
+            status: response.status,
+            fields,
+            ..ResponseHead::default()
+        },
+        body: AdmittedBody::own(body),
+    }
+}
+
+/// The redirect of a request with this head; `None` if the redirect depends on the host, and the client has named none.
+fn redirect_response(redirect: &Redirect, head: &Head) -> Option<Response<AdmittedBody>> {
+    let location = redirect
+        .target
+        .location(head.fields.text("host"), &head.uri)?;
+    let mut fields = Fields::default();
+    fields.add("location", location.as_bytes());
+    Some(Response {
+        head: ResponseHead {
+            status: redirect.status,
+            fields,
+            ..ResponseHead::default()
+        },
+        body: AdmittedBody::own(Default::default()),
+    })
+}

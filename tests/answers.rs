@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+#[path = "answers/redirecting.rs"]
+mod redirecting;
 
 use std::net::SocketAddr;
 

@@ -50,7 +50,7 @@ use limit::check_limit;
 pub(super) use limit::check_override;
 use limit_uses::{check_limit_count, check_limit_uses, warn_of_unlisted_limits};
 use logged_fields::check_logged_fields;
-use redirect::check_redirect;
+use redirect::{check_is_reached, check_listener_redirects, check_redirect};
 use routes::{MAX_LISTED_NAMES, MAX_PATTERNS_PER_POLICY, check_conflicts, check_listeners};
 
 /// Each server is compared with at most this many servers of its upstream, the first ones, so that checks stay fast.
@@ -65,6 +65,7 @@ pub fn check(
 ) {
     check_addresses(cx, gateway);
     tls::check_tls(cx, gateway);
+    check_listener_redirects(cx, gateway);
     sharing::check_push_labels(cx, gateway);
     check_plans(cx, gateway);
     check_custom_sources(cx, gateway, policies);
@@ -376,6 +377,7 @@ fn check_policy(
     shared: &SharedLimits<'_>,
     policy: &PolicyConfig,
 ) {
+    check_is_reached(cx, gateway, policy);
     check_redirect(cx, gateway, policy);
     check_required(cx, gateway, &policy.require);
     check_changes(cx, gateway, policy);

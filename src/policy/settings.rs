@@ -13,7 +13,7 @@ use crate::limit::{AccessLists, CustomIdentity, Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
 use crate::record::push;
-use crate::route::{Cors, HeaderStyle, PathMatching, Route, RouteTable};
+use crate::route::{Cors, HeaderStyle, PathMatching, Redirect, Route, RouteTable};
 use crate::store::{shared, snapshot};
 use crate::{identity, record, upstream};
 
@@ -212,6 +212,8 @@ pub struct ListenerSettings {
     pub certificates: Vec<CertificateSource>,
     /// The authorities that verify client certificates; `None` if the listener asks clients for none.
     pub client_roots: Option<Roots>,
+    /// Where every request is sent before a route is looked for; `None` if the routes take them.
+    pub redirect: Option<Redirect>,
     /// The peers that begin each connection with a header of the PROXY protocol.
     pub proxies: Vec<PeerNetwork>,
 }

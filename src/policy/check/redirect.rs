@@ -1,8 +1,61 @@
-//! Checks that redirects to HTTPS hold at listeners without TLS only, and that there is a listener with TLS.
+//! Checks that redirects to HTTPS hold at listeners without TLS only, and that there is a listener with TLS. No policy may
+//! hold only where a listener redirects every request.
 
 use super::super::context::LoadContext;
 use super::super::decode::{GatewayConfig, ListenerConfig, PolicyConfig};
+use super::super::tree::SourceLocation;
 use crate::route::RedirectTarget;
+
+/// What to do where a redirect to HTTPS leads nowhere.
+const NO_TLS_HELP: &str = "add `tls: { cert: cert.pem, key: key.pem }` to one";
+
+/// Reports listeners that redirect to HTTPS where there is no such listener.
+pub(super) fn check_listener_redirects(cx: &mut LoadContext, gateway: &GatewayConfig) {
+    let redirects = gateway.listen.iter();
+    for redirect in redirects.filter_map(|listener| listener.redirect.as_ref()) {
+        check_has_tls(cx, gateway, redirect.location, NO_TLS_HELP);
+    }
+}
+
+/// Reports the names of listeners by which a policy holds only where every request is redirected.
+pub(super) fn check_is_reached(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policy: &PolicyConfig,
+) {
+    let redirects_all = |name: &str| {
+        let mut listeners = gateway.listen.iter();
+        listeners.any(|listener| {
+            let own_name = listener.name.as_ref().map(|own_name| &*own_name.value);
+            own_name == Some(name) && listener.redirect.is_some()
+        })
+    };
+    if policy.listen.iter().all(|name| redirects_all(&name.value))
+        && let Some(name) = policy.listen.first()
+    {
+        let message = format!(
+            "`{}` redirects every request, so this policy gets none",
+            name.value
+        );
+        let help = "name a listener without `redirect`, or drop the `redirect` there";
+        cx.error(name.location, message, Some(help.into()));
+    }
+}
+
+/// Whether some listener speaks TLS. Reports a redirect to HTTPS if none does.
+fn check_has_tls(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    redirect: SourceLocation,
+    help: &str,
+) -> bool {
+    let has_tls = gateway.listen.iter().any(ListenerConfig::is_tls);
+    if !has_tls {
+        let message = "no listener speaks TLS, so there is nowhere to go";
+        cx.error(redirect, message, Some(help.into()));
+    }
+    has_tls
+}
 
 /// Reports a policy that redirects to HTTPS where there is no such listener, or where clients use it already.
 pub(super) fn check_redirect(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
@@ -11,10 +64,8 @@ pub(super) fn check_redirect(cx: &mut LoadContext, gateway: &GatewayConfig, poli
     let Some(target) = target.filter(|to| matches!(to.value, RedirectTarget::Https { .. })) else {
         return;
     };
-    if !gateway.listen.iter().any(ListenerConfig::is_tls) {
-        let message = "no listener speaks TLS, so there is nowhere to go";
-        let help = "add `tls: { cert: cert.pem, key: key.pem }` to one, or write a whole URL: `https://www.example.com`";
-        cx.error(target.location, message, Some(help.into()));
+    let help = format!("{NO_TLS_HELP}, or write a whole URL: `https://www.example.com`");
+    if !check_has_tls(cx, gateway, target.location, &help) {
         return;
     }
     let holds_at = |listener: &&ListenerConfig| {

@@ -36,6 +36,16 @@ pub(super) fn compile_action(
         .map(RouteAction::Forward)
 }
 
+/// The redirect of a listener that sends every request to HTTPS.
+pub(super) fn listener_redirect(gateway: &GatewayConfig) -> Redirect {
+    Redirect {
+        status: StatusCode::PERMANENT_REDIRECT,
+        target: RedirectTarget::Https {
+            port: https_port(gateway),
+        },
+    }
+}
+
 fn compile_redirect(gateway: &GatewayConfig, redirect: &RedirectConfig) -> Option<Redirect> {
     let target = match &redirect.to.as_ref()?.value {
         RedirectTarget::Https { .. } => RedirectTarget::Https {
@@ -51,7 +61,7 @@ fn compile_redirect(gateway: &GatewayConfig, redirect: &RedirectConfig) -> Optio
 
 /// The port of `redirect: https`: that of the first TLS listener at a port. `None` for 443, without such a listener, and
 /// if it is any free port.
-pub(super) fn https_port(gateway: &GatewayConfig) -> Option<u16> {
+fn https_port(gateway: &GatewayConfig) -> Option<u16> {
     let tls_listeners = gateway.listen.iter().filter(|listener| listener.is_tls());
     let mut ports = tls_listeners.filter_map(|listener| listener.port());
     ports.next().filter(|port| ![0, 443].contains(port))

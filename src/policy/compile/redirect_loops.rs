@@ -55,7 +55,9 @@ fn leads_back(ruleset: &Ruleset, route: &Route) -> bool {
     };
     let listeners = ruleset.listeners.iter().enumerate();
     let mut steps = listeners
-        .filter(|(_, listener)| route.holds_on(listener.name.as_deref()))
+        .filter(|(_, listener)| {
+            listener.redirect.is_none() && route.holds_on(listener.name.as_deref())
+        })
         .map(|(listener_index, _)| Step {
             listener_index,
             host: plain_host(&route.pattern),
@@ -66,6 +68,13 @@ fn leads_back(ruleset: &Ruleset, route: &Route) -> bool {
         let mut step = first_step;
         for _ in 0..MAX_STEPS {
             let listener = &ruleset.listeners[step.listener_index];
+            if let Some(redirect) = &listener.redirect {
+                match next_step(ruleset, &redirect.target, step) {
+                    Some(next) => step = next,
+                    None => return false,
+                }
+                continue;
+            }
             let table_index = ruleset.listener_table_index(listener.name.as_deref());
             let table = ruleset.table_at(table_index);
             let host = step.host.as_deref();

@@ -8,6 +8,7 @@ use super::super::decode::{AcmeConfig, GatewayConfig, ServerConfig, UpstreamConf
 use super::super::settings::{CertificateSource, ListenerSettings};
 use super::super::source::Files;
 use super::super::tree::{Located, SourceLocation};
+use super::action::listener_redirect;
 use super::files::{read_named_file, read_secret_file};
 use crate::net::tls::acme;
 use crate::net::tls::roots::RootsError;
@@ -51,6 +52,7 @@ pub fn compile_listeners(
             address: address.value.clone(),
             certificates,
             client_roots: roots.and_then(|file| read_named_roots(cx, files, base, file)),
+            redirect: listener.redirect.map(|_| listener_redirect(gateway)),
             proxies: listener.proxy_protocol.clone(),
         });
     }

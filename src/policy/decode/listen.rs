@@ -36,6 +36,8 @@ section! {
         "The certificate for TLS, or several: a client gets the one for the name that it asks for, or else the first.", "{ cert: cert.pem, key: key.pem }";
     client_roots: FileNameField,
         "With `tls`: asks clients for a certificate of one of these authorities, in PEM. Clients without one are anonymous; those with another one are refused.", "clients.pem";
+    redirect: LocatedField<ListenerRedirectField>,
+        "Without `tls`: sends every request to the same URL over TLS, before any policy, at the port of the first listener with `tls`. ACME challenges are still answered.", "https";
     proxy_protocol: ListField<PeersField> = Vec::new(),
         "Peers that must begin each connection with a header of the PROXY protocol, version 1 or 2. Other peers must not send one.", "[192.0.2.0/24]";
 }
@@ -76,6 +78,8 @@ section! {
 }
 
 word_fields! {
+    /// A field that says where a listener sends every request.
+    pub struct ListenerRedirectField: () = "https" => ();
     /// A field that says how an ACME directory proves the names of a certificate.
     pub struct ChallengeField: Challenge = "tls-alpn-01" => Challenge::TlsAlpn01, "http-01" => Challenge::Http01;
 }
@@ -172,7 +176,7 @@ impl FieldReader for AdminField {
     }
 }
 
-/// Reports `mode` without a Unix socket, and `client_roots` without TLS.
+/// Reports `mode` without a Unix socket, `client_roots` without TLS, and `redirect` with TLS.
 fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &ListenerConfig) {
     let is_port = |address: &Located<Address>| address.value.tcp().is_some();
     if let Some(mode) = listener.mode
@@ -189,6 +193,15 @@ fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &Liste
         let help = "add `tls: { cert: cert.pem, key: key.pem }`";
         let location = fields.value_location("client_roots");
         cx.error(location, "`client_roots` needs `tls`", Some(help.into()));
+    }
+    if fields.has("tls") && fields.has("redirect") {
+        let help = "write it at a listener without `tls`";
+        let location = fields.location_of("redirect");
+        cx.error(
+            location,
+            "this listener speaks TLS already",
+            Some(help.into()),
+        );
     }
 }
 

@@ -38,7 +38,7 @@ use crate::limit::pressure::{RequestClass, Shed};
 use crate::limit::{Rule, Rules};
 use crate::net::Subject;
 use crate::policy::Ruleset;
-use crate::route::RouteTable;
+use crate::route::{Redirect, RouteTable};
 use crate::serve::http1::{repeat_cache::RepeatCache, request};
 use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::{AdmissionRequest, Verdict};
@@ -133,12 +133,16 @@ impl RequestToExplain {
         }
     }
 
-    /// The routes of the named listener, or else of the first one. Without any listener, the default routes.
+    /// The routes of the named listener, or else of the first one, and its redirect of every request. Without any listener,
+    /// the default routes.
     ///
     /// # Errors
     ///
     /// No listener has the name.
-    fn listener_table<'r>(&self, ruleset: &'r Ruleset) -> Result<&'r RouteTable, ExplainError> {
+    fn listener_table<'r>(
+        &self,
+        ruleset: &'r Ruleset,
+    ) -> Result<(&'r RouteTable, Option<&'r Redirect>), ExplainError> {
         let mut listeners = ruleset.listeners.iter();
         let listener = match &self.listen {
             Some(name) => listeners
@@ -146,11 +150,11 @@ impl RequestToExplain {
                 .ok_or_else(|| ExplainError::Listener(name.clone()))?,
             None => match listeners.next() {
                 Some(first_listener) => first_listener,
-                None => return Ok(&ruleset.default_table),
+                None => return Ok((&ruleset.default_table, None)),
             },
         };
         let index = ruleset.listener_table_index(listener.name.as_deref());
-        Ok(ruleset.table_at(index))
+        Ok((ruleset.table_at(index), listener.redirect.as_ref()))
     }
 
     /// Whether the request has a header field of this name, in any case.

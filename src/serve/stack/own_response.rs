@@ -4,7 +4,7 @@
 use http::Method;
 
 use super::body::AdmittedBody;
-use super::refusal::{Refusal, RefusalCause};
+use super::refusal::{Refusal, RefusalCause, redirect_response};
 use super::stages::Routed;
 use crate::http::head::{Fields, Head, Response, ResponseHead};
 use crate::route::{FixedResponse, Redirect, RouteAction};
@@ -22,7 +22,7 @@ pub(super) fn respond(routed: &Routed) -> Result<Response<AdmittedBody>, Refusal
     let head = &routed.arrival.head;
     let response = match &routed.route().action {
         RouteAction::Respond(response) => Some(fixed_response(response, &head.method)),
-        RouteAction::Redirect(redirect) => redirect_response(redirect, head),
+        RouteAction::Redirect(redirect) => self::redirect(redirect, head),
         RouteAction::Forward(_) => None,
     };
     response.ok_or_else(|| Refusal::unsent(RefusalCause::Bad(UNKNOWN_HOST), &head.fields))
@@ -49,18 +49,10 @@ fn fixed_response(response: &FixedResponse, method: &Method) -> Response<Admitte
 }
 
 /// The redirect of a request with this head; `None` if the redirect depends on the host, and the client has named none.
-fn redirect_response(redirect: &Redirect, head: &Head) -> Option<Response<AdmittedBody>> {
+fn redirect(redirect: &Redirect, head: &Head) -> Option<Response<AdmittedBody>> {
     let location = redirect
         .target
         .location(head.fields.text("host"), &head.uri)?;
-    let mut fields = Fields::default();
-    fields.add("location", location.as_bytes());
-    Some(Response {
-        head: ResponseHead {
-            status: redirect.status,
-            fields,
-            ..ResponseHead::default()
-        },
-        body: AdmittedBody::own(Default::default()),
-    })
+    let response = redirect_response(redirect.status, &location);
+    Some(response.map(AdmittedBody::own))
 }

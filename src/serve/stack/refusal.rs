@@ -38,6 +38,8 @@ pub enum RefusalCause {
     Version,
     /// The certificate of the connection does not cover the host: RFC 9110 section 15.5.20.
     Misdirected,
+    /// The listener sends every request to this URL.
+    Redirected(String),
     /// No policy matches the host and the path.
     NoRoute,
     /// Policies match the path with other methods only. The text is the list of these methods for `Allow`.
@@ -90,6 +92,7 @@ impl RefusalCause {
             | RefusalCause::SlowBody
             | RefusalCause::BrokenBody => true,
             RefusalCause::Misdirected
+            | RefusalCause::Redirected(_)
             | RefusalCause::NoRoute
             | RefusalCause::WrongMethod(_)
             | RefusalCause::Unidentified(_)
@@ -157,6 +160,8 @@ impl Refusal {
             RefusalCause::Limited(_) => RequestOutcome::Refused,
             RefusalCause::Shed(_) => RequestOutcome::Shed,
             RefusalCause::Denied(_) => RequestOutcome::Denied,
+            // As on a route with a redirect.
+            RefusalCause::Redirected(_) => RequestOutcome::Admitted,
             RefusalCause::Upstream(_) => RequestOutcome::Failed,
             RefusalCause::BrokenBody => RequestOutcome::Gone,
             RefusalCause::Preflight { is_allowed: true } => RequestOutcome::Admitted,
@@ -176,10 +181,10 @@ impl Refusal {
         }
     }
 
-    /// The `reason` in the access log; `None` for a limit's refusal, whose line names the limit.
+    /// The `reason` in the access log; `None` for a redirect, and for a limit's refusal, whose line names the limit.
     pub fn reason(&self) -> Option<&'static str> {
         match &self.cause {
-            RefusalCause::Limited(_) => None,
+            RefusalCause::Limited(_) | RefusalCause::Redirected(_) => None,
             RefusalCause::Shed(shed) => Some(match shed.class {
                 RequestClass::Critical => "shed, though critical",
                 RequestClass::Normal => "shed as normal",
@@ -221,6 +226,9 @@ impl Refusal {
                 },
                 body: Bytes::new(),
             };
+        }
+        if let RefusalCause::Redirected(location) = &self.cause {
+            return redirect_response(self.cause.status(), location);
         }
         let (status, detail) = status_and_detail(&self.cause);
         let mut response = if self.is_grpc {
@@ -275,6 +283,10 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
         RefusalCause::Misdirected => (
             StatusCode::MISDIRECTED_REQUEST,
             "The certificate of this connection is not for the host of the request; use a connection of its own.".into(),
+        ),
+        RefusalCause::Redirected(location) => (
+            StatusCode::PERMANENT_REDIRECT,
+            format!("This listener sends every request to HTTPS: {location}."),
         ),
         RefusalCause::NoRoute => (
             StatusCode::NOT_FOUND,
@@ -391,6 +403,19 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
         upstream::Error::TotalTimeout { .. } => "total timeout",
         upstream::Error::Unavailable { .. } => "no server available",
         upstream::Error::Full { .. } => "too many requests",
+    }
+}
+
+/// A redirect, without a body.
+pub(super) fn redirect_response<B: Default>(status: StatusCode, location: &str) -> Response<B> {
+    let mut head = ResponseHead {
+        status,
+        ..ResponseHead::default()
+    };
+    head.fields.add("location", location.as_bytes());
+    Response {
+        head,
+        body: B::default(),
     }
 }
 

@@ -22,6 +22,7 @@ use crate::route::{Cors, HeaderStyle, RouteTable};
 use crate::serve::access::WorkerLog;
 use crate::serve::http1::repeat_cache::RepeatedFields;
 use crate::serve::worker::generation::Generation;
+use crate::serve::worker::listen::RunningListener;
 use crate::store::permits::PermitGuard;
 use crate::throttle::admission::{Holdings, PassedBytes};
 
@@ -92,6 +93,12 @@ impl RequestContext {
         (self.ip() == self.peer.ip).then_some(&*self.peer.ip_text)
     }
 
+    /// The settings of the listener that the client connected to; `None` if it has none any more.
+    #[inline]
+    pub fn listener(&self) -> Option<&RunningListener> {
+        self.generation.listeners.get(self.peer.listener_index)
+    }
+
     /// The routes of the listener that the client connected to.
     #[inline]
     pub fn table(&self) -> &RouteTable {
@@ -99,8 +106,7 @@ impl RequestContext {
         if ruleset.listener_tables.is_empty() {
             return &ruleset.default_table;
         }
-        let listener = self.generation.listeners.get(self.peer.listener_index);
-        ruleset.table_at(listener.and_then(|listener| listener.table_index))
+        ruleset.table_at(self.listener().and_then(|listener| listener.table_index))
     }
 
     /// The rate-limit header fields that the response gets.

@@ -20,6 +20,7 @@ use super::found_route::{FoundRoute, check_path_change, find_route};
 use super::matched_route::MatchedRoute;
 use super::method_override::{self, MethodInBody};
 use super::objection::find_size_objection;
+use super::own_response::UNKNOWN_HOST;
 use super::query_path;
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::screening;
@@ -31,7 +32,7 @@ use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::body::{is_stream, is_unsearchable};
 use crate::policy::Ruleset;
-use crate::route::{RouteTable, canonical_host};
+use crate::route::{Redirect, RouteTable, canonical_host};
 
 /// The response of a service to a request with a route.
 type RoutedResponse<S> = <S as Service<Routed>>::Response;
@@ -371,13 +372,13 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<FoundRoute, RefusalC
     if !host.is_none_or(|host| arrival.context.peer.covers_host(host)) {
         return Err(RefusalCause::Misdirected);
     }
-    let found_route = find_route(
-        &arrival.head,
-        !arrival.body.is_empty(),
-        host,
-        arrival.context.table(),
-        ruleset,
-    )?;
+    let table = arrival.context.table();
+    let listener = arrival.context.listener();
+    if let Some(redirect) = listener.and_then(|listener| listener.redirect.as_ref()) {
+        return Err(redirect_all(redirect, &arrival.head, host, table));
+    }
+    let has_body = !arrival.body.is_empty();
+    let found_route = find_route(&arrival.head, has_body, host, table, ruleset)?;
     check_path_change(&arrival.head, &found_route.matched_route, ruleset)?;
     let route_index = found_route.matched_route.single_route_index();
     let route_index = route_index.filter(|_| !found_route.is_preflight);
@@ -387,7 +388,23 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<FoundRoute, RefusalC
     Ok(found_route)
 }
 
-/// The route that the layer would find for a request at a listener with the routes in `table`. For `explain`: the request
+/// What becomes of a request at a listener that redirects all. A request without a safe reading is refused there too.
+fn redirect_all(
+    redirect: &Redirect,
+    head: &Head,
+    host: Option<&str>,
+    table: &RouteTable,
+) -> RefusalCause {
+    if let Err(cause) = RequestTarget::new(head, host, table) {
+        return cause;
+    }
+    match redirect.target.location(host, &head.uri) {
+        Some(location) => RefusalCause::Redirected(location),
+        None => RefusalCause::Bad(UNKNOWN_HOST),
+    }
+}
+
+/// The route that the layer would find for a request at a listener with the routes in `table`, or with this redirect. For `explain`: the request
 /// is neither changed nor counted.
 ///
 /// # Errors
@@ -396,11 +413,14 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<FoundRoute, RefusalC
 pub fn find_route_by_head_and_body(
     head: &Head,
     body: &[u8],
-    table: &RouteTable,
+    (table, redirect): (&RouteTable, Option<&Redirect>),
     ruleset: &Ruleset,
 ) -> Result<FoundRoute, RefusalCause> {
     check_method(head)?;
     let host = read_host(head)?;
+    if let Some(redirect) = redirect {
+        return Err(redirect_all(redirect, head, host.as_deref(), table));
+    }
     let found_route = find_route(head, !body.is_empty(), host.as_deref(), table, ruleset)?;
     let matched_route = &found_route.matched_route;
     check_path_change(head, matched_route, ruleset)?;

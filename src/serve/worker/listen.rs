@@ -18,6 +18,7 @@ use crate::net::tls::listener_tls::{ListenerTls, OfferedCertificate};
 use crate::net::unix_socket::{self, SocketFile};
 use crate::net::{Address, PeerNetwork};
 use crate::policy::BindSettings;
+use crate::route::Redirect;
 
 /// Maximum number of connections that wait to be accepted, for each socket. The kernel may bound it further.
 const ACCEPT_BACKLOG: i32 = 4096;
@@ -144,6 +145,8 @@ pub struct RunningListener {
     pub certificates: Vec<OfferedCertificate>,
     /// The certificates among these that an ACME directory issues.
     pub managed_certificates: Vec<Arc<ManagedCertificate>>,
+    /// Where every request is sent before a route is looked for; `None` if the routes take them.
+    pub redirect: Option<Redirect>,
     /// Networks of proxies, whose connections begin with a PROXY header.
     pub proxies: Vec<PeerNetwork>,
 }

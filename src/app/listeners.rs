@@ -64,6 +64,7 @@ pub fn build_listeners(
             listener_tls: listen.tls.then(listener_tls).transpose()?,
             certificates: offered_certificates,
             managed_certificates,
+            hsts: settings.hsts.clone(),
             redirect: settings.redirect.clone(),
             proxies: settings.proxies.clone(),
         });

@@ -212,6 +212,8 @@ pub struct ListenerSettings {
     pub certificates: Vec<CertificateSource>,
     /// The authorities that verify client certificates; `None` if the listener asks clients for none.
     pub client_roots: Option<Roots>,
+    /// The value of `Strict-Transport-Security` in every response; `None` if the gateway adds none.
+    pub hsts: Option<Arc<str>>,
     /// Where every request is sent before a route is looked for; `None` if the routes take them.
     pub redirect: Option<Redirect>,
     /// The peers that begin each connection with a header of the PROXY protocol.

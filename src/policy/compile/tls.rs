@@ -52,6 +52,11 @@ pub fn compile_listeners(
             address: address.value.clone(),
             certificates,
             client_roots: roots.and_then(|file| read_named_roots(cx, files, base, file)),
+            hsts: listener.hsts.map(|duration| {
+                // Part of a second must not become 0, which ends it.
+                let seconds = duration.value.as_millis().div_ceil(1000);
+                format!("max-age={seconds}").into()
+            }),
             redirect: listener.redirect.map(|_| listener_redirect(gateway)),
             proxies: listener.proxy_protocol.clone(),
         });

@@ -8,7 +8,9 @@ use super::super::section::{
 use super::super::table::{MapFields, ValueShape};
 use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
-use super::field::{FileNameField, ListField, SecretFileNameField, scalar_fields, word_fields};
+use super::field::{
+    DurationField, FileNameField, ListField, SecretFileNameField, scalar_fields, word_fields,
+};
 use super::scalar::{
     ADDRESS_FORMAT, FileModeField, ListenAddressField, PeersField, SocketAddressField, parse_name,
 };
@@ -24,6 +26,9 @@ const MAX_HOST_NAME_BYTES: usize = 253;
 /// Maximum number of bytes of each label of a host name: RFC 1035.
 const MAX_LABEL_BYTES: usize = 63;
 
+/// Maximum of `hsts` in milliseconds: ten years.
+const MAX_HSTS_MILLIS: u64 = 3650 * 86_400_000;
+
 section! {
     /// A listener for clients.
     pub struct ListenerConfig, table LISTENER_TABLE = "a listener", "Where clients connect.", check check_listener;
@@ -34,6 +39,8 @@ section! {
         "The permissions of the file of a Unix socket: who may write to it may connect. Default: 0660.", "\"0660\"";
     tls: ListField<SectionField<CertificateConfig>> = Vec::new(),
         "The certificate for TLS, or several: a client gets the one for the name that it asks for, or else the first.", "{ cert: cert.pem, key: key.pem }";
+    hsts: LocatedField<DurationField<0, MAX_HSTS_MILLIS>>,
+        "With `tls`: how long browsers use only TLS for the host, by `Strict-Transport-Security` in every response. `0s` ends it.", "365d";
     client_roots: FileNameField,
         "With `tls`: asks clients for a certificate of one of these authorities, in PEM. Clients without one are anonymous; those with another one are refused.", "clients.pem";
     redirect: LocatedField<ListenerRedirectField>,
@@ -176,7 +183,7 @@ impl FieldReader for AdminField {
     }
 }
 
-/// Reports `mode` without a Unix socket, `client_roots` without TLS, and `redirect` with TLS.
+/// Reports `mode` without a Unix socket, `client_roots` and `hsts` without TLS, and `redirect` with TLS.
 fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &ListenerConfig) {
     let is_port = |address: &Located<Address>| address.value.tcp().is_some();
     if let Some(mode) = listener.mode
@@ -189,10 +196,12 @@ fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &Liste
             Some(help.into()),
         );
     }
-    if fields.has("client_roots") && !fields.has("tls") {
-        let help = "add `tls: { cert: cert.pem, key: key.pem }`";
-        let location = fields.value_location("client_roots");
-        cx.error(location, "`client_roots` needs `tls`", Some(help.into()));
+    for name in ["client_roots", "hsts"] {
+        if fields.has(name) && !fields.has("tls") {
+            let help = "add `tls: { cert: cert.pem, key: key.pem }`";
+            let message = format!("`{name}` needs `tls`");
+            cx.error(fields.value_location(name), message, Some(help.into()));
+        }
     }
     if fields.has("tls") && fields.has("redirect") {
         let help = "write it at a listener without `tls`";

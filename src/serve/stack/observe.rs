@@ -254,6 +254,13 @@ where
             if let Some(request_id) = &context.request_id {
                 request_id.set_field(&mut response.head.fields);
             }
+            let hsts = context
+                .listener()
+                .and_then(|listener| listener.hsts.as_ref());
+            if let Some(hsts) = hsts {
+                let fields = &mut response.head.fields;
+                fields.set("strict-transport-security", hsts.as_bytes());
+            }
             let status = response.head.status.as_u16();
             context.status.set(status);
             let counters = context.generation.route_counters(context.route_index.get());

@@ -145,6 +145,8 @@ pub struct RunningListener {
     pub certificates: Vec<OfferedCertificate>,
     /// The certificates among these that an ACME directory issues.
     pub managed_certificates: Vec<Arc<ManagedCertificate>>,
+    /// The value of `Strict-Transport-Security` in every response; `None` if the gateway adds none.
+    pub hsts: Option<Arc<str>>,
     /// Where every request is sent before a route is looked for; `None` if the routes take them.
     pub redirect: Option<Redirect>,
     /// Networks of proxies, whose connections begin with a PROXY header.

@@ -3,7 +3,8 @@
 use futures_util::FutureExt;
 use serde_json::Value;
 use tollgate::base::clock::Nanos;
-use tollgate::serve::stack::explain::{RequestToExplain, explain};
+use tollgate::serve::stack::explain::explain;
+use tollgate::serve::stack::request_to_explain::RequestToExplain;
 
 use crate::common::child::{self, Server};
 use crate::common::{MAX_WAIT, Upstream, assert_contains, wait_until, write};

@@ -3,7 +3,8 @@
 use futures_util::FutureExt;
 use serde_json::Value;
 use tollgate::app;
-use tollgate::serve::stack::explain::{RequestToExplain, explain};
+use tollgate::serve::stack::explain::explain;
+use tollgate::serve::stack::request_to_explain::RequestToExplain;
 
 use crate::common::{Client, Gateway, Upstream, write};
 use crate::{Clock, Nanos};

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::control::{ControlState, ReloadOutcome};
 use super::problem::problem_response;
 use crate::serve::stack::explain;
-use crate::serve::stack::explain::RequestToExplain;
+use crate::serve::stack::request_to_explain::RequestToExplain;
 
 /// `POST /v1/explain`: what the gateway would do with a request; 400 if it cannot be explained.
 pub(super) async fn explain(State(gateway): ControlState, body: String) -> Response {

@@ -4,7 +4,7 @@
 //! | layer | file | beside it |
 //! |---|---|---|
 //! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
-//! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
+//! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
 //! | forward | `forward.rs`, `forwarding.rs`, `own_response.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `message_gate.rs`, `request_deadline.rs` |
@@ -13,8 +13,8 @@
 //!
 //! - `identify.rs` identifies the client. `identified.rs` connects the identified request to the throttle.
 //! - `forward.rs` is the service and builds the head for the server. `forwarding.rs` sends it and awaits the response.
-//! - `explain.rs` computes what the stack would do with a request, by the layers' functions but without a layer.
-//!   `explanation.rs` makes JSON and text of the result.
+//! - `explain.rs` computes what the stack would do with a `request_to_explain.rs`, by the layers' functions but without a
+//!   layer. `explanation.rs` makes JSON and text of the result.
 //!
 //! `unserved.rs` is a request that the gateway responds to itself, and `unreadable_request.rs` one whose head cannot be
 //! read. `refusal.rs` says why a request is not served, and builds the response. `downstream.rs`, `peer.rs` and `body/`
@@ -22,6 +22,7 @@
 
 pub mod added_fields;
 pub mod body;
+mod body_routes;
 mod changed_fields;
 mod cors;
 pub mod counted_key;
@@ -54,6 +55,7 @@ pub mod request_context;
 pub mod request_deadline;
 pub mod request_id;
 pub mod request_outcome;
+pub mod request_to_explain;
 pub mod reserved_units;
 mod route_choice;
 pub mod routing;

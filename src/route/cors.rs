@@ -59,6 +59,11 @@ impl Cors {
             max_age_seconds: 0,
         }
     }
+
+    /// Whether no page may read responses.
+    pub fn is_for_no_page(&self) -> bool {
+        matches!(&self.origins, AllowedOrigins::Listed(patterns) if patterns.is_empty())
+    }
 }
 
 impl AllowedOrigins {

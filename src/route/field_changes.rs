@@ -74,6 +74,14 @@ impl FieldChanges {
         })
     }
 
+    /// Whether these changes are those of both combined.
+    pub fn covers(&self, other: &FieldChanges) -> bool {
+        self == other || {
+            let both = self.combined_with(other);
+            both.removed.len() == self.removed.len() && both.added == self.added
+        }
+    }
+
     /// The changes of two routes that a request may belong to. Fields that either removes are removed. A field that they
     /// set to different values is removed too, so that no value of the client takes its place.
     pub fn combined_with(&self, other: &FieldChanges) -> FieldChanges {
@@ -129,6 +137,8 @@ mod tests {
             &[("same", "s"), ("x", "1"), ("c", "3")],
         );
         assert_eq!(first.combined_with(&second), expected);
+        assert!(expected.covers(&first) && expected.covers(&second) && expected.covers(&expected));
+        assert!(!first.covers(&second) && !first.covers(&expected));
         // `add` of one is not kept where the other removes.
         let adds = changes(&[], &[("b", "1")]);
         assert_eq!(

@@ -293,9 +293,8 @@ impl Route {
 
     /// Whether a request that `other` takes must be held to this route too, if a server may read it as one of this route.
     ///
-    /// That is so if both are on one upstream, and `other` lacks limits, required identities, lists, the bound on bodies
-    /// or the changes of requests of this one, or lets other pages read responses. It is also so if the gateway would
-    /// answer instead of a server, unless this route is the broader one.
+    /// That is so if both are on one upstream, and `other` has not all that [`Route::has_all_limits_of`] asks for. It is also
+    /// so if the gateway would answer instead of a server, unless this route is the broader one.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
         match (self.upstream_index(), other.upstream_index()) {
             // No server reads the request.
@@ -305,9 +304,9 @@ impl Route {
         }
     }
 
-    /// Whether this route has every limit and list and requires every identity that `other` does, takes no larger bodies,
-    /// and makes the same changes of requests. The same pages may read responses. If `other` counts by parts of the path,
-    /// both patterns must have the same segments.
+    /// Whether this route has every limit, list and required identity of `other`, and takes no larger bodies. It also makes
+    /// the changes of requests that `other` makes, and lets no other pages read responses. If `other` counts by parts of the
+    /// path, both patterns must have the same segments.
     pub fn has_all_limits_of(&self, other: &Route) -> bool {
         let has_rule = |rule: &Arc<Rule>| {
             self.rules
@@ -316,8 +315,8 @@ impl Route {
         };
         self.has_path_parts_of(other)
             && self.takes_no_larger_body_than(other)
-            && self.cors == other.cors
-            && self.request_changes == other.request_changes
+            && self.has_cors_of(other)
+            && self.has_request_changes_of(other)
             && self.access.covers(&other.access)
             && other.rules.iter().all(has_rule)
             && other
@@ -366,6 +365,20 @@ impl Route {
             .is_none_or(|theirs| self.max_body_bytes.is_some_and(|own| own <= theirs))
     }
 
+    /// Whether no page may read responses of this route that may not read those of `other`.
+    fn has_cors_of(&self, other: &Route) -> bool {
+        self.cors == other.cors || self.cors.as_ref().is_some_and(|cors| cors.is_for_no_page())
+    }
+
+    /// Whether this route makes the changes of requests that both routes combined make.
+    fn has_request_changes_of(&self, other: &Route) -> bool {
+        match (&self.request_changes, &other.request_changes) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(own), Some(theirs)) => own.covers(theirs),
+        }
+    }
+
     /// Whether `other` counts by no part of the path, or both patterns have the same segments.
     fn has_path_parts_of(&self, other: &Route) -> bool {
         !other.reads.path_part || self.pattern.segments() == other.pattern.segments()
@@ -391,6 +404,13 @@ impl Route {
             (own, others) => own.clone().or_else(|| others.clone()),
         };
         let access = self.access.combined_with(&other.access);
+        // Many readings of a path may lead to one route.
+        let mut other_patterns = self.other_patterns.clone();
+        for pattern in other.patterns() {
+            if !self.patterns().any(|own_pattern| own_pattern == pattern) {
+                other_patterns.push(pattern.clone());
+            }
+        }
         Route {
             own_response_rules: OwnResponseRules::new(&rules, &require),
             request_changes,
@@ -406,19 +426,14 @@ impl Route {
                 ..RouteReads::new(&rules, &require, &access)
             },
             access,
-            other_patterns: self
-                .other_patterns
-                .iter()
-                .chain(other.patterns())
-                .cloned()
-                .collect(),
+            other_patterns,
             rules: rules.into_iter().collect(),
             require,
             max_body_bytes: [self.max_body_bytes, other.max_body_bytes]
                 .into_iter()
                 .flatten()
                 .min(),
-            cors: match self.cors == other.cors {
+            cors: match self.has_cors_of(other) {
                 true => self.cors.clone(),
                 false => Some(Arc::new(Cors::for_no_page())),
             },

@@ -16,6 +16,12 @@ pub struct PathChange {
     pub prefix: Box<str>,
 }
 
+/// How often escapes within escapes are decoded.
+const MAX_DECODINGS: usize = 4;
+
+/// Bytes that begin an overlong form of an ASCII character, which UTF-8 forbids and some servers decode.
+const OVERLONG_BYTES: [u8; 2] = [0xc0, 0xc1];
+
 /// Why the path of a request cannot be changed safely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathChangeError {
@@ -77,16 +83,22 @@ impl PathChange {
 }
 
 /// Whether a path, read with its escapes decoded any number of times, has a segment of dots only. Blanks around the dots
-/// and what follows a `;`, `?` or `#` do not count. Backslashes are slashes.
+/// and what follows a `;`, `?` or `#` do not count. Backslashes are slashes. True also for bytes that some servers take
+/// for another spelling of a dot, and for escapes that are nested more deeply than anyone means.
 fn has_dot_segment(path: &[u8]) -> bool {
     // Most paths have neither dots nor escapes.
     if memchr::memchr2(b'.', b'%', path).is_none() {
         return false;
     }
+    any_decoding(path, |path| {
+        has_plain_dot_segment(path) || path.iter().any(|byte| OVERLONG_BYTES.contains(byte))
+    })
+}
+
+/// Whether a path without escapes has a segment of dots.
+fn has_plain_dot_segment(path: &[u8]) -> bool {
     let mut segment = SegmentDots::default();
-    let mut remaining = path;
-    while let Some((byte, after_byte)) = next_decoded(remaining) {
-        remaining = after_byte;
+    for byte in path {
         match byte {
             b'/' | b'\\' => {
                 if segment.is_dots() {
@@ -120,31 +132,51 @@ impl SegmentDots {
     }
 }
 
-/// The next character of a path and the bytes behind it. Escapes of `%` are decoded too: `%252e` is a dot.
-fn next_decoded(path: &[u8]) -> Option<(u8, &[u8])> {
-    let (&first, mut remaining) = path.split_first()?;
-    if first != b'%' {
-        return Some((first, remaining));
+/// Whether `test` holds for a path as it is, or with its escapes decoded once or more. True also if they can be decoded
+/// more than [`MAX_DECODINGS`] times.
+fn any_decoding(path: &[u8], test: impl Fn(&[u8]) -> bool) -> bool {
+    let mut decoded = path.to_vec();
+    for _ in 0..=MAX_DECODINGS {
+        if test(&decoded) {
+            return true;
+        }
+        let decoded_again = decode_escapes(&decoded);
+        if decoded_again.len() == decoded.len() {
+            return false;
+        }
+        decoded = decoded_again;
     }
-    while let Some(after_percent) = remaining.strip_prefix(b"25") {
-        remaining = after_percent;
+    true
+}
+
+/// The path with each valid escape decoded once.
+fn decode_escapes(mut path: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(path.len());
+    while let Some((&first, after_first)) = path.split_first() {
+        let escaped = after_first.split_first_chunk::<2>();
+        let escaped = escaped.filter(|(digits, _)| digits.iter().all(u8::is_ascii_hexdigit));
+        let byte = escaped
+            .filter(|_| first == b'%')
+            .and_then(|(digits, rest)| {
+                let digits = std::str::from_utf8(digits).ok()?;
+                Some((u8::from_str_radix(digits, 16).ok()?, rest))
+            });
+        let (byte, rest) = byte.unwrap_or((first, after_first));
+        decoded.push(byte);
+        path = rest;
     }
-    let decoded = remaining.split_first_chunk::<2>();
-    let decoded = decoded.and_then(|(digits, after_escape)| {
-        let digits = std::str::from_utf8(digits).ok()?;
-        let is_hexadecimal = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let byte = u8::from_str_radix(digits, 16).ok()?;
-        is_hexadecimal.then_some((byte, after_escape))
-    });
-    Some(decoded.unwrap_or((first, remaining)))
+    decoded
 }
 
 /// Whether a path begins with two slashes, in any spelling.
 fn begins_with_two_slashes(path: &[u8]) -> bool {
-    let Some((b'/', second)) = path.split_first() else {
-        return false;
-    };
-    next_decoded(second).is_some_and(|(byte, _)| matches!(byte, b'/' | b'\\'))
+    let is_slash = |byte: &u8| matches!(byte, b'/' | b'\\');
+    let has_two = |path: &[u8]| path.len() > 1 && path[..2].iter().all(is_slash);
+    match path {
+        // Most paths go on with a character of a name.
+        [_, second, ..] if *second == b'%' => any_decoding(path, has_two),
+        _ => has_two(path),
+    }
 }
 
 #[cfg(test)]
@@ -181,6 +213,7 @@ mod tests {
         check(&strip, "/api;x/a", Err(OtherSpelling));
         check(&strip, "/api//a", Err(DoubledSlash));
         check(&strip, "/api/%2Fa", Err(DoubledSlash));
+        check(&strip, "/api/%25%32%66a", Err(DoubledSlash));
         check(&strip, "/api/a/..", Err(DotSegment));
         let both = change("/api", "/v1");
         check(&both, "/api/a", Ok("/v1/a"));
@@ -213,6 +246,11 @@ mod tests {
             "/..%23/a",
             "/..%3Fa/b",
             "/a%252f..%252fb",
+            "/%25%32%65%25%32%65/a",
+            "/%25%32%65.",
+            "/a%25%32%66..",
+            "/%c0%ae%c0%ae/a",
+            "/%25252525252525252525252525a",
         ] {
             assert!(has_dot_segment(path.as_bytes()), "{path}");
         }

@@ -16,11 +16,8 @@ use crate::common::certificate::{Authority, Certificate};
 use crate::common::child::{self, Guard};
 use crate::common::wait_until;
 
-/// A port that is free now.
-pub fn port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().port()
-}
+// The port is below those of outgoing connections, which might take it before the server does.
+pub use crate::common::redis::free_port as port;
 
 fn udp_port() -> u16 {
     // The server of names listens on both.

@@ -4,6 +4,7 @@ use super::super::context::LoadContext;
 use super::super::decode::{FieldChangesConfig, GatewayConfig, PolicyConfig};
 use super::super::tree::Located;
 use super::identity::{check_identity, check_path_part};
+use crate::identity::strip::is_alike;
 use crate::route::{Pattern, Segment};
 
 /// Checks that the gateway file says how the identities in changed fields are known.
@@ -14,6 +15,16 @@ pub(super) fn check_changed_fields(
 ) {
     for identity in changes.into_iter().flat_map(FieldChangesConfig::identities) {
         check_identity(cx, gateway, &identity);
+    }
+    let Some(id_field) = &gateway.request_id else {
+        return;
+    };
+    for name in changes.into_iter().flat_map(FieldChangesConfig::names) {
+        if is_alike(name.value.as_str().as_bytes(), id_field.value.as_str()) {
+            let message = format!("`{}` has the id of the request", name.value);
+            let help = "change another field, or leave `request_id` out of the gateway file";
+            cx.error(name.location, message, Some(help.into()));
+        }
     }
 }
 

@@ -43,7 +43,7 @@ pub struct ChangedField {
 
 impl FieldChangesConfig {
     /// The names of all fields that change, in the order of `set`, `add` and `remove`.
-    fn names(&self) -> impl Iterator<Item = &Located<HeaderName>> {
+    pub fn names(&self) -> impl Iterator<Item = &Located<HeaderName>> {
         let added = self.set.iter().chain(&self.add).map(|field| &field.name);
         added.chain(&self.remove)
     }

@@ -110,7 +110,9 @@ fn push_escaped(out: &mut Vec<u8>, text: &str, is_special: impl Fn(u8) -> bool) 
                 continue;
             }
             _ => {
-                out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
+                let digits =
+                    [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]);
+                out.extend_from_slice(&[b'\\', b'x', digits[0], digits[1]]);
                 continue;
             }
         };

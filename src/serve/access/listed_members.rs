@@ -4,6 +4,7 @@
 //! Texts of clients are cut to a length, and secrets are shown as hashes.
 
 use super::client_text::{ClientText, field_text, protocol, referer};
+use super::logged_target::without_user;
 use super::members::{push_fraction, push_number, push_text};
 use crate::limit::CustomIdentity;
 use crate::policy::settings::LoggedField;
@@ -65,7 +66,10 @@ fn write_member(out: &mut Vec<u8>, field: LoggedField, context: &RequestContext)
 fn host(context: &RequestContext) -> Option<ClientText<'_>> {
     let authority = context.head.as_ref()?.uri.authority();
     match authority {
-        Some(authority) => Some(ClientText::new(authority.as_str().as_bytes())),
+        Some(authority) => {
+            let host = without_user(authority.as_str());
+            Some(ClientText::new(host.as_bytes()))
+        }
         None => field_text(context, "host"),
     }
 }

@@ -17,10 +17,28 @@ pub(super) fn logged_target(context: &RequestContext) -> Option<Cow<'_, str>> {
     Some(mask_credentials(context, target))
 }
 
-/// A text from the client with `***` in place of the credentials in its query.
+/// A text from the client with `***` in place of the credentials in its query and of a user before its host.
 pub(super) fn mask_credentials<'t>(context: &RequestContext, text: Cow<'t, str>) -> Cow<'t, str> {
     let identity = &context.generation.ruleset.identity;
-    token::mask_credentials(&identity.token_sources, text)
+    token::mask_credentials(&identity.token_sources, mask_user(text))
+}
+
+/// A text from the client with `***` in place of the user and the password of a URL at its beginning.
+fn mask_user(text: Cow<'_, str>) -> Cow<'_, str> {
+    let Some(scheme_end) = text.find("://") else {
+        return text;
+    };
+    let (scheme, rest) = text.split_at(scheme_end + 3);
+    let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..authority_end].rfind('@') {
+        Some(user_end) => Cow::Owned(format!("{scheme}***{}", &rest[user_end..])),
+        None => text,
+    }
+}
+
+/// The host and the port of an authority, without a user and a password.
+pub(super) fn without_user(authority: &str) -> &str {
+    authority.rsplit('@').next().unwrap_or(authority)
 }
 
 /// The request target as the client sent it.

@@ -164,6 +164,24 @@ pub fn find_paths_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> 
     Some(named_paths.paths)
 }
 
+/// The paths that a query names to a server that gets `path` without the segments of `strip`. They begin with `strip`, as
+/// clients write them. `None` as in [`find_paths_in_query`].
+pub fn find_paths_below(strip: &str, path: &str, query: &str) -> Option<Vec<PathInQuery>> {
+    let rest = path.strip_prefix(strip).filter(|rest| !rest.is_empty());
+    let rest = rest.unwrap_or("/");
+    if !may_name_path(rest, query) {
+        return Some(Vec::new());
+    }
+    let mut paths = find_paths_in_query(rest, query)?;
+    for path in &mut paths {
+        path.folder_depth += strip.matches('/').count();
+        for reading in &mut path.readings {
+            reading.insert_str(0, strip);
+        }
+    }
+    Some(paths)
+}
+
 /// The paths that one query names, within [`MAX_PATH_BYTES`].
 #[derive(Default)]
 struct NamedPaths {
@@ -246,6 +264,27 @@ mod tests {
         assert!(
             are_all_found && named_paths.next().is_none(),
             "{path}?{query}"
+        );
+    }
+
+    #[test]
+    fn paths_behind_a_stripped_prefix() {
+        let readings = |path: &str, query: &str| {
+            let paths = find_paths_below("/shop", path, query).unwrap();
+            paths
+                .into_iter()
+                .flat_map(|path| path.readings)
+                .collect::<Vec<_>>()
+        };
+        let login = [String::from("/shop/account/login")];
+        for path in ["/shop", "/shop/", "/shop/index.php"] {
+            assert_eq!(readings(path, "route=account/login"), login, "{path}");
+        }
+        assert_eq!(readings("/shop/a", "route=account/login"), [""; 0]);
+        let paths = readings("/shop/", "rest_route=/wp/v2/users");
+        assert!(
+            paths.contains(&String::from("/shop/wp-json/wp/v2/users")),
+            "{paths:?}"
         );
     }
 

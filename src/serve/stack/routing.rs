@@ -244,8 +244,8 @@ fn redirect_all(
     }
 }
 
-/// The route that the layer would find for a request at a listener with the routes in `table`, or with this redirect. For `explain`: the request
-/// is neither changed nor counted.
+/// The route that the layer would find for a request at a listener with the routes in `table`, or with this redirect. For
+/// `explain`: the request is neither changed nor counted.
 ///
 /// # Errors
 ///

@@ -153,6 +153,13 @@ impl<'h> RequestTarget<'h> {
             }
         }
         if let Some(query) = self.uri.query()
+            && let Some(strip) = stripped_prefix(matched_route.route(ruleset))
+        {
+            // What the server reads begins behind the prefix.
+            let paths = query_path::find_paths_below(strip, &path, query);
+            let paths = paths.ok_or(RefusalCause::Bad(TOO_MANY_PATHS))?;
+            matched_route = self.hold_to_named_paths(method, &paths, matched_route, ruleset)?;
+        } else if let Some(query) = self.uri.query()
             && query_path::may_name_path(&path, query)
         {
             let paths = self.paths_in_query[slash_index]
@@ -447,6 +454,12 @@ fn choose_folded_or_both(
         true => Ok(matched_route),
         false => matched_route.combined_with(exact_index.into(), ruleset),
     }
+}
+
+/// The prefix that the route takes off paths before they are forwarded; `None` if it takes nothing off.
+fn stripped_prefix(route: &Route) -> Option<&str> {
+    let path_change = route.path_change.as_ref()?;
+    Some(&*path_change.strip).filter(|strip| !strip.is_empty())
 }
 
 /// Why a request is refused if its path has no normal form.

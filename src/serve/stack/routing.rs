@@ -155,6 +155,7 @@ where
 }
 
 /// Counts a request as started on its route, and makes the type that the next layer takes.
+#[inline(always)]
 fn start_routed(arrival: Arrival, found_route: FoundRoute, now: Nanos) -> Routed {
     let FoundRoute {
         matched_route,

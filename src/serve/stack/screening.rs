@@ -53,15 +53,27 @@ pub(super) fn find_address_objection(
 /// The denial of a client by the lists of a route for other identities than the address; `None` if they do not deny it.
 /// `None` also for a client whose credential does not prove what `allow` names: the route refuses it for that, such as with
 /// 401.
+#[inline(always)]
 pub(super) fn find_identity_denial(
     route: &Route,
     client: &ClientIdentity,
     identifier: &Identifier,
     stage: IdentificationStage,
 ) -> Option<Denial> {
-    if route.access.is_empty() {
-        return None;
+    match route.access.is_empty() {
+        true => None,
+        false => find_denial_by_lists(route, client, identifier, stage),
     }
+}
+
+/// Does the work of [`find_identity_denial`] where the route has lists. It is not inlined, so that other routes stay cheap.
+#[inline(never)]
+fn find_denial_by_lists(
+    route: &Route,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+    stage: IdentificationStage,
+) -> Option<Denial> {
     let denial = identifier.find_identity_denial(&route.access, client, stage)?;
     let lacks_proof = denial.unmet_identity().is_some_and(|identity| {
         !client.has(identity) && identifier.settings().needs_proof(identity)

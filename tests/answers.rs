@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+#[path = "answers/methods.rs"]
+mod methods;
 #[path = "answers/redirecting.rs"]
 mod redirecting;
 
@@ -14,6 +16,7 @@ use common::certificate::Certificate;
 use common::http2;
 use common::tls::{ALL, Tls, put, trusting};
 use common::{Client, Gateway, Message, Upstream};
+use redirecting::TO_HTTPS;
 use tempfile::TempDir;
 use tollgate::base::clock::Clock;
 
@@ -360,6 +363,7 @@ fn a_redirect_to_https_names_only_hosts_in_canonical_form() {
         ("public", "match: /**\nlisten: public\nupstream: up\n"),
     ];
     let (gateway, certificate) = start(upstream.address, TWO_LISTENERS, "", &policies);
+    check_tricks(gateway.address, TO_HTTPS);
     check_tricks(
         gateway.address,
         &[
@@ -367,24 +371,6 @@ fn a_redirect_to_https_names_only_hosts_in_canonical_form() {
             ("GET", "/", "A.Example.", Some("https://a.example/")),
             ("GET", "/", "a.example:8080", Some("https://a.example/")),
             ("GET", "/", "[::1]:80", Some("https://[::1]/")),
-            (
-                "GET",
-                "//evil.example",
-                "a.example",
-                Some("https://a.example/evil.example"),
-            ),
-            (
-                "GET",
-                "/\\evil.example",
-                "a.example",
-                Some("https://a.example/evil.example"),
-            ),
-            (
-                "GET",
-                "http://a.example/x",
-                "evil.example",
-                Some("https://a.example/x"),
-            ),
             ("GET", "/", "a.example@evil.example", None),
             ("GET", "/", "a.example#evil.example", None),
             ("GET", "/", "a.example\\evil.example", None),

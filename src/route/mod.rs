@@ -291,6 +291,11 @@ impl Route {
         self.action.upstream_index()
     }
 
+    /// Whether the gateway answers requests of this route by itself, and those of `other` go to an upstream.
+    pub fn answers_in_place_of(&self, other: &Route) -> bool {
+        self.upstream_index().is_none() && other.upstream_index().is_some()
+    }
+
     /// Whether a request that `other` takes must be held to this route too, if a server may read it as one of this route.
     ///
     /// That is so if both are on one upstream, and `other` has not all that [`Route::has_all_limits_of`] asks for. It is also

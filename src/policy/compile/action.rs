@@ -59,12 +59,19 @@ fn compile_redirect(gateway: &GatewayConfig, redirect: &RedirectConfig) -> Optio
     })
 }
 
-/// The port of `redirect: https`: that of the first TLS listener at a port. `None` for 443, without such a listener, and
-/// if it is any free port.
+/// The port of `redirect: https`: 443 if a TLS listener is there, or else that of the first one at a port. `None` for 443,
+/// without such a listener, and if it is any free port.
 fn https_port(gateway: &GatewayConfig) -> Option<u16> {
     let tls_listeners = gateway.listen.iter().filter(|listener| listener.is_tls());
-    let mut ports = tls_listeners.filter_map(|listener| listener.port());
-    ports.next().filter(|port| ![0, 443].contains(port))
+    let ports: Vec<u16> = tls_listeners
+        .filter_map(|listener| listener.port())
+        .collect();
+    let has_default = ports.contains(&443);
+    ports
+        .first()
+        .copied()
+        .filter(|_| !has_default)
+        .filter(|port| ![0, 443].contains(port))
 }
 
 fn compile_response(

@@ -95,11 +95,12 @@ pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>])
 }
 
 /// Whether a method in the body of a POST on `route` may lead to `other`. That must have limits, required identities or a
-/// bound on bodies that `route` lacks. Whether a path matches both routes is decided for each request.
+/// bound on bodies that `route` lacks, or be answered by the gateway instead of an upstream. Whether a path matches both routes is decided for each request.
 fn may_override_to(route: &Route, other: &Route) -> bool {
     let accepts_post = other.pattern.methods().contains(&Method::POST);
     // If `other` accepts POST too, `route` has the POST because it is more specific. If it also accepts every method, it
     // keeps the request.
     let differs_by_method = !route.pattern.methods().is_any() || !accepts_post;
-    differs_by_method && route.shares_listener_with(other) && !route.has_all_limits_of(other)
+    let has_more = !route.has_all_limits_of(other) || other.answers_in_place_of(route);
+    differs_by_method && route.shares_listener_with(other) && has_more
 }

@@ -170,7 +170,12 @@ pub(super) fn find_body_routes(
     let methods = table.named_methods().iter().chain(&unnamed_method);
     let routes = methods.filter_map(|method| target.find_route(method, ruleset).ok());
     let by_method: Vec<_> = routes
-        .filter(|route| !matched_route.covers(route, ruleset))
+        .filter(|route| {
+            let answers = route
+                .route(ruleset)
+                .answers_in_place_of(matched_route.route(ruleset));
+            answers || !matched_route.covers(route, ruleset)
+        })
         .collect();
     (may_differ_by_path || !by_method.is_empty()).then_some(BodyRoutes {
         by_method,

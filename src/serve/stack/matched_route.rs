@@ -77,7 +77,8 @@ impl MatchedRoute {
         other_match: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        match other_match.is_answered_here(ruleset) && !self.is_answered_here(ruleset) {
+        let other_route = other_match.route(ruleset);
+        match other_route.answers_in_place_of(self.route(ruleset)) {
             true => Ok(other_match),
             false => self.combined_with(other_match, ruleset),
         }

@@ -15,6 +15,8 @@ mod credentials;
 mod custom;
 #[path = "limits/denials.rs"]
 mod denials;
+#[path = "limits/denied_guesses.rs"]
+mod denied_guesses;
 #[path = "limits/fields.rs"]
 mod fields;
 #[path = "limits/folders.rs"]

@@ -14,16 +14,16 @@ use crate::listeners::reload;
 use crate::protocols::{Request, over_both};
 
 const PROXY: &str = "identity:\n  ip: { trusted_proxies: [127.0.0.0/8] }\n";
-const ALL: &str = "match: /**\nupstream: up\n";
+pub const ALL: &str = "match: /**\nupstream: up\n";
 const KEYS: &str = "ann-key: { user: ann, plan: free, team: red }\n\
     bob-key: { user: bob, plan: gold, team: blue }\n";
 
-fn site_with(gateway: &str, policies: &[(&str, &str)], files: &[(&str, &str)]) -> Site {
+pub fn site_with(gateway: &str, policies: &[(&str, &str)], files: &[(&str, &str)]) -> Site {
     let gateway = format!("{PROXY}{gateway}");
     Site::with_policies(&gateway, policies, Upstream::plain(), files)
 }
 
-fn from(ip: &str) -> String {
+pub fn from(ip: &str) -> String {
     format!("x-forwarded-for: {ip}\r\n")
 }
 
@@ -41,7 +41,7 @@ fn assert_denied(site: &Site, answer: &Message, what: &str) {
     );
 }
 
-fn count(site: &Site, route: &str, outcome: &str) -> u64 {
+pub fn count(site: &Site, route: &str, outcome: &str) -> u64 {
     let series = format!("tollgate_requests_total{{route=\"{route}\",outcome=\"{outcome}\"}} ");
     let text = site.gateway.app.metrics();
     let line = text.lines().find_map(|line| line.strip_prefix(&series));
@@ -436,22 +436,24 @@ fn a_long_list_that_is_replaced_holds_for_open_connections() {
         .map(|number| {
             format!(
                 "{}/32\n",
-                std::net::Ipv4Addr::from_bits(0x0a00_0000 + 2 * number)
+                std::net::Ipv4Addr::from_bits(0x7f01_0000 + 2 * number)
             )
         })
         .collect();
     let lists = "deny: { ip: blocked.txt }\nlimits: { few: { key: ip, rate: 1/h } }\n";
-    let site = site_with(lists, &[("all", ALL)], &[("blocked.txt", &listed)]);
+    let gateway = format!("identity: {{ ip: {{ trusted_proxies: [127.0.0.1] }} }}\n{lists}");
+    let files = [("blocked.txt", &*listed)];
+    let site = Site::with_policies(&gateway, &[("all", ALL)], Upstream::plain(), &files);
     let mut client = site.open();
     let mut statuses =
         |ips: [&str; 3]| ips.map(|ip| client.exchange(Request::get("/a", &from(ip))).status());
-    let ips = ["10.0.0.2", "10.3.13.62", "10.0.0.3"];
+    let ips = ["127.1.0.2", "127.4.13.62", "127.1.0.3"];
     // The refusals of the limit are remembered, and do not hide the list.
     assert_eq!(statuses(ips), [403, 403, 200]);
     assert_eq!(statuses(ips), [403, 403, 429]);
     assert_eq!(statuses(ips), [403, 403, 429]);
     let path = site.gateway.folder.path().join("blocked.txt");
-    std::fs::write(&path, "10.0.0.3\n10.0.0.2 until 2020-01-31\n").unwrap();
+    std::fs::write(&path, "127.1.0.3\n127.1.0.2 until 2020-01-31\n").unwrap();
     reload(&site.gateway).unwrap();
     assert_eq!(statuses(ips), [200, 200, 403]);
     std::fs::write(&path, "nonsense\n").unwrap();

@@ -33,7 +33,7 @@ enum ListPart {
 /// Which identities of a client are found already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentificationStage {
-    /// Those of the head. The body may add others, and changes none.
+    /// Those of the head. The body may add others, and changes none but the plan.
     Head,
     /// All that the request has.
     Whole,
@@ -113,8 +113,7 @@ impl Identifier {
             let refuses = |condition: &ClientCondition| match list.effect {
                 _ if is_ambiguous(client, condition.identity) => false,
                 AccessEffect::Deny => {
-                    let is_final = stage == IdentificationStage::Whole
-                        || condition.test != IdentityTest::Absent;
+                    let is_final = stage == IdentificationStage::Whole || is_settled(condition);
                     is_final && self.meets(condition, client)
                 }
                 AccessEffect::Allow => {
@@ -128,6 +127,16 @@ impl Identifier {
             })
         })
     }
+}
+
+/// Whether a client that meets the condition by its head meets it whatever the body has. A key in the body may bring another
+/// plan than the default.
+fn is_settled(condition: &ClientCondition) -> bool {
+    let needs_value = !matches!(
+        condition.test,
+        IdentityTest::Absent | IdentityTest::NoneOf(_)
+    );
+    needs_value && condition.identity != Identity::Plan
 }
 
 fn is_ambiguous(client: &ClientIdentity, identity: Identity) -> bool {

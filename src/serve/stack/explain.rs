@@ -26,7 +26,9 @@ use super::refusal::RefusalCause;
 use super::request_to_explain::{ExplainError, RequestToExplain};
 use super::reserved_units::{self, ReservedUnits};
 use super::routing::find_route_by_head_and_body;
-use super::screening::{find_address_objection, find_identity_denial, find_unrouted_denial};
+use super::screening::{
+    find_address_objection, find_identity_denial, find_unrouted_denial, must_be_counted,
+};
 use super::unserved::{CountingLimits, identify_unrouted, preflight_cause};
 use crate::base::clock::Clock;
 use crate::http::head::Head;
@@ -53,11 +55,13 @@ struct ExaminedRequest {
 impl ExaminedRequest {
     /// A request that has no route, or whose route is not looked for.
     fn unrouted(client: ClientIdentity, cause: &RefusalCause) -> ExaminedRequest {
+        let is_counted = !matches!(cause, RefusalCause::Denied(_)) || must_be_counted(&client);
+        let counting_limits = is_counted.then_some(CountingLimits::Unrouted);
         ExaminedRequest {
             client,
             reserved_units: None,
             matched_route: None,
-            own_response: Some(OwnResponse::new(CountingLimits::Unrouted, cause)),
+            own_response: Some(OwnResponse::new(counting_limits, cause)),
         }
     }
 }
@@ -72,10 +76,9 @@ struct OwnResponse {
 }
 
 impl OwnResponse {
-    fn new(counting_limits: CountingLimits, cause: &RefusalCause) -> OwnResponse {
+    fn new(counting_limits: Option<CountingLimits>, cause: &RefusalCause) -> OwnResponse {
         OwnResponse {
-            counting_limits: Some(counting_limits)
-                .filter(|_| !matches!(cause, RefusalCause::Denied(_))),
+            counting_limits,
             status: cause.status().as_u16(),
             reason: refusal_reason(cause),
         }
@@ -202,10 +205,13 @@ impl Examiner<'_> {
             find_address_objection(identifier, &route.access, connection, &head.fields)
                 .map(|(_, cause)| cause)
                 .filter(|cause| matches!(cause, RefusalCause::Denied(_)));
-        let find_denial = || {
-            find_identity_denial(route, &client, identifier, IdentificationStage::Whole)
-                .map(RefusalCause::from)
+        let stage = match is_preflight {
+            true => IdentificationStage::Head,
+            false => IdentificationStage::Whole,
         };
+        let find_denial =
+            || find_identity_denial(route, &client, identifier, stage).map(RefusalCause::from);
+        let is_denied_by_address = address_denial.is_some();
         let objection = address_denial
             .or_else(find_denial)
             .or_else(|| find_size_objection(route, head, declared_length.unwrap_or(0)))
@@ -215,14 +221,20 @@ impl Examiner<'_> {
             // The size of a body in chunks is known only once it has come.
             .or_else(|| find_size_objection(route, head, body.len() as u64));
         let own_response = match (is_preflight, objection) {
+            (true, Some(cause @ RefusalCause::Denied(_))) => Some(OwnResponse::new(None, &cause)),
             (true, _) => {
                 let counting_limits = CountingLimits::Preflight(matched_route.clone());
                 let cause = preflight_cause(route, head);
-                Some(OwnResponse::new(counting_limits, &cause))
+                Some(OwnResponse::new(Some(counting_limits), &cause))
             }
             (false, Some(cause)) => {
                 let ruleset = &running_config.ruleset;
-                let counting_limits = CountingLimits::for_route(&matched_route, ruleset, &client);
+                let is_counted = match &cause {
+                    RefusalCause::Denied(_) => !is_denied_by_address && must_be_counted(&client),
+                    _ => true,
+                };
+                let counting_limits =
+                    is_counted.then(|| CountingLimits::for_route(&matched_route, ruleset, &client));
                 Some(OwnResponse::new(counting_limits, &cause))
             }
             (false, None) => None,

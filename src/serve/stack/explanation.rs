@@ -24,6 +24,9 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
         }
         RefusalCause::Unverified(reason) => format!("the request comes with {reason}"),
         RefusalCause::Bad(detail) => (*detail).to_owned(),
+        RefusalCause::Denied(denial) if denial.list.is_silent => {
+            format!("{denial}, and sends no response")
+        }
         RefusalCause::Denied(denial) => denial.to_string(),
         other_cause => {
             let mut detail = other_cause.detail();

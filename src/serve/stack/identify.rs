@@ -70,12 +70,19 @@ where
     }
 
     fn call(&mut self, mut routed: Routed) -> Self::Future {
-        if let Some(denial) = find_address_denial(&routed) {
+        let has_lists = !routed.route().access.is_empty();
+        if has_lists && let Some(denial) = find_address_denial(&routed) {
             return Either::Right(deny(denial, &routed.arrival));
         }
         if routed.is_preflight {
             let client = identify_for_preflight(&routed);
             record_client(&routed.arrival.context, &client);
+            let identifier = &routed.arrival.context.generation.identifier;
+            let (route, stage) = (routed.route(), IdentificationStage::Head);
+            let denial = screening::find_identity_denial(route, &client, identifier, stage);
+            if let Some(denial) = denial {
+                return Either::Right(deny(denial, &routed.arrival));
+            }
             let unserved = Unserved::preflight(routed, client);
             return Either::Right(self.call(unserved));
         }
@@ -115,10 +122,15 @@ where
             false => IdentificationStage::Whole,
         };
         let identifier = &generation.identifier;
-        let denial = screening::find_identity_denial(route, &client, identifier, stage);
-        if let Some(denial) = denial {
-            let _ = arrival.context.client.set(client);
-            return Either::Right(deny(denial, arrival));
+        if has_lists
+            && let Some(denial) = screening::find_identity_denial(route, &client, identifier, stage)
+        {
+            let _ = arrival.context.client.set(client.clone());
+            if !screening::must_be_counted(&client) {
+                return Either::Right(deny(denial, arrival));
+            }
+            let unserved = Unserved::routed_to(routed, client, denial.into());
+            return Either::Right(self.call(unserved));
         }
         let (reserved_units, unclear_cost) = match route.reads.reserve {
             true => {
@@ -169,7 +181,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, unserved: Unserved) -> Self::Future {
+    fn call(&mut self, mut unserved: Unserved) -> Self::Future {
         let generation = &unserved.arrival.context.generation;
         let denial = match unserved.counting_limits {
             CountingLimits::Unrouted => screening::find_unrouted_denial(
@@ -180,9 +192,13 @@ where
             _ => None,
         };
         match denial {
-            Some(denial) => deny(denial, &unserved.arrival),
-            None => Box::pin(self.inner.call(unserved)),
+            Some(denial) if !screening::must_be_counted(&unserved.client) => {
+                return deny(denial, &unserved.arrival);
+            }
+            Some(denial) => unserved.cause = denial.into(),
+            None => {}
         }
+        Box::pin(self.inner.call(unserved))
     }
 }
 
@@ -214,11 +230,15 @@ where
                 let stage = IdentificationStage::Whole;
                 screening::find_identity_denial(route, &identified.client, identifier, stage)
             });
-            if let Some(denial) = denial.flatten() {
-                return Err(screening::deny(denial, &identified.routed.arrival));
+            let denial = denial.flatten();
+            if let Some(denial) = &denial
+                && !screening::must_be_counted(&identified.client)
+            {
+                return Err(screening::deny(denial.clone(), &identified.routed.arrival));
             }
             let cause = search_result
                 .err()
+                .or(denial.map(RefusalCause::from))
                 .or(unclear_cost.map(RefusalCause::Bad))
                 .or_else(|| find_request_objection(&identified.routed, &identified.client));
             match cause {
@@ -231,13 +251,8 @@ where
 
 /// The denial of a request by the lists of its route for its client's address. An unclear address is refused later, like
 /// another ambiguous identity.
-#[inline]
 fn find_address_denial(routed: &Routed) -> Option<RefusalCause> {
-    let lists = &routed.route().access;
-    if lists.is_empty() {
-        return None;
-    }
-    screening::screen_address(&routed.arrival, lists)
+    screening::screen_address(&routed.arrival, &routed.route().access)
         .filter(|cause| matches!(cause, RefusalCause::Denied(_)))
 }
 
@@ -409,10 +424,12 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
     (client, route_decision)
 }
 
-/// Identifies the client of a preflight that gets its response here: by its address, unless a limit counts preflights.
+/// Identifies the client of a preflight that gets its response here: by its address, unless a limit counts preflights, or a
+/// list may deny the client.
 #[cold]
 fn identify_for_preflight(routed: &Routed) -> Rc<ClientIdentity> {
-    if !routed.route().own_response_rules.for_preflights.is_empty() {
+    let route = routed.route();
+    if !(route.own_response_rules.for_preflights.is_empty() && route.access.is_empty()) {
         return identify_client(routed).0;
     }
     let context = &routed.arrival.context;

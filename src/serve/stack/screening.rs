@@ -1,5 +1,5 @@
 //! Refuses clients by the lists of `deny` and `allow`. No limit counts a request that is denied here, because that would
-//! cost more than the refusal.
+//! cost more than the refusal. The exception is a client whose credential does not verify, so that guesses end in 429.
 //!
 //! `routing.rs` asks for the address before anything else, and `identify.rs` for what depends on the route or on other
 //! identities. Both functions for the address return without work where no list has networks.
@@ -51,24 +51,9 @@ pub(super) fn find_address_objection(
 }
 
 /// The denial of a client by the lists of a route for other identities than the address; `None` if they do not deny it.
-/// `None` also for a client whose credential does not prove what `allow` names: the route refuses it for that, such as with
-/// 401.
-#[inline(always)]
+/// `None` also for a client that the route refuses for its credential, such as with 401: one that does not verify, or that
+/// does not prove what `allow` names.
 pub(super) fn find_identity_denial(
-    route: &Route,
-    client: &ClientIdentity,
-    identifier: &Identifier,
-    stage: IdentificationStage,
-) -> Option<Denial> {
-    match route.access.is_empty() {
-        true => None,
-        false => find_denial_by_lists(route, client, identifier, stage),
-    }
-}
-
-/// Does the work of [`find_identity_denial`] where the route has lists. It is not inlined, so that other routes stay cheap.
-#[inline(never)]
-fn find_denial_by_lists(
     route: &Route,
     client: &ClientIdentity,
     identifier: &Identifier,
@@ -78,8 +63,16 @@ fn find_denial_by_lists(
     let lacks_proof = denial.unmet_identity().is_some_and(|identity| {
         !client.has(identity) && identifier.settings().needs_proof(identity)
     });
-    let is_refused_later = lacks_proof && find_route_objection(route, client, identifier).is_some();
+    let has_credential_matter = lacks_proof || must_be_counted(client);
+    let is_refused_later =
+        has_credential_matter && find_route_objection(route, client, identifier).is_some();
     (!is_refused_later).then_some(denial)
+}
+
+/// Whether limits count a denied request of this client: otherwise it could guess credentials for ever, and tell a right
+/// one by another response.
+pub(super) fn must_be_counted(client: &ClientIdentity) -> bool {
+    client.credential_fault().is_some()
 }
 
 /// The denial of the client of a request without a route, by the lists of the gateway file; `None` if they do not deny it.

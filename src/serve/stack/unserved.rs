@@ -200,6 +200,11 @@ impl Unserved {
     /// A request that its route does not serve.
     pub fn routed(identified: Identified, cause: RefusalCause) -> Unserved {
         let Identified { routed, client, .. } = identified;
+        Unserved::routed_to(routed, client, cause)
+    }
+
+    /// A request that its route does not serve to this client.
+    pub fn routed_to(routed: Routed, client: Rc<ClientIdentity>, cause: RefusalCause) -> Unserved {
         let ruleset = &routed.arrival.context.generation.ruleset;
         let counting_limits = CountingLimits::for_route(&routed.matched_route, ruleset, &client);
         Unserved {

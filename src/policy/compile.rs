@@ -113,16 +113,25 @@ pub fn compile(
     }
     let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
     key_control::warn_of_controlled_keys(cx, &rules.all, &rules.key_locations, &routes, &identity);
+    let uses_cors = unrouted.cors.is_some() || routes.iter().any(|route| route.cors.is_some());
+    let response_changes = || {
+        routes
+            .iter()
+            .filter_map(|route| route.response_changes.as_ref())
+    };
     let ruleset = Ruleset {
         default_table,
         listener_tables,
         path_matching: gateway.paths,
-        uses_cors: unrouted.cors.is_some() || routes.iter().any(|route| route.cors.is_some()),
+        uses_cors,
         keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
-        names_hosts_in_responses: routes.iter().any(|route| {
-            let changes = route.response_changes.as_ref();
-            changes.is_some_and(|changes| changes.needs_host())
-        }),
+        needs_extra_facts: uses_cors || identity.request_id_field.is_some(),
+        needs_heads_in_responses: uses_cors
+            || response_changes().any(|changes| changes.needs_host()),
+        changes_responses: uses_cors
+            || response_changes().next().is_some()
+            || identity.request_id_field.is_some()
+            || listeners.iter().any(|listener| listener.hsts.is_some()),
         routes,
         rules: rules.all,
         override_cache: Arc::default(),

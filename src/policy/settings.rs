@@ -30,8 +30,13 @@ pub struct Ruleset {
     pub keeps_slashes: bool,
     /// Whether some route, or a request without a route, has `cors`.
     pub uses_cors: bool,
-    /// Whether the fields of some response name the host of its request.
-    pub names_hosts_in_responses: bool,
+    /// Whether requests have an id, or some route has `cors`, so that the context of each request keeps more.
+    pub needs_extra_facts: bool,
+    /// Whether the fields of some response depend on the head of its request.
+    pub needs_heads_in_responses: bool,
+    /// Whether some response gets fields that its upstream or its refusal does not have: an id, those of policies or
+    /// listeners, or those for pages of other origins.
+    pub changes_responses: bool,
     /// All routes, by [`Route::index`].
     pub routes: Vec<Arc<Route>>,
     /// All limits, by [`Rule::index`].

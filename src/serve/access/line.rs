@@ -32,7 +32,7 @@ pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos)
         let duration = now.since(context.arrived_at);
         log.begin_line(out, context.arrived_at);
         write_or_copy_middle(out, context);
-        if let Some(request_id) = &context.request_id {
+        if let Some(request_id) = context.request_id() {
             push_plain_text(out, ",\"request_id\":", request_id.as_str());
         }
         if !log.fields().is_empty() {

@@ -42,7 +42,8 @@ fn write_member(out: &mut Vec<u8>, field: LoggedField, context: &RequestContext)
             write_text(out, name, upstream_name(context).map(ClientText::whole));
         }
         LoggedField::UpstreamMillis => {
-            if let Some(duration) = context.upstream_duration.get() {
+            let extra = context.extra.as_ref();
+            if let Some(duration) = extra.and_then(|extra| extra.upstream_duration.get()) {
                 begin_member(out, name);
                 push_number(out, "", duration.0 / NANOS_PER_MILLI);
                 let micros = duration.0 % NANOS_PER_MILLI / NANOS_PER_MICRO;
@@ -50,9 +51,12 @@ fn write_member(out: &mut Vec<u8>, field: LoggedField, context: &RequestContext)
             }
         }
         LoggedField::BytesIn => {
-            let received_bytes = context.received_bytes.as_ref();
             begin_member(out, name);
-            push_number(out, "", received_bytes.map_or(0, |bytes| bytes.get()));
+            push_number(
+                out,
+                "",
+                context.received_bytes().map_or(0, |bytes| bytes.get()),
+            );
         }
         LoggedField::Identity(identity) => {
             let text = identity_text(identity, context);

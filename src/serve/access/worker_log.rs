@@ -24,6 +24,8 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 /// One worker's end of the log.
 pub struct WorkerLog {
     writer: LogWriter,
+    /// See [`WorkerLog::needs_extra_facts`].
+    needs_extra_facts: bool,
     /// The lines that have not been handed over yet.
     batch: RefCell<Vec<u8>>,
     /// Wall-clock time at the clock's zero, read in the last tick. After the wall clock was set, the times of lines are
@@ -51,6 +53,10 @@ impl WorkerLog {
     /// Makes an empty log that hands its batches to `writer`.
     pub fn new(writer: LogWriter, clock: &Clock) -> WorkerLog {
         WorkerLog {
+            needs_extra_facts: writer
+                .fields
+                .iter()
+                .any(|field| matches!(field, LoggedField::BytesIn | LoggedField::UpstreamMillis)),
             writer,
             batch: RefCell::new(Vec::new()),
             wall_origin: Cell::new(wall_origin(clock)),
@@ -85,6 +91,12 @@ impl WorkerLog {
     #[inline]
     pub fn has_bytes_in(&self) -> bool {
         self.writer.fields.contains(&LoggedField::BytesIn)
+    }
+
+    /// Whether lines have what the context of a request keeps only for them.
+    #[inline]
+    pub fn needs_extra_facts(&self) -> bool {
+        self.needs_extra_facts
     }
 
     /// Hands the batch over to the writer.

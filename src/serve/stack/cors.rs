@@ -16,10 +16,8 @@ const UPSTREAM_FIELDS: &[u8] = b"access-control-";
 
 /// Sets the fields of a response to this request. Those of the upstream are dropped. Does nothing on a route without
 /// `cors`, and after a switch of protocols. The response of an upstream to a preflight stays as it is too.
-#[cold]
 pub(super) fn set_fields(context: &RequestContext, response: &mut ResponseHead) {
-    let cors = context.cors.borrow();
-    let Some(cors) = cors.as_deref() else { return };
+    let Some(cors) = context.cors() else { return };
     let head = context.head.as_deref();
     let requested_method = head.and_then(preflight::requested_method);
     let is_of_upstream = context.is_from_upstream() && requested_method.is_some();

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::future::Either;
 use http::{HeaderName, Method};
 use http_body::Body;
 use tower::Service;
@@ -31,16 +30,28 @@ use crate::http::head::{Fields, Head, Response, hop_by_hop};
 use crate::identity::custom::Source;
 use crate::identity::custom_value::IdentityValue;
 use crate::identity::{ClientIdentity, Settings};
-use crate::route::{Route, RouteAction};
+use crate::route::Route;
 use crate::upstream::websocket;
 
 /// The service that forwards admitted requests. Clones share the boxes of their futures.
 #[derive(Clone)]
-pub struct Forward(FuturePool<Admitted, Result<Response<AdmittedBody>, Refusal>>);
+pub struct Forward {
+    forwarded: AdmittedPool,
+    /// For routes with a response of their own.
+    answered: AdmittedPool,
+}
+
+/// A pool of futures that serve admitted requests.
+type AdmittedPool = FuturePool<Admitted, Result<Response<AdmittedBody>, Refusal>>;
 
 impl Default for Forward {
     fn default() -> Forward {
-        Forward(FuturePool::new(serve_admitted))
+        Forward {
+            forwarded: FuturePool::new(forward_request),
+            answered: FuturePool::new(|admitted: Admitted| {
+                ready(own_response::respond(&admitted.identified.routed))
+            }),
+        }
     }
 }
 
@@ -54,7 +65,11 @@ impl Service<Admitted> for Forward {
     }
 
     fn call(&mut self, admitted: Admitted) -> Self::Future {
-        self.0.run(admitted)
+        let pool = match admitted.identified.routed.route().upstream_index() {
+            Some(_) => &self.forwarded,
+            None => &self.answered,
+        };
+        pool.run(admitted)
     }
 }
 
@@ -74,25 +89,10 @@ impl Service<Unserved> for Forward {
     }
 }
 
-/// Serves a request as its route says.
-fn serve_admitted(
-    admitted: Admitted,
-) -> impl Future<Output = Result<Response<AdmittedBody>, Refusal>> {
-    let routed = &admitted.identified.routed;
-    match routed.route().action {
-        RouteAction::Forward(upstream_index) => {
-            Either::Left(forward_request(admitted, upstream_index))
-        }
-        RouteAction::Respond(_) | RouteAction::Redirect(_) => {
-            Either::Right(ready(own_response::respond(routed)))
-        }
-    }
-}
-
-/// Forwards a request. An `async fn` would keep the whole `Admitted` in its future, beside the parts that it uses.
+/// Forwards a request whose route has an upstream. An `async fn` would keep the whole `Admitted` in its future, beside the
+/// parts that it uses.
 fn forward_request(
     admitted: Admitted,
-    upstream_index: usize,
 ) -> impl Future<Output = Result<Response<AdmittedBody>, Refusal>> {
     let Admitted {
         identified,
@@ -100,6 +100,8 @@ fn forward_request(
         slot,
     } = admitted;
     let route = identified.routed.route();
+    // `call` hands on no other routes.
+    let upstream_index = route.upstream_index().unwrap_or_default();
     let route_index = identified.routed.matched_route.route_index;
     let is_cost_in_body = route.reads.cost_in_body;
     let context = &identified.routed.arrival.context;
@@ -113,7 +115,7 @@ fn forward_request(
         .hashed_identities()
         .and_then(placement_hash);
     let head = build_or_reuse_head(&identified, upstream_index, exceeded_limits);
-    let head = match &context.request_id {
+    let head = match context.request_id() {
         Some(request_id) => request_id.copy_to_head(&head),
         None => head,
     };
@@ -325,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_future_is_small() {
-        let bytes = future_bytes(serve_admitted);
+        let bytes = future_bytes(forward_request);
         assert!(bytes <= MAX_FUTURE_BYTES, "{bytes}");
     }
 }

@@ -138,7 +138,9 @@ impl Forwarding<'_> {
         }
         let counters = generation.route_counters(self.context.route_index.get());
         counters.upstream_duration.observe(now.since(sent_at));
-        self.context.upstream_duration.set(Some(now.since(sent_at)));
+        if let Some(extra) = &self.context.extra {
+            extra.upstream_duration.set(Some(now.since(sent_at)));
+        }
     }
 
     /// Streams the body of a response whose head has come, or the tunnel that it opens.
@@ -174,7 +176,7 @@ impl Forwarding<'_> {
             let mut tunnel_body = RequestBody::new(
                 self.downstream,
                 &context.generation,
-                context.received_bytes.as_ref(),
+                context.received_bytes(),
             );
             if let Some(passed_bytes) = context.passed_bytes() {
                 tunnel_body.count_bytes(passed_bytes);

@@ -22,16 +22,18 @@ use super::body::{self, AdmittedBody, RequestBody, ResponseBody};
 use super::changed_fields::change_response;
 use super::cors;
 use super::detached::{self, PendingExchange};
+use super::peer::Peer;
 use super::refusal::Refusal;
-use super::request_context::RequestContext;
+use super::request_context::{ExtraFacts, RequestContext};
 use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
 use super::sampling;
 use super::stages::{Arrival, FreshRequest};
 use super::unserved::Unserved;
 use crate::base::telemetry::Metric;
-use crate::http::head::Response;
+use crate::http::head::{Head, Response, ResponseHead};
 use crate::serve::access::{self, WorkerLog};
+use crate::serve::worker::generation::Generation;
 use crate::throttle::SettlingBody;
 use crate::throttle::admission::Holdings;
 
@@ -90,6 +92,26 @@ pub struct Observe<S> {
     access_log: Rc<WorkerLog>,
 }
 
+impl<S> Observe<S> {
+    /// What the gateway file needs to know of the request besides; `None` if that is nothing.
+    #[inline]
+    fn find_extra_facts(
+        &self,
+        head: &Head,
+        peer: &Peer,
+        generation: &Generation,
+    ) -> Option<Box<ExtraFacts>> {
+        let is_needed = generation.ruleset.needs_extra_facts || self.access_log.needs_extra_facts();
+        is_needed.then(|| {
+            Box::new(ExtraFacts {
+                request_id: RequestId::of_request(&head.fields, peer, generation),
+                received_bytes: self.access_log.has_bytes_in().then(Rc::default),
+                ..ExtraFacts::default()
+            })
+        })
+    }
+}
+
 impl<S> Service<FreshRequest> for Observe<S>
 where
     S: Service<Arrival, Response = Response<SettlingBody<AdmittedBody>>, Error = Refusal>
@@ -116,8 +138,7 @@ where
         let arrived_at = generation.clock.now();
         let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);
         let needs_head = self.access_log.may_log()
-            || generation.ruleset.uses_cors
-            || generation.ruleset.names_hosts_in_responses
+            || generation.ruleset.needs_heads_in_responses
             || may_sample();
         let (head, mut unreadable) = match head {
             Ok(head) => (head, None),
@@ -132,14 +153,13 @@ where
         };
         let context = Rc::new(RequestContext {
             arrived_at,
-            request_id: RequestId::of_request(&head.fields, &peer, &generation),
+            extra: self.find_extra_facts(&head, &peer, &generation),
             method,
             head: (needs_head && unreadable.is_none()).then(|| head.clone()),
             unreadable_path,
             repeated_fields: repeated_fields.clone(),
             client: OnceCell::new(),
             route_index: Cell::new(None),
-            cors: RefCell::new(generation.ruleset.unrouted.cors.clone()),
             deciding_limit: Cell::new(None),
             sampled_decision: Cell::new(None),
             is_without_store: Cell::new(false),
@@ -149,8 +169,6 @@ where
             is_from_upstream: Cell::new(false),
             outcome: Cell::new(RequestOutcome::Gone),
             sent_bytes: Cell::new(0),
-            received_bytes: self.access_log.has_bytes_in().then(Rc::default),
-            upstream_duration: Cell::new(None),
             holdings: RefCell::new(None),
             has_client_left: Cell::new(false),
             peer,
@@ -160,11 +178,7 @@ where
         let record_on_drop = Some(RecordOnDrop(context.clone()));
         let arrival = Arrival {
             head,
-            body: RequestBody::new(
-                &downstream,
-                &context.generation,
-                context.received_bytes.as_ref(),
-            ),
+            body: RequestBody::new(&downstream, &context.generation, context.received_bytes()),
             downstream,
             repeated_fields,
             context,
@@ -241,7 +255,7 @@ where
                 }
                 let is_silent = refusal.is_silent();
                 let mut response = refusal.into_response();
-                if let Some(request_id) = context.and_then(|context| context.request_id.as_ref()) {
+                if let Some(request_id) = context.and_then(|context| context.request_id()) {
                     request_id.add_to_problem(&mut response);
                 }
                 response.map(|body| match is_silent {
@@ -251,23 +265,12 @@ where
             }
         };
         if let Some(context) = context {
-            if let Some(request_id) = &context.request_id {
-                request_id.set_field(&mut response.head.fields);
-            }
-            let hsts = context
-                .listener()
-                .and_then(|listener| listener.hsts.as_ref());
-            if let Some(hsts) = hsts {
-                let fields = &mut response.head.fields;
-                fields.set("strict-transport-security", hsts.as_bytes());
-            }
             let status = response.head.status.as_u16();
             context.status.set(status);
             let counters = context.generation.route_counters(context.route_index.get());
             counters.count_response(status, context.is_from_upstream());
-            change_response(context, &mut response.head);
-            if context.generation.ruleset.uses_cors {
-                cors::set_fields(context, &mut response.head);
+            if context.generation.ruleset.changes_responses {
+                change_fields(context, &mut response.head);
             }
         }
         Poll::Ready(Ok(response.map(|body| ObservedBody {
@@ -275,6 +278,22 @@ where
             record_on_drop,
         })))
     }
+}
+
+/// Changes the fields of a response, by the id of the request, the listener and the policy. Which pages may read the response
+/// is said last, so that no policy contradicts it.
+#[cold]
+fn change_fields(context: &RequestContext, head: &mut ResponseHead) {
+    if let Some(request_id) = context.request_id() {
+        request_id.set_field(&mut head.fields);
+    }
+    let listener = context.listener();
+    if let Some(hsts) = listener.and_then(|listener| listener.hsts.as_ref()) {
+        head.fields
+            .set("strict-transport-security", hsts.as_bytes());
+    }
+    change_response(context, head);
+    cors::set_fields(context, head);
 }
 
 /// The body of a response. When the body is dropped, the request has ended and is recorded.

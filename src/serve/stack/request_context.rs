@@ -31,8 +31,6 @@ use crate::throttle::admission::{Holdings, PassedBytes};
 pub struct RequestContext {
     /// When the request arrived.
     pub arrived_at: Nanos,
-    /// The id that the upstream, the client and the log get; `None` if the gateway file names no field for it.
-    pub request_id: Option<Box<RequestId>>,
     /// The method; `None` if it cannot be read.
     pub method: Option<Method>,
     /// The head, if it may be logged or sampled, or names the page's origin; `None` also if it cannot be read.
@@ -45,8 +43,6 @@ pub struct RequestContext {
     pub client: OnceCell<Rc<ClientIdentity>>,
     /// The index of the route among the ruleset's routes; `None` before routing, and if no route takes the request.
     pub route_index: Cell<Option<usize>>,
-    /// Which pages may read the response: by the route, or by the gateway file before there is one.
-    pub cors: RefCell<Option<Arc<Cors>>>,
     /// The index among the ruleset's rules of the limit that decided, and the standing of the request by that limit. `None`
     /// until limits decide, or if none applies.
     pub deciding_limit: Cell<Option<(usize, LimitStanding)>>,
@@ -67,10 +63,8 @@ pub struct RequestContext {
     pub(super) outcome: Cell<RequestOutcome>,
     /// See [`RequestContext::sent_bytes`].
     pub(super) sent_bytes: Cell<u64>,
-    /// Bytes of the request's body that have come; `None` where no log needs them.
-    pub received_bytes: Option<Rc<Cell<u64>>>,
-    /// How long the server took until its response began; `None` before.
-    pub upstream_duration: Cell<Option<Nanos>>,
+    /// Further facts; `None` where the gateway file needs none of them.
+    pub extra: Option<Box<ExtraFacts>>,
     /// The permits and reserved units that the request holds until it ends.
     pub holdings: RefCell<Option<Holdings>>,
     /// Whether the client has left before there was a response, or gets none because it is late.
@@ -80,6 +74,20 @@ pub struct RequestContext {
     /// The configuration that serves the request to its end.
     pub generation: Rc<Generation>,
     pub(super) access_log: Rc<WorkerLog>,
+}
+
+/// The facts about a request that only some gateway files need. They are kept apart, because the context of every request is
+/// moved.
+#[derive(Default)]
+pub struct ExtraFacts {
+    /// The id that the upstream, the client and the log get; `None` if the gateway file names no field for it.
+    pub request_id: Option<RequestId>,
+    /// Which pages may read the response, by its route; unset if the upstream decides, or without a route.
+    pub cors: OnceCell<Arc<Cors>>,
+    /// Bytes of the request's body that have come; `None` where no log needs them.
+    pub received_bytes: Option<Rc<Cell<u64>>>,
+    /// How long the server took until its response began; `None` before.
+    pub upstream_duration: Cell<Option<Nanos>>,
 }
 
 impl RequestContext {
@@ -107,6 +115,26 @@ impl RequestContext {
             return &ruleset.default_table;
         }
         ruleset.table_at(self.listener().and_then(|listener| listener.table_index))
+    }
+
+    /// The id of the request; `None` if requests have none.
+    pub fn request_id(&self) -> Option<&RequestId> {
+        self.extra.as_ref()?.request_id.as_ref()
+    }
+
+    /// Counts the bytes of the request's body that have come; `None` where no log needs them.
+    pub fn received_bytes(&self) -> Option<&Rc<Cell<u64>>> {
+        self.extra.as_ref()?.received_bytes.as_ref()
+    }
+
+    /// Which pages may read the response; `None` if the upstream decides.
+    pub fn cors(&self) -> Option<&Cors> {
+        let unrouted = &self.generation.ruleset.unrouted;
+        let cors = match self.route_index.get() {
+            Some(_) => self.extra.as_ref()?.cors.get(),
+            None => unrouted.cors.as_ref(),
+        };
+        cors.map(|cors| &**cors)
     }
 
     /// The rate-limit header fields that the response gets.
@@ -164,5 +192,20 @@ impl RequestContext {
     /// Bytes of the response's body that were handed to the client's connection.
     pub fn sent_bytes(&self) -> u64 {
         self.sent_bytes.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Maximum bytes of the context of one request, which is built on the stack and then moved. Larger values take the
+    /// system twice as long to copy.
+    const MAX_CONTEXT_BYTES: usize = 240;
+
+    #[test]
+    fn the_context_is_small() {
+        let bytes = size_of::<RequestContext>();
+        assert!(bytes <= MAX_CONTEXT_BYTES, "{bytes}");
     }
 }

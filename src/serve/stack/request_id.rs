@@ -31,22 +31,17 @@ pub struct RequestId {
 impl RequestId {
     /// The id of the request with these fields: the one that a trusted proxy has set, or else a new one. `None` if the
     /// gateway file names no field for it. Also `None` if the system has no random numbers.
-    #[inline]
-    pub fn of_request(
-        fields: &Fields,
-        peer: &Peer,
-        generation: &Generation,
-    ) -> Option<Box<RequestId>> {
+    pub fn of_request(fields: &Fields, peer: &Peer, generation: &Generation) -> Option<RequestId> {
         let field = generation.ruleset.identity.request_id_field.as_ref()?;
         let received = || {
             let id = valid_id(fields, field)?;
             let is_proxy = generation.identifier.is_trusted_proxy(peer.remote);
             is_proxy.then(|| id.into())
         };
-        Some(Box::new(RequestId {
+        Some(RequestId {
             field: field.clone(),
             text: received().or_else(random_id)?,
-        }))
+        })
     }
 
     /// The id as a text that needs no escape in JSON.

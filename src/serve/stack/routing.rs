@@ -164,8 +164,10 @@ fn start_routed(arrival: Arrival, found_route: FoundRoute, now: Nanos) -> Routed
     let context = &arrival.context;
     context.route_index.set(Some(matched_route.route_index));
     let ruleset = &context.generation.ruleset;
-    if ruleset.uses_cors {
-        *context.cors.borrow_mut() = matched_route.route(ruleset).cors.clone();
+    if ruleset.uses_cors
+        && let (Some(extra), Some(cors)) = (&context.extra, &matched_route.route(ruleset).cors)
+    {
+        let _ = extra.cors.set(cors.clone());
     }
     arrival.context.generation.counters_by_route[matched_route.route_index]
         .started_requests

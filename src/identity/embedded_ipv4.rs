@@ -149,6 +149,19 @@ pub fn counted_address(ip: IpAddr, prefixes: &[Nat64Prefix]) -> IpAddr {
     }
 }
 
+/// Whether all addresses of the network count as IPv4 addresses in no order, so that no client is counted in it: 6to4 and
+/// Teredo.
+pub fn counts_as_ipv4(network: IpNet) -> bool {
+    let IpNet::V6(ipv6) = network else {
+        return false;
+    };
+    match ipv6.addr().segments() {
+        [0x2002, ..] => ipv6.prefix_len() >= 16,
+        [0x2001, 0, ..] => ipv6.prefix_len() >= 32,
+        _ => false,
+    }
+}
+
 /// The address with these upper and lower 16 bits.
 fn join_halves(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))

@@ -10,9 +10,9 @@ use super::super::decode::{
 };
 use super::super::source::Files;
 use super::super::tree::Located;
-use super::identity::network_list::read_networks;
+use super::identity::network_list::{counted_network, read_networks};
 use super::rules::normalise_condition;
-use crate::identity::{self, embedded_ipv4::untranslated_network};
+use crate::identity;
 use crate::limit::{AccessEffect, AccessList, AccessLists, NetworkTable};
 
 /// Compiles lists. Those of the gateway file and of folders are compiled once, and shared by routes.
@@ -136,8 +136,10 @@ impl<'c> AccessListCompiler<'c> {
                     (file.value.clone(), listed)
                 }
             };
-            let untranslated = |network| (untranslated_network(network, nat64), names.len());
-            networks.extend(listed.into_iter().map(untranslated));
+            for network in listed {
+                let network = counted_network(cx, items.location, network, nat64);
+                networks.push((network, names.len()));
+            }
             names.push(name.into());
         }
         if networks.is_empty() && effect == AccessEffect::Allow && !cx.has_errors() {

@@ -14,11 +14,12 @@ use super::super::decode::{
 use super::super::settings::UnroutedLimits;
 use super::super::shared_limits::{SharedLimit, SharedLimits};
 use super::super::tree::{Located, SourceLocation};
+use super::identity::network_list::counted_network;
 use super::overrides::{LimitOverrides, SharedOverrides};
 use super::route_changes::{compile_field_changes, compile_path_change};
 use super::store;
 use crate::base::clock::Nanos;
-use crate::identity::{self, embedded_ipv4::untranslated_network};
+use crate::identity;
 use crate::limit::{
     AccessLists, Algorithm, ClientCondition, ClientFilter, Concurrency, CountMode, Disclose,
     Identity, IdentitySet, IdentityTest, Overrides, RateLimit, Reserve, Rule, RuleLimit,
@@ -250,7 +251,7 @@ impl<'g> RuleCompiler<'g> {
                 IdentityTest::InNetwork(networks) => ClientCondition {
                     test: IdentityTest::InNetwork(
                         (networks.into_iter())
-                            .map(|network| untranslated_network(network, nat64))
+                            .map(|network| counted_network(cx, condition.location, network, nat64))
                             .collect(),
                     ),
                     ..condition.value
@@ -259,6 +260,10 @@ impl<'g> RuleCompiler<'g> {
             })
             .collect();
         conditions.extend(variant.condition.clone());
+        let exempt = config.exempt.iter();
+        let exempt = exempt
+            .map(|network| counted_network(cx, config.name.location, *network, nat64))
+            .collect();
         let mut rule = Rule {
             name: config.name.value.clone(),
             index: self.all.len(),
@@ -279,11 +284,7 @@ impl<'g> RuleCompiler<'g> {
                 .map(|condition| condition.value.clone()),
             plans: config.plans.is_some_and(|plans| plans.value),
             shadow: config.is_shadow.unwrap_or(false),
-            exempt: config
-                .exempt
-                .iter()
-                .map(|network| untranslated_network(*network, nat64))
-                .collect(),
+            exempt,
             disclose: config.disclose.unwrap_or(Disclose::All),
             overrides: None,
             override_number: 0,

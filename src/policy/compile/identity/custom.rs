@@ -13,11 +13,11 @@ use super::super::super::decode::{CustomConfig, NetworksItem, TlsPart};
 use super::super::super::section::Named;
 use super::super::super::source::Files;
 use super::super::super::tree::Located;
-use super::network_list::read_networks;
+use super::network_list::{counted_network, read_networks};
 use super::table::read_table;
 use crate::identity::body::FieldName;
 use crate::identity::custom::{Settings, Source};
-use crate::identity::embedded_ipv4::{Nat64Prefix, untranslated_network};
+use crate::identity::embedded_ipv4::Nat64Prefix;
 use crate::identity::token::TokenSource;
 use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{CustomIdentity, NetworkTable};
@@ -107,19 +107,16 @@ fn compile_source(
     let mut networks = Vec::new();
     for named in written.networks.as_ref()? {
         for item in &named.fields {
-            match item {
-                NetworksItem::Network(network) => networks.push((*network, names.len())),
-                NetworksItem::File(file) => {
-                    let listed = read_networks(cx, files, base, file);
-                    networks.extend(listed.into_iter().map(|network| (network, names.len())));
-                }
+            let listed = match item {
+                NetworksItem::Network(network) => vec![*network],
+                NetworksItem::File(file) => read_networks(cx, files, base, file),
+            };
+            for network in listed {
+                let network = counted_network(cx, named.name.location, network, nat64);
+                networks.push((network, names.len()));
             }
         }
         names.push(named.name.value.as_str().into());
-    }
-    // A mapped or translated address of a request is looked up as the IPv4 address inside it.
-    for (network, _) in &mut networks {
-        *network = untranslated_network(*network, nat64);
     }
     report_shared_networks(cx, &networks, written.networks.as_ref()?);
     Some(Source::Networks(Arc::new(NetworkTable::new(

@@ -12,10 +12,29 @@ use super::super::super::tree::{Located, SourceLocation};
 use super::super::expiry::{EXPIRY_HELP, parse_expiry};
 use super::super::files::read_list_file;
 use crate::base::clock::Clock;
+use crate::identity::embedded_ipv4::{Nat64Prefix, counts_as_ipv4, untranslated_network};
 
 /// Maximum number of mistaken lines of one file; reading stops at this one. A file of another kind would have a mistake
 /// in each line.
 const MAX_REPORTED_LINES: usize = 5;
+
+/// The network as addresses of clients are compared with it: that of mapped or translated addresses is one of IPv4. Warns of
+/// a network that no client's address is in.
+pub(in super::super) fn counted_network(
+    cx: &mut LoadContext,
+    location: SourceLocation,
+    network: IpNet,
+    nat64: &[Nat64Prefix],
+) -> IpNet {
+    let network = untranslated_network(network, nat64);
+    if counts_as_ipv4(network) {
+        let message = format!(
+            "no client is in `{network}`: addresses of 6to4 and Teredo count as the IPv4 address inside them"
+        );
+        cx.warn(location, message, Some("write the network of IPv4".into()));
+    }
+    network
+}
 
 /// Reads a file with one network in each line, with or without `until` and a time; `#` begins a comment. Networks whose time
 /// has come are left out, and lines with a mistake, which are reported. The result is empty if the file cannot be read, and

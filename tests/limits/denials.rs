@@ -137,7 +137,7 @@ fn a_request_that_cannot_be_read_is_denied_too() {
 
 #[test]
 fn a_silent_list_closes_connections_and_resets_streams() {
-    let lists = "deny: { ip: 203.0.113.0/24, silent: true }\n";
+    let lists = "access_log: access.log\ndeny: { ip: 203.0.113.0/24, silent: true }\n";
     let site = site_with(lists, &[("all", ALL)], &[]);
     let mut client = site.gateway.connect();
     client.send("GET /a HTTP/1.1\r\nhost: t\r\nx-forwarded-for: 192.0.2.1\r\n\r\n");
@@ -160,6 +160,12 @@ fn a_silent_list_closes_connections_and_resets_streams() {
     });
     wait_until("both are counted", || count(&site, "none", "denied") == 2);
     assert_eq!(site.upstream.drain().len(), 2);
+    let metrics = site.gateway.app.metrics();
+    assert!(!metrics.contains("status=\"403\""), "no response counts");
+    let log = site.gateway.folder.path().join("access.log");
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    let denied = "\"status\":0,\"outcome\":\"denied\"";
+    wait_until("both are logged", || read().matches(denied).count() == 2);
 }
 
 #[test]

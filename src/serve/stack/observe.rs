@@ -264,7 +264,9 @@ where
                 })
             }
         };
-        if let Some(context) = context {
+        if let Some(context) = context
+            && !matches!(response.body, ResponseBody::Withheld)
+        {
             let status = response.head.status.as_u16();
             context.status.set(status);
             let counters = context.generation.route_counters(context.route_index.get());

@@ -34,6 +34,7 @@ mod rules;
 mod store;
 mod tls;
 mod upstreams;
+mod ways_around;
 
 use access_lists::AccessListCompiler;
 use files::read_named_secret;
@@ -144,6 +145,7 @@ pub fn compile(
         files: Vec::new(),
     };
     redirect_loops::report_loops(cx, &ruleset, policies);
+    ways_around::warn_of_ways_around(cx, &ruleset, policies);
     if cx.has_errors() {
         return None;
     }

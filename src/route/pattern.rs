@@ -88,7 +88,7 @@ impl Pattern {
     pub fn may_share_path(&self, other: &Pattern) -> bool {
         let share_host =
             self.host.is_superset_of(&other.host) || other.host.is_superset_of(&self.host);
-        share_host && has_common_path(&self.segments, &other.segments)
+        share_host && have_common_path(&self.segments, &other.segments)
     }
 }
 
@@ -109,7 +109,7 @@ fn is_path_broader(segments: &[Segment], other_segments: &[Segment]) -> bool {
 }
 
 /// Whether both `segments` and `other_segments` take some path.
-fn has_common_path(segments: &[Segment], other_segments: &[Segment]) -> bool {
+pub fn have_common_path(segments: &[Segment], other_segments: &[Segment]) -> bool {
     let mut other_segments = other_segments.iter();
     for segment in segments {
         match (segment, other_segments.next()) {

@@ -134,6 +134,9 @@ impl DescriptionWriter<'_> {
             let PathChange { strip, prefix } = &**path_change;
             let _ = writeln!(out, "  forwards {strip}/… as {prefix}/…");
         }
+        if route.back_mapping.is_some() {
+            let _ = writeln!(out, "  maps redirects and cookies back");
+        }
         for (message, changes) in [
             ("requests", &route.request_changes),
             ("responses", &route.response_changes),

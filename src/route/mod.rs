@@ -5,6 +5,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `back_mapping` | URLs and cookies of responses, mapped back to the client's view |
 //! | `canonical_host` | the one form of a host |
 //! | `cors` | the pages of other origins that may read a route's responses |
 //! | `field_changes` | the header fields that a policy changes |
@@ -14,6 +15,7 @@
 //! | `route_action`, `redirect` | what becomes of admitted requests; where a redirect leads |
 //! | `table` | the search for the route of a request |
 
+pub mod back_mapping;
 pub mod canonical_host;
 pub mod cors;
 pub mod field_changes;
@@ -29,6 +31,7 @@ use std::sync::Arc;
 use http::Method;
 use http::header::CONTENT_LENGTH;
 
+pub use back_mapping::{BackMapping, ForwardedPlace, ServerOrigin};
 pub use cors::{AllowedOrigins, Cors, OriginPattern};
 pub use field_changes::{AddedField, FieldChanges, TemplatePart, ValueTemplate, Variable};
 pub use path::{
@@ -84,6 +87,8 @@ pub struct Route {
     pub keeps_slashes: bool,
     /// How the path of requests is changed before they are forwarded; `None` if it is not.
     pub path_change: Option<Arc<PathChange>>,
+    /// How responses of the upstream are mapped back to the client's view; `None` if they are not.
+    pub back_mapping: Option<Arc<BackMapping>>,
     /// How the fields of requests are changed before they are forwarded; `None` if they are not.
     pub request_changes: Option<Arc<FieldChanges>>,
     /// How the fields of final responses are changed; `None` if they are not.

@@ -37,6 +37,14 @@ pub enum PathChangeError {
 }
 
 impl PathChange {
+    /// The change from the upstream's path back to the client's.
+    pub fn inverse(&self) -> PathChange {
+        PathChange {
+            strip: self.prefix.clone(),
+            prefix: self.strip.clone(),
+        }
+    }
+
     /// The part of a client's path that goes behind [`PathChange::prefix`]. It begins with a slash or is empty.
     ///
     /// # Errors

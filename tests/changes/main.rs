@@ -13,6 +13,7 @@ mod server;
 
 mod fields;
 mod hosts;
+mod mapping;
 mod paths;
 
 use std::net::SocketAddr;

@@ -31,6 +31,7 @@ pub(super) fn check_changed_fields(
 /// Checks the changes of one policy.
 pub(super) fn check_changes(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
     check_strip(cx, policy);
+    check_map_back(cx, gateway, policy);
     let changes = [&policy.request, &policy.response];
     check_changed_fields(cx, gateway, changes);
     for identity in changes.into_iter().flat_map(FieldChangesConfig::identities) {
@@ -55,5 +56,32 @@ fn check_strip(cx: &mut LoadContext, policy: &PolicyConfig) {
         );
         let help = "strip whole segments with which every `match` begins, or write a policy of its own for this one";
         cx.error(strip.location, message, Some(help.into()));
+    }
+}
+
+/// Reports a policy of whose responses nothing could be mapped back. One that inherits `map_back` may be so.
+fn check_map_back(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
+    // No policy inherits its `match`.
+    let own_file = policy.patterns.first().map(|pattern| pattern.location.file);
+    let is_own = |map_back: &&Located<bool>| Some(map_back.location.file) == own_file;
+    let map_back = policy.map_back.as_ref().filter(|map_back| map_back.value);
+    let Some(map_back) = map_back.filter(is_own) else {
+        return;
+    };
+    let Some(upstream) = &policy.upstream else {
+        let message = "nothing is mapped back, because no upstream answers here";
+        let help = "drop `map_back`";
+        return cx.error(map_back.location, message, Some(help.into()));
+    };
+    let changes_place = policy.strip.is_some() || policy.prefix.is_some();
+    // An upstream that the gateway file lacks is a mistake of its own.
+    let has_same_host = gateway
+        .find_upstream(&upstream.value)
+        .is_some_and(|upstream| !upstream.replaces_host());
+    if !changes_place && has_same_host {
+        let message =
+            "nothing is mapped back, because the upstream gets the path and the host of the client";
+        let help = "drop `map_back`, or add `strip`, `prefix`, or `host` of the upstream";
+        cx.error(map_back.location, message, Some(help.into()));
     }
 }

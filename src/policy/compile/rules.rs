@@ -16,7 +16,7 @@ use super::super::shared_limits::{SharedLimit, SharedLimits};
 use super::super::tree::{Located, SourceLocation};
 use super::identity::network_list::counted_network;
 use super::overrides::{LimitOverrides, SharedOverrides};
-use super::route_changes::{compile_field_changes, compile_path_change};
+use super::route_changes::{compile_back_mapping, compile_field_changes, compile_path_change};
 use super::store;
 use crate::base::clock::Nanos;
 use crate::identity;
@@ -140,6 +140,7 @@ impl<'g> RuleCompiler<'g> {
             headers: policy.headers.unwrap_or(self.gateway.headers),
             keeps_slashes: policy.keeps_slashes,
             path_change: compile_path_change(policy),
+            back_mapping: compile_back_mapping(self.gateway, policy),
             request_changes,
             response_changes,
         };

@@ -6,7 +6,7 @@ use super::super::section::{LocatedField, Named, Section, section};
 use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
 use super::client_list::ClientListField;
 use super::cors::CorsField;
-use super::field::{FileNameField, ListField, SizeField};
+use super::field::{BoolField, FileNameField, ListField, SizeField};
 use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
 use super::limit::LimitConfig;
 use super::listen::ListenerNameField;
@@ -59,6 +59,8 @@ section! {
         "What policies without `encoded_slashes` have.", "keep";
     prefix: LocatedField<PathPrefixField>,
         "What policies without `prefix` have: what is put before the path that is forwarded.", "/v1";
+    map_back: LocatedField<BoolField>,
+        "What policies without `map_back` have: whether responses of upstreams are mapped back to the client's view.", "true";
     request: RequestChangesField = FieldChangesConfig::default(),
         "What policies without `request` have: changes of what the upstream gets.", "{ set: { x-user: \"${user}\" }, remove: [cookie] }";
     response: ResponseChangesField = FieldChangesConfig::default(),

@@ -84,6 +84,12 @@ scalar_fields! {
 }
 
 impl GatewayConfig {
+    /// The upstream of this name.
+    pub fn find_upstream(&self, name: &str) -> Option<&UpstreamConfig> {
+        let mut upstreams = self.upstreams.iter();
+        upstreams.find(|upstream| upstream.name.value == name)
+    }
+
     /// The largest factor by which a plan multiplies this limit; 1 without plans, or if the limit lacks `plans: true`.
     pub fn max_plan_factor(&self, limit: &LimitFields) -> u32 {
         if !limit.plans.is_some_and(|plans| plans.value) {

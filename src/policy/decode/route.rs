@@ -12,7 +12,7 @@ use super::ValueError;
 use super::answer::{RedirectField, ResponseConfig};
 use super::client_list::ClientListField;
 use super::cors::CorsField;
-use super::field::{FileNameField, ListField, SizeField, scalar_fields, word_fields};
+use super::field::{BoolField, FileNameField, ListField, SizeField, scalar_fields, word_fields};
 use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
 use super::listen::ListenerNameField;
@@ -63,6 +63,8 @@ section! {
     strip: LocatedField<PathPrefixField>,
         "Taken off the path before it is forwarded: whole segments with which every `match` begins. Limits and logs know the client's path.", "/api";
     prefix: LocatedField<PathPrefixField>, "Put before the path that is forwarded, after `strip`.", "/v1";
+    map_back: LocatedField<BoolField>,
+        "Whether what responses of the upstream say of its own place is changed to what the client knows: `Location`, `Content-Location`, `Refresh`, and path and domain of `Set-Cookie`.", "true";
     request: RequestChangesField = FieldChangesConfig::default(),
         "Which header fields of requests are changed before the upstream gets them.", "{ set: { x-user: \"${user}\" }, remove: [cookie] }";
     response: ResponseChangesField = FieldChangesConfig::default(),

@@ -182,6 +182,14 @@ pub enum HostChoice {
     Name(String),
 }
 
+impl UpstreamFields {
+    /// Whether servers get another host than the client's.
+    pub fn replaces_host(&self) -> bool {
+        let choice = self.host.as_ref().map(|host| &host.value);
+        choice.is_some_and(|choice| *choice != HostChoice::Client)
+    }
+}
+
 static HOST_CHOICE_FORMAT: TextFormat = TextFormat {
     name: "upstream-host",
     pattern: r"^\s*[^\s/@?#]+\s*$",

@@ -38,6 +38,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                 })),
                 "strip": route.path_change.as_ref().map(|change| &*change.strip),
                 "prefix": route.path_change.as_ref().map(|change| &*change.prefix),
+                "map_back": route.back_mapping.is_some(),
                 "request": route.request_changes.as_deref().map(describe_field_changes),
                 "response": route.response_changes.as_deref().map(describe_field_changes),
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),

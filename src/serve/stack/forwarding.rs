@@ -16,6 +16,7 @@ use tokio::time::Sleep;
 use super::body::{self, CloseInsertion, RelaySettings, RelayedBody, RequestBody, SharedClose};
 use super::detached::{self, PendingExchange};
 use super::downstream::Downstream;
+use super::mapped_fields;
 use super::message_gate::{MessageGate, MessageLimits};
 use super::refusal::{RefusalCause, upstream_reason};
 use super::request_context::RequestContext;
@@ -354,7 +355,7 @@ impl Forwarding<'_> {
     }
 
     /// Takes the upstream's load report out of a response and records it, and changes fields that would be wrong for the
-    /// client.
+    /// client. Also maps the response back if the policy says so.
     pub(super) fn adapt_response(
         &self,
         response: &mut ResponseHead,
@@ -366,6 +367,11 @@ impl Forwarding<'_> {
             if let Some((measurement, report)) = self.load_measurement.as_ref().zip(report) {
                 measurement.record_report(report);
             }
+        }
+        let routes = &self.context.generation.ruleset.routes;
+        let route = self.context.route_index.get().map(|index| &routes[index]);
+        if let Some(mapping) = route.and_then(|route| route.back_mapping.as_ref()) {
+            mapped_fields::map_response(&mut response.fields, mapping, request);
         }
         let upgrade = request.upgrade.as_ref();
         if let Some(protocol) = upgrade.filter(|_| response.status == SWITCHING_PROTOCOLS) {

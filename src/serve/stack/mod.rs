@@ -7,7 +7,7 @@
 //! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
-//! | forward | `forward.rs`, `forwarding.rs`, `own_response.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `message_gate.rs`, `request_deadline.rs` |
+//! | forward | `forward.rs`, `forwarding.rs`, `own_response.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `mapped_fields.rs`, `message_gate.rs`, `request_deadline.rs` |
 //!
 //! Names that resemble each other:
 //!
@@ -23,7 +23,7 @@
 pub mod added_fields;
 pub mod body;
 mod body_routes;
-mod changed_fields;
+pub mod changed_fields;
 mod cors;
 pub mod counted_key;
 pub mod credential_in_body;
@@ -39,6 +39,7 @@ pub mod identified;
 pub mod identify;
 pub mod layers;
 pub mod limit_refusal;
+mod mapped_fields;
 pub mod matched_route;
 pub mod message_gate;
 pub mod method_override;

@@ -19,7 +19,7 @@ fn told(request: &ParsedRequest) -> String {
         framing,
         expectations,
         awaits_continue,
-        repeated: _,
+        repeated_fields: _,
     } = request;
     format!(
         "{} {} {fields:?} {framing:?} {expectations:?} {awaits_continue}",

@@ -72,7 +72,7 @@ fuzz_target!(|data: &[u8]| {
                     plan_factor: 1,
                     lent: 500,
                 },
-                shadow: false,
+                is_shadow: false,
                 parents: &[],
             };
             memory.take(&[item], now, &mut SmallVec::new());

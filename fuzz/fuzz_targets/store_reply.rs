@@ -13,7 +13,7 @@ use tollgate::limit::{Fingerprint, OnStoreError, RateLimit, Scale, Sharing};
 use tollgate::store::redis::wire;
 use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::call::StoreError;
-use tollgate::store::shared::decider::Decider;
+use tollgate::store::shared::decider::{Decider, GrantsToReturn};
 use tollgate::store::shared::give_backs::GiveBacks;
 use tollgate::store::shared::ledger::Ledger;
 use tollgate::store::shared::pending_call::{FirstStep, PendingCall};
@@ -40,7 +40,7 @@ fn decider() -> Option<(Decider, Vec<SharedItem>)> {
             key: Fingerprint(7 << 64 | 7),
             cost: 1,
             scale: Scale::plan(1),
-            shadow: false,
+            is_shadow: false,
             parents: smallvec![],
         });
     }
@@ -90,7 +90,7 @@ fuzz_target!(|data: &[u8]| {
             size = 8 * (2 + windows.map(|windows| 9 + windows).sum::<usize>());
             answer(&decider, &asking, &rest[..size.min(rest.len())], now);
         }
-        decider.take_unused(false, now);
+        decider.take_unused_units(GrantsToReturn::Ended, now);
         rest = &rest[size.min(rest.len())..];
     }
     decider.breaker.record_outage(now);

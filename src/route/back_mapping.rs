@@ -138,12 +138,9 @@ impl BackMapping {
         let mut attributes = value.split(';');
         let mut mapped = attributes.next()?.to_owned();
         // Browsers obey the last domain.
-        let domains = attributes
-            .clone()
-            .filter_map(|text| attribute(text, "domain"));
-        let is_own_domain = domains
-            .last()
-            .is_some_and(|domain| self.is_own_domain(domain, place));
+        let mut domains = attributes.clone().rev();
+        let last_domain = domains.find_map(|text| attribute(text, "domain"));
+        let is_own_domain = last_domain.is_some_and(|domain| self.is_own_domain(domain, place));
         for text in attributes {
             if is_own_domain && attribute(text, "domain").is_some() {
                 continue;

@@ -1,3 +1,5 @@
+//! Forms of URLs and cookies, and what becomes of them.
+
 use super::*;
 
 fn mapping(strip: &str, prefix: &str) -> BackMapping {

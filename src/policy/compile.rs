@@ -23,6 +23,7 @@ use crate::store::snapshot;
 mod access_lists;
 mod action;
 pub(super) mod body_reads;
+mod error_templates;
 mod expiry;
 mod files;
 mod identity;
@@ -37,6 +38,7 @@ mod upstreams;
 mod ways_around;
 
 use access_lists::AccessListCompiler;
+use error_templates::ErrorPageCompiler;
 use files::read_named_secret;
 use overrides::OverrideReader;
 use rules::{MAX_RULES, RuleCompiler};
@@ -67,19 +69,25 @@ pub fn compile(
     let mut overrides = OverrideReader::new(gateway, shared, &identity, files, base);
     let shared_overrides = overrides.read_shared_overrides(cx, gateway, defaults);
     let access = AccessListCompiler::new(cx, files, base, gateway, defaults, &identity);
+    let mut error_pages = ErrorPageCompiler::new(cx, files, base, gateway);
     let mut rules = RuleCompiler::new(gateway, shared, &identity, shared_overrides);
     let mut routes = Vec::with_capacity(policies.len());
     for (policy, action) in policies.iter().zip(actions) {
         let policy_overrides = overrides.read_policy_overrides(cx, policy);
         let policy_access = access.compile_policy(cx, policy);
-        routes.extend(rules.compile_routes(
+        let error_pages = error_pages.compile_policy(cx, policy);
+        let policy_routes = rules.compile_routes(
             cx,
             action?,
             routes.len(),
             policy,
             &policy_overrides,
             policy_access,
-        )?);
+        )?;
+        routes.extend(policy_routes.into_iter().map(|route| Route {
+            error_pages: error_pages.clone(),
+            ..route
+        }));
     }
     body_reads::set_body_reads(&mut routes, &identity, gateway.paths);
     let unrouted = rules.compile_unrouted(cx, access.of_gateway());
@@ -115,6 +123,8 @@ pub fn compile(
     let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
     key_control::warn_of_controlled_keys(cx, &rules.all, &rules.key_locations, &routes, &identity);
     let uses_cors = unrouted.cors.is_some() || routes.iter().any(|route| route.cors.is_some());
+    let has_error_pages = error_pages.of_gateway().is_some()
+        || routes.iter().any(|route| route.error_pages.is_some());
     let response_changes = || {
         routes
             .iter()
@@ -127,7 +137,10 @@ pub fn compile(
         uses_cors,
         keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
         needs_extra_facts: uses_cors || identity.request_id_field.is_some(),
+        has_error_pages,
+        error_pages: error_pages.of_gateway(),
         needs_heads_in_responses: uses_cors
+            || has_error_pages
             || response_changes().any(|changes| changes.needs_host()),
         changes_responses: uses_cors
             || response_changes().next().is_some()

@@ -12,7 +12,7 @@
 //! | `defaults` | `_defaults.yaml`, and which of its fields a policy inherits |
 //! | `field_changes` | the header fields that a policy changes |
 //! | `limit`, `plan`, `identity` | one limit; one plan; the section `identity` |
-//! | `cors` | the section of that name |
+//! | `cors`, `error_pages` | the section of that name; the section `errors` |
 //! | `client_list` | `deny` and `allow` |
 //! | `listen`, `upstream`, `balance` | listeners; an upstream; how its servers are chosen and checked |
 //! | `store`, `record`, `push`, `access_log` | the sections of these names |
@@ -24,6 +24,7 @@ mod balance;
 mod client_list;
 mod cors;
 mod defaults;
+mod error_pages;
 mod field;
 mod field_changes;
 mod gateway;
@@ -48,6 +49,7 @@ pub(super) use defaults::DEFAULTS_TABLE;
 pub use defaults::{
     DEFAULTS_FILE, DefaultsConfig, InheritedFields, PolicyFiles, inherit_fields, read_defaults,
 };
+pub use error_pages::{ErrorPageConfig, find_error_page};
 pub(super) use field::{DelayField, TimeoutField, WholeNumberField, word_fields};
 pub use field_changes::FieldChangesConfig;
 pub(super) use gateway::GATEWAY_TABLE;

@@ -17,14 +17,15 @@ use crate::limit::{
     Rule, RuleLimit, Sharing, ThrottleMode,
 };
 use crate::record::Settings;
-use crate::route::{HostPattern, PathChange, PathMatching, Route};
+use crate::route::{ErrorPages, HostPattern, PathChange, PathMatching, Route};
 
 mod json;
 mod routes;
 
 pub use json::describe_json;
 use routes::{
-    describe_field_changes, find_broader_route, find_route_with_other_host, sort_by_specificity,
+    describe_error_pages, describe_field_changes, find_broader_route, find_route_with_other_host,
+    sort_by_specificity,
 };
 
 /// The paths that [`crate::route::RouteTable::find_folded`] finds, in words.
@@ -40,6 +41,7 @@ pub fn describe(loaded: &LoadedConfig) -> String {
         text: String::new(),
     };
     writer.write_routes();
+    writer.write_error_pages();
     writer.write_gateway_lists();
     writer.write_shared_limits();
     writer.write_store();
@@ -130,6 +132,13 @@ impl DescriptionWriter<'_> {
                 }
             );
         }
+        if let Some(pages) = &route.error_pages {
+            let above = ruleset.error_pages.clone().unwrap_or_default();
+            let pages = describe_error_pages(pages, &above);
+            if !pages.is_empty() {
+                let _ = writeln!(out, "  bodies of refusals: {pages}");
+            }
+        }
         if let Some(path_change) = &route.path_change {
             let PathChange { strip, prefix } = &**path_change;
             let _ = writeln!(out, "  forwards {strip}/… as {prefix}/…");
@@ -165,6 +174,14 @@ impl DescriptionWriter<'_> {
         }
         for rule in own_rules {
             self.write_limit(rule);
+        }
+    }
+
+    /// Writes the bodies of refusals that the gateway file names, which hold on every route that has no others.
+    fn write_error_pages(&mut self) {
+        if let Some(pages) = &self.loaded.ruleset.error_pages {
+            let pages = describe_error_pages(pages, &ErrorPages::default());
+            let _ = writeln!(self.text, "\nbodies of refusals: {pages}");
         }
     }
 

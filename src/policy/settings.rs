@@ -13,7 +13,9 @@ use crate::limit::{AccessLists, CustomIdentity, Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
 use crate::record::push;
-use crate::route::{Cors, HeaderStyle, PathMatching, Redirect, Route, RouteTable};
+use crate::route::{
+    Cors, ErrorPage, ErrorPages, HeaderStyle, PathMatching, Redirect, Route, RouteTable,
+};
 use crate::store::{shared, snapshot};
 use crate::{identity, record, upstream};
 
@@ -32,7 +34,11 @@ pub struct Ruleset {
     pub uses_cors: bool,
     /// Whether requests have an id, or some route has `cors`, so that the context of each request keeps more.
     pub needs_extra_facts: bool,
-    /// Whether the fields of some response depend on the head of its request.
+    /// Whether some refusal has a body that the operator has written.
+    pub has_error_pages: bool,
+    /// The bodies of refusals of requests without a route; `None` if all of them are problem documents.
+    pub error_pages: Option<Arc<ErrorPages>>,
+    /// Whether some response depends on the head of its request.
     pub needs_heads_in_responses: bool,
     /// Whether some response gets fields that its upstream or its refusal does not have: an id, those of policies or
     /// listeners, or those for pages of other origins.
@@ -81,6 +87,20 @@ impl Ruleset {
     pub fn upstream_name(&self, route: &Route) -> Option<&str> {
         let upstream = self.upstreams.get(route.upstream_index()?)?;
         Some(&upstream.name)
+    }
+
+    /// The body of a refusal with this status; `None` if it is a problem document. `route` is that of the request, if it has
+    /// one.
+    pub fn error_page<'r>(
+        &'r self,
+        route: Option<&'r Route>,
+        status: u16,
+    ) -> Option<&'r ErrorPage> {
+        let pages = match route {
+            Some(route) => route.error_pages.as_ref(),
+            None => self.error_pages.as_ref(),
+        };
+        pages?.find(status).map(|page| &**page)
     }
 
     /// The routes of a listener, by its index among [`Ruleset::listener_tables`]; [`Ruleset::default_table`] for `None`.

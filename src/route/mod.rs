@@ -8,6 +8,7 @@
 //! | `back_mapping` | URLs and cookies of responses, mapped back to the client's view |
 //! | `canonical_host` | the one form of a host |
 //! | `cors` | the pages of other origins that may read a route's responses |
+//! | `error_page` | the bodies that operators write for refusals |
 //! | `field_changes` | the header fields that a policy changes |
 //! | `path` | the normal form of a path, and the other readings of it |
 //! | `path_change` | the path that the upstream gets, if a policy changes it |
@@ -18,6 +19,7 @@
 pub mod back_mapping;
 pub mod canonical_host;
 pub mod cors;
+pub mod error_page;
 pub mod field_changes;
 pub mod path;
 pub mod path_change;
@@ -33,6 +35,7 @@ use http::header::CONTENT_LENGTH;
 
 pub use back_mapping::{BackMapping, ForwardedPlace, ServerOrigin};
 pub use cors::{AllowedOrigins, Cors, OriginPattern};
+pub use error_page::{ErrorPage, ErrorPages, PagePart, PageTemplate, PageVariable, ValueForm};
 pub use field_changes::{AddedField, FieldChanges, TemplatePart, ValueTemplate, Variable};
 pub use path::{
     PathError, literal_readings, normalise, path_after_authority, with_encoded_slashes,
@@ -93,6 +96,8 @@ pub struct Route {
     pub request_changes: Option<Arc<FieldChanges>>,
     /// How the fields of final responses are changed; `None` if they are not.
     pub response_changes: Option<Arc<FieldChanges>>,
+    /// The bodies of the gateway's own refusals; `None` if all of them are problem documents.
+    pub error_pages: Option<Arc<ErrorPages>>,
 }
 
 /// The limits of a route that count a request to which the gateway responds itself.

@@ -82,6 +82,18 @@ pub(super) fn read_table_file(
     read_bytes(cx, files, base, name, "the table", MAX_TABLE_FILE_BYTES)
 }
 
+/// Reads a page, a text of at most `max_bytes`.
+pub(super) fn read_page_file(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    name: &Located<String>,
+    max_bytes: usize,
+) -> Option<String> {
+    let bytes = read_file(cx, files, base, name, "the page", max_bytes)?;
+    decode_text(cx, base, name, bytes)
+}
+
 /// Reads the body of a response, of at most `max_bytes`, unchanged.
 pub(super) fn read_body_file(
     cx: &mut LoadContext,

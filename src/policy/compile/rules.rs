@@ -143,6 +143,7 @@ impl<'g> RuleCompiler<'g> {
             back_mapping: compile_back_mapping(self.gateway, policy),
             request_changes,
             response_changes,
+            error_pages: None,
         };
         let with_pattern = |(index, pattern): (usize, Located<Pattern>)| Route {
             index,

@@ -7,6 +7,7 @@ use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
 use super::client_list::ClientListField;
 use super::cors::CorsField;
 use super::field::{BoolField, FileNameField, ListField, SizeField};
+use super::error_pages::{covers_statuses, ErrorPagesField};
 use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
 use super::limit::LimitConfig;
 use super::listen::ListenerNameField;
@@ -27,6 +28,9 @@ const ACTION_FIELDS: [&str; 3] = ["upstream", "redirect", "respond"];
 
 /// The fields that belong to the file itself. Policies inherit all others of [`DEFAULTS_TABLE`].
 const OWN_FIELDS: [&str; 4] = ["deny", "allow", "limits", "overrides"];
+
+/// The field of which policies inherit single entries.
+const ERRORS_FIELD: &str = "errors";
 
 /// Maximum size of an inherited field in bytes, by [`size_of_node`], because thousands of policies may each have a
 /// copy.
@@ -53,6 +57,8 @@ section! {
     max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
         "What policies without `max_body` have: how large a request's body may be.", "10MiB";
     cors: CorsField, "What policies without `cors` have.", "{ origins: https://app.example.com }";
+    errors: ErrorPagesField<true> = Vec::new(),
+        "What policies have beside their own `errors`: the bodies of refusals with other statuses.", "{ 429: errors/429.html }";
     priority: PriorityField, "What policies without `priority` have.", "critical";
     headers: HeaderStyleField, "What policies without `headers` have.", "both";
     keeps_slashes("encoded_slashes"): EncodedSlashesField = false,
@@ -167,8 +173,24 @@ pub fn inherit_fields(policy: &mut Node, above: &[InheritedFields]) {
             own.text == key.text
                 || (is_one_of(&ACTION_FIELDS, own) && is_one_of(&ACTION_FIELDS, key))
         };
-        if !entries.iter().any(|(own, _)| replaces(own)) {
+        let own_errors = entries
+            .iter_mut()
+            .find(|(own, _)| own.text == ERRORS_FIELD && key.text == ERRORS_FIELD);
+        if let Some((_, own_errors)) = own_errors {
+            inherit_errors(own_errors, value);
+        } else if !entries.iter().any(|(own, _)| replaces(own)) {
             entries.push((key.clone(), value.clone()));
         }
+    }
+}
+
+/// Adds the files for those statuses that `own` leaves to files above.
+fn inherit_errors(own: &mut Node, above: &Node) {
+    if let (YamlValue::Map(own), YamlValue::Map(above)) = (&mut own.value, &above.value) {
+        let is_left = |(key, _): &&(MapKey, Node)| {
+            !own.iter().any(|(own_key, _)| covers_statuses(own_key, key))
+        };
+        let inherited: Vec<_> = above.iter().filter(is_left).cloned().collect();
+        own.extend(inherited);
     }
 }

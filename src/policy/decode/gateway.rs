@@ -14,6 +14,7 @@ use super::ValueError;
 use super::access_log::{AccessLogConfig, AccessLogField};
 use super::client_list::ClientListField;
 use super::cors::CorsField;
+use super::error_pages::ErrorPagesField;
 use super::field::{
     FileNameField, FolderNameField, ListField, WholeNumberField, scalar_fields, word_fields,
 };
@@ -63,6 +64,8 @@ section! {
     access_log: AccessLogField = AccessLogConfig::default(),
         "Where requests are logged. Default: stdout.", "{ file: access.log, requests: refused }";
     cors: CorsField, "Which pages of other origins may read responses, on every route that says nothing else. Default: what the upstream says.", "{ origins: https://app.example.com }";
+    errors: ErrorPagesField<false> = Vec::new(),
+        "The bodies of the gateway's own refusals by status, `4xx` or `5xx`: a `.html` file for browsers, a `.json` file for all others, or both in a list. In them stand `${status}`, `${title}`, `${detail}`, `${type}`, `${limit}`, `${retry_after}`, `${request_id}`, `${host}`, `${path}` and `${ip}`. Default: problem documents.", "{ 429: errors/429.html, 5xx: [errors/5xx.html, errors/5xx.json] }";
     request_id: LocatedField<RequestIdField>,
         "The header of an id that each request has: of a trusted proxy, or else a new one. The upstream, the client, problem documents and the access log get it. Default: none.", "x-request-id";
     headers: HeaderStyleField = HeaderStyle::Ietf, "Which rate-limit headers answers carry.", "ietf";

@@ -12,7 +12,8 @@ use super::ValueError;
 use super::answer::{RedirectField, ResponseConfig};
 use super::client_list::ClientListField;
 use super::cors::CorsField;
-use super::field::{BoolField, FileNameField, ListField, SizeField, scalar_fields, word_fields};
+use super::field::{scalar_fields, word_fields, BoolField, FileNameField, ListField, SizeField};
+use super::error_pages::ErrorPagesField;
 use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
 use super::listen::ListenerNameField;
@@ -55,6 +56,8 @@ section! {
         "How large a request's body may be; a larger one gets 413. Default: any size.", "10MiB";
     cors: CorsField,
         "Which pages of other origins may read responses. Default: what the gateway file says.", "{ origins: https://app.example.com }";
+    errors: ErrorPagesField<true> = Vec::new(),
+        "The bodies of the gateway's own refusals, by status. For other statuses those of the files above hold.", "{ 429: errors/429.html }";
     priority: PriorityField, "What is shed last under pressure. Default: what the plan says, else normal.", "critical";
     headers: HeaderStyleField,
         "Which rate-limit headers answers carry. Default: what the gateway file says.", "both";

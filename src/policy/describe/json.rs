@@ -10,7 +10,7 @@ use super::super::settings::LogFormat;
 use super::routes::{describe_field_changes, find_broader_route, sort_by_specificity};
 use super::{describe_promise, format_throttle, key_controls_of};
 use crate::limit::{AccessLists, Disclose, Rule};
-use crate::route::HostPattern;
+use crate::route::{ErrorPages, HostPattern};
 
 /// Describes the configuration as JSON, in the form that `tollgate check --json` prints. Times are in seconds;
 /// `store_budget`, `bytes_per_key` and the record's `size` are in bytes. `ok` is always true, because a configuration
@@ -39,6 +39,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                 "strip": route.path_change.as_ref().map(|change| &*change.strip),
                 "prefix": route.path_change.as_ref().map(|change| &*change.prefix),
                 "map_back": route.back_mapping.is_some(),
+                "errors": route.error_pages.as_deref().map(error_pages_json),
                 "request": route.request_changes.as_deref().map(describe_field_changes),
                 "response": route.response_changes.as_deref().map(describe_field_changes),
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),
@@ -58,6 +59,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
     json!({
         "ok": true,
         "routes": routes,
+        "errors": ruleset.error_pages.as_deref().map(error_pages_json),
         "access": access_json(&ruleset.unrouted.access),
         "limits": limits,
         "store_budget": loaded.process.store_budget,
@@ -86,6 +88,15 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
         "store": loaded.process.shared.as_ref().map(|shared| shared.backend.to_string()),
         "diagnostics": diagnostics,
     })
+}
+
+/// The files of bodies of refusals, by status.
+fn error_pages_json(pages: &ErrorPages) -> Value {
+    let entries = pages.0.iter().map(|(status, page)| {
+        let files: Vec<&str> = page.files().collect();
+        (status.to_string(), json!(files))
+    });
+    Value::Object(entries.collect())
 }
 
 /// Lists of `deny` and `allow`, each with its sentence. Those of the gateway file stand at the top, and without their

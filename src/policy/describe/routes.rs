@@ -6,7 +6,7 @@ use http::HeaderName;
 
 use super::super::load::LoadedConfig;
 use crate::route::pattern::Segment;
-use crate::route::{FieldChanges, HostPattern, Pattern, Route};
+use crate::route::{ErrorPages, FieldChanges, HostPattern, Pattern, Route};
 
 /// Finds a route on the same upstream that lacks a limit or a required identity of `route`, and matches other spellings
 /// of its path. If the gateway answers the requests of `route`, any upstream will do. A route that is stricter than `route` all the same does not count. Of several, the most specific is
@@ -58,6 +58,19 @@ pub(super) fn describe_field_changes(changes: &FieldChanges) -> String {
     let removed = changes.removed.iter().filter(|name| !is_added(name));
     let removed = removed.map(|name| format!("removes {name}"));
     added.chain(removed).collect::<Vec<_>>().join(", ")
+}
+
+/// The files of bodies of refusals that are not those of `above`: `429 errors/429.html, 503 errors/503.json`.
+pub(super) fn describe_error_pages(pages: &ErrorPages, above: &ErrorPages) -> String {
+    let own_pages = pages
+        .0
+        .iter()
+        .filter(|(status, page)| above.find(*status) != Some(page));
+    let texts = own_pages.map(|(status, page)| {
+        let files: Vec<&str> = page.files().collect();
+        format!("{status} {}", files.join(" and "))
+    });
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// The routes, the most specific first, which is the order in which they match. Equal ones are ordered by name.

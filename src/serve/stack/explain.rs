@@ -22,6 +22,7 @@ use super::identified::{request_class, shed_cohort};
 use super::identify::may_verify_credential;
 use super::matched_route::MatchedRoute;
 use super::objection::{find_route_objection, find_size_objection};
+use super::own_page;
 use super::refusal::RefusalCause;
 use super::request_to_explain::{ExplainError, RequestToExplain};
 use super::reserved_units::{self, ReservedUnits};
@@ -38,8 +39,11 @@ use crate::identity::{
 };
 use crate::limit::pressure::{RequestClass, Shed};
 use crate::limit::{Rule, Rules};
+use crate::policy::Ruleset;
+use crate::route::Route;
 use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::{AdmissionRequest, Verdict};
+use crate::throttle::reject;
 
 /// The results of the steps before limits. The head is left out: it is an `Rc`, and the future of [`explain`] must be
 /// `Send`.
@@ -73,6 +77,8 @@ struct OwnResponse {
     status: u16,
     /// Why the gateway itself responds, in words for operators.
     reason: String,
+    /// Whether the client gets no response.
+    is_silent: bool,
 }
 
 impl OwnResponse {
@@ -81,6 +87,7 @@ impl OwnResponse {
             counting_limits,
             status: cause.status().as_u16(),
             reason: refusal_reason(cause),
+            is_silent: matches!(cause, RefusalCause::Denied(denial) if denial.list.is_silent),
         }
     }
 }
@@ -295,6 +302,23 @@ impl ExplainedOutcome {
     }
 }
 
+/// The file with the body of the refusal; `None` if the client gets a problem document or a gRPC status.
+fn find_page_file<'r>(
+    request: &RequestToExplain,
+    ruleset: &'r Ruleset,
+    route: Option<&'r Route>,
+    status: u16,
+) -> Option<&'r str> {
+    let head = request.read_head().ok()?.ok();
+    let head = head.as_deref();
+    if head.is_some_and(|head| reject::is_grpc(&head.fields)) {
+        return None;
+    }
+    let page = ruleset.error_page(route, status)?;
+    let (template, _) = own_page::choose_template(page, head)?;
+    Some(&template.file)
+}
+
 /// Explains a request as a JSON object: the response, the route, the client, the pressure on the upstream, and every limit
 /// of the route with its finding. Calls the shared store if there is one.
 ///
@@ -371,6 +395,13 @@ pub async fn explain(
         reason,
         retry_after,
     } = ExplainedOutcome::new(&verdict, rules, own_response, shed.as_ref(), route_status);
+    let is_refused = match own_response {
+        Some(response) => !verdict.is_admitted || !response.is_silent,
+        None => !verdict.is_admitted || shed.is_some(),
+    };
+    let page_file = is_refused
+        .then(|| find_page_file(request, ruleset, route, status))
+        .flatten();
     Ok(json!({
         "status": status,
         "admitted": is_admitted,
@@ -379,6 +410,7 @@ pub async fn explain(
         "route": route.map(|route| describe_route(route, ruleset)),
         "who": describe_client(&client, identifier),
         "retry_after": retry_after,
+        "page": page_file,
         "limits": limits,
         "pressure": pressure.map(|pressure| describe_pressure(pressure)),
     }))

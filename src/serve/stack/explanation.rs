@@ -246,6 +246,9 @@ fn render_outcome(out: &mut String, explanation: &Value) {
     if let Some(wait) = explanation["retry_after"].as_u64() {
         *out += &format!("; admitted again in {wait} s");
     }
+    if let Some(file) = explanation["page"].as_str() {
+        *out += &format!("; the body is {file}");
+    }
     out.push('\n');
 }
 

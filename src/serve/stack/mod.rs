@@ -3,7 +3,7 @@
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
+//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
 //! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
@@ -20,6 +20,7 @@
 //! read. `refusal.rs` says why a request is not served, and builds the response. `downstream.rs`, `peer.rs` and `body/`
 //! are the client's side of a request, as the layers see it.
 
+mod accepted_media;
 pub mod added_fields;
 pub mod body;
 mod body_routes;
@@ -45,6 +46,7 @@ pub mod message_gate;
 pub mod method_override;
 mod objection;
 pub mod observe;
+mod own_page;
 mod own_response;
 pub mod peer;
 pub mod proxy_fields;

@@ -22,6 +22,7 @@ use super::body::{self, AdmittedBody, RequestBody, ResponseBody};
 use super::changed_fields::change_response;
 use super::cors;
 use super::detached::{self, PendingExchange};
+use super::own_page;
 use super::peer::Peer;
 use super::refusal::Refusal;
 use super::request_context::{ExtraFacts, RequestContext};
@@ -255,6 +256,11 @@ where
                 }
                 let is_silent = refusal.is_silent();
                 let mut response = refusal.into_response();
+                if let Some(context) = context
+                    && context.generation.ruleset.has_error_pages
+                {
+                    own_page::replace_body(context, &mut response);
+                }
                 if let Some(request_id) = context.and_then(|context| context.request_id()) {
                     request_id.add_to_problem(&mut response);
                 }

@@ -26,7 +26,7 @@ const SOURCES: [&str; 10] = [
 ];
 
 /// Words that mean something else where names of identities stand: in keys, in `for` and in header fields.
-const RESERVED_NAMES: [&str; 13] = [
+const RESERVED_NAMES: [&str; 14] = [
     "and",
     "else",
     "expires",
@@ -35,6 +35,7 @@ const RESERVED_NAMES: [&str; 13] = [
     "or",
     "over",
     PREFLIGHT,
+    "request_id",
     "route",
     "silent",
     "store",

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rustls::ProtocolVersion;
 use rustls::server::Acceptor;
+use rustls::{CipherSuite, ProtocolVersion};
 use socket2::{Domain, SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::StartHandshake;
@@ -146,6 +146,20 @@ impl Socket {
             ProtocolVersion::TLSv1_2 => "TLSv1.2",
             _ => "TLSv1.3",
         })
+    }
+
+    /// The cipher suite by its name at IANA; `None` without TLS.
+    pub fn tls_cipher(&self) -> Option<&'static str> {
+        let Socket::Tls(stream) = self else {
+            return None;
+        };
+        match stream.get_ref().1.negotiated_cipher_suite()?.suite() {
+            // rustls puts the version into these names.
+            CipherSuite::TLS13_AES_128_GCM_SHA256 => Some("TLS_AES_128_GCM_SHA256"),
+            CipherSuite::TLS13_AES_256_GCM_SHA384 => Some("TLS_AES_256_GCM_SHA384"),
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Some("TLS_CHACHA20_POLY1305_SHA256"),
+            suite => suite.as_str(),
+        }
     }
 
     /// The subject of the peer's certificate, which was verified in the handshake. `None` without TLS, or if the peer

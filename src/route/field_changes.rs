@@ -48,6 +48,51 @@ pub enum Variable {
     Host,
     /// The name of the route.
     Route,
+    /// The id of the request.
+    RequestId,
+    /// A fact about the TLS connection of the client; absent without TLS.
+    Tls(TlsFact),
+}
+
+/// What a value may say of the TLS connection of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFact {
+    /// The version, such as `TLSv1.3`.
+    Version,
+    /// The host name that the client has sent (SNI), in canonical form; absent if it has sent none.
+    Name,
+    /// The cipher suite, by its name at IANA.
+    Cipher,
+    /// The JA4 fingerprint of the handshake.
+    Ja4,
+    /// The subject of the client's verified certificate; absent if it has sent none.
+    Subject,
+    /// The alternative name of the subject, as identities by certificate have it; absent if there is none.
+    San,
+}
+
+impl TlsFact {
+    /// All facts.
+    pub const ALL: [TlsFact; 6] = [
+        TlsFact::Version,
+        TlsFact::Name,
+        TlsFact::Cipher,
+        TlsFact::Ja4,
+        TlsFact::Subject,
+        TlsFact::San,
+    ];
+
+    /// The name in values.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TlsFact::Version => "tls.version",
+            TlsFact::Name => "tls.name",
+            TlsFact::Cipher => "tls.cipher",
+            TlsFact::Ja4 => "tls.ja4",
+            TlsFact::Subject => "tls.subject",
+            TlsFact::San => "tls.san",
+        }
+    }
 }
 
 impl FieldChanges {
@@ -56,7 +101,7 @@ impl FieldChanges {
         self.variables()
             .filter_map(|variable| match variable {
                 Variable::Identity(identity) => Some(identity),
-                Variable::Host | Variable::Route => None,
+                Variable::Host | Variable::Route | Variable::RequestId | Variable::Tls(_) => None,
             })
             .collect()
     }
@@ -64,6 +109,12 @@ impl FieldChanges {
     /// Whether a value has the host of the request.
     pub fn needs_host(&self) -> bool {
         self.variables().any(|variable| variable == Variable::Host)
+    }
+
+    /// Whether no two requests get the same fields, because a value has the id of the request.
+    pub fn differ_each_time(&self) -> bool {
+        let mut variables = self.variables();
+        variables.any(|variable| variable == Variable::RequestId)
     }
 
     fn variables(&self) -> impl Iterator<Item = Variable> {

@@ -36,7 +36,7 @@ use http::header::CONTENT_LENGTH;
 pub use back_mapping::{BackMapping, ForwardedPlace, ServerOrigin};
 pub use cors::{AllowedOrigins, Cors, OriginPattern};
 pub use error_page::{ErrorPage, ErrorPages, PagePart, PageTemplate, PageVariable, ValueForm};
-pub use field_changes::{AddedField, FieldChanges, TemplatePart, ValueTemplate, Variable};
+pub use field_changes::{AddedField, FieldChanges, TemplatePart, TlsFact, ValueTemplate, Variable};
 pub use path::{
     PathError, literal_readings, normalise, path_after_authority, with_encoded_slashes,
 };

@@ -15,6 +15,7 @@ mod fields;
 mod hosts;
 mod mapping;
 mod paths;
+mod tls_facts;
 
 use std::net::SocketAddr;
 

@@ -1,11 +1,13 @@
 //! Checks what policies change of requests and responses.
 
 use super::super::context::LoadContext;
-use super::super::decode::{FieldChangesConfig, GatewayConfig, PolicyConfig};
+use super::super::decode::{
+    FieldChangesConfig, GatewayConfig, ListenerConfig, PolicyConfig, TlsPart,
+};
 use super::super::tree::Located;
 use super::identity::{check_identity, check_path_part};
 use crate::identity::strip::is_alike;
-use crate::route::{Pattern, Segment};
+use crate::route::{Pattern, Segment, TlsFact, Variable};
 
 /// Checks that the gateway file says how the identities in changed fields are known.
 pub(super) fn check_changed_fields(
@@ -16,6 +18,9 @@ pub(super) fn check_changed_fields(
     for identity in changes.into_iter().flat_map(FieldChangesConfig::identities) {
         check_identity(cx, gateway, &identity);
     }
+    for variable in changes.into_iter().flat_map(FieldChangesConfig::variables) {
+        check_variable(cx, gateway, variable);
+    }
     let Some(id_field) = &gateway.request_id else {
         return;
     };
@@ -25,6 +30,39 @@ pub(super) fn check_changed_fields(
             let help = "change another field, or leave `request_id` out of the gateway file";
             cx.error(name.location, message, Some(help.into()));
         }
+    }
+}
+
+/// Checks that requests may have what a value names besides identities.
+fn check_variable(cx: &mut LoadContext, gateway: &GatewayConfig, variable: Located<Variable>) {
+    let mut listeners = gateway.listen.iter();
+    let mut custom_identities = gateway.identity.custom.iter();
+    let (is_known, message, help) = match variable.value {
+        Variable::RequestId => (
+            gateway.request_id.is_some(),
+            "requests have no id",
+            "add `request_id: x-request-id` to the gateway file",
+        ),
+        Variable::Tls(TlsFact::Ja4) => (
+            custom_identities
+                .any(|custom| custom.tls.is_some_and(|part| part.value == TlsPart::Ja4)),
+            "no identity is the fingerprint of handshakes, so that none is computed",
+            "add for instance `fingerprint: { tls: ja4 }` to `identity`",
+        ),
+        Variable::Tls(TlsFact::Subject | TlsFact::San) => (
+            listeners.any(|listener| listener.client_roots.is_some()),
+            "no listener asks clients for a certificate",
+            "add `client_roots: clients.pem` beside the `tls` of a listener",
+        ),
+        Variable::Tls(TlsFact::Version | TlsFact::Name | TlsFact::Cipher) => (
+            listeners.any(ListenerConfig::is_tls),
+            "no listener speaks TLS",
+            "add `tls: { cert: cert.pem, key: key.pem }` to a listener",
+        ),
+        Variable::Identity(_) | Variable::Host | Variable::Route => return,
+    };
+    if !is_known {
+        cx.error(variable.location, message, Some(help.into()));
     }
 }
 

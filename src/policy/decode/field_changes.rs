@@ -13,7 +13,7 @@ use super::{ValueError, parse_text, unknown_word};
 use crate::identity::strip::is_alike;
 use crate::limit::Identity;
 use crate::limit::custom_identity::PREFLIGHT;
-use crate::route::{TemplatePart, ValueTemplate, Variable};
+use crate::route::{TemplatePart, TlsFact, ValueTemplate, Variable};
 
 /// Maximum number of fields that `request` or `response` changes.
 const MAX_CHANGED_FIELDS: usize = 32;
@@ -24,11 +24,11 @@ const MAX_VALUE_BYTES: usize = 1024;
 section! {
     /// The header fields that a policy changes, of requests or of responses.
     pub struct FieldChangesConfig, table FIELD_CHANGES_TABLE = "the changes of header fields",
-        "Header fields that are changed on the way. In values `${user}`, `${plan}`, `${ip}` and identities of your own stand for those of the client. `${host}` is the host of the request, `${route}` the name of the policy, and `$$` a dollar sign.", check check_names;
+        "Header fields that are changed on the way. In values `${user}`, `${plan}`, `${ip}` and identities of your own stand for those of the client. `${host}` is the host of the request, `${route}` the name of the policy, and `$$` a dollar sign. `${request_id}` is the id of the request, and `${tls.version}`, `${tls.cipher}`, `${tls.name}`, `${tls.ja4}`, `${tls.subject}` and `${tls.san}` are facts of the client's TLS connection.", check check_names;
     set: ChangedFieldsField = Vec::new(),
-        "Fields that are set, in place of all fields of these names. One whose value has an absent identity is removed only.", "{ x-user: \"${user}\" }";
+        "Fields that are set, in place of all fields of these names. One whose value has something absent is removed only.", "{ x-user: \"${user}\" }";
     add: ChangedFieldsField = Vec::new(),
-        "Fields that are added beside those of the same name. One whose value has an absent identity is not added.", "{ via-route: \"${route}\" }";
+        "Fields that are added beside those of the same name. One whose value has something absent is not added.", "{ via-route: \"${route}\" }";
     remove: ListField<LocatedField<HeaderNameField>> = Vec::new(), "Fields that are removed.", "[cookie]";
 }
 
@@ -50,15 +50,24 @@ impl FieldChangesConfig {
 
     /// The identities in the values, each with the location of the value.
     pub fn identities(&self) -> impl Iterator<Item = Located<Identity>> {
+        self.variables()
+            .filter_map(|variable| match variable.value {
+                Variable::Identity(identity) => Some(variable.map(|_| identity)),
+                _ => None,
+            })
+    }
+
+    /// The names in the values, each with the location of the value.
+    pub fn variables(&self) -> impl Iterator<Item = Located<Variable>> {
         let fields = self.set.iter().chain(&self.add);
         fields.flat_map(|field| {
             let parts = field.value.value.parts.iter();
             parts.filter_map(|part| match part {
-                TemplatePart::Variable(Variable::Identity(identity)) => Some(Located {
-                    value: *identity,
+                TemplatePart::Variable(variable) => Some(Located {
+                    value: *variable,
                     location: field.value.location,
                 }),
-                _ => None,
+                TemplatePart::Text(_) => None,
             })
         })
     }
@@ -214,6 +223,7 @@ fn parse_variable(name: &str) -> Result<Variable, ValueError> {
     match name {
         "host" => return Ok(Variable::Host),
         "route" => return Ok(Variable::Route),
+        "request_id" => return Ok(Variable::RequestId),
         "token" | "email" => {
             let message = format!("`{name}` is kept as a hash only, so no header can show it");
             return Err(ValueError::new(message, "write for instance `${user}`"));
@@ -232,8 +242,14 @@ fn parse_variable(name: &str) -> Result<Variable, ValueError> {
     if let Some(identity) = identities.find(|identity| identity.as_str() == name) {
         return Ok(Variable::Identity(identity));
     }
+    let mut facts = TlsFact::ALL.into_iter();
+    if let Some(fact) = facts.find(|fact| fact.as_str() == name) {
+        return Ok(Variable::Tls(fact));
+    }
     let names = Identity::all().filter(has_text).map(Identity::as_str);
-    Err(unknown_word(name, names.chain(["host", "route"])))
+    let others = ["host", "route", "request_id"].into_iter();
+    let others = others.chain(TlsFact::ALL.map(TlsFact::as_str));
+    Err(unknown_word(name, names.chain(others)))
 }
 
 /// The help for a request field that belongs to the gateway; `None` for any other field.

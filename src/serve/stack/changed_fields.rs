@@ -1,8 +1,8 @@
 //! Makes the changes of header fields that policies ask for: in requests before they are forwarded, and in final
 //! responses before the client gets them. It never changes a field that the gateway needs; `policy` refuses their names.
 //!
-//! Values of identities are escaped, so that none can end a field or look like another element of a list: see
-//! [`write_escaped`]. A field whose value names an absent identity is not added.
+//! Values of requests are escaped, so that none can end a field or look like another element of a list: see
+//! [`write_escaped`]. A field whose value names what is absent is not added.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -15,7 +15,6 @@ use crate::identity::ClientIdentity;
 use crate::identity::custom_value::IdentityValue;
 use crate::identity::strip::is_alike_any;
 use crate::limit::Identity;
-use crate::policy::Ruleset;
 use crate::route::{AddedField, FieldChanges, TemplatePart, ValueTemplate, Variable};
 
 /// Fields that describe the content of a response or how long it may be kept. In responses of the gateway itself they
@@ -40,8 +39,8 @@ pub struct NamedValues<'a> {
     pub host: Option<&'a str>,
     /// The name of the route.
     pub route_name: &'a str,
-    /// The configuration, which has the names of plans.
-    pub ruleset: &'a Ruleset,
+    /// The context of the request, which has its id and its connection.
+    pub context: &'a RequestContext,
 }
 
 /// The text that a variable stands for.
@@ -96,7 +95,7 @@ fn apply_to_response(
         client: context.client.get().map(|client| &**client),
         host: host.as_deref(),
         route_name,
-        ruleset: &context.generation.ruleset,
+        context,
     };
     for field in &changes.added {
         if !is_kept(field.name.as_str()) {
@@ -135,6 +134,11 @@ impl<'a> NamedValues<'a> {
         let identity = match variable {
             Variable::Host => return self.host.map(NamedValue::Text),
             Variable::Route => return Some(NamedValue::Text(self.route_name)),
+            Variable::RequestId => {
+                let request_id = self.context.request_id()?;
+                return Some(NamedValue::Text(request_id.as_str()));
+            }
+            Variable::Tls(fact) => return self.context.peer.tls_fact(fact).map(NamedValue::Text),
             Variable::Identity(identity) => identity,
         };
         let client = self.client?;
@@ -142,7 +146,7 @@ impl<'a> NamedValues<'a> {
             Identity::Ip => (!client.is_ip_unclear).then_some(NamedValue::Ip(client.ip)),
             Identity::User => client.user.as_deref().map(NamedValue::Text),
             Identity::Plan => {
-                let plans = &self.ruleset.identity.plan.plans;
+                let plans = &self.context.generation.ruleset.identity.plan.plans;
                 let plan = plans.get(client.plan?)?;
                 Some(NamedValue::Text(&plan.name))
             }

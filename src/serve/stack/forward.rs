@@ -30,7 +30,7 @@ use crate::http::head::{Fields, Head, Response, hop_by_hop};
 use crate::identity::custom::Source;
 use crate::identity::custom_value::IdentityValue;
 use crate::identity::{ClientIdentity, Settings};
-use crate::route::Route;
+use crate::route::{FieldChanges, Route};
 use crate::upstream::websocket;
 
 /// The service that forwards admitted requests. Clones share the boxes of their futures.
@@ -195,7 +195,7 @@ fn forwarded_custom_identities<'s>(
 }
 
 /// Builds the head that the upstream gets, or takes it from the connection if it was built for the same fields before.
-/// The request's id is still missing.
+/// The field of the request's id is still missing.
 fn build_or_reuse_head(
     identified: &Identified,
     upstream_index: usize,
@@ -215,9 +215,11 @@ fn build_or_reuse_head(
         ..
     } = &routed.arrival;
     let route = routed.route();
+    let request_changes = route.request_changes.as_deref();
+    let differs_each_time = request_changes.is_some_and(FieldChanges::differ_each_time);
     let reusable_decision = route_decision
         .as_ref()
-        .filter(|_| exceeded_limits.is_none());
+        .filter(|_| exceeded_limits.is_none() && !differs_each_time);
     let reused_head = reusable_decision.and_then(|decision| {
         decision.forwarded_head(received_head, || forwarded_line(received_head, route))
     });
@@ -255,12 +257,12 @@ fn build_or_reuse_head(
     } else if !fields.contains("host") {
         fields.add("host", pool.host().as_bytes());
     }
-    if let Some(changes) = &route.request_changes {
+    if let Some(changes) = request_changes {
         let values = NamedValues {
             client: Some(client),
             host: received_head.fields.text("host"),
             route_name: &route.name,
-            ruleset: &generation.ruleset,
+            context,
         };
         change_request(&mut fields, changes, &values);
     }

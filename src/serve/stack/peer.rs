@@ -15,7 +15,7 @@ use crate::identity::ConnectionPeer;
 use crate::net::proxy_protocol::ConnectionAddresses;
 use crate::net::tls::listener_tls::ListenerTls;
 use crate::net::{PeerAddress, Socket, Subject};
-use crate::route::canonical_host;
+use crate::route::{TlsFact, canonical_host};
 use crate::serve::worker::deadlines::{Deadlines, Phase};
 use crate::serve::worker::worker_state::WorkerState;
 
@@ -37,6 +37,8 @@ pub struct Peer {
     pub is_tls: bool,
     /// The version of TLS, as `TLSv1.3`; `None` without TLS.
     pub tls_version: Option<&'static str>,
+    /// The cipher suite by its name at IANA; `None` without TLS.
+    tls_cipher: Option<&'static str>,
     /// The subject of the client's verified certificate, if it has sent one.
     pub subject: Option<Subject>,
     /// The JA4 fingerprint of the TLS handshake, if some identity comes from it.
@@ -99,6 +101,7 @@ impl Peer {
             deadlines,
             is_tls: listener_tls.is_some(),
             tls_version: stream.tls_version(),
+            tls_cipher: stream.tls_cipher(),
             subject: stream.subject(),
             ja4,
             server_name,
@@ -136,6 +139,22 @@ impl Peer {
         let is_proxy = proxies.iter().any(|net| net.contains(self.remote));
         let ServerName { name, listener_tls } = server_name;
         is_proxy || listener_tls.covers(name, canonical_host::without_port(host))
+    }
+
+    /// A fact about the TLS connection; `None` without TLS, and if the client has not sent it.
+    pub fn tls_fact(&self, fact: TlsFact) -> Option<&str> {
+        let subject = self.subject.as_ref();
+        match fact {
+            TlsFact::Version => self.tls_version,
+            TlsFact::Cipher => self.tls_cipher,
+            TlsFact::Name => Some(&*self.server_name.as_ref()?.name),
+            TlsFact::Ja4 => self.ja4.as_deref(),
+            TlsFact::Subject => {
+                let name = subject.map(|subject| &*subject.distinguished_name);
+                name.filter(|name| !name.is_empty())
+            }
+            TlsFact::San => subject?.alternative_name.as_deref(),
+        }
     }
 
     /// The scheme of the client's requests.

@@ -49,6 +49,9 @@ fn every_block_of_the_guides_loads() {
                 ("policies/a.yaml", policy),
                 ("redis.password", "a password\n"),
                 ("blocked.txt", "203.0.113.0/24\n"),
+                ("errors/429.html", "<h1>${title}</h1>\n"),
+                ("errors/5xx.html", "<h1>${title}</h1>\n"),
+                ("errors/all.json", "{\"message\": \"${detail}\"}\n"),
             ];
             let named = named.iter().map(|(name, text)| (name.as_str(), *text));
             let mut files = MemoryFiles::new(files.into_iter().chain(named));

@@ -11,6 +11,7 @@ mod bodies;
 mod cors;
 mod faults;
 mod half_close;
+mod own_pages;
 mod refusals;
 mod request_ids;
 mod sizes;

@@ -13,7 +13,7 @@
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
 //! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
-//! | the head as it is forwarded, without the request's id, unless a limit is exceeded or a proxy names the path | as the identities, and the head | another head | 1, 2 |
+//! | the head as it is forwarded, without the request's id, unless a limit is exceeded, a proxy names the path or a changed field has the id | as the identities, and the head | another head | 1, 2 |
 //! | the text of the log line of a refusal | the head, the identities, status, bytes, limit, whether the store is away | a difference in one of them | none of its own |
 //!
 //! A worker also caches refusals of all its clients, in [`refusal_cache`](crate::serve::stack::refusal_cache): its key is

@@ -10,6 +10,7 @@
 //! | 1 | [`limit`] | limits: their arithmetic, costs of responses, pressure on upstreams |
 //! | 1 | [`route`] | host, method and path to a route |
 //! | 2 | [`record`] | what happened in every second, for years; top keys, pushes, PromQL |
+//! | 2 | [`trace`] | spans of sampled requests, sent to a collector |
 //! | 2 | [`store`] | counts, in memory or shared by gateways; makes the arithmetic atomic |
 //! | 3 | [`identity`] | who sends a request: ip, user, token, email, plan, custom identities |
 //! | 3 | [`upstream`] | the servers behind the gateway and the connections to them |
@@ -32,4 +33,5 @@ pub mod route;
 pub mod serve;
 pub mod store;
 pub mod throttle;
+pub mod trace;
 pub mod upstream;

@@ -11,7 +11,7 @@ use super::error::Error;
 use super::gateway::Gateway;
 use super::metrics_recorder::MetricsRecorder;
 use crate::base::clock::Clock;
-use crate::base::telemetry::{Label, Metric};
+use crate::base::telemetry::{Label, Metric, MetricsFormat};
 use crate::policy::Diagnostic;
 use crate::record::Record;
 use crate::record::push;
@@ -42,8 +42,12 @@ impl Control for Gateway {
         })
     }
 
-    fn metrics(&self) -> String {
-        Gateway::metrics(self)
+    fn metrics(&self, format: MetricsFormat) -> String {
+        self.live_metrics.read(|registry| registry.render(format))
+    }
+
+    fn has_traces(&self) -> bool {
+        self.process_settings.traces.is_some()
     }
 
     fn record(&self) -> Option<Arc<OnceLock<Record>>> {

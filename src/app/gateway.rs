@@ -16,7 +16,7 @@ use super::live_metrics::LiveMetrics;
 use super::metrics_recorder::MetricsRecorder;
 use super::passed_key_sets::PassedKeySets;
 use crate::base::clock::Clock;
-use crate::base::telemetry::Registry;
+use crate::base::telemetry::{MetricsFormat, Registry};
 use crate::identity::Keyer;
 use crate::net::Address;
 use crate::net::socket::set_unacked_timeout;
@@ -33,6 +33,7 @@ use crate::serve::worker::run::WorkerHandle;
 use crate::store;
 use crate::store::shared::StoreKeeper;
 use crate::store::{MemoryStore, SharedStore};
+use crate::trace::Exporter;
 
 /// A running gateway. Dropping it ends it as [`Gateway::shut_down`] does, but without waiting for open requests.
 pub struct Gateway {
@@ -72,6 +73,8 @@ pub struct Gateway {
     pub(super) recorder: Mutex<Option<MetricsRecorder>>,
     /// Sends the record to other engines; `None` if nothing is pushed, and after the end.
     pub(super) pusher: Mutex<Option<Pusher>>,
+    /// Sends spans to a collector; `None` without traces, and after the end.
+    pub(super) exporter: Mutex<Option<Exporter>>,
     /// Held while the running configuration is replaced, so that one reload or renewal of keys runs at a time.
     pub(super) reload_lock: Mutex<()>,
     /// The threads of the workers; empty before the start and after the end.
@@ -152,7 +155,8 @@ impl Gateway {
 
     /// The current metrics in the text format of Prometheus.
     pub fn metrics(&self) -> String {
-        self.live_metrics.read(Registry::render)
+        let render = |registry: &Registry| registry.render(MetricsFormat::Text);
+        self.live_metrics.read(render)
     }
 
     /// The state of every push destination; empty if nothing is pushed.

@@ -99,6 +99,11 @@ impl Gateway {
             if let Some(pusher) = &*self.pusher.lock() {
                 pusher.update_settings(&loaded.process.push);
             }
+            if let Some(exporter) = &*self.exporter.lock()
+                && let Some(reloaded) = &loaded.process.traces
+            {
+                exporter.update_settings(reloaded);
+            }
             let limit_changes = find_limit_changes(&config_before.ruleset, &running.ruleset);
             let mut warnings = loaded.warnings;
             warnings.extend(reset_warnings(

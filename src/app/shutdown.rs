@@ -16,7 +16,7 @@ impl Gateway {
     }
 
     /// Stops accepting, lets open requests finish for at most `timeouts.drain`, and ends the workers. Then it waits
-    /// until the last snapshot, the record, the pushes and the access log are written. A second call finds nothing to
+    /// until the last spans, snapshot, the record, the pushes and the access log are written. A second call finds nothing to
     /// end.
     pub fn shut_down(&self) {
         let drain_timeout = self.running.read().ruleset.timeouts.drain;
@@ -50,6 +50,10 @@ impl Gateway {
         {
             shared_store.stop_keeper();
             keeper.join();
+        }
+        // No worker adds spans any more.
+        if let Some(exporter) = self.exporter.lock().take() {
+            exporter.finish();
         }
         // No worker counts any more, so the last snapshot has all counts.
         if let Some(writer) = self.snapshot_writer.lock().take() {

@@ -35,6 +35,7 @@ use crate::store::SharedStore;
 use crate::store::shared::StoreKeeper;
 use crate::store::{self, MemoryStore};
 use crate::throttle::admission::Admission;
+use crate::trace::{Exporter, ExporterContext};
 
 impl Gateway {
     /// Loads the configuration and starts a gateway. Returns the warnings about the configuration too.
@@ -108,6 +109,18 @@ impl Gateway {
             None => None,
         };
         let pusher = start_pusher(&process, recorder.as_ref(), &live_metrics, keyer.seed())?;
+        let exporter = match &process.traces {
+            Some(settings) => {
+                let context = ExporterContext {
+                    settings: settings.clone(),
+                    registry: registry.clone(),
+                    clock: clock.clone(),
+                    seed: keyer.seed(),
+                };
+                Some(Exporter::start(context).map_err(Error::Thread)?)
+            }
+            None => None,
+        };
         let mut gateway = Gateway {
             config_path: config_path.to_owned(),
             fingerprint,
@@ -126,6 +139,7 @@ impl Gateway {
             live_metrics,
             recorder: Mutex::new(recorder),
             pusher: Mutex::new(pusher),
+            exporter: Mutex::new(exporter),
             reload_lock: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
             access_log: Mutex::new(None),
@@ -158,6 +172,7 @@ impl Gateway {
         let (connection_senders, connection_receivers): (Vec<_>, Vec<_>) =
             (0..worker_count).map(|_| unbounded_channel()).unzip();
         let connection_senders: Arc<[_]> = connection_senders.into();
+        let span_queue = self.exporter.lock().as_ref().map(Exporter::queue);
         let occupancy = Arc::new(Occupancy::default());
         let default_max_connections = listen::raise_connection_limit();
         let workers = sockets_by_worker
@@ -178,6 +193,7 @@ impl Gateway {
                 occupancy: occupancy.clone(),
                 default_max_connections,
                 log_writer: log_writer.clone(),
+                span_queue: span_queue.clone(),
                 registry: self.registry.clone(),
                 clock: self.clock.clone(),
             };

@@ -3,12 +3,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | `clock` | time as a value, from the machine or from a test |
+//! | `proto_message` | the wire format of protocol buffers |
 //! | `random` | seeded generators, a mixer of bits, and jitter |
 //! | `suggest` | the nearest valid word for a misspelled one; lists of words |
 //! | `telemetry` | every metric and label by name, their values, and the process's log |
 //! | `varint` | integers in seven bits per byte |
 
 pub mod clock;
+pub mod proto_message;
 pub mod random;
 pub mod suggest;
 pub mod telemetry;

@@ -19,6 +19,7 @@ use super::tree::{Located, SourceLocation};
 use crate::record;
 use crate::route::{Route, RouteAction, RouteTable};
 use crate::store::snapshot;
+use crate::trace;
 
 mod access_lists;
 mod action;
@@ -155,6 +156,7 @@ pub fn compile(
         listeners,
         connections: gateway.connections,
         timeouts: gateway.timeouts.clone(),
+        trace_sample: gateway.traces.as_ref().map(|traces| traces.sample),
         files: Vec::new(),
     };
     redirect_loops::report_loops(cx, &ruleset, policies);
@@ -211,7 +213,31 @@ fn compile_process(
         access_log: compile_access_log(base, gateway),
         push: push::compile_destinations(cx, files, base, gateway),
         record: compile_record(base, gateway),
+        traces: compile_traces(cx, files, base, gateway),
     }
+}
+
+/// Compiles where spans are sent; `None` without traces. Mistakes in named files are reported to `cx`.
+fn compile_traces(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &GatewayConfig,
+) -> Option<trace::Settings> {
+    let traces = gateway.traces.as_ref()?;
+    let token = traces.token_file.as_ref();
+    let token = token.and_then(|name| push::read_token(cx, files, base, name));
+    let roots = traces.ca.as_ref();
+    let roots = roots.and_then(|name| tls::read_named_roots(cx, files, base, name));
+    let to = traces.to.as_ref()?;
+    Some(trace::Settings {
+        url: to.url.clone(),
+        display_url: to.display.clone(),
+        sample: traces.sample,
+        service: traces.service.clone(),
+        token,
+        roots,
+    })
 }
 
 fn compile_access_log(base: &Path, gateway: &GatewayConfig) -> AccessLogSettings {

@@ -15,7 +15,7 @@
 //! | `cors`, `error_pages` | the section of that name; the section `errors` |
 //! | `client_list` | `deny` and `allow` |
 //! | `listen`, `upstream`, `balance` | listeners; an upstream; how its servers are chosen and checked |
-//! | `store`, `record`, `push`, `access_log` | the sections of these names |
+//! | `store`, `record`, `push`, `access_log`, `traces` | the sections of these names |
 //! | `field`, `scalar`, `switch_word` | values that several sections share |
 
 mod access_log;
@@ -38,6 +38,7 @@ mod route;
 mod scalar;
 mod store;
 mod switch_word;
+mod traces;
 mod upstream;
 
 pub use access_log::{LOGGED_NAMES, REQUEST_ID_NAME, logged_field};

@@ -47,6 +47,7 @@ pub fn describe(loaded: &LoadedConfig) -> String {
     writer.write_store();
     writer.write_record();
     writer.write_access_log();
+    writer.write_traces();
     for warning in &loaded.warnings {
         let _ = write!(writer.text, "\n{warning}");
     }
@@ -298,6 +299,17 @@ impl DescriptionWriter<'_> {
             let _ = writeln!(
                 out,
                 "  It is pushed to {name} ({engine}) at {url}, a sample for every {every} s."
+            );
+        }
+    }
+
+    /// Writes which requests are traced.
+    fn write_traces(&mut self) {
+        if let Some(traces) = &self.loaded.process.traces {
+            let _ = writeln!(
+                self.text,
+                "Traces of {} of all requests are sent to {}.",
+                traces.sample, traces.display_url
             );
         }
     }

@@ -17,7 +17,8 @@ use crate::route::{
     Cors, ErrorPage, ErrorPages, HeaderStyle, PathMatching, Redirect, Route, RouteTable,
 };
 use crate::store::{shared, snapshot};
-use crate::{identity, record, upstream};
+use crate::trace::SampleRate;
+use crate::{identity, record, trace, upstream};
 
 /// The routes, the limits and everything else that a reload may change. A reload replaces it as a whole.
 #[derive(Clone, Debug)]
@@ -61,6 +62,8 @@ pub struct Ruleset {
     pub connections: Connections,
     /// The timeouts of the gateway file; those of an upstream are in `upstreams`.
     pub timeouts: Timeouts,
+    /// The share of requests that are traced, unless a trusted proxy has decided; `None` without traces.
+    pub trace_sample: Option<SampleRate>,
     /// The name and the text of each configuration file that was read, with hidden secrets masked. Files of secrets are
     /// left out.
     pub files: Vec<(String, String)>,
@@ -151,11 +154,13 @@ pub struct ProcessSettings {
     pub record: Option<record::Settings>,
     /// The destinations to which the record is pushed.
     pub push: Vec<push::Settings>,
+    /// The collector of traces; `None` if there is none.
+    pub traces: Option<trace::Settings>,
 }
 
 impl ProcessSettings {
     /// The fields of the gateway file in which `other` differs; `record` also stands for its `push`. The tokens and the
-    /// roots of `push` do not count, because a reload may change them.
+    /// roots of `push` and `traces` do not count, because a reload may change them. Nor does the end of traces.
     pub fn differences(&self, other: &ProcessSettings) -> Vec<&'static str> {
         let comparisons = [
             ("workers", self.workers != other.workers),
@@ -183,6 +188,13 @@ impl ProcessSettings {
                         .zip(&other.push)
                         .all(|(own, others)| own.is_same_destination(others)),
             ),
+            ("traces", {
+                let is_same = |new| {
+                    let mut own = self.traces.iter();
+                    own.any(|own: &trace::Settings| own.is_same_destination(new))
+                };
+                !other.traces.as_ref().is_none_or(is_same)
+            }),
         ];
         comparisons
             .into_iter()

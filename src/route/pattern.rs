@@ -69,6 +69,20 @@ impl Pattern {
         &self.segments
     }
 
+    /// The path as policies write it.
+    pub fn path_text(&self) -> String {
+        if self.segments.is_empty() {
+            return "/".into();
+        }
+        let segment_text = |segment: &Segment| match segment {
+            Segment::Literal(text) => format!("/{text}"),
+            Segment::One(name) if name.is_empty() => "/*".into(),
+            Segment::One(name) => format!("/{{{name}}}"),
+            Segment::Rest => "/**".into(),
+        };
+        self.segments.iter().map(segment_text).collect()
+    }
+
     /// The index of the segment that the pattern calls `name`, as in `{name}`; `None` if there is none.
     pub fn segment_index(&self, name: &str) -> Option<usize> {
         let is_named =
@@ -259,18 +273,7 @@ impl fmt::Display for Pattern {
         if !self.methods.is_any() {
             write!(f, "{} ", self.methods)?;
         }
-        if self.segments.is_empty() {
-            f.write_str("/")?;
-        }
-        for segment in &self.segments {
-            match segment {
-                Segment::Literal(text) => write!(f, "/{text}")?,
-                Segment::One(name) if name.is_empty() => f.write_str("/*")?,
-                Segment::One(name) => write!(f, "/{{{name}}}")?,
-                Segment::Rest => f.write_str("/**")?,
-            }
-        }
-        Ok(())
+        f.write_str(&self.path_text())
     }
 }
 

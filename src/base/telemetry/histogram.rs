@@ -9,7 +9,7 @@ use metrics::Counter;
 
 use super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
 use super::names::{Label, Metric};
-use super::registry::Registry;
+use super::registry::{Exemplar, Registry};
 use crate::base::clock::Nanos;
 
 /// The histogram of one worker, for one value of one label.
@@ -50,18 +50,36 @@ impl Histogram {
 
     /// Counts one duration, in the first bucket whose bound it does not exceed, and adds it to the sum.
     pub fn observe(&self, duration: Nanos) {
-        let bucket_index = BUCKET_BOUNDS.partition_point(|(micros, _)| micros * 1_000 < duration.0);
+        let bucket_index = bucket_index(duration);
         let counter = self.counters[bucket_index].get_or_init(|| {
-            let bound = BUCKET_BOUNDS
-                .get(bucket_index)
-                .map_or(INFINITE_BOUND, |(_, text)| text);
-            let labels = [(self.label.0, &*self.label.1), (Label::BucketBound, bound)];
-            self.registry
-                .worker_counter(self.worker_number, self.metric, &labels)
+            self.registry.worker_counter(
+                self.worker_number,
+                self.metric,
+                &self.bucket_labels(bucket_index),
+            )
         });
         counter.increment(1);
         self.sum.increment(duration.0);
     }
+
+    /// Keeps an exemplar for the bucket of a duration.
+    pub fn set_exemplar(&self, duration: Nanos, exemplar: Exemplar) {
+        let labels = self.bucket_labels(bucket_index(duration));
+        self.registry.set_exemplar(self.metric, &labels, exemplar);
+    }
+
+    /// The labels of a bucket.
+    fn bucket_labels(&self, bucket_index: usize) -> [(Label, &str); 2] {
+        let bound = BUCKET_BOUNDS
+            .get(bucket_index)
+            .map_or(INFINITE_BOUND, |(_, text)| text);
+        [(self.label.0, &*self.label.1), (Label::BucketBound, bound)]
+    }
+}
+
+/// The index of the first bucket whose bound this duration does not exceed.
+fn bucket_index(duration: Nanos) -> usize {
+    BUCKET_BOUNDS.partition_point(|(micros, _)| micros * 1_000 < duration.0)
 }
 
 #[cfg(test)]

@@ -17,4 +17,4 @@ pub mod registry;
 pub use histogram::Histogram;
 pub use log::log_to_stderr;
 pub use names::{Label, Metric};
-pub use registry::{MAX_VALUES_PER_IDENTITY, Registry};
+pub use registry::{Exemplar, MAX_VALUES_PER_IDENTITY, MetricsFormat, Registry};

@@ -110,6 +110,8 @@ pub enum Metric {
     PushSamples,
     /// Seconds between now and the last second that a destination has, by destination.
     PushLag,
+    /// Spans of traces, by result.
+    Spans,
 }
 
 /// The kind of a metric's values, which decides how they are added up and shown.
@@ -181,6 +183,7 @@ impl Metric {
             Metric::ProcessMemory => "process_resident_memory_bytes",
             Metric::PushSamples => "tollgate_push_samples_total",
             Metric::PushLag => "tollgate_push_behind_seconds",
+            Metric::Spans => "tollgate_spans_total",
         }
     }
 
@@ -283,6 +286,9 @@ impl Metric {
             Metric::PushLag => {
                 "Seconds between now and the last second of the record that the destination has."
             }
+            Metric::Spans => {
+                "Spans of traces: sent, refused by the collector, or lost because it is away or slow."
+            }
         }
     }
 
@@ -369,7 +375,7 @@ pub enum Label {
     BucketBound,
     /// The name of the destination of pushed samples.
     Destination,
-    /// The result of pushed samples: sent or refused.
+    /// The result of pushed samples and of spans: sent, refused or lost.
     Result,
 }
 

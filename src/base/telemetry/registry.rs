@@ -7,18 +7,19 @@
 //! Series of a former configuration stay until the process ends, unless [`Registry::remove_series`] removes them.
 
 mod bounded_counters;
+mod exposition;
 mod identity_series;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{Counter, CounterFn, Gauge, GaugeFn};
 use parking_lot::Mutex;
 
-use super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
 use super::names::{Label, Metric, MetricKind};
+use exposition::Exemplars;
+pub use exposition::{Exemplar, MetricsFormat};
 use identity_series::IdentitySeries;
 pub use identity_series::MAX_VALUES_PER_IDENTITY;
 
@@ -33,6 +34,8 @@ pub struct Registry {
     series: Arc<Mutex<SeriesCells>>,
     /// The bounds of the series with values of identities, and what is used of them. Locked before `series`.
     identity_series: Arc<Mutex<IdentitySeries>>,
+    /// The latest exemplars; empty without traces.
+    exemplars: Arc<Mutex<Exemplars>>,
 }
 
 /// One writer's part of one series.
@@ -187,53 +190,6 @@ impl Registry {
             on_series(*metric, labels, value);
         }
     }
-
-    /// Renders all series in the Prometheus text format, version 0.0.4.
-    pub fn render(&self) -> String {
-        let mut text = String::new();
-        let series = self.series.lock();
-        let mut last_metric = None;
-        // The histogram whose buckets are being added up. Its series follow each other, because the bound is the last
-        // label.
-        let mut open_histogram: Option<RenderedHistogram<'_>> = None;
-        for ((metric, labels), cells) in series.iter() {
-            let kind = metric.kind();
-            // A sum is rendered with its histogram.
-            if kind == MetricKind::Sum {
-                continue;
-            }
-            let histogram_labels: &[_] = match labels.split_last() {
-                Some((_bucket_bound, others)) if kind == MetricKind::Histogram => others,
-                _ => &[],
-            };
-            let is_complete = |open_histogram: &mut RenderedHistogram<'_>| {
-                last_metric != Some(*metric) || open_histogram.labels != histogram_labels
-            };
-            if let Some(complete) = open_histogram.take_if(is_complete) {
-                complete.render(&mut text);
-            }
-            if last_metric != Some(*metric) {
-                render_family(&mut text, *metric);
-                last_metric = Some(*metric);
-            }
-            if kind == MetricKind::Histogram {
-                let histogram = open_histogram.get_or_insert_with(|| {
-                    let sum_key = metric
-                        .sum_metric()
-                        .map(|sum| (sum, histogram_labels.to_vec()));
-                    let sum_cells = sum_key.and_then(|key| series.get(&key));
-                    RenderedHistogram::new(*metric, histogram_labels, sum_cells)
-                });
-                histogram.add_bucket(&labels[histogram_labels.len()].1, sum_of_counter(cells));
-            } else {
-                render_value(&mut text, *metric, labels, cells);
-            }
-        }
-        if let Some(complete) = open_histogram {
-            complete.render(&mut text);
-        }
-        text
-    }
 }
 
 /// Copies labels, so that they can be kept as the key of a series.
@@ -252,124 +208,6 @@ fn sum_of_counter(cells: &[Arc<Cell>]) -> u64 {
         .sum()
 }
 
-/// Renders the help and the type of a metric, which stand before its first series.
-fn render_family(text: &mut String, metric: Metric) {
-    let (family, kind) = match metric.kind() {
-        MetricKind::Gauge => (metric.name(), "gauge"),
-        MetricKind::Histogram => (metric.name().trim_end_matches("_bucket"), "histogram"),
-        MetricKind::Counter | MetricKind::Sum => (metric.name(), "counter"),
-    };
-    let help = metric.help();
-    let _ = writeln!(text, "# HELP {family} {help}\n# TYPE {family} {kind}");
-}
-
-/// Renders the value of a counter or a gauge, added up over its cells.
-fn render_value(
-    text: &mut String,
-    metric: Metric,
-    labels: &[(Label, String)],
-    cells: &[Arc<Cell>],
-) {
-    let name = metric.name();
-    match metric.kind() {
-        MetricKind::Gauge => {
-            let levels = cells
-                .iter()
-                .map(|cell| f64::from_bits(cell.bits.load(Ordering::Relaxed)));
-            render_line(text, name, labels, None, levels.sum::<f64>());
-        }
-        _ if metric.decimal_places() > 0 => {
-            let value = sum_of_counter(cells) as f64 / 10_f64.powi(metric.decimal_places().into());
-            render_line(text, name, labels, None, value);
-        }
-        _ => render_line(text, name, labels, None, sum_of_counter(cells)),
-    }
-}
-
-/// The buckets of one histogram, added up over all workers.
-struct RenderedHistogram<'s> {
-    /// The name of the histogram, without `_bucket`.
-    name: &'static str,
-    /// The labels of the histogram, without the bound of a bucket.
-    labels: &'s [(Label, String)],
-    /// The durations in each bucket, without those in lower buckets.
-    counts: [u64; BUCKET_BOUNDS.len() + 1],
-    /// The sum of all durations, in seconds.
-    sum_seconds: f64,
-}
-
-impl<'s> RenderedHistogram<'s> {
-    fn new(
-        metric: Metric,
-        labels: &'s [(Label, String)],
-        sum_cells: Option<&Vec<Arc<Cell>>>,
-    ) -> RenderedHistogram<'s> {
-        let nanos = sum_cells.map_or(0, |cells| sum_of_counter(cells));
-        RenderedHistogram {
-            name: metric.name().trim_end_matches("_bucket"),
-            labels,
-            counts: [0; BUCKET_BOUNDS.len() + 1],
-            sum_seconds: nanos as f64 / 1e9,
-        }
-    }
-
-    /// Adds a count to the bucket whose bound labels write as `bound`.
-    fn add_bucket(&mut self, bound: &str, count: u64) {
-        let bucket_index = BUCKET_BOUNDS.iter().position(|(_, text)| *text == bound);
-        self.counts[bucket_index.unwrap_or(BUCKET_BOUNDS.len())] += count;
-    }
-
-    /// Renders all buckets, also empty ones: a bucket that appears later would look as if it had counted from the
-    /// start.
-    fn render(&self, text: &mut String) {
-        let (name, mut count_below) = (self.name, 0);
-        let bounds = BUCKET_BOUNDS.iter().map(|(_, bound)| *bound);
-        for (bound, count) in bounds.chain([INFINITE_BOUND]).zip(self.counts) {
-            count_below += count;
-            let bucket_name = format!("{name}_bucket");
-            render_line(text, &bucket_name, self.labels, Some(bound), count_below);
-        }
-        let (sum_name, count_name) = (format!("{name}_sum"), format!("{name}_count"));
-        render_line(text, &sum_name, self.labels, None, self.sum_seconds);
-        render_line(text, &count_name, self.labels, None, count_below);
-    }
-}
-
-/// Renders one sample. The bound of its bucket, if it has one, is the last label.
-fn render_line(
-    text: &mut String,
-    name: &str,
-    labels: &[(Label, String)],
-    bucket_bound: Option<&str>,
-    value: impl std::fmt::Display,
-) {
-    text.push_str(name);
-    let labels = labels.iter().map(|(label, value)| (*label, value.as_str()));
-    let bucket_bound = bucket_bound.map(|bound| (Label::BucketBound, bound));
-    let mut separator = '{';
-    for (label, value) in labels.chain(bucket_bound) {
-        let _ = write!(
-            text,
-            "{separator}{}=\"{}\"",
-            label.as_str(),
-            escape_label_value(value)
-        );
-        separator = ',';
-    }
-    if separator == ',' {
-        text.push('}');
-    }
-    let _ = writeln!(text, " {value}");
-}
-
-/// Escapes what the text format does not allow in the value of a label.
-fn escape_label_value(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -385,7 +223,7 @@ mod tests {
             .worker_counter(1, Metric::Requests, &labels)
             .increment(3);
         registry.gauge(Metric::StoreKeys, &[]).set(7.0);
-        let text = registry.render();
+        let text = registry.render(MetricsFormat::Text);
         let line = "tollgate_requests_total{route=\"a\\\"b\",outcome=\"admitted\"} 5\n";
         assert!(text.contains(line), "{text}");
         assert!(
@@ -401,7 +239,7 @@ mod tests {
         let set = |names: &[(&str, u64)]| {
             let values = names.iter().copied().collect();
             registry.set_gauges(Metric::PermitsOpen, Label::Limit, &values);
-            let text = registry.render();
+            let text = registry.render(MetricsFormat::Text);
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             lines.map(str::to_owned).collect::<Vec<_>>()
         };
@@ -419,7 +257,7 @@ mod tests {
             let histogram = super::super::Histogram::new(&registry, worker, metrics, label);
             histogram.observe(crate::base::clock::Nanos(micros * 1_000));
         }
-        let text = registry.render();
+        let text = registry.render(MetricsFormat::Text);
         let name = "tollgate_request_duration_seconds";
         assert!(
             text.contains(&format!("# TYPE {name} histogram\n{name}_bucket{{")),

@@ -36,7 +36,7 @@ pub(super) fn compile_destinations(
 
 /// Reads a bearer token. `None` if the file cannot be read, or has no printable ASCII of [`TOKEN_CHARS`]. Both are
 /// reported.
-fn read_token(
+pub(super) fn read_token(
     cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,

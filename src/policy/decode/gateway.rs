@@ -26,6 +26,7 @@ use super::record::{RecordConfig, RecordField};
 use super::scalar::{HEADER_NAME_FORMAT, HeaderStyleField, parse_header_name};
 use super::store::{StoreConfig, StoreField};
 use super::switch_word::{is_off, is_on};
+use super::traces::TracesConfig;
 use super::upstream::{SERVER_FORMAT, ServerField, UPSTREAM_TABLE, UpstreamConfig, read_upstream};
 use crate::identity::strip::is_unfit_for_request_id;
 use crate::route::{HeaderStyle, PathMatching};
@@ -63,6 +64,8 @@ section! {
         "What happened in every second, for years. Default: memory, the last two or three hours.", "{ dir: data/record }";
     access_log: AccessLogField = AccessLogConfig::default(),
         "Where requests are logged. Default: stdout.", "{ file: access.log, requests: refused }";
+    traces: SectionField<TracesConfig>,
+        "Spans of requests, which a collector of OpenTelemetry gets. Default: none.", "{ to: \"https://collector:4318/v1/traces\", sample: 1% }";
     cors: CorsField, "Which pages of other origins may read responses, on every route that says nothing else. Default: what the upstream says.", "{ origins: https://app.example.com }";
     errors: ErrorPagesField<false> = Vec::new(),
         "The bodies of the gateway's own refusals by status, `4xx` or `5xx`: a `.html` file for browsers, a `.json` file for all others, or both in a list. In them stand `${status}`, `${title}`, `${detail}`, `${type}`, `${limit}`, `${retry_after}`, `${request_id}`, `${host}`, `${path}` and `${ip}`. Default: problem documents.", "{ 429: errors/429.html, 5xx: [errors/5xx.html, errors/5xx.json] }";

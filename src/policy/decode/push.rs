@@ -176,6 +176,11 @@ fn check_protocol_fields(cx: &mut LoadContext, fields: &MapFields<'_>, engine: E
             Some("remove it".into()),
         );
     }
+    check_ca(cx, fields, url);
+}
+
+/// Reports `ca` beside a URL without TLS.
+pub(super) fn check_ca(cx: &mut LoadContext, fields: &MapFields<'_>, url: &Uri) {
     if fields.has("ca") && url.scheme_str() != Some("https") {
         let message = "`ca` is for a destination that speaks TLS";
         let help = "write https:// to speak TLS, or remove it";
@@ -186,47 +191,70 @@ fn check_protocol_fields(cx: &mut LoadContext, fields: &MapFields<'_>, engine: E
 /// Parses a URL, and checks that it has the parts that the engine needs, and no user or password. The engine is `None`
 /// if `to` is absent or invalid.
 fn parse_url(text: &str, engine: Option<Engine>) -> Result<Uri, ValueError> {
-    let example = engine.unwrap_or(Engine::Prometheus).example();
-    let help = format!("for instance `{example}`");
-    let error = |message: String| ValueError::new(message, help.clone());
-    let url: Uri = text
-        .parse()
-        .map_err(|cause| error(format!("`{text}` is no URL: {cause}")))?;
-    let scheme = url.scheme_str().unwrap_or_default();
-    let schemes = engine.map_or(&["http", "https", "tcp"][..], Engine::schemes);
-    if !schemes.contains(&scheme) {
-        let schemes: Vec<String> = schemes
-            .iter()
-            .map(|scheme| format!("`{scheme}://`"))
-            .collect();
-        let owner = engine.map_or("a destination", Engine::as_str);
-        let schemes = schemes.join(" or ");
-        return Err(error(format!("the URL of {owner} begins with {schemes}")));
-    }
-    if url
-        .authority()
-        .is_some_and(|authority| authority.as_str().contains('@'))
-    {
-        let help = "write the token into a file and its name behind `token_file`";
-        return Err(ValueError::new(
-            "a URL here has no user and no password",
-            help,
-        ));
-    }
-    if url.host().is_none_or(str::is_empty) {
-        return Err(error(format!("`{text}` names no host")));
-    }
+    let expected = ExpectedUrl {
+        owner: engine.map_or("a destination", Engine::as_str),
+        schemes: engine.map_or(&["http", "https", "tcp"], Engine::schemes),
+        example: engine.unwrap_or(Engine::Prometheus).example(),
+    };
+    let url = expected.parse(text)?;
     match engine {
         Some(Engine::Graphite) if url.port_u16().is_none() => {
-            Err(error(format!("`{text}` names no port")))
+            Err(expected.error(format!("`{text}` names no port")))
         }
-        Some(Engine::Graphite) if url.path() != "/" && !url.path().is_empty() => Err(error(
-            format!("`{text}` has a path, and Graphite's protocol has none"),
-        )),
+        Some(Engine::Graphite) if url.path() != "/" && !url.path().is_empty() => Err(expected
+            .error(format!(
+                "`{text}` has a path, and Graphite's protocol has none"
+            ))),
         Some(Engine::Prometheus | Engine::Otlp) if url.path() == "/" => {
-            Err(error(format!("`{text}` names no path")))
+            Err(expected.error(format!("`{text}` names no path")))
         }
         _ => Ok(url),
+    }
+}
+
+/// What a URL to which the gateway sends something must be like, for messages too.
+pub(super) struct ExpectedUrl {
+    /// Whose URL it is.
+    pub(super) owner: &'static str,
+    /// The schemes of which it must have one.
+    pub(super) schemes: &'static [&'static str],
+    /// A valid URL.
+    pub(super) example: &'static str,
+}
+
+impl ExpectedUrl {
+    /// Parses a URL with one of the schemes and a host, and without a user and a password.
+    pub(super) fn parse(&self, text: &str) -> Result<Uri, ValueError> {
+        let parsed: Result<Uri, _> = text.parse();
+        let url = parsed.map_err(|cause| self.error(format!("`{text}` is no URL: {cause}")))?;
+        if !self.schemes.contains(&url.scheme_str().unwrap_or_default()) {
+            let schemes: Vec<String> = self
+                .schemes
+                .iter()
+                .map(|scheme| format!("`{scheme}://`"))
+                .collect();
+            let (owner, schemes) = (self.owner, schemes.join(" or "));
+            return Err(self.error(format!("the URL of {owner} begins with {schemes}")));
+        }
+        if url
+            .authority()
+            .is_some_and(|authority| authority.as_str().contains('@'))
+        {
+            let help = "write the token into a file and its name behind `token_file`";
+            return Err(ValueError::new(
+                "a URL here has no user and no password",
+                help,
+            ));
+        }
+        if url.host().is_none_or(str::is_empty) {
+            return Err(self.error(format!("`{text}` names no host")));
+        }
+        Ok(url)
+    }
+
+    /// A mistake in the URL, with the example.
+    pub(super) fn error(&self, message: String) -> ValueError {
+        ValueError::new(message, format!("for instance `{}`", self.example))
     }
 }
 

@@ -79,6 +79,11 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
             },
             "fields": access_log.fields.iter().map(|field| field.as_str()).collect::<Vec<_>>(),
         },
+        "traces": loaded.process.traces.as_ref().map(|traces| json!({
+            "to": traces.display_url,
+            "sample": traces.sample.to_string(),
+            "service": traces.service,
+        })),
         "push": loaded.process.push.iter().map(|push| json!({
             "name": push.name,
             "to": push.engine.as_str(),

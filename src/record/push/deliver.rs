@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
@@ -103,7 +103,7 @@ pub async fn deliver(
 }
 
 /// Describes an error, and those of its causes that its own text does not name.
-fn describe_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn describe_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -171,29 +171,15 @@ async fn send_http(
             remote_write::encode(slice, labels)?,
         ),
     };
-    let mut request = Request::builder()
-        .method(Method::POST)
-        .uri(settings.url.clone())
-        .header(
-            header::USER_AGENT,
-            concat!("tollgate/", env!("CARGO_PKG_VERSION")),
-        );
-    for (name, value) in header_fields {
-        request = request.header(*name, *value);
-    }
-    if let Some(token) = &settings.token {
-        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-    }
-    let roots = match &settings.roots {
-        None if settings.url.scheme_str() == Some("https") => {
-            if system_roots.get().is_none() {
-                let _ = system_roots.set(Roots::from_system()?);
-            }
-            system_roots.get()
-        }
-        roots => roots.as_ref(),
-    };
-    let response = send_request(roots, request.body(Full::new(Bytes::from(body)))?).await?;
+    let credentials = (settings.token.as_deref(), settings.roots.as_ref());
+    let response = post(
+        &settings.url,
+        credentials,
+        system_roots,
+        header_fields,
+        body,
+    )
+    .await?;
     let (head, response_body) = response.into_parts();
     Ok(classify_response(
         settings.engine,
@@ -202,6 +188,40 @@ async fn send_http(
         &response_body,
         now,
     ))
+}
+
+/// Sends a body by POST, with a bearer token if there is one. The certificate of an `https://` server must chain to
+/// `roots`, or to those of the system for `None`. `system_roots` is as in [`deliver`]. Fails if no whole response comes.
+pub(crate) async fn post(
+    url: &Uri,
+    (token, roots): (Option<&str>, Option<&Roots>),
+    system_roots: &OnceCell<Roots>,
+    header_fields: &[(&str, &str)],
+    body: Vec<u8>,
+) -> Result<Response<Bytes>, BoxError> {
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(url.clone())
+        .header(
+            header::USER_AGENT,
+            concat!("tollgate/", env!("CARGO_PKG_VERSION")),
+        );
+    for (name, value) in header_fields {
+        request = request.header(*name, *value);
+    }
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let roots = match roots {
+        None if url.scheme_str() == Some("https") => {
+            if system_roots.get().is_none() {
+                let _ = system_roots.set(Roots::from_system()?);
+            }
+            system_roots.get()
+        }
+        roots => roots,
+    };
+    send_request(roots, request.body(Full::new(Bytes::from(body)))?).await
 }
 
 /// Decides what a response means for the samples of its request.
@@ -213,7 +233,7 @@ fn classify_response(
     now: Duration,
 ) -> DeliveryOutcome {
     if status.is_success() {
-        let rejected = (engine == Engine::Otlp).then(|| otlp::rejected_points(body));
+        let rejected = (engine == Engine::Otlp).then(|| otlp::rejected_items(body));
         return match rejected.flatten() {
             Some((refused_count, reason)) => DeliveryOutcome::PartlyAccepted {
                 refused_count,
@@ -251,7 +271,7 @@ fn classify_response(
 }
 
 /// Returns the first line of a response without control characters and outer blanks, cut to [`MAX_REASON_CHARS`].
-fn first_line(body: &[u8]) -> String {
+pub(crate) fn first_line(body: &[u8]) -> String {
     // A character of UTF-8 has at most four bytes.
     let text = String::from_utf8_lossy(&body[..body.len().min(4 * MAX_REASON_CHARS)]);
     let line = text.lines().next().unwrap_or_default().trim();
@@ -261,7 +281,7 @@ fn first_line(body: &[u8]) -> String {
 
 /// Reads `Retry-After`, which is a number of seconds or a date, and limits it to [`MAX_RETRY_AFTER`]. A date in the
 /// past is a delay of zero. Returns `None` if the field is missing or malformed.
-fn parse_retry_after(fields: &HeaderMap, now: Duration) -> Option<Duration> {
+pub(crate) fn parse_retry_after(fields: &HeaderMap, now: Duration) -> Option<Duration> {
     let text = fields.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let seconds_delay = text.parse().map(Duration::from_secs).ok();
     let delay = seconds_delay.or_else(|| {

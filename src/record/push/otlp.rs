@@ -4,11 +4,8 @@
 //! sums that are monotonic and cumulative. Source: <https://opentelemetry.io/docs/specs/otlp/>, with
 //! `metrics/v1/metrics.proto`.
 
-use super::proto_message::{
-    ProtoMessage, WIRE_FIXED32, WIRE_FIXED64, WIRE_LENGTH_DELIMITED, WIRE_VARINT,
-};
 use super::row::{RowSlice, TimedValue, to_f64};
-use crate::base::varint::take_varint;
+use crate::base::proto_message::{ProtoMessage, ProtoValue, find_field};
 use crate::record::{Series, SeriesKind};
 
 /// The header field that the protocol requires.
@@ -42,7 +39,7 @@ const KEY_VALUE_KEY: u32 = 1;
 const KEY_VALUE_VALUE: u32 = 2;
 const ANY_VALUE_STRING: u32 = 1;
 const EXPORT_RESPONSE_PARTIAL_SUCCESS: u64 = 1;
-const PARTIAL_SUCCESS_REJECTED_POINTS: u64 = 1;
+const PARTIAL_SUCCESS_REJECTED_ITEMS: u64 = 1;
 const PARTIAL_SUCCESS_ERROR_MESSAGE: u64 = 2;
 
 /// Encodes the body of a request. Counters count from the second `counted_since`, since 1970; `labels` become
@@ -122,23 +119,23 @@ fn number_data_point(series: &Series, sample: &TimedValue, counted_since: u64) -
 }
 
 /// Builds a `KeyValue` with a string.
-fn key_value(key: &str, value: &str) -> ProtoMessage {
+pub fn key_value(key: &str, value: &str) -> ProtoMessage {
     let any_value = ProtoMessage::default().with_string(ANY_VALUE_STRING, value);
     ProtoMessage::default()
         .with_string(KEY_VALUE_KEY, key)
         .with_message(KEY_VALUE_VALUE, &any_value)
 }
 
-/// Reads from an `ExportMetricsServiceResponse` how many data points were rejected, and why. Returns `None` if all were
+/// Reads from the response to an export how many data points or spans were rejected, and why. Returns `None` if all were
 /// accepted, or if the response cannot be read. The reason may be empty.
-pub fn rejected_points(response: &[u8]) -> Option<(u64, String)> {
+pub fn rejected_items(response: &[u8]) -> Option<(u64, String)> {
     let Some(ProtoValue::Bytes(partial_success)) =
         find_field(response, EXPORT_RESPONSE_PARTIAL_SUCCESS)
     else {
         return None;
     };
     let Some(ProtoValue::Number(count)) =
-        find_field(partial_success, PARTIAL_SUCCESS_REJECTED_POINTS)
+        find_field(partial_success, PARTIAL_SUCCESS_REJECTED_ITEMS)
     else {
         return None;
     };
@@ -147,41 +144,4 @@ pub fn rejected_points(response: &[u8]) -> Option<(u64, String)> {
         _ => String::new(),
     };
     (count > 0).then_some((count, reason))
-}
-
-/// A value of a field, by its wire type.
-enum ProtoValue<'a> {
-    /// The value of a varint.
-    Number(u64),
-    /// The bytes of a value of any other wire type, without its length.
-    Bytes(&'a [u8]),
-}
-
-/// Finds the first field with the number `field_number`. Returns `None` if the message has no such field, or is
-/// malformed before the end of that field.
-fn find_field(mut message: &[u8], field_number: u64) -> Option<ProtoValue<'_>> {
-    while !message.is_empty() {
-        let key = take_varint(&mut message)?;
-        // The lowest three bits of a key are the wire type of the value.
-        let value = match (key & 7) as u32 {
-            WIRE_VARINT => ProtoValue::Number(take_varint(&mut message)?),
-            WIRE_LENGTH_DELIMITED => {
-                let length = usize::try_from(take_varint(&mut message)?).ok()?;
-                let (bytes, later_fields) = message.split_at_checked(length)?;
-                message = later_fields;
-                ProtoValue::Bytes(bytes)
-            }
-            wire_type @ (WIRE_FIXED64 | WIRE_FIXED32) => {
-                let length = if wire_type == WIRE_FIXED64 { 8 } else { 4 };
-                let (bytes, later_fields) = message.split_at_checked(length)?;
-                message = later_fields;
-                ProtoValue::Bytes(bytes)
-            }
-            _ => return None,
-        };
-        if key >> 3 == field_number {
-            return Some(value);
-        }
-    }
-    None
 }

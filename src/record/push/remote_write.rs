@@ -3,8 +3,8 @@
 //! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec/>, with `prompb/remote.proto` and
 //! `prompb/types.proto` of Prometheus.
 
-use super::proto_message::ProtoMessage;
 use super::row::{RowSlice, TimedValue, to_f64};
+use crate::base::proto_message::ProtoMessage;
 use crate::record::Series;
 
 /// The header fields that the protocol requires, beside `User-Agent`, which `deliver.rs` adds.

@@ -35,6 +35,10 @@ pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos)
         if let Some(request_id) = context.request_id() {
             push_plain_text(out, ",\"request_id\":", request_id.as_str());
         }
+        if let Some(traced) = context.traced_request() {
+            let trace_id = u128::from_be_bytes(traced.id.trace_id);
+            push_plain_text(out, ",\"trace_id\":", &format!("{trace_id:032x}"));
+        }
         if !log.fields().is_empty() {
             listed_members::write(out, log.fields(), context);
         }

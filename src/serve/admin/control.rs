@@ -8,7 +8,7 @@ use axum::extract::State;
 use serde_json::Value;
 
 use crate::base::clock::Clock;
-use crate::base::telemetry::{Label, Metric};
+use crate::base::telemetry::{Label, Metric, MetricsFormat};
 use crate::policy::DiagnosticReport;
 use crate::record::Record;
 use crate::record::push;
@@ -23,8 +23,10 @@ pub trait Control: Send + Sync + 'static {
     fn running(&self) -> RunningConfig;
     /// Reads the configuration again and runs it if it has no mistakes.
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
-    /// All metrics in the text format of Prometheus.
-    fn metrics(&self) -> String;
+    /// All metrics in this format.
+    fn metrics(&self, format: MetricsFormat) -> String;
+    /// Whether requests are traced, so that metrics have exemplars.
+    fn has_traces(&self) -> bool;
     /// The record; `None` if the configuration switches it off. The cell is empty while another process still writes it.
     fn record(&self) -> Option<Arc<OnceLock<Record>>>;
     /// The total of a counter over all workers.

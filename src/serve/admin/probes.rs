@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::control::{Control, ControlState, MAX_BODY_BYTES};
 use super::problem::problem_response;
+use crate::base::telemetry::MetricsFormat;
 
 /// The paths of `admin.probes`. Anybody may reach them, so `/readyz` does not describe the store here.
 pub fn probes(gateway: Arc<dyn Control>) -> Router {
@@ -64,8 +65,57 @@ fn draining_response() -> Response {
     problem_response(StatusCode::SERVICE_UNAVAILABLE, "the gateway is draining")
 }
 
-/// `GET /metrics`: all metrics in the text format of Prometheus.
-pub(super) async fn metrics(State(gateway): ControlState) -> Response {
-    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    ([(header::CONTENT_TYPE, content_type)], gateway.metrics()).into_response()
+/// `GET /metrics`: all metrics in the text format of Prometheus. With traces there are exemplars for those who ask for
+/// OpenMetrics, which alone has them.
+pub(super) async fn metrics(State(gateway): ControlState, fields: HeaderMap) -> Response {
+    let format = match gateway.has_traces() && accepts_open_metrics(&fields) {
+        true => MetricsFormat::OpenMetrics,
+        false => MetricsFormat::Text,
+    };
+    let content_type = HeaderValue::from_static(format.content_type());
+    let content_type = [(header::CONTENT_TYPE, content_type)];
+    let varies = [(header::VARY, HeaderValue::from_static("accept"))];
+    (content_type, varies, gateway.metrics(format)).into_response()
+}
+
+/// Whether `Accept` names OpenMetrics, and not with `q=0`.
+fn accepts_open_metrics(fields: &HeaderMap) -> bool {
+    let values = fields.get_all(header::ACCEPT).iter();
+    let mut ranges = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    ranges.any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let media_type = parts.next().unwrap_or_default();
+        let is_zero = |part: &str| {
+            let (name, weight) = part.split_once('=').unwrap_or_default();
+            name.eq_ignore_ascii_case("q") && weight.parse() == Ok(0.0)
+        };
+        media_type.eq_ignore_ascii_case("application/openmetrics-text") && !parts.any(is_zero)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(accept: &str, expected: bool) {
+        let mut fields = HeaderMap::new();
+        fields.insert(header::ACCEPT, accept.parse().unwrap());
+        assert_eq!(accepts_open_metrics(&fields), expected, "{accept}");
+    }
+
+    #[test]
+    fn open_metrics_must_be_named() {
+        assert!(!accepts_open_metrics(&HeaderMap::new()));
+        check("*/*", false);
+        check("text/plain;version=0.0.4", false);
+        check("application/openmetrics-text", true);
+        check(
+            "text/plain;q=0.5, Application/OpenMetrics-Text; version=1.0.0;q=0.75",
+            true,
+        );
+        check("application/openmetrics-text;q=0.000,*/*", false);
+    }
 }

@@ -24,6 +24,7 @@ use super::own_response;
 use super::proxy_fields;
 use super::refusal::Refusal;
 use super::stages::{Admitted, Arrival, Identified};
+use super::traced_request::continue_trace;
 use super::unserved::Unserved;
 use super::upstream_load::LoadMeasurement;
 use crate::http::head::{Fields, Head, Response, hop_by_hop};
@@ -119,6 +120,7 @@ fn forward_request(
         Some(request_id) => request_id.copy_to_head(&head),
         None => head,
     };
+    let head = continue_trace(context, head);
     let is_websocket = |protocol: &Bytes| websocket::is_websocket(protocol);
     let opens_websocket = || head.upgrade.as_ref().is_some_and(is_websocket);
     let message_limits = (route.reads.messages && opens_websocket()).then(|| {
@@ -195,7 +197,7 @@ fn forwarded_custom_identities<'s>(
 }
 
 /// Builds the head that the upstream gets, or takes it from the connection if it was built for the same fields before.
-/// The field of the request's id is still missing.
+/// The fields of the request's id and its trace are still missing.
 fn build_or_reuse_head(
     identified: &Identified,
     upstream_index: usize,

@@ -21,6 +21,7 @@ use super::message_gate::{MessageGate, MessageLimits};
 use super::refusal::{RefusalCause, upstream_reason};
 use super::request_context::RequestContext;
 use super::request_deadline::RequestDeadline;
+use super::traced_request::continue_trace;
 use super::upstream_load::{self, LoadMeasurement};
 use crate::base::clock::Nanos;
 use crate::base::telemetry::Metric;
@@ -72,7 +73,7 @@ impl Forwarding<'_> {
     /// Or it is wrong or unclear to which protocol the server has changed: see [`check_upgrade`].
     pub(super) async fn run(
         &self,
-        request: &Head,
+        request: &Rc<Head>,
         body: RequestBody,
     ) -> Result<Response<RelayedBody>, RefusalCause> {
         // A request with a body takes longer, so the worker's other connections have their turn first.
@@ -101,9 +102,15 @@ impl Forwarding<'_> {
                         && self.pool.take_retry() =>
                 {
                     retry_count += 1;
+                    if let RefusalCause::Upstream(error) = &cause {
+                        self.note_failure(error);
+                    }
                     // This future is boxed, because it is rare and would make every request's future as large.
                     match Box::pin(self.checkout_again(&mut deadline)).await {
-                        Ok(connection) => exchange.retry_over(request, connection),
+                        Ok(connection) => {
+                            let retried = continue_trace(self.context, request.clone());
+                            exchange.retry_over(&retried, connection);
+                        }
                         // The first server may have received the request.
                         Err(_) if exchange.has_begun() => return Err(cause),
                         Err(error) => return Err(RefusalCause::Upstream(error)),
@@ -141,6 +148,9 @@ impl Forwarding<'_> {
         counters.upstream_duration.observe(now.since(sent_at));
         if let Some(extra) = &self.context.extra {
             extra.upstream_duration.set(Some(now.since(sent_at)));
+            if let Some(traced) = &extra.traced {
+                traced.note_status(head.status.as_u16());
+            }
         }
     }
 
@@ -251,6 +261,9 @@ impl Forwarding<'_> {
         if self.context.needs_server() {
             let server_name = exchange.server_name().clone();
             self.context.server_name.replace(Some(server_name));
+        }
+        if let Some(traced) = self.context.traced_request() {
+            traced.note_server(exchange.server_name());
         }
         let mut continue_timer = self.hold_body(exchange);
         let head = poll_fn(|cx| self.poll_head(exchange, deadline, &mut continue_timer, cx));
@@ -385,11 +398,19 @@ impl Forwarding<'_> {
         }
     }
 
+    /// Notes for the trace that the current exchange has failed.
+    fn note_failure(&self, error: &upstream::Error) {
+        if let Some(traced) = self.context.traced_request() {
+            traced.note_failure(upstream_reason(error), self.context.generation.clock.now());
+        }
+    }
+
     /// Counts and logs that the upstream sent no valid response. Other causes are not the upstream's failure.
     pub(super) fn record_failure(&self, cause: &RefusalCause) {
         let RefusalCause::Upstream(error) = cause else {
             return;
         };
+        self.note_failure(error);
         let upstream_name = &self.pool.settings().name;
         let reason = upstream_reason(error);
         let peer = &self.context.peer;

@@ -3,7 +3,7 @@
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
+//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `traced_request.rs`, `span_facts.rs` |
 //! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
@@ -64,8 +64,10 @@ mod route_choice;
 pub mod routing;
 pub mod sampling;
 mod screening;
+mod span_facts;
 pub mod stages;
 pub mod target;
+pub mod traced_request;
 pub mod unreadable_request;
 pub mod unserved;
 pub mod upstream_load;

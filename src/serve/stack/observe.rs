@@ -29,7 +29,9 @@ use super::request_context::{ExtraFacts, RequestContext};
 use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
 use super::sampling;
+use super::span_facts::record_spans;
 use super::stages::{Arrival, FreshRequest};
+use super::traced_request::TracedRequest;
 use super::unserved::Unserved;
 use crate::base::telemetry::Metric;
 use crate::http::head::{Head, Response, ResponseHead};
@@ -63,6 +65,9 @@ impl Drop for RecordOnDrop {
             .request_duration
             .observe(now.since(context.arrived_at));
         counters.response_bytes.increment(context.sent_bytes());
+        if let Some(traced) = context.traced_request() {
+            record_spans(context, traced, now);
+        }
         sampling::record_sample(context, now);
         access::log_request(&context.access_log, context, now);
     }
@@ -101,12 +106,16 @@ impl<S> Observe<S> {
         head: &Head,
         peer: &Peer,
         generation: &Generation,
+        traced: Option<Box<TracedRequest>>,
     ) -> Option<Box<ExtraFacts>> {
-        let is_needed = generation.ruleset.needs_extra_facts || self.access_log.needs_extra_facts();
+        let is_needed = generation.ruleset.needs_extra_facts
+            || self.access_log.needs_extra_facts()
+            || traced.is_some();
         is_needed.then(|| {
             Box::new(ExtraFacts {
                 request_id: RequestId::of_request(&head.fields, peer, generation),
                 received_bytes: self.access_log.has_bytes_in().then(Rc::default),
+                traced,
                 ..ExtraFacts::default()
             })
         })
@@ -138,9 +147,6 @@ where
         downstream.deadlines().report_request_begun();
         let arrived_at = generation.clock.now();
         let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);
-        let needs_head = self.access_log.may_log()
-            || generation.ruleset.needs_heads_in_responses
-            || may_sample();
         let (head, mut unreadable) = match head {
             Ok(head) => (head, None),
             Err(unreadable) => (Rc::default(), Some(unreadable)),
@@ -152,9 +158,17 @@ where
                 unreadable.first_line.path.take(),
             ),
         };
+        let traced = match (generation.ruleset.trace_sample, &peer.worker.tracer) {
+            (Some(rate), Some(tracer)) => tracer.begin(rate, &head.fields, &peer, &generation),
+            _ => None,
+        };
+        let needs_head = self.access_log.may_log()
+            || generation.ruleset.needs_heads_in_responses
+            || traced.is_some()
+            || may_sample();
         let context = Rc::new(RequestContext {
             arrived_at,
-            extra: self.find_extra_facts(&head, &peer, &generation),
+            extra: self.find_extra_facts(&head, &peer, &generation, traced),
             method,
             head: (needs_head && unreadable.is_none()).then(|| head.clone()),
             unreadable_path,

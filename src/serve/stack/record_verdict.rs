@@ -30,6 +30,12 @@ pub(crate) fn record_verdict(
     if let Some((rule, rule_finding)) = verdict.decider(rules) {
         let standing = rule_finding.finding.standing;
         context.deciding_limit.set(Some((rule.index, standing)));
+        if let Some(traced) = context.traced_request() {
+            // A burst or a delay admits more than the quota at once.
+            let finding = &rule_finding.finding;
+            let remaining = finding.remaining.min(finding.quota);
+            traced.remaining.set(Some(remaining.into()));
+        }
     }
 }
 

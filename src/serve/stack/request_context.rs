@@ -13,6 +13,7 @@ use http::Method;
 use super::peer::Peer;
 use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
+use super::traced_request::TracedRequest;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::ClientIdentity;
@@ -86,6 +87,8 @@ pub struct ExtraFacts {
     pub cors: OnceCell<Arc<Cors>>,
     /// Bytes of the request's body that have come; `None` where no log needs them.
     pub received_bytes: Option<Rc<Cell<u64>>>,
+    /// What becomes the spans of the request; `None` if it is not traced.
+    pub traced: Option<Box<TracedRequest>>,
     /// How long the server took until its response began; `None` before.
     pub upstream_duration: Cell<Option<Nanos>>,
 }
@@ -120,6 +123,12 @@ impl RequestContext {
     /// The id of the request; `None` if requests have none.
     pub fn request_id(&self) -> Option<&RequestId> {
         self.extra.as_ref()?.request_id.as_ref()
+    }
+
+    /// What becomes the spans of the request; `None` if it is not traced.
+    #[inline]
+    pub fn traced_request(&self) -> Option<&TracedRequest> {
+        self.extra.as_ref()?.traced.as_deref()
     }
 
     /// Counts the bytes of the request's body that have come; `None` where no log needs them.

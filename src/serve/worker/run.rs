@@ -31,6 +31,8 @@ use crate::serve::access::{LogWriter, WorkerLog};
 use crate::serve::stack::detached::DetachedRequests;
 use crate::serve::stack::layers;
 use crate::serve::stack::layers::Stack;
+use crate::serve::stack::traced_request::Tracer;
+use crate::trace::SpanQueue;
 use crate::upstream::ServerWatch;
 
 /// Number of buckets of the store from which fresh cells are evicted each second: cells that equal those of keys without
@@ -78,6 +80,8 @@ pub struct WorkerStart {
     pub default_max_connections: usize,
     /// Writes the access log.
     pub log_writer: LogWriter,
+    /// Takes the spans of traced requests; `None` without traces.
+    pub span_queue: Option<Arc<SpanQueue>>,
     /// Where the worker's metrics are registered.
     pub registry: Registry,
     /// The clock of all decisions, replaced in tests.
@@ -219,6 +223,7 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
         }),
         occupancy: start.occupancy.clone(),
         default_max_connections: start.default_max_connections,
+        tracer: start.span_queue.clone().and_then(Tracer::new),
         registry: registry.clone(),
     }
 }

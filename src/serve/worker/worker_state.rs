@@ -16,6 +16,7 @@ use crate::net::FlushQueue;
 use crate::record::insight::RecentCounts;
 use crate::serve::stack::counted_key::CountedKey;
 use crate::serve::stack::detached::DetachedRequests;
+use crate::serve::stack::traced_request::Tracer;
 
 /// The state of one worker. It lives as long as the worker's thread; a reload replaces only the generation in it.
 pub struct WorkerState {
@@ -31,6 +32,8 @@ pub struct WorkerState {
     pub recent_keys: RecentCounts<CountedKey>,
     /// Where the worker's metrics are registered.
     pub registry: Registry,
+    /// Chooses the requests that are traced, and takes their spans; `None` without traces.
+    pub tracer: Option<Tracer>,
     /// The generation that new requests are served by.
     pub(super) generation: RefCell<Rc<Generation>>,
     /// See [`WorkerState::is_draining`].

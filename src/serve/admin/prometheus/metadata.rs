@@ -11,6 +11,7 @@ use super::parameters::QueryParameters;
 use super::reader::{MAX_QUERY_TIMEOUT, RecordReader};
 use super::response::{ApiResult, Truncated, success};
 use super::samples::RecordSamples;
+use crate::base::telemetry::MetricsFormat;
 use crate::record::SeriesKind;
 use crate::record::promql::labels::METRIC_NAME_LABEL;
 use crate::serve::admin::control::ControlState;
@@ -18,7 +19,7 @@ use crate::serve::admin::control::ControlState;
 /// `GET /api/v1/metadata`: the description of each metric, or of the one that `metric` names.
 pub async fn metadata(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     let limit = parameters.limit()?;
-    let metrics_text = gateway.metrics();
+    let metrics_text = gateway.metrics(MetricsFormat::Text);
     let query = move |samples: &RecordSamples| Ok(describe_metrics(&metrics_text, samples.exposed));
     let reader = RecordReader::open(&*gateway)?;
     let mut descriptions = reader.run(MAX_QUERY_TIMEOUT, query).await?;

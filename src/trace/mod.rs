@@ -10,6 +10,7 @@
 //! | `sample_rate` | the share of requests that are sampled |
 //! | `span` | the encoding of one span |
 //! | `span_queue` | the queue between workers and the thread |
+//! | `tracer` | a worker's end |
 //! | `exporter` | the thread that sends |
 //! | `settings` | the settings of the collector |
 //!
@@ -21,10 +22,12 @@ mod settings;
 mod span;
 mod span_queue;
 mod trace_parent;
+mod tracer;
 
 pub use self::exporter::{Exporter, ExporterContext};
 pub use self::sample_rate::SampleRate;
 pub use self::settings::Settings;
 pub use self::span::{Span, SpanKind, encode_spans};
 pub use self::span_queue::SpanQueue;
-pub use self::trace_parent::{SpanId, TraceId, TraceParent, random_id};
+pub use self::trace_parent::{SpanId, TraceParent, random_id};
+pub use self::tracer::Tracer;

@@ -84,7 +84,7 @@ fn a_refused_request_has_one_span_with_its_limit() {
             "http.request.method": "GET", "http.route": "/once/{name}", "http.response.status_code": 429,
             "network.protocol.version": "1.1", "server.address": "shop.example", "server.port": 8443,
             "user_agent.original": "me/1", "tollgate.outcome": "refused", "tollgate.route": "once",
-            "tollgate.limit": "once/few", "tollgate.standing": "refused", "tollgate.remaining": 0,
+            "tollgate.limit": "few", "tollgate.standing": "refused", "tollgate.remaining": 0,
             "tollgate.request_id": request_id,
         })
     );

@@ -8,8 +8,9 @@ use std::cell::OnceCell;
 use metrics::Counter;
 
 use super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
+use super::exemplar::Exemplar;
 use super::names::{Label, Metric};
-use super::registry::{Exemplar, Registry};
+use super::registry::Registry;
 use crate::base::clock::Nanos;
 
 /// The histogram of one worker, for one value of one label.

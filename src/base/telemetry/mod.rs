@@ -6,15 +6,21 @@
 //! | `registry` | the values of all metrics |
 //! | `histogram` | histograms of durations |
 //! | `buckets` | the bounds of their buckets, and estimates of quantiles |
+//! | `exemplar` | a request as an example of a bucket |
+//! | `metrics_format` | the formats of `/metrics` |
 //! | `log` | sets up the process's log |
 
 pub mod buckets;
+mod exemplar;
 pub mod histogram;
 mod log;
+mod metrics_format;
 pub mod names;
 pub mod registry;
 
+pub use exemplar::Exemplar;
 pub use histogram::Histogram;
 pub use log::log_to_stderr;
+pub use metrics_format::MetricsFormat;
 pub use names::{Label, Metric};
-pub use registry::{Exemplar, MAX_VALUES_PER_IDENTITY, MetricsFormat, Registry};
+pub use registry::{MAX_VALUES_PER_IDENTITY, Registry};

@@ -17,9 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, CounterFn, Gauge, GaugeFn};
 use parking_lot::Mutex;
 
+use super::exemplar::Exemplar;
 use super::names::{Label, Metric, MetricKind};
-use exposition::Exemplars;
-pub use exposition::{Exemplar, MetricsFormat};
 use identity_series::IdentitySeries;
 pub use identity_series::MAX_VALUES_PER_IDENTITY;
 
@@ -27,6 +26,9 @@ pub use identity_series::MAX_VALUES_PER_IDENTITY;
 type MetricLabels = Vec<(Label, String)>;
 /// The cells of each series, one per writer.
 type SeriesCells = BTreeMap<(Metric, MetricLabels), Vec<Arc<Cell>>>;
+
+/// The exemplars of histograms' buckets. Each bucket has at most one.
+type Exemplars = BTreeMap<(Metric, MetricLabels), Exemplar>;
 
 /// All series of the process. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -210,6 +212,7 @@ fn sum_of_counter(cells: &[Arc<Cell>]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::metrics_format::MetricsFormat;
     use super::*;
 
     #[test]

@@ -41,7 +41,7 @@ section! {
     to: RequiredField<CollectorUrlField>, "Where the collector takes traces: OTLP over HTTP.", "https://collector:4318/v1/traces";
     sample: SampleField = SampleRate::DEFAULT,
         "How many requests are traced, unless a trusted proxy has decided by `traceparent`.", "1%";
-    service: ServiceField = Settings::DEFAULT_SERVICE.to_owned(), "What traces call the gateway.", "edge";
+    service: ServiceField = Settings::DEFAULT_SERVICE.to_owned(), "What traces call the gateway. Default: tollgate.", "edge";
     token_file: SecretFileNameField,
         "A file with the token that is sent as `Authorization: Bearer`.", "traces.token";
     ca: FileNameField, "Who vouches for its certificate, as PEM. Default: those whom the system trusts.", "ca.pem";

@@ -159,7 +159,9 @@ where
             ),
         };
         let traced = match (generation.ruleset.trace_sample, &peer.worker.tracer) {
-            (Some(rate), Some(tracer)) => tracer.begin(rate, &head.fields, &peer, &generation),
+            (Some(rate), Some(tracer)) => {
+                TracedRequest::choose((tracer, rate), &head.fields, &peer, &generation)
+            }
             _ => None,
         };
         let needs_head = self.access_log.may_log()

@@ -51,7 +51,7 @@ pub(super) fn record_spans(context: &RequestContext, traced: &TracedRequest, now
         encoded = span.append_to(encoded);
     }
     let span_count = 1 + exchanges.len() as u64;
-    tracer.queue.push(&encoded.into_bytes(), span_count);
+    tracer.push(&encoded.into_bytes(), span_count);
     let duration = now.since(context.arrived_at);
     let counters = context.generation.route_counters(context.route_index.get());
     let exemplar = Exemplar {

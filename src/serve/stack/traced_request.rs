@@ -11,10 +11,9 @@ use std::sync::Arc;
 use super::peer::Peer;
 use super::request_context::RequestContext;
 use crate::base::clock::Nanos;
-use crate::base::random::SplitMix64;
 use crate::http::head::{Fields, Head};
 use crate::serve::worker::generation::Generation;
-use crate::trace::{SampleRate, SpanId, SpanQueue, TraceParent, random_id};
+use crate::trace::{SampleRate, SpanId, TraceParent, Tracer, random_id};
 
 /// The header field that names the trace and the span that caused a request.
 const TRACEPARENT: &str = "traceparent";
@@ -23,39 +22,6 @@ const TRACESTATE: &str = "tracestate";
 
 /// The most bytes of `tracestate` in a span. The field itself is passed on at any length.
 const MAX_TRACE_STATE_BYTES: usize = 512;
-
-/// Chooses the requests of one worker that are traced, and takes their spans.
-pub struct Tracer {
-    pub(super) queue: Arc<SpanQueue>,
-    random: SplitMix64,
-}
-
-impl Tracer {
-    /// A tracer that puts spans into this queue. `None` if the system has no random numbers.
-    pub fn new(queue: Arc<SpanQueue>) -> Option<Tracer> {
-        let seed = u64::from_ne_bytes(random_id()?);
-        let random = SplitMix64::new(seed);
-        Some(Tracer { queue, random })
-    }
-
-    /// Decides whether a request is traced. `None` if it is not, or if the system has no random numbers.
-    pub fn begin(
-        &self,
-        rate: SampleRate,
-        fields: &Fields,
-        peer: &Peer,
-        generation: &Generation,
-    ) -> Option<Box<TracedRequest>> {
-        let has_proxies = !generation.ruleset.identity.ip.trusted_proxies.is_empty();
-        let is_proxy = has_proxies && generation.identifier.is_trusted_proxy(peer.remote);
-        let decided = is_proxy.then(|| received_parent(fields)).flatten();
-        let is_chosen = match decided {
-            Some(parent) => parent.is_sampled(),
-            None => rate.chooses(self.random.draw()),
-        };
-        is_chosen.then(|| TracedRequest::begin(fields)).flatten()
-    }
-}
 
 /// What becomes the spans of a request.
 pub struct TracedRequest {
@@ -88,6 +54,23 @@ pub(super) struct TracedExchange {
 }
 
 impl TracedRequest {
+    /// Decides whether a request is traced. `None` if it is not, or if the system has no random numbers.
+    pub(super) fn choose(
+        (tracer, rate): (&Tracer, SampleRate),
+        fields: &Fields,
+        peer: &Peer,
+        generation: &Generation,
+    ) -> Option<Box<TracedRequest>> {
+        let has_proxies = !generation.ruleset.identity.ip.trusted_proxies.is_empty();
+        let is_proxy = has_proxies && generation.identifier.is_trusted_proxy(peer.remote);
+        let decided = is_proxy.then(|| received_parent(fields)).flatten();
+        let is_chosen = match decided {
+            Some(parent) => parent.is_sampled(),
+            None => tracer.draw(rate),
+        };
+        is_chosen.then(|| TracedRequest::begin(fields)).flatten()
+    }
+
     #[cold]
     fn begin(fields: &Fields) -> Option<Box<TracedRequest>> {
         let parent = received_parent(fields);

@@ -31,8 +31,7 @@ use crate::serve::access::{LogWriter, WorkerLog};
 use crate::serve::stack::detached::DetachedRequests;
 use crate::serve::stack::layers;
 use crate::serve::stack::layers::Stack;
-use crate::serve::stack::traced_request::Tracer;
-use crate::trace::SpanQueue;
+use crate::trace::{SpanQueue, Tracer};
 use crate::upstream::ServerWatch;
 
 /// Number of buckets of the store from which fresh cells are evicted each second: cells that equal those of keys without

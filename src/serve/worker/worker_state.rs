@@ -16,7 +16,7 @@ use crate::net::FlushQueue;
 use crate::record::insight::RecentCounts;
 use crate::serve::stack::counted_key::CountedKey;
 use crate::serve::stack::detached::DetachedRequests;
-use crate::serve::stack::traced_request::Tracer;
+use crate::trace::Tracer;
 
 /// The state of one worker. It lives as long as the worker's thread; a reload replaces only the generation in it.
 pub struct WorkerState {

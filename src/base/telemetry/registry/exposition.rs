@@ -3,68 +3,15 @@
 //! Source: <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
+use super::super::exemplar::Exemplar;
+use super::super::metrics_format::MetricsFormat;
 use super::super::names::{Label, Metric, MetricKind};
-use super::{Cell, MetricLabels, Registry, owned_labels, sum_of_counter};
-
-/// The format of the metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricsFormat {
-    /// The text format of Prometheus, version 0.0.4.
-    Text,
-    /// OpenMetrics, version 1.0.0.
-    OpenMetrics,
-}
-
-impl MetricsFormat {
-    /// The value of `Content-Type`.
-    pub fn content_type(self) -> &'static str {
-        match self {
-            MetricsFormat::Text => "text/plain; version=0.0.4; charset=utf-8",
-            MetricsFormat::OpenMetrics => {
-                "application/openmetrics-text; version=1.0.0; charset=utf-8"
-            }
-        }
-    }
-}
-
-/// The exemplars of histograms' buckets. Each bucket has at most one.
-pub(super) type Exemplars = BTreeMap<(Metric, MetricLabels), Exemplar>;
-
-/// A traced request as an example of those that a histogram's bucket counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Exemplar {
-    /// The id of the trace.
-    pub trace_id: u128,
-    /// The id of the span.
-    pub span_id: u64,
-    /// The value that was counted, in seconds.
-    pub seconds: f64,
-    /// When it was counted, since 1970.
-    pub at: Duration,
-}
-
-/// The exemplar as it stands behind the value of a sample.
-impl fmt::Display for Exemplar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Exemplar {
-            trace_id,
-            span_id,
-            seconds,
-            at,
-        } = self;
-        let (whole, millis) = (at.as_secs(), at.subsec_millis());
-        write!(
-            f,
-            " # {{trace_id=\"{trace_id:032x}\",span_id=\"{span_id:016x}\"}} {seconds} {whole}.{millis:03}"
-        )
-    }
-}
+use super::{Cell, Exemplars, Registry, owned_labels, sum_of_counter};
 
 impl Registry {
     /// Renders all series in this format.
@@ -267,6 +214,8 @@ fn escape_label_value(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::base::clock::Nanos;
     use crate::base::telemetry::Histogram;

@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::record::push::otlp::rejected_points;
+use tollgate::record::push::otlp::rejected_items;
 
 fuzz_target!(|data: &[u8]| {
-    if let Some((count, why)) = rejected_points(data) {
+    if let Some((count, why)) = rejected_items(data) {
         assert!(count > 0 && why.len() <= 3 * data.len());
     }
 });

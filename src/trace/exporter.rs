@@ -183,12 +183,15 @@ impl SpanSender {
     /// Sends what waits, each [`EXPORT_INTERVAL`] and whenever a batch is full.
     async fn send_forever(&mut self) {
         loop {
-            tokio::select! {
-                () = tokio::time::sleep(EXPORT_INTERVAL) => {}
-                () = self.queue.has_full_batch.notified() => {}
-            }
-            while let Some(batch) = self.queue.take_batch() {
-                self.current_batch = Some(batch);
+            // Those that come meanwhile wait for others, or each request would open a connection for a few spans.
+            let due_count = tokio::select! {
+                () = tokio::time::sleep(EXPORT_INTERVAL) => self.queue.batch_count(),
+                () = self.queue.has_full_batch.notified() => {
+                    self.queue.batch_count().saturating_sub(1)
+                }
+            };
+            for _ in 0..due_count {
+                self.current_batch = self.queue.take_batch();
                 self.send_current(MAX_ATTEMPTS).await;
             }
         }

@@ -25,7 +25,7 @@ impl SampleRate {
     /// Whether a request is sampled for which this number was drawn. All 64-bit numbers must be equally likely.
     #[inline]
     pub fn chooses(self, drawn: u64) -> bool {
-        let scaled = (drawn >> 32) * u64::from(MILLIONTHS) >> 32;
+        let scaled = ((drawn >> 32) * u64::from(MILLIONTHS)) >> 32;
         scaled < u64::from(self.0)
     }
 }

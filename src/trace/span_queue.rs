@@ -63,6 +63,11 @@ impl SpanQueue {
         }
     }
 
+    /// The number of batches that wait. All but the last are full.
+    pub(super) fn batch_count(&self) -> usize {
+        self.batches.lock().len()
+    }
+
     /// Takes the oldest batch, full or not; `None` if no span waits.
     pub(super) fn take_batch(&self) -> Option<SpanBatch> {
         self.batches.lock().pop_front()

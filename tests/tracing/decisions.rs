@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use tollgate::app::ReloadReport;
+use tollgate::base::clock::{Clock, Nanos};
 
 use crate::collector::{ALL, Collector, TRUSTED, attribute, counted};
 use crate::common::{Gateway, Upstream, http2, wait_until};
@@ -131,6 +132,35 @@ fn without_traces_the_fields_pass_untouched() {
         assert_eq!(traces, fields);
     }
     assert!(!gateway.app.metrics().contains("tollgate_spans"));
+}
+
+#[test]
+fn a_reload_begins_no_traces() {
+    let (collector, upstream) = (Collector::start(), Upstream::plain());
+    let gateway = Gateway::start(upstream.address, "headers: ietf\n", &[ALL]);
+    let report = reload(&gateway, "headers: ietf\n", &collector.traces("100%", ""));
+    assert_eq!(report.needs_restart, ["traces"]);
+    assert_eq!(traces_at_server(&gateway, &upstream, SAMPLED), [SAMPLED]);
+}
+
+/// Sends requests for two seconds, and counts how often the collector is asked.
+#[test]
+fn spans_of_a_second_are_sent_together() {
+    let collector = Upstream::plain();
+    let own = ("own", "match: /**\nrespond: { status: 204 }\n");
+    let line = crate::collector::traces(collector.address.port(), "100%", "");
+    let gateway = Gateway::start(collector.address, &line, &[own]);
+    let mut client = gateway.connect();
+    let clock = Clock::system();
+    let start = clock.now();
+    while clock.now().since(start) < Nanos::from_millis(2_500) {
+        client.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n");
+        assert_eq!(client.head().unwrap().status(), 204);
+    }
+    let (asked, sent) = (collector.drain().len() as u64, counted(&gateway, "sent"));
+    // Each batch is full, or a second old.
+    let full = sent * 500 / (256 * 1024);
+    assert!(asked >= 1 && asked <= full + 4, "{asked} for {sent}");
 }
 
 fn reload(gateway: &Gateway, from: &str, to: &str) -> ReloadReport {

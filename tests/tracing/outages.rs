@@ -3,18 +3,20 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+
+use tollgate::base::clock::{Clock, Nanos};
 
 use crate::collector::{ALL, counted, traces};
 use crate::common::{Client, Gate, Gateway, Upstream, ok, wait_until};
 
 /// The median time of a request, in microseconds.
-fn median(client: &mut Client, requests: usize) -> u128 {
-    let mut times: Vec<u128> = (0..requests)
+fn median(client: &mut Client, requests: usize) -> u64 {
+    let clock = Clock::system();
+    let mut times: Vec<u64> = (0..requests)
         .map(|_| {
-            let start = Instant::now();
+            let start = clock.now();
             assert_eq!(client.get("/").status(), 200);
-            start.elapsed().as_micros()
+            clock.now().since(start).0 / 1_000
         })
         .collect();
     times.sort_unstable();
@@ -64,9 +66,10 @@ fn a_collector_that_is_away_or_silent_slows_no_request() {
     assert_eq!(counted(gateway, "sent"), 0);
     // The end does not wait for a collector that never answers.
     for (gateway, _) in &gateways {
-        let before = Instant::now();
+        let clock = Clock::system();
+        let before = clock.now();
         gateway.app.shut_down();
-        assert!(before.elapsed() < Duration::from_secs(8));
+        assert!(clock.now().since(before) < Nanos::from_secs(8));
         assert_eq!(counted(gateway, "lost"), 4_000);
     }
 }
@@ -75,10 +78,11 @@ fn a_collector_that_is_away_or_silent_slows_no_request() {
 fn what_the_queue_has_no_room_for_is_lost() {
     let gate = Gate::default();
     let upstream_gate = gate.clone();
-    let bytes = Arc::new(AtomicUsize::new(0));
-    let taken = bytes.clone();
+    let (bytes, posts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (taken, count) = (bytes.clone(), posts.clone());
     let collector = Upstream::answering(move |request| {
         upstream_gate.pass();
+        count.fetch_add(1, Ordering::Relaxed);
         taken.fetch_add(request.body.len(), Ordering::Relaxed);
         ok("")
     });
@@ -105,6 +109,9 @@ fn what_the_queue_has_no_room_for_is_lost() {
     wait_until("the rest is sent", || settled() == sent);
     let bytes = bytes.load(Ordering::Relaxed);
     assert!((3 << 20..6 << 20).contains(&bytes), "{bytes}");
+    // One batch was under way, and 16 waited.
+    let posts = posts.load(Ordering::Relaxed);
+    assert!(posts <= 20, "{posts}");
     // Afterwards all is as before.
     let lost = counted(&gateway, "lost");
     client.get("/");

@@ -121,7 +121,7 @@ fn errors_of_servers_are_errors_of_spans() {
     let gone = ("gone", "match: /gone\nupstream: gone\n");
     let gateway = Gateway::start(upstream.address, &gateway_file, &[ALL, gone]);
     let mut client = gateway.connect();
-    for (path, code) in [("/404", 404), ("/500", 500), ("/gone", 502)] {
+    for (path, code) in [("/404", 404), ("/500", 500), ("/gone", 503)] {
         assert_eq!(client.get(path).status(), code);
     }
     let spans = collector.spans(6);

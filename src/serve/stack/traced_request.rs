@@ -142,7 +142,9 @@ pub(super) fn continue_trace(context: &RequestContext, head: Rc<Head>) -> Rc<Hea
     if let Some(traced) = context.traced_request() {
         return traced.begin_exchange(&head, context.generation.clock.now());
     }
-    let is_tracing = context.generation.ruleset.trace_sample.is_some();
+    // A process that began without traces has no tracer, whatever a reload says.
+    let is_tracing =
+        context.generation.ruleset.trace_sample.is_some() && context.peer.worker.tracer.is_some();
     if !is_tracing || !head.fields.contains(TRACEPARENT) {
         return head;
     }

@@ -4,11 +4,13 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `content_coding` | the codings of compressed content, and which one a client prefers |
 //! | `head` | heads of requests and responses, for all versions of HTTP |
 //! | `http1` | fields, framing and chunks of HTTP/1.1, for both sides |
 //! | `http2` | frames and field compression of HTTP/2 |
 //! | `websocket_frames` | the frames of WebSockets |
 
+pub mod content_coding;
 pub mod head;
 pub mod http1;
 pub mod http2;

@@ -126,6 +126,7 @@ pub fn compile(
     let uses_cors = unrouted.cors.is_some() || routes.iter().any(|route| route.cors.is_some());
     let has_error_pages = error_pages.of_gateway().is_some()
         || routes.iter().any(|route| route.error_pages.is_some());
+    let compresses = routes.iter().any(|route| !route.codings.is_empty());
     let response_changes = || {
         routes
             .iter()
@@ -142,8 +143,10 @@ pub fn compile(
         error_pages: error_pages.of_gateway(),
         needs_heads_in_responses: uses_cors
             || has_error_pages
+            || compresses
             || response_changes().any(|changes| changes.needs_host()),
         changes_responses: uses_cors
+            || compresses
             || response_changes().next().is_some()
             || identity.request_id_field.is_some()
             || listeners.iter().any(|listener| listener.hsts.is_some()),

@@ -12,7 +12,7 @@
 //! | `defaults` | `_defaults.yaml`, and which of its fields a policy inherits |
 //! | `field_changes` | the header fields that a policy changes |
 //! | `limit`, `plan`, `identity` | one limit; one plan; the section `identity` |
-//! | `cors`, `error_pages` | the section of that name; the section `errors` |
+//! | `compress`, `cors`, `error_pages` | the fields `compress` and `cors`; the section `errors` |
 //! | `client_list` | `deny` and `allow` |
 //! | `listen`, `upstream`, `balance` | listeners; an upstream; how its servers are chosen and checked |
 //! | `store`, `record`, `push`, `access_log`, `traces` | the sections of these names |
@@ -22,6 +22,7 @@ mod access_log;
 mod answer;
 mod balance;
 mod client_list;
+mod compress;
 mod cors;
 mod defaults;
 mod error_pages;

@@ -122,6 +122,10 @@ impl DescriptionWriter<'_> {
             let size = format_size(max_body_bytes);
             let _ = writeln!(out, "  takes bodies of at most {size}");
         }
+        if !route.codings.is_empty() {
+            let names: Vec<&str> = route.codings.iter().map(|coding| coding.as_str()).collect();
+            let _ = writeln!(out, "  compresses responses: {}", names.join(", "));
+        }
         if let Some(cors) = &route.cors {
             let _ = writeln!(
                 out,

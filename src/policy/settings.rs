@@ -42,7 +42,7 @@ pub struct Ruleset {
     /// Whether some response depends on the head of its request.
     pub needs_heads_in_responses: bool,
     /// Whether some response gets fields that its upstream or its refusal does not have: an id, those of policies or
-    /// listeners, or those for pages of other origins.
+    /// listeners, or those for pages of other origins; or whether some response is compressed.
     pub changes_responses: bool,
     /// All routes, by [`Route::index`].
     pub routes: Vec<Arc<Route>>,

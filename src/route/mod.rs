@@ -46,6 +46,7 @@ pub use redirect::{Redirect, RedirectTarget};
 pub use route_action::{FixedResponse, RouteAction};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
 
+use crate::http::content_coding::ContentCoding;
 use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{
     AccessLists, CountMode, CustomIdentity, Identity, IdentitySet, IdentityTest, ReserveSource,
@@ -80,6 +81,8 @@ pub struct Route {
     pub reads: RouteReads,
     /// Maximum size of a request's body in bytes; `None` for no bound. Tunnels have no body.
     pub max_body_bytes: Option<u64>,
+    /// The codings by which the upstream's responses are compressed, the preferred one first; empty if they are not.
+    pub codings: Arc<[ContentCoding]>,
     /// Which pages of other origins may read responses; `None` if the upstream decides. Preflights get their response here.
     pub cors: Option<Arc<Cors>>,
     /// The route's priority under pressure; `None` if the priority of the client's plan holds.

@@ -112,6 +112,13 @@ impl<'g> RuleCompiler<'g> {
         let changes = request_changes.iter().chain(&response_changes);
         let changed_identities = changes.map(|changes| changes.identities());
         let reads = RouteReads::new(&rules, &require, &access);
+        // The gateway's own responses are short.
+        let is_forwarded = matches!(action, RouteAction::Forward(_));
+        let codings = policy.compress.as_ref().or(self.gateway.compress.as_ref());
+        let codings = codings
+            .filter(|_| is_forwarded)
+            .cloned()
+            .unwrap_or_default();
         let first_route = Route {
             name: policy.name.as_str().into(),
             index: first_index,
@@ -132,6 +139,7 @@ impl<'g> RuleCompiler<'g> {
             rules: rules.into_iter().collect(),
             require,
             max_body_bytes: policy.max_body_bytes.map(|bytes| bytes as u64),
+            codings,
             cors: match &policy.cors {
                 Some(choice) => choice.compile().map(Arc::new),
                 None => self.gateway_cors.clone(),

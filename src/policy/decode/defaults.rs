@@ -5,6 +5,7 @@ use super::super::context::LoadContext;
 use super::super::section::{LocatedField, Named, Section, section};
 use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
 use super::client_list::ClientListField;
+use super::compress::CompressField;
 use super::cors::CorsField;
 use super::field::{BoolField, FileNameField, ListField, SizeField};
 use super::error_pages::{covers_statuses, ErrorPagesField};
@@ -56,6 +57,7 @@ section! {
         "What policies without `require` have: identities without which a request gets 401.", "user";
     max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
         "What policies without `max_body` have: how large a request's body may be.", "10MiB";
+    compress: CompressField, "What policies without `compress` have.", "true";
     cors: CorsField, "What policies without `cors` have.", "{ origins: https://app.example.com }";
     errors: ErrorPagesField<true> = Vec::new(),
         "What policies have beside their own `errors`: the bodies of refusals with other statuses.", "{ 429: errors/429.html }";

@@ -13,6 +13,7 @@ use super::super::tree::{MapKey, Node, YamlValue};
 use super::ValueError;
 use super::access_log::{AccessLogConfig, AccessLogField};
 use super::client_list::ClientListField;
+use super::compress::CompressField;
 use super::cors::CorsField;
 use super::error_pages::ErrorPagesField;
 use super::field::{
@@ -66,6 +67,8 @@ section! {
         "Where requests are logged. Default: stdout.", "{ file: access.log, requests: refused }";
     traces: SectionField<TracesConfig>,
         "Spans of requests, which a collector of OpenTelemetry gets. Default: none.", "{ to: \"https://collector:4318/v1/traces\", sample: 1% }";
+    compress: CompressField,
+        "Whether responses of upstreams are compressed for clients that accept it, on every route that says nothing else: by all codings, or by those of a list, the preferred one first. Default: off.", "true";
     cors: CorsField, "Which pages of other origins may read responses, on every route that says nothing else. Default: what the upstream says.", "{ origins: https://app.example.com }";
     errors: ErrorPagesField<false> = Vec::new(),
         "The bodies of the gateway's own refusals by status, `4xx` or `5xx`: a `.html` file for browsers, a `.json` file for all others, or both in a list. In them stand `${status}`, `${title}`, `${detail}`, `${type}`, `${limit}`, `${retry_after}`, `${request_id}`, `${host}`, `${path}` and `${ip}`. Default: problem documents.", "{ 429: errors/429.html, 5xx: [errors/5xx.html, errors/5xx.json] }";

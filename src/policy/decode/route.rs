@@ -11,6 +11,7 @@ use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
 use super::answer::{RedirectField, ResponseConfig};
 use super::client_list::ClientListField;
+use super::compress::CompressField;
 use super::cors::CorsField;
 use super::field::{scalar_fields, word_fields, BoolField, FileNameField, ListField, SizeField};
 use super::error_pages::ErrorPagesField;
@@ -54,6 +55,8 @@ section! {
         "Identities without which a request gets 401.", "user";
     max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
         "How large a request's body may be; a larger one gets 413. Default: any size.", "10MiB";
+    compress: CompressField,
+        "Whether responses are compressed for clients that accept it: by all codings, or by those of a list, the preferred one first. Default: what the gateway file says.", "[zstd, gzip]";
     cors: CorsField,
         "Which pages of other origins may read responses. Default: what the gateway file says.", "{ origins: https://app.example.com }";
     errors: ErrorPagesField<true> = Vec::new(),

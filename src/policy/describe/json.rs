@@ -32,6 +32,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                 "action": route.action.describe(ruleset.upstream_name(route).unwrap_or_default()),
                 "broader": find_broader_route(loaded, route).map(|broader| &*broader.name),
                 "max_body_bytes": route.max_body_bytes,
+                "compress": route.codings.iter().map(|coding| coding.as_str()).collect::<Vec<_>>(),
                 "cors": route.cors.as_ref().map(|cors| json!({
                     "origins": cors.origins.to_string(),
                     "credentials": cors.allows_credentials,

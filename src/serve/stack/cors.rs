@@ -4,6 +4,7 @@
 use http::{Method, StatusCode};
 
 use super::request_context::RequestContext;
+use super::vary;
 use crate::http::head::{Fields, Head, ResponseHead};
 use crate::identity::preflight;
 use crate::route::{AllowedOrigins, Cors, HeaderStyle};
@@ -29,8 +30,13 @@ pub(super) fn set_fields(context: &RequestContext, response: &mut ResponseHead) 
         let beginning = name.get(..UPSTREAM_FIELDS.len());
         !beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(UPSTREAM_FIELDS))
     });
-    let depends_on_origin = cors.origins != AllowedOrigins::Any;
-    add_vary(fields, depends_on_origin, requested_method.is_some());
+    if cors.origins != AllowedOrigins::Any {
+        vary::add_name(fields, "origin");
+    }
+    if requested_method.is_some() {
+        let names = b"access-control-request-method, access-control-request-headers";
+        fields.add("vary", names);
+    }
     let origin = head.and_then(find_origin);
     let allowed_origin = match (&cors.origins, origin) {
         (AllowedOrigins::Any, _) => "*",
@@ -82,21 +88,6 @@ fn allow_request(fields: &mut Fields, cors: &Cors, method: &Method, head: &Head)
 fn is_list_of_names(text: &[u8]) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_, ".contains(byte);
     text.len() <= MAX_REQUESTED_FIELDS_BYTES && text.iter().all(is_part)
-}
-
-/// States on which fields of the request the response depends, unless the upstream says so already.
-fn add_vary(fields: &mut Fields, depends_on_origin: bool, is_preflight: bool) {
-    let varies_by_origin = fields.all("vary").any(|value| {
-        let mut names = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-        names.any(|name| name == b"*" || name.eq_ignore_ascii_case(b"origin"))
-    });
-    if depends_on_origin && !varies_by_origin {
-        fields.add("vary", b"origin");
-    }
-    if is_preflight {
-        let names = b"access-control-request-method, access-control-request-headers";
-        fields.add("vary", names);
-    }
 }
 
 /// The fields of limits that pages may read, by the style in which responses have them.

@@ -3,7 +3,7 @@
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `traced_request.rs`, `span_facts.rs` |
+//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `compression.rs`, `vary.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `traced_request.rs`, `span_facts.rs` |
 //! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
@@ -25,6 +25,7 @@ pub mod added_fields;
 pub mod body;
 mod body_routes;
 pub mod changed_fields;
+mod compression;
 mod cors;
 pub mod counted_key;
 pub mod credential_in_body;
@@ -71,3 +72,4 @@ pub mod traced_request;
 pub mod unreadable_request;
 pub mod unserved;
 pub mod upstream_load;
+mod vary;

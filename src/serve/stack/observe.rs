@@ -20,6 +20,7 @@ use tower::{Layer, Service};
 
 use super::body::{self, AdmittedBody, RequestBody, ResponseBody};
 use super::changed_fields::change_response;
+use super::compression;
 use super::cors;
 use super::detached::{self, PendingExchange};
 use super::own_page;
@@ -34,7 +35,7 @@ use super::stages::{Arrival, FreshRequest};
 use super::traced_request::TracedRequest;
 use super::unserved::Unserved;
 use crate::base::telemetry::Metric;
-use crate::http::head::{Head, Response, ResponseHead};
+use crate::http::head::{Head, Response};
 use crate::serve::access::{self, WorkerLog};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::SettlingBody;
@@ -294,7 +295,7 @@ where
             let counters = context.generation.route_counters(context.route_index.get());
             counters.count_response(status, context.is_from_upstream());
             if context.generation.ruleset.changes_responses {
-                change_fields(context, &mut response.head);
+                change_response_of(context, &mut response);
             }
         }
         Poll::Ready(Ok(response.map(|body| ObservedBody {
@@ -305,9 +306,10 @@ where
 }
 
 /// Changes the fields of a response, by the id of the request, the listener and the policy. Which pages may read the response
-/// is said last, so that no policy contradicts it.
+/// is said after that, so that no policy contradicts it. Then the response is compressed where the policy says so.
 #[cold]
-fn change_fields(context: &RequestContext, head: &mut ResponseHead) {
+fn change_response_of(context: &RequestContext, response: &mut Response<ResponseBody>) {
+    let head = &mut response.head;
     if let Some(request_id) = context.request_id() {
         request_id.set_field(&mut head.fields);
     }
@@ -318,6 +320,7 @@ fn change_fields(context: &RequestContext, head: &mut ResponseHead) {
     }
     change_response(context, head);
     cors::set_fields(context, head);
+    compression::compress(context, response);
 }
 
 /// The body of a response. When the body is dropped, the request has ended and is recorded.
@@ -338,10 +341,7 @@ impl ObservedBody {
 
     /// The body of the response to an admitted request, no longer observed; `None` if the request was refused.
     pub fn into_admitted(mut self) -> Option<SettlingBody<AdmittedBody>> {
-        match self.body.take() {
-            ResponseBody::Admitted(body) => Some(body),
-            ResponseBody::FromGateway(_) | ResponseBody::Withheld => None,
-        }
+        self.body.take().into_admitted()
     }
 
     /// Whether the client gets no response.
@@ -351,22 +351,20 @@ impl ObservedBody {
 
     /// Whether the gateway itself responds. The request's body may be unread then.
     pub fn is_from_gateway(&self) -> bool {
-        match &self.body {
-            ResponseBody::FromGateway(_) | ResponseBody::Withheld => true,
-            ResponseBody::Admitted(body) => body.inner().is_own(),
-        }
+        let body = self.body.admitted();
+        body.is_none_or(|body| body.inner().is_own())
     }
 }
 
 impl Drop for ObservedBody {
     fn drop(&mut self) {
-        let ResponseBody::Admitted(body) = &self.body else {
+        let Some(body) = self.body.admitted() else {
             return;
         };
         let unfinished = self
             .record_on_drop
             .as_ref()
-            .filter(|_| !body.is_end_stream());
+            .filter(|_| !self.body.is_end_stream());
         let Some(RecordOnDrop(context)) = unfinished else {
             return;
         };
@@ -381,7 +379,7 @@ impl Drop for ObservedBody {
         if body.pending().is_none() {
             return;
         }
-        if let ResponseBody::Admitted(mut body) = self.body.take() {
+        if let Some(mut body) = self.body.take().into_admitted() {
             let peer = &context.peer;
             let worker = &peer.worker;
             // The drained response gets deadlines of its own, because the connection goes on with those that it has.
@@ -453,7 +451,7 @@ fn record_broken_response(context: &RequestContext, body: &mut ResponseBody, err
         return;
     }
     if let Some(permits) = context.permits()
-        && let ResponseBody::Admitted(mut body) = body.take()
+        && let Some(mut body) = body.take().into_admitted()
     {
         let exchange = PendingExchange::Body(body.inner_mut().take_upstream_body());
         detached::spawn_drain(

@@ -477,7 +477,8 @@ impl From<body::Error> for RefusalCause {
             | body::Error::Upstream(_)
             | body::Error::Silent(_)
             | body::Error::Unused(_)
-            | body::Error::Overdue => RefusalCause::BrokenBody,
+            | body::Error::Overdue
+            | body::Error::Compression(_) => RefusalCause::BrokenBody,
         }
     }
 }

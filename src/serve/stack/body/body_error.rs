@@ -1,5 +1,6 @@
 //! Why a request's or a response's body broke off, and the words for each cause in the access log and the metrics.
 
+use std::io;
 use std::time::Duration;
 
 use crate::http::http1::MessageError;
@@ -29,6 +30,9 @@ pub enum Error {
     /// The response did not end within the timeout of the whole request.
     #[error("the response was not complete in time")]
     Overdue,
+    /// The library of a content coding has failed.
+    #[error("the response could not be compressed: {0}")]
+    Compression(io::Error),
 }
 
 /// The `reason` in the access log of a request whose client left before its response had ended.
@@ -46,6 +50,7 @@ impl Error {
             Error::Silent(_) => "idle timeout",
             Error::Unused(_) => "tunnel timeout",
             Error::Overdue => "total timeout",
+            Error::Compression(_) => "compression failed",
         }
     }
 

@@ -10,8 +10,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::body_error::Error;
+use super::compressed_body::CompressedBody;
 use super::early_close::{ClientEnd, CloseInsertion};
 use super::request_body::RequestBody;
+use crate::http::content_coding::ContentCoding;
 use crate::http::head::hop_by_hop::strip_forbidden_trailers;
 use crate::serve::stack::request_deadline::RequestDeadline;
 use crate::serve::stack::upstream_load;
@@ -276,6 +278,8 @@ pub enum ResponseBody {
     Withheld,
     /// The request was admitted.
     Admitted(SettlingBody<AdmittedBody>),
+    /// The request was admitted, and the response is compressed.
+    Compressed(Box<CompressedBody>),
 }
 
 impl ResponseBody {
@@ -287,6 +291,39 @@ impl ResponseBody {
     /// Takes the body out, and leaves an empty one.
     pub fn take(&mut self) -> ResponseBody {
         std::mem::replace(self, ResponseBody::FromGateway(None))
+    }
+
+    /// Compresses the body of the response to an admitted request. Returns whether it does; it does not if the memory for
+    /// that is in use.
+    pub fn compress(&mut self, coding: ContentCoding) -> bool {
+        let ResponseBody::Admitted(body) = self.take() else {
+            return false;
+        };
+        let compressed = CompressedBody::new(body, coding);
+        let is_compressed = compressed.is_ok();
+        *self = match compressed {
+            Ok(body) => ResponseBody::Compressed(Box::new(body)),
+            Err(body) => ResponseBody::Admitted(body),
+        };
+        is_compressed
+    }
+
+    /// The body of the response to an admitted request, as the upstream sends it; `None` if the request was refused.
+    pub fn admitted(&self) -> Option<&SettlingBody<AdmittedBody>> {
+        match self {
+            ResponseBody::Admitted(body) => Some(body),
+            ResponseBody::Compressed(body) => Some(body.inner()),
+            ResponseBody::FromGateway(_) | ResponseBody::Withheld => None,
+        }
+    }
+
+    /// See [`ResponseBody::admitted`].
+    pub fn into_admitted(self) -> Option<SettlingBody<AdmittedBody>> {
+        match self {
+            ResponseBody::Admitted(body) => Some(body),
+            ResponseBody::Compressed(body) => Some(body.into_inner()),
+            ResponseBody::FromGateway(_) | ResponseBody::Withheld => None,
+        }
     }
 }
 
@@ -304,6 +341,7 @@ impl Body for ResponseBody {
             }
             ResponseBody::Withheld => Poll::Ready(None),
             ResponseBody::Admitted(body) => Pin::new(body).poll_frame(cx),
+            ResponseBody::Compressed(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -312,6 +350,7 @@ impl Body for ResponseBody {
             ResponseBody::FromGateway(bytes) => bytes.is_none(),
             ResponseBody::Withheld => true,
             ResponseBody::Admitted(body) => body.is_end_stream(),
+            ResponseBody::Compressed(body) => body.is_end_stream(),
         }
     }
 
@@ -322,6 +361,7 @@ impl Body for ResponseBody {
             }
             ResponseBody::Withheld => SizeHint::with_exact(0),
             ResponseBody::Admitted(body) => body.size_hint(),
+            ResponseBody::Compressed(body) => body.size_hint(),
         }
     }
 }

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::accepted_media::prefers_html;
 use super::request_context::RequestContext;
 use super::routing::read_host;
+use super::vary;
 use crate::http::head::{Head, Response};
 use crate::route::{ErrorPage, PageTemplate, PageVariable};
 use crate::throttle::reject::PROBLEM_JSON;
@@ -46,7 +47,7 @@ pub(super) fn replace_body(context: &RequestContext, response: &mut Response<Byt
     let head = context.head.as_deref();
     let fields = &mut response.head.fields;
     if page.html.is_some() {
-        fields.add("vary", b"accept");
+        vary::add_name(fields, "accept");
     }
     let Some((template, content_type)) = choose_template(page, head) else {
         return;

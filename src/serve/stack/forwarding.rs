@@ -21,7 +21,7 @@ use super::message_gate::{MessageGate, MessageLimits};
 use super::refusal::{RefusalCause, upstream_reason};
 use super::request_context::RequestContext;
 use super::request_deadline::RequestDeadline;
-use super::traced_request::continue_trace;
+use super::traced_request::untraced_head;
 use super::upstream_load::{self, LoadMeasurement};
 use crate::base::clock::Nanos;
 use crate::base::telemetry::Metric;
@@ -420,6 +420,21 @@ impl Forwarding<'_> {
         if let Some(measurement) = &self.load_measurement {
             measurement.record_failure();
         }
+    }
+}
+
+/// The head that the server gets: with the trace that it continues. Without traces it is the same head.
+pub(super) fn continue_trace(context: &RequestContext, head: Rc<Head>) -> Rc<Head> {
+    let generation = &context.generation;
+    match context.traced_request() {
+        Some(traced) => traced.begin_exchange(&head, generation.clock.now()),
+        // A process that began without traces has no tracer, whatever a reload says.
+        None if generation.ruleset.trace_sample.is_some()
+            && context.peer.worker.tracer.is_some() =>
+        {
+            untraced_head(head)
+        }
+        None => head,
     }
 }
 

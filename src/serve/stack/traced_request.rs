@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::peer::Peer;
-use super::request_context::RequestContext;
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head};
 use crate::serve::worker::generation::Generation;
@@ -136,22 +135,16 @@ impl TracedRequest {
     }
 }
 
-/// The head that the upstream gets: with the trace that it continues. Without traces, and for most requests that are not
-/// traced, it is the same head.
-pub(super) fn continue_trace(context: &RequestContext, head: Rc<Head>) -> Rc<Head> {
-    if let Some(traced) = context.traced_request() {
-        return traced.begin_exchange(&head, context.generation.clock.now());
-    }
-    // A process that began without traces has no tracer, whatever a reload says.
-    let is_tracing =
-        context.generation.ruleset.trace_sample.is_some() && context.peer.worker.tracer.is_some();
-    if !is_tracing || !head.fields.contains(TRACEPARENT) {
+/// The head for the server of a request that is not traced. A client's field that asks servers to record is changed, and
+/// one that servers might read in several ways is removed. For most requests it is the same head.
+pub(super) fn untraced_head(head: Rc<Head>) -> Rc<Head> {
+    if !head.fields.contains(TRACEPARENT) {
         return head;
     }
     let mut fields = head.fields.clone();
     match received_parent(&fields) {
         Some(parent) if !parent.is_sampled() => return head,
-        // The client asks servers to record. The gateway's decision holds for them too.
+        // The gateway's decision holds for servers too.
         Some(parent) => {
             // A new flag needs a new id, by the specification.
             let span_id = random_id().unwrap_or(parent.span_id);

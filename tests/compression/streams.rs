@@ -159,34 +159,3 @@ fn tunnels_are_not_compressed() {
     client.reader.read_exact(&mut echoed).unwrap();
     assert_eq!(&echoed, b"hello");
 }
-
-/// One worker compresses a long response, and serves other clients meanwhile.
-#[test]
-fn a_long_response_does_not_hold_its_worker() {
-    let content: std::sync::Arc<str> = text(60_000).into();
-    let sent = content.clone();
-    let upstream = Upstream::answering(move |request| match request.start.contains("/long") {
-        true => format!("{HEAD}\r\n{}0\r\n\r\n", chunk(&sent)),
-        false => crate::common::ok("fine"),
-    });
-    let gateway = gateway(&upstream);
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let mut client = gateway.connect();
-            begin(&mut client, "/long", "gzip");
-            let mut compressed = Vec::new();
-            Chunks::new(client.reader)
-                .read_to_end(&mut compressed)
-                .unwrap();
-            decompress("gzip", &compressed)
-        });
-        let mut other = gateway.connect();
-        let mut served_meanwhile = 0;
-        while !reader.is_finished() {
-            assert_eq!(other.get("/short").text(), "fine");
-            served_meanwhile += 1;
-        }
-        assert!(served_meanwhile > 10, "{served_meanwhile}");
-        assert!(reader.join().unwrap() == content.as_bytes());
-    });
-}

@@ -15,3 +15,4 @@ mod own_pages;
 mod refusals;
 mod request_ids;
 mod sizes;
+mod uploads;

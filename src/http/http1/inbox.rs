@@ -1,11 +1,12 @@
 //! The buffer of received bytes that have not been parsed yet, for connections of HTTP/1.1 and HTTP/2.
 //!
-//! It grows with what a message needs. A buffer that has grown is freed between messages, if it is empty then. The
-//! buffer has no bound of its own: callers must parse or stop reading.
+//! It grows with what a message needs. A buffer that has grown is freed between messages, and while more bytes of a
+//! message are awaited, if it is empty then. So a thousand slow uploads hold no buffers. The buffer has no bound of its
+//! own: callers must parse or stop reading.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use tokio::io::AsyncRead;
@@ -87,7 +88,13 @@ impl Inbox {
             self.bytes.reserve(self.next_read_bytes);
         }
         let spare_bytes = self.bytes.capacity() - self.bytes.len();
-        let read_bytes = ready!(poll_read_buf(Pin::new(from), cx, &mut self.bytes))?;
+        let Poll::Ready(result) = poll_read_buf(Pin::new(from), cx, &mut self.bytes) else {
+            if self.next_read_bytes > MIN_READ_BYTES {
+                self.free_buffer();
+            }
+            return Poll::Pending;
+        };
+        let read_bytes = result?;
         if read_bytes == spare_bytes {
             self.next_read_bytes = (self.next_read_bytes * READ_GROWTH).min(MAX_READ_BYTES);
         }

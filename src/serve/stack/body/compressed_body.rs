@@ -157,3 +157,48 @@ impl Body for CompressedBody {
         matches!(self.stage, Stage::Ended(None))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use super::*;
+    use crate::http::head::{Response, ResponseHead};
+    use crate::throttle::Settle;
+
+    #[derive(Default)]
+    struct WakeCount(AtomicUsize);
+
+    impl Wake for WakeCount {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A long piece that is there at once is compressed in turns, after each of which the task runs again.
+    #[test]
+    fn a_long_piece_does_not_hold_its_worker() {
+        const TURNS: usize = 8;
+        let head = ResponseHead::default();
+        let content = Bytes::from(vec![b'a'; TURNS * MAX_TURN_BYTES]);
+        let body = AdmittedBody::own(content);
+        let settling = Response { head, body }.into_settling(None);
+        let compressed = CompressedBody::new(settling.body, ContentCoding::Gzip);
+        let mut compressed = compressed.ok().unwrap();
+        let wake_count = Arc::new(WakeCount::default());
+        let waker = Waker::from(wake_count.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut waits = 0;
+        loop {
+            match Pin::new(&mut compressed).poll_frame(&mut cx) {
+                Poll::Pending => waits += 1,
+                Poll::Ready(Some(frame)) => assert!(frame.is_ok()),
+                Poll::Ready(None) => break,
+            }
+        }
+        assert_eq!(waits, TURNS - 1);
+        assert_eq!(wake_count.0.load(Ordering::Relaxed), waits);
+    }
+}

@@ -11,7 +11,7 @@ use crate::{ALL, Chunks, begin, decoder, text};
 
 const MIB: usize = 1024 * 1024;
 
-/// The bound of `src/serve/stack/body/encoder.rs`.
+/// The bound of `src/serve/stack/body/content_encoder.rs`.
 const MAX_ENCODER_BYTES: usize = 256 * MIB;
 
 const HEAD: &str =

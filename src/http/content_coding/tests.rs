@@ -1,3 +1,5 @@
+//! Tests of the choice of a coding by `Accept-Encoding`.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -143,8 +143,8 @@ fn weak_form(entity_tag: &[u8]) -> Option<Vec<u8>> {
     (!is_weak).then(|| [b"W/", entity_tag].concat())
 }
 
-/// Has a 304 name the tag under which the client keeps the compressed content, because caches compare strong tags as they
-/// stand (RFC 9111 section 4.3.4).
+/// Has a 304 name the tag under which the client keeps the compressed content. Caches compare strong tags as they stand
+/// (RFC 9111 section 4.3.4), so the upstream's own would be another one.
 fn weaken_validated(request: &Head, head: &mut ResponseHead) {
     let Some(weak_tag) = head.fields.first("etag").and_then(weak_form) else {
         return;

@@ -1,7 +1,7 @@
 //! The body of an upstream's response, compressed on its way to the client. It stands around the body that settles, so
 //! limits on costs see what the upstream sent.
 //!
-//! What the upstream has sent leaves compressed as soon as the upstream pauses. Bounds: an [`Encoder`], one piece of the
+//! What the upstream has sent leaves compressed as soon as the upstream pauses. Bounds: an [`ContentEncoder`], one piece of the
 //! upstream and [`MAX_OUTPUT_BYTES`] for each response. Nothing is read while the client does not read.
 
 use std::pin::Pin;
@@ -12,11 +12,9 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 
 use super::body_error::Error;
-use super::encoder::Encoder;
-use super::response_body::AdmittedBody;
+use super::content_encoder::ContentEncoder;
 use crate::http::content_coding::ContentCoding;
 use crate::http::head::hop_by_hop::strip_forbidden_trailers;
-use crate::throttle::SettlingBody;
 
 /// Bytes that are compressed in one step.
 const STEP_BYTES: usize = 16 * 1024;
@@ -31,8 +29,8 @@ const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 pub const DIGEST_FIELDS: [&str; 4] = ["content-digest", "content-md5", "digest", "repr-digest"];
 
 /// A response's body that is compressed.
-pub struct CompressedBody {
-    inner: SettlingBody<AdmittedBody>,
+pub struct CompressedBody<B> {
+    inner: B,
     stage: Stage,
     /// What the upstream has sent and is not compressed yet.
     input: Bytes,
@@ -43,18 +41,15 @@ pub struct CompressedBody {
 }
 
 enum Stage {
-    Compressing(Encoder),
+    Compressing(ContentEncoder),
     /// The content has ended, perhaps before the trailers.
     Ended(Option<HeaderMap>),
 }
 
-impl CompressedBody {
+impl<B: Body<Data = Bytes, Error = Error> + Unpin> CompressedBody<B> {
     /// Compresses `inner`. Returns it as it was if no memory is free for an encoder.
-    pub fn new(
-        inner: SettlingBody<AdmittedBody>,
-        coding: ContentCoding,
-    ) -> Result<CompressedBody, SettlingBody<AdmittedBody>> {
-        match Encoder::new(coding) {
+    pub fn new(inner: B, coding: ContentCoding) -> Result<CompressedBody<B>, B> {
+        match ContentEncoder::new(coding) {
             None => Err(inner),
             Some(encoder) => Ok(CompressedBody {
                 inner,
@@ -67,12 +62,12 @@ impl CompressedBody {
     }
 
     /// The body as the upstream sends it.
-    pub fn inner(&self) -> &SettlingBody<AdmittedBody> {
+    pub fn inner(&self) -> &B {
         &self.inner
     }
 
     /// The body as the upstream sends it, no longer compressed.
-    pub fn into_inner(self) -> SettlingBody<AdmittedBody> {
+    pub fn into_inner(self) -> B {
         self.inner
     }
 
@@ -142,7 +137,7 @@ impl CompressedBody {
     }
 }
 
-impl Body for CompressedBody {
+impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for CompressedBody<B> {
     type Data = Bytes;
     type Error = Error;
 
@@ -164,9 +159,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Wake, Waker};
 
+    use http_body_util::{BodyExt, Full};
+
     use super::*;
-    use crate::http::head::{Response, ResponseHead};
-    use crate::throttle::Settle;
 
     #[derive(Default)]
     struct WakeCount(AtomicUsize);
@@ -181,11 +176,9 @@ mod tests {
     #[test]
     fn a_long_piece_does_not_hold_its_worker() {
         const TURNS: usize = 8;
-        let head = ResponseHead::default();
         let content = Bytes::from(vec![b'a'; TURNS * MAX_TURN_BYTES]);
-        let body = AdmittedBody::own(content);
-        let settling = Response { head, body }.into_settling(None);
-        let compressed = CompressedBody::new(settling.body, ContentCoding::Gzip);
+        let body = Full::new(content).map_err(|never| match never {});
+        let compressed = CompressedBody::new(body, ContentCoding::Gzip);
         let mut compressed = compressed.ok().unwrap();
         let wake_count = Arc::new(WakeCount::default());
         let waker = Waker::from(wake_count.clone());

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `request_body` | the body that a client sends, which may be read ahead |
 //! | `response_body` | the body that a client gets, from an upstream or from the gateway |
-//! | `compressed_body`, `encoder` | an upstream's body that is compressed for the client; the codings |
+//! | `compressed_body`, `content_encoder` | an upstream's body that is compressed for the client; the codings |
 //! | `early_close` | why the gateway ends a WebSocket early, and the close frame for its client |
 //! | `body_error` | why a body broke off |
 
 mod body_error;
 mod compressed_body;
+mod content_encoder;
 mod early_close;
-mod encoder;
 mod request_body;
 mod response_body;
 

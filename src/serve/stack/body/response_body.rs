@@ -279,7 +279,7 @@ pub enum ResponseBody {
     /// The request was admitted.
     Admitted(SettlingBody<AdmittedBody>),
     /// The request was admitted, and the response is compressed.
-    Compressed(Box<CompressedBody>),
+    Compressed(Box<CompressedBody<SettlingBody<AdmittedBody>>>),
 }
 
 impl ResponseBody {

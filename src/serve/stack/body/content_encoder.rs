@@ -50,7 +50,7 @@ fn memory_bytes(coding: ContentCoding) -> usize {
 }
 
 /// Compresses one body.
-pub struct Encoder {
+pub struct ContentEncoder {
     writer: Writer,
     _share: MemoryShare,
 }
@@ -61,9 +61,9 @@ enum Writer {
     Gzip(Box<GzEncoder<Vec<u8>>>),
 }
 
-impl Encoder {
+impl ContentEncoder {
     /// An encoder for this coding. `None` if the encoders of the process have all their memory in use.
-    pub fn new(coding: ContentCoding) -> Option<Encoder> {
+    pub fn new(coding: ContentCoding) -> Option<ContentEncoder> {
         let share = MemoryShare::take(memory_bytes(coding))?;
         let output = Vec::new();
         let writer = match coding {
@@ -79,7 +79,7 @@ impl Encoder {
                 Compression::new(GZIP_LEVEL),
             ))),
         };
-        Some(Encoder {
+        Some(ContentEncoder {
             writer,
             _share: share,
         })
@@ -90,7 +90,7 @@ impl Encoder {
         self.writer().write_all(piece)
     }
 
-    /// Has all bytes come out that were written, so that a client can decompress them. Fails as [`Encoder::write`] does.
+    /// Has all bytes come out that were written, so that a client can decompress them. Fails as [`ContentEncoder::write`] does.
     pub fn flush(&mut self) -> io::Result<()> {
         self.writer().flush()
     }
@@ -104,7 +104,7 @@ impl Encoder {
         }
     }
 
-    /// Ends the body, and returns its last bytes. Fails as [`Encoder::write`] does.
+    /// Ends the body, and returns its last bytes. Fails as [`ContentEncoder::write`] does.
     pub fn finish(self) -> io::Result<Vec<u8>> {
         match self.writer {
             Writer::Zstd(writer) => writer.finish(),
@@ -193,7 +193,7 @@ mod tests {
     fn other_decoders_read_what_is_written() {
         let content = content();
         for coding in ContentCoding::ALL {
-            let mut encoder = Encoder::new(coding).unwrap();
+            let mut encoder = ContentEncoder::new(coding).unwrap();
             let mut compressed = Vec::new();
             for (index, piece) in content.chunks(3_001).enumerate() {
                 encoder.write(piece).unwrap();
@@ -211,18 +211,19 @@ mod tests {
     #[test]
     fn an_empty_body_is_whole_too() {
         for coding in ContentCoding::ALL {
-            let compressed = Encoder::new(coding).unwrap().finish().unwrap();
+            let compressed = ContentEncoder::new(coding).unwrap().finish().unwrap();
             assert_eq!(decompress(coding, &compressed), b"", "{coding}");
         }
     }
 
     #[test]
     fn the_memory_of_all_encoders_is_bounded() {
-        let mut encoders: Vec<_> = std::iter::from_fn(|| Encoder::new(ContentCoding::Br)).collect();
+        let mut encoders: Vec<_> =
+            std::iter::from_fn(|| ContentEncoder::new(ContentCoding::Br)).collect();
         let expected_count = MAX_ENCODER_BYTES / memory_bytes(ContentCoding::Br);
         // Other tests of the process may have some.
         assert!(encoders.len() <= expected_count && encoders.len() + 4 >= expected_count);
         encoders.pop();
-        assert!(Encoder::new(ContentCoding::Gzip).is_some());
+        assert!(ContentEncoder::new(ContentCoding::Gzip).is_some());
     }
 }

@@ -56,8 +56,15 @@ pub fn build_listeners(
         });
         let offered_certificates: Vec<OfferedCertificate> = offered_certificates.collect();
         let roots = settings.client_roots.as_ref();
-        let listener_tls =
-            || listener_tls::build_listener_tls(&offered_certificates, roots, ticket_keys.clone());
+        let listener_tls = || {
+            let ticket_keys = ticket_keys.clone();
+            listener_tls::build_listener_tls(
+                &offered_certificates,
+                roots,
+                ticket_keys,
+                listen.http3,
+            )
+        };
         listeners.push(RunningListener {
             name: settings.name.as_deref().map(Box::from),
             table_index: ruleset.listener_table_index(settings.name.as_deref()),
@@ -65,6 +72,8 @@ pub fn build_listeners(
             certificates: offered_certificates,
             managed_certificates,
             hsts: settings.hsts.clone(),
+            // A reload binds no socket, but it may end the announcement.
+            announces_http3: listen.http3 && settings.http3,
             redirect: settings.redirect.clone(),
             proxies: settings.proxies.clone(),
         });

@@ -1,6 +1,7 @@
 //! Starts a gateway: builds its parts in order, then starts the workers. A start that fails ends the threads that it
 //! has started. The thread that watches a shared store may go on, because the process is expected to end then.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -21,6 +22,7 @@ use super::snapshots::RestoredState;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::net::Address;
+use crate::net::quic::QuicSockets;
 use crate::net::tls::acme::CertificateRenewer;
 use crate::net::tls::listener_tls;
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
@@ -162,7 +164,7 @@ impl Gateway {
     /// Binds the listeners, opens the access log, and starts a thread for each worker.
     fn spawn_workers(&mut self, inherited: &mut InheritedSockets) -> Result<(), Error> {
         let worker_count = self.process_settings.workers;
-        let sockets_by_worker = self.bind_listeners(inherited)?;
+        let (sockets_by_worker, quic_listeners) = self.bind_listeners(inherited)?;
         self.set_unacked_timeout(self.running.read().ruleset.timeouts.send);
         let started_writer = LogWriter::start(&self.process_settings.access_log, &self.registry);
         let (log_writer, writer_end) = started_writer.map_err(Error::AccessLog)?;
@@ -183,6 +185,7 @@ impl Gateway {
             let start = run::WorkerStart {
                 number,
                 sockets,
+                quic_listeners: quic_listeners.clone(),
                 running_config: self.running.read().clone(),
                 handed_connections,
                 placement: Placement::new(
@@ -204,22 +207,38 @@ impl Gateway {
         Ok(())
     }
 
-    /// Binds all listeners, and distributes their sockets among the workers. Returns the sockets of each worker.
+    /// Binds all listeners, and distributes their sockets among the workers. Returns the sockets of each worker, and those
+    /// of QUIC for all workers.
     fn bind_listeners(
         &mut self,
         inherited: &mut InheritedSockets,
-    ) -> Result<Vec<Vec<run::WorkerSocket>>, Error> {
+    ) -> Result<BoundListeners, Error> {
         let worker_count = self.process_settings.workers;
+        let mut quic_listeners = Vec::new();
         let mut sockets_by_worker: Vec<Vec<_>> = (0..worker_count).map(|_| Vec::new()).collect();
         for (listener_index, listen) in self.process_settings.listen.iter().enumerate() {
             let listen_error = |cause| Error::Listen {
                 address: listen.address.clone(),
                 cause,
             };
+            let is_inherited = inherited.has_socket_for(&listen.address);
             let bound = listen::bind(listen, worker_count, inherited).map_err(listen_error)?;
             self.socket_files.lock().extend(bound.file);
             let address = bound.sockets[0].local_addr().map_err(listen_error)?;
             let address = Address::from_socket(&address).unwrap_or_else(|| listen.address.clone());
+            if let Some(address) = address.tcp().filter(|_| listen.http3) {
+                let sockets = Arc::new(QuicSockets::new(address, worker_count));
+                match sockets.bind() {
+                    Err(error) if is_inherited && error.kind() == io::ErrorKind::AddrInUse => {
+                        tracing::info!(%address, "HTTP/3 begins when the old process has ended");
+                    }
+                    result => result.map_err(|error| {
+                        let message = format!("{error} (UDP, for HTTP/3)");
+                        listen_error(io::Error::new(error.kind(), message))
+                    })?,
+                }
+                quic_listeners.push((listener_index, sockets));
+            }
             self.addresses.push(address);
             for (socket_index, socket) in bound.sockets.into_iter().enumerate() {
                 let socket_copy = socket.try_clone().map_err(listen_error)?;
@@ -231,9 +250,12 @@ impl Gateway {
                 sockets_by_worker[socket_index % worker_count].push(socket);
             }
         }
-        Ok(sockets_by_worker)
+        Ok((sockets_by_worker, quic_listeners))
     }
 }
+
+/// The TCP and Unix sockets of each worker; and the QUIC sockets of all workers, with the indexes of their listeners.
+type BoundListeners = (Vec<Vec<run::WorkerSocket>>, Vec<(usize, Arc<QuicSockets>)>);
 
 /// The shared store, and the handle of the thread that watches it.
 type StartedStore = (Arc<SharedStore>, Mutex<Option<StoreKeeper>>);

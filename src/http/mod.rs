@@ -1,4 +1,4 @@
-//! HTTP messages as values and as bytes: heads, framing, and the encodings of HTTP/1.1 and HTTP/2.
+//! HTTP messages as values and as bytes: heads, framing, and the encodings of HTTP/1.1, HTTP/2 and HTTP/3.
 //!
 //! It parses and writes, and never decides what happens to a message. It knows no time and no tasks.
 //!
@@ -8,10 +8,12 @@
 //! | `head` | heads of requests and responses, for all versions of HTTP |
 //! | `http1` | fields, framing and chunks of HTTP/1.1, for both sides |
 //! | `http2` | frames and field compression of HTTP/2 |
+//! | `http3` | frames and field compression of HTTP/3 |
 //! | `websocket_frames` | the frames of WebSockets |
 
 pub mod content_coding;
 pub mod head;
 pub mod http1;
 pub mod http2;
+pub mod http3;
 pub mod websocket_frames;

@@ -9,6 +9,7 @@
 //! | `corked` | the stream under a TLS session, which sends small messages together |
 //! | `flush_queue` | sends the waiting messages of several connections together |
 //! | `proxy_protocol` | the PROXY protocol |
+//! | `quic` | sockets and settings of QUIC, and what its handshake says of a client |
 //! | `socket` | a connection, plain or under TLS |
 //! | `stream` | a stream of bytes, read and written past libc; has unsafe code |
 //! | `tls` | certificates and their subjects, roots of trust, the TLS settings of listeners, JA4 fingerprints, ACME |
@@ -20,6 +21,7 @@ pub mod connector;
 mod corked;
 pub mod flush_queue;
 pub mod proxy_protocol;
+pub mod quic;
 pub mod socket;
 pub mod stream;
 pub mod tls;

@@ -149,7 +149,9 @@ pub fn compile(
             || compresses
             || response_changes().next().is_some()
             || identity.request_id_field.is_some()
-            || listeners.iter().any(|listener| listener.hsts.is_some()),
+            || listeners
+                .iter()
+                .any(|listener| listener.hsts.is_some() || listener.http3),
         routes,
         rules: rules.all,
         override_cache: Arc::default(),
@@ -197,6 +199,7 @@ fn compile_process(
                         .mode
                         .map_or(BindSettings::DEFAULT_MODE, |mode| mode.value),
                     tls: !listener.tls.is_empty(),
+                    http3: listener.http3.is_some_and(|http3| http3.value),
                 })
             })
             .collect(),

@@ -231,6 +231,8 @@ pub struct BindSettings {
     pub mode: u32,
     /// Whether clients connect with TLS.
     pub tls: bool,
+    /// Whether clients may also connect by QUIC, for HTTP/3.
+    pub http3: bool,
 }
 
 impl BindSettings {
@@ -251,6 +253,8 @@ pub struct ListenerSettings {
     pub client_roots: Option<Roots>,
     /// The value of `Strict-Transport-Security` in every response; `None` if the gateway adds none.
     pub hsts: Option<Arc<str>>,
+    /// Whether clients may also connect by QUIC, for HTTP/3.
+    pub http3: bool,
     /// Where every request is sent before a route is looked for; `None` if the routes take them.
     pub redirect: Option<Redirect>,
     /// The peers that begin each connection with a header of the PROXY protocol.

@@ -4,7 +4,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`stack`] | what happens to a request, in order; begin with `stack/layers.rs` |
-//! | [`http1`], [`http2`] | connections of clients, by version of HTTP |
+//! | [`http1`], [`http2`], [`http3`] | connections of clients, by version of HTTP |
 //! | [`worker`] | the threads, their connections and their copy of the configuration |
 //! | [`access`] | the access log |
 //! | [`admin`] | the admin listener: probes, metrics, dashboard, record, limits, reload |
@@ -13,5 +13,6 @@ pub mod access;
 pub mod admin;
 pub mod http1;
 pub mod http2;
+pub mod http3;
 pub mod stack;
 pub mod worker;

@@ -16,6 +16,7 @@ use super::certificate::Certificate;
 use super::issued_certificate::IssuedCertificate;
 use super::ja4::is_grease;
 use super::roots::Roots;
+use crate::net::quic;
 
 /// The TLS settings of a listener.
 #[derive(Clone, Debug)]
@@ -24,11 +25,18 @@ pub struct ListenerTls {
     aes_first: Arc<ServerConfig>,
     /// The settings that prefer ChaCha20, for clients whose processors have no instructions for AES.
     chacha_first: Arc<ServerConfig>,
+    /// The settings for QUIC; `None` if the listener does not serve HTTP/3.
+    quic: Option<Arc<quinn::ServerConfig>>,
     /// The certificates that the listener may show.
     certificates: Arc<CertificatesByName>,
 }
 
 impl ListenerTls {
+    /// The settings for QUIC; `None` if the listener does not serve HTTP/3.
+    pub fn quic(&self) -> Option<&Arc<quinn::ServerConfig>> {
+        self.quic.as_ref()
+    }
+
     /// Chooses the settings for a client: ChaCha20 first if that is the client's first cipher suite, as OpenSSL does
     /// with `PrioritizeChaCha`.
     ///
@@ -84,6 +92,9 @@ fn is_aes_128(suite: CipherSuite) -> bool {
 /// The keys of session tickets. They outlive reloads, so that clients can resume sessions. All listeners share them,
 /// except those that verify client certificates, which issue no tickets.
 pub type TicketKeys = Arc<dyn ProducesTickets>;
+
+/// The ALPN name of HTTP/3.
+const HTTP3: &[u8] = b"h3";
 
 /// The ALPN name of HTTP/2.
 pub const HTTP2: &[u8] = b"h2";
@@ -146,7 +157,7 @@ impl OfferedCertificate {
 
 /// Makes the TLS settings of a listener with these certificates. Clients that send no server name, or one that no
 /// certificate is for, get the first certificate, or another one for exactly its names. With `client_roots`, the
-/// certificates of clients that show one are verified.
+/// certificates of clients that show one are verified. `has_http3` says whether clients may connect by QUIC too.
 ///
 /// # Errors
 ///
@@ -155,6 +166,7 @@ pub fn build_listener_tls(
     certificates: &[OfferedCertificate],
     client_roots: Option<&Roots>,
     ticket_keys: TicketKeys,
+    has_http3: bool,
 ) -> Result<ListenerTls, rustls::Error> {
     let resolver = Arc::new(CertificatesByName::new(certificates));
     let config_preferring = |is_preferred: fn(CipherSuite) -> bool| {
@@ -167,9 +179,12 @@ pub fn build_listener_tls(
             is_preferred,
         )
     };
+    let aes_first = config_preferring(is_aes_128)?;
+    let quic = has_http3.then(|| quic::build_settings(quic_config(&aes_first)));
     Ok(ListenerTls {
-        aes_first: config_preferring(is_aes_128)?,
+        aes_first,
         chacha_first: config_preferring(is_chacha)?,
+        quic: quic.transpose()?,
         certificates: resolver.clone(),
     })
 }
@@ -211,6 +226,15 @@ fn build_config(
         config.send_tls13_tickets = 0;
     }
     Ok(Arc::new(config))
+}
+
+/// The settings of handshakes by QUIC, which are those over TCP but for the protocol. QUIC shows no hello before the
+/// handshake, so the client's own order of cipher suites decides.
+fn quic_config(config: &ServerConfig) -> ServerConfig {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![HTTP3.to_vec()];
+    config.ignore_client_order = false;
+    config
 }
 
 /// The certificates of a listener, by the server names for which they are shown.

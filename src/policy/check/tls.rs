@@ -37,21 +37,28 @@ fn check_client_certificates(cx: &mut LoadContext, gateway: &GatewayConfig) {
     }
 }
 
-/// Checks that some listener speaks TLS if an identity comes from its handshakes.
+/// Checks that some listener speaks TLS if an identity comes from its handshakes, and warns if clients can come without a
+/// fingerprint by HTTP/3.
 fn check_fingerprints(cx: &mut LoadContext, gateway: &GatewayConfig) {
-    if gateway
+    let has_tls = gateway
         .listen
         .iter()
-        .any(|listener| !listener.tls.is_empty())
-    {
-        return;
-    }
+        .any(|listener| !listener.tls.is_empty());
+    let has_http3 = |listener: &ListenerConfig| listener.http3.is_some_and(|http3| http3.value);
     let custom = gateway.identity.custom.iter();
     for part in custom.filter_map(|custom| custom.tls) {
-        if part.value == TlsPart::Ja4 {
+        if part.value != TlsPart::Ja4 {
+            continue;
+        }
+        if !has_tls {
             let message = "no listener speaks TLS, so that no handshake has a fingerprint";
             let help = "add `tls: { cert: cert.pem, key: key.pem }` to a listener";
             cx.error(part.location, message, Some(help.into()));
+        } else if gateway.listen.iter().any(has_http3) {
+            let message =
+                "requests over HTTP/3 have no fingerprint, so that clients can leave it out";
+            let help = "drop `http3`, or put a limit by ip beside the limits by this identity";
+            cx.warn(part.location, message, Some(help.into()));
         }
     }
 }

@@ -57,6 +57,7 @@ pub fn compile_listeners(
                 let seconds = duration.value.as_millis().div_ceil(1000);
                 format!("max-age={seconds}").into()
             }),
+            http3: listener.http3.is_some_and(|http3| http3.value),
             redirect: listener.redirect.map(|_| listener_redirect(gateway)),
             proxies: listener.proxy_protocol.clone(),
         });

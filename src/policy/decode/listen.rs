@@ -9,7 +9,8 @@ use super::super::table::{MapFields, ValueShape};
 use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
 use super::field::{
-    DurationField, FileNameField, ListField, SecretFileNameField, scalar_fields, word_fields,
+    BoolField, DurationField, FileNameField, ListField, SecretFileNameField, scalar_fields,
+    word_fields,
 };
 use super::scalar::{
     ADDRESS_FORMAT, FileModeField, ListenAddressField, PeersField, SocketAddressField, parse_name,
@@ -41,6 +42,8 @@ section! {
         "The certificate for TLS, or several: a client gets the one for the name that it asks for, or else the first.", "{ cert: cert.pem, key: key.pem }";
     hsts: LocatedField<DurationField<0, MAX_HSTS_MILLIS>>,
         "With `tls`: how long browsers use only TLS for the host, by `Strict-Transport-Security` in every response. `0s` ends it.", "365d";
+    http3: LocatedField<BoolField>,
+        "With `tls`: clients may use HTTP/3 too, over UDP at the same port. Responses over TCP say so by `Alt-Svc`.", "true";
     client_roots: FileNameField,
         "With `tls`: asks clients for a certificate of one of these authorities, in PEM. Clients without one are anonymous; those with another one are refused.", "clients.pem";
     redirect: LocatedField<ListenerRedirectField>,
@@ -183,7 +186,8 @@ impl FieldReader for AdminField {
     }
 }
 
-/// Reports `mode` without a Unix socket, `client_roots` and `hsts` without TLS, and `redirect` with TLS.
+/// Reports `mode` without a Unix socket, `client_roots`, `hsts` and `http3` without TLS, `http3` without UDP or with the
+/// PROXY protocol, and `redirect` with TLS.
 fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &ListenerConfig) {
     let is_port = |address: &Located<Address>| address.value.tcp().is_some();
     if let Some(mode) = listener.mode
@@ -196,12 +200,23 @@ fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &Liste
             Some(help.into()),
         );
     }
-    for name in ["client_roots", "hsts"] {
+    for name in ["client_roots", "hsts", "http3"] {
         if fields.has(name) && !fields.has("tls") {
             let help = "add `tls: { cert: cert.pem, key: key.pem }`";
             let message = format!("`{name}` needs `tls`");
             cx.error(fields.value_location(name), message, Some(help.into()));
         }
+    }
+    let is_socket = |address: &Located<Address>| address.value.tcp().is_none();
+    if fields.has("http3") && listener.address.as_ref().is_some_and(is_socket) {
+        let help = "write it at a listener with a port, such as `0.0.0.0:443`";
+        let message = "a Unix socket has no HTTP/3, which needs UDP";
+        cx.error(fields.location_of("http3"), message, Some(help.into()));
+    }
+    if fields.has("http3") && fields.has("proxy_protocol") {
+        let help = "drop one; clients behind a proxy that uses the PROXY protocol come by TCP only";
+        let message = "`http3` and `proxy_protocol` exclude each other";
+        cx.error(fields.location_of("http3"), message, Some(help.into()));
     }
     if fields.has("tls") && fields.has("redirect") {
         let help = "write it at a listener without `tls`";

@@ -67,6 +67,7 @@ pub(super) fn referer(context: &RequestContext) -> Option<ClientText<'_>> {
 /// The version of HTTP as servers write it in their logs; `None` if the head cannot be read.
 pub(super) fn protocol(context: &RequestContext) -> Option<&'static str> {
     Some(match context.head.as_ref()?.version {
+        http::Version::HTTP_3 => "HTTP/3.0",
         http::Version::HTTP_2 => "HTTP/2.0",
         http::Version::HTTP_10 => "HTTP/1.0",
         _ => "HTTP/1.1",

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
+use http::Version;
 use tokio::io::AsyncWrite;
 
 use super::connection_handle::ConnectionHandle;
@@ -284,7 +285,7 @@ impl Http2Connection {
             });
             return Ok(());
         }
-        let mut draft = HeadDraft::new();
+        let mut draft = HeadDraft::new(Version::HTTP_2);
         decoder.decode(block, |field| draft.add(field))?;
         // Clients open streams with odd identifiers, in ascending order (RFC 9113 section 5.1.1).
         if stream_id <= last_opened_id || stream_id.is_multiple_of(2) {

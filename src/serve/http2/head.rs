@@ -1,4 +1,5 @@
-//! Builds the head and the trailers of a request from its HTTP/2 fields: RFC 9113 sections 8.1 to 8.3.
+//! Builds the head and the trailers of a request from its HTTP/2 fields: RFC 9113 sections 8.1 to 8.3. The rules of HTTP/3
+//! are the same: RFC 9114 sections 4.2 and 4.3.
 //!
 //! A head that RFC 9113 calls malformed resets its stream. A head that only the gateway refuses gets a response. The
 //! fields of a head are written as lines of HTTP/1.1, because most servers are reached by HTTP/1.1.
@@ -58,6 +59,7 @@ impl HeadSize {
 /// The head of a request whose fields are added one after the other.
 #[derive(Debug, Default)]
 pub struct HeadDraft {
+    version: Version,
     size: HeadSize,
     /// The path, and the fields as lines of HTTP/1.1.
     text: Vec<u8>,
@@ -111,9 +113,10 @@ impl From<HeadFault> for RefusalCause {
 }
 
 impl HeadDraft {
-    /// A head without fields, which takes the thread's scratch buffer.
-    pub fn new() -> HeadDraft {
+    /// A head without fields of this version of HTTP, which takes the thread's scratch buffer.
+    pub fn new(version: Version) -> HeadDraft {
         HeadDraft {
+            version,
             text: SCRATCH_TEXT.take(),
             ..HeadDraft::default()
         }
@@ -228,7 +231,7 @@ impl HeadDraft {
             }
             FieldKind::Te if !value.eq_ignore_ascii_case(b"trailers") => {
                 return Err(HeadFault::Malformed(
-                    "it asks for a coding that HTTP/2 does not have",
+                    "it asks for a coding that this version of HTTP does not have",
                 ));
             }
             FieldKind::Te | FieldKind::Regular => self.write_line(name, value),
@@ -240,7 +243,7 @@ impl HeadDraft {
             // The other kinds are `:status`, which no request has, and malformed fields.
             _ => {
                 return Err(HeadFault::Malformed(
-                    "it has a field that HTTP/2 does not have",
+                    "it has a field that this version of HTTP does not have",
                 ));
             }
         }
@@ -251,6 +254,12 @@ impl HeadDraft {
     #[cold]
     pub fn mark_malformed(&mut self, detail: &'static str) {
         self.fault = Some(HeadFault::Malformed(detail));
+    }
+
+    /// Marks a head as too large whose fields were not read.
+    #[cold]
+    pub fn mark_too_large(&mut self) {
+        self.fault = Some(HeadFault::TooLarge);
     }
 
     /// Reserves space for the text and the fields of an ordinary head when the first text is written.
@@ -336,7 +345,7 @@ impl HeadDraft {
                 let head = Head {
                     method,
                     uri,
-                    version: Version::HTTP_2,
+                    version: self.version,
                     upgrade,
                     fields: std::mem::take(&mut self.fields),
                 };
@@ -355,6 +364,11 @@ impl HeadDraft {
         if method != Method::CONNECT {
             return Err(HeadFault::Malformed(
                 "it names a protocol and does not connect",
+            ));
+        }
+        if self.version == Version::HTTP_3 {
+            return Err(HeadFault::Bad(
+                "it asks for another protocol, which is not served over HTTP/3",
             ));
         }
         if !is_upgrade_allowed(protocol) {

@@ -15,18 +15,20 @@
 //! | `stream_history`, `stray_frames` | streams that are not open, and frames on such streams |
 //! | `head` | builds a request's head and trailers from their fields |
 //! | `head_memory` | bounds the memory of all heads and trailers |
+//! | `response_form` | whether a response has a body, and which fields its head has |
 //! | `send_response` | sends a response: head, body, trailers |
 //! | `allowance` | bounds frames without use |
 //! | `initial_settings` | the limits that the gateway announces first |
 
-mod allowance;
+pub mod allowance;
 mod connection;
 mod connection_handle;
 mod connection_state;
 mod exchange;
-mod head;
-mod head_memory;
+pub mod head;
+pub mod head_memory;
 mod initial_settings;
+pub mod response_form;
 mod send_response;
 mod stray_frames;
 mod stream;

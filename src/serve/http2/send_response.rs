@@ -12,16 +12,11 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame};
 
+use super::response_form::ResponseForm;
 use super::stream::{Http2Stream, StreamClosed};
 use crate::http::head::Response;
 use crate::http::http2::Reason;
 use crate::serve::stack::observe::ObservedBody;
-
-/// Bytes of the name of the `date` field.
-const DATE_LEN: usize = b"date".len();
-
-/// Bytes of the name of the `content-length` field.
-const CONTENT_LENGTH_LEN: usize = b"content-length".len();
 
 /// Sends a response, with `date` and `content-length` if it lacks them. A response to HEAD, or of status 204 or 304, is
 /// sent without its body.
@@ -39,35 +34,11 @@ pub async fn send_response(
         StatusCode::SWITCHING_PROTOCOLS => StatusCode::OK,
         status => status,
     };
-    let is_bodiless_status = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let is_bodiless = is_head_request || is_bodiless_status;
-    let exact_length = body.size_hint().exact();
-    // An empty body of a response to HEAD does not reveal the length that GET would have, so 0 is not sent.
-    let content_length =
-        exact_length.filter(|length| !is_bodiless || (is_head_request && *length > 0));
-    let ends_with_head = is_bodiless || body.is_end_stream();
+    let form = ResponseForm::new(&head, &body, is_head_request);
     // An empty body is dropped here, so that the request is recorded before the client sees the end.
-    let body = (!ends_with_head).then_some(body);
-    stream.send_head(status, ends_with_head, |write_field| {
-        let mut has_date = false;
-        let mut has_length = false;
-        for (name, value) in head.fields.iter() {
-            // Names are compared only if their length fits, which is cheaper.
-            match name.len() {
-                DATE_LEN => has_date |= name.eq_ignore_ascii_case(b"date"),
-                CONTENT_LENGTH_LEN => has_length |= name.eq_ignore_ascii_case(b"content-length"),
-                _ if is_http1_field(name) => continue,
-                _ => {}
-            }
-            write_field(name, value);
-        }
-        if !has_date {
-            write_field(b"date", date.as_bytes());
-        }
-        if let Some(length) = content_length.filter(|_| !has_length) {
-            let mut digits = itoa::Buffer::new();
-            write_field(b"content-length", digits.format(length).as_bytes());
-        }
+    let body = (!form.ends_with_head).then_some(body);
+    stream.send_head(status, form.ends_with_head, |write_field| {
+        form.write_fields(&head, date, write_field);
     });
     let mut body_sender = BodySender {
         stream,
@@ -78,12 +49,6 @@ pub async fn send_response(
         // Without a reset the client would wait for the rest of the response.
         stream.reset(Reason::INTERNAL_ERROR);
     }
-}
-
-/// Whether the field is about an HTTP/1.1 connection. The stack sets such fields for clients of HTTP/1.1; HTTP/2 forbids
-/// them (RFC 9113 section 8.2.2).
-fn is_http1_field(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"upgrade")
 }
 
 /// Sends what follows the head of a response.

@@ -1,7 +1,7 @@
-//! The client's side of one request, in either version of HTTP. Layers read the request's body from it and send interim
+//! The client's side of one request, in any version of HTTP. Layers read the request's body from it and send interim
 //! responses over it.
 //!
-//! The final response does not pass through here: `http1/send_response.rs` and `http2/send_response.rs` send it.
+//! The final response does not pass through here: the `send_response.rs` of each version sends it.
 
 use std::io;
 use std::rc::Rc;
@@ -15,6 +15,7 @@ use crate::http::http1::MessageError;
 use crate::http::http1::chunked::BodyPiece;
 use crate::serve::http1::wire::Wire;
 use crate::serve::http2::Http2Stream;
+use crate::serve::http3::Http3Stream;
 use crate::serve::worker::deadlines::Deadlines;
 
 /// Where a request comes from.
@@ -24,6 +25,8 @@ pub enum Downstream {
     Http1(Rc<Wire>),
     /// One stream of an HTTP/2 connection.
     Http2(Rc<Http2Stream>),
+    /// One stream of an HTTP/3 connection.
+    Http3(Rc<Http3Stream>),
 }
 
 impl Downstream {
@@ -32,6 +35,7 @@ impl Downstream {
         match self {
             Downstream::Http1(wire) => wire.deadlines(),
             Downstream::Http2(stream) => stream.deadlines(),
+            Downstream::Http3(stream) => stream.deadlines(),
         }
     }
 
@@ -41,6 +45,7 @@ impl Downstream {
             Downstream::Http1(_) if version >= Version::HTTP_11 => b"1.1 tollgate",
             Downstream::Http1(_) => b"1.0 tollgate",
             Downstream::Http2(_) => b"2.0 tollgate",
+            Downstream::Http3(_) => b"3.0 tollgate",
         }
     }
 
@@ -53,6 +58,7 @@ impl Downstream {
         match self {
             Downstream::Http1(wire) => wire.poll_body(cx),
             Downstream::Http2(stream) => stream.poll_body(cx),
+            Downstream::Http3(stream) => stream.poll_body(cx),
         }
     }
 
@@ -61,6 +67,7 @@ impl Downstream {
         match self {
             Downstream::Http1(wire) => wire.remaining_body(),
             Downstream::Http2(stream) => stream.remaining_body(),
+            Downstream::Http3(stream) => stream.remaining_body(),
         }
     }
 
@@ -70,6 +77,7 @@ impl Downstream {
         match self {
             Downstream::Http1(_) => false,
             Downstream::Http2(stream) => stream.is_window_exhausted(),
+            Downstream::Http3(stream) => stream.is_window_exhausted(),
         }
     }
 
@@ -78,6 +86,8 @@ impl Downstream {
         match self {
             Downstream::Http1(wire) => wire.open_tunnel(),
             Downstream::Http2(stream) => stream.open_tunnel(),
+            // No request opens a tunnel.
+            Downstream::Http3(_) => {}
         }
     }
 
@@ -86,6 +96,7 @@ impl Downstream {
         match self {
             Downstream::Http1(wire) => wire.is_body_over(),
             Downstream::Http2(stream) => stream.is_body_over(),
+            Downstream::Http3(stream) => stream.is_body_over(),
         }
     }
 
@@ -94,6 +105,7 @@ impl Downstream {
         match self {
             Downstream::Http1(wire) => wire.awaits_continue(),
             Downstream::Http2(stream) => stream.awaits_continue(),
+            Downstream::Http3(stream) => stream.awaits_continue(),
         }
     }
 
@@ -103,6 +115,7 @@ impl Downstream {
         match self {
             Downstream::Http1(wire) => wire.send_interim(head),
             Downstream::Http2(stream) => stream.send_interim(head),
+            Downstream::Http3(stream) => stream.send_interim(head),
         }
     }
 
@@ -112,6 +125,9 @@ impl Downstream {
             Downstream::Http1(wire) => wire.poll_flush(cx),
             // A connection of HTTP/2 sends what its streams queue.
             Downstream::Http2(_) => Poll::Ready(Ok(())),
+            Downstream::Http3(stream) => stream
+                .poll_send(cx)
+                .map_err(|_| io::ErrorKind::BrokenPipe.into()),
         }
     }
 }

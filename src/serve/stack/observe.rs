@@ -41,6 +41,9 @@ use crate::serve::worker::generation::Generation;
 use crate::throttle::SettlingBody;
 use crate::throttle::admission::Holdings;
 
+/// How long clients may remember that HTTP/3 is served: a day, the default of RFC 7838 section 3.1.
+const ALT_SVC_SECONDS: u32 = 86_400;
+
 /// Counts, samples and logs a request when this value is dropped. The request's future holds it, and then the body of the
 /// response.
 struct RecordOnDrop(Rc<RequestContext>);
@@ -317,6 +320,11 @@ fn change_response_of(context: &RequestContext, response: &mut Response<Response
     if let Some(hsts) = listener.and_then(|listener| listener.hsts.as_ref()) {
         head.fields
             .set("strict-transport-security", hsts.as_bytes());
+    }
+    if listener.is_some_and(|listener| listener.announces_http3) && !context.peer.is_quic {
+        let port = context.peer.addresses.local.port();
+        let alt_svc = format!("h3=\":{port}\"; ma={ALT_SVC_SECONDS}");
+        head.fields.set("alt-svc", alt_svc.as_bytes());
     }
     change_response(context, head);
     cors::set_fields(context, head);

@@ -14,7 +14,7 @@ use crate::base::telemetry::{Label, Metric};
 use crate::identity::ConnectionPeer;
 use crate::net::proxy_protocol::ConnectionAddresses;
 use crate::net::tls::listener_tls::ListenerTls;
-use crate::net::{PeerAddress, Socket, Subject};
+use crate::net::{PeerAddress, Subject};
 use crate::route::{TlsFact, canonical_host};
 use crate::serve::worker::deadlines::{Deadlines, Phase};
 use crate::serve::worker::worker_state::WorkerState;
@@ -35,9 +35,11 @@ pub struct Peer {
     pub deadlines: Rc<Deadlines>,
     /// Whether the connection uses TLS.
     pub is_tls: bool,
+    /// Whether the client came by QUIC, so that it speaks HTTP/3.
+    pub is_quic: bool,
     /// The version of TLS, as `TLSv1.3`; `None` without TLS.
     pub tls_version: Option<&'static str>,
-    /// The cipher suite by its name at IANA; `None` without TLS.
+    /// See [`HandshakeFacts::tls_cipher`].
     tls_cipher: Option<&'static str>,
     /// The subject of the client's verified certificate, if it has sent one.
     pub subject: Option<Subject>,
@@ -70,24 +72,39 @@ struct ServerName {
     listener_tls: ListenerTls,
 }
 
+/// What the handshake of a connection says of its client.
+pub struct HandshakeFacts<'a> {
+    /// The TLS configuration of the listener; `None` without TLS.
+    pub listener_tls: Option<&'a ListenerTls>,
+    /// See [`Socket::server_name`](crate::net::Socket::server_name).
+    pub server_name: Option<&'a str>,
+    /// See [`Peer::tls_version`].
+    pub tls_version: Option<&'static str>,
+    /// The cipher suite by its name at IANA; `None` without TLS, and over QUIC, which does not tell it.
+    pub tls_cipher: Option<&'static str>,
+    /// See [`Peer::subject`].
+    pub subject: Option<Subject>,
+    /// See [`Peer::ja4`].
+    pub ja4: Option<Arc<str>>,
+    /// See [`Peer::is_quic`].
+    pub is_quic: bool,
+}
+
 impl Peer {
-    /// The client at the other end of `stream`, with its JA4 fingerprint if some identity comes from that. The TLS
-    /// configuration of the listener is `None` without TLS.
+    /// The client at the other end of a connection.
     pub fn new(
         remote: PeerAddress,
-        (listener_index, listener_tls): (usize, Option<&ListenerTls>),
+        listener_index: usize,
         addresses: ConnectionAddresses,
-        (stream, ja4): (&Socket, Option<Arc<str>>),
+        facts: HandshakeFacts<'_>,
         deadlines: Rc<Deadlines>,
         worker: &Rc<WorkerState>,
     ) -> Rc<Peer> {
         let timeouts = &worker.generation().ruleset.timeouts;
         let ip = remote.ip();
-        let name = stream
-            .server_name()
-            .and_then(canonical_host::canonical_name);
+        let name = facts.server_name.and_then(canonical_host::canonical_name);
         let server_name = name
-            .zip(listener_tls)
+            .zip(facts.listener_tls)
             .map(|(name, listener_tls)| ServerName {
                 name: name.into(),
                 listener_tls: listener_tls.clone(),
@@ -99,11 +116,12 @@ impl Peer {
             ip_text: ip.to_string(),
             addresses,
             deadlines,
-            is_tls: listener_tls.is_some(),
-            tls_version: stream.tls_version(),
-            tls_cipher: stream.tls_cipher(),
-            subject: stream.subject(),
-            ja4,
+            is_tls: facts.listener_tls.is_some(),
+            is_quic: facts.is_quic,
+            tls_version: facts.tls_version,
+            tls_cipher: facts.tls_cipher,
+            subject: facts.subject,
+            ja4: facts.ja4,
             server_name,
             idle_timeout: timeouts.idle,
             header_timeout: timeouts.header,

@@ -13,16 +13,17 @@ use bytes::BytesMut;
 
 use super::client_socket::{ClientSocket, IDLE_DRAIN_TIMEOUT};
 use super::deadlines::{Deadlines, Phase};
+use super::occupancy::CountedConnection;
 use super::placement::LocalConnection;
 use super::worker_state::{ConnectionRefusal, WorkerState};
 use crate::net::proxy_protocol::{self, ConnectionAddresses};
 use crate::net::tls::listener_tls::ListenerTls;
-use crate::net::{PeerNetwork, Socket, Stream};
+use crate::net::{PeerAddress, PeerNetwork, Socket, Stream};
 use crate::serve::http1::exchanges::{self, ExchangesEnd};
 use crate::serve::http1::wire::Wire;
 use crate::serve::http2;
 use crate::serve::stack::layers::Stack;
-use crate::serve::stack::peer::Peer;
+use crate::serve::stack::peer::{HandshakeFacts, Peer};
 
 /// Serves one connection until a side closes it or one of its deadlines passes.
 pub async fn serve(connection: LocalConnection, worker: Rc<WorkerState>, stack: Stack) {
@@ -86,17 +87,8 @@ async fn serve_until_closed(
             Err(_) => return worker.count_refused_connection(ConnectionRefusal::ProxyHeader),
         }
     }
-    let ip_settings = &generation.ruleset.identity.ip;
-    let has_client = |network: &PeerNetwork| network.contains(remote_address);
-    // A trusted proxy has the connections of many clients, so `per_ip` does not hold for it.
-    if let Some(max_connections) = generation.ruleset.connections.per_ip
-        && !ip_settings.trusted_proxies.iter().any(has_client)
-        && !counted_connection.admit_address(
-            ip_settings.client_network(remote_address.ip()).network(),
-            max_connections,
-        )
-    {
-        return worker.count_refused_connection(ConnectionRefusal::PerIp);
+    if !admit_address(&worker, &mut counted_connection, remote_address) {
+        return;
     }
     let socket_and_ja4 = match &listener.listener_tls {
         // Boxed, so that the handshake takes no space in this future once it is over.
@@ -121,9 +113,17 @@ async fn serve_until_closed(
     let listener_tls = listener.listener_tls.as_ref();
     let peer = Peer::new(
         remote_address,
-        (listener_index, listener_tls),
+        listener_index,
         addresses,
-        (&socket, ja4),
+        HandshakeFacts {
+            listener_tls,
+            server_name: socket.server_name(),
+            tls_version: socket.tls_version(),
+            tls_cipher: socket.tls_cipher(),
+            subject: socket.subject(),
+            ja4,
+            is_quic: false,
+        },
         deadlines.clone(),
         &worker,
     );
@@ -146,9 +146,32 @@ async fn serve_until_closed(
     }
 }
 
+/// Counts a connection for its address. Returns false if that has as many as `per_ip` allows, and counts the refusal.
+pub fn admit_address(
+    worker: &WorkerState,
+    counted_connection: &mut CountedConnection,
+    remote_address: PeerAddress,
+) -> bool {
+    let generation = worker.generation();
+    let ip_settings = &generation.ruleset.identity.ip;
+    let has_client = |network: &PeerNetwork| network.contains(remote_address);
+    // A trusted proxy has the connections of many clients, so `per_ip` does not hold for it.
+    if let Some(max_connections) = generation.ruleset.connections.per_ip
+        && !ip_settings.trusted_proxies.iter().any(has_client)
+        && !counted_connection.admit_address(
+            ip_settings.client_network(remote_address.ip()).network(),
+            max_connections,
+        )
+    {
+        worker.count_refused_connection(ConnectionRefusal::PerIp);
+        return false;
+    }
+    true
+}
+
 /// Runs `future`, which the connection needs before its first request, within the deadline for the head of a request.
 /// While the worker drains, that deadline is [`IDLE_DRAIN_TIMEOUT`].
-async fn run_before_first_request<F: Future>(
+pub async fn run_before_first_request<F: Future>(
     worker: &WorkerState,
     deadlines: &Deadlines,
     future: F,
@@ -175,10 +198,7 @@ async fn shake_hands(
     worker: &WorkerState,
     deadlines: &Deadlines,
 ) -> Option<(Socket, Option<Arc<str>>)> {
-    let mut handshake_count = HandshakeCount {
-        worker,
-        has_succeeded: false,
-    };
+    let mut handshake_count = HandshakeCount::new(worker);
     let needs_ja4 = worker.generation().ruleset.identity.needs_ja4();
     let accepting = Socket::accept_tls(stream, listener_tls, needs_ja4);
     let accepted = run_before_first_request(worker, deadlines, accepting).await;
@@ -188,9 +208,20 @@ async fn shake_hands(
 }
 
 /// Counts a TLS handshake when dropped, also if the connection's deadline has ended the handshake.
-struct HandshakeCount<'a> {
+pub struct HandshakeCount<'a> {
     worker: &'a WorkerState,
-    has_succeeded: bool,
+    /// Whether the handshake has succeeded.
+    pub has_succeeded: bool,
+}
+
+impl HandshakeCount<'_> {
+    /// Counts a handshake that begins.
+    pub fn new(worker: &WorkerState) -> HandshakeCount<'_> {
+        HandshakeCount {
+            worker,
+            has_succeeded: false,
+        }
+    }
 }
 
 impl Drop for HandshakeCount<'_> {

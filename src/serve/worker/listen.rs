@@ -147,6 +147,8 @@ pub struct RunningListener {
     pub managed_certificates: Vec<Arc<ManagedCertificate>>,
     /// The value of `Strict-Transport-Security` in every response; `None` if the gateway adds none.
     pub hsts: Option<Arc<str>>,
+    /// Whether every response over TCP says that HTTP/3 is served, at the same port.
+    pub announces_http3: bool,
     /// Where every request is sent before a route is looked for; `None` if the routes take them.
     pub redirect: Option<Redirect>,
     /// Networks of proxies, whose connections begin with a PROXY header.

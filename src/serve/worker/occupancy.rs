@@ -50,15 +50,23 @@ impl Occupancy {
         loop {
             // Waits from before the check, so that no connection that closes meanwhile is missed.
             let next_close = self.connection_closed.notified();
-            if self.open_count.fetch_add(1, Ordering::Relaxed) < maximum() {
-                return CountedConnection {
-                    occupancy: self.clone(),
-                    address: None,
-                };
+            if let Some(counted) = self.try_admit_connection(maximum()) {
+                return counted;
             }
-            self.open_count.fetch_sub(1, Ordering::Relaxed);
             let _ = timeout(MAXIMUM_RECHECK_INTERVAL, next_close).await;
         }
+    }
+
+    /// Counts one more connection; `None` if `maximum` connections are open.
+    pub fn try_admit_connection(self: &Arc<Self>, maximum: usize) -> Option<CountedConnection> {
+        if self.open_count.fetch_add(1, Ordering::Relaxed) < maximum {
+            return Some(CountedConnection {
+                occupancy: self.clone(),
+                address: None,
+            });
+        }
+        self.open_count.fetch_sub(1, Ordering::Relaxed);
+        None
     }
 }
 

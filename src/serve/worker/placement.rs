@@ -106,8 +106,13 @@ impl Placement {
             self.connection_counts[fewest_number].fetch_sub(1, Ordering::Relaxed);
             connection = returned.map_stream(Stream::from_socket).ok()?;
         }
-        self.connection_counts[self.own_number].fetch_add(1, Ordering::Relaxed);
+        self.count_own_connection();
         Some(connection)
+    }
+
+    /// Counts a new connection for this worker, which must serve it.
+    pub fn count_own_connection(&self) {
+        self.connection_counts[self.own_number].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a connection of this worker as closed.

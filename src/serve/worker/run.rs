@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use quinn::VarInt;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
@@ -20,14 +21,17 @@ use super::generation::{Generation, RunningConfig};
 use super::load_meter::LoadMeter;
 use super::occupancy::Occupancy;
 use super::placement::{HandedConnection, LocalConnection, Placement};
-use super::worker_state::WorkerState;
+use super::worker_state::{OpenConnection, WorkerState};
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
+use crate::http::http3::Code;
 use crate::limit::pressure::StepContext;
+use crate::net::quic::QuicSockets;
 use crate::net::stream::Listener;
 use crate::net::{FlushQueue, Stream};
 use crate::record::insight::RecentCounts;
 use crate::serve::access::{LogWriter, WorkerLog};
+use crate::serve::http3;
 use crate::serve::stack::detached::DetachedRequests;
 use crate::serve::stack::layers;
 use crate::serve::stack::layers::Stack;
@@ -40,6 +44,9 @@ const BUCKETS_SWEPT_PER_SECOND: usize = 8_192;
 
 /// How often a draining worker checks whether its last connection has closed.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long the last packets of connections over QUIC may take to be sent, and again if they were lost.
+const LAST_PACKET_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The number of turns of tasks after which the runtime asks the kernel for events. It is twice the default of tokio,
 /// because a request takes two turns; see `Wire::poll_head`.
@@ -67,6 +74,8 @@ pub struct WorkerStart {
     pub number: usize,
     /// The worker's listening sockets.
     pub sockets: Vec<WorkerSocket>,
+    /// The listeners that serve HTTP/3 too: the index of each, and its sockets of QUIC.
+    pub quic_listeners: Vec<(usize, Arc<QuicSockets>)>,
     /// The configuration that the worker begins with.
     pub running_config: RunningConfig,
     /// Connections that other workers hand over.
@@ -130,6 +139,7 @@ async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrde
     let WorkerStart {
         number,
         sockets,
+        quic_listeners,
         running_config,
         mut handed_connections,
         log_writer,
@@ -146,11 +156,15 @@ async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrde
         shared.wait_until_connected(number).await;
     }
     let stack = layers::build_stack(log.clone());
-    let accept_tasks: Vec<_> = sockets
+    let mut accept_tasks: Vec<_> = sockets
         .into_iter()
         .map(|socket| accept_connections(socket, worker.clone(), stack.clone()))
         .map(tokio::task::spawn_local)
         .collect();
+    accept_tasks.extend(quic_listeners.into_iter().map(|(index, sockets)| {
+        let accepting = http3::accept_connections(sockets, index, worker.clone(), stack.clone());
+        tokio::task::spawn_local(accepting)
+    }));
     let flush_queue = worker.flush_queue.clone();
     let flush_task = tokio::task::spawn_local(async move { flush_queue.run().await });
     let periodic_work = run_periodic_work(worker.clone(), log.clone(), clock.clone());
@@ -221,6 +235,7 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
             registry.worker_counter(number, Metric::ConnectionsRefused, &labels)
         }),
         occupancy: start.occupancy.clone(),
+        quic_endpoints: RefCell::default(),
         default_max_connections: start.default_max_connections,
         tracer: start.span_queue.clone().and_then(Tracer::new),
         registry: registry.clone(),
@@ -231,6 +246,10 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
 /// no more requests are detached.
 async fn drain(worker: &WorkerState, drain_timeout: Duration) {
     worker.is_draining.set(true);
+    for endpoint in &*worker.quic_endpoints.borrow() {
+        // Clients that come now use TCP, or another process.
+        endpoint.set_server_config(None);
+    }
     worker.deadline_clock.wake_connections();
     let all_closed = async {
         while worker.open_connections.get() > 0 {
@@ -244,6 +263,11 @@ async fn drain(worker: &WorkerState, drain_timeout: Duration) {
             open = worker.open_connections.get(),
             "drain deadline passed; open connections are closed"
         );
+    }
+    for endpoint in worker.quic_endpoints.take() {
+        endpoint.close(VarInt::from_u32(Code::NO_ERROR.0), b"");
+        // Clients of QUIC would wait for a connection that ends without a word.
+        let _ = tokio::time::timeout(LAST_PACKET_TIMEOUT, endpoint.wait_idle()).await;
     }
     worker.detached_requests.close();
 }
@@ -265,7 +289,7 @@ async fn accept_connections(
     loop {
         match listener.accept().await {
             Ok((stream, client_address)) => {
-                worker.accepted_connections.increment(1);
+                worker.count_accepted_connection();
                 let max_connections = || worker.max_connections();
                 let counted_connection = worker.occupancy.admit_connection(max_connections).await;
                 let connection = LocalConnection {
@@ -307,24 +331,11 @@ fn serve_handed_connection(connection: HandedConnection, worker: &Rc<WorkerState
 
 /// Starts the task that serves a connection, and counts the connection as open until the task ends.
 fn spawn_connection(connection: LocalConnection, worker: Rc<WorkerState>, stack: Stack) {
-    worker.open_connections.update(|count| count + 1);
-    worker.open_connections_gauge.increment(1.0);
-    let guard = OpenConnectionGuard(worker.clone());
+    let open_connection = OpenConnection::new(worker.clone());
     tokio::task::spawn_local(async move {
-        let _guard = guard;
+        let _open_connection = open_connection;
         connection::serve(connection, worker, stack).await;
     });
-}
-
-/// Counts a connection as closed when dropped, also if the connection's task was aborted.
-struct OpenConnectionGuard(Rc<WorkerState>);
-
-impl Drop for OpenConnectionGuard {
-    fn drop(&mut self) {
-        self.0.open_connections.update(|count| count - 1);
-        self.0.open_connections_gauge.decrement(1.0);
-        self.0.placement.count_closed_connection();
-    }
 }
 
 /// Does the periodic work of a worker until the task is aborted: some in each [`TICK`], some once a second.

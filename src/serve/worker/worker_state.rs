@@ -6,6 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use quinn::Endpoint;
+
 use super::deadlines::DeadlineClock;
 use super::generation::{Generation, RunningConfig};
 use super::occupancy::Occupancy;
@@ -57,7 +59,9 @@ pub struct WorkerState {
     /// Refused connections, by [`ConnectionRefusal`].
     pub(super) refused_connections: [metrics::Counter; 2],
     /// Open connections of all workers, and how many each address has.
-    pub(super) occupancy: Arc<Occupancy>,
+    pub occupancy: Arc<Occupancy>,
+    /// The endpoints of QUIC by which this worker serves HTTP/3; empty without such listeners.
+    pub quic_endpoints: RefCell<Vec<Endpoint>>,
     /// Maximum number of client connections of all workers if the gateway file sets none.
     pub(super) default_max_connections: usize,
 }
@@ -82,6 +86,17 @@ impl WorkerState {
         self.date.borrow().clone()
     }
 
+    /// Counts a connection that was accepted, whether it is served or not.
+    pub fn count_accepted_connection(&self) {
+        self.accepted_connections.increment(1);
+    }
+
+    /// Counts a connection of this worker over QUIC as open, until the returned value is dropped.
+    pub fn count_open_connection(self: &Rc<Self>) -> OpenConnection {
+        self.placement.count_own_connection();
+        OpenConnection::new(self.clone())
+    }
+
     /// Counts a TLS handshake that has ended.
     pub fn count_handshake(&self, has_succeeded: bool) {
         self.handshakes[usize::from(has_succeeded)].increment(1);
@@ -93,7 +108,7 @@ impl WorkerState {
     }
 
     /// Maximum number of client connections of all workers.
-    pub(super) fn max_connections(&self) -> usize {
+    pub fn max_connections(&self) -> usize {
         let configured = self.generation.borrow().ruleset.connections.total;
         configured.unwrap_or(self.default_max_connections)
     }
@@ -137,5 +152,25 @@ impl WorkerState {
     /// Whether connections should close after their current request.
     pub fn is_draining(&self) -> bool {
         self.is_draining.get()
+    }
+}
+
+/// Counts a connection as open until this value is dropped, also if the connection's task was aborted.
+pub struct OpenConnection(Rc<WorkerState>);
+
+impl OpenConnection {
+    /// Counts a connection that its placement has counted already.
+    pub(super) fn new(worker: Rc<WorkerState>) -> OpenConnection {
+        worker.open_connections.update(|count| count + 1);
+        worker.open_connections_gauge.increment(1.0);
+        OpenConnection(worker)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.open_connections.update(|count| count - 1);
+        self.0.open_connections_gauge.decrement(1.0);
+        self.0.placement.count_closed_connection();
     }
 }

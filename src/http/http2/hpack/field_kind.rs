@@ -56,7 +56,7 @@ impl FieldKind {
     }
 
     /// Returns this kind if `value` is valid, else [`FieldKind::Malformed`].
-    pub(super) fn with_value(self, value: &[u8]) -> FieldKind {
+    pub fn with_value(self, value: &[u8]) -> FieldKind {
         if is_valid_value(value) {
             self
         } else {

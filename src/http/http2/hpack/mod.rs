@@ -15,8 +15,8 @@
 mod decoder;
 mod encoder;
 mod field_kind;
-mod huffman;
-mod integer;
+pub mod huffman;
+pub mod integer;
 mod table;
 
 pub use decoder::{DecodedField, Decoder};

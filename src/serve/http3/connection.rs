@@ -43,8 +43,15 @@ pub async fn serve(quic: quinn::Connection, peer: Rc<Peer>, stack: Stack) {
         peer,
         stack,
     };
-    let code = poll_fn(|cx| connection.poll(cx)).await;
+    let code = connection.serve().await;
     connection.state.close(code);
+}
+
+/// A stream that the client has opened, or the end of the connection.
+enum Event {
+    Request(SendStream, RecvStream),
+    OneWay(RecvStream),
+    End(Code),
 }
 
 /// One HTTP/3 connection, as its own task sees it.
@@ -69,26 +76,46 @@ impl Drop for Http3Connection {
 }
 
 impl Http3Connection {
-    /// Ready when the connection is over, with the code for the client.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Code> {
-        self.state.register_waker(cx);
+    /// Serves the connection to its end, and returns the code for the client.
+    async fn serve(&mut self) -> Code {
         let quic = self.state.quic.clone();
         loop {
-            if self.is_flooded() {
-                self.peer.worker.count_flood();
-                return Poll::Ready(Code::EXCESSIVE_LOAD);
-            }
-            match pin!(quic.accept_bi()).poll(cx) {
-                Poll::Ready(Ok(streams)) => self.begin_request(streams),
-                // The client has closed the connection, or is gone.
-                Poll::Ready(Err(_)) => return Poll::Ready(Code::NO_ERROR),
-                Poll::Pending => break,
+            // These futures must live until one of them is ready, or nothing would wake the task.
+            let mut request = pin!(quic.accept_bi());
+            let mut one_way = pin!(quic.accept_uni());
+            let event = poll_fn(|cx| {
+                if let Poll::Ready(code) = self.poll_end(cx) {
+                    return Poll::Ready(Event::End(code));
+                }
+                let opened = match request.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        let opened = one_way.as_mut().poll(cx);
+                        opened.map_ok(Event::OneWay)
+                    }
+                    opened => opened.map_ok(|(sender, receiver)| Event::Request(sender, receiver)),
+                };
+                // An error means that the client has closed the connection, or is gone.
+                opened.map(|opened| opened.unwrap_or(Event::End(Code::NO_ERROR)))
+            });
+            match event.await {
+                Event::Request(sender, receiver) => self.begin_request((sender, receiver)),
+                Event::OneWay(stream) => {
+                    let opened_streams = self.opened_streams.clone();
+                    let reading = read_one_way_stream(stream, self.state.clone(), opened_streams);
+                    tokio::task::spawn_local(reading);
+                }
+                Event::End(code) => return code,
             }
         }
-        while let Poll::Ready(Ok(stream)) = pin!(quic.accept_uni()).poll(cx) {
-            let opened_streams = self.opened_streams.clone();
-            let reading = read_one_way_stream(stream, self.state.clone(), opened_streams);
-            tokio::task::spawn_local(reading);
+    }
+
+    /// Ends a flooded connection, announces the end of an idle or draining one, and updates the deadlines. Ready with the
+    /// code for the client when the connection must be closed.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Code> {
+        self.state.register_waker(cx);
+        if self.is_flooded() {
+            self.peer.worker.count_flood();
+            return Poll::Ready(Code::EXCESSIVE_LOAD);
         }
         if !self.is_refusing && self.must_end() {
             self.announce_end(cx);

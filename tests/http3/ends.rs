@@ -1,10 +1,8 @@
 //! How requests and connections end: clients that take requests back, and a gateway that drains.
 
-use std::time::Duration;
-
 use serde_json::json;
 
-use crate::common::{Gate, Upstream, ok, wait_until};
+use crate::common::{Gate, Upstream, ok};
 use crate::site::{Client, start};
 
 const OPEN: (&str, &str) = ("open", "match: /**\nupstream: up\n");
@@ -15,7 +13,7 @@ fn a_reset_cancels_the_request_to_the_server() {
     let held = gate.clone();
     let upstream = Upstream::scripted(move |mut served, report| {
         while let Ok(request) = served.request() {
-            report.send(request.clone()).unwrap();
+            report(request.clone());
             if request.start.contains("/held") {
                 // Nothing more can be read once the gateway has closed the connection.
                 let end = served.request();
@@ -28,9 +26,9 @@ fn a_reset_cancels_the_request_to_the_server() {
     });
     let gateway = start(&upstream, "", &[OPEN]);
     let mut client = Client::connected(&gateway);
-    let opened = client.ask(json!({ "do": "open", "path": "/held", "method": "POST" }));
+    let opened = client.ask(json!({ "do": "open", "path": "/held", "ends": true }));
     assert!(upstream.next().start.contains("/held"));
-    client.ask(json!({ "do": "reset", "stream": opened["stream"] }));
+    client.ask(json!({ "do": "reset", "stream": opened["stream"], "is_whole": true }));
     gate.pass();
     assert_eq!(client.fetch_one(json!({ "path": "/" }))["status"], 200);
 }
@@ -41,7 +39,7 @@ fn a_drain_finishes_open_requests_and_announces_the_end() {
     let held = gate.clone();
     let upstream = Upstream::scripted(move |mut served, report| {
         while let Ok(request) = served.request() {
-            report.send(request).unwrap();
+            report(request);
             held.pass();
             served.send(ok("late"));
         }
@@ -51,16 +49,17 @@ fn a_drain_finishes_open_requests_and_announces_the_end() {
     let opened = client.ask(json!({ "do": "open", "path": "/slow", "method": "POST" }));
     client.ask(json!({ "do": "send", "stream": opened["stream"], "bytes": 5, "end": true }));
     upstream.next();
-    let app = gateway.app.clone();
-    let drain = std::thread::spawn(move || app.shutdown(Duration::from_secs(20)));
-    // Request 4 is the first that is not served.
-    assert_eq!(client.ask(json!({ "do": "goaway" }))["payload"], "04");
-    let rejected = client.fetch_one(json!({ "path": "/new" }));
-    assert_eq!(rejected["reset"], 0x10b, "{rejected}");
-    gate.open();
-    let response = client.ask(json!({ "do": "wait", "stream": opened["stream"] }));
-    assert_eq!(response["status"], 200, "{response}");
-    assert_eq!(response["text"], "late");
-    assert_eq!(client.ask(json!({ "do": "closed" }))["code"], 0x100);
-    wait_until("the gateway has ended", || drain.is_finished());
+    std::thread::scope(|scope| {
+        let drain = scope.spawn(|| gateway.app.shut_down());
+        // Request 4 is the first that is not served.
+        assert_eq!(client.ask(json!({ "do": "goaway" })), json!({}));
+        let rejected = client.fetch_one(json!({ "path": "/new" }));
+        assert_eq!(rejected["reset"], 0x10b, "{rejected}");
+        assert!(!drain.is_finished());
+        gate.open();
+        let response = client.ask(json!({ "do": "wait", "stream": opened["stream"] }));
+        assert_eq!(response["status"], 200, "{response}");
+        assert_eq!(response["text"], "late");
+        assert_eq!(client.ask(json!({ "do": "closed" }))["code"], 0x100);
+    });
 }

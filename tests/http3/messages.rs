@@ -51,22 +51,32 @@ fn large_bodies_pass_in_both_directions_and_small_bounds_hold() {
         while let Ok(request) = served.request() {
             let body = String::from_utf8(request.body.clone()).unwrap();
             served.send(ok(&body));
-            report.send(request).unwrap();
+            report(request);
         }
     });
     let gateway = start(&upstream, "", &[OPEN, SMALL]);
     let mut client = Client::connected(&gateway);
     let length = 10 << 20;
-    let sent = json!({ "method": "POST", "path": "/open/", "body": length, "trailers": [["x-end", "1"]] });
+    let sent =
+        json!({ "method": "POST", "path": "/open/", "body": length, "trailers": [["x-end", "1"]] });
     let response = client.fetch_one(sent);
     assert_eq!(response["status"], 200, "{response}");
     assert_eq!(response["bytes"], length);
     let body = upstream.next().body;
     assert_eq!(body.len(), length);
-    let expected: Vec<u8> = b"0123456789abcdef".iter().copied().cycle().take(length).collect();
+    let expected: Vec<u8> = b"0123456789abcdef"
+        .iter()
+        .copied()
+        .cycle()
+        .take(length)
+        .collect();
     assert!(body == expected, "the body has changed");
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &expected);
-    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = digest
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     assert_eq!(response["sha"], hex.as_str());
     // With a length that is said first, and without one.
     let said = json!({ "method": "POST", "path": "/small", "body": 1001, "fields": [["content-length", "1001"]] });
@@ -84,14 +94,21 @@ fn a_limit_is_exact_under_parallel_streams() {
     let mut client = Client::connected(&gateway);
     let responses = client.fetch(&vec![json!({ "path": "/five" }); 32]);
     let count = |status: u16| {
-        let of_status = responses.iter().filter(|response| response["status"] == status);
+        let of_status = responses
+            .iter()
+            .filter(|response| response["status"] == status);
         of_status.count()
     };
     assert_eq!((count(200), count(429)), (5, 27));
     let refused = responses.iter().find(|response| response["status"] == 429);
     let fields = &refused.unwrap()["fields"];
     assert_eq!(fields["ratelimit-policy"], "\"five\";q=5;w=3600");
-    assert!(fields["ratelimit"].as_str().unwrap().starts_with("\"five\";r=0"));
+    assert!(
+        fields["ratelimit"]
+            .as_str()
+            .unwrap()
+            .starts_with("\"five\";r=0")
+    );
     assert!(fields.get("retry-after").is_some());
 }
 
@@ -106,11 +123,17 @@ fn other_protocols_and_malformed_requests_are_refused() {
         [":scheme", "https"], [":authority", NAME], [":path", "/open/"]] });
     let response = client.fetch_one(websocket);
     assert_eq!(response["status"], 400);
-    assert!(response["text"].as_str().unwrap().contains("HTTP/3"), "{response}");
+    assert!(
+        response["text"].as_str().unwrap().contains("HTTP/3"),
+        "{response}"
+    );
     let other_host = json!({ "path": "/open/", "host": "other" });
     assert_eq!(client.fetch_one(other_host)["status"], 421);
     // 0x10e: the message is malformed.
-    for fields in [json!([["connection", "close"]]), json!([["transfer-encoding", "chunked"]])] {
+    for fields in [
+        json!([["connection", "close"]]),
+        json!([["transfer-encoding", "chunked"]]),
+    ] {
         let response = client.fetch_one(json!({ "path": "/open/", "fields": fields }));
         assert_eq!(response["reset"], 0x10e, "{response}");
     }
@@ -122,7 +145,11 @@ fn other_protocols_and_malformed_requests_are_refused() {
 #[test]
 fn responses_over_tcp_announce_http3_where_it_is_served() {
     let upstream = Upstream::plain();
-    for (listener, announces) in [(", http3: true", true), (", http3: false", false), ("", false)] {
+    for (listener, announces) in [
+        (", http3: true", true),
+        (", http3: false", false),
+        ("", false),
+    ] {
         let folder = write_site(&upstream, listener, "", &[OPEN]);
         let pem = std::fs::read_to_string(folder.path().join("0.pem")).unwrap();
         let gateway = Gateway::start_in(folder, Clock::system());
@@ -156,12 +183,16 @@ fn a_reload_replaces_the_certificate_and_other_protocols_fail() {
     let first = client.connect(port);
     assert_eq!(first["protocol"], "h3", "{first}");
     put(&gateway.folder, 0, &Certificate::of(&[NAME]));
-    gateway.app.reload().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(gateway.app.reload()).unwrap();
     let second = client.ask(json!({ "do": "connect", "port": port, "name": NAME, "as": "new" }));
     assert_ne!(first["serial"], second["serial"]);
     // Requests of the old connection are still served.
     assert_eq!(client.fetch_one(json!({ "path": "/open/" }))["status"], 200);
-    let other = json!({ "do": "connect", "port": port, "name": NAME, "alpn": ["hq-interop"], "as": "x" });
+    let other =
+        json!({ "do": "connect", "port": port, "name": NAME, "alpn": ["hq-interop"], "as": "x" });
     let answer = client.ask(other);
     assert!(answer.get("error").is_some(), "{answer}");
 }

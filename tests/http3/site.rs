@@ -93,7 +93,10 @@ impl Client {
     /// The responses to these requests, which are sent together.
     pub fn fetch(&mut self, requests: &[Value]) -> Vec<Value> {
         let answer = self.ask(json!({ "do": "fetch", "requests": requests }));
-        answer.as_array().unwrap_or_else(|| panic!("{answer}")).clone()
+        answer
+            .as_array()
+            .unwrap_or_else(|| panic!("{answer}"))
+            .clone()
     }
 
     /// The response to one request.

@@ -70,7 +70,7 @@ pub enum Metric {
     CertificateOrders,
     /// Challenges of ACME directories to which the gateway responded with a proof.
     AcmeProofs,
-    /// HTTP/2 connections closed for a flood of empty frames.
+    /// HTTP/2 and HTTP/3 connections closed for a flood of empty frames or resets.
     Http2Floods,
     /// Client connections open now.
     ConnectionsOpen,
@@ -257,7 +257,9 @@ impl Metric {
             }
             Metric::KeySetFetches => "Fetches of a key set at a URL, by outcome: `ok` or `failed`.",
             Metric::AcmeProofs => "Challenges of ACME directories that the gateway proved.",
-            Metric::Http2Floods => "HTTP/2 connections closed for a flood of empty frames.",
+            Metric::Http2Floods => {
+                "HTTP/2 and HTTP/3 connections closed for a flood of empty frames or resets."
+            }
             Metric::ConnectionsOpen => "Client connections open now.",
             Metric::Reloads => "Policy reloads, by outcome.",
             Metric::StoreBytes => "Bytes of the memory store in use.",

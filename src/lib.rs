@@ -5,8 +5,8 @@
 //! | floor | module | what it is |
 //! |---|---|---|
 //! | 0 | [`base`] | time, randomness, metrics and logging, varints, suggestions for misspelled words |
-//! | 0 | [`http`] | heads of requests and responses, and the bytes of HTTP/1.1 and HTTP/2 |
-//! | 1 | [`net`] | sockets, TLS and its certificates, the PROXY protocol |
+//! | 0 | [`http`] | heads of requests and responses, and the bytes of HTTP/1.1, HTTP/2 and HTTP/3 |
+//! | 1 | [`net`] | sockets, TLS and its certificates, QUIC, the PROXY protocol |
 //! | 1 | [`limit`] | limits: their arithmetic, costs of responses, pressure on upstreams |
 //! | 1 | [`route`] | host, method and path to a route |
 //! | 2 | [`record`] | what happened in every second, for years; top keys, pushes, PromQL |

@@ -1,5 +1,7 @@
 //! HTTP/3, by a client that is not ours: aioquic for Python. See `client.py`.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -1,4 +1,4 @@
-//! Builds the head and the trailers of a request from its HTTP/2 fields: RFC 9113 sections 8.1 to 8.3. The rules of HTTP/3
+//! Builds the head of a request from its HTTP/2 fields: RFC 9113 sections 8.1 to 8.3. The rules of HTTP/3
 //! are the same: RFC 9114 sections 4.2 and 4.3.
 //!
 //! A head that RFC 9113 calls malformed resets its stream. A head that only the gateway refuses gets a response. The
@@ -8,11 +8,9 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 
 use super::head_memory::{HeadCharge, HeadMemory};
-use crate::http::head::hop_by_hop::accepts_trailers;
 use crate::http::head::{Fields, Head};
 use crate::http::http1::{MAX_FIELDS, MAX_HEAD_BYTES, MAX_TARGET_BYTES, without_leading_zeros};
 use crate::http::http2::hpack::{DecodedField, FieldKind};
@@ -30,9 +28,6 @@ const INITIAL_FIELD_CAPACITY: usize = 16;
 /// Bytes that each field counts beyond its name and value: RFC 9113 section 6.5.2.
 const FIELD_OVERHEAD_BYTES: usize = 32;
 
-/// An estimate of the memory of one trailer in a header map, in bytes, beyond the bytes that [`HeadSize`] counts for it.
-const MAP_ENTRY_BYTES: usize = 128;
-
 thread_local! {
     /// The buffer that heads are written to, one after the other. A buffer for each large head would fragment memory,
     /// because it is freed if the head turns out to share its bytes. Bound: twice [`MAX_HEAD_BYTES`] for each thread.
@@ -41,15 +36,16 @@ thread_local! {
 
 /// The size of a head or of trailers, as RFC 9113 section 6.5.2 counts it.
 #[derive(Debug, Default)]
-struct HeadSize {
+pub struct HeadSize {
     /// The number of fields, without pseudo-header fields.
-    field_count: usize,
-    bytes: usize,
+    pub field_count: usize,
+    /// Bytes of all fields, with those that each counts beyond its text.
+    pub bytes: usize,
 }
 
 impl HeadSize {
     /// Counts a field; only its bytes if it continues an earlier field. False if the head exceeds [`MAX_HEAD_BYTES`] now.
-    fn add(&mut self, field: &DecodedField<'_>, is_continuation: bool) -> bool {
+    pub fn add(&mut self, field: &DecodedField<'_>, is_continuation: bool) -> bool {
         self.field_count += usize::from(!is_continuation && !field.name.starts_with(b":"));
         self.bytes += field.name.len() + field.value.len() + FIELD_OVERHEAD_BYTES;
         self.bytes <= MAX_HEAD_BYTES
@@ -468,42 +464,4 @@ fn parse_length(value: &[u8]) -> Option<u64> {
         .ok()
         .filter(|_| has_only_digits)?;
     text.parse().ok()
-}
-
-/// The trailers of a request, whose fields are added one after the other.
-#[derive(Debug, Default)]
-pub struct Trailers {
-    size: HeadSize,
-    map: HeaderMap,
-    is_invalid: bool,
-}
-
-impl Trailers {
-    /// Adds a field. Once a field is invalid or too much, all trailers are invalid.
-    pub fn add(&mut self, field: DecodedField<'_>) {
-        let DecodedField { kind, name, value } = field;
-        let fits = self.size.add(&field, false) && self.size.field_count <= MAX_FIELDS;
-        // Valid fields that must not be trailers are removed later, for both versions of HTTP.
-        let is_valid = match kind {
-            FieldKind::Host | FieldKind::Cookie | FieldKind::Length | FieldKind::Regular => true,
-            FieldKind::Te => accepts_trailers(value),
-            _ => false,
-        };
-        self.is_invalid |= !fits || !is_valid;
-        if self.is_invalid {
-            return;
-        }
-        match (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
-            (Ok(name), Ok(value)) => {
-                self.map.append(name, value);
-            }
-            _ => self.is_invalid = true,
-        }
-    }
-
-    /// The trailers and an estimate of their memory in bytes; `None` if they are malformed or too large.
-    pub fn finish(self) -> Option<(HeaderMap, usize)> {
-        let held_bytes = self.size.bytes + self.size.field_count * MAP_ENTRY_BYTES;
-        (!self.is_invalid).then_some((self.map, held_bytes))
-    }
 }

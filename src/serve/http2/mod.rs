@@ -13,7 +13,7 @@
 //! | `connection_state` | the state that streams share: windows, the table of open streams, the output |
 //! | `connection_handle` | gives the tasks of a connection access to that state, and wakes the connection's task |
 //! | `stream_history`, `stray_frames` | streams that are not open, and frames on such streams |
-//! | `head` | builds a request's head and trailers from their fields |
+//! | `head`, `trailers` | build a request's head and trailers from their fields |
 //! | `head_memory` | bounds the memory of all heads and trailers |
 //! | `response_form` | whether a response has a body, and which fields its head has |
 //! | `send_response` | sends a response: head, body, trailers |
@@ -34,6 +34,7 @@ mod stray_frames;
 mod stream;
 mod stream_history;
 mod stream_state;
+pub mod trailers;
 
 pub use connection::serve;
 pub use stream::Http2Stream;

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 
 use quinn::{RecvStream, SendStream, VarInt};
 
-use super::connection_state::ConnectionState;
 use super::control::{OpenedStreams, read_one_way_stream};
 use super::exchange::serve_request;
+use super::shared_state::SharedState;
 use crate::http::http3::Code;
 use crate::http::http3::frame;
 use crate::serve::stack::layers::Stack;
@@ -35,7 +35,7 @@ pub async fn serve(quic: quinn::Connection, peer: Rc<Peer>, stack: Stack) {
         return;
     }
     let mut connection = Http3Connection {
-        state: ConnectionState::new(quic),
+        state: SharedState::new(quic),
         control,
         opened_streams: Rc::default(),
         next_stream_id: 0,
@@ -56,7 +56,7 @@ enum Event {
 
 /// One HTTP/3 connection, as its own task sees it.
 struct Http3Connection {
-    state: Rc<ConnectionState>,
+    state: Rc<SharedState>,
     /// The gateway's control stream.
     control: SendStream,
     opened_streams: Rc<OpenedStreams>,

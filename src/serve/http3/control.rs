@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use quinn::RecvStream;
 
-use super::connection_state::ConnectionState;
 use super::frame_stream::{FrameStream, StreamEnd};
+use super::shared_state::SharedState;
 use crate::http::http3::Code;
 use crate::http::http3::frame::{FrameHead, check_settings, frame_type, stream_type};
 
@@ -28,7 +28,7 @@ pub struct OpenedStreams {
 /// Reads a stream of the client to its end, and closes the connection if the client breaks a rule.
 pub async fn read_one_way_stream(
     stream: RecvStream,
-    state: Rc<ConnectionState>,
+    state: Rc<SharedState>,
     opened: Rc<OpenedStreams>,
 ) {
     let mut stream = FrameStream::new(stream, state.partial_blocks.clone());
@@ -39,7 +39,7 @@ pub async fn read_one_way_stream(
 
 async fn read_to_end(
     stream: &mut FrameStream,
-    state: &ConnectionState,
+    state: &SharedState,
     opened: &OpenedStreams,
 ) -> Result<(), StreamEnd> {
     let Some(kind) = poll_fn(|cx| stream.poll_integer(cx)).await? else {
@@ -66,7 +66,7 @@ async fn read_to_end(
 }
 
 /// Reads the frames of a control stream until it ends.
-async fn read_control(stream: &mut FrameStream, state: &ConnectionState) -> Result<(), StreamEnd> {
+async fn read_control(stream: &mut FrameStream, state: &SharedState) -> Result<(), StreamEnd> {
     let mut has_settings = false;
     while let Some(FrameHead { frame_type, length }) = poll_fn(|cx| stream.poll_frame(cx)).await? {
         state.spend_frame();
@@ -101,7 +101,7 @@ async fn read_control(stream: &mut FrameStream, state: &ConnectionState) -> Resu
 /// An instruction for the gateway's table would use it.
 async fn read_qpack(
     stream: &mut FrameStream,
-    state: &ConnectionState,
+    state: &SharedState,
     kind: u64,
 ) -> Result<(), StreamEnd> {
     while poll_fn(|cx| stream.poll_received(cx)).await? {

@@ -10,10 +10,10 @@ use http::Method;
 use quinn::{RecvStream, SendStream};
 use tower::Service;
 
-use super::connection_state::{ConnectionState, OpenRequest};
 use super::frame_stream::{FrameStream, StreamEnd};
 use super::request_head::{HeadEnd, read_head};
 use super::send_response::send_response;
+use super::shared_state::{CountedRequest, SharedState};
 use super::stream::Http3Stream;
 use crate::http::head::Head;
 use crate::http::http3::Code;
@@ -39,8 +39,8 @@ impl Drop for StreamGuard {
 /// Serves the request that comes on a stream of the client.
 pub async fn serve_request(
     (mut sender, receiver): (SendStream, RecvStream),
-    state: Rc<ConnectionState>,
-    _open_request: OpenRequest,
+    state: Rc<SharedState>,
+    _open_request: CountedRequest,
     peer: Rc<Peer>,
     stack: Stack,
 ) {

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `accept` | accepts the connections of one worker's socket, and serves them within their deadlines |
 //! | `connection` | the task of a connection: begins requests, announces the end |
-//! | `connection_state` | what the tasks of a connection share |
+//! | `shared_state` | what the tasks of a connection share |
 //! | `control` | reads the streams of the client that carry no request |
 //! | `exchange` | reads a request's head, passes the request through the stack, sends the response |
 //! | `frame_stream` | reads frames from a stream, piece by piece |
@@ -17,12 +17,12 @@
 
 mod accept;
 mod connection;
-mod connection_state;
 mod control;
 mod exchange;
 mod frame_stream;
 mod request_head;
 mod send_response;
+mod shared_state;
 mod stream;
 
 pub use accept::accept_connections;

@@ -5,8 +5,8 @@ use std::task::Poll;
 
 use http::Version;
 
-use super::connection_state::ConnectionState;
 use super::frame_stream::{FrameStream, StreamEnd};
+use super::shared_state::SharedState;
 use crate::http::head::Head;
 use crate::http::http1::MAX_HEAD_BYTES;
 use crate::http::http3::frame::{FrameHead, frame_type};
@@ -42,10 +42,7 @@ impl From<StreamEnd> for HeadEnd {
 /// # Errors
 ///
 /// There is no head that could get a response.
-pub async fn read_head(
-    frames: &mut FrameStream,
-    state: &ConnectionState,
-) -> Result<ReadHead, HeadEnd> {
+pub async fn read_head(frames: &mut FrameStream, state: &SharedState) -> Result<ReadHead, HeadEnd> {
     let length = find_head(frames, state).await?;
     let mut draft = HeadDraft::new(Version::HTTP_3);
     let is_too_large = length > MAX_HEAD_BYTES as u64;
@@ -74,7 +71,7 @@ pub async fn read_head(
 }
 
 /// Skips unknown frames up to the frame of the head. Returns the length of that in bytes.
-async fn find_head(frames: &mut FrameStream, state: &ConnectionState) -> Result<u64, HeadEnd> {
+async fn find_head(frames: &mut FrameStream, state: &SharedState) -> Result<u64, HeadEnd> {
     loop {
         let frame = poll_fn(|cx| frames.poll_frame(cx)).await?;
         let FrameHead { frame_type, length } = frame.ok_or(HeadEnd::Incomplete)?;

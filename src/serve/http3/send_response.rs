@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use http_body::{Body, Frame};
 
-use super::stream::{Http3Stream, StreamClosed};
+use super::stream::{Http3Stream, ResponseCut};
 use crate::http::head::Response;
 use crate::http::http3::frame::frame_type;
 use crate::serve::http2::response_form::ResponseForm;
@@ -24,7 +24,7 @@ pub async fn send_response(
     is_head_request: bool,
     date: &str,
     response: Response<ObservedBody>,
-) -> Result<(), StreamClosed> {
+) -> Result<(), ResponseCut> {
     let Response { head, body } = response;
     let form = ResponseForm::new(&head, &body, is_head_request);
     stream.send_head(head.status, |write_field| {
@@ -37,10 +37,10 @@ pub async fn send_response(
         let frame = poll_fn(|cx| {
             // The client is checked before the body is polled, because polling may still forward parts of the request.
             if stream.poll_client_gone(cx).is_ready() {
-                return std::task::Poll::Ready(Some(Err(StreamClosed)));
+                return std::task::Poll::Ready(Some(Err(ResponseCut)));
             }
             let frame = Pin::new(&mut *unsent_body).poll_frame(cx);
-            frame.map(|frame| frame.map(|frame| frame.map_err(|_| StreamClosed)))
+            frame.map(|frame| frame.map(|frame| frame.map_err(|_| ResponseCut)))
         })
         .await;
         match frame.transpose()?.map(Frame::into_data) {

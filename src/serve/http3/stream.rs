@@ -16,15 +16,15 @@ use http::{HeaderMap, StatusCode};
 use http_body::SizeHint;
 use quinn::{SendStream, StoppedError, VarInt};
 
-use super::connection_state::ConnectionState;
 use super::frame_stream::{FrameStream, StreamEnd};
+use super::shared_state::SharedState;
 use crate::http::head::{Head, ResponseHead};
 use crate::http::http1::chunked::BodyPiece;
 use crate::http::http1::{MAX_HEAD_BYTES, MessageError};
 use crate::http::http3::frame::{FrameHead, frame_type};
 use crate::http::http3::{Code, qpack};
-use crate::serve::http2::head::Trailers;
 use crate::serve::http2::head_memory::HeadCharge;
+use crate::serve::http2::trailers::Trailers;
 use crate::serve::stack::body::CLIENT_LEFT;
 use crate::serve::worker::client_socket::MAX_DRAINED_BYTES;
 use crate::serve::worker::deadlines::Deadlines;
@@ -40,7 +40,7 @@ pub struct Http3Stream {
     /// Charges the memory of the request's head for as long as the stream lives.
     _head_charge: HeadCharge,
     deadlines: Rc<Deadlines>,
-    connection: Rc<ConnectionState>,
+    connection: Rc<SharedState>,
     /// How long the client may take none of the response.
     send_timeout: Duration,
     request: RefCell<RequestSide>,
@@ -96,14 +96,14 @@ struct ResponseSide {
 
 /// The error that the stream was closed before the whole response was sent.
 #[derive(Debug)]
-pub struct StreamClosed;
+pub struct ResponseCut;
 
 impl Http3Stream {
     /// The stream of a request whose head was read; `None` if it could not be read.
     pub fn new(
         (frames, stream): (FrameStream, SendStream),
         head_charge: HeadCharge,
-        connection: Rc<ConnectionState>,
+        connection: Rc<SharedState>,
         deadlines: Rc<Deadlines>,
         send_timeout: Duration,
         head: Option<&Head>,
@@ -389,7 +389,7 @@ impl Http3Stream {
     /// # Errors
     ///
     /// The client wants no response, or the connection has ended.
-    pub fn poll_send(&self, cx: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
+    pub fn poll_send(&self, cx: &mut Context<'_>) -> Poll<Result<(), ResponseCut>> {
         let ResponseSide {
             stream,
             waiting,
@@ -405,7 +405,7 @@ impl Http3Stream {
             };
             let written = written.map_err(|_| {
                 self.is_closed.set(true);
-                StreamClosed
+                ResponseCut
             })?;
             self.deadlines.report_write_progress();
             waiting.drain(..written.chunks);

@@ -21,7 +21,7 @@ use super::generation::{Generation, RunningConfig};
 use super::load_meter::LoadMeter;
 use super::occupancy::Occupancy;
 use super::placement::{HandedConnection, LocalConnection, Placement};
-use super::worker_state::{OpenConnection, WorkerState};
+use super::worker_state::{ConnectionCount, WorkerState};
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::http::http3::Code;
@@ -331,7 +331,7 @@ fn serve_handed_connection(connection: HandedConnection, worker: &Rc<WorkerState
 
 /// Starts the task that serves a connection, and counts the connection as open until the task ends.
 fn spawn_connection(connection: LocalConnection, worker: Rc<WorkerState>, stack: Stack) {
-    let open_connection = OpenConnection::new(worker.clone());
+    let open_connection = ConnectionCount::new(worker.clone());
     tokio::task::spawn_local(async move {
         let _open_connection = open_connection;
         connection::serve(connection, worker, stack).await;

@@ -92,9 +92,9 @@ impl WorkerState {
     }
 
     /// Counts a connection of this worker over QUIC as open, until the returned value is dropped.
-    pub fn count_open_connection(self: &Rc<Self>) -> OpenConnection {
+    pub fn count_open_connection(self: &Rc<Self>) -> ConnectionCount {
         self.placement.count_own_connection();
-        OpenConnection::new(self.clone())
+        ConnectionCount::new(self.clone())
     }
 
     /// Counts a TLS handshake that has ended.
@@ -156,18 +156,18 @@ impl WorkerState {
 }
 
 /// Counts a connection as open until this value is dropped, also if the connection's task was aborted.
-pub struct OpenConnection(Rc<WorkerState>);
+pub struct ConnectionCount(Rc<WorkerState>);
 
-impl OpenConnection {
+impl ConnectionCount {
     /// Counts a connection that its placement has counted already.
-    pub(super) fn new(worker: Rc<WorkerState>) -> OpenConnection {
+    pub(super) fn new(worker: Rc<WorkerState>) -> ConnectionCount {
         worker.open_connections.update(|count| count + 1);
         worker.open_connections_gauge.increment(1.0);
-        OpenConnection(worker)
+        ConnectionCount(worker)
     }
 }
 
-impl Drop for OpenConnection {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.open_connections.update(|count| count - 1);
         self.0.open_connections_gauge.decrement(1.0);

@@ -14,7 +14,7 @@ use crate::serve::http3::frame_stream::PartialBlocks;
 const WINDOW_FILLING_BODIES: usize = (CONNECTION_WINDOW / STREAM_WINDOW) as usize;
 
 /// The state that the tasks of one connection share.
-pub struct ConnectionState {
+pub struct SharedState {
     /// The connection of QUIC, which any task may close.
     pub quic: quinn::Connection,
     /// Bounds the memory of heads and trailers.
@@ -31,10 +31,10 @@ pub struct ConnectionState {
     waker: RefCell<Option<Waker>>,
 }
 
-impl ConnectionState {
+impl SharedState {
     /// The state of a new connection.
-    pub fn new(quic: quinn::Connection) -> Rc<ConnectionState> {
-        Rc::new(ConnectionState {
+    pub fn new(quic: quinn::Connection) -> Rc<SharedState> {
+        Rc::new(SharedState {
             quic,
             head_memory: RefCell::default(),
             partial_blocks: Rc::default(),
@@ -56,9 +56,9 @@ impl ConnectionState {
     }
 
     /// Counts a request as open until the returned value is dropped.
-    pub fn open_request(self: &Rc<Self>) -> OpenRequest {
+    pub fn open_request(self: &Rc<Self>) -> CountedRequest {
         self.open_request_count.update(|count| count + 1);
-        OpenRequest(self.clone())
+        CountedRequest(self.clone())
     }
 
     /// Counts a body that may have arrived and that nobody reads now, or one such body less.
@@ -98,9 +98,9 @@ impl ConnectionState {
 }
 
 /// Counts a request as open until this value is dropped.
-pub struct OpenRequest(Rc<ConnectionState>);
+pub struct CountedRequest(Rc<SharedState>);
 
-impl Drop for OpenRequest {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         self.0.open_request_count.update(|count| count - 1);
         // The connection's task may have waited for this: it ends a flood, closes, or begins the idle time.

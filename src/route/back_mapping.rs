@@ -97,6 +97,9 @@ impl BackMapping {
     /// `None` if it stays as it is.
     pub fn map_refresh(&self, value: &[u8], place: ForwardedPlace<'_>) -> Option<String> {
         let value = std::str::from_utf8(value).ok()?;
+        if value.bytes().any(|byte| byte.is_ascii_control()) {
+            return None;
+        }
         let is_time = |c: char| c.is_ascii_digit() || c == '.';
         let after_time = value.trim_start_matches(is_time);
         let after_blanks = after_time.trim_ascii_start();

@@ -222,6 +222,8 @@ fn refreshes() {
             ("5; url=foo", ""),
             ("5; url=https://evil.example/", ""),
             ("5url=/foo", ""),
+            ("5;\turl=/foo", ""),
+            ("5; url='/foo'\n", ""),
             ("; url=/foo", ""),
             ("é; url=/foo", ""),
             ("5; üü=/foo", ""),

@@ -110,7 +110,7 @@ class Client(QuicConnectionProtocol):
             self.http.send_data(stream, text(body), ends and not trailers)
         if trailers:
             trailers = [(name.encode(), value.encode()) for name, value in trailers]
-            self.http.send_headers(stream, trailers, True)
+            self.http.send_headers(stream, trailers, ends)
         return stream
 
     async def do(self, command):

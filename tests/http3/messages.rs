@@ -1,5 +1,8 @@
 //! Requests and responses: bodies, limits, the log, and what TCP says of HTTP/3.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::json;
 
 use crate::common::certificate::Certificate;
@@ -195,4 +198,37 @@ fn a_reload_replaces_the_certificate_and_other_protocols_fail() {
         json!({ "do": "connect", "port": port, "name": NAME, "alpn": ["hq-interop"], "as": "x" });
     let answer = client.ask(other);
     assert!(answer.get("error").is_some(), "{answer}");
+}
+
+/// Trailers end no body that is shorter than its stated length, and no request before its stream ends. Otherwise the server
+/// would wait for the rest of the body, and take the next request on that connection for it.
+#[test]
+fn trailers_complete_nothing_that_is_incomplete() {
+    let whole_count = Arc::new(AtomicUsize::new(0));
+    let counted = whole_count.clone();
+    let upstream = Upstream::scripted(move |mut served, report| {
+        while let Ok(request) = served.request() {
+            counted.fetch_add(1, Ordering::Relaxed);
+            served.send(ok("whole"));
+            report(request);
+        }
+    });
+    let gateway = start(&upstream, "", &[OPEN]);
+    let mut client = Client::connected(&gateway);
+    let trailers = json!([["x-end", "1"]]);
+    let short = json!({
+        "method": "POST", "path": "/open/", "body": 5, "fields": [["content-length", "400"]], "trailers": trailers
+    });
+    let response = client.fetch_one(short);
+    assert_ne!(response["status"], 200, "{response}");
+    let mut leaving = Client::connected(&gateway);
+    let opened = leaving.ask(json!({
+        "do": "open", "method": "POST", "path": "/open/", "body": 5, "trailers": trailers
+    }));
+    leaving.ask(json!({ "do": "reset", "stream": opened["stream"] }));
+    let lines = log_lines(&gateway, 2);
+    assert!(lines.iter().all(|line| line["status"] != 200), "{lines:?}");
+    assert_eq!(whole_count.load(Ordering::Relaxed), 0);
+    let whole = json!({ "method": "POST", "path": "/open/", "body": 5, "trailers": trailers });
+    assert_eq!(client.fetch_one(whole)["status"], 200);
 }

@@ -52,6 +52,8 @@ pub struct FrameStream {
     partial_blocks: Rc<PartialBlocks>,
     /// Whether the client has ended the stream, and all of it was received.
     is_finished: bool,
+    /// Whether the client has reset the stream, or the connection has ended. QUIC tells that once.
+    is_gone: bool,
 }
 
 impl FrameStream {
@@ -65,6 +67,7 @@ impl FrameStream {
             block: Vec::new(),
             partial_blocks,
             is_finished: false,
+            is_gone: false,
         }
     }
 
@@ -80,15 +83,18 @@ impl FrameStream {
 
     /// Ready when bytes have been received that were not used yet: `false` at the end of the stream.
     pub fn poll_received(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, StreamEnd>> {
-        if self.received.is_empty() && !self.is_finished {
+        if self.received.is_empty() && !self.is_finished && !self.is_gone {
             let reading = pin!(self.stream.read_chunk(MAX_PIECE_BYTES, true));
             match ready!(Future::poll(reading, cx)) {
                 Ok(Some(chunk)) => self.received = chunk.bytes,
                 Ok(None) => self.is_finished = true,
-                Err(_) => return Poll::Ready(Err(StreamEnd::Gone)),
+                Err(_) => self.is_gone = true,
             }
         }
-        Poll::Ready(Ok(!self.received.is_empty()))
+        Poll::Ready(match self.is_gone {
+            true => Err(StreamEnd::Gone),
+            false => Ok(!self.received.is_empty()),
+        })
     }
 
     /// Takes what was received, without reading frames.

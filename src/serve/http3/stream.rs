@@ -59,6 +59,8 @@ struct RequestSide {
     stage: RequestStage,
     /// Bytes of the body that the client still has to send, if it has stated a length.
     remaining_body_bytes: Option<u64>,
+    /// The trailers, until the stream has ended: before that the request is not whole.
+    trailers: Option<HeaderMap>,
     /// The charge for the memory of the trailers, which may be held elsewhere once they are read.
     trailers_charge: HeadCharge,
     /// Whether the connection counts this body among those that nobody reads now.
@@ -76,8 +78,6 @@ enum RequestStage {
     Skipped,
     /// The fields of the trailers.
     Trailers,
-    /// Nothing but the end of the stream.
-    End,
     /// The stream has ended.
     Over,
 }
@@ -123,6 +123,7 @@ impl Http3Stream {
             },
             frames,
             remaining_body_bytes: content_length.and_then(|text| text.parse().ok()),
+            trailers: None,
             trailers_charge: HeadCharge::default(),
             is_counted_unread: !is_over,
         };
@@ -197,16 +198,16 @@ impl Http3Stream {
         loop {
             match request.stage {
                 RequestStage::Over => return Poll::Ready(Ok(BodyPiece::End)),
-                RequestStage::Frame | RequestStage::End => {
-                    let frame = ready!(frames.poll_frame(cx))?;
-                    let is_end = request.stage == RequestStage::End;
-                    request.stage = match frame {
-                        None if request.remaining_body_bytes.is_some_and(|bytes| bytes > 0) => {
+                RequestStage::Frame => {
+                    let Some(frame) = ready!(frames.poll_frame(cx))? else {
+                        if request.remaining_body_bytes.is_some_and(|bytes| bytes > 0) {
                             return Poll::Ready(Err(BodyEnd::Malformed));
                         }
-                        None => RequestStage::Over,
-                        Some(frame) => self.next_stage(frame, is_end)?,
+                        request.stage = RequestStage::Over;
+                        let trailers = request.trailers.take().map(BodyPiece::Trailers);
+                        return Poll::Ready(Ok(trailers.unwrap_or(BodyPiece::End)));
                     };
+                    request.stage = self.next_stage(frame, request.trailers.is_some())?;
                 }
                 RequestStage::Skipped => {
                     ready!(frames.poll_skip(cx))?;
@@ -225,24 +226,24 @@ impl Http3Stream {
                 }
                 RequestStage::Trailers => {
                     let block = ready!(frames.poll_block(cx))?;
-                    request.stage = RequestStage::End;
+                    request.stage = RequestStage::Frame;
                     let trailers = self.decode_trailers(&block, &mut request.trailers_charge)?;
-                    return Poll::Ready(Ok(BodyPiece::Trailers(trailers)));
+                    request.trailers = Some(trailers);
                 }
             }
         }
     }
 
-    /// What follows the head of this frame. After the trailers (`is_end`) only unknown frames may come.
-    fn next_stage(&self, frame: FrameHead, is_end: bool) -> Result<RequestStage, BodyEnd> {
+    /// What follows the head of this frame. After the trailers only unknown frames may come.
+    fn next_stage(&self, frame: FrameHead, has_trailers: bool) -> Result<RequestStage, BodyEnd> {
         Ok(match frame.frame_type {
-            frame_type::DATA if !is_end => {
+            frame_type::DATA if !has_trailers => {
                 if frame.length == 0 {
                     self.connection.spend_frame();
                 }
                 RequestStage::Data
             }
-            frame_type::HEADERS if !is_end => {
+            frame_type::HEADERS if !has_trailers => {
                 if frame.length > MAX_HEAD_BYTES as u64 {
                     return Err(BodyEnd::Malformed);
                 }

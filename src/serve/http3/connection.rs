@@ -14,6 +14,7 @@ use crate::http::http3::Code;
 use crate::http::http3::frame;
 use crate::serve::stack::layers::Stack;
 use crate::serve::stack::peer::Peer;
+use crate::serve::worker::client_socket::LINGER_TIMEOUT;
 use crate::serve::worker::deadlines::Phase;
 
 /// Maximum number of open requests of a connection. It is twice the number of streams, because the task of a stream that
@@ -110,7 +111,7 @@ impl Http3Connection {
     }
 
     /// Ends a flooded connection, announces the end of an idle or draining one, and updates the deadlines. Ready with the
-    /// code for the client when the connection must be closed.
+    /// code for the client when the connection must be closed at once.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Code> {
         self.state.register_waker(cx);
         if self.is_flooded() {
@@ -119,9 +120,6 @@ impl Http3Connection {
         }
         if !self.is_refusing && self.must_end() {
             self.announce_end(cx);
-        }
-        if self.is_refusing && self.state.open_request_count() == 0 {
-            return Poll::Ready(Code::NO_ERROR);
         }
         self.update_phase();
         Poll::Pending
@@ -176,12 +174,15 @@ impl Http3Connection {
     fn update_phase(&self) {
         let deadlines = &self.peer.deadlines;
         let phase = match self.state.open_request_count() {
+            0 if self.is_refusing => Phase::Linger,
             0 => Phase::IdleHttp2,
             _ => Phase::Request,
         };
         if deadlines.phase() != phase {
             match phase {
                 Phase::Request => deadlines.report_request_begun(),
+                // The client learns of the end, and which of its requests were not served, before the connection closes.
+                Phase::Linger => deadlines.enter_phase(phase, LINGER_TIMEOUT),
                 phase => {
                     self.state.head_memory.borrow_mut().forget_recent_heads();
                     deadlines.enter_phase(phase, self.peer.idle_timeout);

@@ -31,6 +31,7 @@ pub async fn read_one_way_stream(
     state: Rc<SharedState>,
     opened: Rc<OpenedStreams>,
 ) {
+    state.spend_frame();
     let mut stream = FrameStream::new(stream, state.partial_blocks.clone());
     if let Err(StreamEnd::Broken(code)) = read_to_end(&mut stream, &state, &opened).await {
         state.close(code);
@@ -50,7 +51,6 @@ async fn read_to_end(
         .and_then(|kind| opened.are_open.get(kind));
     let Some(is_open) = is_open else {
         // The type is unknown: RFC 9114 section 6.2.3.
-        state.spend_frame();
         stream.stop(Code::STREAM_CREATION_ERROR);
         return Ok(());
     };

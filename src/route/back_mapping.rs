@@ -80,14 +80,16 @@ impl BackMapping {
             after_scheme.split_at(authority_end.unwrap_or(after_scheme.len()));
         let host = canonical_host(authority)?;
         let (name, port) = split_port(&host);
+        let is_client_host = port.is_none() && place.client_host == Some(name);
         let mut servers = self.servers.iter();
+        // An upstream may send clients from `http` to `https`. A path would bring them back to it for ever.
+        let is_upgrade = is_tls && !place.is_tls && is_client_host;
         let is_known_scheme =
             is_tls == place.is_tls || servers.any(|server| server.is_tls == is_tls);
-        if is_known_scheme && self.is_own(name, port, is_tls, place) {
+        if !is_upgrade && is_known_scheme && self.is_own(name, port, is_tls, place) {
             return self.map_target(target, "");
         }
-        // The client's host by the other scheme: an upstream may send clients from `http` to `https`.
-        if port.is_none() && place.client_host == Some(name) {
+        if is_client_host {
             return self.map_target(target, &url[..url.len() - target.len()]);
         }
         None

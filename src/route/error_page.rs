@@ -4,6 +4,7 @@
 //! A value never ends the text that it stands in: it is escaped for HTML or for a JSON string. Values are filled in once, so
 //! that `${…}` in a value stays as it is.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -184,7 +185,15 @@ fn write_value(page: &mut Vec<u8>, variable: PageVariable, form: ValueForm, valu
         _ => text,
     };
     match (form, value) {
-        (ValueForm::Html, _) => write_html(page, text),
+        (ValueForm::Html, _) => {
+            let is_slash = |byte: &u8| matches!(byte, b'/' | b'\\');
+            if variable == PageVariable::Path && text.bytes().take(2).filter(is_slash).count() == 2
+            {
+                // In a link it would name a host.
+                page.extend_from_slice(b"/.");
+            }
+            write_html(page, text);
+        }
         (ValueForm::JsonText, _) => write_json(page, text),
         (ValueForm::JsonValue, None) => page.extend_from_slice(b"null"),
         (ValueForm::JsonValue, Some(_)) if variable.is_number() => {
@@ -211,7 +220,7 @@ fn write_html(page: &mut Vec<u8>, text: &str) {
         if is_plain || !byte.is_ascii() {
             page.push(byte);
         } else {
-            page.extend_from_slice(format!("&#{byte};").as_bytes());
+            let _ = write!(page, "&#{byte};");
         }
     }
 }
@@ -222,7 +231,7 @@ fn write_json(page: &mut Vec<u8>, text: &str) {
         match byte {
             b'"' | b'\\' => page.extend([b'\\', byte]),
             b'<' | b'>' | b'&' | 0..0x20 | 0x7f => {
-                page.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                let _ = write!(page, "\\u{byte:04x}");
             }
             _ => page.push(byte),
         }

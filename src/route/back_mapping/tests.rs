@@ -16,6 +16,7 @@ fn mapping(strip: &str, prefix: &str) -> BackMapping {
         server(false, "127.0.0.1", 9001),
         server(false, "app.corp.test", 9002),
         server(false, "[::1]", 9003),
+        server(true, "secure.corp.test", 443),
     ];
     BackMapping::new(&path_change, servers.into())
 }

@@ -213,6 +213,7 @@ fn with_target(mut span: Span, context: &RequestContext) -> Span {
         };
     };
     let version = match head.version {
+        Version::HTTP_3 => "3",
         Version::HTTP_2 => "2",
         Version::HTTP_10 => "1.0",
         _ => "1.1",
@@ -222,11 +223,13 @@ fn with_target(mut span: Span, context: &RequestContext) -> Span {
         .with_text("url.path", path_of(head.uri.path()));
     let authority = head.uri.authority().map(|authority| authority.as_str());
     if let Some(host) = authority.or_else(|| head.fields.text("host")) {
-        span = with_server(span, cut(host, MAX_TEXT_BYTES));
+        span = with_server(span, cut(without_user(host), MAX_TEXT_BYTES));
     }
     if let Some(user_agent) = head.fields.first("user-agent") {
         let user_agent = &user_agent[..user_agent.len().min(MAX_TEXT_BYTES)];
-        span = span.with_text("user_agent.original", &String::from_utf8_lossy(user_agent));
+        // Each byte that is no UTF-8 becomes three.
+        let user_agent = String::from_utf8_lossy(user_agent);
+        span = span.with_text("user_agent.original", cut(&user_agent, MAX_TEXT_BYTES));
     }
     span
 }
@@ -236,8 +239,7 @@ fn with_server(span: Span, authority: &str) -> Span {
     if let Some(path) = authority.strip_prefix(UNIX_PREFIX) {
         return span.with_text("server.address", path);
     }
-    // An authority may have a user and a password before the host.
-    let authority = authority.rsplit('@').next().unwrap_or(authority);
+    let authority = without_user(authority);
     let host = canonical_host::without_port(authority);
     let port = authority[host.len()..].strip_prefix(':');
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -246,6 +248,11 @@ fn with_server(span: Span, authority: &str) -> Span {
         Some(port) => span.with_number("server.port", port.into()),
         None => span,
     }
+}
+
+/// An authority without the user and the password that it may begin with.
+fn without_user(authority: &str) -> &str {
+    authority.rsplit('@').next().unwrap_or(authority)
 }
 
 /// The path of a target, cut. A target that cannot be read may have a query.

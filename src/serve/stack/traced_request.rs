@@ -120,11 +120,13 @@ impl TracedRequest {
         self.update_exchange(|exchange| exchange.status = status);
     }
 
-    /// Notes that the current exchange has failed, and why.
+    /// Notes that the current exchange has failed, and why. The first failure of an exchange stays.
     pub(super) fn note_failure(&self, failure: &'static str, now: Nanos) {
         self.update_exchange(|exchange| {
-            exchange.failed_at = Some(now);
-            exchange.failure = Some(failure);
+            if exchange.failed_at.is_none() {
+                exchange.failed_at = Some(now);
+                exchange.failure = Some(failure);
+            }
         });
     }
 

@@ -220,7 +220,7 @@ fn trailers_complete_nothing_that_is_incomplete() {
         "method": "POST", "path": "/open/", "body": 5, "fields": [["content-length", "400"]], "trailers": trailers
     });
     let response = client.fetch_one(short);
-    assert_ne!(response["status"], 200, "{response}");
+    assert_eq!(response["reset"], 0x10e, "{response}");
     let mut leaving = Client::connected(&gateway);
     let opened = leaving.ask(json!({
         "do": "open", "method": "POST", "path": "/open/", "body": 5, "trailers": trailers

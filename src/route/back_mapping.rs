@@ -83,7 +83,10 @@ impl BackMapping {
         let is_client_host = port.is_none() && place.client_host == Some(name);
         let mut servers = self.servers.iter();
         // An upstream may send clients from `http` to `https`. A path would bring them back to it for ever.
-        let is_upgrade = is_tls && !place.is_tls && is_client_host;
+        let is_upgrade = is_tls
+            && !place.is_tls
+            && place.client_host == Some(name)
+            && port.is_none_or(|port| port == DEFAULT_PORTS[1]);
         let is_known_scheme =
             is_tls == place.is_tls || servers.any(|server| server.is_tls == is_tls);
         if !is_upgrade && is_known_scheme && self.is_own(name, port, is_tls, place) {

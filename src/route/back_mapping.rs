@@ -85,7 +85,9 @@ impl BackMapping {
         // An upstream may send clients from `http` to `https`. A path would bring them back to it for ever.
         let is_upgrade = is_tls
             && !place.is_tls
-            && place.client_host == Some(name)
+            && place
+                .client_host
+                .is_some_and(|host| without_port(host) == name)
             && port.is_none_or(|port| port == DEFAULT_PORTS[1]);
         let is_known_scheme =
             is_tls == place.is_tls || servers.any(|server| server.is_tls == is_tls);

@@ -204,9 +204,11 @@ fn a_reload_replaces_the_certificate_and_other_protocols_fail() {
 /// would wait for the rest of the body, and take the next request on that connection for it.
 #[test]
 fn trailers_complete_nothing_that_is_incomplete() {
-    let whole_count = Arc::new(AtomicUsize::new(0));
-    let counted = whole_count.clone();
+    let (whole_count, connection_count) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, connected) = (whole_count.clone(), connection_count.clone());
     let upstream = Upstream::scripted(move |mut served, report| {
+        connected.fetch_add(1, Ordering::Relaxed);
         while let Ok(request) = served.request() {
             counted.fetch_add(1, Ordering::Relaxed);
             served.send(ok("whole"));
@@ -221,10 +223,15 @@ fn trailers_complete_nothing_that_is_incomplete() {
     });
     let response = client.fetch_one(short);
     assert_eq!(response["reset"], 0x10e, "{response}");
+    log_lines(&gateway, 1);
+    let known_connections = connection_count.load(Ordering::Relaxed);
     let mut leaving = Client::connected(&gateway);
     let opened = leaving.ask(json!({
         "do": "open", "method": "POST", "path": "/open/", "body": 5, "trailers": trailers
     }));
+    wait_until("the server gets its head", || {
+        connection_count.load(Ordering::Relaxed) > known_connections
+    });
     leaving.ask(json!({ "do": "reset", "stream": opened["stream"] }));
     let lines = log_lines(&gateway, 2);
     assert!(lines.iter().all(|line| line["status"] != 200), "{lines:?}");

@@ -19,7 +19,7 @@ use crate::route::{AddedField, FieldChanges, TemplatePart, ValueTemplate, Variab
 
 /// Fields that describe the content of a response or how long it may be kept. In responses of the gateway itself they
 /// stay as they are, because they are wrong for another content.
-const CONTENT_FIELDS: [&str; 10] = [
+const CONTENT_FIELDS: [&str; 9] = [
     "age",
     "cache-control",
     "content-encoding",
@@ -29,7 +29,6 @@ const CONTENT_FIELDS: [&str; 10] = [
     "etag",
     "expires",
     "last-modified",
-    "vary",
 ];
 
 /// What the values of fields may name.

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use super::quality::{FULL_QUALITY, parse_quality};
+
 /// A content coding that compresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentCoding {
@@ -13,9 +15,6 @@ pub enum ContentCoding {
     /// Gzip: RFC 1952.
     Gzip,
 }
-
-/// The weight of an element without `q`, in thousandths.
-const FULL_WEIGHT: u16 = 1000;
 
 impl ContentCoding {
     /// All codings, those first that compress best in the same time.
@@ -93,7 +92,7 @@ impl Weights {
             },
         };
         let stated_weight = match (parts.next(), parts.next()) {
-            (None, _) => FULL_WEIGHT,
+            (None, _) => FULL_QUALITY,
             (Some(parameter), None) => parse_weight(parameter).unwrap_or(0),
             (Some(_), Some(_)) => 0,
         };
@@ -115,23 +114,12 @@ fn coding_of(name: &[u8]) -> Option<ContentCoding> {
     codings.find(|coding| name.eq_ignore_ascii_case(coding.as_str().as_bytes()))
 }
 
-/// Parses a parameter such as `q=0.5`: a number from 0 to 1 with at most three decimals (RFC 9110 section 12.4.2).
+/// Parses a parameter such as `q=0.5`.
 fn parse_weight(parameter: &[u8]) -> Option<u16> {
-    let [b'q' | b'Q', b'=', whole @ (b'0' | b'1'), rest @ ..] = parameter else {
+    let [b'q' | b'Q', b'=', quality @ ..] = parameter else {
         return None;
     };
-    let decimals = match rest {
-        [] => rest,
-        [b'.', decimals @ ..] if decimals.len() <= 3 => decimals,
-        _ => return None,
-    };
-    let mut weight = u16::from(whole - b'0') * FULL_WEIGHT;
-    let mut unit = FULL_WEIGHT;
-    for digit in decimals {
-        unit /= 10;
-        weight += u16::from(digit.checked_sub(b'0').filter(|digit| *digit <= 9)?) * unit;
-    }
-    (weight <= FULL_WEIGHT).then_some(weight)
+    parse_quality(quality)
 }
 
 #[cfg(test)]

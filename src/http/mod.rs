@@ -9,6 +9,7 @@
 //! | `http1` | fields, framing and chunks of HTTP/1.1, for both sides |
 //! | `http2` | frames and field compression of HTTP/2 |
 //! | `http3` | frames and field compression of HTTP/3 |
+//! | `quality` | quality values of `Accept` and `Accept-Encoding` |
 //! | `websocket_frames` | the frames of WebSockets |
 
 pub mod content_coding;
@@ -16,4 +17,5 @@ pub mod head;
 pub mod http1;
 pub mod http2;
 pub mod http3;
+pub mod quality;
 pub mod websocket_frames;

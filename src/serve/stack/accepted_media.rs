@@ -2,6 +2,7 @@
 //! 12.5.1). It decides about the body of a refusal, and about nothing else.
 
 use crate::http::head::Fields;
+use crate::http::quality::{FULL_QUALITY, parse_quality};
 
 /// Maximum bytes of `Accept` that are read, in all its fields. Browsers send about 200. Whoever sends more gets JSON.
 const MAX_ACCEPT_BYTES: usize = 2048;
@@ -57,20 +58,9 @@ fn quality_of(parameters: &str) -> u16 {
         .split(';')
         .filter_map(|pair| pair.split_once('='));
     let quality = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
-    quality.map_or(1000, |(_, value)| parse_quality(value.trim()).unwrap_or(0))
-}
-
-/// Parses `0`, `1`, or either with up to three decimals, at most 1.
-fn parse_quality(text: &str) -> Option<u16> {
-    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-    let is_digits = decimals.len() <= 3 && decimals.bytes().all(|byte| byte.is_ascii_digit());
-    let whole = match whole {
-        "0" => 0,
-        "1" => 1000,
-        _ => return None,
-    };
-    let decimals: u16 = format!("{decimals:0<3}").parse().ok()?;
-    Some(whole + decimals).filter(|quality| is_digits && *quality <= 1000)
+    quality.map_or(FULL_QUALITY, |(_, value)| {
+        parse_quality(value.trim().as_bytes()).unwrap_or(0)
+    })
 }
 
 #[cfg(test)]

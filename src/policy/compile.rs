@@ -146,6 +146,7 @@ pub fn compile(
             || compresses
             || response_changes().any(|changes| changes.needs_host()),
         changes_responses: uses_cors
+            || has_error_pages
             || compresses
             || response_changes().next().is_some()
             || identity.request_id_field.is_some()

@@ -327,6 +327,9 @@ fn change_response_of(context: &RequestContext, response: &mut Response<Response
         head.fields.set("alt-svc", alt_svc.as_bytes());
     }
     change_response(context, head);
+    if context.generation.ruleset.has_error_pages {
+        own_page::set_vary(context, head);
+    }
     cors::set_fields(context, head);
     compression::compress(context, response);
 }

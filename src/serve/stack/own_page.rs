@@ -7,13 +7,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::StatusCode;
 use serde::Deserialize;
 
 use super::accepted_media::prefers_html;
 use super::request_context::RequestContext;
+use super::request_outcome::RequestOutcome;
 use super::routing::read_host;
 use super::vary;
-use crate::http::head::{Head, Response};
+use crate::http::head::{Head, Response, ResponseHead};
 use crate::route::{ErrorPage, PageTemplate, PageVariable};
 use crate::throttle::reject::PROBLEM_JSON;
 
@@ -32,13 +34,7 @@ struct Problem {
 /// Replaces the body of a refusal if the gateway file or the policy has one for its status.
 #[cold]
 pub(super) fn replace_body(context: &RequestContext, response: &mut Response<Bytes>) {
-    let status = response.head.status.as_u16();
-    let ruleset = &context.generation.ruleset;
-    let route = context
-        .route_index
-        .get()
-        .map(|index| &*ruleset.routes[index]);
-    let Some(page) = ruleset.error_page(route, status) else {
+    let Some(page) = find_page(context, response.head.status) else {
         return;
     };
     if response.head.fields.first("content-type") != Some(PROBLEM_JSON) {
@@ -46,9 +42,6 @@ pub(super) fn replace_body(context: &RequestContext, response: &mut Response<Byt
     }
     let head = context.head.as_deref();
     let fields = &mut response.head.fields;
-    if page.html.is_some() {
-        vary::add_name(fields, "accept");
-    }
     let Some((template, content_type)) = choose_template(page, head) else {
         return;
     };
@@ -59,6 +52,22 @@ pub(super) fn replace_body(context: &RequestContext, response: &mut Response<Byt
         fields.add("cache-control", b"no-store");
     }
     response.body = render(template, context, response);
+}
+
+/// Says in `Vary` that a refusal depends on `Accept`, if it does. It comes after the changes of policies, so that none takes
+/// that out.
+pub(super) fn set_vary(context: &RequestContext, head: &mut ResponseHead) {
+    let is_refusal = context.outcome() != RequestOutcome::Admitted;
+    if is_refusal && find_page(context, head.status).is_some_and(|page| page.html.is_some()) {
+        vary::add_name(&mut head.fields, "accept");
+    }
+}
+
+/// What the gateway file or the policy has for refusals with this status.
+fn find_page(context: &RequestContext, status: StatusCode) -> Option<&ErrorPage> {
+    let ruleset = &context.generation.ruleset;
+    let route = context.route_index.get();
+    ruleset.error_page(route.map(|index| &*ruleset.routes[index]), status.as_u16())
 }
 
 /// The template for the client with this head, and its content type; `None` if the client gets the problem document. A

@@ -5,14 +5,14 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use http::Method;
 use tower::Service;
 
 use super::send_response::send_response;
 use super::stream::Http2Stream;
-use crate::http::head::Head;
+use crate::http::head::{Head, Response};
 use crate::http::http2::Reason;
 use crate::serve::stack::detached;
 use crate::serve::stack::downstream::Downstream;
@@ -52,7 +52,7 @@ impl Drop for OpenRequest {
 pub(super) async fn serve_request(
     request: OpenRequest,
     head: Result<Head, UnreadableRequest>,
-    mut stack: Stack,
+    stack: Stack,
 ) {
     // The stream holds the charge for the head's memory, so the stream must live as long as the head.
     let stream = &request.stream.clone();
@@ -62,38 +62,22 @@ pub(super) async fn serve_request(
     let gets_no_response = head
         .as_ref()
         .is_err_and(|unreadable| unreadable.gets_no_response);
-    let response_future = stack.call(FreshRequest {
+    let fresh_request = FreshRequest {
         head: head.map(Rc::new).map_err(Box::new),
         downstream: Downstream::Http2(stream.clone()),
         peer: peer.clone(),
         generation: worker.generation(),
         repeated_fields: None,
-    });
-    let mut response_future = pin!(response_future);
+    };
     // The client is checked first, because a closed stream has lost what was received of the request.
-    let response = poll_fn(|cx| match stream.poll_client_gone(cx) {
-        Poll::Ready(()) => Poll::Ready(None),
+    let poll_client = |cx: &mut Context<'_>| match stream.poll_client_gone(cx) {
+        Poll::Ready(()) => Poll::Ready(false),
         // While the client does not read what the connection has sent, no further response is made.
-        Poll::Pending if stream.poll_output_space(cx).is_pending() => Poll::Pending,
-        Poll::Pending => response_future.as_mut().poll(cx).map(Result::ok),
-    });
-    // Without a response the client has left, or is late.
-    let Some(response) = run_within_deadlines(stream, response).await.flatten() else {
-        if let Some(holdings) = response_future
-            .as_mut()
-            .record_departure(stream.end_reason())
-        {
-            // The stream ends now; only the request to the server goes on.
-            drop(request);
-            detached::finish_response(
-                response_future,
-                ObservedBody::into_admitted,
-                holdings.permits,
-                stream.deadlines(),
-                &worker.detached_requests,
-            )
-            .await;
-        }
+        Poll::Pending => stream.poll_output_space(cx).map(|()| true),
+    };
+    let end_reason = || stream.end_reason();
+    let awaited = await_response(stack, fresh_request, request, poll_client, end_reason).await;
+    let Some((response, _request)) = awaited else {
         return;
     };
     if gets_no_response {
@@ -102,14 +86,14 @@ pub(super) async fn serve_request(
         return stream.reset_after_error(Reason::PROTOCOL_ERROR);
     }
     if response.body.is_withheld() {
-        // The drop of `request` resets the stream.
+        // The drop of `_request` resets the stream.
         return;
     }
     let is_from_gateway = response.body.is_from_gateway();
     let date = worker.date();
-    // If the client is late, the rest of the response is dropped. The drop of `request` then resets the stream.
+    // If the client is late, the rest of the response is dropped. The drop of `_request` then resets the stream.
     let sending = send_response(stream, is_head_request, &date, response);
-    run_within_deadlines(stream, sending).await;
+    let _ = stream.deadlines().run(pin!(sending)).await;
     if is_from_gateway && !stream.is_body_over() {
         // Some clients read the response only after they have sent their whole body.
         let mut drained_bytes = 0;
@@ -118,14 +102,38 @@ pub(super) async fn serve_request(
     }
 }
 
-/// The output of `future`; `None` if the client is too late first: it does not send its body, or does not read.
-async fn run_within_deadlines<F: Future>(stream: &Http2Stream, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        if stream.deadlines().must_close(cx) {
-            return Poll::Ready(None);
-        }
-        future.as_mut().poll(cx).map(Some)
-    })
-    .await
+/// Passes a request of a stream through the stack, of HTTP/2 or HTTP/3. `poll_client` is polled before the response: ready
+/// with `false` once the client has left. The drop of `guard` ends the stream.
+///
+/// `None` if the client has left or is late. Then the stream has ended, and what holds permits goes on with the server.
+pub async fn await_response<G>(
+    mut stack: Stack,
+    request: FreshRequest,
+    guard: G,
+    mut poll_client: impl FnMut(&mut Context<'_>) -> Poll<bool>,
+    end_reason: impl Fn() -> &'static str,
+) -> Option<(Response<ObservedBody>, G)> {
+    let deadlines = request.downstream.deadlines().clone();
+    let worker = request.peer.worker.clone();
+    let mut response_future = pin!(stack.call(request));
+    let response = poll_fn(|cx| match poll_client(cx) {
+        Poll::Ready(true) => response_future.as_mut().poll(cx).map(Result::ok),
+        Poll::Ready(false) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    });
+    if let Some(response) = deadlines.run(pin!(response)).await.flatten() {
+        return Some((response, guard));
+    }
+    if let Some(holdings) = response_future.as_mut().record_departure(end_reason()) {
+        drop(guard);
+        detached::finish_response(
+            response_future,
+            ObservedBody::into_admitted,
+            holdings.permits,
+            &deadlines,
+            &worker.detached_requests,
+        )
+        .await;
+    }
+    None
 }

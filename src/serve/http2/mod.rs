@@ -24,7 +24,7 @@ pub mod allowance;
 mod connection;
 mod connection_handle;
 mod connection_state;
-mod exchange;
+pub mod exchange;
 pub mod head;
 pub mod head_memory;
 mod initial_settings;

@@ -2,12 +2,10 @@
 //! TCP, and serves each connection within its deadlines.
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use quinn::{Connecting, Incoming, VarInt};
@@ -159,14 +157,8 @@ impl NewConnection {
         let timeouts = self.worker.generation().ruleset.timeouts.clone();
         let deadline_clock = &self.worker.deadline_clock;
         let deadlines = deadline_clock.watch_connection(timeouts.idle, timeouts.header);
-        let mut serving = pin!(self.serve_until_closed(connecting, deadlines.clone(), stack));
-        poll_fn(|cx| {
-            if deadlines.must_close(cx) {
-                return Poll::Ready(());
-            }
-            serving.as_mut().poll(cx)
-        })
-        .await;
+        let serving = pin!(self.serve_until_closed(connecting, deadlines.clone(), stack));
+        let _ = deadlines.run(serving).await;
     }
 
     /// Serves the connection until a side closes it. The caller enforces the deadlines.

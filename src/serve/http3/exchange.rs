@@ -1,14 +1,13 @@
 //! One request on an HTTP/3 connection: reads its head, passes it through the stack and sends its response. Each request has
 //! a task of its own, so a fault in one ends no other.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use http::Method;
 use quinn::{RecvStream, SendStream};
-use tower::Service;
 
 use super::frame_stream::{FrameStream, StreamEnd};
 use super::request_head::{HeadEnd, read_head};
@@ -17,15 +16,13 @@ use super::shared_state::{CountedRequest, SharedState};
 use super::stream::Http3Stream;
 use crate::http::head::Head;
 use crate::http::http3::Code;
-use crate::serve::stack::detached;
+use crate::serve::http2::exchange::await_response;
 use crate::serve::stack::downstream::Downstream;
 use crate::serve::stack::layers::Stack;
-use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
 use crate::serve::stack::stages::FreshRequest;
 use crate::serve::stack::unreadable_request::UnreadableRequest;
 use crate::serve::worker::client_socket::BODY_DRAIN_TIMEOUT;
-use crate::serve::worker::deadlines::Deadlines;
 
 /// Ends the stream of a request when dropped, also if its task is.
 struct StreamGuard(Rc<Http3Stream>);
@@ -51,7 +48,7 @@ pub async fn serve_request(
         .watch_connection(peer.idle_timeout, peer.header_timeout);
     deadlines.report_bytes_received();
     let mut frames = FrameStream::new(receiver, state.partial_blocks.clone());
-    let read = run_within_deadlines(&deadlines, read_head(&mut frames, &state)).await;
+    let read = deadlines.run(pin!(read_head(&mut frames, &state))).await;
     let code = match read {
         Some(Ok((head, head_charge))) => {
             let send_timeout = worker.generation().ruleset.timeouts.send;
@@ -83,7 +80,7 @@ async fn serve_head(
     guard: StreamGuard,
     head: Result<Head, UnreadableRequest>,
     peer: Rc<Peer>,
-    mut stack: Stack,
+    stack: Stack,
 ) {
     let stream = &guard.0.clone();
     let worker = &peer.worker;
@@ -94,38 +91,17 @@ async fn serve_head(
     if head.is_err() {
         stream.spend_head();
     }
-    let response_future = stack.call(FreshRequest {
+    let fresh_request = FreshRequest {
         head: head.map(Rc::new).map_err(Box::new),
         downstream: Downstream::Http3(stream.clone()),
         peer: peer.clone(),
         generation: worker.generation(),
         repeated_fields: None,
-    });
-    let mut response_future = pin!(response_future);
-    let response = poll_fn(|cx| match stream.poll_client_gone(cx) {
-        Poll::Ready(()) => Poll::Ready(None),
-        Poll::Pending => response_future.as_mut().poll(cx).map(Result::ok),
-    });
-    // Without a response the client has left, or is late.
-    let Some(response) = run_within_deadlines(stream.deadlines(), response)
-        .await
-        .flatten()
-    else {
-        if let Some(holdings) = response_future
-            .as_mut()
-            .record_departure(stream.end_reason())
-        {
-            // The stream ends now; only the request to the server goes on.
-            drop(guard);
-            detached::finish_response(
-                response_future,
-                ObservedBody::into_admitted,
-                holdings.permits,
-                stream.deadlines(),
-                &worker.detached_requests,
-            )
-            .await;
-        }
+    };
+    let poll_client = |cx: &mut Context<'_>| Poll::Ready(stream.poll_client_gone(cx).is_pending());
+    let end_reason = || stream.end_reason();
+    let awaited = await_response(stack, fresh_request, guard, poll_client, end_reason).await;
+    let Some((response, _guard)) = awaited else {
         return;
     };
     if gets_no_response {
@@ -134,17 +110,14 @@ async fn serve_head(
         return stream.fail(Code::MESSAGE_ERROR);
     }
     if response.body.is_withheld() {
-        // The drop of `guard` resets the stream.
+        // The drop of `_guard` resets the stream.
         return;
     }
     let is_from_gateway = response.body.is_from_gateway();
     let date = worker.date();
     let sending = send_response(stream, is_head_request, &date, response);
-    // If the client is late, the rest of the response is dropped. The drop of `guard` then resets the stream.
-    let is_sent = matches!(
-        run_within_deadlines(stream.deadlines(), sending).await,
-        Some(Ok(()))
-    );
+    // If the client is late, the rest of the response is dropped. The drop of `_guard` then resets the stream.
+    let is_sent = matches!(stream.deadlines().run(pin!(sending)).await, Some(Ok(())));
     if is_from_gateway && is_sent && !stream.is_body_over() {
         // Some clients read the response only after they have sent their whole body.
         let mut drained_bytes = 0;
@@ -153,17 +126,5 @@ async fn serve_head(
     }
     // The end of the connection would destroy what the client has not received.
     let acknowledged = poll_fn(|cx| stream.poll_acknowledged(cx));
-    run_within_deadlines(stream.deadlines(), acknowledged).await;
-}
-
-/// The output of `future`; `None` if the client is too late first: it does not send its request, or does not read.
-async fn run_within_deadlines<F: Future>(deadlines: &Deadlines, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        if deadlines.must_close(cx) {
-            return Poll::Ready(None);
-        }
-        future.as_mut().poll(cx).map(Some)
-    })
-    .await
+    let _ = stream.deadlines().run(pin!(acknowledged)).await;
 }

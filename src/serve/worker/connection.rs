@@ -7,7 +7,6 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::BytesMut;
 
@@ -31,19 +30,13 @@ pub async fn serve(connection: LocalConnection, worker: Rc<WorkerState>, stack: 
     let deadlines = worker
         .deadline_clock
         .watch_connection(timeouts.idle, timeouts.header);
-    let mut serving = pin!(serve_until_closed(
+    let serving = pin!(serve_until_closed(
         connection,
         deadlines.clone(),
         worker,
         stack
     ));
-    poll_fn(|cx| {
-        if deadlines.must_close(cx) {
-            return Poll::Ready(());
-        }
-        serving.as_mut().poll(cx)
-    })
-    .await;
+    let _ = deadlines.run(serving).await;
 }
 
 /// Serves one connection until a side closes it. The caller enforces the deadlines.

@@ -6,8 +6,10 @@
 //! [`Deadlines::must_close`]. The timeout of a whole request is in `serve/stack/request_deadline.rs`.
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Nanos};
@@ -296,6 +298,16 @@ impl Deadlines {
 
     fn has_passed(&self, deadline: &Cell<u64>) -> bool {
         deadline.get() <= self.deadline_clock.deadline_now.get().0
+    }
+
+    /// The output of `future`; `None` if the connection must end first: see [`Deadlines::must_close`].
+    #[inline]
+    pub async fn run<F: Future>(&self, mut future: Pin<&mut F>) -> Option<F::Output> {
+        poll_fn(|cx| match self.must_close(cx) {
+            true => Poll::Ready(None),
+            false => future.as_mut().poll(cx).map(Some),
+        })
+        .await
     }
 
     /// Whether the whole connection must end: the client is idle, late with a head or a body, or does not read. Registers

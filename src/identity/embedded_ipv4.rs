@@ -149,8 +149,8 @@ pub fn counted_address(ip: IpAddr, prefixes: &[Nat64Prefix]) -> IpAddr {
     }
 }
 
-/// Whether all addresses of the network count as IPv4 addresses in no order, so that no client is counted in it: 6to4 and
-/// Teredo.
+/// Whether each address of the network counts as the IPv4 address inside it, so that no client is in the network. That is
+/// so for tunnels by 6to4 (RFC 3056) and Teredo (RFC 4380).
 pub fn counts_as_ipv4(network: IpNet) -> bool {
     let IpNet::V6(ipv6) = network else {
         return false;

@@ -3,11 +3,9 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::channel;
-use std::thread;
 
 use crate::common::MAX_WAIT;
-use crate::common::child::{self, Guard, program};
+use crate::common::child::{Guard, program};
 
 /// An application that listens.
 pub struct Application {
@@ -21,14 +19,7 @@ impl Application {
         let child = command.spawn();
         let child = child.unwrap_or_else(|e| panic!("{command:?}: {e}: run `make tools`"));
         let mut child = Guard(child);
-        let (send, said) = channel();
-        let out = child::lines(child.0.stdout.take().unwrap());
-        let err = child::lines(child.0.stderr.take().unwrap());
-        for lines in [out, err] {
-            let send = send.clone();
-            thread::spawn(move || lines.iter().try_for_each(|line| send.send(line)));
-        }
-        drop(send);
+        let said = child.said();
         let mut lines = String::new();
         let port = std::iter::from_fn(|| said.recv_timeout(MAX_WAIT).ok()).find_map(|line| {
             lines.push_str(&line);
@@ -38,8 +29,6 @@ impl Application {
             after[..digits.unwrap_or(after.len())].parse().ok()
         });
         let port = port.unwrap_or_else(|| panic!("it does not listen: run `make tools`\n{lines}"));
-        // What it says later must have somewhere to go.
-        thread::spawn(move || said.iter().for_each(drop));
         Application {
             address: SocketAddr::from(([127, 0, 0, 1], port)),
             _child: child,

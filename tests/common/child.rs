@@ -72,6 +72,18 @@ impl Guard {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
+    /// The lines of standard output and standard error, as they arrive. Both must be pipes that nobody reads.
+    pub fn said(&mut self) -> Receiver<String> {
+        let (send, said) = channel();
+        let out = lines(self.0.stdout.take().unwrap());
+        let err = lines(self.0.stderr.take().unwrap());
+        for lines in [out, err] {
+            let send = send.clone();
+            thread::spawn(move || lines.iter().try_for_each(|line| send.send(line)));
+        }
+        said
+    }
+
     /// Waits for the child's end. Panics if it does not end in time.
     pub fn ended(&mut self) -> ExitStatus {
         let mut status = None;

@@ -4,13 +4,12 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
+use std::sync::mpsc::Receiver;
 
 use tempfile::TempDir;
 
 use crate::common::MAX_WAIT;
-use crate::common::child::{self, Guard, finish, program};
+use crate::common::child::{Guard, finish, program};
 
 /// What tokens of users are signed with.
 pub const SECRET: &str = "a secret of more than thirty-two bytes";
@@ -100,14 +99,7 @@ impl App {
         let child = child.unwrap_or_else(|e| panic!("{command:?}: {e}{}", cure(packages)));
         let mut child = Guard(child);
         // PHP says on its standard error where it listens, the others on their standard output.
-        let (send, said) = channel();
-        let out = child::lines(child.0.stdout.take().unwrap());
-        let err = child::lines(child.0.stderr.take().unwrap());
-        for lines in [out, err] {
-            let send = send.clone();
-            thread::spawn(move || lines.iter().try_for_each(|line| send.send(line)));
-        }
-        drop(send);
+        let said = child.said();
         let port = port(&said).unwrap_or_else(|said| {
             panic!("{name} does not listen:\n{said}{}", cure(packages));
         });

@@ -17,6 +17,7 @@ use super::control::{Control, ControlState};
 use super::problem::problem_response;
 use super::status::{describe_limits, describe_upstreams};
 use super::token;
+use crate::http::content_coding::ContentCoding;
 
 /// The policy that allows only resources of the listener itself, and no inline scripts or styles.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -130,11 +131,11 @@ fn file_response(
     }
 }
 
-/// Whether the browser lists `gzip` without a weight, as all browsers do.
+/// Whether the browser accepts gzip.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let fields = headers.get_all(header::ACCEPT_ENCODING).iter();
-    let mut coding_lists = fields.filter_map(|value| value.to_str().ok());
-    coding_lists.any(|list| list.split(',').any(|coding| coding.trim() == "gzip"))
+    let accepted = fields.map(|value| value.as_bytes());
+    ContentCoding::choose(accepted, &[ContentCoding::Gzip]).is_some()
 }
 
 /// Compresses a text with gzip.

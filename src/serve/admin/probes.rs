@@ -13,6 +13,7 @@ use axum::routing::get;
 use super::control::{Control, ControlState, MAX_BODY_BYTES};
 use super::problem::problem_response;
 use crate::base::telemetry::MetricsFormat;
+use crate::http::quality::parse_quality;
 
 /// The paths of `admin.probes`. Anybody may reach them, so `/readyz` does not describe the store here.
 pub fn probes(gateway: Arc<dyn Control>) -> Router {
@@ -78,7 +79,7 @@ pub(super) async fn metrics(State(gateway): ControlState, fields: HeaderMap) -> 
     (content_type, varies, gateway.metrics(format)).into_response()
 }
 
-/// Whether `Accept` names OpenMetrics, and not with `q=0`.
+/// Whether `Accept` names OpenMetrics, and neither refuses it nor has a malformed quality.
 fn accepts_open_metrics(fields: &HeaderMap) -> bool {
     let values = fields.get_all(header::ACCEPT).iter();
     let mut ranges = values
@@ -89,7 +90,8 @@ fn accepts_open_metrics(fields: &HeaderMap) -> bool {
         let media_type = parts.next().unwrap_or_default();
         let is_zero = |part: &str| {
             let (name, weight) = part.split_once('=').unwrap_or_default();
-            name.eq_ignore_ascii_case("q") && weight.parse() == Ok(0.0)
+            name.trim().eq_ignore_ascii_case("q")
+                && parse_quality(weight.trim().as_bytes()).is_none_or(|quality| quality == 0)
         };
         media_type.eq_ignore_ascii_case("application/openmetrics-text") && !parts.any(is_zero)
     })
@@ -117,5 +119,7 @@ mod tests {
             true,
         );
         check("application/openmetrics-text;q=0.000,*/*", false);
+        check("application/openmetrics-text; Q = 0.1", true);
+        check("application/openmetrics-text;q=-1", false);
     }
 }

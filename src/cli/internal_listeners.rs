@@ -5,9 +5,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use axum::Router;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::listen_error::cannot_listen;
 use super::output;
@@ -15,6 +17,9 @@ use crate::app::{Error, Gateway};
 use crate::policy::ProcessSettings;
 use crate::serve::admin;
 use crate::serve::worker::inherited_sockets::InheritedSockets;
+
+/// Longest time for the last responses after the listeners were stopped.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The bound listeners, which are not served yet. A listener is `None` if the gateway file does not name it.
 pub struct InternalListeners {
@@ -67,11 +72,12 @@ impl InternalListeners {
     ///
     /// A thread cannot be started, or its runtime cannot be built.
     pub fn serve(self, gateway: &Arc<Gateway>) -> io::Result<ServingListeners> {
-        let mut stop_senders = Vec::new();
+        let mut serving = ServingListeners::default();
         let mut serve = |listener, router, name| {
             let (stop_sender, stop) = oneshot::channel();
-            let address = serve_on_thread(listener, router, name, stop)?;
-            stop_senders.push(stop_sender);
+            let (address, end) = serve_on_thread(listener, router, name, stop)?;
+            serving.stop_senders.push(stop_sender);
+            serving.ends.push(end);
             output::print_stderr(format_args!("{name} on http://{address}"));
             io::Result::Ok(())
         };
@@ -81,20 +87,40 @@ impl InternalListeners {
         if let Some(listener) = self.probes {
             serve(listener, admin::probes(gateway.clone()), "probes")?;
         }
-        Ok(ServingListeners {
-            _stop_senders: stop_senders,
-        })
+        Ok(serving)
     }
 }
 
-/// Listeners that are being served. When this value is dropped, they accept no more connections; open ones may finish.
+/// Listeners that are being served, until this value is dropped.
+#[derive(Default)]
 pub struct ServingListeners {
     /// Dropping a sender lets the thread of one listener end.
-    _stop_senders: Vec<oneshot::Sender<()>>,
+    stop_senders: Vec<oneshot::Sender<()>>,
+    /// Each ends with the thread of one listener.
+    ends: Vec<oneshot::Receiver<()>>,
 }
 
-/// Serves `router` on a new thread, until the sender of `stop` is dropped. Returns the address of the listener. An
-/// error of the thread itself is only logged.
+impl ServingListeners {
+    /// Accepts no more connections; open ones may finish.
+    pub fn stop(&mut self) {
+        self.stop_senders.clear();
+    }
+
+    /// Stops, and waits at most [`END_TIMEOUT`] until open connections have their responses.
+    pub async fn finish(mut self) {
+        self.stop();
+        let all_ended = async {
+            for end in self.ends {
+                // The sender is dropped, without a value, when the thread ends.
+                let _ = end.await;
+            }
+        };
+        let _ = timeout(END_TIMEOUT, all_ended).await;
+    }
+}
+
+/// Serves `router` on a new thread, until the sender of `stop` is dropped. Returns the address of the listener, and a
+/// receiver that ends with the thread. An error of the thread itself is only logged.
 ///
 /// # Errors
 ///
@@ -104,15 +130,17 @@ pub fn serve_on_thread(
     router: Router,
     name: &'static str,
     stop: oneshot::Receiver<()>,
-) -> io::Result<SocketAddr> {
+) -> io::Result<(SocketAddr, oneshot::Receiver<()>)> {
     let address = listener.local_addr()?;
+    let (end_sender, end) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     thread::Builder::new().name(name.into()).spawn(move || {
+        let _end_sender = end_sender;
         if let Err(error) = runtime.block_on(admin::serve(listener, router, stop)) {
             tracing::error!(%error, name, "a listener failed");
         }
     })?;
-    Ok(address)
+    Ok((address, end))
 }

@@ -145,7 +145,7 @@ async fn operate(
     let mut successor_starter = SuccessorStarter::new()?;
     print_addresses(&gateway);
     let internal_sockets = internal_listeners.sockets()?;
-    let serving_listeners = internal_listeners.serve(&gateway)?;
+    let mut serving_listeners = internal_listeners.serve(&gateway)?;
     handover::announce_ready();
     let (change_sender, mut file_changes): (UnboundedSender<()>, UnboundedReceiver<()>) =
         unbounded_channel();
@@ -187,7 +187,7 @@ async fn operate(
     drop(internal_sockets);
     if successor_id.is_some() {
         // From now on the new process serves operators.
-        drop(serving_listeners);
+        serving_listeners.stop();
         gateway.leave_files_to_successor();
     } else {
         let drain_delay = gateway.announce_end();
@@ -205,9 +205,13 @@ async fn operate(
     tracing::info!("draining; send the signal again to end at once");
     let drain_task = tokio::task::spawn_blocking(move || gateway.shut_down());
     tokio::select! {
-        _ = drain_task => Ok(()),
+        _ = drain_task => {}
         () = signals.next_end() => std::process::exit(1),
     }
+    if successor_id.is_some() {
+        serving_listeners.finish().await;
+    }
+    Ok(())
 }
 
 fn print_addresses(gateway: &Gateway) {

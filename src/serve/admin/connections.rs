@@ -6,6 +6,9 @@
 //! sent. Probes do not count, because their responses leave at once. So an idle connection always exists, and no probe
 //! waits.
 //!
+//! Every accepted connection gets its response, also if it was accepted just before the end: another process may listen
+//! on the same socket, and its operators must not notice which of the two serves them.
+//!
 //! Bounds: [`MAX_CONNECTIONS`] connections, [`MAX_REQUESTS`] requests on them, [`HEAD_TIMEOUT`] for each head, and
 //! [`CONNECTION_LIFETIME`] plus [`DRAIN_TIMEOUT`] for a connection.
 
@@ -29,7 +32,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tower::Service as _;
@@ -52,6 +55,10 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Age from which on a connection takes no further request.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
 
+/// How long connections still take requests after the end was ordered. A client that has just connected sends its request
+/// in this time.
+const STOP_GRACE: Duration = Duration::from_millis(500);
+
 /// Longest time for the last request after the lifetime: its body may not come, or its client may not read the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -72,6 +79,8 @@ pub async fn serve(
     let listener = TcpListener::from_std(listener)?;
     let connection_permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let request_permits = Arc::new(Semaphore::new(MAX_REQUESTS));
+    // Dropped when the connections are to end.
+    let (open_sender, is_open) = watch::channel(());
     // The oldest connection is the first.
     let mut open_connections: Vec<OpenConnection> = Vec::new();
     loop {
@@ -86,10 +95,7 @@ pub async fn serve(
                     close_oldest_idle(&mut open_connections);
                 }
                 // The closed connection returns its permit a moment later, when its task is dropped.
-                let permit = tokio::select! {
-                    permit = connection_permits.clone().acquire_owned() => permit,
-                    _ = &mut stop => break,
-                };
+                let permit = connection_permits.clone().acquire_owned().await;
                 let progress = Arc::new(ConnectionProgress::default());
                 let connection = serve_connection(
                     ProgressSocket {
@@ -98,6 +104,7 @@ pub async fn serve(
                     },
                     router.clone(),
                     request_permits.clone(),
+                    is_open.clone(),
                 );
                 let task = tokio::spawn(async move {
                     let _permit = permit;
@@ -116,6 +123,7 @@ pub async fn serve(
         }
     }
     drop(listener);
+    drop(open_sender);
     // Open connections end by themselves, within their bounds.
     let _all_permits = connection_permits
         .acquire_many(MAX_CONNECTIONS as u32)
@@ -179,8 +187,14 @@ const RESPONDING: u8 = 1;
 /// The stage of a connection whose response is complete and not sent.
 const SENDING: u8 = 2;
 
-/// Serves one connection within its bounds. Each request but those of probes needs one of `request_permits`.
-async fn serve_connection(socket: ProgressSocket, router: Router, request_permits: Arc<Semaphore>) {
+/// Serves one connection within its bounds, and ends it soon after the sender of `is_open` is dropped. Each request but
+/// those of probes needs one of `request_permits`.
+async fn serve_connection(
+    socket: ProgressSocket,
+    router: Router,
+    request_permits: Arc<Semaphore>,
+    mut is_open: watch::Receiver<()>,
+) {
     let progress = socket.progress.clone();
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let permit = match PROBE_PATHS.contains(&request.uri().path()) {
@@ -216,11 +230,18 @@ async fn serve_connection(socket: ProgressSocket, router: Router, request_permit
         .serve_connection(socket, service);
     let mut connection = pin!(connection);
     // Errors are ignored: they are about the client's end of the connection, or about what it sent.
-    let lifetime_result = timeout(CONNECTION_LIFETIME, connection.as_mut()).await;
-    if lifetime_result.is_err() {
-        connection.as_mut().graceful_shutdown();
-        let _ = timeout(DRAIN_TIMEOUT, connection).await;
+    let stop = async {
+        // Nothing is ever sent, so this ends when the sender is dropped.
+        let _ = is_open.changed().await;
+        sleep(STOP_GRACE).await;
+    };
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = sleep(CONNECTION_LIFETIME) => {}
+        () = stop => {}
     }
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(DRAIN_TIMEOUT, connection).await;
 }
 
 /// Marks the response as complete when it is dropped.

@@ -60,19 +60,19 @@ impl TracedRequest {
         peer: &Peer,
         generation: &Generation,
     ) -> Option<Box<TracedRequest>> {
-        let has_proxies = !generation.ruleset.identity.ip.trusted_proxies.is_empty();
-        let is_proxy = has_proxies && generation.identifier.is_trusted_proxy(peer.remote);
-        let decided = is_proxy.then(|| received_parent(fields)).flatten();
-        let is_chosen = match decided {
-            Some(parent) => parent.is_sampled(),
-            None => tracer.draw(rate),
+        let parent = received_parent(fields);
+        let is_proxy = || generation.identifier.is_trusted_proxy(peer.remote);
+        let is_chosen = match parent {
+            Some(parent) if is_proxy() => parent.is_sampled(),
+            _ => tracer.draw(rate),
         };
-        is_chosen.then(|| TracedRequest::begin(fields)).flatten()
+        is_chosen
+            .then(|| TracedRequest::begin(parent, fields))
+            .flatten()
     }
 
     #[cold]
-    fn begin(fields: &Fields) -> Option<Box<TracedRequest>> {
-        let parent = received_parent(fields);
+    fn begin(parent: Option<TraceParent>, fields: &Fields) -> Option<Box<TracedRequest>> {
         let id = match parent {
             Some(parent) => parent.with_span(random_id()?, true),
             None => TraceParent::new_sampled()?,
@@ -143,22 +143,25 @@ pub(super) fn untraced_head(head: Rc<Head>) -> Rc<Head> {
     if !head.fields.contains(TRACEPARENT) {
         return head;
     }
-    let mut fields = head.fields.clone();
-    match received_parent(&fields) {
+    let fields = match received_parent(&head.fields) {
         Some(parent) if !parent.is_sampled() => return head,
         // The gateway's decision holds for servers too.
         Some(parent) => {
             // A new flag needs a new id, by the specification.
             let span_id = random_id().unwrap_or(parent.span_id);
             let value = parent.with_span(span_id, false).to_string();
+            let mut fields = head.fields.clone();
             fields.set(TRACEPARENT, value.as_bytes());
+            fields
         }
         // Servers differ in which of several fields they read.
         None => {
+            let mut fields = head.fields.clone();
             fields.remove(TRACEPARENT);
             fields.remove(TRACESTATE);
+            fields
         }
-    }
+    };
     with_fields(&head, fields)
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Source: <https://opentelemetry.io/docs/specs/otlp/>, with `trace/v1/trace.proto`.
 
+use std::ops::Range;
+
 use super::trace_parent::{SpanId, TraceParent};
 use crate::base::proto_message::ProtoMessage;
 use crate::record::push::otlp::key_value;
@@ -53,8 +55,14 @@ pub enum SpanKind {
 pub struct Span(ProtoMessage);
 
 impl Span {
-    /// Begins a span of this trace and with this id. Its parent is in another process for [`SpanKind::Server`].
-    pub fn new(kind: SpanKind, id: &TraceParent, parent_id: Option<SpanId>) -> Span {
+    /// A span of this trace and with this id. Its parent is in another process for [`SpanKind::Server`]. `lifetime` is
+    /// in nanoseconds since 1970.
+    pub fn new(
+        kind: SpanKind,
+        (id, parent_id): (&TraceParent, Option<SpanId>),
+        name: &str,
+        lifetime: Range<u64>,
+    ) -> Span {
         let remote_flag = match parent_id {
             Some(_) if kind == SpanKind::Server => REMOTE_PARENT_FLAG,
             _ => 0,
@@ -62,7 +70,10 @@ impl Span {
         let mut message = ProtoMessage::default()
             .with_bytes(SPAN_TRACE_ID, &id.trace_id)
             .with_bytes(SPAN_SPAN_ID, &id.span_id)
+            .with_string(SPAN_NAME, name)
             .with_uint(SPAN_KIND, kind as u64)
+            .with_fixed64(SPAN_START_TIME, lifetime.start)
+            .with_fixed64(SPAN_END_TIME, lifetime.end)
             .with_fixed32(
                 SPAN_FLAGS,
                 HAS_REMOTE_FLAG | remote_flag | u32::from(id.flags()),
@@ -73,23 +84,10 @@ impl Span {
         Span(message)
     }
 
-    /// Sets the name.
-    #[must_use]
-    pub fn named(self, name: &str) -> Span {
-        Span(self.0.with_string(SPAN_NAME, name))
-    }
-
     /// Sets the value of `tracestate`.
     #[must_use]
     pub fn with_trace_state(self, trace_state: &str) -> Span {
         Span(self.0.with_string(SPAN_TRACE_STATE, trace_state))
-    }
-
-    /// Sets the begin and the end, in nanoseconds since 1970.
-    #[must_use]
-    pub fn within(self, start: u64, end: u64) -> Span {
-        let message = self.0.with_fixed64(SPAN_START_TIME, start);
-        Span(message.with_fixed64(SPAN_END_TIME, end))
     }
 
     /// Appends an attribute with a text.

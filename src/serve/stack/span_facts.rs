@@ -91,9 +91,9 @@ fn server_span(context: &RequestContext, traced: &TracedRequest, times: &SpanTim
         Some(path) => Cow::Owned(format!("{name_of_method} {path}")),
         None => Cow::Borrowed(name_of_method),
     };
-    let mut span = Span::new(SpanKind::Server, &traced.id, traced.parent_id)
-        .named(&name)
-        .within(times.at(context.arrived_at), times.wall_now)
+    let ids = (&traced.id, traced.parent_id);
+    let lifetime = times.at(context.arrived_at)..times.wall_now;
+    let mut span = Span::new(SpanKind::Server, ids, &name, lifetime)
         .with_text("url.scheme", context.peer.scheme())
         .with_text("client.address", &context.ip().to_string())
         .with_text("tollgate.outcome", context.outcome().as_str());
@@ -142,10 +142,11 @@ fn client_span(
     let ruleset = &context.generation.ruleset;
     let method = method_word(context);
     let id = traced.id.with_span(exchange.span_id, true);
-    let ended_at = exchange.failed_at.unwrap_or(times.now);
-    let mut span = Span::new(SpanKind::Client, &id, Some(traced.id.span_id))
-        .named(method.unwrap_or("HTTP"))
-        .within(times.at(exchange.started_at), times.at(ended_at));
+    let ids = (&id, Some(traced.id.span_id));
+    let ended_at = exchange.failure.map_or(times.now, |(failed_at, _)| failed_at);
+    let lifetime = times.at(exchange.started_at)..times.at(ended_at);
+    let name = method.unwrap_or("HTTP");
+    let mut span = Span::new(SpanKind::Client, ids, name, lifetime);
     if let Some(trace_state) = &traced.trace_state {
         span = span.with_trace_state(trace_state);
     }
@@ -166,7 +167,7 @@ fn client_span(
     if exchange.status != 0 {
         span = span.with_number("http.response.status_code", exchange.status.into());
     }
-    let failure = exchange.failure.or_else(|| {
+    let failure = exchange.failure.map(|(_, reason)| reason).or_else(|| {
         // The head has come, and the body broke off.
         let has_failed = context.outcome() == RequestOutcome::Failed;
         has_failed.then(|| context.reason.get()).flatten()

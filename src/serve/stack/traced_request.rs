@@ -42,14 +42,12 @@ pub(super) struct TracedExchange {
     pub(super) span_id: SpanId,
     /// When the gateway looked for a connection.
     pub(super) started_at: Nanos,
-    /// When the exchange failed; `None` if it lasts as long as the request.
-    pub(super) failed_at: Option<Nanos>,
+    /// When the exchange failed, and why. `None` if there is a whole response, which lasts as long as the request.
+    pub(super) failure: Option<(Nanos, &'static str)>,
     /// The server; `None` if no connection was found.
     pub(super) server_name: Option<Arc<str>>,
     /// The status of the response; 0 without one.
     pub(super) status: u16,
-    /// Why there is no whole response; `None` if there is one.
-    pub(super) failure: Option<&'static str>,
 }
 
 impl TracedRequest {
@@ -95,10 +93,9 @@ impl TracedRequest {
         self.exchanges.borrow_mut().push(TracedExchange {
             span_id,
             started_at: now,
-            failed_at: None,
+            failure: None,
             server_name: None,
             status: 0,
-            failure: None,
         });
         let mut fields = head.fields.clone();
         let value = self.id.with_span(span_id, true).to_string();
@@ -121,12 +118,9 @@ impl TracedRequest {
     }
 
     /// Notes that the current exchange has failed, and why. The first failure of an exchange stays.
-    pub(super) fn note_failure(&self, failure: &'static str, now: Nanos) {
+    pub(super) fn note_failure(&self, reason: &'static str, now: Nanos) {
         self.update_exchange(|exchange| {
-            if exchange.failed_at.is_none() {
-                exchange.failed_at = Some(now);
-                exchange.failure = Some(failure);
-            }
+            exchange.failure.get_or_insert((now, reason));
         });
     }
 

@@ -152,7 +152,10 @@ fn client_span(
     }
     span = with_method(span, context, method);
     if let Some(server_name) = &exchange.server_name {
-        span = with_server(span, server_name);
+        span = match server_name.strip_prefix(UNIX_PREFIX) {
+            Some(path) => span.with_text("server.address", path),
+            None => with_host(span, server_name),
+        };
     }
     let route = context
         .route_index
@@ -209,7 +212,7 @@ fn with_method(span: Span, context: &RequestContext, known: Option<&str>) -> Spa
 fn with_target(mut span: Span, context: &RequestContext) -> Span {
     let Some(head) = &context.head else {
         return match &context.unreadable_path {
-            Some(path) => span.with_text("url.path", path_of(path)),
+            Some(path) => span.with_text("url.path", cut(path, MAX_TEXT_BYTES)),
             None => span,
         };
     };
@@ -221,10 +224,10 @@ fn with_target(mut span: Span, context: &RequestContext) -> Span {
     };
     span = span
         .with_text("network.protocol.version", version)
-        .with_text("url.path", path_of(head.uri.path()));
+        .with_text("url.path", cut(head.uri.path(), MAX_TEXT_BYTES));
     let authority = head.uri.authority().map(|authority| authority.as_str());
     if let Some(host) = authority.or_else(|| head.fields.text("host")) {
-        span = with_server(span, cut(without_user(host), MAX_TEXT_BYTES));
+        span = with_host(span, cut(without_user(host), MAX_TEXT_BYTES));
     }
     if let Some(user_agent) = head.fields.first("user-agent") {
         let user_agent = &user_agent[..user_agent.len().min(MAX_TEXT_BYTES)];
@@ -235,12 +238,8 @@ fn with_target(mut span: Span, context: &RequestContext) -> Span {
     span
 }
 
-/// Adds the host of an authority, and its port if it has one. For the location of a Unix socket it adds the path.
-fn with_server(span: Span, authority: &str) -> Span {
-    if let Some(path) = authority.strip_prefix(UNIX_PREFIX) {
-        return span.with_text("server.address", path);
-    }
-    let authority = without_user(authority);
+/// Adds the host of an authority without a user, and its port if it has one.
+fn with_host(span: Span, authority: &str) -> Span {
     let host = canonical_host::without_port(authority);
     let port = authority[host.len()..].strip_prefix(':');
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -256,12 +255,6 @@ fn without_user(authority: &str) -> &str {
     authority.rsplit('@').next().unwrap_or(authority)
 }
 
-/// The path of a target, cut. A target that cannot be read may have a query.
-fn path_of(target: &str) -> &str {
-    let path = target.split(['?', '#']).next().unwrap_or_default();
-    cut(path, MAX_TEXT_BYTES)
-}
-
 /// The beginning of a text, of at most so many bytes.
 fn cut(text: &str, max_bytes: usize) -> &str {
     &text[..text.floor_char_boundary(max_bytes)]
@@ -272,10 +265,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_have_no_query_and_are_cut() {
-        assert_eq!(path_of("/a/b?token=s3cret#x"), "/a/b");
-        assert_eq!(path_of("http://user@h/#x"), "http://user@h/");
+    fn texts_are_cut_between_characters() {
         let long = format!("/{}", "\u{e9}".repeat(MAX_TEXT_BYTES));
-        assert_eq!(path_of(&long).len(), MAX_TEXT_BYTES - 1);
+        assert_eq!(cut(&long, MAX_TEXT_BYTES).len(), MAX_TEXT_BYTES - 1);
+        assert_eq!(cut("/a", MAX_TEXT_BYTES), "/a");
     }
 }

@@ -12,21 +12,10 @@ const ONCE: (&str, &str) = (
 
 /// The kinds and the outcomes of spans.
 fn kinds(spans: &[Value]) -> Vec<(&str, &str)> {
-    let text = |value: &'_ Value| -> &'static str {
-        Box::leak(
-            value
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-                .into_boxed_str(),
-        )
-    };
-    let each = spans.iter();
-    let each = each.map(|span| {
-        (
-            text(&span["kind"]),
-            text(attribute(span, "tollgate.outcome")),
-        )
+    let each = spans.iter().map(|span| {
+        let outcome = attribute(span, "tollgate.outcome");
+        let [kind, outcome] = [&span["kind"], outcome].map(|value| value.as_str());
+        (kind.unwrap_or_default(), outcome.unwrap_or_default())
     });
     each.collect()
 }
@@ -141,6 +130,18 @@ fn errors_of_servers_are_errors_of_spans() {
         ]
     );
     assert_eq!(attribute(&spans[4], "tollgate.outcome"), "failed");
+}
+
+#[test]
+fn a_host_that_is_called_unix_is_no_socket() {
+    let (collector, upstream) = (Collector::start(), Upstream::plain());
+    let gateway = Gateway::start(upstream.address, &collector.traces("100%", ""), &[ALL]);
+    let mut client = gateway.connect();
+    client.send("GET / HTTP/1.1\r\nhost: unix:8080\r\n\r\n");
+    assert_eq!(client.answer().status(), 200);
+    let spans = collector.spans(2);
+    assert_eq!(attribute(&spans[0], "server.address"), "unix");
+    assert_eq!(attribute(&spans[0], "server.port"), 8080);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::record::push::otlp::rejected_items;
+use tollgate::base::otlp::rejected_items;
 
 fuzz_target!(|data: &[u8]| {
     if let Some((count, why)) = rejected_items(data) {

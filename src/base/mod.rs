@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `clock` | time as a value, from the machine or from a test |
+//! | `otlp` | the messages of OTLP that metrics and traces share |
 //! | `proto_message` | the wire format of protocol buffers |
 //! | `random` | seeded generators, a mixer of bits, and jitter |
 //! | `suggest` | the nearest valid word for a misspelled one; lists of words |
@@ -10,6 +11,7 @@
 //! | `varint` | integers in seven bits per byte |
 
 pub mod clock;
+pub mod otlp;
 pub mod proto_message;
 pub mod random;
 pub mod suggest;

@@ -7,6 +7,7 @@
 //! | `client` | an HTTP client for the few requests of the gateway itself |
 //! | `connector` | TLS handshakes with servers |
 //! | `corked` | the stream under a TLS session, which sends small messages together |
+//! | `export` | requests by which the gateway exports metrics and spans |
 //! | `flush_queue` | sends the waiting messages of several connections together |
 //! | `proxy_protocol` | the PROXY protocol |
 //! | `quic` | sockets and settings of QUIC, and what its handshake says of a client |
@@ -19,6 +20,7 @@ pub mod address;
 pub mod client;
 pub mod connector;
 mod corked;
+pub mod export;
 pub mod flush_queue;
 pub mod proxy_protocol;
 pub mod quic;

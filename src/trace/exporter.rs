@@ -19,11 +19,11 @@ use super::settings::Settings;
 use super::span::encode_spans;
 use super::span_queue::{SpanBatch, SpanQueue};
 use crate::base::clock::Clock;
+use crate::base::otlp::{HEADER_FIELDS, rejected_items};
 use crate::base::random::Jitter;
-use crate::base::telemetry::{Label, Metric, Registry};
+use crate::base::telemetry::{Label, Metric, OutageLog, Registry};
 use crate::net::Roots;
-use crate::record::push::otlp::{HEADER_FIELDS, rejected_items};
-use crate::record::push::{OutageLog, describe_causes, first_line, parse_retry_after, post};
+use crate::net::export::{describe_causes, first_line, parse_retry_after, post};
 
 /// The longest time that a span waits for others before it is sent.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -292,8 +292,11 @@ impl SpanSender {
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT => ExportOutcome::Retry {
                 reason,
-                requested_delay: parse_retry_after(response.headers(), self.clock.wall())
-                    .map(|delay| delay.min(MAX_RETRY_AFTER)),
+                requested_delay: parse_retry_after(
+                    response.headers(),
+                    self.clock.wall(),
+                    MAX_RETRY_AFTER,
+                ),
             },
             _ => ExportOutcome::Refused(reason),
         }

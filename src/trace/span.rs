@@ -5,18 +5,10 @@
 use std::ops::Range;
 
 use super::trace_parent::{SpanId, TraceParent};
+use crate::base::otlp;
 use crate::base::proto_message::ProtoMessage;
-use crate::record::push::otlp::key_value;
 
 // The numbers of the fields of each message.
-const EXPORT_REQUEST_RESOURCE_SPANS: u32 = 1;
-const RESOURCE_SPANS_RESOURCE: u32 = 1;
-const RESOURCE_SPANS_SCOPE_SPANS: u32 = 2;
-const RESOURCE_ATTRIBUTES: u32 = 1;
-const SCOPE_SPANS_SCOPE: u32 = 1;
-const SCOPE_SPANS_SPANS: u32 = 2;
-const SCOPE_NAME: u32 = 1;
-const SCOPE_VERSION: u32 = 2;
 const SPAN_TRACE_ID: u32 = 1;
 const SPAN_SPAN_ID: u32 = 2;
 const SPAN_TRACE_STATE: u32 = 3;
@@ -29,9 +21,6 @@ const SPAN_ATTRIBUTES: u32 = 9;
 const SPAN_STATUS: u32 = 15;
 const SPAN_FLAGS: u32 = 16;
 const STATUS_CODE: u32 = 3;
-const KEY_VALUE_KEY: u32 = 1;
-const KEY_VALUE_VALUE: u32 = 2;
-const ANY_VALUE_INT: u32 = 3;
 
 /// `STATUS_CODE_ERROR`.
 const STATUS_ERROR: u64 = 2;
@@ -93,16 +82,14 @@ impl Span {
     /// Appends an attribute with a text.
     #[must_use]
     pub fn with_text(self, key: &str, value: &str) -> Span {
-        Span(self.0.with_message(SPAN_ATTRIBUTES, &key_value(key, value)))
+        let attribute = otlp::string_attribute(key, value);
+        Span(self.0.with_message(SPAN_ATTRIBUTES, &attribute))
     }
 
     /// Appends an attribute with a number of at most 63 bits.
     #[must_use]
     pub fn with_number(self, key: &str, value: u64) -> Span {
-        let any_value = ProtoMessage::default().with_uint(ANY_VALUE_INT, value);
-        let attribute = ProtoMessage::default()
-            .with_string(KEY_VALUE_KEY, key)
-            .with_message(KEY_VALUE_VALUE, &any_value);
+        let attribute = otlp::int_attribute(key, value);
         Span(self.0.with_message(SPAN_ATTRIBUTES, &attribute))
     }
 
@@ -116,24 +103,12 @@ impl Span {
 
     /// Appends the span to others, as [`encode_spans`] takes them.
     pub fn append_to(self, encoded_spans: ProtoMessage) -> ProtoMessage {
-        encoded_spans.with_message(SCOPE_SPANS_SPANS, &self.0)
+        encoded_spans.with_message(otlp::SCOPE_ITEM, &self.0)
     }
 }
 
 /// Encodes an `ExportTraceServiceRequest` with these spans of a service.
 pub fn encode_spans(encoded_spans: &[u8], service: &str) -> Vec<u8> {
-    let scope = ProtoMessage::default()
-        .with_string(SCOPE_NAME, "tollgate")
-        .with_string(SCOPE_VERSION, env!("CARGO_PKG_VERSION"));
-    let scope_spans = ProtoMessage::default()
-        .with_message(SCOPE_SPANS_SCOPE, &scope)
-        .with_fields_of(encoded_spans);
-    let resource = ProtoMessage::default()
-        .with_message(RESOURCE_ATTRIBUTES, &key_value("service.name", service));
-    let resource_spans = ProtoMessage::default()
-        .with_message(RESOURCE_SPANS_RESOURCE, &resource)
-        .with_message(RESOURCE_SPANS_SCOPE_SPANS, &scope_spans);
-    ProtoMessage::default()
-        .with_message(EXPORT_REQUEST_RESOURCE_SPANS, &resource_spans)
-        .into_bytes()
+    let attributes = [otlp::string_attribute("service.name", service)];
+    otlp::export_request(attributes, encoded_spans)
 }

@@ -1,6 +1,7 @@
 //! What is sent, byte by byte, and read by a decoder that knows nothing of the encoder.
 
 use proptest::prelude::*;
+use tollgate::base::otlp::rejected_items;
 use tollgate::record::push::row::{
     Row, RowSlice, TimedValue, accumulate_buckets, find_histograms, to_f64,
 };
@@ -165,17 +166,17 @@ fn otlp_field_by_field() {
 
 #[test]
 fn a_collector_may_reject_some() {
-    assert_eq!(otlp::rejected_items(b""), None);
-    assert_eq!(otlp::rejected_items(b"\x0a\x00"), None);
+    assert_eq!(rejected_items(b""), None);
+    assert_eq!(rejected_items(b"\x0a\x00"), None);
     assert_eq!(
-        otlp::rejected_items(b"\x0a\x02\x08\x02"),
+        rejected_items(b"\x0a\x02\x08\x02"),
         Some((2, String::new()))
     );
     assert_eq!(
-        otlp::rejected_items(b"\x0a\x06\x08\x03\x12\x02no"),
+        rejected_items(b"\x0a\x06\x08\x03\x12\x02no"),
         Some((3, "no".into()))
     );
-    assert_eq!(otlp::rejected_items(b"\x0a\x7f\x08"), None);
+    assert_eq!(rejected_items(b"\x0a\x7f\x08"), None);
 }
 
 /// In the record a bucket has its own counts only.

@@ -9,6 +9,7 @@
 //! | `exemplar` | a request as an example of a bucket |
 //! | `metrics_format` | the formats of `/metrics` |
 //! | `log` | sets up the process's log |
+//! | `outage_log` | limits log lines about an outage |
 
 pub mod buckets;
 mod exemplar;
@@ -16,6 +17,7 @@ pub mod histogram;
 mod log;
 mod metrics_format;
 pub mod names;
+mod outage_log;
 pub mod registry;
 
 pub use exemplar::Exemplar;
@@ -23,4 +25,5 @@ pub use histogram::Histogram;
 pub use log::log_to_stderr;
 pub use metrics_format::MetricsFormat;
 pub use names::{Label, Metric};
+pub use outage_log::OutageLog;
 pub use registry::{MAX_VALUES_PER_IDENTITY, Registry};

@@ -8,9 +8,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
-use http_body_util::Full;
+use http::{HeaderMap, StatusCode};
 use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -18,16 +16,16 @@ use tokio::net::TcpStream;
 use super::row::RowSlice;
 use super::settings::{Engine, Settings};
 use super::{graphite, otlp, remote_write};
+use crate::base::otlp::{HEADER_FIELDS, rejected_items};
 use crate::net::Roots;
-use crate::net::client::{BoxError, send_request};
+use crate::net::client::BoxError;
+use crate::net::export::{describe_causes, first_line, parse_retry_after, post};
 
 /// The longest time for connecting, sending the request and reading the response, together.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest delay that a `Retry-After` may ask for, so that a mistake of the destination does not stop pushing for
 /// hours.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
-/// The most characters of a response that a log line or the admin API shows.
-const MAX_REASON_CHARS: usize = 200;
 /// How many of the first bytes of a response are searched for the phrases below.
 const MAX_SEARCHED_BYTES: usize = 4_096;
 /// The port of carbon's line receiver, for a URL without one. The policy compiler requires one, so this is a fallback.
@@ -102,20 +100,6 @@ pub async fn deliver(
     }
 }
 
-/// Describes an error, and those of its causes that its own text does not name.
-pub(crate) fn describe_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let cause_text = error.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
 /// Sends lines to carbon. The protocol has no acknowledgement, so the order in which the two sides close the connection
 /// takes its place.
 ///
@@ -163,7 +147,7 @@ async fn send_http(
     let labels = &settings.labels;
     let (header_fields, body) = match settings.engine {
         Engine::Otlp => (
-            &otlp::HEADER_FIELDS[..],
+            &HEADER_FIELDS[..],
             otlp::encode(slice, labels, counted_since),
         ),
         _ => (
@@ -190,40 +174,6 @@ async fn send_http(
     ))
 }
 
-/// Sends a body by POST, with a bearer token if there is one. The certificate of an `https://` server must chain to
-/// `roots`, or to those of the system for `None`. `system_roots` is as in [`deliver`]. Fails if no whole response comes.
-pub(crate) async fn post(
-    url: &Uri,
-    (token, roots): (Option<&str>, Option<&Roots>),
-    system_roots: &OnceCell<Roots>,
-    header_fields: &[(&str, &str)],
-    body: Vec<u8>,
-) -> Result<Response<Bytes>, BoxError> {
-    let mut request = Request::builder()
-        .method(Method::POST)
-        .uri(url.clone())
-        .header(
-            header::USER_AGENT,
-            concat!("tollgate/", env!("CARGO_PKG_VERSION")),
-        );
-    for (name, value) in header_fields {
-        request = request.header(*name, *value);
-    }
-    if let Some(token) = token {
-        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-    }
-    let roots = match roots {
-        None if url.scheme_str() == Some("https") => {
-            if system_roots.get().is_none() {
-                let _ = system_roots.set(Roots::from_system()?);
-            }
-            system_roots.get()
-        }
-        roots => roots,
-    };
-    send_request(roots, request.body(Full::new(Bytes::from(body)))?).await
-}
-
 /// Decides what a response means for the samples of its request.
 fn classify_response(
     engine: Engine,
@@ -233,7 +183,7 @@ fn classify_response(
     now: Duration,
 ) -> DeliveryOutcome {
     if status.is_success() {
-        let rejected = (engine == Engine::Otlp).then(|| otlp::rejected_items(body));
+        let rejected = (engine == Engine::Otlp).then(|| rejected_items(body));
         return match rejected.flatten() {
             Some((refused_count, reason)) => DeliveryOutcome::PartlyAccepted {
                 refused_count,
@@ -265,31 +215,9 @@ fn classify_response(
         // token or path.
         _ => DeliveryOutcome::Retry {
             reason,
-            requested_delay: parse_retry_after(fields, now),
+            requested_delay: parse_retry_after(fields, now, MAX_RETRY_AFTER),
         },
     }
-}
-
-/// Returns the first line of a response without control characters and outer blanks, cut to [`MAX_REASON_CHARS`].
-pub(crate) fn first_line(body: &[u8]) -> String {
-    // A character of UTF-8 has at most four bytes.
-    let text = String::from_utf8_lossy(&body[..body.len().min(4 * MAX_REASON_CHARS)]);
-    let line = text.lines().next().unwrap_or_default().trim();
-    let printable = line.chars().filter(|c| !c.is_control());
-    printable.take(MAX_REASON_CHARS).collect()
-}
-
-/// Reads `Retry-After`, which is a number of seconds or a date, and limits it to [`MAX_RETRY_AFTER`]. A date in the
-/// past is a delay of zero. Returns `None` if the field is missing or malformed.
-pub(crate) fn parse_retry_after(fields: &HeaderMap, now: Duration) -> Option<Duration> {
-    let text = fields.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    let seconds_delay = text.parse().map(Duration::from_secs).ok();
-    let delay = seconds_delay.or_else(|| {
-        let date = httpdate::parse_http_date(text).ok()?;
-        let since_1970 = date.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some(since_1970.saturating_sub(now))
-    })?;
-    Some(delay.min(MAX_RETRY_AFTER))
 }
 
 #[cfg(test)]
@@ -349,23 +277,5 @@ mod tests {
             check(Engine::Prometheus, status, "", &retry);
             check(Engine::Otlp, status, "", &retry);
         }
-    }
-
-    #[test]
-    fn delays_that_destinations_ask_for_are_bounded() {
-        let mut fields = HeaderMap::new();
-        assert_eq!(parse_retry_after(&fields, Duration::ZERO), None);
-        fields.insert("retry-after", "7".parse().unwrap());
-        assert_eq!(
-            parse_retry_after(&fields, Duration::ZERO),
-            Some(Duration::from_secs(7))
-        );
-        fields.insert("retry-after", "99999999999".parse().unwrap());
-        assert_eq!(
-            parse_retry_after(&fields, Duration::ZERO),
-            Some(MAX_RETRY_AFTER)
-        );
-        fields.insert("retry-after", "soon".parse().unwrap());
-        assert_eq!(parse_retry_after(&fields, Duration::ZERO), None);
     }
 }

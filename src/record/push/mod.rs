@@ -17,7 +17,6 @@
 //! | `request_range` | splits a batch into requests |
 //! | `deliver` | sends a request and decides what its response means |
 //! | [`remote_write`], [`graphite`], [`otlp`] | the encoding of each protocol |
-//! | `outage_log` | limits log lines about an outage |
 //!
 //! Bounds: [`MAX_DESTINATIONS`]; for each of them one batch in memory, planned for 5,000 samples or one step, and four
 //! numbers per series.
@@ -28,7 +27,6 @@ mod deliver;
 mod destination;
 pub mod graphite;
 pub mod otlp;
-mod outage_log;
 pub mod progress;
 mod pusher;
 pub mod remote_write;
@@ -37,9 +35,7 @@ pub mod row;
 mod sender;
 mod settings;
 
-pub(crate) use self::deliver::{describe_causes, first_line, parse_retry_after, post};
 pub use self::destination::{DestinationStatus, LiveSeries, PushContext};
-pub(crate) use self::outage_log::OutageLog;
 pub use self::pusher::Pusher;
 pub use self::settings::{Engine, Settings};
 

@@ -16,9 +16,9 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
 use super::destination::{Destination, DestinationStatus, PushContext};
-use super::outage_log::OutageLog;
 use super::sender::DestinationSender;
 use super::settings::Settings;
+use crate::base::telemetry::OutageLog;
 
 /// The longest time that a stopping process sends the last seconds, to all destinations at once.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);

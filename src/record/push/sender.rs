@@ -17,14 +17,13 @@ use super::batch::Batch;
 use super::cursor::Cursor;
 use super::deliver::{DeliveryOutcome, deliver};
 use super::destination::{Destination, LiveSeries, PushContext};
-use super::outage_log::OutageLog;
 use super::progress::Progress;
 use super::request_range::{RequestRange, split_into_requests};
 use super::row::RowSlice;
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::base::random::Jitter;
-use crate::base::telemetry::{Label, Metric};
+use crate::base::telemetry::{Label, Metric, OutageLog};
 use crate::net::Roots;
 use crate::record::{Record, Series};
 

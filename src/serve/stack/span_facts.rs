@@ -143,7 +143,9 @@ fn client_span(
     let method = method_word(context);
     let id = traced.id.with_span(exchange.span_id, true);
     let ids = (&id, Some(traced.id.span_id));
-    let ended_at = exchange.failure.map_or(times.now, |(failed_at, _)| failed_at);
+    let ended_at = exchange
+        .failure
+        .map_or(times.now, |(failed_at, _)| failed_at);
     let lifetime = times.at(exchange.started_at)..times.at(ended_at);
     let name = method.unwrap_or("HTTP");
     let mut span = Span::new(SpanKind::Client, ids, name, lifetime);

@@ -109,7 +109,8 @@ impl From<HeadFault> for RefusalCause {
 }
 
 impl HeadDraft {
-    /// A head without fields of this version of HTTP, which takes the thread's scratch buffer.
+    /// A head without fields of this version of HTTP. It has the thread's scratch buffer until it is finished, so its caller
+    /// must not wait until then.
     pub fn new(version: Version) -> HeadDraft {
         HeadDraft {
             version,

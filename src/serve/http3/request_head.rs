@@ -44,7 +44,6 @@ impl From<StreamEnd> for HeadEnd {
 /// There is no head that could get a response.
 pub async fn read_head(frames: &mut FrameStream, state: &SharedState) -> Result<ReadHead, HeadEnd> {
     let length = find_head(frames, state).await?;
-    let mut draft = HeadDraft::new(Version::HTTP_3);
     let is_too_large = length > MAX_HEAD_BYTES as u64;
     let block = match is_too_large {
         // Nothing of such a head is read.
@@ -57,6 +56,8 @@ pub async fn read_head(frames: &mut FrameStream, state: &SharedState) -> Result<
         Poll::Ready(frames.is_over())
     })
     .await;
+    // The draft takes a buffer that all heads of the thread share, so nothing is awaited from here on.
+    let mut draft = HeadDraft::new(Version::HTTP_3);
     let memory = &mut *state.head_memory.borrow_mut();
     memory.count_received_block(block.len());
     match is_too_large {

@@ -43,6 +43,9 @@ pub const BUCKET_BOUNDS: [(u64, &str); 35] = [
     (60_000_000, "60"),
 ];
 
+/// The number of buckets. The last one has the durations above all bounds.
+pub const BUCKET_COUNT: usize = BUCKET_BOUNDS.len() + 1;
+
 /// The text that labels write as the bound of the last bucket, which has the durations above all bounds.
 pub const INFINITE_BOUND: &str = "+Inf";
 

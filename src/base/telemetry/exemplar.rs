@@ -3,6 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use super::buckets::BUCKET_COUNT;
+
 /// A traced request as an example of those that a histogram's bucket counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exemplar {
@@ -30,5 +34,30 @@ impl fmt::Display for Exemplar {
             f,
             " # {{trace_id=\"{trace_id:032x}\",span_id=\"{span_id:016x}\"}} {seconds} {whole}.{millis:03}"
         )
+    }
+}
+
+/// The latest exemplars of one worker's histogram, one for each bucket at most. The lock is shared with scrapes only,
+/// which copy 36 values under it.
+#[derive(Debug)]
+pub struct BucketExemplars(Mutex<[Option<Exemplar>; BUCKET_COUNT]>);
+
+impl Default for BucketExemplars {
+    fn default() -> BucketExemplars {
+        BucketExemplars(Mutex::new([None; BUCKET_COUNT]))
+    }
+}
+
+impl BucketExemplars {
+    /// Keeps an exemplar of a bucket, in place of the one before.
+    pub fn set(&self, bucket_index: usize, exemplar: Exemplar) {
+        if let Some(slot) = self.0.lock().get_mut(bucket_index) {
+            *slot = Some(exemplar);
+        }
+    }
+
+    /// A copy of the exemplar of each bucket.
+    pub fn all(&self) -> [Option<Exemplar>; BUCKET_COUNT] {
+        *self.0.lock()
     }
 }

@@ -4,11 +4,12 @@
 //! bucket.
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use metrics::Counter;
 
-use super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
-use super::exemplar::Exemplar;
+use super::buckets::{BUCKET_BOUNDS, BUCKET_COUNT, INFINITE_BOUND};
+use super::exemplar::{BucketExemplars, Exemplar};
 use super::names::{Label, Metric};
 use super::registry::Registry;
 use crate::base::clock::Nanos;
@@ -17,9 +18,11 @@ use crate::base::clock::Nanos;
 #[derive(Debug)]
 pub struct Histogram {
     /// One counter per bucket. The last bucket is that of durations above all bounds.
-    counters: [OnceCell<Counter>; BUCKET_BOUNDS.len() + 1],
+    counters: [OnceCell<Counter>; BUCKET_COUNT],
     /// The sum of all durations, in nanoseconds.
     sum: Counter,
+    /// The exemplars of the buckets, once there is one.
+    exemplars: OnceCell<Arc<BucketExemplars>>,
     /// The registry in which the counters of the buckets are created.
     registry: Registry,
     /// The worker that alone may count in this histogram.
@@ -40,7 +43,8 @@ impl Histogram {
         label: (Label, &str),
     ) -> Histogram {
         Histogram {
-            counters: [const { OnceCell::new() }; BUCKET_BOUNDS.len() + 1],
+            counters: [const { OnceCell::new() }; BUCKET_COUNT],
+            exemplars: OnceCell::new(),
             sum: registry.worker_counter(worker_number, sum_metric, &[label]),
             registry: registry.clone(),
             worker_number,
@@ -65,8 +69,12 @@ impl Histogram {
 
     /// Keeps an exemplar for the bucket of a duration.
     pub fn set_exemplar(&self, duration: Nanos, exemplar: Exemplar) {
-        let labels = self.bucket_labels(bucket_index(duration));
-        self.registry.set_exemplar(self.metric, &labels, exemplar);
+        let exemplars = self.exemplars.get_or_init(|| {
+            let label = (self.label.0, &*self.label.1);
+            self.registry
+                .bucket_exemplars(self.worker_number, self.metric, &[label])
+        });
+        exemplars.set(bucket_index(duration), exemplar);
     }
 
     /// The labels of a bucket.

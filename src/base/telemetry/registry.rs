@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, CounterFn, Gauge, GaugeFn};
 use parking_lot::Mutex;
 
-use super::exemplar::Exemplar;
+use super::exemplar::BucketExemplars;
 use super::names::{Label, Metric, MetricKind};
 use identity_series::IdentitySeries;
 pub use identity_series::MAX_VALUES_PER_IDENTITY;
@@ -27,8 +27,8 @@ type MetricLabels = Vec<(Label, String)>;
 /// The cells of each series, one per writer.
 type SeriesCells = BTreeMap<(Metric, MetricLabels), Vec<Arc<Cell>>>;
 
-/// The exemplars of histograms' buckets. Each bucket has at most one.
-type Exemplars = BTreeMap<(Metric, MetricLabels), Exemplar>;
+/// The exemplars of each histogram, with the number of the worker that keeps them. The key has no bound of a bucket.
+type Exemplars = BTreeMap<(Metric, MetricLabels), Vec<(usize, Arc<BucketExemplars>)>>;
 
 /// All series of the process. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ pub struct Registry {
     series: Arc<Mutex<SeriesCells>>,
     /// The bounds of the series with values of identities, and what is used of them. Locked before `series`.
     identity_series: Arc<Mutex<IdentitySeries>>,
-    /// The latest exemplars; empty without traces.
+    /// The exemplars; empty without traces.
     exemplars: Arc<Mutex<Exemplars>>,
 }
 
@@ -130,6 +130,26 @@ impl Registry {
     /// A counter that any thread may add to.
     pub fn counter(&self, metric: Metric, labels: &[(Label, &str)]) -> Counter {
         Counter::from_arc(self.find_or_add_cell(CellWriter::Process, metric, labels))
+    }
+
+    /// The exemplars that the worker with this number keeps of a histogram. Locks the registry, so callers keep them.
+    pub fn bucket_exemplars(
+        &self,
+        worker_number: usize,
+        metric: Metric,
+        labels: &[(Label, &str)],
+    ) -> Arc<BucketExemplars> {
+        let mut exemplars = self.exemplars.lock();
+        let of_workers = exemplars.entry((metric, owned_labels(labels))).or_default();
+        let own = of_workers
+            .iter()
+            .find(|(number, _)| *number == worker_number);
+        if let Some((_, own)) = own {
+            return own.clone();
+        }
+        let own = Arc::<BucketExemplars>::default();
+        of_workers.push((worker_number, own.clone()));
+        own
     }
 
     /// A gauge that any thread may set.

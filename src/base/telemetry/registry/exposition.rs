@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
+use super::super::buckets::{BUCKET_BOUNDS, BUCKET_COUNT, INFINITE_BOUND};
 use super::super::exemplar::Exemplar;
 use super::super::metrics_format::MetricsFormat;
 use super::super::names::{Label, Metric, MetricKind};
-use super::{Cell, Exemplars, Registry, owned_labels, sum_of_counter};
+use super::{Cell, Exemplars, Registry, sum_of_counter};
 
 impl Registry {
     /// Renders all series in this format.
@@ -67,12 +67,6 @@ impl Registry {
         }
         text
     }
-
-    /// Keeps an exemplar of a histogram's bucket, in place of the one before. The last label must be the bound.
-    pub fn set_exemplar(&self, metric: Metric, labels: &[(Label, &str)], exemplar: Exemplar) {
-        let key = (metric, owned_labels(labels));
-        self.exemplars.lock().insert(key, exemplar);
-    }
 }
 
 /// Renders the help and the type of a metric, which stand before its first series.
@@ -121,7 +115,7 @@ struct RenderedHistogram<'s> {
     /// The labels of the histogram, without the bound of a bucket.
     labels: &'s [(Label, String)],
     /// The durations in each bucket, without those in lower buckets.
-    counts: [u64; BUCKET_BOUNDS.len() + 1],
+    counts: [u64; BUCKET_COUNT],
     /// The sum of all durations, in seconds.
     sum_seconds: f64,
 }
@@ -136,7 +130,7 @@ impl<'s> RenderedHistogram<'s> {
         RenderedHistogram {
             metric,
             labels,
-            counts: [0; BUCKET_BOUNDS.len() + 1],
+            counts: [0; BUCKET_COUNT],
             sum_seconds: nanos as f64 / 1e9,
         }
     }
@@ -148,13 +142,15 @@ impl<'s> RenderedHistogram<'s> {
     }
 
     /// Renders all buckets, also empty ones: a bucket that appears later would look as if it had counted from the
-    /// start. In OpenMetrics a bucket has its exemplar behind it.
+    /// start. In OpenMetrics a bucket has its latest exemplar behind it.
     fn render(&self, text: &mut String, format: MetricsFormat, exemplars: &Exemplars) {
         let bucket_name = self.metric.name();
         let name = bucket_name.trim_end_matches("_bucket");
         let mut count_below = 0;
         let bounds = BUCKET_BOUNDS.iter().map(|(_, bound)| *bound);
-        for (bound, count) in bounds.chain([INFINITE_BOUND]).zip(self.counts) {
+        let exemplars = self.latest_exemplars(exemplars);
+        let buckets = bounds.chain([INFINITE_BOUND]).zip(self.counts);
+        for ((bound, count), exemplar) in buckets.zip(exemplars) {
             count_below += count;
             if format == MetricsFormat::Text {
                 render_line(text, bucket_name, self.labels, Some(bound), count_below);
@@ -164,16 +160,28 @@ impl<'s> RenderedHistogram<'s> {
             let is_whole = bound.bytes().all(|byte| byte.is_ascii_digit());
             let point = if is_whole { ".0" } else { "" };
             let shown_bound = format!("{bound}{point}");
-            let mut labels = self.labels.to_vec();
-            labels.push((Label::BucketBound, bound.to_owned()));
-            let exemplar = exemplars.get(&(self.metric, labels));
-            let exemplar = exemplar.map(ToString::to_string).unwrap_or_default();
+            let exemplar = exemplar.map_or_else(String::new, |exemplar| exemplar.to_string());
             let value = format_args!("{count_below}{exemplar}");
             render_line(text, bucket_name, self.labels, Some(&shown_bound), value);
         }
         let (sum_name, count_name) = (format!("{name}_sum"), format!("{name}_count"));
         render_line(text, &sum_name, self.labels, None, self.sum_seconds);
         render_line(text, &count_name, self.labels, None, count_below);
+    }
+
+    /// The latest exemplar of each bucket, of all workers.
+    fn latest_exemplars(&self, exemplars: &Exemplars) -> [Option<Exemplar>; BUCKET_COUNT] {
+        let mut latest = [None; BUCKET_COUNT];
+        let of_workers = exemplars.get(&(self.metric, self.labels.to_vec()));
+        for (_, of_worker) in of_workers.into_iter().flatten() {
+            for (latest, own) in latest.iter_mut().zip(of_worker.all()) {
+                let at = |exemplar: Option<Exemplar>| exemplar.map(|exemplar| exemplar.at);
+                if at(own) > at(*latest) {
+                    *latest = own;
+                }
+            }
+        }
+        latest
     }
 }
 
@@ -230,10 +238,15 @@ mod tests {
             trace_id: 0xab,
             span_id: 0xc,
             seconds: 0.9,
-            at: Duration::from_millis(1_500),
+            at: Duration::ZERO,
         };
         histogram.observe(Nanos(900_000_000));
-        histogram.set_exemplar(Nanos(900_000_000), exemplar);
+        // The latest counts, whichever worker has it.
+        for (worker, millis) in [(1, 1_400), (0, 1_300), (0, 1_500), (2, 1_499)] {
+            let histogram = Histogram::new(&registry, worker, metrics, (Label::Route, "a"));
+            let at = Duration::from_millis(millis);
+            histogram.set_exemplar(Nanos(900_000_000), Exemplar { at, ..exemplar });
+        }
         let text = registry.render(MetricsFormat::OpenMetrics);
         let ids = format!("{{trace_id=\"{:032x}\",span_id=\"{:016x}\"}}", 0xab, 0xc);
         let name = "tollgate_request_duration_seconds";

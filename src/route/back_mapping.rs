@@ -8,7 +8,7 @@
 
 use std::net::IpAddr;
 
-use super::canonical_host::{canonical_host, canonical_name, without_port};
+use super::canonical_host::{canonical_host, canonical_name, split_port, without_port};
 use super::path_change::PathChange;
 
 /// The default ports of `http` and `https`.
@@ -239,13 +239,6 @@ impl BackMapping {
 
 /// The begin of the names of cookies that must have `Path=/` and no domain, in any case.
 const HOST_PREFIX: &str = "__Host-";
-
-/// A canonical host as its name and its port.
-fn split_port(host: &str) -> (&str, Option<u16>) {
-    let name = without_port(host);
-    let port = host[name.len()..].strip_prefix(':');
-    (name, port.and_then(|port| port.parse().ok()))
-}
 
 /// The value of an attribute of a cookie; `None` if it has another name or no value.
 fn attribute<'c>(text: &'c str, name: &str) -> Option<&'c str> {

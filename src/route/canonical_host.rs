@@ -87,6 +87,18 @@ pub fn without_port(host: &str) -> &str {
     split_after_name(host).0
 }
 
+/// A canonical host as its name and its port; `None` without a port.
+pub fn split_port(host: &str) -> (&str, Option<u16>) {
+    let (name, colon_and_port) = split_after_name(host);
+    let port = colon_and_port.strip_prefix(':');
+    (name, port.and_then(|port| port.parse().ok()))
+}
+
+/// An authority without the user and the password that it may begin with. Neither may be shown.
+pub fn without_user(authority: &str) -> &str {
+    authority.rsplit('@').next().unwrap_or(authority)
+}
+
 /// Splits an authority before the colon of its port. The second part is empty if nothing follows the name.
 fn split_after_name(authority: &str) -> (&str, &str) {
     let after_bracket = authority.rfind(']').map(|bracket| bracket + 1);

@@ -41,7 +41,9 @@ pub use path::{
     PathError, literal_readings, normalise, path_after_authority, with_encoded_slashes,
 };
 pub use path_change::{PathChange, PathChangeError};
-pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind, Segment};
+pub use pattern::{
+    HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind, Segment, is_standard_method,
+};
 pub use redirect::{Redirect, RedirectTarget};
 pub use route_action::{FixedResponse, RouteAction};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};

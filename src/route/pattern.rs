@@ -16,7 +16,7 @@ mod segment;
 pub use error::{PatternError, PatternErrorKind};
 pub use host_pattern::HostPattern;
 pub(super) use method_set::MethodFit;
-pub use method_set::MethodSet;
+pub use method_set::{MethodSet, is_standard_method};
 pub use segment::{MAX_SEGMENTS, Segment};
 
 /// The requests that a route takes: `[METHOD[,METHOD]] PATH` and a host.

@@ -14,7 +14,8 @@
 //! | `exporter` | the thread that sends |
 //! | `settings` | the settings of the collector |
 //!
-//! Bounds: those of [`SpanQueue`], and one batch more that is being sent.
+//! Bounds: those of [`SpanQueue`]; one batch more that is being sent, and of that one up to four copies while it is
+//! encoded. `serve/stack/` bounds what a span has, and the exchanges of a request.
 
 mod exporter;
 mod sample_rate;

@@ -148,6 +148,11 @@ impl MethodSet {
     }
 }
 
+/// Whether RFC 9110 or RFC 5789 defines the method.
+pub fn is_standard_method(method: &Method) -> bool {
+    STANDARD_METHODS.contains(method)
+}
+
 /// The bit of a standard method in [`MethodSet::standard_bits`]; `None` for any other method.
 fn standard_bit(method: &Method) -> Option<u16> {
     STANDARD_METHODS

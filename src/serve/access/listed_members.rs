@@ -4,10 +4,10 @@
 //! Texts of clients are cut to a length, and secrets are shown as hashes.
 
 use super::client_text::{ClientText, field_text, protocol, referer};
-use super::logged_target::without_user;
 use super::members::{push_fraction, push_number, push_text};
 use crate::limit::CustomIdentity;
 use crate::policy::settings::LoggedField;
+use crate::route::canonical_host::without_user;
 use crate::serve::stack::request_context::RequestContext;
 
 /// The end of a text that was cut.

@@ -36,11 +36,6 @@ fn mask_user(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// The host and the port of an authority, without a user and a password.
-pub(super) fn without_user(authority: &str) -> &str {
-    authority.rsplit('@').next().unwrap_or(authority)
-}
-
 /// The request target as the client sent it.
 fn received_target(uri: &Uri) -> Cow<'_, str> {
     match uri.path_and_query() {

@@ -25,7 +25,7 @@ pub trait Control: Send + Sync + 'static {
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
     /// All metrics in this format.
     fn metrics(&self, format: MetricsFormat) -> String;
-    /// Whether requests are traced, so that metrics have exemplars.
+    /// Whether the process was started with traces, so that metrics may have exemplars. A reload does not change it.
     fn has_traces(&self) -> bool;
     /// The record; `None` if the configuration switches it off. The cell is empty while another process still writes it.
     fn record(&self) -> Option<Arc<OnceLock<Record>>>;

@@ -34,7 +34,8 @@ pub struct RequestContext {
     pub arrived_at: Nanos,
     /// The method; `None` if it cannot be read.
     pub method: Option<Method>,
-    /// The head, if it may be logged or sampled, or names the page's origin; `None` also if it cannot be read.
+    /// The head, if the access log, an example, a span or the fields of the response may need it. `None` otherwise, and if
+    /// it cannot be read.
     pub head: Option<Rc<Head>>,
     /// The path of a request whose head cannot be read, if its first line shows one.
     pub unreadable_path: Option<Box<str>>,

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use http::{Method, StatusCode, Version};
+use http::{StatusCode, Version};
 
 use super::request_context::RequestContext;
 use super::request_outcome::RequestOutcome;
@@ -15,24 +15,11 @@ use crate::base::clock::Nanos;
 use crate::base::proto_message::ProtoMessage;
 use crate::base::telemetry::Exemplar;
 use crate::net::address::UNIX_PREFIX;
-use crate::route::canonical_host;
+use crate::route::{canonical_host, is_standard_method};
 use crate::trace::{Span, SpanKind};
 
 /// Longest text of a client in a span, in bytes. A longer one is cut.
 const MAX_TEXT_BYTES: usize = 256;
-
-/// The methods that spans name. Any other is `_OTHER`, so that no client makes up names of spans.
-const KNOWN_METHODS: [Method; 9] = [
-    Method::GET,
-    Method::HEAD,
-    Method::POST,
-    Method::PUT,
-    Method::DELETE,
-    Method::OPTIONS,
-    Method::PATCH,
-    Method::CONNECT,
-    Method::TRACE,
-];
 
 /// Hands over the spans of a request that ended at `now`, and keeps the request as an exemplar of its duration.
 #[cold]
@@ -192,10 +179,10 @@ fn error_type(reason: Option<&'static str>, status: u16) -> Cow<'static, str> {
     }
 }
 
-/// The method, if it is one of [`KNOWN_METHODS`].
+/// The method, if RFC 9110 or RFC 5789 defines it. Spans name no other, so that no client makes up names of spans.
 fn method_word(context: &RequestContext) -> Option<&str> {
     let method = context.method.as_ref()?;
-    KNOWN_METHODS.contains(method).then(|| method.as_str())
+    is_standard_method(method).then(|| method.as_str())
 }
 
 /// Adds the method, and an unknown one beside `_OTHER`.
@@ -229,7 +216,10 @@ fn with_target(mut span: Span, context: &RequestContext) -> Span {
         .with_text("url.path", cut(head.uri.path(), MAX_TEXT_BYTES));
     let authority = head.uri.authority().map(|authority| authority.as_str());
     if let Some(host) = authority.or_else(|| head.fields.text("host")) {
-        span = with_host(span, cut(without_user(host), MAX_TEXT_BYTES));
+        span = with_host(
+            span,
+            cut(canonical_host::without_user(host), MAX_TEXT_BYTES),
+        );
     }
     if let Some(user_agent) = head.fields.first("user-agent") {
         let user_agent = &user_agent[..user_agent.len().min(MAX_TEXT_BYTES)];
@@ -242,19 +232,13 @@ fn with_target(mut span: Span, context: &RequestContext) -> Span {
 
 /// Adds the host of an authority without a user, and its port if it has one.
 fn with_host(span: Span, authority: &str) -> Span {
-    let host = canonical_host::without_port(authority);
-    let port = authority[host.len()..].strip_prefix(':');
+    let (host, port) = canonical_host::split_port(authority);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let span = span.with_text("server.address", host);
-    match port.and_then(|port| port.parse::<u16>().ok()) {
+    match port {
         Some(port) => span.with_number("server.port", port.into()),
         None => span,
     }
-}
-
-/// An authority without the user and the password that it may begin with.
-fn without_user(authority: &str) -> &str {
-    authority.rsplit('@').next().unwrap_or(authority)
 }
 
 /// The beginning of a text, of at most so many bytes.

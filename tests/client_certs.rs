@@ -270,10 +270,7 @@ fn a_reload_changes_whom_new_connections_may_show() {
 
     let roots = site.gateway.folder.path().join("clients.pem");
     std::fs::write(roots, &new.pem).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    let reloaded = runtime.block_on(site.gateway.app.reload()).unwrap();
+    let reloaded = site.gateway.reload().unwrap();
     assert!(reloaded.needs_restart.is_empty(), "{reloaded:?}");
     assert_eq!(open.get("/members/x").status(), 200);
     assert!(site.client(Some(&alice), ALL).try_get("/").is_err());

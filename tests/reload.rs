@@ -15,7 +15,7 @@ use common::child::{Server, line_with};
 use common::{Client, Gate, Gateway, Upstream, ok, wait_until, write};
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tollgate::app::{Error, ReloadReport};
+use tollgate::app::Error;
 
 const THREADS: usize = 8;
 const RELOADS: usize = 100;
@@ -107,13 +107,6 @@ impl Load {
     }
 }
 
-fn reload(gateway: &Gateway) -> Result<ReloadReport, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(gateway.app.reload())
-}
-
 /// Two limits on one route: the steady one, and one beside it that is edited.
 fn steady(beside: u64) -> String {
     format!(
@@ -169,7 +162,7 @@ fn a_hundred_reloads_under_load() {
         if turn % 10 == 0 {
             // A mistake: what runs stays as it is, and answers as before.
             anew(&gateway.folder, "edited", Some("mtach: GET /edited\n"));
-            assert!(matches!(reload(&gateway), Err(Error::Policy(_))));
+            assert!(matches!(gateway.reload(), Err(Error::Policy(_))));
             refused += 1;
             let status = client.get("/added").status();
             assert_eq!(status, if there { 200 } else { 404 });
@@ -192,7 +185,9 @@ fn a_hundred_reloads_under_load() {
             std::fs::remove_file(gateway.folder.path().join("tollgate.yaml")).unwrap();
             write(&gateway.folder, upstream.address, &timeouts(turn), &[]);
         }
-        let reloaded = reload(&gateway).unwrap_or_else(|e| panic!("reload {turn}: {e}"));
+        let reloaded = gateway
+            .reload()
+            .unwrap_or_else(|e| panic!("reload {turn}: {e}"));
         assert!(
             reloaded.needs_restart.is_empty(),
             "{:?}",
@@ -206,7 +201,7 @@ fn a_hundred_reloads_under_load() {
     assert_eq!(refused, RELOADS / 10);
     anew(&gateway.folder, "steady", Some(&steady(1000)));
     anew(&gateway.folder, "edited", Some(&edited(highest)));
-    reload(&gateway).unwrap();
+    gateway.reload().unwrap();
     wait_until("all are used up", || read(&counts.steady) >= STEADY);
     wait_until("all are used up", || read(&counts.edited) >= highest);
     load.goes_on(2000);
@@ -229,7 +224,7 @@ fn a_lowered_quota_admits_nothing_more_and_a_raised_one_the_rest() {
     let load = Load::start(gateway.address, &["/edited"]);
     let set = |quota| {
         anew(&gateway.folder, "edited", Some(&edited(quota)));
-        reload(&gateway).unwrap();
+        gateway.reload().unwrap();
     };
     let mut most = 20;
     for turn in 0..RELOADS as u64 / 2 {
@@ -256,7 +251,7 @@ fn counts_that_begin_anew_are_named() {
     let check = |store: &str, before: &str, after: &str, named: Option<&str>| {
         let gateway = Gateway::start(upstream.address, store, &[("one", &alone(before))]);
         anew(&gateway.folder, "one", Some(&alone(after)));
-        let notes = reload(&gateway).unwrap().warnings;
+        let notes = gateway.reload().unwrap().warnings;
         let notes: Vec<_> = notes.iter().map(|note| note.message.clone()).collect();
         let named = named.map(|cause| format!("counts of `l` begin anew: {cause}"));
         let notes = notes.into_iter().filter(|note| note.contains("begin anew"));
@@ -322,7 +317,7 @@ fn requests_under_way_finish_by_what_they_began_with() {
     let gateway_file = "upstreams: { up: { servers: [\"http://{upstream}\"], \
                         timeouts: { first_byte: 100ms } } }\n";
     write(&gateway.folder, upstream.address, gateway_file, &[]);
-    reload(&gateway).unwrap();
+    gateway.reload().unwrap();
     // The new timeout is over for a request that came after the reload; not for the one before.
     let shorter = gateway.connect().get("/other").status();
     assert_eq!(shorter, 504, "the new timeout holds for the next request");

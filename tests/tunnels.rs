@@ -266,10 +266,7 @@ fn reloads_and_drains() {
     let mut client = gateway.connect();
     client.send(ASK);
     assert_eq!(client.head().unwrap().status(), 101);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(gateway.app.reload()).unwrap();
+    gateway.reload().unwrap();
     client.send("still");
     hears(&mut client, "still");
     gateway.app.shut_down();

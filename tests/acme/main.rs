@@ -142,10 +142,7 @@ fn each_challenge(challenge: &str) {
     assert_eq!(upstream.drain().len(), 1, "it is the upstream's again");
 
     // A reload keeps it.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    let reloaded = runtime.block_on(gateway.app.reload()).unwrap();
+    let reloaded = gateway.reload().unwrap();
     assert!(reloaded.needs_restart.is_empty(), "{reloaded:?}");
     assert_eq!(shown(&gateway, &directory), first);
 
@@ -204,10 +201,7 @@ fn a_reload_may_want_more_names() {
         text.replace("[api.example]", "[api.example, b.example]"),
     )
     .unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(gateway.app.reload()).unwrap();
+    gateway.reload().unwrap();
     // The one that there is serves its own name until there is another.
     let (mut open, _) = connect(&gateway, &directory.roots).unwrap();
     let config = config(&directory.roots, b"http/1.1");

@@ -112,6 +112,12 @@ impl Gateway {
     pub fn connect(&self) -> Client {
         Client::connect(self.address)
     }
+
+    /// Makes the gateway read its files again.
+    pub fn reload(&self) -> Result<app::ReloadReport, app::Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(self.app.reload())
+    }
 }
 
 /// Writes a configuration into a folder. Texts are as in [`Gateway::start`].

@@ -186,10 +186,7 @@ fn a_reload_replaces_the_certificate_and_other_protocols_fail() {
     let first = client.connect(port);
     assert_eq!(first["protocol"], "h3", "{first}");
     put(&gateway.folder, 0, &Certificate::of(&[NAME]));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(gateway.app.reload()).unwrap();
+    gateway.reload().unwrap();
     let second = client.ask(json!({ "do": "connect", "port": port, "name": NAME, "as": "new" }));
     assert_ne!(first["serial"], second["serial"]);
     // Requests of the old connection are still served.

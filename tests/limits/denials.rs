@@ -10,7 +10,6 @@ use crate::Site;
 use crate::common::child::Server;
 use crate::common::{Message, Upstream, assert_contains, http2, wait_until, write};
 use crate::folders::explained;
-use crate::listeners::reload;
 use crate::protocols::{Request, over_both};
 
 const PROXY: &str = "identity:\n  ip: { trusted_proxies: [127.0.0.0/8] }\n";
@@ -460,10 +459,10 @@ fn a_long_list_that_is_replaced_holds_for_open_connections() {
     assert_eq!(statuses(ips), [403, 403, 429]);
     let path = site.gateway.folder.path().join("blocked.txt");
     std::fs::write(&path, "127.1.0.3\n127.1.0.2 until 2020-01-31\n").unwrap();
-    reload(&site.gateway).unwrap();
+    site.gateway.reload().unwrap();
     assert_eq!(statuses(ips), [200, 200, 403]);
     std::fs::write(&path, "nonsense\n").unwrap();
-    reload(&site.gateway).unwrap_err();
+    site.gateway.reload().unwrap_err();
     assert_eq!(statuses(ips), [429, 429, 403], "the running lists stay");
 }
 

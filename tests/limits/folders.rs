@@ -8,7 +8,6 @@ use tollgate::serve::stack::request_to_explain::RequestToExplain;
 
 use crate::common::child::{self, Server};
 use crate::common::{MAX_WAIT, Upstream, assert_contains, wait_until, write};
-use crate::listeners::reload;
 use crate::{Site, told, violated};
 
 const SHOP: &str = "upstream: up\nlimits:\n  shop: { key: ip, rate: 3/h }\n";
@@ -243,7 +242,7 @@ fn a_reload_keeps_the_counts_of_a_folder() {
     std::fs::create_dir(policies.join("new")).unwrap();
     std::fs::write(policies.join("new/one.yaml"), "match: /new\n").unwrap();
     std::fs::remove_file(policies.join("cart.yaml")).unwrap();
-    reload(&site.gateway).unwrap();
+    site.gateway.reload().unwrap();
     assert_eq!(statuses(&site, ["/cart", "/new", "/new"]), [404, 200, 429]);
     assert_eq!(violated(&site.get_path("/items", "")), ["shop"]);
     site.pass(Nanos::from_secs(3600));

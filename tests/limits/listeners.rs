@@ -2,7 +2,6 @@
 
 use futures_util::FutureExt;
 use serde_json::Value;
-use tollgate::app;
 use tollgate::serve::stack::explain::explain;
 use tollgate::serve::stack::request_to_explain::RequestToExplain;
 
@@ -97,7 +96,7 @@ fn a_reload_changes_the_listeners_of_a_route() {
     assert_eq!(send(&mut clients, "GET /"), [200, 404, 404]);
     let file = gateway.folder.path().join("policies/all.yaml");
     std::fs::write(file, policy("inside")).unwrap();
-    reload(&gateway).unwrap();
+    gateway.reload().unwrap();
     assert_eq!(send(&mut clients, "GET /"), [404, 200, 404]);
     // The second listener loses its name to the third.
     let file = gateway.folder.path().join("tollgate.yaml");
@@ -108,15 +107,8 @@ fn a_reload_changes_the_listeners_of_a_route() {
         "  - { name: inside, address: 127.0.0.1:0 }",
     );
     std::fs::write(&file, text).unwrap();
-    reload(&gateway).unwrap();
+    gateway.reload().unwrap();
     assert_eq!(send(&mut clients, "GET /"), [404, 404, 200]);
-}
-
-pub fn reload(gateway: &Gateway) -> Result<app::ReloadReport, app::Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(gateway.app.reload())
 }
 
 #[test]

@@ -4,7 +4,6 @@ use tollgate::base::clock::Nanos;
 
 use crate::common::Upstream;
 use crate::custom::{FILES, IDENTITY, token};
-use crate::listeners::reload;
 use crate::{Site, told};
 
 const OVERRIDES: &str = "\
@@ -127,7 +126,7 @@ fn a_reload_changes_rates_and_keeps_counts() {
         ("per-user: { user=acme: 9/m, user=other: 5/m }\n", 2, 0),
     ] {
         std::fs::write(site.gateway.folder.path().join("overrides.yaml"), overrides).unwrap();
-        reload(&site.gateway).unwrap();
+        site.gateway.reload().unwrap();
         assert_eq!(passing(&site, "acme", "192.0.2.1"), acme, "{overrides}");
         assert_eq!(passing(&site, "same", "192.0.2.1"), same, "{overrides}");
     }

@@ -8,7 +8,6 @@ use tollgate::policy;
 
 use crate::Site;
 use crate::common::Upstream;
-use crate::listeners::reload;
 use crate::protocols::over_both;
 
 const COUNTRIES: &str = concat!(
@@ -134,7 +133,7 @@ fn replace_watched(site: &Site, path: &Path, content: &[u8]) {
     std::fs::write(&new, content).unwrap();
     std::fs::rename(&new, path).unwrap();
     changed.recv_timeout(Duration::from_mins(1)).unwrap();
-    reload(&site.gateway).unwrap();
+    site.gateway.reload().unwrap();
 }
 
 #[test]
@@ -174,7 +173,7 @@ fn a_changed_table_is_loaded() {
 
     std::fs::write(&path, &table[..table.len() / 2]).unwrap();
     assert!(
-        reload(&site.gateway).is_err(),
+        site.gateway.reload().is_err(),
         "a damaged table is a mistake"
     );
     assert_eq!(status(BRITISH[0]), 429, "and what was loaded stays");

@@ -206,9 +206,7 @@ fn a_reload_counts_on_by_the_new_number() {
         let text = format!("match: /**\nupstream: up\nlimits:\n{}", lines(&[limit]));
         let path = site.gateway.folder.path().join("policies/all.yaml");
         std::fs::write(path, text).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = { runtime }.build().unwrap();
-        runtime.block_on(site.gateway.app.reload()).unwrap();
+        site.gateway.reload().unwrap();
     };
     let mut clients: Vec<Client> = (0..3).map(|_| site.open()).collect();
     reload("parallel: { key: ip, concurrent: 2 }");

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::runtime::Builder;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::base::telemetry::{Label, Metric};
 use tollgate::record::push::cursor::Cursor;
@@ -352,8 +351,7 @@ fn a_receiver_under_tls() {
     assert_eq!(receiver.0.lock().unwrap().requests, 0);
     // Another file and a reload are enough.
     vouch(&gateway.folder, &certificate);
-    let runtime = Builder::new_current_thread().build().unwrap();
-    let reloaded = runtime.block_on(gateway.app.reload()).unwrap();
+    let reloaded = gateway.reload().unwrap();
     assert!(reloaded.needs_restart.is_empty());
     wait_until("it is", || receiver.0.lock().unwrap().requests > 0);
     wait_until("all is well", || {

@@ -106,8 +106,7 @@ fn a_reload_keeps_what_is_known_and_its_connections() {
         url(&backends[1])
     );
     write(&gateway.folder, backends[0].address(), &text, &[ALL]);
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.unwrap().block_on(gateway.app.reload()).unwrap();
+    gateway.reload().unwrap();
     assert!(!is_up(&gateway, &backends[0]));
     assert_eq!(answers(&mut gateway.connect(), 10)["b"], 10);
     backends[0].set(Mode::Well);

@@ -131,6 +131,11 @@ impl QuicSockets {
         Ok(())
     }
 
+    /// The address of the sockets.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Takes the socket of this worker, and makes it an endpoint that belongs to the runtime of this thread.
     ///
     /// # Errors

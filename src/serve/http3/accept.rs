@@ -1,7 +1,7 @@
 //! Accepts the connections of one worker's UDP socket: bounds handshakes and connections as `worker/connection.rs` does for
 //! TCP, and serves each connection within its deadlines.
 
-use std::cell::Cell;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -36,13 +36,20 @@ pub async fn accept_connections(
     worker: Rc<WorkerState>,
     stack: Stack,
 ) {
+    let mut is_logged = false;
     let endpoint = loop {
-        match sockets.take_endpoint(worker.number) {
+        let error = match sockets.take_endpoint(worker.number) {
             Ok(Some(endpoint)) => break endpoint,
             Ok(None) => return,
-            // The process that this one replaces still has connections there.
-            Err(_) => tokio::time::sleep(BIND_INTERVAL).await,
+            Err(error) => error,
+        };
+        // The process that this one replaces may have connections there until it ends.
+        if error.kind() != io::ErrorKind::AddrInUse && !is_logged {
+            is_logged = true;
+            let address = sockets.address();
+            tracing::warn!(%address, %error, "HTTP/3 is not served; trying again");
         }
+        tokio::time::sleep(BIND_INTERVAL).await;
     };
     let Ok(local_address) = endpoint.local_addr() else {
         return;
@@ -50,7 +57,6 @@ pub async fn accept_connections(
     let listener = QuicListener {
         listener_index,
         local_address,
-        unproven_count: Rc::default(),
         worker: worker.clone(),
         stack,
     };
@@ -66,8 +72,6 @@ pub async fn accept_connections(
 struct QuicListener {
     listener_index: usize,
     local_address: SocketAddr,
-    /// The number of handshakes whose clients have not proved their addresses.
-    unproven_count: Rc<Cell<usize>>,
     worker: Rc<WorkerState>,
     stack: Stack,
 }
@@ -85,7 +89,7 @@ impl QuicListener {
     fn begin_connection(&self, incoming: Incoming) {
         let worker = &self.worker;
         let has_proven_address = incoming.remote_address_validated();
-        if !has_proven_address && self.unproven_count.get() >= MAX_UNPROVEN_HANDSHAKES {
+        if !has_proven_address && worker.unproven_handshakes.get() >= MAX_UNPROVEN_HANDSHAKES {
             // An error means that the client has proved its address.
             let _ = incoming.retry();
             return;
@@ -97,11 +101,9 @@ impl QuicListener {
         let Some((counted_connection, settings)) = counted_connection.zip(self.settings()) else {
             return incoming.refuse();
         };
-        let client_address = incoming.remote_address();
         let connection = NewConnection {
-            client_address,
             addresses: ConnectionAddresses {
-                client: client_address,
+                client: incoming.remote_address(),
                 local: match incoming.local_ip() {
                     Some(ip) => SocketAddr::new(ip, self.local_address.port()),
                     None => self.local_address,
@@ -109,7 +111,7 @@ impl QuicListener {
             },
             listener_index: self.listener_index,
             counted_connection,
-            unproven: (!has_proven_address).then(|| Unproven::new(&self.unproven_count)),
+            unproven: (!has_proven_address).then(|| Unproven::new(worker)),
             worker: worker.clone(),
         };
         // A malformed first packet is an error.
@@ -126,24 +128,23 @@ impl QuicListener {
 }
 
 /// Counts a handshake whose client has not proved its address, until this value is dropped.
-struct Unproven(Rc<Cell<usize>>);
+struct Unproven(Rc<WorkerState>);
 
 impl Unproven {
-    fn new(count: &Rc<Cell<usize>>) -> Unproven {
-        count.update(|count| count + 1);
-        Unproven(count.clone())
+    fn new(worker: &Rc<WorkerState>) -> Unproven {
+        worker.unproven_handshakes.update(|count| count + 1);
+        Unproven(worker.clone())
     }
 }
 
 impl Drop for Unproven {
     fn drop(&mut self) {
-        self.0.update(|count| count - 1);
+        self.0.unproven_handshakes.update(|count| count - 1);
     }
 }
 
 /// A connection whose handshake begins.
 struct NewConnection {
-    client_address: SocketAddr,
     addresses: ConnectionAddresses,
     listener_index: usize,
     counted_connection: CountedConnection,
@@ -169,14 +170,13 @@ impl NewConnection {
         stack: Stack,
     ) {
         let NewConnection {
-            client_address,
             addresses,
             listener_index,
             mut counted_connection,
             unproven,
             worker,
         } = self;
-        let remote_address = PeerAddress::from(client_address.ip());
+        let remote_address = PeerAddress::from(addresses.client.ip());
         let mut admit_address = || admit_address(&worker, &mut counted_connection, remote_address);
         // Before the proof of an address, others could use up its connections.
         if unproven.is_none() && !admit_address() {

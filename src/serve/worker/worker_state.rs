@@ -60,6 +60,8 @@ pub struct WorkerState {
     pub(super) refused_connections: [metrics::Counter; 2],
     /// Open connections of all workers, and how many each address has.
     pub occupancy: Arc<Occupancy>,
+    /// Handshakes of QUIC whose clients have not proved their addresses, at all listeners.
+    pub unproven_handshakes: Cell<usize>,
     /// The endpoints of QUIC by which this worker serves HTTP/3; empty without such listeners.
     pub quic_endpoints: RefCell<Vec<Endpoint>>,
     /// Maximum number of client connections of all workers if the gateway file sets none.

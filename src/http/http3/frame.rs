@@ -63,6 +63,19 @@ impl FrameHead {
         matches!(self.frame_type, 0x2 | 0x6 | 0x8 | 0x9)
     }
 
+    /// Whether the type is one of the control stream, or of pushes, which no client makes: RFC 9114 section 7.2. The stream
+    /// of a request has no such frame.
+    pub fn is_about_connection(&self) -> bool {
+        matches!(
+            self.frame_type,
+            frame_type::CANCEL_PUSH
+                | frame_type::SETTINGS
+                | frame_type::PUSH_PROMISE
+                | frame_type::GOAWAY
+                | frame_type::MAX_PUSH_ID
+        )
+    }
+
     /// Appends the head.
     pub fn write(&self, out: &mut Vec<u8>) {
         write_integer(out, self.frame_type);

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use quinn::{RecvStream, SendStream, VarInt};
 
-use super::control::{OpenedStreams, read_one_way_stream};
+use super::control::read_one_way_stream;
 use super::exchange::serve_request;
 use super::shared_state::SharedState;
 use crate::http::http3::Code;
@@ -38,7 +38,6 @@ pub async fn serve(quic: quinn::Connection, peer: Rc<Peer>, stack: Stack) {
     let mut connection = Http3Connection {
         state: SharedState::new(quic),
         control,
-        opened_streams: Rc::default(),
         next_stream_id: 0,
         is_refusing: false,
         peer,
@@ -60,7 +59,6 @@ struct Http3Connection {
     state: Rc<SharedState>,
     /// The gateway's control stream.
     control: SendStream,
-    opened_streams: Rc<OpenedStreams>,
     /// The lowest identifier of a request that has not begun.
     next_stream_id: u64,
     /// Whether the end was announced, so that new requests are refused.
@@ -101,9 +99,7 @@ impl Http3Connection {
             match event.await {
                 Event::Request(sender, receiver) => self.begin_request((sender, receiver)),
                 Event::OneWay(stream) => {
-                    let opened_streams = self.opened_streams.clone();
-                    let reading = read_one_way_stream(stream, self.state.clone(), opened_streams);
-                    tokio::task::spawn_local(reading);
+                    tokio::task::spawn_local(read_one_way_stream(stream, self.state.clone()));
                 }
                 Event::End(code) => return code,
             }

@@ -1,7 +1,6 @@
 //! Reads the streams that a client opens in one direction: its control stream, and the streams of QPACK. None of them
 //! changes what the gateway does; the rules of RFC 9114 section 6.2 are checked.
 
-use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 
@@ -18,37 +17,22 @@ const MAX_SETTINGS_BYTES: u64 = 1024;
 /// The only instruction for the gateway's table of fields that is allowed: it has no room. RFC 9204 section 4.3.1.
 const EMPTY_TABLE: u8 = 0x20;
 
-/// Which streams a client has opened, of those that it may open only once.
-#[derive(Default)]
-pub struct OpenedStreams {
-    /// By the type of the stream.
-    are_open: [Cell<bool>; 4],
-}
-
 /// Reads a stream of the client to its end, and closes the connection if the client breaks a rule.
-pub async fn read_one_way_stream(
-    stream: RecvStream,
-    state: Rc<SharedState>,
-    opened: Rc<OpenedStreams>,
-) {
+pub async fn read_one_way_stream(stream: RecvStream, state: Rc<SharedState>) {
     state.spend_frame();
-    let mut stream = FrameStream::new(stream, state.partial_blocks.clone());
-    if let Err(StreamEnd::Broken(code)) = read_to_end(&mut stream, &state, &opened).await {
+    let mut stream = FrameStream::new(stream, state.clone());
+    if let Err(StreamEnd::Broken(code)) = read_to_end(&mut stream, &state).await {
         state.close(code);
     }
 }
 
-async fn read_to_end(
-    stream: &mut FrameStream,
-    state: &SharedState,
-    opened: &OpenedStreams,
-) -> Result<(), StreamEnd> {
+async fn read_to_end(stream: &mut FrameStream, state: &SharedState) -> Result<(), StreamEnd> {
     let Some(kind) = poll_fn(|cx| stream.poll_integer(cx)).await? else {
         return Ok(());
     };
     let is_open = usize::try_from(kind)
         .ok()
-        .and_then(|kind| opened.are_open.get(kind));
+        .and_then(|kind| state.opened_streams.get(kind));
     let Some(is_open) = is_open else {
         // The type is unknown: RFC 9114 section 6.2.3.
         stream.stop(Code::STREAM_CREATION_ERROR);

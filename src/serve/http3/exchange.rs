@@ -47,7 +47,7 @@ pub async fn serve_request(
         .deadline_clock
         .watch_connection(peer.idle_timeout, peer.header_timeout);
     deadlines.report_bytes_received();
-    let mut frames = FrameStream::new(receiver, state.partial_blocks.clone());
+    let mut frames = FrameStream::new(receiver, state.clone());
     let read = deadlines.run(pin!(read_head(&mut frames, &state))).await;
     let code = match read {
         Some(Ok((head, head_charge))) => {

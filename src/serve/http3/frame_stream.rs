@@ -1,7 +1,6 @@
 //! Reads frames from a stream of a client. Payloads are read as they are needed: bodies in pieces, blocks of fields whole,
 //! and the rest is skipped.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -10,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use quinn::RecvStream;
 
+use super::shared_state::SharedState;
 use crate::http::http3::Code;
 use crate::http::http3::frame::{FrameHead, MAX_FRAME_HEAD_BYTES, read_integer};
 
@@ -31,12 +31,6 @@ pub enum StreamEnd {
 /// incomplete.
 const MAX_PARTIAL_BYTES: usize = 256 * 1024;
 
-/// Counts the bytes of a connection's blocks of fields that have not arrived whole.
-#[derive(Default)]
-pub struct PartialBlocks {
-    held_bytes: Cell<usize>,
-}
-
 /// A stream of a client, from which frames are read.
 pub struct FrameStream {
     stream: RecvStream,
@@ -49,7 +43,7 @@ pub struct FrameStream {
     /// A payload that is read whole, as far as it has arrived.
     block: Vec<u8>,
     /// Counts the bytes of `block`.
-    partial_blocks: Rc<PartialBlocks>,
+    connection: Rc<SharedState>,
     /// Whether the client has ended the stream, and all of it was received.
     is_finished: bool,
     /// Whether the client has reset the stream, or the connection has ended. QUIC tells that once.
@@ -58,14 +52,14 @@ pub struct FrameStream {
 
 impl FrameStream {
     /// Reads frames from the begin of `stream`.
-    pub fn new(stream: RecvStream, partial_blocks: Rc<PartialBlocks>) -> FrameStream {
+    pub fn new(stream: RecvStream, connection: Rc<SharedState>) -> FrameStream {
         FrameStream {
             stream,
             received: Bytes::new(),
             partial_head: Vec::new(),
             payload_bytes: 0,
             block: Vec::new(),
-            partial_blocks,
+            connection,
             is_finished: false,
             is_gone: false,
         }
@@ -168,7 +162,7 @@ impl FrameStream {
     pub fn poll_block(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, StreamEnd>> {
         while self.payload_bytes > 0 {
             let piece = ready!(self.poll_piece(cx))?;
-            let held_bytes = &self.partial_blocks.held_bytes;
+            let held_bytes = &self.connection.partial_block_bytes;
             held_bytes.update(|bytes| bytes + piece.len());
             self.block.extend_from_slice(&piece);
             if held_bytes.get() > MAX_PARTIAL_BYTES {
@@ -181,7 +175,7 @@ impl FrameStream {
     /// Takes out what has arrived of a block.
     fn take_block(&mut self) -> Vec<u8> {
         let block = std::mem::take(&mut self.block);
-        let held_bytes = &self.partial_blocks.held_bytes;
+        let held_bytes = &self.connection.partial_block_bytes;
         held_bytes.update(|bytes| bytes - block.len());
         block
     }

@@ -9,7 +9,7 @@ use super::frame_stream::{FrameStream, StreamEnd};
 use super::shared_state::SharedState;
 use crate::http::head::Head;
 use crate::http::http1::MAX_HEAD_BYTES;
-use crate::http::http3::frame::{FrameHead, frame_type};
+use crate::http::http3::frame::frame_type;
 use crate::http::http3::{Code, qpack};
 use crate::serve::http2::head::HeadDraft;
 use crate::serve::http2::head_memory::HeadCharge;
@@ -75,15 +75,11 @@ pub async fn read_head(frames: &mut FrameStream, state: &SharedState) -> Result<
 async fn find_head(frames: &mut FrameStream, state: &SharedState) -> Result<u64, HeadEnd> {
     loop {
         let frame = poll_fn(|cx| frames.poll_frame(cx)).await?;
-        let FrameHead { frame_type, length } = frame.ok_or(HeadEnd::Incomplete)?;
-        match frame_type {
-            frame_type::HEADERS => return Ok(length),
-            frame_type::DATA
-            | frame_type::CANCEL_PUSH
-            | frame_type::SETTINGS
-            | frame_type::PUSH_PROMISE
-            | frame_type::GOAWAY
-            | frame_type::MAX_PUSH_ID => {
+        let frame = frame.ok_or(HeadEnd::Incomplete)?;
+        match frame.frame_type {
+            frame_type::HEADERS => return Ok(frame.length),
+            frame_type::DATA => return Err(StreamEnd::Broken(Code::FRAME_UNEXPECTED).into()),
+            _ if frame.is_about_connection() => {
                 return Err(StreamEnd::Broken(Code::FRAME_UNEXPECTED).into());
             }
             _ => {

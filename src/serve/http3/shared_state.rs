@@ -8,7 +8,6 @@ use crate::http::http3::Code;
 use crate::net::quic::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::serve::http2::allowance::Allowance;
 use crate::serve::http2::head_memory::HeadMemory;
-use crate::serve::http3::frame_stream::PartialBlocks;
 
 /// Number of requests whose unread bodies can use up the window of the connection.
 const WINDOW_FILLING_BODIES: usize = (CONNECTION_WINDOW / STREAM_WINDOW) as usize;
@@ -19,8 +18,10 @@ pub struct SharedState {
     pub quic: quinn::Connection,
     /// Bounds the memory of heads and trailers.
     pub head_memory: RefCell<HeadMemory>,
-    /// Counts blocks of fields that have not arrived whole.
-    pub partial_blocks: Rc<PartialBlocks>,
+    /// Bytes of all blocks of fields that have not arrived whole.
+    pub partial_block_bytes: Cell<usize>,
+    /// Whether the client has opened a stream of a type that it may open only once, by the type.
+    pub opened_streams: [Cell<bool>; 4],
     /// Bounds what is without use.
     pub allowance: RefCell<Allowance>,
     /// The number of requests whose tasks run.
@@ -37,7 +38,8 @@ impl SharedState {
         Rc::new(SharedState {
             quic,
             head_memory: RefCell::default(),
-            partial_blocks: Rc::default(),
+            partial_block_bytes: Cell::new(0),
+            opened_streams: Default::default(),
             allowance: RefCell::default(),
             open_request_count: Cell::new(0),
             unread_body_count: Cell::new(0),

@@ -249,13 +249,10 @@ impl Http3Stream {
                 }
                 RequestStage::Trailers
             }
-            frame_type::DATA
-            | frame_type::HEADERS
-            | frame_type::CANCEL_PUSH
-            | frame_type::SETTINGS
-            | frame_type::PUSH_PROMISE
-            | frame_type::GOAWAY
-            | frame_type::MAX_PUSH_ID => {
+            frame_type::DATA | frame_type::HEADERS => {
+                return Err(StreamEnd::Broken(Code::FRAME_UNEXPECTED).into());
+            }
+            _ if frame.is_about_connection() => {
                 return Err(StreamEnd::Broken(Code::FRAME_UNEXPECTED).into());
             }
             _ => {

@@ -5,7 +5,7 @@
 
 use super::Code;
 use super::qpack_table::{STATIC_TABLE, StaticField};
-use crate::http::http2::hpack::{DecodedField, FieldKind, huffman, integer};
+use crate::http::http2::hpack::{DecodedField, FieldKind, integer, read_text};
 
 /// The error of a block that cannot be decoded. It ends the connection: RFC 9204 section 2.2.
 const UNDECODABLE: Code = Code::QPACK_DECOMPRESSION_FAILED;
@@ -73,26 +73,6 @@ fn read_field<'a, 'block: 'a>(
 /// Takes an index of the static table off the front of `remaining`. `None` if it is malformed or too large.
 fn read_static_field(remaining: &mut &[u8], prefix_bits: u32) -> Option<&'static StaticField> {
     STATIC_TABLE.get(integer::read_number(remaining, prefix_bits)?)
-}
-
-/// Takes a text off the front of `remaining`, whose length has a prefix of `prefix_bits` after the bit that says whether
-/// the text is Huffman-coded: section 4.1.2. `None` if the text is malformed.
-///
-/// The result is `Some(None)` for a Huffman-coded text, which is appended to `huffman_text` decoded.
-fn read_text<'a>(
-    remaining: &mut &'a [u8],
-    prefix_bits: u32,
-    huffman_text: &mut Vec<u8>,
-) -> Option<Option<&'a [u8]>> {
-    let is_huffman = remaining.first()? & (1 << prefix_bits) != 0;
-    let length = integer::read_number(remaining, prefix_bits)?;
-    let (bytes, after) = remaining.split_at_checked(length)?;
-    *remaining = after;
-    if is_huffman {
-        huffman::decode(bytes, huffman_text)?;
-        return Some(None);
-    }
-    Some(Some(bytes))
 }
 
 /// Begins a block.

@@ -4,11 +4,11 @@
 //! the [`FieldKind`] of each field, and does not refuse any.
 
 use super::field_kind::FieldKind;
-use super::huffman;
 use super::integer::read_number;
 use super::table::{
     DYNAMIC_TABLE_BYTES, DynamicTable, ENTRY_OVERHEAD_BYTES, STATIC_TABLE, TableEntry,
 };
+use super::text::read_text;
 use crate::http::http1::MAX_HEAD_BYTES;
 use crate::http::http2::{ConnectionError, Reason};
 
@@ -117,14 +117,17 @@ impl Decoder {
         let prefix_bits = if is_added_to_table { 6 } else { 4 };
         let index = read_number(remaining, prefix_bits).ok_or(UNDECODABLE)?;
         let (name_kind, name) = match index {
-            0 => (None, read_text(remaining, huffman_text).ok_or(UNDECODABLE)?),
+            0 => (
+                None,
+                read_text(remaining, 7, huffman_text).ok_or(UNDECODABLE)?,
+            ),
             _ => {
                 let (name_kind, field) = indexed_field(table, index).ok_or(UNDECODABLE)?;
                 (Some(name_kind), Some(field.name))
             }
         };
         let name_length = huffman_text.len();
-        let value = read_text(remaining, huffman_text).ok_or(UNDECODABLE)?;
+        let value = read_text(remaining, 7, huffman_text).ok_or(UNDECODABLE)?;
         let (huffman_name, huffman_value) = huffman_text.split_at(name_length);
         let (name, value) = (name.unwrap_or(huffman_name), value.unwrap_or(huffman_value));
         let name_kind = name_kind.unwrap_or_else(|| FieldKind::of(name));
@@ -165,19 +168,4 @@ fn indexed_field(table: &DynamicTable, index: usize) -> Option<(FieldKind, Decod
         value: entry.value(),
     };
     Some((entry.name_kind, field))
-}
-
-/// Removes a text from the front of `remaining`: section 5.2. Returns `None` if the text is malformed.
-///
-/// The result is `Some(None)` for a Huffman-coded text, which is appended to `huffman_text` decoded.
-fn read_text<'a>(remaining: &mut &'a [u8], huffman_text: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
-    let is_huffman = remaining.first()? & 0x80 != 0;
-    let length = read_number(remaining, 7)?;
-    let (bytes, after) = remaining.split_at_checked(length)?;
-    *remaining = after;
-    if is_huffman {
-        huffman::decode(bytes, huffman_text)?;
-        return Some(None);
-    }
-    Some(Some(bytes))
 }

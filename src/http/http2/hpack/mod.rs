@@ -11,18 +11,21 @@
 //! | `huffman` | decodes texts |
 //! | `integer` | the coding of numbers |
 //! | `table` | the tables that blocks refer to |
+//! | `text` | the coding of texts |
 
 mod decoder;
 mod encoder;
 mod field_kind;
-pub mod huffman;
+mod huffman;
 pub mod integer;
 mod table;
+mod text;
 
 pub use decoder::{DecodedField, Decoder};
 pub use encoder::Encoder;
 pub use field_kind::FieldKind;
 pub use table::DYNAMIC_TABLE_BYTES;
+pub use text::read_text;
 
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,7 @@ pub struct Code(pub u32);
 impl Code {
     /// Nothing is wrong.
     pub const NO_ERROR: Code = Code(0x100);
-    /// The client has broken a rule that has no code of its own.
-    pub const GENERAL_PROTOCOL_ERROR: Code = Code(0x101);
-    /// The gateway itself has failed.
+    /// The response broke off.
     pub const INTERNAL_ERROR: Code = Code(0x102);
     /// The client has opened a stream that it must not open.
     pub const STREAM_CREATION_ERROR: Code = Code(0x103);

@@ -9,6 +9,7 @@ use http_body::{Body, Frame};
 
 use super::stream::{Http3Stream, ResponseCut};
 use crate::http::head::Response;
+use crate::http::http3::Code;
 use crate::http::http3::frame::frame_type;
 use crate::serve::http2::response_form::ResponseForm;
 use crate::serve::stack::observe::ObservedBody;
@@ -40,7 +41,10 @@ pub async fn send_response(
                 return std::task::Poll::Ready(Some(Err(ResponseCut)));
             }
             let frame = Pin::new(&mut *unsent_body).poll_frame(cx);
-            frame.map(|frame| frame.map(|frame| frame.map_err(|_| ResponseCut)))
+            frame.map_err(|_| {
+                stream.note_failure(Code::INTERNAL_ERROR);
+                ResponseCut
+            })
         })
         .await;
         match frame.transpose()?.map(Frame::into_data) {

@@ -49,8 +49,8 @@ pub struct Http3Stream {
     awaits_continue: Cell<bool>,
     /// Whether the client has left, or has broken a rule.
     is_closed: Cell<bool>,
-    /// Whether the client has broken a rule on this stream.
-    has_failed: Cell<bool>,
+    /// Why the stream ends early, if not because the client has left: it has broken a rule, or the response broke off.
+    failure: Cell<Option<Code>>,
 }
 
 /// The part of the request that follows its head.
@@ -146,7 +146,7 @@ impl Http3Stream {
             response: response.into(),
             awaits_continue: Cell::new(expects_continue && !is_over),
             is_closed: Cell::new(false),
-            has_failed: Cell::new(false),
+            failure: Cell::new(None),
         })
     }
 
@@ -182,8 +182,9 @@ impl Http3Stream {
             self.is_closed.set(true);
             match end {
                 BodyEnd::Stream(StreamEnd::Broken(code)) => self.connection.close(code),
-                BodyEnd::Stream(StreamEnd::Gone | StreamEnd::OutOfMemory) => {}
-                BodyEnd::Malformed => self.has_failed.set(true),
+                BodyEnd::Stream(StreamEnd::Gone) => {}
+                BodyEnd::Stream(StreamEnd::OutOfMemory) => self.note_failure(Code::EXCESSIVE_LOAD),
+                BodyEnd::Malformed => self.note_failure(Code::MESSAGE_ERROR),
             }
             MessageError::Closed
         })
@@ -268,7 +269,7 @@ impl Http3Stream {
         let mut trailers = Trailers::default();
         qpack::decode(block, |field| trailers.add(field)).map_err(StreamEnd::Broken)?;
         let (map, held_bytes) = trailers.finish().ok_or(BodyEnd::Malformed)?;
-        *charge = memory.charge(held_bytes).ok_or(BodyEnd::Malformed)?;
+        *charge = memory.charge(held_bytes).ok_or(StreamEnd::OutOfMemory)?;
         Ok(map)
     }
 
@@ -435,16 +436,20 @@ impl Http3Stream {
 
     /// Why the client gets no whole response, for the log.
     pub fn end_reason(&self) -> &'static str {
-        match self.has_failed.get() {
-            true => "stream error",
-            false => CLIENT_LEFT,
+        match self.failure.get() {
+            Some(_) => "stream error",
+            None => CLIENT_LEFT,
         }
     }
 
-    /// Ends the stream with an error of the client, which counts as something without use.
+    /// Notes the code with which the stream ends, unless it has one already.
+    pub fn note_failure(&self, code: Code) {
+        self.failure.set(self.failure.get().or(Some(code)));
+    }
+
+    /// Ends the stream with an error of the client.
     pub fn fail(&self, code: Code) {
-        self.connection.spend_frame();
-        self.has_failed.set(true);
+        self.note_failure(code);
         self.reset(code);
     }
 
@@ -465,14 +470,13 @@ impl Http3Stream {
     pub fn end_request(&self) {
         let is_sent = self.response.borrow().is_sent;
         if !is_sent && self.is_closed.get() {
-            // The client has taken back its request, which may have cost more than the response.
+            // The client has taken back its request or broken a rule, which may have cost more than the response.
             self.connection.spend_frame();
         }
         // After a whole response the client need not send the rest of its request: RFC 9114 section 4.1.
-        self.reset(match (is_sent, self.has_failed.get()) {
-            (true, _) => Code::NO_ERROR,
-            (false, true) => Code::MESSAGE_ERROR,
-            (false, false) => Code::REQUEST_CANCELLED,
+        self.reset(match is_sent {
+            true => Code::NO_ERROR,
+            false => self.failure.get().unwrap_or(Code::REQUEST_CANCELLED),
         });
         let request = &mut *self.request.borrow_mut();
         if std::mem::take(&mut request.is_counted_unread) {

@@ -433,7 +433,7 @@ impl Http2Connection {
         let phase = match (is_in_head, open_request_count, self.close_stage) {
             (true, ..) => Phase::Header,
             (_, 1.., _) => Phase::Request,
-            (.., CloseStage::Open) => Phase::IdleHttp2,
+            (.., CloseStage::Open) => Phase::IdleMultiplexed,
             _ => Phase::Linger,
         };
         // The deadline of a closing connection is never extended.
@@ -442,7 +442,9 @@ impl Http2Connection {
             match phase {
                 Phase::Header => deadlines.enter_phase(phase, peer.header_timeout),
                 Phase::Linger => deadlines.enter_phase(phase, LINGER_TIMEOUT),
-                Phase::IdleHttp2 | Phase::Idle => deadlines.enter_phase(phase, peer.idle_timeout),
+                Phase::IdleMultiplexed | Phase::Idle => {
+                    deadlines.enter_phase(phase, peer.idle_timeout)
+                }
                 Phase::Request => deadlines.report_request_begun(),
             }
         }

@@ -171,7 +171,7 @@ impl Http3Connection {
         let deadlines = &self.peer.deadlines;
         let phase = match self.state.open_request_count() {
             0 if self.is_refusing => Phase::Linger,
-            0 => Phase::IdleHttp2,
+            0 => Phase::IdleMultiplexed,
             _ => Phase::Request,
         };
         if deadlines.phase() != phase {

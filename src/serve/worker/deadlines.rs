@@ -1,5 +1,5 @@
-//! The deadlines of client connections and HTTP/2 requests, without a timer for each: a worker checks all of them in each
-//! [`TICK`].
+//! The deadlines of client connections, and of requests over HTTP/2 and HTTP/3, without a timer for each: a worker checks
+//! all of them in each [`TICK`].
 //!
 //! A deadline is kept to within one tick. It counts only time in which the process runs, so that nobody is late because
 //! the process was stopped. Nothing is closed here: the clock wakes the connection, whose task calls
@@ -56,15 +56,15 @@ pub enum Phase {
     Header,
     /// A request is open.
     Request,
-    /// No request is open on the HTTP/2 connection. Before the connection closes, the gateway sends GOAWAY.
-    IdleHttp2,
-    /// No request is open. The gateway has closed its sending side, or announced the end of the HTTP/2 connection. The
+    /// No request is open on the connection, which has one stream for each. Before the connection closes, the gateway sends GOAWAY.
+    IdleMultiplexed,
+    /// No request is open. The gateway has closed its sending side, or announced the end by GOAWAY. The
     /// client has not closed its side.
     Linger,
 }
 
 /// The deadlines of one connection: one for its phase, and in a request one for each side that it waits for. A request
-/// over HTTP/2, and a response whose client has left, have deadlines of their own. Each is in nanoseconds of
+/// over HTTP/2 or HTTP/3, and a response whose client has left, have deadlines of their own. Each is in nanoseconds of
 /// [`DeadlineClock::deadline_now`], or [`NEVER`].
 #[derive(Debug)]
 pub struct Deadlines {
@@ -220,9 +220,9 @@ impl Deadlines {
             .update(|phase_deadline| phase_deadline.min(deadline));
     }
 
-    /// Whether the HTTP/2 connection has been without a request for the idle timeout.
+    /// Whether the connection of HTTP/2 or HTTP/3 has been without a request for the idle timeout.
     pub fn has_idle_timeout_passed(&self) -> bool {
-        self.phase.get() == Phase::IdleHttp2 && self.has_passed(&self.phase_deadline)
+        self.phase.get() == Phase::IdleMultiplexed && self.has_passed(&self.phase_deadline)
     }
 
     /// Reports that the client has sent bytes. The first ones of a request start the deadline of its head.
@@ -337,7 +337,7 @@ impl Deadlines {
         // The request sees `is_body_late` first and responds, which ends the body's deadline.
         let close_at = self.body_deadline.get().saturating_add(LATE_BODY_GRACE.0);
         self.has_passed(&self.write_deadline)
-            || (self.phase.get() != Phase::IdleHttp2 && self.has_passed(&self.phase_deadline))
+            || (self.phase.get() != Phase::IdleMultiplexed && self.has_passed(&self.phase_deadline))
             || close_at <= self.deadline_clock.deadline_now.get().0
     }
 

@@ -120,7 +120,7 @@ impl WorkerState {
         self.refused_connections[refusal as usize].increment(1);
     }
 
-    /// Counts an HTTP/2 connection that was closed for too many frames without use, as in `http2/allowance.rs`.
+    /// Counts a connection of HTTP/2 or HTTP/3 that was closed for too many frames without use, as in `http2/allowance.rs`.
     pub fn count_flood(&self) {
         self.floods.increment(1);
     }

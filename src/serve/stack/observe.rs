@@ -41,9 +41,6 @@ use crate::serve::worker::generation::Generation;
 use crate::throttle::SettlingBody;
 use crate::throttle::admission::Holdings;
 
-/// How long clients may remember that HTTP/3 is served: a day, the default of RFC 7838 section 3.1.
-const ALT_SVC_SECONDS: u32 = 86_400;
-
 /// Counts, samples and logs a request when this value is dropped. The request's future holds it, and then the body of the
 /// response.
 struct RecordOnDrop(Rc<RequestContext>);
@@ -322,8 +319,7 @@ fn change_response_of(context: &RequestContext, response: &mut Response<Response
             .set("strict-transport-security", hsts.as_bytes());
     }
     if listener.is_some_and(|listener| listener.announces_http3) && !context.peer.is_quic {
-        let port = context.peer.addresses.local.port();
-        let alt_svc = format!("h3=\":{port}\"; ma={ALT_SVC_SECONDS}");
+        let alt_svc = context.peer.alt_svc();
         head.fields.set("alt-svc", alt_svc.as_bytes());
     }
     change_response(context, head);

@@ -1,7 +1,7 @@
 //! The client's end of one connection: its address, its certificate and its deadlines. All requests of the connection share
 //! this value, which depends on no single request.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,6 +19,9 @@ use crate::route::{TlsFact, canonical_host};
 use crate::serve::worker::deadlines::{Deadlines, Phase};
 use crate::serve::worker::worker_state::WorkerState;
 
+/// How long clients may remember that HTTP/3 is served: a day, the default of RFC 7838 section 3.1.
+const ALT_SVC_SECONDS: u32 = 86_400;
+
 /// The client's end of one connection.
 pub struct Peer {
     /// The address of the client, or of the proxy before the gateway. An address from a trusted PROXY header replaces it.
@@ -31,7 +34,7 @@ pub struct Peer {
     pub listener_index: usize,
     /// The addresses of both ends of the connection.
     pub addresses: ConnectionAddresses,
-    /// The deadlines of the connection. Requests over HTTP/2 have others of their own.
+    /// The deadlines of the connection. Requests over HTTP/2 and HTTP/3 have others of their own.
     pub deadlines: Rc<Deadlines>,
     /// Whether the connection uses TLS.
     pub is_tls: bool,
@@ -55,6 +58,8 @@ pub struct Peer {
     pub worker: Rc<WorkerState>,
     /// The `Forwarded` element of the last request that was forwarded.
     last_forwarded_element: RefCell<ForwardedElement>,
+    /// See [`Peer::alt_svc`]; unset before the first response with it.
+    alt_svc: OnceCell<Box<str>>,
 }
 
 /// The gateway's element of the `Forwarded` field, for requests that name one host.
@@ -127,6 +132,7 @@ impl Peer {
             header_timeout: timeouts.header,
             worker: worker.clone(),
             last_forwarded_element: RefCell::default(),
+            alt_svc: OnceCell::new(),
         })
     }
 
@@ -178,6 +184,14 @@ impl Peer {
     /// The scheme of the client's requests.
     pub fn scheme(&self) -> &'static str {
         if self.is_tls { "https" } else { "http" }
+    }
+
+    /// The value of `Alt-Svc`: HTTP/3 is served at the port that the client has connected to.
+    pub fn alt_svc(&self) -> &str {
+        self.alt_svc.get_or_init(|| {
+            let port = self.addresses.local.port();
+            format!("h3=\":{port}\"; ma={ALT_SVC_SECONDS}").into()
+        })
     }
 
     /// The gateway's element of the `Forwarded` field. It is built once for as long as requests name the same host.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::diagnostics::PreflightDiagnostics;
 use super::files;
 use crate::base::clock::Clock;
-use crate::net::Address;
+use crate::net::{Address, quic};
 use crate::policy::LoadedConfig;
 use crate::serve::worker::listen;
 use crate::store::{redis, shared};
@@ -44,10 +44,10 @@ pub fn check_addresses(diagnostics: &mut PreflightDiagnostics<'_>, loaded: &Load
     let listeners = process
         .listen
         .iter()
-        .map(|listen| ("listen", listen.address.clone()));
+        .map(|listen| ("listen", listen.address.clone(), listen.http3));
     let internal_addresses = [process.admin, process.probes].into_iter().flatten();
-    let internal_listeners = internal_addresses.map(|address| ("admin", address.into()));
-    for (field, address) in listeners.chain(internal_listeners) {
+    let internal_listeners = internal_addresses.map(|address| ("admin", address.into(), false));
+    for (field, address, has_http3) in listeners.chain(internal_listeners) {
         let bind_check = listen::check_unused(&address);
         let folder = match &address {
             Address::Unix(path) if bind_check.is_ok() => path.parent(),
@@ -59,22 +59,34 @@ pub fn check_addresses(diagnostics: &mut PreflightDiagnostics<'_>, loaded: &Load
             let message = format!("cannot listen on {shown}: {cause}");
             diagnostics.add_warning((field, &address_text), message, SOCKET_FOLDER_HELP);
         }
-        if let Err(error) = bind_check {
-            add_bind_diagnostic(diagnostics, field, &address, &error);
+        let http3_address = address.tcp().filter(|_| has_http3);
+        let udp_error = http3_address.and_then(|address| quic::check_unused(address).err());
+        if let Err(error) = &bind_check {
+            add_bind_diagnostic(diagnostics, field, &address, error, "");
+        }
+        // A running gateway has both, and one warning says so.
+        let is_new =
+            |error: &io::Error| bind_check.as_ref().map_err(io::Error::kind) != Err(error.kind());
+        if let Some(error) = udp_error.filter(is_new) {
+            add_bind_diagnostic(diagnostics, field, &address, &error, UDP_NOTE);
         }
     }
 }
 
-/// Adds a diagnostic about an address that cannot be bound.
+/// What is added to the text of an address where UDP is meant.
+const UDP_NOTE: &str = " (UDP, for HTTP/3)";
+
+/// Adds a diagnostic about an address that cannot be bound. `note` follows its text.
 fn add_bind_diagnostic(
     diagnostics: &mut PreflightDiagnostics<'_>,
     field: &str,
     address: &Address,
     error: &io::Error,
+    note: &str,
 ) {
     let address_text = address.to_string();
     let message = format!(
-        "cannot listen on {}: {error}",
+        "cannot listen on {}{note}: {error}",
         diagnostics.display_value(field, &address_text, &address_text)
     );
     let help = match error.kind() {

@@ -50,6 +50,8 @@ fn changed_value(ruleset: &Ruleset, user: &str) -> Vec<u8> {
         host: Some("shop.example"),
         route_name: &route.name,
         ruleset,
+        request_id: None,
+        peer: None,
     };
     let mut fields = Fields::default();
     for (name, value) in [("accept", "a"), ("x-a", "forged"), ("X_A", "forged"), ("cookie", "b")] {

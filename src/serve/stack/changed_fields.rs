@@ -8,13 +8,16 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::peer::Peer;
 use super::request_context::RequestContext;
+use super::request_id::RequestId;
 use super::routing::read_host;
 use crate::http::head::{Fields, Head, ResponseHead};
 use crate::identity::ClientIdentity;
 use crate::identity::custom_value::IdentityValue;
 use crate::identity::strip::is_alike_any;
 use crate::limit::Identity;
+use crate::policy::Ruleset;
 use crate::route::{AddedField, FieldChanges, TemplatePart, ValueTemplate, Variable};
 
 /// Fields that describe the content of a response or how long it may be kept. In responses of the gateway itself they
@@ -39,8 +42,12 @@ pub struct NamedValues<'a> {
     pub host: Option<&'a str>,
     /// The name of the route.
     pub route_name: &'a str,
-    /// The context of the request, which has its id and its connection.
-    pub context: &'a RequestContext,
+    /// The configuration, which has the names of plans.
+    pub ruleset: &'a Ruleset,
+    /// The id of the request; `None` if requests have none.
+    pub request_id: Option<&'a str>,
+    /// The client's end of the connection; `None` where there is no connection.
+    pub peer: Option<&'a Peer>,
 }
 
 /// The text that a variable stands for.
@@ -95,7 +102,9 @@ fn apply_to_response(
         client: context.client.get().map(|client| &**client),
         host: host.as_deref(),
         route_name,
-        context,
+        ruleset: &context.generation.ruleset,
+        request_id: context.request_id().map(RequestId::as_str),
+        peer: Some(&context.peer),
     };
     for field in &changes.added {
         if !is_kept(field.name.as_str()) {
@@ -134,11 +143,8 @@ impl<'a> NamedValues<'a> {
         let identity = match variable {
             Variable::Host => return self.host.map(NamedValue::Text),
             Variable::Route => return Some(NamedValue::Text(self.route_name)),
-            Variable::RequestId => {
-                let request_id = self.context.request_id()?;
-                return Some(NamedValue::Text(request_id.as_str()));
-            }
-            Variable::Tls(fact) => return self.context.peer.tls_fact(fact).map(NamedValue::Text),
+            Variable::RequestId => return self.request_id.map(NamedValue::Text),
+            Variable::Tls(fact) => return self.peer?.tls_fact(fact).map(NamedValue::Text),
             Variable::Identity(identity) => identity,
         };
         let client = self.client?;
@@ -146,7 +152,7 @@ impl<'a> NamedValues<'a> {
             Identity::Ip => (!client.is_ip_unclear).then_some(NamedValue::Ip(client.ip)),
             Identity::User => client.user.as_deref().map(NamedValue::Text),
             Identity::Plan => {
-                let plans = &self.context.generation.ruleset.identity.plan.plans;
+                let plans = &self.ruleset.identity.plan.plans;
                 let plan = plans.get(client.plan?)?;
                 Some(NamedValue::Text(&plan.name))
             }

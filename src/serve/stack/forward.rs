@@ -23,6 +23,7 @@ use super::message_gate::MessageLimits;
 use super::own_response;
 use super::proxy_fields;
 use super::refusal::Refusal;
+use super::request_id::RequestId;
 use super::stages::{Admitted, Arrival, Identified};
 use super::unserved::Unserved;
 use super::upstream_load::LoadMeasurement;
@@ -263,7 +264,9 @@ fn build_or_reuse_head(
             client: Some(client),
             host: received_head.fields.text("host"),
             route_name: &route.name,
-            context,
+            ruleset: &context.generation.ruleset,
+            request_id: context.request_id().map(RequestId::as_str),
+            peer: Some(&context.peer),
         };
         change_request(&mut fields, changes, &values);
     }

@@ -95,6 +95,30 @@ fn broken_rules_end_the_connection() {
     assert_serves(&gateway);
 }
 
+/// 64 handshakes of a worker wait for clients that have not shown that packets reach them. Then clients must show it first.
+#[test]
+fn many_open_handshakes_make_clients_prove_their_addresses() {
+    let upstream = Upstream::plain();
+    let gateway = start(
+        &upstream,
+        "workers: 1\ntimeouts: { header: 60s }\n",
+        &[OPEN],
+    );
+    let port = gateway.address.port();
+    let mut client = Client::start(gateway.folder.path());
+    let before = client.connect(port);
+    assert_eq!(before["retries"], 0, "{before}");
+    assert_eq!(
+        client.ask(json!({ "do": "begin", "port": port, "count": 63 })),
+        json!({})
+    );
+    assert_eq!(client.connect(port)["retries"], 0);
+    client.ask(json!({ "do": "begin", "port": port, "count": 1 }));
+    let proven = client.connect(port);
+    assert_eq!(proven["retries"], 1, "{proven}");
+    assert_eq!(client.fetch_one(json!({ "path": "/open/" }))["status"], 200);
+}
+
 #[test]
 fn connections_of_an_address_have_a_bound() {
     let upstream = Upstream::plain();

@@ -10,40 +10,40 @@
 {"do": "raw", "hex": "00", "end": false, "count": 1}    opens streams with these bytes: {"streams": [..]}
 {"do": "flood", "count": 10000}     opens streams and resets them at once, as many as the server allows
 {"do": "closed"}                    waits for the end of the connection: {"code": 256}
-{"do": "goaway"}                    waits for GOAWAY
+{"do": "goaway"}                    waits for GOAWAY: {"id": 4}
+{"do": "begin", "port": 1, "count": 64}     begins handshakes, and sends nothing more of them once the server has responded
+
+The answer to "connect" has the number of times that the server asked for a proof of the address, as "retries".
 """
 
 import asyncio
 import contextlib
 import hashlib
 import json
+import socket
 import ssl
 import sys
 
+from aioquic.buffer import Buffer, BufferReadError
 from aioquic.asyncio.client import connect
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic import events
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
 
 MAX_WAIT = 60
-
-
-class Connection(H3Connection):
-    """HTTP/3 that sees the GOAWAY of the server."""
-
-    has_go_away = False
-
-    def _check_control_frame_type(self, frame_type):
-        self.has_go_away |= frame_type == 0x7
-        super()._check_control_frame_type(frame_type)
+# The first stream that the server opens in one direction.
+CONTROL_STREAM = 3
+GOAWAY = 0x7
 
 
 class Client(QuicConnectionProtocol):
     def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)
-        self.http = Connection(self._quic)
+        self.http = H3Connection(self._quic)
+        self.control = b""
         self.responses = {}
         self.protocol = None
         self.end = None
@@ -54,6 +54,8 @@ class Client(QuicConnectionProtocol):
             self.protocol = event.alpn_protocol
         if isinstance(event, events.ConnectionTerminated):
             self.end = {"code": event.error_code, "reason": event.reason_phrase}
+        if isinstance(event, events.StreamDataReceived) and event.stream_id == CONTROL_STREAM:
+            self.control += event.data
         if isinstance(event, events.StreamReset):
             self.response(event.stream_id)["reset"] = event.error_code
         if isinstance(event, events.StopSendingReceived):
@@ -96,6 +98,18 @@ class Client(QuicConnectionProtocol):
         response["sha"] = response["hash"].hexdigest()
         shown = {name: value for name, value in response.items() if name != "hash"}
         return {**shown, "end": self.end}
+
+    def go_away(self):
+        """The identifier in the GOAWAY of the server; None before that."""
+        buffer = Buffer(data=self.control)
+        with contextlib.suppress(BufferReadError):
+            buffer.pull_uint_var()
+            while not buffer.eof():
+                frame_type, length = buffer.pull_uint_var(), buffer.pull_uint_var()
+                payload = buffer.pull_bytes(length)
+                if frame_type == GOAWAY:
+                    return Buffer(data=payload).pull_uint_var()
+        return None
 
     def begin(self, request, ends):
         stream = self._quic.get_next_available_stream_id()
@@ -162,12 +176,26 @@ class Client(QuicConnectionProtocol):
                 await self.until(lambda: self.end is not None)
                 return self.end
             case "goaway":
-                await self.until(lambda: self.http.has_go_away)
-                return {}
+                await self.until(lambda: self.go_away() is not None)
+                return {"id": self.go_away()}
 
 
 def text(length):
     return (b"0123456789abcdef" * (length // 16 + 1))[:length]
+
+
+def begin_handshake(port):
+    """Sends the first packet of a handshake, and waits for the response."""
+    configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], server_name="test")
+    quic = QuicConnection(configuration=configuration)
+    quic.connect(("127.0.0.1", port), now=0)
+    connected = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    connected.connect(("127.0.0.1", port))
+    connected.settimeout(MAX_WAIT)
+    for datagram, _ in quic.datagrams_to_send(now=0):
+        connected.send(datagram)
+    connected.recv(2048)
+    return connected
 
 
 async def commands():
@@ -196,7 +224,14 @@ async def main():
                 opened.append(context)
                 clients[command.get("as", "")] = client
                 certificate = client._quic.tls._peer_certificate
-                answer = {"protocol": client.protocol, "serial": str(certificate.serial_number)}
+                answer = {
+                    "protocol": client.protocol,
+                    "serial": str(certificate.serial_number),
+                    "retries": client._quic._retry_count,
+                }
+            elif command["do"] == "begin":
+                opened += [begin_handshake(command["port"]) for _ in range(command["count"])]
+                answer = {}
             else:
                 answer = await clients[command.get("as", "")].do(command)
         except Exception as error:

@@ -34,6 +34,21 @@ fn a_reset_cancels_the_request_to_the_server() {
 }
 
 #[test]
+fn a_response_that_breaks_off_is_no_whole_one() {
+    let upstream = Upstream::scripted(|mut served, report| {
+        if let Ok(request) = served.request() {
+            report(request);
+            served.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
+        }
+    });
+    let gateway = start(&upstream, "", &[OPEN]);
+    let response = Client::connected(&gateway).fetch_one(json!({ "path": "/" }));
+    assert_eq!(response["status"], 200, "{response}");
+    // The gateway has failed, and not the client.
+    assert_eq!(response["reset"], 0x102, "{response}");
+}
+
+#[test]
 fn a_drain_finishes_open_requests_and_announces_the_end() {
     let gate = Gate::default();
     let held = gate.clone();
@@ -52,7 +67,7 @@ fn a_drain_finishes_open_requests_and_announces_the_end() {
     std::thread::scope(|scope| {
         let drain = scope.spawn(|| gateway.app.shut_down());
         // Request 4 is the first that is not served.
-        assert_eq!(client.ask(json!({ "do": "goaway" })), json!({}));
+        assert_eq!(client.ask(json!({ "do": "goaway" })), json!({ "id": 4 }));
         let rejected = client.fetch_one(json!({ "path": "/new" }));
         assert_eq!(rejected["reset"], 0x10b, "{rejected}");
         assert!(!drain.is_finished());

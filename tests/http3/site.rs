@@ -37,7 +37,7 @@ pub fn write_site(
 
 /// A gateway that serves HTTP/3, and logs.
 pub fn start(upstream: &Upstream, gateway: &str, policies: &[(&str, &str)]) -> Gateway {
-    let gateway = format!("access_log: {{ file: access.log }}\n{gateway}");
+    let gateway = format!("access_log: {{ file: access.log, fields: [protocol, tls] }}\n{gateway}");
     let folder = write_site(upstream, ", http3: true", &gateway, policies);
     Gateway::start_in(folder, Clock::system())
 }

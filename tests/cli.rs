@@ -186,7 +186,8 @@ fn check_tells_every_mistake() {
 
 #[test]
 fn explain_names_every_limit() {
-    let folder = folder(IDENTITY, &[("api", API)]);
+    let policy = format!("{API}compress: [zstd, gzip]\n");
+    let folder = folder(IDENTITY, &[("api", &policy)]);
     let question = ["explain", "GET", "/api/items?page=2", "--ip", "1.2.3.4"];
     let with_key = [&question[..], &["-H", "x-api-key: a"]].concat();
     let ended = run(&folder, &with_key, 0);
@@ -194,7 +195,7 @@ fn explain_names_every_limit() {
         &ended.out,
         &[
             "200 admitted\n",
-            "route api (GET /api/**) to up\n",
+            "route api (GET /api/**) to up, compresses responses by zstd, gzip\n",
             "from ip 1.2.3.4\n",
             "  ip=1.2.3.4: address of the connection, verified\n",
             ": header x-api-key, not verified\n",

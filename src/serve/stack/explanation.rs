@@ -77,6 +77,7 @@ pub fn describe_route(route: &Route, ruleset: &Ruleset) -> Value {
         "upstream": upstream_name,
         "action": route.action.describe(upstream_name.unwrap_or_default()),
         "max_body_bytes": route.max_body_bytes,
+        "compress": route.codings.iter().map(|coding| coding.as_str()).collect::<Vec<_>>(),
         "require": required_identities.collect::<Vec<_>>(),
         "limits": limits,
     })
@@ -258,10 +259,15 @@ fn render_route(out: &mut String, route: &Value) {
     }
     let [name, pattern, action] = ["name", "match", "action"].map(|field| json_text(&route[field]));
     *out += &format!("route {name} ({pattern}) {action}");
-    let listeners = route["listen"].as_array().into_iter().flatten();
-    let listener_names: Vec<&str> = listeners.filter_map(Value::as_str).collect();
-    if !listener_names.is_empty() {
-        *out += &format!(", listener {}", listener_names.join(", "));
+    for (field, words) in [
+        ("listen", "listener"),
+        ("compress", "compresses responses by"),
+    ] {
+        let texts = route[field].as_array().into_iter().flatten();
+        let texts: Vec<&str> = texts.filter_map(Value::as_str).collect();
+        if !texts.is_empty() {
+            *out += &format!(", {words} {}", texts.join(", "));
+        }
     }
     out.push('\n');
 }

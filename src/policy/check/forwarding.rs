@@ -2,7 +2,7 @@
 
 use super::super::context::LoadContext;
 use super::super::decode::{
-    FieldChangesConfig, GatewayConfig, ListenerConfig, PolicyConfig, TlsPart,
+    CorsChoice, FieldChangesConfig, GatewayConfig, ListenerConfig, PolicyConfig, TlsPart,
 };
 use super::super::tree::Located;
 use super::identity::{check_identity, check_path_part};
@@ -74,6 +74,52 @@ pub(super) fn check_changes(cx: &mut LoadContext, gateway: &GatewayConfig, polic
     check_changed_fields(cx, gateway, changes);
     for identity in changes.into_iter().flat_map(FieldChangesConfig::identities) {
         check_path_part(cx, gateway, policy, &identity);
+    }
+    check_fields_of_gateway(cx, gateway, policy);
+}
+
+/// The begin of the names of fields that `cors` writes.
+const CORS_FIELDS: &str = "access-control-";
+
+/// The field that `hsts` writes.
+const HSTS_FIELD: &str = "strict-transport-security";
+
+/// Reports fields of responses that the gateway writes too: those of `cors` beside `cors`, which drops all others, and a
+/// second `Strict-Transport-Security`, of which browsers read the first only (RFC 6797 section 8.1).
+fn check_fields_of_gateway(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
+    let FieldChangesConfig { set, add, .. } = &policy.response;
+    let cors = policy.cors.as_ref().or(gateway.cors.as_ref());
+    if matches!(cors, Some(CorsChoice::On(_))) {
+        for name in set.iter().chain(add).map(|field| &field.name) {
+            if name.value.as_str().starts_with(CORS_FIELDS) {
+                let message = format!(
+                    "`{}` is written by `cors`, which drops any other",
+                    name.value
+                );
+                let help = "leave it out, or write `cors: off` in the policy";
+                cx.error(name.location, message, Some(help.into()));
+            }
+        }
+    }
+    let is_of_policy = |listener: &&ListenerConfig| {
+        let name = listener.name.as_ref().map(|name| &name.value);
+        policy.listen.is_empty()
+            || policy
+                .listen
+                .iter()
+                .any(|listed| Some(&listed.value) == name)
+    };
+    let mut listeners = gateway.listen.iter().filter(is_of_policy);
+    let has_hsts = listeners.any(|listener| listener.hsts.is_some());
+    for name in add.iter().map(|field| &field.name) {
+        if has_hsts && name.value == HSTS_FIELD {
+            let message = format!(
+                "`{}` is added to that of `hsts`, and browsers read one only",
+                name.value
+            );
+            let help = "write it under `set`, which replaces the other, or leave it out";
+            cx.error(name.location, message, Some(help.into()));
+        }
     }
 }
 

@@ -194,8 +194,7 @@ fn explain_names_every_limit() {
     assert_contains(
         &ended.out,
         &[
-            "200 admitted\n",
-            "route api (GET /api/**) to up, compresses responses by zstd, gzip\n",
+            "200 admitted\nroute api (GET /api/**) to up, compresses responses by zstd, gzip\n",
             "from ip 1.2.3.4\n",
             "  ip=1.2.3.4: address of the connection, verified\n",
             ": header x-api-key, not verified\n",

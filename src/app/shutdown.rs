@@ -16,8 +16,8 @@ impl Gateway {
     }
 
     /// Stops accepting, lets open requests finish for at most `timeouts.drain`, and ends the workers. Then it waits
-    /// until the last spans and pushes are sent or given up, and until the last snapshot, the record and the access log
-    /// are written. A second call finds nothing to end.
+    /// until the last snapshot, the record and the access log are written. The last spans and pushes are sent or given
+    /// up. A second call finds nothing to end.
     pub fn shut_down(&self) {
         let drain_timeout = self.running.read().ruleset.timeouts.drain;
         self.shut_down_within(drain_timeout);

@@ -75,7 +75,7 @@ pub fn first_line(body: &[u8]) -> String {
     printable.take(MAX_REASON_CHARS).collect()
 }
 
-/// Reads `Retry-After`, which is a number of seconds or a date, and limits it to `max_delay`, so that a mistake of a
+/// Reads `Retry-After`, which is a number of seconds or a date. The delay is at most `max_delay`, so that a mistake of a
 /// server does not stop the sending for hours. A date in the past is a delay of zero. Returns `None` if the field is
 /// missing or malformed. `now` is the wall clock.
 pub fn parse_retry_after(

@@ -7,7 +7,7 @@ use crate::common::{Gateway, Message, Upstream, ok};
 use crate::server::Server;
 use crate::{gateway, token};
 
-const IDENTITY: &str = "\
+pub const IDENTITY: &str = "\
 workers: 1
 identity:
   user: { jwt: sub, secret: secret.txt }
@@ -21,7 +21,7 @@ plans: { free: { multiply: 1 }, gold: { multiply: 10 } }
 ";
 
 /// The values of all fields of this name.
-fn values<'m>(message: &'m Message, name: &str) -> Vec<&'m str> {
+pub fn values<'m>(message: &'m Message, name: &str) -> Vec<&'m str> {
     let fields = message.fields.iter().filter(|(other, _)| other == name);
     fields.map(|(_, value)| value.as_str()).collect()
 }
@@ -36,7 +36,7 @@ fn seen(gateway: &Gateway, upstream: &Upstream, target: &str, lines: &str) -> Me
     upstream.next()
 }
 
-const SETS: &str = "\
+pub const SETS: &str = "\
 match: /accounts/{account}/**
 upstream: up
 request:

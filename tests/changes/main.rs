@@ -11,6 +11,7 @@ mod common;
 #[path = "../http2_servers/server.rs"]
 mod server;
 
+mod attacks;
 mod fields;
 mod hosts;
 mod mapping;

@@ -9,7 +9,7 @@ use crate::server::Server;
 const NAMES: [&str; 4] = ["location", "content-location", "refresh", "set-cookie"];
 
 /// An upstream whose responses have the fields that requests name in `x-say`.
-fn echo() -> Upstream {
+pub fn echo() -> Upstream {
     Upstream::answering(|request| {
         let said = request.fields.iter().filter(|(name, _)| name == "x-say");
         let lines: String = said.map(|(_, line)| format!("{line}\r\n")).collect();
@@ -17,7 +17,7 @@ fn echo() -> Upstream {
     })
 }
 
-fn start(upstream: &Upstream) -> Gateway {
+pub fn start(upstream: &Upstream) -> Gateway {
     let more = "upstreams: { up: [\"http://{upstream}\"], \
                 own: { servers: [\"http://{upstream}\"], host: internal.corp.test } }\n";
     let policies = [
@@ -134,7 +134,7 @@ fn cases(upstream: &Upstream) -> impl Iterator<Item = (&'static str, String, Str
 }
 
 /// The fields of a response that may be mapped, in order.
-fn mapped(answer: &Message) -> Vec<String> {
+pub fn mapped(answer: &Message) -> Vec<String> {
     let fields = answer.fields.iter();
     let fields = fields.filter(|(name, _)| NAMES.contains(&name.as_str()));
     fields

@@ -9,7 +9,7 @@ use crate::gateway;
 
 const LIMIT: &str = "limits: { few: { key: ip, rate: 1000000/h, algorithm: gcra } }\n";
 
-fn start(upstream: &Upstream, more: &str) -> Gateway {
+pub fn start(upstream: &Upstream, more: &str) -> Gateway {
     let policy = |text: &str| format!("upstream: up\n{text}\n");
     let limited = |text: &str| format!("upstream: up\n{text}\n{LIMIT}");
     gateway(
@@ -29,7 +29,7 @@ fn start(upstream: &Upstream, more: &str) -> Gateway {
 }
 
 /// The target that the upstream gets for a client's target; `None` if the client gets 400.
-fn forwarded(gateway: &Gateway, upstream: &Upstream, target: &str) -> Option<String> {
+pub fn forwarded(gateway: &Gateway, upstream: &Upstream, target: &str) -> Option<String> {
     let mut client = gateway.connect();
     client.send(format!(
         "GET {target} HTTP/1.1\r\nhost: shop.example\r\n\r\n"
@@ -48,8 +48,8 @@ fn forwarded(gateway: &Gateway, upstream: &Upstream, target: &str) -> Option<Str
     }
 }
 
-/// What is forwarded for a target. An empty text stands for the target itself.
-const FORWARDED: [(&str, &str); 44] = [
+/// What is forwarded for a target. `attacks.rs` has those that are refused or have other policies.
+const FORWARDED: [(&str, &str); 33] = [
     ("/data/x", "/x"),
     ("/data", "/"),
     ("/data/", "/"),
@@ -83,111 +83,17 @@ const FORWARDED: [(&str, &str); 44] = [
     ("/PRE/x", "/app/PRE/x"),
     ("//pre/x", "/app//pre/x"),
     ("/%70re/x", "/app/%70re/x"),
-    // These have other policies.
-    ("/database/x", ""),
-    ("/database", ""),
-    ("/data-x", ""),
-    ("/dat", ""),
-    ("/data%2520/x", ""),
-    ("/x/data/y", ""),
-    ("/apis/x", ""),
-    ("/ap/i", ""),
-    ("/a/bc", ""),
-    ("/other?/data/x", ""),
-    ("/", ""),
-];
-
-const REFUSED: [&str; 66] = [
-    // Other spellings of what is stripped.
-    "/DATA/x",
-    "/Data",
-    "/%64ata/x",
-    "/%44ata/x",
-    "/dat%61",
-    "//data/x",
-    "///data",
-    "/./data/x",
-    "/%2e/data/x",
-    "/x/../data/y",
-    "/x/%2e%2e/data/y",
-    "/x/..%2fdata/y",
-    "/x\\..\\data/y",
-    "/../data/x",
-    "/data;a/x",
-    "/data;/x",
-    "/;/data/x",
-    "/data%2fx",
-    "/data%2Fx",
-    "/data\\x",
-    "/data%5cx",
-    "/data%20/x",
-    "/index.php/data/x",
-    "http://shop.example//data/x",
-    "http://shop.example/%64ata/x",
-    "/a%2fb/x",
-    "/a//b/x",
-    "/a/B/x",
-    "/a/./b/x",
-    "/API/x",
-    "/%61pi",
-    // Steps, in every spelling.
-    "/data/..",
-    "/data/../x",
-    "/data/../../x",
-    "/data/../data/x",
-    "/data/x/../y",
-    "/data/./x",
-    "/data/x/.",
-    "/data/%2e%2e/x",
-    "/data/.%2e/x",
-    "/data/%2E%2e",
-    "/data/..%2fx",
-    "/data/..%2F..%2fx",
-    "/data/x%2f..%2fy",
-    "/data/..\\x",
-    "/data/..%5cx",
-    "/data/..;/x",
-    "/data/..;a=b/x",
-    "/data/..%3bx/y",
-    "/data/%252e%252e/x",
-    "/data/..%252fx",
-    "/data/x%252f..%252f..%252fy",
-    "/data/.../x",
-    "/data/..%20/x",
-    "/data/..%23/x",
-    "/data/..%3f/x",
-    "/api/..",
-    "/api/%2e%2e/%2e%2e/x",
-    "/pre/../../x",
-    // A host, or a character that no path has.
-    "/data//evil.example/x",
-    "/data/%2fevil.example/x",
-    "/data/\\evil.example",
-    "/data/%5cevil.example",
-    "/data/%252fevil.example",
-    "/data/..%00/x",
-    "/data/%0d%0ax",
 ];
 
 #[test]
-fn each_spelling_is_forwarded_below_its_prefix_or_refused() {
+fn each_target_is_forwarded_below_its_prefix() {
     let upstream = Upstream::plain();
     let gateway = start(&upstream, "");
     let mut wrong = Vec::new();
     for (target, expected) in FORWARDED {
-        let expected = if expected.is_empty() {
-            target
-        } else {
-            expected
-        };
         let seen = forwarded(&gateway, &upstream, target);
         if seen.as_deref() != Some(expected) {
             wrong.push(format!("{target}: {seen:?}, not {expected}"));
-        }
-    }
-    for target in REFUSED {
-        if let Some(seen) = forwarded(&gateway, &upstream, target) {
-            wrong.push(format!("{target}: {seen}, not 400"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,7 +1,7 @@
 //! `check` tries what `run` will need of this machine.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
@@ -10,8 +10,9 @@ use rcgen::date_time_ymd;
 use tempfile::TempDir;
 use tollgate::base::clock::{Clock, Nanos};
 
-use super::common::certificate::Authority;
+use super::common::certificate::{Authority, Certificate};
 use super::common::child::{self, Ended, Guard, Server, line_with, lines};
+use super::common::tls::put;
 use super::common::{Upstream, assert_contains, wait_until};
 
 const ROUTE: &str = "match: /**\nupstream: up\n";
@@ -230,6 +231,23 @@ fn what_may_be_otherwise_tomorrow_is_a_warning() {
             assert!(!ended.out.contains(word), "{quiet}: {}", ended.out);
         }
     }
+}
+
+#[test]
+fn the_udp_port_of_http3_is_tried() {
+    let in_use = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = in_use.local_addr().unwrap();
+    let folder = with(&format!(
+        "listen: {{ address: {address}, tls: {{ cert: 0.pem, key: 0.key }}, http3: true }}"
+    ));
+    put(&folder, 0, &Certificate::of(&["test"]));
+    let ended = check(folder.path(), &["--offline"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let message = format!("4:20: warning: cannot listen on {address} (UDP, for HTTP/3): ");
+    assert_contains(&ended.out, &[&message, "while the gateway itself runs"]);
+    drop(in_use);
+    let ended = check(folder.path(), &["--offline"]);
+    assert!(!ended.out.contains("UDP"), "{}", ended.out);
 }
 
 /// What is filled in may be a secret.

@@ -308,9 +308,7 @@ impl Site {
             let is_own_blank = found
                 .iter()
                 .any(|value| value.trim() != *value || value.is_empty());
-            let are_plain = found
-                .iter()
-                .all(|value| value.as_bytes().iter().all(|byte| plain(byte)));
+            let are_plain = found.iter().all(|value| value.as_bytes().iter().all(plain));
             if found.len() > 1
                 || name == "x-admin" && !found.is_empty()
                 || is_own_blank

@@ -92,6 +92,7 @@ impl Downstream {
     }
 
     /// Whether all of the body has been read. A request that waits for its tunnel has no body.
+    #[inline]
     pub fn is_body_over(&self) -> bool {
         match self {
             Downstream::Http1(wire) => wire.is_body_over(),

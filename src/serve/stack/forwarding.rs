@@ -424,6 +424,7 @@ impl Forwarding<'_> {
 }
 
 /// The head that the server gets: with the trace that it continues. Without traces it is the same head.
+#[inline]
 pub(super) fn continue_trace(context: &RequestContext, head: Rc<Head>) -> Rc<Head> {
     let generation = &context.generation;
     match context.traced_request() {

@@ -209,7 +209,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             return Ok(());
         }
         match self.upload.poll_send(cx, connection) {
-            Poll::Pending => {}
+            // The response may be far off, so that no buffer waits for it.
+            Poll::Pending => connection.inbox.expect_body(),
             Poll::Ready(Ok(())) => self.is_sent = true,
             Poll::Ready(Err(UploadError::Body(error))) => {
                 return Err(ExchangeError::Request(error));

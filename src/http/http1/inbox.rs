@@ -20,6 +20,9 @@ const MIN_READ_BYTES: usize = 4 * 1024;
 /// Largest space for a read, in bytes.
 const MAX_READ_BYTES: usize = 64 * 1024;
 
+/// Space for the first read of a body that has not arrived with its head, in bytes.
+const BODY_READ_BYTES: usize = 16 * 1024;
+
 /// The factor by which the space for a read grows each time that a read fills it.
 const READ_GROWTH: usize = 4;
 
@@ -52,6 +55,13 @@ impl Inbox {
         }
         self.next_read_bytes = MIN_READ_BYTES;
         self.searched_length = 0;
+    }
+
+    /// Prepares for more of a body, or for a message that may come during one. The next reads get more space, and the buffer
+    /// is freed while nothing arrives. Plain requests keep their buffer.
+    #[inline]
+    pub fn expect_body(&mut self) {
+        self.next_read_bytes = self.next_read_bytes.max(BODY_READ_BYTES);
     }
 
     /// Frees the buffer if it is empty.

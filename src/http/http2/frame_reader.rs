@@ -1,8 +1,8 @@
 //! Parses the frames that a client sends, and enforces the rules that need no knowledge of streams: RFC 9113 sections
 //! 3.4, 4 and 6.
 //!
-//! It joins the frames of a block of fields. `hpack` decompresses blocks, and `serve/http2` knows streams and flow
-//! control.
+//! It joins the frames of a block of fields, and passes on DATA frames as they arrive, so that no part of a body waits for
+//! the rest of its frame. `hpack` decompresses blocks, and `serve/http2` knows streams and flow control.
 
 use super::frame::{FRAME_HEAD_BYTES, flag, kind};
 use super::{ConnectionError, MAX_FRAME_PAYLOAD, Reason};
@@ -22,7 +22,8 @@ const PRIORITY_BYTES: usize = 5;
 /// of the whole connection.
 const MAX_BLOCK_BYTES: usize = 4 * MAX_HEAD_BYTES;
 
-/// A parsed frame. The frames of a block of fields are parsed as one.
+/// A parsed frame. The frames of a block of fields are parsed as one. A DATA frame that has not arrived whole is parsed as
+/// several.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A piece of a body.
@@ -110,6 +111,8 @@ enum ReaderStage {
     /// The preface must come first.
     #[default]
     Preface,
+    /// The rest of a DATA frame.
+    Data(DataRest),
     /// The first frame must be SETTINGS.
     FirstSettings,
     /// Any frame may come.
@@ -122,6 +125,17 @@ enum ReaderStage {
     },
 }
 
+/// What is still to come of a DATA frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct DataRest {
+    stream_id: u32,
+    /// Bytes of content that are to come.
+    content_bytes: usize,
+    /// Bytes of padding that are to come behind the content.
+    padding_bytes: usize,
+    ends_stream: bool,
+}
+
 impl FrameReader {
     /// Whether the rest of a request's head must come now, or the preface is not complete yet. `unread` are the bytes
     /// that were received and not parsed.
@@ -131,8 +145,9 @@ impl FrameReader {
         has_begun || matches!(self.stage, ReaderStage::Preface | ReaderStage::Block { .. })
     }
 
-    /// Parses the preface or the frame at the front of `input`. Returns its length in bytes and the frame; `None` if it
-    /// is incomplete. The caller must remove that many bytes before the next call.
+    /// Parses the preface or the frame at the front of `input`, or the part of a DATA frame that has arrived. Returns its
+    /// length in bytes and the frame; `None` if it is incomplete. The caller must remove that many bytes before the next
+    /// call.
     ///
     /// # Errors
     ///
@@ -141,16 +156,10 @@ impl FrameReader {
         &'a mut self,
         input: &'a [u8],
     ) -> Result<Option<(usize, Frame<'a>)>, ConnectionError> {
-        if self.stage == ReaderStage::Preface {
-            let length = input.len().min(PREFACE.len());
-            if input[..length] != PREFACE[..length] {
-                return Err(ConnectionError(Reason::PROTOCOL_ERROR));
-            }
-            if length < PREFACE.len() {
-                return Ok(None);
-            }
-            self.stage = ReaderStage::FirstSettings;
-            return Ok(Some((PREFACE.len(), Frame::Other)));
+        match self.stage {
+            ReaderStage::Preface => return self.read_preface(input),
+            ReaderStage::Data(rest) => return Ok(self.read_data(rest, input)),
+            _ => {}
         }
         let Some((head, after_head)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else {
             return Ok(None);
@@ -174,10 +183,90 @@ impl FrameReader {
             return Err(ConnectionError(Reason::FRAME_SIZE_ERROR));
         }
         let Some(payload) = after_head.get(..length) else {
-            return Ok(None);
+            return match kind {
+                kind::DATA => self.begin_data(flags, stream_id, length, after_head),
+                _ => Ok(None),
+            };
         };
         let frame = self.parse_payload(kind, flags, stream_id, payload)?;
         Ok(Some((FRAME_HEAD_BYTES + length, frame)))
+    }
+
+    /// Parses as much of the preface as has arrived. Fails if it is another text.
+    fn read_preface(
+        &mut self,
+        input: &[u8],
+    ) -> Result<Option<(usize, Frame<'static>)>, ConnectionError> {
+        let length = input.len().min(PREFACE.len());
+        if input[..length] != PREFACE[..length] {
+            return Err(ConnectionError(Reason::PROTOCOL_ERROR));
+        }
+        if length < PREFACE.len() {
+            return Ok(None);
+        }
+        self.stage = ReaderStage::FirstSettings;
+        Ok(Some((PREFACE.len(), Frame::Other)))
+    }
+
+    /// Parses the begin of a DATA frame of `length` bytes, of which `arrived` are there, fewer than all. `None` if these are
+    /// too few. Fails if the padding does not fit into the frame.
+    fn begin_data<'a>(
+        &mut self,
+        flags: u8,
+        stream_id: u32,
+        length: usize,
+        arrived: &'a [u8],
+    ) -> Result<Option<(usize, Frame<'a>)>, ConnectionError> {
+        let is_padded = flags & flag::PADDED != 0;
+        let (padding_bytes, arrived) = match arrived.split_first() {
+            Some((padding_length, arrived)) if is_padded => (usize::from(*padding_length), arrived),
+            _ => (0, arrived),
+        };
+        if arrived.is_empty() {
+            return Ok(None);
+        }
+        let head_bytes = usize::from(is_padded);
+        let content_bytes = length.checked_sub(head_bytes + padding_bytes);
+        let rest = DataRest {
+            stream_id,
+            content_bytes: content_bytes.ok_or(ConnectionError(Reason::PROTOCOL_ERROR))?,
+            padding_bytes,
+            ends_stream: flags & flag::END_STREAM != 0,
+        };
+        let mut piece = self.read_data(rest, arrived);
+        if let Some((piece_bytes, Frame::Data { flow_bytes, .. })) = &mut piece {
+            *piece_bytes += FRAME_HEAD_BYTES + head_bytes;
+            *flow_bytes += head_bytes as u32;
+        }
+        Ok(piece)
+    }
+
+    /// Parses what has arrived of the rest of a DATA frame; `None` if that is nothing.
+    fn read_data<'a>(
+        &mut self,
+        mut rest: DataRest,
+        arrived: &'a [u8],
+    ) -> Option<(usize, Frame<'a>)> {
+        let (data, behind) = arrived.split_at(rest.content_bytes.min(arrived.len()));
+        let padding_bytes = rest.padding_bytes.min(behind.len());
+        let piece_bytes = data.len() + padding_bytes;
+        if piece_bytes == 0 {
+            return None;
+        }
+        rest.content_bytes -= data.len();
+        rest.padding_bytes -= padding_bytes;
+        let is_whole = rest.content_bytes + rest.padding_bytes == 0;
+        self.stage = match is_whole {
+            true => ReaderStage::Frames,
+            false => ReaderStage::Data(rest),
+        };
+        let frame = Frame::Data {
+            stream_id: rest.stream_id,
+            data,
+            flow_bytes: piece_bytes as u32,
+            ends_stream: is_whole && rest.ends_stream,
+        };
+        Some((piece_bytes, frame))
     }
 
     /// Checks that a frame of this type may come now, and that it is on a stream or on the connection as its type
@@ -198,7 +287,9 @@ impl FrameReader {
             ReaderStage::Preface | ReaderStage::FirstSettings => {
                 kind == kind::SETTINGS && flags & flag::ACK == 0
             }
-            ReaderStage::Frames => !matches!(kind, kind::CONTINUATION | kind::PUSH_PROMISE),
+            ReaderStage::Frames | ReaderStage::Data(_) => {
+                !matches!(kind, kind::CONTINUATION | kind::PUSH_PROMISE)
+            }
             ReaderStage::Block {
                 stream_id: block_stream_id,
                 ..

@@ -175,6 +175,7 @@ impl Wire {
             if let Poll::Ready(result) = state.outbox.poll_flush(cx, &mut state.socket) {
                 result?;
             }
+            state.inbox.expect_body();
             if ready!(state.poll_read(cx))? == 0 {
                 return Poll::Ready(match state.remaining_body {
                     Framing::Close => Ok(BodyPiece::End),

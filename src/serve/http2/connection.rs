@@ -222,6 +222,7 @@ impl Http2Connection {
                 flow_bytes,
                 ends_stream,
             } => {
+                self.inbox.expect_body();
                 return handle.with_state(|state| {
                     state.receive_data(stream_id, data, flow_bytes, ends_stream)
                 });

@@ -1,16 +1,14 @@
 //! The state that the streams of one connection share: flow-control windows, the table of open streams, and the output.
 //!
 //! This file applies received frames to streams and decides which stream sends next, by RFC 9113 sections 5 and 6.9. It
-//! reads and writes no socket. `stray_frames.rs` extends the state for streams that are not open.
+//! reads and writes no socket. `request_data.rs` extends the state for the bodies of requests, and `stray_frames.rs` for
+//! streams that are not open.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use http::HeaderMap;
-
 use super::allowance::Allowance;
-use super::head_memory::HeadMemory;
 use super::initial_settings::{self, CONNECTION_WINDOW, MAX_CONCURRENT_STREAMS, STREAM_WINDOW};
 use super::stream_history::{ResetSender, StreamHistory};
 use super::stream_state::StreamState;
@@ -20,9 +18,6 @@ use crate::http::http2::frame::{self, flag, kind, setting};
 use crate::http::http2::frame_reader::SettingsPayload;
 use crate::http::http2::hpack::Encoder;
 use crate::http::http2::{ConnectionError, DEFAULT_WINDOW, MAX_FRAME_PAYLOAD, MAX_WINDOW, Reason};
-
-/// Minimum bytes of content with which a received DATA frame earns the client another frame without use.
-const SUBSTANTIAL_DATA_BYTES: usize = 1024;
 
 /// With this many bytes of output, no content of responses is added to it.
 const FULL_OUTPUT_BYTES: usize = 64 * 1024;
@@ -65,7 +60,7 @@ pub struct ConnectionState<S> {
     /// The send window that a stream begins with, as the client's settings have it.
     initial_send_window: i64,
     /// Bytes that the client may send on the connection.
-    receive_window: u32,
+    pub receive_window: u32,
     /// Bytes that were read since the last window update of the connection.
     consumed_bytes: u32,
     /// Whether the client could send less than a full frame, and gets a window update in the next flush.
@@ -197,91 +192,6 @@ impl<S: OpenStream> ConnectionState<S> {
         }
     }
 
-    /// Receives a piece of a request's body. `flow_bytes` count for flow control: the data and its padding.
-    ///
-    /// # Errors
-    ///
-    /// The client has exceeded the window of the connection, or the stream was never opened.
-    pub fn receive_data(
-        &mut self,
-        id: u32,
-        data: &[u8],
-        flow_bytes: u32,
-        ends_stream: bool,
-    ) -> Result<(), ConnectionError> {
-        let new_window = self.receive_window.checked_sub(flow_bytes);
-        self.receive_window = new_window.ok_or(ConnectionError(Reason::FLOW_CONTROL_ERROR))?;
-        let Some(stream) = self.find_stream(id) else {
-            self.consume_connection_bytes(flow_bytes);
-            if data.is_empty() {
-                self.allowance.spend_frame();
-            }
-            return self.receive_stray_frame(id);
-        };
-        let state = &mut *stream.state().borrow_mut();
-        match data.len() {
-            0 if !ends_stream => self.allowance.spend_frame(),
-            SUBSTANTIAL_DATA_BYTES.. => self.allowance.earn_frame(),
-            _ => {}
-        }
-        let stream_window = state.receive_window.checked_sub(flow_bytes);
-        // The outer `None` is an error: the body is longer or shorter than its stated length.
-        let remaining_bytes = match state.remaining_body_bytes {
-            None => Some(None),
-            Some(bytes_before) => bytes_before
-                .checked_sub(data.len() as u64)
-                .filter(|remaining| !ends_stream || *remaining == 0)
-                .map(Some),
-        };
-        let error_reason = match (stream_window, remaining_bytes) {
-            _ if state.is_request_ended => Some(Reason::STREAM_CLOSED),
-            (None, _) => Some(Reason::FLOW_CONTROL_ERROR),
-            (_, None) => Some(Reason::PROTOCOL_ERROR),
-            _ => None,
-        };
-        if let Some(reason) = error_reason {
-            self.consume_connection_bytes(flow_bytes);
-            self.fail_stream(&stream, state, reason);
-            return Ok(());
-        }
-        state.receive_window = stream_window.unwrap_or_default();
-        state.remaining_body_bytes = remaining_bytes.flatten();
-        state.received_body.extend_from_slice(data);
-        state.is_request_ended = ends_stream;
-        // Nobody reads the padding, so its window is returned at once.
-        self.consume_stream_bytes(id, state, flow_bytes - data.len() as u32);
-        state.wake();
-        self.remove_if_over(&stream, state);
-        Ok(())
-    }
-
-    /// Receives the trailers of a request, with the bytes of memory that they hold; `None` if they are not acceptable.
-    pub fn receive_trailers(
-        &mut self,
-        stream: &S,
-        trailers: Option<(HeaderMap, usize)>,
-        ends_stream: bool,
-        memory: &HeadMemory,
-    ) {
-        let state = &mut *stream.state().borrow_mut();
-        let is_partial = state.remaining_body_bytes.is_some_and(|bytes| bytes > 0);
-        let reason = match trailers {
-            _ if state.is_request_ended => Reason::STREAM_CLOSED,
-            Some((trailers, bytes)) if ends_stream && !is_partial => match memory.charge(bytes) {
-                Some(charge) => {
-                    state.trailers_charge = charge;
-                    state.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
-                    state.is_request_ended = true;
-                    state.wake();
-                    return self.remove_if_over(stream, state);
-                }
-                None => Reason::ENHANCE_YOUR_CALM,
-            },
-            _ => Reason::PROTOCOL_ERROR,
-        };
-        self.fail_stream(stream, state, reason);
-    }
-
     /// Receives RST_STREAM: the client gives a request up.
     ///
     /// # Errors
@@ -402,7 +312,7 @@ impl<S: OpenStream> ConnectionState<S> {
     }
 
     /// Counts received bytes as read for the window of the connection.
-    fn consume_connection_bytes(&mut self, bytes: u32) {
+    pub fn consume_connection_bytes(&mut self, bytes: u32) {
         self.consumed_bytes += bytes;
         if self.consumed_bytes >= CONNECTION_WINDOW / 2 {
             let increment = std::mem::take(&mut self.consumed_bytes);

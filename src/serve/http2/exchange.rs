@@ -89,15 +89,17 @@ pub(super) async fn serve_request(
         // The drop of `_request` resets the stream.
         return;
     }
-    let is_from_gateway = response.body.is_from_gateway();
+    let is_body_unwanted = response.body.is_from_gateway() && !stream.is_body_over();
+    if is_body_unwanted {
+        stream.drop_body();
+    }
     let date = worker.date();
     // If the client is late, the rest of the response is dropped. The drop of `_request` then resets the stream.
     let sending = send_response(stream, is_head_request, &date, response);
     let _ = stream.deadlines().run(pin!(sending)).await;
-    if is_from_gateway && !stream.is_body_over() {
+    if is_body_unwanted {
         // Some clients read the response only after they have sent their whole body.
-        let mut drained_bytes = 0;
-        let draining = poll_fn(|cx| stream.poll_drain_body(cx, &mut drained_bytes));
+        let draining = poll_fn(|cx| stream.poll_drain_body(cx));
         let _ = tokio::time::timeout(BODY_DRAIN_TIMEOUT, draining).await;
     }
 }

@@ -11,6 +11,7 @@
 //! | `stream` | a request and its response, as the layers see them |
 //! | `stream_state` | the buffers, windows and flags of one stream |
 //! | `connection_state` | the state that streams share: windows, the table of open streams, the output |
+//! | `request_data` | receives the bodies of requests, and keeps those that are read |
 //! | `connection_handle` | gives the tasks of a connection access to that state, and wakes the connection's task |
 //! | `stream_history`, `stray_frames` | streams that are not open, and frames on such streams |
 //! | `head`, `trailers` | build a request's head and trailers from their fields |
@@ -29,6 +30,7 @@ pub mod head;
 pub mod head_memory;
 mod initial_settings;
 pub mod response_form;
+mod request_data;
 mod send_response;
 mod stray_frames;
 mod stream;

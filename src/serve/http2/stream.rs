@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use http_body::SizeHint;
 
@@ -16,7 +16,7 @@ use super::connection_handle::ConnectionHandle;
 use super::connection_state::{ConnectionState, OpenStream};
 use super::head_memory::HeadCharge;
 use super::initial_settings::STREAM_WINDOW;
-use super::stream_state::StreamState;
+use super::stream_state::{BodyUse, StreamState};
 use crate::http::head::{Head, ResponseHead};
 use crate::http::http1::MessageError;
 use crate::http::http1::chunked::BodyPiece;
@@ -161,6 +161,9 @@ impl Http2Stream {
             if state.awaits_tunnel {
                 return Poll::Ready(Ok(BodyPiece::End));
             }
+            if state.body_use != BodyUse::Kept {
+                return Poll::Ready(Err(MessageError::Closed));
+            }
             if !state.received_body.is_empty() {
                 let length = state.received_body.len().min(MAX_PIECE_BYTES);
                 let data = state.received_body.split_to(length).freeze();
@@ -180,22 +183,54 @@ impl Http2Stream {
             if state.is_request_ended {
                 return Poll::Ready(Ok(BodyPiece::End));
             }
+            // An empty buffer keeps the memory of the pieces that were taken from it.
+            state.received_body = BytesMut::new();
             state.register_waker(cx);
             Poll::Pending
         })
     }
 
-    /// Reads the rest of an unwanted request body and adds its bytes to `drained_bytes`; ready at the end of the body, or
-    /// beyond [`MAX_DRAINED_BYTES`].
-    pub fn poll_drain_body(&self, cx: &mut Context<'_>, drained_bytes: &mut usize) -> Poll<()> {
-        // A client that never got `100 Continue` may send its body or not.
-        while !self.awaits_continue() && *drained_bytes <= MAX_DRAINED_BYTES {
-            match ready!(self.poll_body(cx)) {
-                Ok(BodyPiece::Data(data)) => *drained_bytes += data.len(),
-                Ok(_) | Err(_) => break,
-            }
+    /// Bounds what is still to be read of the body, by what its route allows. A larger body is not kept.
+    pub fn bound_body(&self, max_bytes: u64) {
+        self.change_body(|connection, state| connection.bound_body(self.id, state, max_bytes));
+    }
+
+    /// Whether the body is larger than [`Http2Stream::bound_body`] allows.
+    pub fn is_body_too_large(&self) -> bool {
+        self.state.borrow().body_use == BodyUse::TooLarge
+    }
+
+    /// Drops what is not read of the body, and what still comes, because nobody reads it any more.
+    pub fn drop_body(&self) {
+        self.change_body(|connection, state| {
+            connection.drop_body(self.id, state, BodyUse::Unwanted);
+        });
+    }
+
+    /// Does the same as [`Http2Stream::with_states`], then lets the connection send window updates.
+    fn change_body(
+        &self,
+        change: impl FnOnce(&mut ConnectionState<Http2Stream>, &mut StreamState),
+    ) {
+        let has_output = self.with_states(|connection, state| {
+            change(connection, state);
+            connection.has_output()
+        });
+        if has_output {
+            self.handle.wake_task();
         }
-        Poll::Ready(())
+    }
+
+    /// Ready when the client has sent all of a body that nobody reads, or more than [`MAX_DRAINED_BYTES`] of it.
+    pub fn poll_drain_body(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let state = &mut *self.state.borrow_mut();
+        let is_over = state.is_request_ended || state.is_closed;
+        // A client that never got `100 Continue` may send its body or not.
+        if is_over || state.awaits_continue || state.dropped_bytes > MAX_DRAINED_BYTES {
+            return Poll::Ready(());
+        }
+        state.register_waker(cx);
+        Poll::Pending
     }
 
     /// Opens the tunnel that the request is for. From now on the stream's data is read, as another protocol.
@@ -209,7 +244,7 @@ impl Http2Stream {
         let received_bytes = state.received_body.len() as u64;
         match state.remaining_body_bytes {
             _ if state.is_body_over() => SizeHint::with_exact(0),
-            _ if state.is_closed => SizeHint::default(),
+            _ if state.is_closed || state.body_use == BodyUse::TooLarge => SizeHint::default(),
             _ if state.is_request_ended && state.trailers.is_none() => {
                 SizeHint::with_exact(received_bytes)
             }

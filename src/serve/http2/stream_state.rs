@@ -10,6 +10,18 @@ use http::HeaderMap;
 
 use super::head_memory::HeadCharge;
 
+/// What happens to the part of a body that is received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyUse {
+    /// It waits until it is read.
+    #[default]
+    Kept,
+    /// It is dropped, and its reader gets an error, because the body is larger than its route allows.
+    TooLarge,
+    /// It is dropped, because nobody reads it.
+    Unwanted,
+}
+
 /// The state of a stream, which its task and the connection's task share.
 #[derive(Default)]
 pub struct StreamState {
@@ -25,6 +37,12 @@ pub struct StreamState {
     pub is_request_ended: bool,
     /// Bytes of the body that the client still has to send, if it has stated a length.
     pub remaining_body_bytes: Option<u64>,
+    /// Bytes of the body that may still come before it is too large for its route; `None` without a bound.
+    pub allowed_body_bytes: Option<u64>,
+    /// What happens to the received body.
+    pub body_use: BodyUse,
+    /// Bytes of the body that were dropped.
+    pub dropped_bytes: usize,
     /// Bytes that the client may send: its flow-control window.
     pub receive_window: u32,
     /// Bytes of the body that were read since the last window update, and of padding.
@@ -77,11 +95,22 @@ impl StreamState {
         }
     }
 
+    /// Takes bytes of the body off those that may come. False if that are too many.
+    pub fn admit_bytes(&mut self, bytes: u64) -> bool {
+        let Some(allowed_bytes) = &mut self.allowed_body_bytes else {
+            return true;
+        };
+        let remaining_bytes = allowed_bytes.checked_sub(bytes);
+        *allowed_bytes = remaining_bytes.unwrap_or_default();
+        remaining_bytes.is_some()
+    }
+
     /// Whether all of the request's body has been read, or the request waits for its tunnel. False once the stream is
     /// closed, unless it waits for its tunnel.
     pub fn is_body_over(&self) -> bool {
         let is_read = self.received_body.is_empty() && self.trailers.is_none();
-        // A closed stream may have lost a part of the body.
-        self.awaits_tunnel || (self.is_request_ended && is_read && !self.is_closed)
+        // A closed stream may have lost a part of the body, and one with too large a body has.
+        let has_lost = self.is_closed || self.body_use == BodyUse::TooLarge;
+        self.awaits_tunnel || (self.is_request_ended && is_read && !has_lost)
     }
 }

@@ -71,6 +71,29 @@ impl Downstream {
         }
     }
 
+    /// Bounds what is still to be read of the body. HTTP/2 receives ahead of the reader, so it must know what is too large.
+    pub fn bound_body(&self, max_bytes: u64) {
+        if let Downstream::Http2(stream) = self {
+            stream.bound_body(max_bytes);
+        }
+    }
+
+    /// Whether more than [`Downstream::bound_body`] allows has come, so that the rest cannot be read. The other versions
+    /// leave that to their reader.
+    pub fn is_body_too_large(&self) -> bool {
+        match self {
+            Downstream::Http2(stream) => stream.is_body_too_large(),
+            Downstream::Http1(_) | Downstream::Http3(_) => false,
+        }
+    }
+
+    /// Drops the rest of the body, which nobody reads. HTTP/1 and HTTP/3 receive nothing while nobody reads.
+    pub fn drop_body(&self) {
+        if let Downstream::Http2(stream) = self {
+            stream.drop_body();
+        }
+    }
+
     /// Whether the client may be unable to send, because it has used up the flow-control window of its connection. Never
     /// so over HTTP/1.
     pub fn is_window_exhausted(&self) -> bool {

@@ -4,6 +4,7 @@
 //! It parses no message. The bounds for unwanted bodies and for the end of a connection are here, because both versions
 //! share them.
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -31,6 +32,15 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// HTTP/1, or one before its first request. A request that arrives in this time is served as the last one.
 pub const IDLE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Maximum bytes that the closing connections of one worker discard together, besides [`MAX_DRAINED_BYTES`] of each. So one
+/// client may send a large body to its end before it reads, and a thousand at once may not.
+const MAX_EXTRA_DISCARDED_BYTES: usize = 64 * 1024 * 1024;
+
+thread_local! {
+    /// Bytes that the closing connections of this worker have discarded beyond [`MAX_DRAINED_BYTES`] of each.
+    static EXTRA_DISCARDED_BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
 /// Size in bytes of the buffer for what a client still sends while its connection closes.
 const DISCARD_BUFFER_BYTES: usize = 16 * 1024;
 
@@ -45,6 +55,35 @@ pub struct ClientSocket {
     half_close: HalfClose,
     /// Whether the gateway's sending side is closed.
     is_shut_down: bool,
+    discarded_bytes: DiscardedBytes,
+}
+
+/// The bytes that a closing connection has discarded. The drop ends its share in what the worker's connections discard.
+#[derive(Default)]
+struct DiscardedBytes(usize);
+
+impl DiscardedBytes {
+    /// Whether the connection may discard more bytes.
+    fn may_grow(&self) -> bool {
+        self.0 < MAX_DRAINED_BYTES || EXTRA_DISCARDED_BYTES.get() < MAX_EXTRA_DISCARDED_BYTES
+    }
+
+    fn add(&mut self, bytes: usize) {
+        let extra_bytes_before = self.extra_bytes();
+        self.0 += bytes;
+        let extra_bytes = self.extra_bytes() - extra_bytes_before;
+        EXTRA_DISCARDED_BYTES.set(EXTRA_DISCARDED_BYTES.get() + extra_bytes);
+    }
+
+    fn extra_bytes(&self) -> usize {
+        self.0.saturating_sub(MAX_DRAINED_BYTES)
+    }
+}
+
+impl Drop for DiscardedBytes {
+    fn drop(&mut self) {
+        EXTRA_DISCARDED_BYTES.set(EXTRA_DISCARDED_BYTES.get() - self.extra_bytes());
+    }
 }
 
 impl ClientSocket {
@@ -61,6 +100,7 @@ impl ClientSocket {
             send_timeout,
             half_close,
             is_shut_down: false,
+            discarded_bytes: DiscardedBytes::default(),
         }
     }
 }
@@ -142,7 +182,8 @@ impl AsyncWrite for ClientSocket {
     }
 
     /// Closes the sending side, then reads and discards bytes until the client has closed its side too. If bytes were left
-    /// unread, the kernel would reset the connection and destroy a response that the client has not read yet.
+    /// unread, the kernel would reset the connection and destroy a response that the client has not read yet. Too many bytes
+    /// are left to the kernel, and the deadline ends the connection.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.is_shut_down {
@@ -154,8 +195,12 @@ impl AsyncWrite for ClientSocket {
         }
         let mut discarded_bytes = [MaybeUninit::uninit(); DISCARD_BUFFER_BYTES];
         loop {
+            if !this.discarded_bytes.may_grow() {
+                return Poll::Pending;
+            }
             let mut buffer = ReadBuf::uninit(&mut discarded_bytes);
             ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buffer))?;
+            this.discarded_bytes.add(buffer.filled().len());
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }

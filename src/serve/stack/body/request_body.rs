@@ -245,10 +245,14 @@ impl RequestBody {
     pub fn bound_size(&mut self, max_bytes: u64) {
         if let Some(unread) = &mut self.0 {
             let read_ahead_bytes = unread.read_ahead.as_ref().map_or(0, Bytes::len) as u64;
+            let remaining_bytes = max_bytes.saturating_sub(read_ahead_bytes);
             unread.size_bound = Some(SizeBound {
                 max_bytes,
-                remaining_bytes: max_bytes.saturating_sub(read_ahead_bytes),
+                remaining_bytes,
             });
+            if let Some(downstream) = &unread.downstream {
+                downstream.bound_body(remaining_bytes);
+            }
         }
     }
 
@@ -338,6 +342,11 @@ impl UnreadBody {
         let Some(downstream) = &self.downstream else {
             return Poll::Ready(None);
         };
+        if let Some(bound) = &self.size_bound
+            && downstream.is_body_too_large()
+        {
+            return Poll::Ready(Some(Err(Error::TooLarge(bound.max_bytes))));
+        }
         let Poll::Ready(piece) = downstream.poll_body(cx) else {
             let idle_timeout = self.generation.ruleset.timeouts.body_idle;
             if downstream.is_window_exhausted() {
@@ -379,6 +388,9 @@ impl Drop for UnreadBody {
     fn drop(&mut self) {
         // Nobody waits for the rest of the body any more, so the client cannot be late with it.
         self.deadlines.report_body_arrived();
+        if let Some(downstream) = &self.downstream {
+            downstream.drop_body();
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::common::http2::{Client, get, request, run, whole};
-use crate::common::{Gate, Gateway, Upstream, ok, read_head, wait_until};
+use crate::common::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, block, frame};
+use crate::common::{Gate, Gateway, Upstream, ok, read_body, read_head, wait_until};
 
 const OPEN: &str = "match: /**\nupstream: up\n";
 const PIECE: &[u8] = &[b'x'; 64 * 1024];
@@ -32,6 +33,40 @@ pub async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
         body.send_data(Bytes::from_static(&PIECE[..room]), false)
             .unwrap();
     }
+}
+
+/// A part of a body does not wait for the rest of its frame, and padding is no part of it.
+#[test]
+fn frames_pass_on_as_they_arrive() {
+    let upstream = Upstream::scripted(|mut served, report| {
+        let mut request = read_head(&mut served.reader).unwrap();
+        let mut part = vec![0; b"5\r\nfirst\r\n".len()];
+        served.reader.read_exact(&mut part).unwrap();
+        request.body = part;
+        report(request.clone());
+        request.body.clear();
+        read_body(&mut served.reader, &mut request).unwrap();
+        served.send(ok(&String::from_utf8(request.body).unwrap()));
+    });
+    let gateway = Gateway::start(upstream.address, "", &[("all", OPEN)]);
+    let mut raw = Raw::connect(gateway.address, &[]);
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "test"),
+        (":path", "/"),
+    ];
+    raw.send(&frame(HEADERS, END_HEADERS, 1, &block(&fields)));
+    const PADDED: u8 = 8;
+    let content = [&b"\x05first"[..], b" and last", &[0; 5]].concat();
+    let data = frame(DATA, PADDED | END_STREAM, 1, &content);
+    let (begin, rest) = data.split_at(9 + b"\x05first".len());
+    raw.send(begin);
+    assert_eq!(upstream.next().body, b"5\r\nfirst\r\n");
+    for byte in rest {
+        raw.send(&[*byte]);
+    }
+    assert_eq!(raw.next(DATA).unwrap().payload, b" and last");
 }
 
 /// A form that may name another method is read ahead before it is passed on, whole and unchanged.

@@ -16,3 +16,4 @@ mod refusals;
 mod request_ids;
 mod sizes;
 mod uploads;
+mod uploads_http3;

@@ -1,8 +1,8 @@
 //! Parses the frames that a client sends, and enforces the rules that need no knowledge of streams: RFC 9113 sections
 //! 3.4, 4 and 6.
 //!
-//! It joins the frames of a block of fields, and passes on DATA frames as they arrive, so that no part of a body waits for
-//! the rest of its frame. `hpack` decompresses blocks, and `serve/http2` knows streams and flow control.
+//! It joins the frames of a block of fields. DATA frames pass on as they arrive, so that no part of a body waits for the
+//! rest of its frame. `hpack` decompresses blocks, and `serve/http2` knows streams and flow control.
 
 use super::frame::{FRAME_HEAD_BYTES, flag, kind};
 use super::{ConnectionError, MAX_FRAME_PAYLOAD, Reason};

@@ -1,7 +1,7 @@
 //! One request on an HTTP/3 connection: reads its head, passes it through the stack and sends its response. Each request has
 //! a task of its own, so a fault in one ends no other.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -113,14 +113,21 @@ async fn serve_head(
         // The drop of `_guard` resets the stream.
         return;
     }
-    let is_from_gateway = response.body.is_from_gateway();
+    let is_body_unwanted = response.body.is_from_gateway() && !stream.is_body_over();
+    let mut drained_bytes = 0;
     let date = worker.date();
-    let sending = send_response(stream, is_head_request, &date, response);
+    let mut sending = pin!(send_response(stream, is_head_request, &date, response));
+    let sending = poll_fn(|cx| {
+        // A client that does not read the response must not make the gateway hold its body.
+        if is_body_unwanted {
+            let _ = stream.poll_drain_body(cx, &mut drained_bytes);
+        }
+        sending.as_mut().poll(cx)
+    });
     // If the client is late, the rest of the response is dropped. The drop of `_guard` then resets the stream.
     let is_sent = matches!(stream.deadlines().run(pin!(sending)).await, Some(Ok(())));
-    if is_from_gateway && is_sent && !stream.is_body_over() {
+    if is_body_unwanted && is_sent {
         // Some clients read the response only after they have sent their whole body.
-        let mut drained_bytes = 0;
         let draining = poll_fn(|cx| stream.poll_drain_body(cx, &mut drained_bytes));
         let _ = tokio::time::timeout(BODY_DRAIN_TIMEOUT, draining).await;
     }

@@ -86,6 +86,27 @@ impl Settings {
         }
     }
 
+    /// Whether requests may have this identity in their bodies, so that their heads do not show it for certain.
+    pub fn is_in_body(&self, identity: Identity) -> bool {
+        match identity {
+            Identity::Email => true,
+            Identity::Custom(custom_identity) => matches!(
+                self.custom_source(custom_identity),
+                Some(custom::Source::Query(_) | custom::Source::Body(_))
+            ),
+            Identity::Ip | Identity::User | Identity::Token | Identity::Plan => false,
+        }
+    }
+
+    /// Whether this identity is a part of the path, as the pattern of a route names it.
+    pub fn is_in_path(&self, identity: Identity) -> bool {
+        let Identity::Custom(custom_identity) = identity else {
+            return false;
+        };
+        let source = self.custom_source(custom_identity);
+        matches!(source, Some(custom::Source::PathPart(_)))
+    }
+
     /// Whether an identity comes from the JA4 fingerprint of TLS handshakes.
     pub fn needs_ja4(&self) -> bool {
         let mut sources = self.custom.iter().map(|custom| &custom.source);

@@ -10,7 +10,7 @@
 //! | `limit_uses` | limits that policies and folders define, share and switch off |
 //! | `logged_fields` | the names in `fields` of the access log |
 //! | `redirect` | redirects to HTTPS |
-//! | `routes` | listeners that policies name, and conflicts of routes |
+//! | `routes` | listeners that policies name, conflicts of routes, and the path of `usage` |
 //! | `sharing` | what gateways share by a store |
 //! | `tls` | certificates of listeners |
 
@@ -51,7 +51,9 @@ pub(super) use limit::check_override;
 use limit_uses::{check_limit_count, check_limit_uses, warn_of_unlisted_limits};
 use logged_fields::check_logged_fields;
 use redirect::{check_is_reached, check_listener_redirects, check_redirect};
-use routes::{MAX_LISTED_NAMES, MAX_PATTERNS_PER_POLICY, check_conflicts, check_listeners};
+use routes::{
+    MAX_LISTED_NAMES, MAX_PATTERNS_PER_POLICY, check_conflicts, check_listeners, check_usage_path,
+};
 
 /// Each server is compared with at most this many servers of its upstream, the first ones, so that checks stay fast.
 const MAX_COMPARED_SERVERS: usize = 256;
@@ -90,6 +92,7 @@ pub fn check(
     if check_listeners(cx, gateway, listen) {
         check_conflicts(cx, policies);
     }
+    check_usage_path(cx, gateway, policies);
     check_upstreams(cx, gateway);
     let upstreams_of_defaults = defaults.iter().map(|defaults| &defaults.upstream);
     let upstreams = upstreams_of_defaults.chain(policies.iter().map(|policy| &policy.upstream));

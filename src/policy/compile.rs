@@ -36,6 +36,7 @@ mod rules;
 mod store;
 mod tls;
 mod upstreams;
+mod usage;
 mod ways_around;
 
 use access_lists::AccessListCompiler;
@@ -95,6 +96,14 @@ pub fn compile(
     if cx.has_errors() {
         return None;
     }
+    routes.extend(usage::compile_usage(
+        gateway,
+        &routes,
+        &identity,
+        &unrouted,
+        &access.on_every_route(),
+        error_pages.of_gateway().as_ref(),
+    ));
     let default_table = build_table(&routes, None)?;
     let names = routes.iter().flat_map(|route| route.listeners.iter());
     let names: BTreeSet<&Arc<str>> = names.collect();

@@ -15,6 +15,7 @@
 //! | `pattern` | the requests that a route takes, as policies write them |
 //! | `route_action`, `redirect` | what becomes of admitted requests; where a redirect leads |
 //! | `table` | the search for the route of a request |
+//! | `usage` | the limits that callers may see |
 
 pub mod back_mapping;
 pub mod canonical_host;
@@ -27,6 +28,7 @@ pub mod pattern;
 pub mod redirect;
 pub mod route_action;
 pub mod table;
+pub mod usage;
 
 use std::sync::Arc;
 
@@ -47,6 +49,7 @@ pub use pattern::{
 pub use redirect::{Redirect, RedirectTarget};
 pub use route_action::{FixedResponse, RouteAction};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
+pub use usage::{ListedLimit, UsageList};
 
 use crate::http::content_coding::ContentCoding;
 use crate::limit::custom_identity::PREFLIGHT;
@@ -314,12 +317,14 @@ impl Route {
     /// Whether a request that `other` takes must be held to this route too, if a server may read it as one of this route.
     ///
     /// That is so if both are on one upstream, and `other` has not all that [`Route::has_all_limits_of`] asks for. It is also
-    /// so if the gateway would answer instead of a server, unless this route is the broader one.
+    /// so if the gateway would answer instead of a server, unless this route is the broader one or says what callers have left.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
         match (self.upstream_index(), other.upstream_index()) {
             // No server reads the request.
             (_, None) => false,
-            (None, Some(_)) => !self.pattern.is_broader_than(&other.pattern),
+            (None, Some(_)) => {
+                !self.action.is_usage() && !self.pattern.is_broader_than(&other.pattern)
+            }
             (own, theirs) => own == theirs && !other.has_all_limits_of(self),
         }
     }
@@ -474,6 +479,7 @@ impl Route {
         self.require.contains(&identity)
             || self.rules.iter().any(|rule| rule.depends_on(identity))
             || self.access.identities().any(|listed| listed == identity)
+            || matches!(&self.action, RouteAction::Usage(list) if list.identities.contains(identity))
     }
 
     /// Whether a decision about a request depends on the identity: the route needs it, or it is the plan, which changes

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::redirect::Redirect;
+use super::usage::UsageList;
 
 /// What a route does with the requests that its limits admit.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub enum RouteAction {
     Respond(Arc<FixedResponse>),
     /// The gateway sends clients to another URL.
     Redirect(Arc<Redirect>),
+    /// The gateway tells clients what they have left of these limits.
+    Usage(Arc<UsageList>),
 }
 
 impl RouteAction {
@@ -25,7 +28,7 @@ impl RouteAction {
     pub fn upstream_index(&self) -> Option<usize> {
         match self {
             RouteAction::Forward(index) => Some(*index),
-            RouteAction::Respond(_) | RouteAction::Redirect(_) => None,
+            RouteAction::Respond(_) | RouteAction::Redirect(_) | RouteAction::Usage(_) => None,
         }
     }
 
@@ -35,6 +38,7 @@ impl RouteAction {
             RouteAction::Forward(_) => None,
             RouteAction::Respond(response) => Some(response.status),
             RouteAction::Redirect(redirect) => Some(redirect.status),
+            RouteAction::Usage(_) => Some(StatusCode::OK),
         }
     }
 
@@ -51,7 +55,13 @@ impl RouteAction {
                 redirect.target,
                 redirect.status.as_u16()
             ),
+            RouteAction::Usage(_) => "answered with what callers have left".to_owned(),
         }
+    }
+
+    /// Whether clients get told what they have left of their limits.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, RouteAction::Usage(_))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Checks the names of listeners in the gateway file and in policies, and that no two routes match the same requests.
+//! Checks the names of listeners in the gateway file and in policies, and that no two routes match the same requests. None
+//! may have the path of `usage`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -107,6 +108,25 @@ pub(super) fn check_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
             continue;
         };
         report_conflict(cx, &first.pattern, &second.pattern);
+    }
+}
+
+/// Reports policies that take the very path of `usage`. That path comes before all patterns that only include it.
+pub(super) fn check_usage_path(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policies: &[PolicyConfig],
+) {
+    let Some(usage) = &gateway.usage else { return };
+    let patterns = policies.iter().flat_map(|policy| &policy.patterns);
+    for pattern in patterns.filter(|pattern| pattern.value.segments() == usage.value.segments()) {
+        let message = format!(
+            "`{}` is the path of `usage` at {}, which the gateway answers itself",
+            pattern.value,
+            cx.sources.origin(usage.location)
+        );
+        let help = "match another path, or move `usage` to one that no policy has";
+        cx.error(pattern.location, message, Some(help.into()));
     }
 }
 

@@ -64,6 +64,11 @@ impl<'c> AccessListCompiler<'c> {
         self.of_gateway.iter().cloned().collect()
     }
 
+    /// The parts of the lists of the gateway file that every route has.
+    pub(super) fn on_every_route(&self) -> AccessLists {
+        self.on_every_route.iter().cloned().collect()
+    }
+
     /// The lists that hold on the routes of a policy, without those of the gateway file by address.
     pub(super) fn compile_policy(
         &self,

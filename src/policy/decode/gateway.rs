@@ -7,7 +7,7 @@ use super::super::context::LoadContext;
 use super::super::section::{
     FieldReader, LocatedField, RequiredField, Section, SectionField, section,
 };
-use super::super::table::ValueShape;
+use super::super::table::{TextFormat, ValueShape};
 use super::super::timeouts::Timeouts;
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::ValueError;
@@ -30,7 +30,8 @@ use super::switch_word::{is_off, is_on};
 use super::traces::TracesConfig;
 use super::upstream::{SERVER_FORMAT, ServerField, UPSTREAM_TABLE, UpstreamConfig, read_upstream};
 use crate::identity::strip::is_unfit_for_request_id;
-use crate::route::{HeaderStyle, PathMatching};
+use crate::route::pattern::Segment;
+use crate::route::{HeaderStyle, PathMatching, Pattern};
 
 /// Maximum number of worker threads, above the number of cores of all but the largest machines.
 const MAX_WORKERS: u64 = 1024;
@@ -74,10 +75,18 @@ section! {
         "The bodies of the gateway's own refusals by status, `4xx` or `5xx`: a `.html` file for browsers, a `.json` file for all others, or both in a list. In them stand `${status}`, `${title}`, `${detail}`, `${type}`, `${limit}`, `${retry_after}`, `${request_id}`, `${host}`, `${path}` and `${ip}`. Default: problem documents.", "{ 429: errors/429.html, 5xx: [errors/5xx.html, errors/5xx.json] }";
     request_id: LocatedField<RequestIdField>,
         "The header of an id that each request has: of a trusted proxy, or else a new one. The upstream, the client, problem documents and the access log get it. Default: none.", "x-request-id";
+    usage: LocatedField<UsagePathField>,
+        "A path at which callers see what they have left of each of their limits, as JSON. No limit counts these requests. Default: none.", "/.well-known/limits";
     headers: HeaderStyleField = HeaderStyle::Ietf, "Which rate-limit headers answers carry.", "ietf";
     paths: PathMatchingField = PathMatching::Fold,
         "Whether a limited route also takes other spellings of its path that frameworks accept: case, formats, what follows a script. It takes only those that a broader route on the same upstream would take otherwise. With fold, the body of a POST is searched for `_method` too.", "exact";
 }
+
+static USAGE_PATH_FORMAT: TextFormat = TextFormat {
+    name: "path-of-usage",
+    pattern: r"^\s*(/[^\s/?#*{};]+)+\s*$",
+    doc: "A whole path of fixed segments.",
+};
 
 word_fields! {
     /// A field that says which spellings of its path a route accepts.
@@ -88,6 +97,9 @@ scalar_fields! {
     /// A field with the name of the header of the request's id.
     pub struct RequestIdField: HeaderName =
         ValueShape::Format(&HEADER_NAME_FORMAT), "the name of a header", parse_request_id_field;
+    /// A field with the path at which callers see what they have left.
+    pub struct UsagePathField: Pattern =
+        ValueShape::Format(&USAGE_PATH_FORMAT), "a path such as /.well-known/limits", parse_usage_path;
     /// A field with the version of the format of the files.
     pub struct VersionField: () = ValueShape::WholeNumber(1, 1), "the version of this format, 1", parse_version;
 }
@@ -221,6 +233,28 @@ fn parse_request_id_field(text: &str) -> Result<HeaderName, ValueError> {
         return Err(ValueError::new(message, help));
     }
     Ok(name)
+}
+
+fn parse_usage_path(text: &str) -> Result<Pattern, ValueError> {
+    let help = "write a path such as /.well-known/limits; without the field there is no such path";
+    let pattern = Pattern::parse(text).map_err(|error| {
+        let message = format!("`{text}` is not a path: {}", error.kind);
+        ValueError::new(message, help)
+    })?;
+    let is_fixed = |segment: &Segment| matches!(segment, Segment::Literal(_));
+    if !pattern.methods().is_any() {
+        let message = format!("`{text}` names a method");
+        let help = format!(
+            "write `{}`, which is answered for GET and HEAD",
+            pattern.path_text()
+        );
+        return Err(ValueError::new(message, help));
+    }
+    if pattern.segments().is_empty() || !pattern.segments().iter().all(is_fixed) {
+        let message = format!("`{text}` is not one path of its own");
+        return Err(ValueError::new(message, help));
+    }
+    Ok(pattern)
 }
 
 fn parse_version(text: &str) -> Result<(), ValueError> {

@@ -44,7 +44,7 @@ impl HostPattern {
     }
 
     /// Whether this pattern takes every host that `other` takes.
-    pub(super) fn is_superset_of(&self, other: &HostPattern) -> bool {
+    pub fn is_superset_of(&self, other: &HostPattern) -> bool {
         let (HostPattern::Exact(name) | HostPattern::Below(name)) = other else {
             return *self == HostPattern::Any;
         };

@@ -23,8 +23,12 @@ const NANOS_PER_MICRO: u64 = 1_000;
 
 /// Logs a request that ended at `now`, if the settings of the log select it.
 pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos) {
-    let is_notable = context.outcome() != RequestOutcome::Admitted
-        || matches!(context.deciding_limit.get(), Some((_, LimitStanding::Over)));
+    let is_served = matches!(
+        context.outcome(),
+        RequestOutcome::Admitted | RequestOutcome::Usage
+    );
+    let is_notable =
+        !is_served || matches!(context.deciding_limit.get(), Some((_, LimitStanding::Over)));
     log.add_line(is_notable, |out| {
         if log.format() == LogFormat::Combined {
             return combined::write_line(out, log, context);

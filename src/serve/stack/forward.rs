@@ -50,7 +50,7 @@ impl Default for Forward {
         Forward {
             forwarded: FuturePool::new(forward_request),
             answered: FuturePool::new(|admitted: Admitted| {
-                ready(own_response::respond(&admitted.identified.routed))
+                ready(own_response::respond(&admitted.identified))
             }),
         }
     }

@@ -7,7 +7,7 @@
 //! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
-//! | forward | `forward.rs`, `forwarding.rs`, `own_response.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `mapped_fields.rs`, `message_gate.rs`, `request_deadline.rs` |
+//! | forward | `forward.rs`, `forwarding.rs`, `own_response.rs`, `usage.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `mapped_fields.rs`, `message_gate.rs`, `request_deadline.rs` |
 //!
 //! Names that resemble each other:
 //!
@@ -72,4 +72,5 @@ pub mod traced_request;
 pub mod unreadable_request;
 pub mod unserved;
 pub mod upstream_load;
+mod usage;
 mod vary;

@@ -130,10 +130,13 @@ fn credential_objection(
     if client.user.is_some() {
         return None;
     }
+    // No limit counts what the path of `usage` answers, so a guess must not be taken for an anonymous client there.
+    let is_guess = route.action.is_usage() && unverified != Unverified::Scheme;
     // A plan with a default matters too: a token that gateway and upstream read differently would count for two plans.
     let is_needed = |identity| {
         let is_required = route.require.contains(&identity);
-        is_required || (identifier.is_refused(unverified) && route.needs(identity))
+        let is_refused = is_guess || identifier.is_refused(unverified);
+        is_required || (is_refused && route.needs(identity))
     };
     proven_identities
         .any(is_needed)

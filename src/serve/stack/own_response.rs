@@ -1,11 +1,12 @@
-//! The response to an admitted request whose route the gateway answers by itself: a fixed response or a redirect. No
-//! upstream is touched, and the body of the request stays unread.
+//! The response to an admitted request whose route the gateway answers by itself: a fixed response, a redirect, or what the
+//! caller has left of its limits. No upstream is touched, and the body of the request stays unread.
 
 use http::Method;
 
 use super::body::AdmittedBody;
 use super::refusal::{Refusal, RefusalCause, redirect_response};
-use super::stages::Routed;
+use super::stages::Identified;
+use super::usage;
 use crate::http::head::{Fields, Head, Response, ResponseHead};
 use crate::route::{FixedResponse, Redirect, RouteAction};
 
@@ -17,12 +18,15 @@ pub(super) const UNKNOWN_HOST: &str =
 ///
 /// # Errors
 ///
-/// A redirect depends on the host, and the client has named none; or the route has an upstream after all.
-pub(super) fn respond(routed: &Routed) -> Result<Response<AdmittedBody>, Refusal> {
+/// A redirect depends on the host, and the client has named none; or the route has an upstream after all. What a caller has
+/// left of its limits is told in the form of an error too, because it is an outcome of its own.
+pub(super) fn respond(identified: &Identified) -> Result<Response<AdmittedBody>, Refusal> {
+    let routed = &identified.routed;
     let head = &routed.arrival.head;
     let response = match &routed.route().action {
         RouteAction::Respond(response) => Some(fixed_response(response, &head.method)),
         RouteAction::Redirect(redirect) => self::redirect(redirect, head),
+        RouteAction::Usage(list) => return Err(usage::respond(identified, list)),
         RouteAction::Forward(_) => None,
     };
     response.ok_or_else(|| Refusal::unsent(RefusalCause::Bad(UNKNOWN_HOST), &head.fields))

@@ -61,6 +61,8 @@ pub enum RefusalCause {
         /// Whether pages of the origin may send requests.
         is_allowed: bool,
     },
+    /// The caller asks what it has left of its limits, and gets this JSON.
+    Usage(String),
     /// The body is larger than this number of bytes, which the route allows.
     BodyTooLarge(u64),
     /// The client stopped sending its body.
@@ -102,6 +104,7 @@ impl RefusalCause {
             | RefusalCause::Limited(_)
             | RefusalCause::Shed(_)
             | RefusalCause::Preflight { .. }
+            | RefusalCause::Usage(_)
             | RefusalCause::BodyTooLarge(_)
             | RefusalCause::Upstream(_) => false,
         }
@@ -162,6 +165,7 @@ impl Refusal {
             RefusalCause::Denied(_) => RequestOutcome::Denied,
             // As on a route with a redirect.
             RefusalCause::Redirected(_) => RequestOutcome::Admitted,
+            RefusalCause::Usage(_) => RequestOutcome::Usage,
             RefusalCause::Upstream(_) => RequestOutcome::Failed,
             RefusalCause::BrokenBody => RequestOutcome::Gone,
             RefusalCause::Preflight { is_allowed: true } => RequestOutcome::Admitted,
@@ -181,10 +185,10 @@ impl Refusal {
         }
     }
 
-    /// The `reason` in the access log; `None` for a redirect, and for a limit's refusal, whose line names the limit.
+    /// The `reason` in the access log; `None` for a redirect, for what a caller has left of its limits, and for a limit's refusal, whose line names the limit.
     pub fn reason(&self) -> Option<&'static str> {
         match &self.cause {
-            RefusalCause::Limited(_) | RefusalCause::Redirected(_) => None,
+            RefusalCause::Limited(_) | RefusalCause::Redirected(_) | RefusalCause::Usage(_) => None,
             RefusalCause::Shed(shed) => Some(match shed.class {
                 RequestClass::Critical => "shed, though critical",
                 RequestClass::Normal => "shed as normal",
@@ -226,6 +230,9 @@ impl Refusal {
                 },
                 body: Bytes::new(),
             };
+        }
+        if let RefusalCause::Usage(usage) = self.cause {
+            return usage_response(usage);
         }
         if let RefusalCause::Redirected(location) = &self.cause {
             return redirect_response(self.cause.status(), location);
@@ -325,6 +332,10 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
             StatusCode::FORBIDDEN,
             "Pages of this origin may not send such requests.".into(),
         ),
+        RefusalCause::Usage(_) => (
+            StatusCode::OK,
+            "The gateway says what the caller has left of its limits.".into(),
+        ),
         RefusalCause::BodyTooLarge(max_bytes) => (
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("The request body is larger than {max_bytes} bytes."),
@@ -403,6 +414,17 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
         upstream::Error::TotalTimeout { .. } => "total timeout",
         upstream::Error::Unavailable { .. } => "no server available",
         upstream::Error::Full { .. } => "too many requests",
+    }
+}
+
+/// The response to a caller that asks what it has left of its limits. No cache may keep it.
+fn usage_response(usage: String) -> Response<Bytes> {
+    let mut head = ResponseHead::default();
+    head.fields.add("content-type", b"application/json");
+    head.fields.add("cache-control", b"no-store");
+    Response {
+        head,
+        body: usage.into(),
     }
 }
 

@@ -13,6 +13,8 @@ pub enum RequestOutcome {
     Shed,
     /// A list of `deny` or `allow` refused the client.
     Denied,
+    /// The gateway told the caller what it has left of its limits.
+    Usage,
     /// The gateway refused the request for another reason, such as no route or no credential.
     Rejected,
     /// The upstream sent no response, or no whole one.
@@ -24,11 +26,12 @@ pub enum RequestOutcome {
 
 impl RequestOutcome {
     /// Every outcome, in the order of the counters.
-    pub const ALL: [RequestOutcome; 7] = [
+    pub const ALL: [RequestOutcome; 8] = [
         RequestOutcome::Admitted,
         RequestOutcome::Refused,
         RequestOutcome::Shed,
         RequestOutcome::Denied,
+        RequestOutcome::Usage,
         RequestOutcome::Rejected,
         RequestOutcome::Failed,
         RequestOutcome::Gone,
@@ -41,6 +44,7 @@ impl RequestOutcome {
             RequestOutcome::Refused => "refused",
             RequestOutcome::Shed => "shed",
             RequestOutcome::Denied => "denied",
+            RequestOutcome::Usage => "usage",
             RequestOutcome::Rejected => "rejected",
             RequestOutcome::Failed => "failed",
             RequestOutcome::Gone => "gone",

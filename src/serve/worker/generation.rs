@@ -243,14 +243,14 @@ impl Generation {
             pressure.map_or_else(RequestKind::default, |pressure| pressure.kind(&route.name))
         });
         let request_kinds = request_kinds.collect();
-        let route_names = ruleset
+        let named_routes = ruleset
             .routes
             .iter()
-            .map(|route| &*route.name)
+            .map(|route| (&*route.name, route.action.is_usage()))
             // The label of requests without a route.
-            .chain(["none"]);
-        let counters_by_route = route_names
-            .map(|name| RouteCounters::new(registry, worker_number, name))
+            .chain([("none", false)]);
+        let counters_by_route = named_routes
+            .map(|(name, is_usage)| RouteCounters::new(registry, worker_number, name, is_usage))
             .collect();
         let counters_by_rule: Vec<RuleCounters> = ruleset
             .rules
@@ -322,9 +322,18 @@ fn register_pool_counters(
 }
 
 impl RouteCounters {
-    fn new(registry: &Registry, worker_number: usize, route_name: &str) -> RouteCounters {
+    /// Registers the counters of a route. Only a route of `usage` has requests with the outcome of that name.
+    fn new(
+        registry: &Registry,
+        worker_number: usize,
+        route_name: &str,
+        is_usage: bool,
+    ) -> RouteCounters {
         let route_label = (Label::Route, route_name);
         let outcome_counter = |outcome: RequestOutcome| {
+            if outcome == RequestOutcome::Usage && !is_usage {
+                return Counter::noop();
+            }
             let labels = [route_label, (Label::Outcome, outcome.as_str())];
             registry.worker_counter(worker_number, Metric::Requests, &labels)
         };

@@ -71,6 +71,20 @@ impl AdminAddress {
     }
 }
 
+/// Percent-encodes all but the unreserved characters of RFC 3986 section 2.3.
+pub fn escape_query(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte));
+            }
+            _ => escaped += &format!("%{byte:02X}"),
+        }
+    }
+    escaped
+}
+
 /// A request to the admin listener.
 pub struct AdminRequest<'a> {
     /// The method, in upper case.

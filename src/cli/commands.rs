@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use super::{check, demo, explain, log, ready, run, schema, signals, top};
+use super::{check, demo, explain, log, near, ready, run, schema, signals, top};
 
 /// A reverse-proxy gateway that counts before it forwards.
 #[derive(Parser)]
@@ -30,6 +30,8 @@ enum Command {
     Log(log::Arguments),
     /// Show live rates, limits and keys of a running gateway.
     Top(top::Arguments),
+    /// Show which keys have used most of a limit of a running gateway.
+    Near(near::Arguments),
     /// Print the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
 }
@@ -50,6 +52,7 @@ pub fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Near(arguments) => near::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
     }
 }

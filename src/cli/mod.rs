@@ -26,6 +26,7 @@ mod handover;
 mod internal_listeners;
 mod listen_error;
 mod log;
+mod near;
 mod output;
 mod preflight;
 mod ready;

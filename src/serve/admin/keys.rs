@@ -7,17 +7,17 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::control::{Control, ControlState};
 use super::problem::problem_response;
 use crate::identity::{ClientIdentity, Identifier};
-use crate::limit::{ClientCondition, ClientFilter, Identity, Rule};
+use crate::limit::{ClientCondition, ClientFilter, Identity, Rate, RateLimit, Rule, RuleLimit};
 use crate::record::insight::LimitKey;
 use crate::serve::stack::{counted_key, explanation};
 use crate::serve::worker::generation;
 use crate::serve::worker::generation::RunningConfig;
-use crate::throttle::admission::AdmissionRequest;
+use crate::throttle::admission::{AdmissionRequest, Verdict};
 
 /// A key that was parsed, and the rules whose counts of the key are read or reset.
 struct KeyLookup {
@@ -127,24 +127,77 @@ pub async fn reset_key(
     Json(json!({ "key": key, "forgotten": reset_count })).into_response()
 }
 
+/// Describes the state of each of these keys of one limit, as far as they can be read. The state has the figures of the
+/// window of which the largest share is used.
+pub(super) async fn describe_keys(
+    gateway: &dyn Control,
+    limit: &str,
+    keys: &[String],
+) -> Vec<(usize, Map<String, Value>)> {
+    let running_config = gateway.running();
+    let identifier = Arc::new(running_config.build_identifier());
+    let mut descriptions = Vec::new();
+    for (index, key) in keys.iter().enumerate() {
+        let lookup = KeyLookup::of_config(running_config.clone(), identifier.clone(), limit, key);
+        let Ok(lookup) = lookup else { continue };
+        for rule in &lookup.rules {
+            let description = lookup.describe_fullest_window(gateway, rule).await;
+            descriptions.extend(description.map(|description| (index, description)));
+        }
+    }
+    descriptions
+}
+
 impl KeyLookup {
+    /// The state of the key in a rule, in the window of which the largest share is used. `None` if the rule does not
+    /// apply to the key.
+    async fn describe_fullest_window(
+        &self,
+        gateway: &dyn Control,
+        rule: &Arc<Rule>,
+    ) -> Option<Map<String, Value>> {
+        let mut fullest: Option<(f64, Map<String, Value>)> = None;
+        for read_rule in read_rules(rule, self.running_config.admission.shared_store().is_some()) {
+            let rules = std::slice::from_ref(&read_rule);
+            let verdict = self.peek(gateway, rules).await;
+            let rule_finding = verdict.findings.first()?;
+            let resolved = rule_finding.rule.resolve(rules);
+            let description = explanation::describe_finding(rule_finding, resolved);
+            let [quota, remaining] = ["quota", "remaining"].map(|name| description[name].as_f64());
+            let share = 1.0 - remaining? / quota?.max(1.0);
+            if fullest.as_ref().is_none_or(|(most, _)| share > *most) {
+                fullest = Some((share, description));
+            }
+        }
+        let (share, mut description) = fullest?;
+        description.insert("used_share".into(), json!(share));
+        description.insert("at".into(), json!(rule.origin));
+        description.insert("scope".into(), json!(rule.scope));
+        Some(description)
+    }
+
+    /// What one rule says of the key. Nothing is taken.
+    async fn peek(&self, gateway: &dyn Control, rules: &[Arc<Rule>]) -> Verdict {
+        let request = AdmissionRequest {
+            rules,
+            client: &self.client,
+            identifier: &self.identifier,
+            now: gateway.clock().now(),
+            // Pressure belongs to an upstream, and the key alone does not tell which one.
+            pressure: None,
+            // One unit shows whether anything is left.
+            reserved_units: &[(0, 1)],
+        };
+        self.running_config.admission.peek_shared(&request).await
+    }
+
     /// The state of the key in each of the lookup's rules, as JSON.
     async fn describe(&self, gateway: &dyn Control) -> Vec<Value> {
         let mut limits = Vec::new();
         for rule in &self.rules {
-            let request = AdmissionRequest {
-                rules: std::slice::from_ref(rule),
-                client: &self.client,
-                identifier: &self.identifier,
-                now: gateway.clock().now(),
-                // Pressure belongs to an upstream, and the key alone does not tell which one.
-                pressure: None,
-                // One unit shows whether anything is left.
-                reserved_units: &[(0, 1)],
-            };
-            let verdict = self.running_config.admission.peek_shared(&request).await;
-            let rule_finding = verdict.findings.first();
             let rules = std::slice::from_ref(rule);
+            let verdict = self.peek(gateway, rules).await;
+            let rule_finding = verdict.findings.first();
             let rule = rule_finding.map_or(rule, |rule_finding| rule_finding.rule.resolve(rules));
             let mut description = explanation::describe_rule(rule);
             if let Some(rule_finding) = rule_finding {
@@ -163,6 +216,17 @@ impl KeyLookup {
     /// Parses a key of the limit with this name. The error is the response.
     fn new(gateway: &dyn Control, limit_name: &str, key: &str) -> Result<KeyLookup, Box<Response>> {
         let running_config = gateway.running();
+        let identifier = Arc::new(running_config.build_identifier());
+        KeyLookup::of_config(running_config, identifier, limit_name, key)
+    }
+
+    /// Parses a key as [`KeyLookup::new`] does. `identifier` must be that of the configuration.
+    fn of_config(
+        running_config: RunningConfig,
+        identifier: Arc<Identifier>,
+        limit_name: &str,
+        key: &str,
+    ) -> Result<KeyLookup, Box<Response>> {
         let all_rules = running_config.ruleset.rules.iter();
         let rules: Vec<Arc<Rule>> = all_rules
             .filter(|rule| rule.name.as_str() == limit_name)
@@ -172,7 +236,6 @@ impl KeyLookup {
             let detail = format!("no limit is named `{limit_name}`; /v1/limits lists them");
             return Err(Box::new(problem_response(StatusCode::NOT_FOUND, &detail)));
         };
-        let identifier = running_config.build_identifier();
         let client = identifier
             .parse_key(key, &first_rule.key)
             .map_err(|error| {
@@ -190,11 +253,38 @@ impl KeyLookup {
         };
         Ok(KeyLookup {
             running_config,
-            identifier: Arc::new(identifier),
+            identifier,
             rules,
             client,
         })
     }
+}
+
+/// Copies of a rule by which each of its windows is read for itself: in each copy all other windows have the largest quota.
+/// Only the rule itself if it has one window or overrides, if its state depends on quotas, or if gateways share it.
+fn read_rules(rule: &Arc<Rule>, is_shared: bool) -> Vec<Arc<Rule>> {
+    let RuleLimit::Rate(limit) = &rule.limit else {
+        return vec![rule.clone()];
+    };
+    let depends_on_quota = limit.algorithm.is_gcra() || limit.throttle.is_elastic();
+    if limit.windows.len() < 2 || rule.overrides.is_some() || depends_on_quota || is_shared {
+        return vec![rule.clone()];
+    }
+    let read_window = |read_index: usize| {
+        let windows = limit.windows.iter().enumerate().map(|(index, rate)| {
+            let widest = Rate::new(Rate::MAX_QUOTA, rate.window()).unwrap_or(*rate);
+            if index == read_index { *rate } else { widest }
+        });
+        let windows = windows.collect();
+        Arc::new(Rule {
+            limit: RuleLimit::Rate(RateLimit {
+                windows,
+                ..limit.clone()
+            }),
+            ..(**rule).clone()
+        })
+    };
+    (0..limit.windows.len()).map(read_window).collect()
 }
 
 /// The rule for all clients of its plan, without its other conditions. A key does not say which of those conditions its

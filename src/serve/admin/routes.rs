@@ -25,6 +25,7 @@ pub fn router(gateway: Arc<dyn Control>) -> Router {
             "/v1/limits/{limit}/keys/{key}",
             get(keys::read_key).delete(keys::reset_key),
         )
+        .route("/v1/near", get(record::near))
         .route("/v1/upstreams", get(status::upstreams))
         .route("/v1/explain", post(actions::explain))
         .route("/v1/reload", post(actions::reload))

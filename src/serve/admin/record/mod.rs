@@ -6,11 +6,13 @@
 //! | `range` | the values of series over time |
 //! | `notes` | top keys, samples and events |
 //! | `explain`, `span_counts` | why requests were refused; the counts from which that is inferred |
+//! | `near` | the keys that have used most of a limit |
 //! | `live` | a stream with an event for each new second |
 //! | `status` | the size of the record |
 
 mod explain;
 mod live;
+mod near;
 mod notes;
 mod query;
 mod range;
@@ -20,6 +22,7 @@ mod status;
 
 pub use explain::explain;
 pub use live::live;
+pub use near::near;
 pub use notes::{events, key, samples, top};
 pub use range::{range, series};
 pub use status::describe_record;

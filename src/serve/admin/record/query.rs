@@ -46,16 +46,27 @@ pub(super) fn require_record(gateway: &dyn Control) -> Result<SharedRecord, Erro
     Ok(record)
 }
 
-/// Runs a query on a blocking thread, and responds with its result as JSON; with 404 or 503 if there is no record, and
-/// with 500 if it cannot be read. A query runs to its end, even if its client has left.
+/// Runs a query, and responds with its result as JSON, or with the response of [`run_query`].
 pub(super) async fn respond_with_query(
     gateway: &dyn Control,
     query: impl FnOnce(&Record) -> io::Result<Value> + Send + 'static,
 ) -> Response {
-    let record = match require_record(gateway) {
-        Ok(record) => record,
-        Err(response) => return *response,
-    };
+    match run_query(gateway, query).await {
+        Ok(value) => Json(value).into_response(),
+        Err(response) => *response,
+    }
+}
+
+/// Runs a query on a blocking thread. A query runs to its end, even if its client has left.
+///
+/// # Errors
+///
+/// The response: 404 or 503 if there is no record, 500 if it cannot be read.
+pub(super) async fn run_query<T: Send + 'static>(
+    gateway: &dyn Control,
+    query: impl FnOnce(&Record) -> io::Result<T> + Send + 'static,
+) -> Result<T, ErrorResponse> {
+    let record = require_record(gateway)?;
     let permit = QUERY_PERMITS.acquire().await;
     let result = tokio::task::spawn_blocking(move || {
         let _permit = permit;
@@ -69,12 +80,10 @@ pub(super) async fn respond_with_query(
         let run_query = |record| query(record).map_err(|error| describe_error(record, error));
         record.get().map(run_query)
     });
+    let failure = |detail| problem_response(StatusCode::INTERNAL_SERVER_ERROR, detail).into();
     match result.await {
-        Ok(Some(Ok(value))) => Json(value).into_response(),
-        Ok(Some(Err(detail))) => problem_response(StatusCode::INTERNAL_SERVER_ERROR, &detail),
-        _ => problem_response(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the query on the record did not end",
-        ),
+        Ok(Some(Ok(value))) => Ok(value),
+        Ok(Some(Err(detail))) => Err(failure(&detail)),
+        _ => Err(failure("the query on the record did not end")),
     }
 }

@@ -1,0 +1,152 @@
+//! Serves the keys that have used most of a limit. The lists of top keys name the candidates, and the store says how much
+//! each of them has used: the figures are those by which the limit decides, not estimates.
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::notes::{CoveredLists, ListKind, read_lists};
+use super::query::{ErrorResponse, bad_request, run_query};
+use crate::limit::{Rule, RuleLimit};
+use crate::record::insight::KeyLists;
+use crate::serve::admin::control::{Control, ControlState};
+use crate::serve::admin::keys::describe_keys;
+use crate::serve::admin::problem::problem_response;
+
+/// The shortest span whose lists name candidates, in seconds: the current minute and those before it.
+const MIN_SPAN_SECONDS: u64 = 300;
+
+/// The longest span whose lists name candidates, in seconds. Above it lists of whole hours and days would be read.
+const MAX_SPAN_SECONDS: u64 = 6 * 3_600;
+
+/// The share of the quota above which a key is near its limit if the query names none, in percent.
+const DEFAULT_ABOVE_PERCENT: f64 = 80.0;
+
+/// The most keys whose state is asked for.
+const MAX_CANDIDATES: usize = 500;
+
+/// The parameters of a query.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NearParameters {
+    limit: String,
+    /// A number of percent, with or without the sign.
+    above: Option<String>,
+}
+
+/// The candidates of a query.
+struct Candidates {
+    keys: Vec<String>,
+    /// Begin and end of the lists that named them, in seconds since 1970.
+    covered: (u64, u64),
+    /// Whether all keys of the span are among them.
+    is_complete: bool,
+}
+
+/// `GET /v1/near`: the keys that have used more than a share of the quota of a limit, the fullest first. 404 for an unknown
+/// limit, 400 for a share that is none.
+pub async fn near(
+    State(gateway): ControlState,
+    query: Result<Query<NearParameters>, QueryRejection>,
+) -> Response {
+    match find_near(&*gateway, query).await {
+        Ok(response) | Err(response) => *response,
+    }
+}
+
+async fn find_near(
+    gateway: &dyn Control,
+    query: Result<Query<NearParameters>, QueryRejection>,
+) -> Result<ErrorResponse, ErrorResponse> {
+    let Query(parameters) = query.map_err(|rejection| bad_request(&rejection.body_text()))?;
+    let limit = parameters.limit;
+    let above = parse_percent(parameters.above.as_deref())?;
+    let ruleset = gateway.running().ruleset;
+    let rules = ruleset.rules.iter();
+    let window_seconds = rules
+        .filter(|rule| rule.name.as_str() == limit)
+        .map(|rule| longest_window_seconds(rule))
+        .max();
+    let Some(window_seconds) = window_seconds else {
+        let detail = format!("no limit is named `{limit}`; /v1/limits lists them");
+        return Err(problem_response(StatusCode::NOT_FOUND, &detail).into());
+    };
+    let span = window_seconds.clamp(MIN_SPAN_SECONDS, MAX_SPAN_SECONDS);
+    let candidates = find_candidates(gateway, &limit, span).await?;
+    let mut near_keys: Vec<_> = describe_keys(gateway, &limit, &candidates.keys).await;
+    let asked_count = candidates.keys.len();
+    near_keys.retain(|(_, state)| state["used_share"].as_f64() > Some(above / 100.0));
+    near_keys.sort_by(|(_, one), (_, other)| {
+        let shares = [one, other].map(|state| state["used_share"].as_f64().unwrap_or(0.0));
+        shares[1].total_cmp(&shares[0])
+    });
+    let near_keys = near_keys.into_iter().map(|(index, mut state)| {
+        state.insert("key".into(), json!(candidates.keys[index]));
+        state
+    });
+    let response = Json(json!({
+        "limit": limit,
+        "above": above,
+        "from": candidates.covered.0,
+        "to": candidates.covered.1,
+        "asked": asked_count,
+        "complete": candidates.is_complete && window_seconds <= span,
+        "keys": near_keys.collect::<Vec<_>>(),
+    }));
+    Ok(response.into_response().into())
+}
+
+/// The keys of the limit in the lists of the last seconds.
+async fn find_candidates(
+    gateway: &dyn Control,
+    limit: &str,
+    seconds: u64,
+) -> Result<Candidates, ErrorResponse> {
+    let insight = gateway.running().insight;
+    let now = gateway.clock().wall().as_secs();
+    // The end of a span is not part of it, and the current second is to be.
+    let span = (now.saturating_sub(seconds), now + 1);
+    let CoveredLists { lists, covered } = run_query(gateway, move |record| {
+        read_lists(record, insight.as_deref(), span, now, &ListKind::ALL)
+    })
+    .await?;
+    let KeyLists { decided, refused } = lists;
+    let is_complete = decided.distinct.is_none() && refused.distinct.is_none();
+    let mut keys: Vec<String> = Vec::new();
+    for listed in refused.keys.into_iter().chain(decided.keys) {
+        if listed.key.limit == limit
+            && keys.len() < MAX_CANDIDATES
+            && !keys.contains(&listed.key.key)
+        {
+            keys.push(listed.key.key);
+        }
+    }
+    Ok(Candidates {
+        is_complete: is_complete && keys.len() < MAX_CANDIDATES,
+        keys,
+        covered,
+    })
+}
+
+/// The longest window of a rule in seconds; 0 for a limit on open requests.
+fn longest_window_seconds(rule: &Rule) -> u64 {
+    match &rule.limit {
+        RuleLimit::Rate(limit) => limit.longest_window().ceil_secs(),
+        RuleLimit::Open(_) => 0,
+    }
+}
+
+/// Parses a number of percent from 0 to 100.
+fn parse_percent(text: Option<&str>) -> Result<f64, ErrorResponse> {
+    let Some(text) = text else {
+        return Ok(DEFAULT_ABOVE_PERCENT);
+    };
+    let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
+    number
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| bad_request("`above` is a number of percent such as 80%"))
+}

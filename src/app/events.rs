@@ -125,7 +125,11 @@ impl LimitText {
         };
         let reserve = rule.reservation();
         let reserve = reserve.map_or(String::new(), |reserve| format!(", reserves {reserve}"));
-        let shadow = if rule.shadow { ", shadow" } else { "" };
+        let shadow = match (rule.is_candidate, rule.shadow) {
+            (true, _) => ", try",
+            (false, true) => ", shadow",
+            (false, false) => "",
+        };
         let plans = ruleset.identity.plan.plans.iter().filter(|_| rule.plans);
         let has_limit = |route: &&Arc<Route>| {
             route

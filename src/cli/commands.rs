@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use super::{check, demo, explain, log, near, ready, run, schema, signals, top};
+use super::{check, demo, explain, log, near, ready, run, schema, signals, top, tried};
 
 /// A reverse-proxy gateway that counts before it forwards.
 #[derive(Parser)]
@@ -32,6 +32,8 @@ enum Command {
     Top(top::Arguments),
     /// Show which keys have used most of a limit of a running gateway.
     Near(near::Arguments),
+    /// Show what a limit of a running gateway would have refused, by `try` or in shadow mode.
+    Try(tried::Arguments),
     /// Print the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
 }
@@ -53,6 +55,7 @@ pub fn main() -> ExitCode {
         Command::Log(arguments) => log::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Near(arguments) => near::run(&arguments),
+        Command::Try(arguments) => tried::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
     }
 }

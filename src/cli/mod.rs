@@ -35,5 +35,6 @@ mod schema;
 mod signals;
 mod terminal;
 mod top;
+mod tried;
 
 pub use commands::main;

@@ -133,6 +133,8 @@ pub struct Rule {
     pub plans: bool,
     /// Whether the rule only counts and reports, and never refuses.
     pub shadow: bool,
+    /// Whether the rule has the candidate rates of a limit (`try`), whose name and fields it shares. It is in shadow mode.
+    pub is_candidate: bool,
     /// The networks to which the rule does not apply.
     pub exempt: Vec<IpNet>,
     /// What responses say about the limit.
@@ -150,6 +152,15 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// What follows the name of the limit in the scope of its candidate rates. No name has this character.
+    pub const CANDIDATE_SUFFIX: &str = "~try";
+
+    /// The scope without what tells plans and candidate rates apart: `api/per-user` for `api/per-user~try#gold`.
+    pub fn limit_scope(&self) -> &str {
+        let scope = self.scope.split('#').next().unwrap_or_default();
+        scope.strip_suffix(Rule::CANDIDATE_SUFFIX).unwrap_or(scope)
+    }
+
     /// Makes a rule that is not from a file. It counts every request, is disclosed, and has no exemptions. `index` is
     /// its index in the list that admission is made with.
     pub fn new(
@@ -176,6 +187,7 @@ impl Rule {
             condition: None,
             plans: false,
             shadow: false,
+            is_candidate: false,
             exempt: Vec::new(),
             disclose: Disclose::All,
             overrides: None,

@@ -4,7 +4,7 @@
 //! | file | what it checks |
 //! |---|---|
 //! | this one | addresses, plans, upstreams, hosts, required identities, unused parts |
-//! | `limit`, `concurrent` | the fields of one limit; of a limit on open requests |
+//! | `limit`, `candidate`, `concurrent` | the fields of one limit; its candidate rates; of a limit on open requests |
 //! | `forwarding` | what policies change of requests and responses |
 //! | `identity` | identities that limits and routes use |
 //! | `limit_uses` | limits that policies and folders define, share and switch off |
@@ -29,6 +29,7 @@ use crate::limit::Identity;
 use crate::net::Address;
 use crate::upstream::BalanceMethod;
 
+mod candidate;
 mod concurrent;
 mod forwarding;
 mod identity;
@@ -40,13 +41,13 @@ mod routes;
 mod sharing;
 mod tls;
 
+use candidate::check_limit_with_candidate;
 use forwarding::{check_changed_fields, check_changes};
 use identity::{
     check_condition, check_condition_on_path, check_custom_sources, check_identity,
     check_path_part, check_request_id_field,
 };
 pub(super) use identity::{check_issuer_of_name, check_value_of_path_part};
-use limit::check_limit;
 pub(super) use limit::check_override;
 use limit_uses::{check_limit_count, check_limit_uses, warn_of_unlisted_limits};
 use logged_fields::check_logged_fields;
@@ -75,7 +76,7 @@ pub fn check(
     check_request_id_field(cx, gateway);
     check_logged_fields(cx, gateway);
     for limit in &gateway.limits {
-        check_limit(cx, gateway, limit);
+        check_limit_with_candidate(cx, gateway, limit);
     }
     for defaults in defaults {
         check_client_lists(cx, gateway, [&defaults.deny, &defaults.allow]);

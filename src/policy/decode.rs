@@ -62,7 +62,7 @@ pub use identity::{
 };
 pub use limit::{
     KeyPartConfig, LimitConfig, LimitVariant, OverrideConfig, RatesConfig, ThrottleConfig,
-    read_override, split_by_plan,
+    read_override, split_by_plan, split_with_candidates,
 };
 pub use listen::{AcmeConfig, ListenerConfig};
 pub(super) use route::POLICY_TABLE;

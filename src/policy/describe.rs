@@ -400,9 +400,7 @@ fn describe_sharing(rule: &Rule) -> String {
 /// The file that defines a limit whose routes count together: a path such as `shop/_defaults.yaml`, or an empty text
 /// for the gateway file. `None` for other limits, which one policy or each route has for itself.
 fn sharing_file(rule: &Rule) -> Option<&str> {
-    // The scope of rates by plan names the plan, too.
-    let scope = rule.scope.split('#').next()?;
-    let owner = scope.strip_suffix(rule.name.as_str())?;
+    let owner = rule.limit_scope().strip_suffix(rule.name.as_str())?;
     let file = owner.strip_suffix('/').unwrap_or(owner);
     let is_defaults = file.rsplit('/').next() == Some(DEFAULTS_FILE);
     (owner.is_empty() || is_defaults).then_some(file)
@@ -412,7 +410,8 @@ fn sharing_file(rule: &Rule) -> Option<&str> {
 fn describe_promise(rule: &Rule) -> String {
     let promise = rule.guarantee();
     if rule.shadow {
-        format!("refuses nothing (shadow); would promise: {promise}")
+        let kind = if rule.is_candidate { "try" } else { "shadow" };
+        format!("refuses nothing ({kind}); would promise: {promise}")
     } else {
         promise
     }

@@ -195,7 +195,7 @@ impl Metric {
                 "Requests that have ended, by the value of an identity with `metrics: true`, route and outcome."
             }
             Metric::LimitDecisions => {
-                "Decisions of each limit: within, over, refused, shadow_refused."
+                "Decisions of each limit: within, over, refused, shadow_refused; and try_refused of its candidate rate."
             }
             Metric::UnverifiedCredentials => {
                 "Requests whose credential did not verify, by reason, refused or not."

@@ -103,7 +103,7 @@ fn check_clients(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
 }
 
 /// Checks rates by plan: each client must have one, and the other fields of the limit must allow them.
-fn check_plan_rates(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
+pub(super) fn check_plan_rates(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(first_rates) = limit.rates.by_plan.first() else {
         return;
     };
@@ -165,7 +165,7 @@ pub fn check_override(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &Lim
 }
 
 /// Checks the rates of a limit: each has a window of its own, can be reached, and fits the counters.
-fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
+pub(super) fn check_windows(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     let rates = &limit.rates.of_all;
     if rates.len() > MAX_WINDOWS {
         return; // This was reported when the rates were read.
@@ -373,7 +373,7 @@ fn check_reserve(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitCon
 }
 
 /// Checks that a sliding log has room for the quota.
-fn check_log_size(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
+pub(super) fn check_log_size(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(log) = limit
         .algorithm
         .filter(|algorithm| algorithm.value == Algorithm::SlidingLog)

@@ -6,7 +6,7 @@ use super::super::context::LoadContext;
 use super::super::decode::{GatewayConfig, LimitConfig, LimitUse, PolicyConfig};
 use super::super::shared_limits::{SharedLimit, SharedLimits};
 use super::super::tree::{Located, SourceLocation};
-use super::limit::check_limit;
+use super::candidate::check_limit_with_candidate;
 use super::routes::MAX_LISTED_NAMES;
 use crate::base::suggest::{list_words, nearest_word};
 
@@ -24,7 +24,7 @@ pub(super) fn check_limit_uses(
     for used in uses {
         match used {
             LimitUse::Own(limit) => {
-                check_limit(cx, gateway, limit);
+                check_limit_with_candidate(cx, gateway, limit);
                 check_unique_name(cx, shared, owner, limit);
             }
             LimitUse::Shared(name) => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::super::context::LoadContext;
 use super::super::decode::{
     CorsChoice, GatewayConfig, LimitConfig, LimitUse, LimitVariant, PolicyConfig, ThrottleConfig,
-    split_by_plan,
+    split_with_candidates,
 };
 use super::super::settings::UnroutedLimits;
 use super::super::shared_limits::{SharedLimit, SharedLimits};
@@ -217,8 +217,8 @@ impl<'g> RuleCompiler<'g> {
         rules
     }
 
-    /// Compiles a limit to a new rule, or to one for each plan that has rates of its own. `scope` identifies the limit's
-    /// counts in the store; the name of the plan is added to it.
+    /// Compiles a limit to a new rule, or to one for each plan that has rates of its own, and its candidate rates likewise.
+    /// `scope` identifies the limit's counts in the store; the name of the plan is added to it.
     fn add_rules(
         &mut self,
         cx: &mut LoadContext,
@@ -226,8 +226,13 @@ impl<'g> RuleCompiler<'g> {
         scope: &str,
         overrides: Option<&LimitOverrides>,
     ) -> Vec<Arc<Rule>> {
-        let variants = split_by_plan(config).into_iter();
+        let variants = split_with_candidates(config).into_iter();
         let rules = variants.map(|variant| {
+            let suffix = match variant.is_candidate {
+                true => Rule::CANDIDATE_SUFFIX,
+                false => "",
+            };
+            let scope = &[scope, suffix].concat();
             let scope = match &variant.plan {
                 Some(plan) => format!("{scope}#{plan}"),
                 None => scope.to_owned(),
@@ -294,6 +299,7 @@ impl<'g> RuleCompiler<'g> {
                 .map(|condition| condition.value.clone()),
             plans: config.plans.is_some_and(|plans| plans.value),
             shadow: config.is_shadow.unwrap_or(false),
+            is_candidate: variant.is_candidate,
             exempt,
             disclose: config.disclose.unwrap_or(Disclose::All),
             overrides: None,

@@ -210,7 +210,9 @@ impl<'i> UsageListBuilder<'i> {
 
 /// The policy of `route`, if the limit is its own; `None` if several policies may have the limit.
 fn policy_of(rule: &Rule, route: &Route) -> Option<Arc<str>> {
-    let scope = rule.scope.split('#').next().unwrap_or_default();
-    let policy = scope.strip_suffix(rule.name.as_str())?.strip_suffix('/')?;
+    let policy = rule
+        .limit_scope()
+        .strip_suffix(rule.name.as_str())?
+        .strip_suffix('/')?;
     (*policy == *route.name).then(|| route.name.clone())
 }

@@ -29,7 +29,7 @@ pub use phrase::{KeyPartConfig, ThrottleConfig};
 use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
 use rates::{ConcurrentField, RatesField};
 pub use rates::{OverrideConfig, RatesConfig, read_override};
-pub use variant::{LimitVariant, split_by_plan};
+pub use variant::{LimitVariant, split_by_plan, split_with_candidates};
 
 /// Minimum of `delay` in milliseconds: the shortest duration above zero that files can express.
 const MIN_DELAY_MILLIS: u64 = 1;
@@ -63,6 +63,8 @@ section! {
     reserve: LocatedField<ReserveField>,
         "With a cost that is known later: units that a request holds from its admission until its cost is known, and is charged if it never is. Default: 1.", "json max_tokens else 4000";
     plans: LocatedField<BoolField>, "Whether plans multiply it.", "true";
+    tried("try"): LocatedField<RatesField>,
+        "A candidate rate, written as `rate`. It is counted beside the limit and refuses nothing; `tollgate try LIMIT` shows whom it would have refused.", "80/m";
     is_shadow("mode"): ModeField, "shadow counts and reports without refusing.", "shadow";
     exempt: ListField<NetworkField> = Vec::new(), "Addresses that it does not apply to.", "[192.0.2.0/24]";
     disclose: DiscloseField, "none hides it from clients.", "none";
@@ -160,6 +162,19 @@ impl LimitFields {
         if let Some(algorithm) = &mut self.algorithm {
             algorithm.location = location;
         }
+    }
+
+    /// The limit with its candidate rates in place of its own; `None` without `try`.
+    pub fn candidate(&self) -> Option<LimitFields> {
+        let tried = self.tried.as_ref()?;
+        let mut candidate = LimitFields {
+            rates: tried.value.clone(),
+            tried: None,
+            is_shadow: Some(true),
+            ..self.clone()
+        };
+        candidate.move_locations_to(tried.location);
+        Some(candidate)
     }
 
     /// Whether each route counts for itself, by the field `routes` or by the word `route` in the key.

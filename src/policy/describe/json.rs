@@ -143,6 +143,7 @@ fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -
         "reserve": rule.reservation().map(ToString::to_string),
         "plans": rule.plans,
         "shadow": rule.shadow,
+        "try": rule.is_candidate,
         "disclosed": rule.disclose == Disclose::All,
         "sharing": loaded.process.shared.as_ref().map(|_| rule.sharing.as_str()),
         "on_store_error": loaded.process.shared.as_ref().map(|_| rule.on_store_error.as_str()),

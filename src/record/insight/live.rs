@@ -4,6 +4,7 @@
 use super::key_list::KeyLists;
 use super::key_plans::KeyPlans;
 use super::request_sample::RequestSample;
+use super::shadow_tally::ShadowTallies;
 use super::top_keys::TopKeys;
 use parking_lot::Mutex;
 
@@ -19,6 +20,8 @@ pub struct LiveInsight {
     pub refused: TopKeys,
     /// The plans by which keys were counted last. They are kept across minutes; [`KeyPlans`] bounds them.
     pub plans: KeyPlans,
+    /// The keys that limits in shadow mode and candidate rates would have refused.
+    pub shadow_tallies: ShadowTallies,
     /// The current minute. Its lock is held while the lists are read or emptied, so that readers see both lists of one
     /// minute. Workers add without it.
     minute: Mutex<Minute>,

@@ -10,11 +10,12 @@
 //! | [`top_keys`] | counts the keys of a minute, for all workers |
 //! | [`heavy_keeper`], [`distinct_count`] | its sketches: the frequent keys; the number of different keys |
 //! | [`key_plans`] | the plan by which each key was counted |
+//! | `shadow_tally` | the keys that limits would have refused |
 //! | `live` | the counts and samples that all workers share |
 //! | `limit_key`, `key_list`, `list_sum` | the name of a key; lists of keys in the record; sums of lists |
 //! | `request_sample`, `gateway_event` | the other notes of the record |
 //!
-//! Bounds: those of two [`TopKeys`], of [`KeyPlans`], of one [`RecentCounts`] for each worker, and 1,024 samples that
+//! Bounds: those of two [`TopKeys`], of [`KeyPlans`], of [`ShadowTallies`], of one [`RecentCounts`] for each worker, and 1,024 samples that
 //! wait to be collected.
 
 pub mod distinct_count;
@@ -27,6 +28,7 @@ mod list_sum;
 mod live;
 pub mod recent_counts;
 mod request_sample;
+mod shadow_tally;
 pub mod top_keys;
 
 pub use gateway_event::{GatewayEvent, LimitChange};
@@ -39,6 +41,7 @@ pub use recent_counts::{CountSink, RecentCounts};
 pub use request_sample::{
     LimitDecision, MAX_SAMPLE_PATH_BYTES, RequestSample, SampleClass, Sampler,
 };
+pub use shadow_tally::{ShadowTallies, ShadowTally};
 pub use top_keys::TopKeys;
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub struct RequestSample {
 pub struct LimitDecision {
     /// The name of the limit.
     pub limit: String,
-    /// The standing: `over`, `refused` or `unsatisfiable`, or `shadow_refused` for a limit in shadow mode that would
+    /// The standing: `over`, `refused` or `unsatisfiable`, or `shadow_refused` or `try_refused` for a limit in shadow mode or a candidate rate that would
     /// refuse. A request within its limits is no sample of a limit.
     pub standing: String,
     /// The key that the limit counted, as operators write it.

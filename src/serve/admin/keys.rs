@@ -140,7 +140,7 @@ pub(super) async fn describe_keys(
     for (index, key) in keys.iter().enumerate() {
         let lookup = KeyLookup::of_config(running_config.clone(), identifier.clone(), limit, key);
         let Ok(lookup) = lookup else { continue };
-        for rule in &lookup.rules {
+        for rule in lookup.rules.iter().filter(|rule| !rule.is_candidate) {
             let description = lookup.describe_fullest_window(gateway, rule).await;
             descriptions.extend(description.map(|description| (index, description)));
         }

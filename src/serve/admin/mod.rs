@@ -12,6 +12,7 @@
 //! | `problem` | errors as problem details |
 //! | `probes` | health checks and metrics |
 //! | `status`, `keys` | the state of limits, upstreams and the process; the count of one key |
+//! | `tried` | what limits would have refused |
 //! | `actions` | explains a request, reloads the configuration |
 //! | `record`, `prometheus` | queries about the record, in its own API and in that of Prometheus |
 //! | `dashboard` | the page for browsers |
@@ -29,6 +30,7 @@ mod record;
 mod routes;
 mod status;
 mod token;
+mod tried;
 
 pub use connections::serve;
 pub use control::{Control, ReloadOutcome};

@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 
 use super::control::{Control, MAX_BODY_BYTES};
 use super::problem::problem_response;
-use super::{actions, authorization, dashboard, keys, probes, prometheus, record, status};
+use super::{actions, authorization, dashboard, keys, probes, prometheus, record, status, tried};
 
 /// All paths of the admin listener, behind [`authorization::authorize`].
 pub fn router(gateway: Arc<dyn Control>) -> Router {
@@ -26,6 +26,7 @@ pub fn router(gateway: Arc<dyn Control>) -> Router {
             get(keys::read_key).delete(keys::reset_key),
         )
         .route("/v1/near", get(record::near))
+        .route("/v1/try", get(tried::tried))
         .route("/v1/upstreams", get(status::upstreams))
         .route("/v1/explain", post(actions::explain))
         .route("/v1/reload", post(actions::reload))

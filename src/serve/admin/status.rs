@@ -31,7 +31,10 @@ pub(super) fn describe_limits(gateway: &dyn Control) -> Vec<Value> {
             ];
             gateway.counter_total(Metric::LimitDecisions, &labels)
         };
-        let outcomes = ["within", "over", "refused", "shadow_refused"];
+        let outcomes: &[&str] = match rule.is_candidate {
+            true => &["try_refused"],
+            false => &["within", "over", "refused", "shadow_refused"],
+        };
         let decisions = outcomes
             .iter()
             .map(|outcome| ((*outcome).to_owned(), json!(decision_count(outcome))));

@@ -28,6 +28,17 @@ impl CountSink for CountedKey {
             return;
         };
         let rule = &self.generation.ruleset.rules[self.rule_index];
+        if let Some(tally) = &self.generation.counters_by_rule[self.rule_index].shadow_tally {
+            let key = || {
+                let identifier = &self.generation.identifier;
+                identifier.format_key(&self.client, &rule.key)
+            };
+            tally.add(hash, decisions, refusals, key);
+        }
+        // The limit that has the candidate rates counts the same requests.
+        if rule.is_candidate {
+            return;
+        }
         let limit_key = || LimitKey {
             limit: rule.name.as_str().to_owned(),
             key: self
@@ -43,7 +54,7 @@ impl CountSink for CountedKey {
             let plan_name = plan.map_or("", |plan| &plan.name);
             insight.plans.record(hash, plan_name);
         }
-        if refusals > 0 {
+        if refusals > 0 && !rule.shadow {
             insight.refused.count(hash, refusals, limit_key);
         }
     }
@@ -54,7 +65,7 @@ pub(crate) fn hash_key(key: Fingerprint, limit_hash: u64) -> u64 {
     key.0 as u64 ^ limit_hash
 }
 
-/// Counts one request for the key of this finding, and one refusal if the limit refused the request.
+/// Counts one request for the key of this finding, and one refusal if the limit refused the request or would have.
 #[inline]
 pub(crate) fn count_request(
     recent_keys: &RecentCounts<CountedKey>,
@@ -67,7 +78,7 @@ pub(crate) fn count_request(
         rule_finding.key,
         generation.counters_by_rule[rule.index].limit_hash,
     );
-    let is_refused = !rule_finding.finding.standing.admits() && !rule.shadow;
+    let is_refused = !rule_finding.finding.standing.admits();
     // A client that changes its plan is counted anew, so that the latest plan is shown.
     let has_same_plan = |counted: &CountedKey| !rule.plans || counted.client.plan == client.plan;
     recent_keys.count(hash, is_refused, has_same_plan, || CountedKey {

@@ -183,6 +183,9 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
         "shadow": rule.shadow,
     });
     let mut members = rule_json.as_object().cloned().unwrap_or_default();
+    if rule.is_candidate {
+        members.insert("try".into(), json!(true));
+    }
     if rule.override_number > 0 {
         members.insert("override".into(), json!(true));
     }
@@ -342,7 +345,9 @@ fn render_limit(out: &mut String, limit: &Value) {
     } else {
         *out += &format!(": does not apply, {}", field("reason"));
     }
-    if limit["shadow"] == true {
+    if limit["try"] == true {
+        *out += " (try: never refuses)";
+    } else if limit["shadow"] == true {
         *out += " (shadow: never refuses)";
     }
     *out += &format!("\n    {}", field("guarantee"));

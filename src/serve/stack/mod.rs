@@ -17,7 +17,7 @@
 //!   layer. `explanation.rs` makes JSON and text of the result.
 //!
 //! `unserved.rs` is a request that the gateway responds to itself, and `unreadable_request.rs` one whose head cannot be
-//! read. `refusal.rs` says why a request is not served, and builds the response. `downstream.rs`, `peer.rs` and `body/`
+//! read. `refusal.rs` says why a request is not served, and builds the response, for gRPC calls with `grpc_status.rs`. `downstream.rs`, `peer.rs` and `body/`
 //! are the client's side of a request, as the layers see it.
 
 mod accepted_media;
@@ -37,6 +37,7 @@ pub mod forward;
 mod forwarding;
 pub mod found_route;
 pub mod future_pool;
+mod grpc_status;
 pub mod identified;
 pub mod identify;
 pub mod layers;

@@ -12,6 +12,7 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::body;
+use super::grpc_status::grpc_response;
 use crate::http::head::{Fields, Response, ResponseHead};
 use crate::identity::{Denial, Unverified};
 use crate::limit::pressure::{RequestClass, Shed};
@@ -61,8 +62,8 @@ pub enum RefusalCause {
         /// Whether pages of the origin may send requests.
         is_allowed: bool,
     },
-    /// The caller asks what it has left of its limits, and gets this JSON.
-    Usage(String),
+    /// The caller asks what it has left of its limits, and gets this response.
+    Usage(Rc<Response<Bytes>>),
     /// The body is larger than this number of bytes, which the route allows.
     BodyTooLarge(u64),
     /// The client stopped sending its body.
@@ -219,7 +220,7 @@ impl Refusal {
 
     /// The response to the client.
     pub fn into_response(self) -> Response<Bytes> {
-        if let RefusalCause::Limited(response) = self.cause {
+        if let RefusalCause::Limited(response) | RefusalCause::Usage(response) = self.cause {
             return Rc::unwrap_or_clone(response);
         }
         if let RefusalCause::Preflight { is_allowed: true } = self.cause {
@@ -230,9 +231,6 @@ impl Refusal {
                 },
                 body: Bytes::new(),
             };
-        }
-        if let RefusalCause::Usage(usage) = self.cause {
-            return usage_response(usage);
         }
         if let RefusalCause::Redirected(location) = &self.cause {
             return redirect_response(self.cause.status(), location);
@@ -332,10 +330,7 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
             StatusCode::FORBIDDEN,
             "Pages of this origin may not send such requests.".into(),
         ),
-        RefusalCause::Usage(_) => (
-            StatusCode::OK,
-            "The gateway says what the caller has left of its limits.".into(),
-        ),
+        RefusalCause::Usage(_) => (StatusCode::OK, String::new()),
         RefusalCause::BodyTooLarge(max_bytes) => (
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("The request body is larger than {max_bytes} bytes."),
@@ -417,17 +412,6 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
     }
 }
 
-/// The response to a caller that asks what it has left of its limits. No cache may keep it.
-fn usage_response(usage: String) -> Response<Bytes> {
-    let mut head = ResponseHead::default();
-    head.fields.add("content-type", b"application/json");
-    head.fields.add("cache-control", b"no-store");
-    Response {
-        head,
-        body: usage.into(),
-    }
-}
-
 /// A redirect, without a body.
 pub(super) fn redirect_response<B: Default>(status: StatusCode, location: &str) -> Response<B> {
     let mut head = ResponseHead {
@@ -459,34 +443,6 @@ fn problem_response(status: StatusCode, problem_type: &str, detail: &str) -> Res
         head,
         body: body.to_string().into(),
     }
-}
-
-/// A response with the gRPC status for an HTTP status, by the gRPC project's `http-grpc-status-mapping.md`. It differs
-/// from that page in four points: timeouts become DEADLINE_EXCEEDED, 413 becomes RESOURCE_EXHAUSTED, 405 counts as 404, and
-/// a status without a mapping becomes UNAVAILABLE.
-fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
-    let code = match status.as_u16() {
-        400 => grpc_code::INTERNAL,
-        401 => grpc_code::UNAUTHENTICATED,
-        403 => grpc_code::PERMISSION_DENIED,
-        404 | 405 => grpc_code::UNIMPLEMENTED,
-        408 | 504 => grpc_code::DEADLINE_EXCEEDED,
-        // Clients try again after UNAVAILABLE.
-        413 => grpc_code::RESOURCE_EXHAUSTED,
-        _ => grpc_code::UNAVAILABLE,
-    };
-    reject::grpc_response(code, detail.as_bytes())
-}
-
-/// The status codes of gRPC that the gateway sends, by the gRPC project's `statuscodes.md`.
-mod grpc_code {
-    pub(super) const DEADLINE_EXCEEDED: u16 = 4;
-    pub(super) const PERMISSION_DENIED: u16 = 7;
-    pub(super) const RESOURCE_EXHAUSTED: u16 = 8;
-    pub(super) const UNIMPLEMENTED: u16 = 12;
-    pub(super) const INTERNAL: u16 = 13;
-    pub(super) const UNAVAILABLE: u16 = 14;
-    pub(super) const UNAUTHENTICATED: u16 = 16;
 }
 
 impl From<body::Error> for RefusalCause {

@@ -52,7 +52,8 @@ pub(crate) fn sample_decision(
         limit: rule.name.as_str().to_owned(),
         standing: match (finding.standing, rule.shadow) {
             (LimitStanding::Refused | LimitStanding::Unsatisfiable, true) => {
-                "shadow_refused".to_owned()
+                let kind = if rule.is_candidate { "try" } else { "shadow" };
+                format!("{kind}_refused")
             }
             (standing, _) => standing.as_str().to_owned(),
         },

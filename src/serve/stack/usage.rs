@@ -3,6 +3,7 @@
 //!
 //! A caller sees only limits that are disclosed, and only the counts of keys that are its own.
 
+use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::screening::{find_address_objection, find_identity_denial};
 use super::stages::Identified;
 use super::target::find_route_by_head;
 use crate::base::clock::Nanos;
-use crate::http::head::Head;
+use crate::http::head::{Head, Response, ResponseHead};
 use crate::identity::form;
 use crate::identity::{
     BufferedBody, CheckCondition, ClientIdentity, FieldValue, IdentificationStage, RequestParts,
@@ -45,13 +46,24 @@ pub(super) fn respond(identified: &Identified, list: &UsageList) -> Refusal {
     }
     let cause = match find_asked_target(head.uri.query().unwrap_or_default()) {
         Err(detail) => RefusalCause::Bad(detail),
-        Ok(None) => RefusalCause::Usage(usage_of_list(identified, list).to_string()),
+        Ok(None) => usage_response(&usage_of_list(identified, list)),
         Ok(Some((method, uri))) => match usage_of_target(identified, method, uri) {
-            Ok(usage) => RefusalCause::Usage(usage.to_string()),
+            Ok(usage) => usage_response(&usage),
             Err(cause) => cause,
         },
     };
     Refusal::unsent(cause, &head.fields)
+}
+
+/// A response with this JSON, which no cache may keep.
+fn usage_response(usage: &Value) -> RefusalCause {
+    let mut head = ResponseHead::default();
+    head.fields.add("content-type", b"application/json");
+    head.fields.add("cache-control", b"no-store");
+    RefusalCause::Usage(Rc::new(Response {
+        head,
+        body: usage.to_string().into(),
+    }))
 }
 
 /// Reads the method and the target that a caller asks about; `None` without `path`.

@@ -5,6 +5,7 @@
 //! that they began with.
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::hash::Hasher as _;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::limit::pressure::{Pressure, RequestKind};
 use crate::net::FlushQueue;
 use crate::net::tls::acme::ChallengeTokens;
 use crate::policy::Ruleset;
-use crate::record::insight::{LiveInsight, Sampler};
+use crate::record::insight::{LiveInsight, Sampler, ShadowTally};
 use crate::route::Route;
 use crate::serve::access::members;
 use crate::serve::stack::refusal_cache::RefusalCache;
@@ -158,6 +159,8 @@ pub struct RuleCounters {
     pub refused: Counter,
     /// Requests that the limit would have refused if it were not in shadow mode.
     pub shadow_refused: Counter,
+    /// The keys that the limit would have refused; `None` for a limit that refuses, and where nobody counts keys.
+    pub shadow_tally: Option<Arc<ShadowTally>>,
     /// Requests whose cost the response never stated; counts nothing for limits without such a cost.
     pub unknown_cost: Counter,
     /// See [`limit_hash`].
@@ -252,10 +255,14 @@ impl Generation {
         let counters_by_route = named_routes
             .map(|(name, is_usage)| RouteCounters::new(registry, worker_number, name, is_usage))
             .collect();
+        let shadow_tallies = find_shadow_tallies(running_config, clock);
         let counters_by_rule: Vec<RuleCounters> = ruleset
             .rules
             .iter()
-            .map(|rule| RuleCounters::new(registry, worker_number, rule))
+            .map(|rule| RuleCounters {
+                shadow_tally: shadow_tallies.get(&rule.index).cloned(),
+                ..RuleCounters::new(registry, worker_number, rule)
+            })
             .collect();
         let unknown_costs = counters_by_rule
             .iter()
@@ -305,6 +312,42 @@ impl Generation {
         let last_index = self.counters_by_route.len() - 1;
         &self.counters_by_route[route_index.unwrap_or(last_index).min(last_index)]
     }
+}
+
+/// The tallies of the limits that refuse nothing, by the index of the limit; none where nobody counts keys.
+fn find_shadow_tallies(
+    running_config: &RunningConfig,
+    clock: &Clock,
+) -> HashMap<usize, Arc<ShadowTally>> {
+    let Some(insight) = &running_config.insight else {
+        return HashMap::new();
+    };
+    let rules = running_config.ruleset.rules.iter();
+    let shadow_rules: Vec<&Arc<Rule>> = rules.filter(|rule| rule.shadow).collect();
+    let now = clock.wall().as_secs();
+    let tallies = shadow_rules.iter().map(|rule| {
+        let Rule {
+            key,
+            clients,
+            limit,
+            count,
+            reserve,
+            plans,
+            exempt,
+            ..
+        } = &***rule;
+        let terms =
+            format!("{key:?} {clients:?} {limit:?} {count:?} {reserve:?} {plans} {exempt:?}");
+        let tallies = &insight.shadow_tallies;
+        let tally = tallies.find_or_begin(&rule.scope, terms, now, shadow_rules.len());
+        (rule.index, tally)
+    });
+    let tallies = tallies.collect();
+    let scopes: HashSet<&str> = shadow_rules.iter().map(|rule| &*rule.scope).collect();
+    insight
+        .shadow_tallies
+        .retain(|scope| scopes.contains(scope));
+    tallies
 }
 
 /// Registers the counters of one upstream's pool.
@@ -383,11 +426,25 @@ impl RuleCounters {
             let labels = [limit_label, (Label::Outcome, outcome)];
             registry.worker_counter(worker_number, Metric::LimitDecisions, &labels)
         };
+        if rule.is_candidate {
+            // The limit itself counts the same requests.
+            return RuleCounters {
+                within: Counter::noop(),
+                over: Counter::noop(),
+                refused: Counter::noop(),
+                shadow_refused: counter("try_refused"),
+                unknown_cost: Counter::noop(),
+                shadow_tally: None,
+                limit_hash: limit_hash(rule),
+                log_members: members::limit_members(rule),
+            };
+        }
         RuleCounters {
             within: counter("within"),
             over: counter("over"),
             refused: counter("refused"),
             shadow_refused: counter("shadow_refused"),
+            shadow_tally: None,
             unknown_cost: match rule.count.is_stated_in_response() {
                 true => registry.worker_counter(worker_number, Metric::CostUnknown, &[limit_label]),
                 false => Counter::noop(),
@@ -398,9 +455,12 @@ impl RuleCounters {
     }
 }
 
-/// A hash of the limit's name. It keeps the limit's keys apart from those of other limits in lists of top keys.
+/// A hash of the limit's name, of which candidate rates have one of their own. It keeps the limit's keys apart from those of other limits in lists of top keys.
 pub fn limit_hash(rule: &Rule) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(rule.name.as_str().as_bytes());
+    if rule.is_candidate {
+        hasher.write(Rule::CANDIDATE_SUFFIX.as_bytes());
+    }
     hasher.finish()
 }

@@ -12,6 +12,23 @@ pub struct LimitVariant {
     pub limit: LimitConfig,
     /// The condition on the plan; `None` if the limit is for all clients.
     pub condition: Option<ClientCondition>,
+    /// Whether the rates are the candidates of the limit.
+    pub is_candidate: bool,
+}
+
+/// Splits a limit as [`split_by_plan`] does, and its candidate rates as well, which come last.
+pub fn split_with_candidates(limit: &LimitConfig) -> Vec<LimitVariant> {
+    let mut variants = split_by_plan(limit);
+    let candidate = limit.candidate().map(|fields| LimitConfig {
+        name: limit.name.clone(),
+        fields,
+    });
+    let candidates = candidate.iter().flat_map(split_by_plan);
+    variants.extend(candidates.map(|variant| LimitVariant {
+        is_candidate: true,
+        ..variant
+    }));
+    variants
 }
 
 /// Splits a limit with rates by plan into one limit for each plan and one for `else`. Those that are unlimited are left
@@ -23,6 +40,7 @@ pub fn split_by_plan(limit: &LimitConfig) -> Vec<LimitVariant> {
             plan: None,
             limit: limit.clone(),
             condition: None,
+            is_candidate: false,
         }];
     }
     // Unlimited plans are among these names, because `else` is not for their clients either.
@@ -51,6 +69,7 @@ pub fn split_by_plan(limit: &LimitConfig) -> Vec<LimitVariant> {
                 identity: Identity::Plan,
                 test,
             }),
+            is_candidate: false,
         }
     });
     variants.collect()

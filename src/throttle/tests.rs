@@ -14,7 +14,8 @@ use crate::base::random::Dice;
 use crate::http::head::Fields;
 use crate::identity::{self, ClientIdentity, Identifier, Keyer};
 use crate::limit::{
-    Algorithm, Disclose, Identity, LimitFinding, LimitName, RateLimit, Rule, Rules, ThrottleMode,
+    Algorithm, Disclose, Identity, LimitFinding, LimitName, RateLimit, Rule, RuleLimit, Rules,
+    ThrottleMode,
 };
 use crate::route::HeaderStyle;
 use crate::store::{MemoryStore, Settings};
@@ -251,4 +252,90 @@ fn a_repeated_refusal_is_what_would_be_decided() {
         repeated_count += pair.repeated_count;
     }
     assert!(repeated_count > 20_000, "{repeated_count}");
+}
+
+/// A limit with candidate rates beside it, and in another gateway a limit with those rates alone, which refuses.
+#[test]
+fn a_candidate_decides_as_if_it_were_the_limit() {
+    let (mut refused_by_one, mut refused_by_both) = (0, 0);
+    for seed in 1..=300 {
+        let dice = &mut Dice(0x9e37_79b9_7f4a_7c15 ^ seed << 32);
+        let live = rule(dice, 0);
+        let RuleLimit::Rate(live_limit) = &live.limit else {
+            unreachable!()
+        };
+        let candidate_limit = |rates: &str| RateLimit {
+            windows: rates.split(',').map(|rate| rate.parse().unwrap()).collect(),
+            reserves: false,
+            ..live_limit.clone()
+        };
+        let tried = candidate_limit(dice.choose(&["1/s", "4/s,6/m", "6/m", "9/2s", "3/s,8/m"]));
+        let with_limit = |index: usize, limit: &RateLimit, is_candidate: bool| {
+            Arc::new(Rule {
+                index,
+                limit: RuleLimit::Rate(limit.clone()),
+                shadow: is_candidate,
+                is_candidate,
+                ..(*live).clone()
+            })
+        };
+        let beside: Rules = [
+            with_limit(
+                0,
+                &candidate_limit(dice.choose(&["2/s", "5/m", "3/s,9/m"])),
+                false,
+            ),
+            with_limit(1, &tried, true),
+        ]
+        .into_iter()
+        .collect();
+        let alone: Rules = [with_limit(0, &tried, false)].into_iter().collect();
+        let identifier = Identifier::new(identity::Settings::default(), Keyer::new([7; 16]));
+        let admission = |rules: &Rules| {
+            let store = MemoryStore::new(Settings {
+                budget_bytes: 1 << 20,
+            })
+            .unwrap();
+            Admission::new(rules, Arc::new(store), Clock::manual(Nanos::ZERO)).unwrap()
+        };
+        let (admission_beside, admission_alone) = (admission(&beside), admission(&alone));
+        let mut now = Nanos::from_secs(90_000);
+        for _ in 0..300 {
+            now = now.after(match dice.below(40) {
+                0 => Nanos(dice.below(70_000_000_000) as u64),
+                1..=20 => Nanos(dice.below(900_000_000) as u64),
+                _ => Nanos(dice.below(3_000_000) as u64),
+            });
+            let mut client = ClientIdentity::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            client.user = Some(dice.below(2).to_string().into());
+            let decide = |admission: &Admission, rules: &Rules| {
+                let mut outcome = AdmissionOutcome::default();
+                let request = AdmissionRequest {
+                    rules,
+                    client: &client,
+                    identifier: &identifier,
+                    now,
+                    pressure: None,
+                    reserved_units: &[],
+                };
+                assert!(admission.decide(&request, None, &mut outcome).is_none());
+                outcome.verdict
+            };
+            let said = decide(&admission_beside, &beside);
+            let expected = decide(&admission_alone, &alone);
+            assert_eq!(
+                said.findings[1].finding, expected.findings[0].finding,
+                "seed {seed}"
+            );
+            match (said.is_admitted, expected.is_admitted) {
+                (true, true) => {}
+                (false, false) => refused_by_both += 1,
+                _ => refused_by_one += 1,
+            }
+        }
+    }
+    assert!(
+        refused_by_one > 5_000 && refused_by_both > 5_000,
+        "{refused_by_one} {refused_by_both}"
+    );
 }

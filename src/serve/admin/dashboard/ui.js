@@ -198,12 +198,12 @@ export const column = {
   limit: { name: 'limit', title: 'Limit', cell: (row) => row.limit || '', sort: (row) => row.limit },
   key: { name: 'key', title: 'Key', cell: (row) => keyText(row.key) },
   refused: { name: 'count', title: 'Refused', n: true, cell: (row) => count(row.count) },
-  promise: { name: 'promise', title: 'Promise', wide: true, cell: (row) => `${row.guarantee || none}${row.shadow ? ' (shadow)' : ''}` },
+  promise: { name: 'promise', title: 'Promise', wide: true, cell: (row) => `${row.guarantee || none}${row.try ? ' (try)' : row.shadow ? ' (shadow)' : ''}` },
   at: { name: 'at', title: 'Written at', wide: true, cell: (row) => policyLink(row.at) },
 };
 
 /** The mark of each outcome, which is shown with a colour and a word. */
-export const MARKS = { admitted: '●', within: '●', over: '▲', refused: '■', shed: '◆', failed: '✕', gone: '○', rejected: '▬', denied: '▬', shadow_refused: '□' };
+export const MARKS = { admitted: '●', within: '●', over: '▲', refused: '■', shed: '◆', failed: '✕', gone: '○', rejected: '▬', denied: '▬', shadow_refused: '□', try_refused: '□', usage: '◇' };
 export function outcome(word) {
   const mark = h('span', { class: 'mark', 'aria-hidden': 'true' }, MARKS[word] || '·');
   return h('span', { class: `outcome ${word in MARKS ? word : ''}` }, mark, ` ${(word || none).replace('_', ' ')}`);

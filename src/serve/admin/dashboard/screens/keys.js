@@ -1,4 +1,5 @@
-// The screen Keys: the keys that were refused or counted most, and the state of one key in its limits.
+// The screen Keys: the keys that were refused or counted most, those that are near a limit or would have been refused by it,
+// and the state of one key in its limits.
 
 import { get, fetchLimits } from '../api.js';
 import { Chart } from '../charts.js';
@@ -45,6 +46,24 @@ function list() {
   ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => (row.rest ? null : link('keys', { key: row.key })) });
   const none = empty('Nobody in this span. Look at a longer one, or at what was asked instead of what was refused.');
   all.body.append(rows.root, none);
+  const near = panel('near', 'Near the limit');
+  const nearRows = table('Keys near the limit', [
+    column.key,
+    { name: 'used', title: 'Used', cell: (row) => [bar(row.used_share, row.used_share < 1 ? 'over' : 'refused'), ` ${count(row.quota - row.remaining)}/${count(row.quota)}`], sort: (row) => row.used_share },
+    { name: 'window', title: 'Window', n: true, cell: (row) => windowed(row.window) },
+    { name: 'reset', title: 'Next in', n: true, cell: (row) => (row.next_unit_in ? formatDuration(row.next_unit_in) : '–') },
+  ], { key: (row) => `${row.scope} ${row.key}`, href: (row) => link('keys', { key: row.key }) });
+  const nobodyNear = empty('No key has used more than 80 % of its quota.');
+  near.body.append(nearRows.root, nobodyNear);
+  const tried = panel('tried', 'Would have been refused');
+  const triedRows = table('Keys that would have been refused', [
+    column.key,
+    { name: 'count', title: 'Requests', n: true, cell: (row) => count(row.count) },
+    { name: 'share', title: 'Share', n: true, cell: (row) => bar(row.share, 'refused') },
+    { name: 'terms', title: 'By', cell: (row) => row.terms },
+  ], { key: (row) => `${row.scope} ${row.key}`, href: (row) => link('keys', { key: row.key }) });
+  const nobodyTried = empty('Nobody so far.');
+  tried.body.append(triedRows.root, nobodyTried);
   const turned = () => go('keys', { of: of.value === 'refused' ? null : of.value, limit: limit.value });
   of.addEventListener('change', turned);
   limit.addEventListener('change', turned);
@@ -56,6 +75,26 @@ function list() {
     if (found.rest > 0) shown.push({ key: 'the rest', rest: true, count: found.rest, share: found.rest / found.total });
     rows.set(shown, none);
     all.note(`${count(found.total)} ${of.value}${found.distinct === null ? '' : ` of about ${short(found.distinct)} keys`}, ${between(found.from, found.to)}`);
+  }
+
+  async function loadNear(_, signal) {
+    const chosen = param('limit');
+    near.root.hidden = !chosen;
+    if (!chosen) return;
+    const found = await get('near', { limit: chosen }, signal);
+    nearRows.set(found.keys, nobodyNear);
+    near.note(`${count(found.keys.length)} of ${count(found.asked)} keys above ${found.above} %${found.complete ? '' : ', among the most frequent ones'}`);
+  }
+
+  async function loadTried(_, signal) {
+    const chosen = param('limit');
+    const limits = await fetchLimits('');
+    tried.root.hidden = !limits.some((known) => known.limit === chosen && known.shadow);
+    if (tried.root.hidden) return;
+    const found = (await get('try', { limit: chosen, most: 30 }, signal)).would_refuse;
+    const terms = (rule) => `${rule.try ? 'try' : 'shadow'} ${rule.rate ? rule.rate.join(', ') : `${rule.concurrent} open`}`;
+    triedRows.set(found.flatMap((rule) => rule.keys.map((one_) => ({ ...one_, scope: rule.scope, terms: terms(rule), share: one_.count / rule.refused }))), nobodyTried);
+    tried.note(found.map((rule) => `${terms(rule)}: ${count(rule.refused)} of ${count(rule.decided)} in ${formatDuration(rule.seconds)}`).join('; '));
   }
 
   /** Reads parts of the span one by one, because lists of keys are kept by the minute. */
@@ -78,13 +117,15 @@ function list() {
   const jobs = [
     all.job(2, load),
     wide.job(60, spread),
+    near.job(5, loadNear),
+    tried.job(5, loadTried),
     all.job(60, async () => {
       const limits = await fetchLimits('');
       put(limit, h('option', { value: '' }, 'all limits'), [...new Set(limits.map((known) => known.limit))].map((name) => h('option', { value: name }, name)));
       limit.value = param('limit') || '';
     }),
   ];
-  return { title: 'Keys', parts: [asked.root, wide.root, all.root], charts: [chart], jobs };
+  return { title: 'Keys', parts: [asked.root, wide.root, near.root, tried.root, all.root], charts: [chart], jobs };
 }
 
 function one(key) {

@@ -56,9 +56,9 @@ export function open() {
 
   async function load(_, signal) {
     const [loaded, known] = await Promise.all([get('policies', {}, signal), get('limits', {}, signal)]);
-    const same = JSON.stringify([files, limits.map((one) => one.at)]) === JSON.stringify([loaded.files, known.limits.map((one) => one.at)]);
+    const same = JSON.stringify([files, limits.map((one) => one.at)]) === JSON.stringify([loaded.files, known.limits.filter((one) => !one.try).map((one) => one.at)]);
     files = loaded.files;
-    limits = known.limits;
+    limits = known.limits.filter((one) => !one.try);
     if (!same) show();
   }
 
@@ -74,6 +74,7 @@ export function open() {
         h('span', {}, `${rate(of('within'))} within`),
         of('over') ? h('span', {}, `${rate(of('over'))} over`) : null,
         of('shadow_refused') ? h('span', {}, `${rate(of('shadow_refused'))} in shadow`) : null,
+        of('try_refused') ? h('span', {}, `${rate(of('try_refused'))} by try`) : null,
         lost ? h('span', {}, `${rate(lost)} of unknown cost/s`) : null,
         h('span', { class: refused ? 'refused' : '' }, h('a', { href: explainLink(span.from, span.to, { at: null }) }, `${rate(refused)} refused/s`)));
     }

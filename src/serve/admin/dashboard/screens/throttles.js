@@ -81,6 +81,7 @@ function list() {
     { name: 'asked', title: 'Asked/s', n: true, cell: (row) => rate(row.asked), sort: (row) => row.asked },
     { name: 'over', title: 'Over/s', n: true, cell: (row) => rate(row.over), sort: (row) => row.over, hint: 'admitted and marked as over a soft limit' },
     { name: 'shadowed', title: 'Shadow/s', n: true, cell: (row) => rate(row.shadowed), sort: (row) => row.shadowed, hint: 'would have been refused' },
+    { name: 'tried', title: 'Try/s', n: true, cell: (row) => rate(row.tried), sort: (row) => row.tried, hint: 'would have been refused by the candidate rate' },
     { name: 'trend', title: 'Refused', cell: (row) => spark(row.trend, 'refused') },
     column.promise,
     column.at,
@@ -102,15 +103,17 @@ function list() {
       const each = range.series.filter((series) => series.labels.outcome === 'refused').map((series) => [series.labels.limit, sum(series)]).sort((a, b) => b[1] - a[1]);
       return { from, to, peak: run.peak, count: each.reduce((total, [, one]) => total + one, 0), limit: each[0]?.[0] || '–', href: href(from, to) };
     }).sort((a, b) => b.from - a.from), none);
-    const known = limits_.length ? limits_ : [...new Set(range.series.map((series) => series.labels.limit))].map((limit) => ({ limit }));
+    // Candidate rates have the row of their limit.
+    const own_ = limits_.filter((one) => !one.try);
+    const known = own_.length ? own_ : [...new Set(range.series.map((series) => series.labels.limit))].map((limit) => ({ limit }));
     rows.set(known.map((one) => {
       const of = (name) => recentMean(range, findSeries(range, { limit: one.limit, outcome: name }), false).value || 0;
-      const [refused, within, over, shadowed] = ['refused', 'within', 'over', 'shadow_refused'].map(of);
+      const [refused, within, over, shadowed, tried] = ['refused', 'within', 'over', 'shadow_refused', 'try_refused'].map(of);
       const trend = rates(range, findSeries(range, { limit: one.limit, outcome: 'refused' }));
       const [worst] = runs(trend);
       const asked = refused + within + over + shadowed;
       const where = worst ? href(range.from + worst.first * range.step, range.from + (worst.last + 1) * range.step) : href(span.from, span.to);
-      return { ...one, refused, over, shadowed, asked, share: asked ? refused / asked : 0, trend, href: where };
+      return { ...one, refused, over, shadowed, tried, asked, share: asked ? refused / asked : 0, trend, href: where };
     }), noLimits);
     limits.note(`mean of ${formatDuration(span.length)}`);
   }

@@ -49,7 +49,7 @@ fn render(near: &Value) -> String {
         "{} of {} keys have used more than {} % of {}",
         keys.len(),
         near["asked"],
-        near["above"],
+        near["above"].as_f64().unwrap_or(0.0),
         text_of(&near["limit"])
     );
     for key in keys {

@@ -60,7 +60,8 @@ fn render(tried: &Value) -> String {
             rule["seconds"],
         );
         for key in elements(&rule["keys"]) {
-            let _ = writeln!(text, "{:>20}  {}", key["count"], text_of(&key["key"]));
+            let count = key["count"].as_u64().unwrap_or(0);
+            let _ = writeln!(text, "{count:>20}  {}", text_of(&key["key"]));
         }
         if rule["exact"] == false {
             text += "too many keys would have been refused: counts of keys are lower bounds, and rare keys are missing\n";

@@ -32,10 +32,10 @@ pub struct ListedLimit {
 
 impl UsageList {
     /// Maximum number of limits in a list, so that a response costs little.
-    pub const MAX_LIMITS: usize = 256;
+    pub const MAX_LIMITS: usize = 128;
 }
 
 impl ListedLimit {
     /// Maximum number of routes that are searched for one that a caller may use.
-    pub const MAX_ROUTES: usize = 64;
+    pub const MAX_ROUTES: usize = 16;
 }

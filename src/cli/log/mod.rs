@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::cli::admin_client::AdminAddress;
+use crate::cli::admin_client::{AdminAddress, escape_query};
 use crate::cli::output;
 use crate::cli::output::MISTAKE_EXIT_CODE;
 use crate::policy;
@@ -131,14 +131,7 @@ impl SpanArguments {
         for (name, value) in span_parameters.iter().chain(parameters) {
             path += name;
             path.push('=');
-            // Percent-encodes all but the unreserved characters of RFC 3986 section 2.3.
-            for byte in value.bytes() {
-                if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-                    path.push(byte.into());
-                } else {
-                    path += &format!("%{byte:02X}");
-                }
-            }
+            path += &escape_query(value);
             path.push('&');
         }
         path.pop();

@@ -178,7 +178,11 @@ fn render_limits(html: &mut String, gateway: &dyn Control) {
         );
         for outcome in ["within", "over", "refused", "shadow_refused"] {
             // A candidate rate has only the requests that it would have refused.
-            let candidate_outcome = if outcome == "shadow_refused" { "try_refused" } else { "" };
+            let candidate_outcome = if outcome == "shadow_refused" {
+                "try_refused"
+            } else {
+                ""
+            };
             let decisions = &limit["decisions"];
             let count = decisions[outcome].as_u64();
             let count = count.or_else(|| decisions[candidate_outcome].as_u64());

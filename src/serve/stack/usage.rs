@@ -25,7 +25,7 @@ use crate::identity::{
     WantedIdentities,
 };
 use crate::limit::{CountMode, Disclose, Identity, Rule};
-use crate::route::{Route, UsageList};
+use crate::route::{ListedLimit, Route, UsageList};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::AdmissionRequest;
 
@@ -123,6 +123,9 @@ fn usage_of_list(identified: &Identified, list: &UsageList) -> Value {
             // What an elastic limit lends depends on the upstream, and a limit of several routes may have several.
             let route = route.filter(|_| limit.route_name.is_some());
             shown.add(&limit.rule, limit.route_name.as_deref(), route);
+        } else if limit.route_indexes.len() == ListedLimit::MAX_ROUTES {
+            // A route that is not in the list may still be one that the client may use.
+            shown.is_complete = false;
         }
     }
     shown.into_json()

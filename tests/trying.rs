@@ -304,8 +304,7 @@ fn a_shared_store_says_how_near_keys_are() {
         wait_until("the store counts", || {
             let mut client = Client::connect(server.address);
             client.send("GET / HTTP/1.1\r\nhost: t\r\nx-api-key: key-3\r\n\r\n");
-            let answer = client.answer();
-            answer.status() == 200 && answer.field("tollgate-store").is_none()
+            client.answer().field("tollgate-store").is_none()
         });
     }
     for _ in 0..4 {

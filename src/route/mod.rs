@@ -317,7 +317,8 @@ impl Route {
     /// Whether a request that `other` takes must be held to this route too, if a server may read it as one of this route.
     ///
     /// That is so if both are on one upstream, and `other` has not all that [`Route::has_all_limits_of`] asks for. It is also
-    /// so if the gateway would answer instead of a server, unless this route is the broader one or says what callers have left.
+    /// so if the gateway would answer instead of a server, unless this route is the broader one. The route of `usage` takes
+    /// its own path only.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
         match (self.upstream_index(), other.upstream_index()) {
             // No server reads the request.

@@ -275,8 +275,8 @@ impl<'g> ShownLimits<'g> {
         }
     }
 
-    /// Adds what the client has left of a limit, unless the limit does not apply, is hidden, or counts a key that is not
-    /// certainly the client's own. `route_name` is the policy that the limit belongs to. `route` has the upstream on whose
+    /// Adds what the client has left of a limit. A limit is left out if it does not apply, if it is hidden, or if its key is
+    /// not certainly the client's own. `route_name` is the policy that the limit belongs to. `route` has the upstream on whose
     /// pressure an elastic limit depends.
     fn add(&mut self, rule: &Arc<Rule>, route_name: Option<&str>, route: Option<&Route>) {
         let is_hidden = rule.shadow || rule.disclose == Disclose::None;

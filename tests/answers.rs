@@ -9,6 +9,8 @@ mod common;
 mod methods;
 #[path = "answers/redirecting.rs"]
 mod redirecting;
+#[path = "answers/subtrees.rs"]
+mod subtrees;
 
 use std::net::SocketAddr;
 

@@ -9,7 +9,7 @@
 //! | `identity` | identities that limits and routes use |
 //! | `limit_uses` | limits that policies and folders define, share and switch off |
 //! | `logged_fields` | the names in `fields` of the access log |
-//! | `redirect` | redirects to HTTPS |
+//! | `redirect` | redirects to HTTPS and of subtrees |
 //! | `routes` | listeners that policies name, conflicts of routes, and the path of `usage` |
 //! | `sharing` | what gateways share by a store |
 //! | `tls` | certificates of listeners |
@@ -51,7 +51,9 @@ pub(super) use identity::{check_issuer_of_name, check_value_of_path_part};
 pub(super) use limit::check_override;
 use limit_uses::{check_limit_count, check_limit_uses, warn_of_unlisted_limits};
 use logged_fields::check_logged_fields;
-use redirect::{check_is_reached, check_listener_redirects, check_redirect};
+use redirect::{
+    check_is_reached, check_listener_redirects, check_redirect, check_stripped_redirect,
+};
 use routes::{
     MAX_LISTED_NAMES, MAX_PATTERNS_PER_POLICY, check_conflicts, check_listeners, check_usage_path,
 };
@@ -383,6 +385,7 @@ fn check_policy(
 ) {
     check_is_reached(cx, gateway, policy);
     check_redirect(cx, gateway, policy);
+    check_stripped_redirect(cx, policy);
     check_required(cx, gateway, &policy.require);
     check_changes(cx, gateway, policy);
     for require in &policy.require {

@@ -144,7 +144,9 @@ impl DescriptionWriter<'_> {
                 let _ = writeln!(out, "  bodies of refusals: {pages}");
             }
         }
-        if let Some(path_change) = &route.path_change {
+        if let Some(path_change) = &route.path_change
+            && route.upstream_index().is_some()
+        {
             let PathChange { strip, prefix } = &**path_change;
             let _ = writeln!(out, "  forwards {strip}/… as {prefix}/…");
         }

@@ -2,11 +2,12 @@
 //! behind a fixed host. With `https` the host is the one that it has named itself.
 //!
 //! No value begins with two slashes, which would name a host. What is appended begins with a slash and keeps its bytes.
-//! Only a run of slashes at its start becomes one, and bytes that no URL may have are escaped.
+//! Only a run of slashes at its start becomes one, and bytes that no URL may have are escaped. What `strip` leaves of a
+//! path was checked by `path_change.rs`: it has no dot segment, and does not begin with two slashes.
 
 use std::fmt;
 
-use http::{StatusCode, Uri};
+use http::StatusCode;
 
 use super::canonical_host::{canonical_host, without_port};
 
@@ -29,6 +30,9 @@ pub enum RedirectTarget {
     },
     /// The same path and query at another origin, `https://www.example.com`.
     Origin(Box<str>),
+    /// Below this URL or path without query and fragment: the path, from which a prefix is taken off, and the query of
+    /// the request follow it. A request for the prefix alone leads to the text as it is.
+    Below(Box<str>),
     /// This URL or path, whatever the client's path and query are.
     Location(Box<str>),
 }
@@ -90,9 +94,20 @@ impl RedirectTarget {
         })
     }
 
-    /// The value of `Location` for a request to `uri` at `host`, which must be in its canonical form. `None` if the
-    /// client has named no host and the target needs it, or if the request's target is no path.
-    pub fn location(&self, host: Option<&str>, uri: &Uri) -> Option<String> {
+    /// The target below which requests lead whose path is stripped of a prefix; `None` if nothing can be below it, as it
+    /// has a query or a fragment.
+    pub fn below(self) -> Option<RedirectTarget> {
+        match self {
+            RedirectTarget::Location(text) if text.contains(['?', '#']) => None,
+            RedirectTarget::Location(text) => Some(RedirectTarget::Below(text)),
+            other => Some(other),
+        }
+    }
+
+    /// The value of `Location` for a request for `path` and `query` at `host`, which must be in its canonical form.
+    /// `path` is what `strip` leaves of the client's path, perhaps nothing. `None` if the client has named no host and
+    /// the target needs it, or if the request's target is no path.
+    pub fn location(&self, host: Option<&str>, path: &str, query: Option<&str>) -> Option<String> {
         match self {
             RedirectTarget::Https { port } => {
                 let name = without_port(host?);
@@ -100,9 +115,18 @@ impl RedirectTarget {
                     None => format!("https://{name}"),
                     Some(port) => format!("https://{name}:{port}"),
                 };
-                append_path_and_query(origin, uri)
+                append_path_and_query(origin, path, query)
             }
-            RedirectTarget::Origin(origin) => append_path_and_query(origin.to_string(), uri),
+            RedirectTarget::Origin(origin) => {
+                append_path_and_query(origin.to_string(), path, query)
+            }
+            RedirectTarget::Below(base) if path.is_empty() => {
+                Some(append_query(base.to_string(), query))
+            }
+            RedirectTarget::Below(base) => {
+                let base = base.strip_suffix('/').unwrap_or(base);
+                append_path_and_query(base.to_owned(), path, query)
+            }
             RedirectTarget::Location(location) => Some(location.to_string()),
         }
     }
@@ -114,6 +138,7 @@ impl fmt::Display for RedirectTarget {
             RedirectTarget::Https { port: None } => f.write_str("https"),
             RedirectTarget::Https { port: Some(port) } => write!(f, "https at port {port}"),
             RedirectTarget::Origin(text) | RedirectTarget::Location(text) => f.write_str(text),
+            RedirectTarget::Below(base) => write!(f, "{}/…", base.trim_end_matches('/')),
         }
     }
 }
@@ -127,21 +152,24 @@ fn check_characters(text: &str) -> Result<(), RedirectTargetError> {
     }
 }
 
-/// Appends the path and the query of a request to an origin. `None` for a target that is no path, such as `*`.
-fn append_path_and_query(origin: String, uri: &Uri) -> Option<String> {
-    let path = uri.path();
-    if !path.starts_with('/') {
+/// Appends a path, which may be empty, and a query to an origin. `None` for a target that is no path, such as `*`.
+fn append_path_and_query(origin: String, path: &str, query: Option<&str>) -> Option<String> {
+    if !path.is_empty() && !path.starts_with('/') {
         return None;
     }
     let mut url = origin;
     url.push('/');
     // Others may cut the origin off, such as a proxy that makes URLs relative. Then two slashes would name a host.
     append_escaped(&mut url, path.trim_start_matches(['/', '\\']));
-    if let Some(query) = uri.query() {
+    Some(append_query(url, query))
+}
+
+fn append_query(mut url: String, query: Option<&str>) -> String {
+    if let Some(query) = query {
         url.push('?');
         append_escaped(&mut url, query);
     }
-    Some(url)
+    url
 }
 
 /// Appends a text, with an escape for each byte that may not stand in a URL.
@@ -166,6 +194,8 @@ fn is_url_byte(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::Uri;
+
     use super::*;
 
     #[track_caller]
@@ -216,7 +246,8 @@ mod tests {
     fn check_location(target: &str, host: Option<&str>, uri: &str, expected: Option<&str>) {
         let target = RedirectTarget::parse(target).unwrap();
         let uri: Uri = uri.parse().unwrap();
-        assert_eq!(target.location(host, &uri).as_deref(), expected, "{uri}");
+        let location = target.location(host, uri.path(), uri.query());
+        assert_eq!(location.as_deref(), expected, "{uri}");
     }
 
     #[test]
@@ -236,6 +267,39 @@ mod tests {
         check_location("/new", None, "/old?a=b", Some("/new"));
     }
 
+    #[track_caller]
+    fn check_below(target: &str, rest: &str, query: Option<&str>, expected: &str) {
+        let target = RedirectTarget::parse(target).unwrap().below().unwrap();
+        let location = target.location(Some("a.example"), rest, query);
+        assert_eq!(location.as_deref(), Some(expected), "{target} and {rest}");
+    }
+
+    #[test]
+    fn the_rest_of_a_path_stays_below_the_target() {
+        check_below("/new", "", None, "/new");
+        check_below("/new", "", Some("a=b"), "/new?a=b");
+        check_below("/new", "/", None, "/new/");
+        check_below("/new/", "", None, "/new/");
+        check_below("/new/", "/a/", Some("b"), "/new/a/?b");
+        check_below("/", "", None, "/");
+        check_below("/", "/a", None, "/a");
+        check_below("/new", "/a\\b|c", None, "/new/a%5Cb%7Cc");
+        let url = "https://b.example/x";
+        check_below(url, "/a/b", Some("q=1"), "https://b.example/x/a/b?q=1");
+        check_below("https://b.example/", "", None, "https://b.example/");
+        check_below("https://b.example", "", Some("q"), "https://b.example/?q");
+        check_below("https://b.example", "/a", None, "https://b.example/a");
+        check_below("https", "/a", None, "https://a.example/a");
+        check_below("https", "", None, "https://a.example/");
+        // Checks of the path come before, but no slash that slips through may name a host.
+        check_below("/", "//evil.example", None, "/evil.example");
+        check_below("/", "/\\evil.example", None, "/evil.example");
+        for target in ["/new?a", "/new#a", "https://b.example?a"] {
+            let target = RedirectTarget::parse(target).unwrap();
+            assert_eq!(target.below(), None);
+        }
+    }
+
     #[test]
     fn https_keeps_the_host_without_its_port() {
         check_location(
@@ -247,7 +311,7 @@ mod tests {
         check_location("https", Some("[::1]:80"), "/", Some("https://[::1]/"));
         check_location("https", None, "/", None);
         let target = RedirectTarget::Https { port: Some(8443) };
-        let location = target.location(Some("a.example:8080"), &Uri::from_static("/x?y"));
+        let location = target.location(Some("a.example:8080"), "/x", Some("y"));
         assert_eq!(location.as_deref(), Some("https://a.example:8443/x?y"));
     }
 }

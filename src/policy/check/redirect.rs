@@ -1,5 +1,5 @@
 //! Checks that redirects to HTTPS hold at listeners without TLS only, and that there is a listener with TLS. No policy may
-//! hold only where a listener redirects every request.
+//! hold only where a listener redirects every request. What a policy takes off paths must be able to follow its target.
 
 use super::super::context::LoadContext;
 use super::super::decode::{GatewayConfig, ListenerConfig, PolicyConfig};
@@ -88,5 +88,40 @@ pub(super) fn check_redirect(cx: &mut LoadContext, gateway: &GatewayConfig, poli
         let help =
             format!("let the policy hold at a listener without `tls` only: `listen: {name}`");
         cx.error(target.location, message, Some(help));
+    }
+}
+
+/// Reports `strip` and `prefix` where no path is forwarded that they could change. A redirect leads below its target by
+/// `strip`, so that target must be one that a path can follow. A policy may inherit `prefix`.
+pub(super) fn check_stripped_redirect(cx: &mut LoadContext, policy: &PolicyConfig) {
+    // No policy inherits its `match`.
+    let own_file = policy.patterns.first().map(|pattern| pattern.location.file);
+    let own_prefix = policy.prefix.as_ref();
+    let own_prefix = own_prefix.filter(|prefix| Some(prefix.location.file) == own_file);
+    if policy.respond.is_some() {
+        for changed in [policy.strip.as_ref(), own_prefix].into_iter().flatten() {
+            let message = "no path is changed here, because the gateway itself answers";
+            cx.error(changed.location, message, Some("remove it".into()));
+        }
+    }
+    let redirect = policy.redirect.as_ref();
+    let Some(target) = redirect.and_then(|redirect| redirect.value.to.as_ref()) else {
+        return;
+    };
+    if let Some(prefix) = own_prefix {
+        let message = "no path is forwarded here, so nothing is put before it";
+        let help = match policy.strip {
+            Some(_) => {
+                "write it at the end of the target of `redirect`, which the rest of the path follows"
+            }
+            None => "remove it",
+        };
+        cx.error(prefix.location, message, Some(help.into()));
+    }
+    if policy.strip.is_some() && target.value.clone().below().is_none() {
+        let message =
+            "`strip` lets the rest of the path follow this, and no path can follow a `?` or `#`";
+        let help = "drop `strip`, or what begins with `?` or `#`: the query of the request is kept";
+        cx.error(target.location, message, Some(help.into()));
     }
 }

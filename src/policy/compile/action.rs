@@ -22,7 +22,7 @@ pub(super) fn compile_action(
     policy: &PolicyConfig,
 ) -> Option<RouteAction> {
     if let Some(redirect) = &policy.redirect {
-        let redirect = compile_redirect(gateway, &redirect.value)?;
+        let redirect = compile_redirect(gateway, &redirect.value, policy.strip.is_some())?;
         return Some(RouteAction::Redirect(Arc::new(redirect)));
     }
     if let Some(response) = &policy.respond {
@@ -46,7 +46,12 @@ pub(super) fn listener_redirect(gateway: &GatewayConfig) -> Redirect {
     }
 }
 
-fn compile_redirect(gateway: &GatewayConfig, redirect: &RedirectConfig) -> Option<Redirect> {
+/// Compiles a redirect. `strips` says that a prefix is taken off the path, and the rest follows the target.
+fn compile_redirect(
+    gateway: &GatewayConfig,
+    redirect: &RedirectConfig,
+    strips: bool,
+) -> Option<Redirect> {
     let target = match &redirect.to.as_ref()?.value {
         RedirectTarget::Https { .. } => RedirectTarget::Https {
             port: https_port(gateway),
@@ -55,7 +60,10 @@ fn compile_redirect(gateway: &GatewayConfig, redirect: &RedirectConfig) -> Optio
     };
     Some(Redirect {
         status: redirect.status,
-        target,
+        target: match strips {
+            true => target.below()?,
+            false => target,
+        },
     })
 }
 

@@ -3,6 +3,7 @@
 //! It follows one request of each route: with one of its methods, to the plainest path that it takes. A redirect that
 //! leaves the gateway, for another host or port, ends the search.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use http::{Method, Uri};
@@ -12,7 +13,9 @@ use super::super::decode::PolicyConfig;
 use super::super::settings::{ListenerSettings, Ruleset};
 use crate::route::canonical_host::without_port;
 use crate::route::pattern::Segment;
-use crate::route::{HostPattern, Pattern, RedirectTarget, Route, RouteAction, normalise};
+use crate::route::{
+    HostPattern, PathChange, Pattern, RedirectTarget, Route, RouteAction, normalise,
+};
 
 /// The text that stands for any segment of a path, and for any label of a host.
 const ANY_TEXT: &str = "x";
@@ -69,7 +72,7 @@ fn leads_back(ruleset: &Ruleset, route: &Route) -> bool {
         for _ in 0..MAX_STEPS {
             let listener = &ruleset.listeners[step.listener_index];
             if let Some(redirect) = &listener.redirect {
-                match next_step(ruleset, &redirect.target, step) {
+                match next_step(ruleset, &redirect.target, None, step) {
                     Some(next) => step = next,
                     None => return false,
                 }
@@ -85,10 +88,12 @@ fn leads_back(ruleset: &Ruleset, route: &Route) -> bool {
             if !is_new {
                 return index == route.index;
             }
-            let RouteAction::Redirect(redirect) = &ruleset.routes[index].action else {
+            let route = &ruleset.routes[index];
+            let RouteAction::Redirect(redirect) = &route.action else {
                 return false;
             };
-            match next_step(ruleset, &redirect.target, step) {
+            let path_change = route.path_change.as_deref();
+            match next_step(ruleset, &redirect.target, path_change, step) {
                 Some(next) => step = next,
                 None => return false,
             }
@@ -98,18 +103,24 @@ fn leads_back(ruleset: &Ruleset, route: &Route) -> bool {
 }
 
 /// Where a redirect sends a request; `None` if that is not at this gateway.
-fn next_step(ruleset: &Ruleset, target: &RedirectTarget, step: Step) -> Option<Step> {
-    let location = match target {
-        RedirectTarget::Https { port } => {
-            let listener_index = find_listener(ruleset, true, port.unwrap_or(443))?;
-            return Some(Step {
-                listener_index,
-                ..step
-            });
-        }
-        RedirectTarget::Origin(origin) => format!("{origin}{}", step.path),
-        RedirectTarget::Location(location) => location.to_string(),
+fn next_step(
+    ruleset: &Ruleset,
+    target: &RedirectTarget,
+    path_change: Option<&PathChange>,
+    step: Step,
+) -> Option<Step> {
+    let rest = match path_change {
+        Some(path_change) => path_change.rest(&step.path).ok()?,
+        None => &step.path,
     };
+    if let RedirectTarget::Https { port } = target {
+        return Some(Step {
+            listener_index: find_listener(ruleset, true, port.unwrap_or(443))?,
+            path: normalise(rest).map_or_else(|_| "/".into(), Cow::into_owned),
+            host: step.host,
+        });
+    }
+    let location = target.location(step.host.as_deref(), rest, None)?;
     let uri: Uri = location.parse().ok()?;
     let path = normalise(uri.path()).ok()?.into_owned();
     let Some(authority) = uri.authority() else {

@@ -9,9 +9,17 @@ use crate::route::canonical_host::canonical_name;
 use crate::route::{AddedField, BackMapping, FieldChanges, PathChange, ServerOrigin};
 use crate::upstream::Location;
 
-/// Compiles the change of the path; `None` if it is forwarded as it is.
+/// Compiles the change of the path; `None` if it stays as it is. Of a redirect only `strip` counts, and of another
+/// response of the gateway nothing.
 pub(super) fn compile_path_change(policy: &PolicyConfig) -> Option<Arc<PathChange>> {
-    let change = path_change(policy);
+    let change = match (&policy.redirect, &policy.respond) {
+        (None, None) => path_change(policy),
+        (Some(_), _) => PathChange {
+            prefix: "".into(),
+            ..path_change(policy)
+        },
+        (None, Some(_)) => PathChange::default(),
+    };
     (change != PathChange::default()).then(|| Arc::new(change))
 }
 

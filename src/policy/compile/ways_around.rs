@@ -18,7 +18,8 @@ pub(super) fn warn_of_ways_around(
         .filter(|route| !route.require.is_empty() || !route.access.is_empty())
         .collect();
     for route in &ruleset.routes {
-        if route.path_change.is_none() {
+        // A redirect forwards nothing.
+        if route.path_change.is_none() || route.upstream_index().is_none() {
             continue;
         }
         let forwarded = forwarded_segments(route);

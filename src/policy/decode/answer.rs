@@ -18,7 +18,7 @@ section! {
     /// A redirect: where clients are sent, and the status.
     pub struct RedirectConfig, table REDIRECT_TABLE = "`redirect`", "Where clients are sent, and how.";
     to: RequiredField<LocatedField<RedirectTargetField>>,
-        "`https`, a URL or a path. Only `https` and a URL without a path keep the path and the query of the request.", "/new";
+        "`https`, a URL or a path. `https` and a URL without a path keep the path and the query of the request. With `strip` of the policy every target does: what is left of the path follows it.", "/new";
     status: RedirectStatusField = StatusCode::PERMANENT_REDIRECT,
         "301 or 308 for good, 302 or 307 for now. With 307 and 308 clients repeat the method and the body.", "302";
 }

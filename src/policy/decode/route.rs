@@ -40,7 +40,7 @@ section! {
         "Only on the listener of this name, or on several. Default: on all.", "public";
     upstream: InheritableField<LocatedField<UpstreamNameField>>, "Which upstream serves it.", "shop";
     redirect: InheritableField<LocatedField<RedirectField>>,
-        "In place of `upstream`: where clients are sent, by 308. `https` is the same URL over TLS, a URL without a path keeps path and query, and anything else is where they go.", "https://www.example.com";
+        "In place of `upstream`: where clients are sent, by 308. `https` is the same URL over TLS, a URL without a path keeps path and query, and anything else is where they go; with `strip` the rest of the path and the query follow it.", "https://www.example.com";
     respond: InheritableField<LocatedField<SectionField<ResponseConfig>>>,
         "In place of `upstream`: the answer of the gateway itself.", "{ status: 503, body: back soon }";
     deny: ClientListField,
@@ -67,7 +67,7 @@ section! {
     keeps_slashes("encoded_slashes"): EncodedSlashesField = false,
         "Whether `%2F` in a path is a slash, or part of the segment that `*` or `{name}` takes, as the upstream must read it too.", "keep";
     strip: LocatedField<PathPrefixField>,
-        "Taken off the path before it is forwarded: whole segments with which every `match` begins. Limits and logs know the client's path.", "/api";
+        "Taken off the path before it is forwarded, or before it follows the target of `redirect`: whole segments with which every `match` begins. Limits and logs know the client's path.", "/api";
     prefix: LocatedField<PathPrefixField>, "Put before the path that is forwarded, after `strip`.", "/v1";
     map_back: LocatedField<BoolField>,
         "Whether what responses of the upstream say of its own place is changed to what the client knows: `Location`, `Content-Location`, `Refresh`, and path and domain of `Set-Cookie`.", "true";

@@ -8,7 +8,7 @@ use super::refusal::{Refusal, RefusalCause, redirect_response};
 use super::stages::Identified;
 use super::usage;
 use crate::http::head::{Fields, Head, Response, ResponseHead};
-use crate::route::{FixedResponse, Redirect, RouteAction};
+use crate::route::{FixedResponse, PathChange, Redirect, RouteAction};
 
 /// Why a request is refused if a redirect cannot name its host.
 pub(super) const UNKNOWN_HOST: &str =
@@ -25,7 +25,10 @@ pub(super) fn respond(identified: &Identified) -> Result<Response<AdmittedBody>,
     let head = &routed.arrival.head;
     let response = match &routed.route().action {
         RouteAction::Respond(response) => Some(fixed_response(response, &head.method)),
-        RouteAction::Redirect(redirect) => self::redirect(redirect, head),
+        RouteAction::Redirect(redirect) => {
+            let path_change = routed.route().path_change.as_deref();
+            self::redirect(redirect, path_change, head)
+        }
         RouteAction::Usage(list) => return Err(usage::respond(identified, list)),
         RouteAction::Forward(_) => None,
     };
@@ -53,10 +56,19 @@ fn fixed_response(response: &FixedResponse, method: &Method) -> Response<Admitte
 }
 
 /// The redirect of a request with this head; `None` if the redirect depends on the host, and the client has named none.
-fn redirect(redirect: &Redirect, head: &Head) -> Option<Response<AdmittedBody>> {
-    let location = redirect
-        .target
-        .location(head.fields.text("host"), &head.uri)?;
+fn redirect(
+    redirect: &Redirect,
+    path_change: Option<&PathChange>,
+    head: &Head,
+) -> Option<Response<AdmittedBody>> {
+    let path = head.uri.path();
+    // A path with an unsafe rest was refused when its route was found.
+    let rest = match path_change {
+        Some(path_change) => path_change.rest(path).ok()?,
+        None => path,
+    };
+    let host = head.fields.text("host");
+    let location = redirect.target.location(host, rest, head.uri.query())?;
     let response = redirect_response(redirect.status, &location);
     Some(response.map(AdmittedBody::own))
 }

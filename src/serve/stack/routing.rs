@@ -241,7 +241,10 @@ fn redirect_all(
     if let Err(cause) = RequestTarget::new(head, host, table) {
         return cause;
     }
-    match redirect.target.location(host, &head.uri) {
+    match redirect
+        .target
+        .location(host, head.uri.path(), head.uri.query())
+    {
         Some(location) => RefusalCause::Redirected(location),
         None => RefusalCause::Bad(UNKNOWN_HOST),
     }

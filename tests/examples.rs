@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::child::Server;
+use common::child::{Server, finish, program};
 use common::{Client, Gateway, Message};
 
 /// An example that runs until this is dropped.
@@ -147,6 +147,41 @@ fn upstream() {
     refused(&ask(), "per-ip");
     let alone = upstream.get("/a", "");
     assert_eq!((alone.status(), alone.field("ratelimit")), (200, None));
+}
+
+/// The tests of the quick start's policies as they ship, and after a mistake in a policy.
+#[test]
+fn tests_of_policies() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("policies")).unwrap();
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart");
+    let names = [
+        "tollgate.yaml",
+        "test.sh",
+        "policies/api.yaml",
+        "policies/login.yaml",
+    ];
+    for name in names {
+        fs::copy(shipped.join(name), folder.path().join(name)).unwrap();
+    }
+    let binary = Path::new(env!("CARGO_BIN_EXE_tollgate"));
+    let path = format!("{}:/usr/bin:/bin", binary.parent().unwrap().display());
+    let run = || finish(program("/bin/sh", folder.path(), &["test.sh"]).env("PATH", &path));
+    let ended = run();
+    assert_eq!((ended.code, &*ended.out, &*ended.err), (Some(0), "", ""));
+
+    let policy = folder.path().join("policies/api.yaml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, text.replace("key: token", "key: ip")).unwrap();
+    let ended = run();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let difference =
+        "tollgate: GET /api/items: expected limit!=per-key, found limit=per-ip, per-key\n";
+    assert_eq!(ended.err, difference);
+    assert!(
+        ended.out.starts_with("200 admitted\nroute api"),
+        "{ended:?}"
+    );
 }
 
 /// The files of the quick start as they ship, but for ports of their own, asked as the README says.

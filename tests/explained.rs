@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::child::Server;
+use common::child::{Ended, Server, run};
 use common::{Upstream, assert_contains, wait_until, write};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -298,4 +298,75 @@ fn odd_requests_are_explained_as_they_are_served() {
     }
     // In the last rounds nothing passes.
     assert!(refused > 39, "{refused}");
+}
+
+/// Runs `explain GET` with these arguments, and compares the exit code.
+#[track_caller]
+fn expect(folder: &TempDir, arguments: &[&str], code: i32) -> Ended {
+    let ended = run(folder.path(), &[&["explain", "GET"], arguments].concat());
+    assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");
+    ended
+}
+
+#[test]
+fn what_differs_from_an_expectation_is_told() {
+    let limits = "  few: { key: user, rate: 2/h }\n  all: { key: ip, rate: 90/h }\n";
+    let (server, folder, _upstream) = start(GATEWAY, &[("a", &policy("a", limits))]);
+    let alice = ["/a/x", "-H", "x-user: alice"];
+    let met = [
+        "--expect",
+        "status=200",
+        "--expect",
+        "route=a",
+        "--expect",
+        "upstream=up",
+        "--expect",
+        "limit=few",
+        "--expect",
+        "user=alice",
+        "--expect",
+        "plan=free",
+    ];
+    let ended = expect(&folder, &[&alice[..], &met].concat(), 0);
+    assert_eq!((&*ended.out, &*ended.err), ("", ""));
+    let ended = expect(&folder, &[&alice[..], &met, &["--json"]].concat(), 0);
+    let explanation: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(explanation["status"], 200);
+
+    // Without the user, and of a path without a policy.
+    let ended = expect(&folder, &[&["/a/x"], &met[..]].concat(), 1);
+    assert_eq!(
+        ended.err,
+        "tollgate: GET /a/x: expected limit=few, found limit=all (none of its keys is known)\n\
+         tollgate: GET /a/x: expected user=alice, found user=none\n"
+    );
+    assert_contains(&ended.out, &["200 admitted\n", "nothing has been counted"]);
+    let ended = expect(&folder, &["/b", "--expect", "status=200", "--json"], 1);
+    assert_contains(
+        &ended.err,
+        &["expected status=200, found status=404 (no policy matches this request)"],
+    );
+    let explanation: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(explanation["status"], 404);
+    let nothing = ["/b", "--expect", "route=none", "--expect", "limit=none"];
+    expect(&folder, &nothing, 0);
+    let ended = expect(&folder, &["/b", "--expect", "rout=a"], 2);
+    assert_contains(&ended.err, &["rout=a", "did you mean `route`?"]);
+
+    // A running gateway goes by its counts, a configuration has none.
+    ask(&server, "/a/x", "alice", 2);
+    let refused = ["--expect", "status=429", "--expect", "decides=few"];
+    expect(&folder, &[&alice[..], &refused].concat(), 1);
+    let admin = server.admin.unwrap().to_string();
+    let running = ["--admin", &admin];
+    expect(&folder, &[&alice[..], &refused, &running].concat(), 0);
+    let ended = expect(&folder, &[&alice[..], &met, &running].concat(), 1);
+    assert_contains(&ended.err, &["expected status=200, found status=429"]);
+    drop(server);
+    let ended = expect(
+        &folder,
+        &["/b", "--expect", "route=none", "--admin", &admin],
+        1,
+    );
+    assert_contains(&ended.err, &["no answer from"]);
 }

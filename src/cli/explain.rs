@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::admin_client::AdminAddress;
+use super::expectation::Expectation;
 use super::output;
 use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::base::clock::Clock;
@@ -58,6 +59,10 @@ pub struct Arguments {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// What must become of the request, such as `status=429`, `route=api`, `limit=per-user` or `limit!=per-ip`; may be
+    /// repeated. Exit code 1 if it differs; prints nothing if it does not.
+    #[arg(long, value_name = "WHAT")]
+    expect: Vec<Expectation>,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
@@ -74,18 +79,35 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             .and_then(|body| arguments.admin.request("POST", "/v1/explain", &body)),
         None => explain_offline(&arguments.config, &request),
     };
-    let text = match explanation {
-        Ok(explanation) if arguments.json => format!("{explanation:#}\n"),
-        Ok(explanation) => {
-            let mut text = explanation::render(&explanation);
-            if arguments.admin.admin.is_none() {
-                text.push_str("nothing has been counted: ask the running gateway with --admin\n");
-            }
-            text
-        }
+    let explanation = match explanation {
+        Ok(explanation) => explanation,
         Err(error) => return error.print(),
     };
-    output::exit_code(output::print(text), ExitCode::SUCCESS)
+    let expectations = arguments.expect.iter();
+    let differences: Vec<String> = expectations
+        .filter_map(|expectation| expectation.difference(&explanation))
+        .collect();
+    let agrees = differences.is_empty();
+    let text = if arguments.json {
+        format!("{explanation:#}\n")
+    } else if agrees && !arguments.expect.is_empty() {
+        String::new()
+    } else {
+        let mut text = explanation::render(&explanation);
+        if arguments.admin.admin.is_none() {
+            text.push_str("nothing has been counted: ask the running gateway with --admin\n");
+        }
+        text
+    };
+    let print_result = output::print(text);
+    if agrees {
+        return output::exit_code(print_result, ExitCode::SUCCESS);
+    }
+    let (method, path) = (&arguments.method, &arguments.path);
+    for difference in differences {
+        output::print_stderr(format_args!("tollgate: {method} {path}: {difference}"));
+    }
+    output::exit_code(print_result, ExitCode::FAILURE)
 }
 
 /// Builds the request from the arguments, and reads the files that they name. An error is the message for the user.

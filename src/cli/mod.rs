@@ -4,6 +4,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `admin_client` | sends requests to the admin listener or the probes of a running gateway |
+//! | `expectation` | what `explain --expect` wants of an explanation |
 //! | `handover` | lets a successor replace this process; notifies the service manager |
 //! | `internal_listeners` | binds and serves the listeners for admin and probes |
 //! | `listen_error` | creates the errors of addresses that cannot be bound |
@@ -21,6 +22,7 @@ mod admin_client;
 mod check;
 mod commands;
 mod demo;
+mod expectation;
 mod explain;
 mod handover;
 mod internal_listeners;

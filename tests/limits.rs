@@ -47,6 +47,8 @@ mod reserve;
 mod spellings;
 #[path = "limits/tables.rs"]
 mod tables;
+#[path = "limits/user_sources.rs"]
+mod user_sources;
 
 use std::time::Duration;
 

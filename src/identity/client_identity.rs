@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Unverified;
 use super::custom_value::{CustomValue, IdentityValue};
-use crate::limit::{CustomIdentity, Fingerprint, Identity};
+use crate::limit::{CustomIdentity, Fingerprint, Identity, UserSources};
 
 /// The identities of one request's client. An identity is absent if it did not come with the request, or did not
 /// verify. A custom identity is absent too if it was not looked for.
@@ -22,6 +22,8 @@ pub struct ClientIdentity {
     pub is_ip_disputed: bool,
     /// The verified user, spelled as the upstream and the log get it.
     pub user: Option<Arc<str>>,
+    /// What verified the user; [`UserSources::NONE`] without one.
+    pub user_source: UserSources,
     /// Why a credential of the request did not verify, or cannot be read in one way only; `None` if none failed.
     pub unverified: Option<Unverified>,
     /// Whether the credential in [`Settings::token_sources`](super::Settings::token_sources) occurs twice or has
@@ -51,6 +53,7 @@ impl ClientIdentity {
             is_ip_unclear: false,
             is_ip_disputed: false,
             user: None,
+            user_source: UserSources::NONE,
             unverified: None,
             is_token_ambiguous: false,
             token: None,

@@ -226,6 +226,7 @@ impl Identifier {
             _ => None,
         };
         client.user = proof.user;
+        client.user_source = proof.user_source;
         client.plan = plan.or(client.plan);
         if !self.settings.custom.is_empty() {
             self.set_custom(&mut client, connection, &request, proof.custom);

@@ -91,16 +91,19 @@ impl TokenClaims {
     }
 }
 
-/// The settings for the issuer that the `iss` of an unverified token names. If there is only one issuer, its settings
+/// The index and the settings of the issuer that the `iss` of an unverified token names. If there is only one issuer, its settings
 /// are returned for every token.
 ///
 /// # Errors
 ///
 /// Only with several issuers: [`Unverified::Issuer`] if the token names none of them, and [`Unverified::Malformed`] if
 /// it has no payload that is a JSON object.
-pub fn find_issuer<'s>(issuers: &'s [Settings], token: &[u8]) -> Result<&'s Settings, Unverified> {
+pub fn find_issuer<'s>(
+    issuers: &'s [Settings],
+    token: &[u8],
+) -> Result<(usize, &'s Settings), Unverified> {
     if let [only] = issuers {
-        return Ok(only);
+        return Ok((0, only));
     }
     let payload = token.split(|byte| *byte == b'.').nth(1);
     let payload = payload.and_then(|payload| URL_SAFE_NO_PAD.decode(payload).ok());
@@ -109,9 +112,9 @@ pub fn find_issuer<'s>(issuers: &'s [Settings], token: &[u8]) -> Result<&'s Sett
         .ok_or(Unverified::Malformed)?;
     let claimed_issuer = claims.get("iss").and_then(Value::as_str);
     let claimed_issuer = claimed_issuer.ok_or(Unverified::Issuer)?;
-    let mut issuers = issuers.iter();
+    let mut issuers = issuers.iter().enumerate();
     issuers
-        .find(|settings| settings.issuer.as_deref() == Some(claimed_issuer))
+        .find(|(_, settings)| settings.issuer.as_deref() == Some(claimed_issuer))
         .ok_or(Unverified::Issuer)
 }
 

@@ -6,7 +6,7 @@ use http::HeaderName;
 use http::header::AUTHORIZATION;
 
 use super::{custom, email, ip, plan, token, user};
-use crate::limit::{CustomIdentity, Identity};
+use crate::limit::{CustomIdentity, Identity, UserSources};
 use crate::net::PeerNetwork;
 
 /// The source of each identity. An identity other than ip is absent from every request if it has no source.
@@ -111,6 +111,19 @@ impl Settings {
     pub fn needs_ja4(&self) -> bool {
         let mut sources = self.custom.iter().map(|custom| &custom.source);
         sources.any(|source| matches!(source, custom::Source::Ja4))
+    }
+
+    /// The names of these sources of users, in the order in which they are tried.
+    pub fn user_source_names(&self, sources: UserSources) -> Vec<&str> {
+        let user_sources = self.user_sources.iter();
+        user_sources
+            .flat_map(|source| source.names(sources))
+            .collect()
+    }
+
+    /// The names of the sources of users that a route requires; `None` if it accepts all.
+    pub fn required_source_names(&self, sources: UserSources) -> Option<Vec<&str>> {
+        (sources != UserSources::ALL).then(|| self.user_source_names(sources))
     }
 
     /// Describes in some words where the identity comes from, for operators; empty for an identity without a source.

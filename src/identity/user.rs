@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::{api_keys, jwt, user_name};
+use crate::limit::UserSources;
 use crate::net::{PeerNetwork, Subject};
 
 /// The source that proves the user of a request.
@@ -51,6 +52,31 @@ pub enum CertificateName {
 }
 
 impl Settings {
+    /// Those of `sources` that these settings are, each with the name by which files require it: the issuer of a token,
+    /// or else the kind of the source.
+    pub fn names(&self, sources: UserSources) -> Vec<&str> {
+        let name_if = |source, name| sources.accepts(source).then_some(name);
+        match self {
+            Settings::Jwt(issuers) => {
+                let issuers = issuers.iter().enumerate();
+                let names = issuers.filter_map(|(index, jwt)| {
+                    let name = jwt.issuer.as_deref().unwrap_or("jwt");
+                    name_if(UserSources::issuer(index), name)
+                });
+                names.collect()
+            }
+            Settings::Header { .. } => name_if(UserSources::HEADER, "header").into_iter().collect(),
+            Settings::ApiKeys(_) => {
+                let name = name_if(UserSources::API_KEYS, "api_keys");
+                name.into_iter().collect()
+            }
+            Settings::ClientCert(_) => {
+                let name = name_if(UserSources::CLIENT_CERT, "client_cert");
+                name.into_iter().collect()
+            }
+        }
+    }
+
     /// Describes the source in some words, for operators.
     pub fn describe(&self) -> String {
         match self {

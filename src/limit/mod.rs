@@ -6,6 +6,7 @@
 //! | `rule`, `rules` | a limit as a policy names it, compiled; the rules of one route |
 //! | `key_spec`, `identity`, `custom_identity`, `fingerprint` | what a limit counts by; the keyed hash of that, which stores see |
 //! | `client_filter` | which clients a limit is for |
+//! | `user_sources` | what verified a user, and what a route requires of that |
 //! | `access_list`, `network_table` | which clients are denied or allowed; many networks with names |
 //! | `count_mode`, `reserve`, `cost/` | what uses up units; what a request takes at admission; the cost that a response states |
 //! | `rule_limit` | the two kinds of limits: `rate_limit` on a rate, `concurrency` on open requests |
@@ -56,6 +57,7 @@ mod sliding_window;
 pub mod spec;
 mod state_window;
 mod throttle;
+mod user_sources;
 
 pub use access_list::{AccessEffect, AccessList, AccessLists};
 pub use algorithm::{Algorithm, LOG_DEFAULT_MAX_QUOTA};
@@ -80,3 +82,4 @@ pub use rules::{RuleRef, Rules};
 pub use sharing::{OnStoreError, Sharing};
 pub use spec::LimitSpec;
 pub use throttle::{Scale, ThrottleMode};
+pub use user_sources::UserSources;

@@ -19,7 +19,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::context::LoadContext;
 use super::decode::{
     ClientListConfig, DefaultsConfig, GatewayConfig, LimitConfig, LimitUse, NetworksItem,
-    PolicyConfig, PolicyFiles,
+    PolicyConfig, PolicyFiles, RequiredIdentity, find_user_sources, user_source_names,
 };
 use super::settings::Endpoints;
 use super::shared_limits::SharedLimits;
@@ -332,18 +332,38 @@ fn check_path_parts(
 fn check_required(
     cx: &mut LoadContext,
     gateway: &GatewayConfig,
-    required_identities: &[Located<Identity>],
+    required_identities: &[RequiredIdentity],
 ) {
-    for required in required_identities {
-        if required.value == Identity::Plan {
+    let mut has_sources = false;
+    for RequiredIdentity { identity, sources } in required_identities {
+        if identity.value == Identity::Plan {
             let help = "require `user`, `token`, `ip` or `email`";
             cx.error(
-                required.location,
+                identity.location,
                 "a plan cannot be required",
                 Some(help.into()),
             );
-        } else {
-            check_identity(cx, gateway, required);
+            continue;
+        }
+        check_identity(cx, gateway, identity);
+        if !sources.is_empty() && std::mem::replace(&mut has_sources, true) {
+            let message = "a user is verified by one source, and this list requires two";
+            let help = "write them as one list if any will do: `{ user: [https://idp.example, api_keys] }`";
+            cx.error(identity.location, message, Some(help.into()));
+        }
+        let users = &gateway.identity.users;
+        let unknown_sources = sources.iter().filter(|source| {
+            // An absent user is a mistake of its own.
+            !users.is_empty() && find_user_sources(users, &source.value).is_none()
+        });
+        for source in unknown_sources {
+            let message = format!("no source of `user` is `{}`", source.value);
+            let names = user_source_names(users);
+            let help = match nearest_word(&source.value, names.iter().copied()) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!("the gateway file has {}", list_words(names)),
+            };
+            cx.error(source.location, message, Some(help));
         }
     }
 }
@@ -389,7 +409,7 @@ fn check_policy(
     check_required(cx, gateway, &policy.require);
     check_changes(cx, gateway, policy);
     for require in &policy.require {
-        check_path_part(cx, gateway, policy, require);
+        check_path_part(cx, gateway, policy, &require.identity);
     }
     for limit in policy.limits.iter().filter_map(LimitUse::own) {
         check_path_parts(cx, gateway, policy, limit);

@@ -13,8 +13,8 @@ use super::key_control::{KeyControl, find_key_controls};
 use super::load::LoadedConfig;
 use super::settings::{AccessLogSettings, LogFormat, LoggedRequests, Ruleset};
 use crate::limit::{
-    AccessList, Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, OnStoreError, RateLimit,
-    Rule, RuleLimit, Sharing, ThrottleMode,
+    AccessList, Algorithm, CountMode, Disclose, Identity, LOG_DEFAULT_MAX_QUOTA, OnStoreError,
+    RateLimit, Rule, RuleLimit, Sharing, ThrottleMode,
 };
 use crate::record::Settings;
 use crate::route::{ErrorPages, HostPattern, PathChange, PathMatching, Route};
@@ -163,7 +163,15 @@ impl DescriptionWriter<'_> {
             }
         }
         for require in &route.require {
-            let _ = writeln!(out, "  requires {}", require.as_str());
+            let sources = ruleset.identity.required_source_names(route.user_sources);
+            let sources = sources.filter(|_| *require == Identity::User);
+            let sources = sources.map(|names| format!(" of {}", names.join(" or ")));
+            let _ = writeln!(
+                out,
+                "  requires {}{}",
+                require.as_str(),
+                sources.unwrap_or_default()
+            );
         }
         let of_gateway = &ruleset.unrouted.access;
         let is_own =

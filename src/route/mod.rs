@@ -55,7 +55,7 @@ use crate::http::content_coding::ContentCoding;
 use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{
     AccessLists, CountMode, CustomIdentity, Identity, IdentitySet, IdentityTest, ReserveSource,
-    Rule, Rules,
+    Rule, Rules, UserSources,
 };
 
 /// One route of the running policies.
@@ -82,6 +82,8 @@ pub struct Route {
     pub access: AccessLists,
     /// The identities without which a request gets 401.
     pub require: Vec<Identity>,
+    /// The sources of which one must have verified the user; others' users get 403. If not all, the user is required.
+    pub user_sources: UserSources,
     /// The parts of requests and responses that the route's limits and identities read.
     pub reads: RouteReads,
     /// Maximum size of a request's body in bytes; `None` for no bound. Tunnels have no body.
@@ -345,10 +347,7 @@ impl Route {
             && self.has_request_changes_of(other)
             && self.access.covers(&other.access)
             && other.rules.iter().all(has_rule)
-            && other
-                .require
-                .iter()
-                .all(|identity| self.require.contains(identity))
+            && self.requires_all_of(other)
     }
 
     /// Whether this route is on the same upstream as `other`, has every list and requires every identity that `other`
@@ -371,10 +370,7 @@ impl Route {
                     && self.cors == other.cors
                     && self.request_changes == other.request_changes
                     && self.access.covers(&other.access)
-                    && other
-                        .require
-                        .iter()
-                        .all(|identity| self.require.contains(identity))
+                    && self.requires_all_of(other)
                     && other.rules.iter().all(has_rule_for)
             }
         }
@@ -383,6 +379,13 @@ impl Route {
     /// The route's own pattern, and those of the routes that were combined with it.
     pub fn patterns(&self) -> impl Iterator<Item = &Pattern> {
         std::iter::once(&self.pattern).chain(&self.other_patterns)
+    }
+
+    /// Whether this route requires every identity that `other` requires, and accepts users of no other sources.
+    pub fn requires_all_of(&self, other: &Route) -> bool {
+        let mut required = other.require.iter();
+        required.all(|identity| self.require.contains(identity))
+            && self.user_sources.is_within(other.user_sources)
     }
 
     fn takes_no_larger_body_than(&self, other: &Route) -> bool {
@@ -455,6 +458,7 @@ impl Route {
             other_patterns,
             rules: rules.into_iter().collect(),
             require,
+            user_sources: self.user_sources.intersection(other.user_sources),
             max_body_bytes: [self.max_body_bytes, other.max_body_bytes]
                 .into_iter()
                 .flatten()

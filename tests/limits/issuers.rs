@@ -8,10 +8,10 @@ use crate::Site;
 use crate::common::Upstream;
 use crate::protocols::over_both;
 
-const A: &str = "https://a.example";
-const B: &str = "https://b.example";
-const SECRET_OF_A: &str = "0123456789abcdef0123456789abcdef";
-const SECRET_OF_B: &str = "fedcba9876543210fedcba9876543210";
+pub const A: &str = "https://a.example";
+pub const B: &str = "https://b.example";
+pub const SECRET_OF_A: &str = "0123456789abcdef0123456789abcdef";
+pub const SECRET_OF_B: &str = "fedcba9876543210fedcba9876543210";
 
 fn site(more: &str, limit: &str) -> Site {
     let gateway = format!(
@@ -34,7 +34,7 @@ identity:
 }
 
 /// A field with a token of this user and issuer, signed by this secret.
-fn token(user: &str, issuer: Value, secret: &str) -> String {
+pub fn token(user: &str, issuer: Value, secret: &str) -> String {
     let claims = json!({ "iss": issuer, "sub": user, "uid": user, "org": { "id": "acme" },
         "exp": 4_000_000_000_u64 });
     let key = EncodingKey::from_secret(secret.as_bytes());

@@ -16,6 +16,10 @@ fn every_block_of_the_guides_loads() {
         ("upstreams:", "upstreams: { shop: http://127.0.0.1:3000 }\n"),
         ("record:", "record: off\n"),
     ];
+    const STAFF_ISSUER: &str = "\
+identity:
+  user: { jwt: sub, secret: secret.txt, issuer: https://staff.example }
+";
     let policy = "match: /**\nupstream: shop\n";
     let mut blocks = 0;
     for entry in fs::read_dir("docs").expect("docs") {
@@ -38,6 +42,7 @@ fn every_block_of_the_guides_loads() {
             }
             blocks += 1;
             let (gateway, policy) = match block.starts_with("match:") {
+                true if block.contains("https://staff.example") => (STAFF_ISSUER, block),
                 true => ("", block),
                 false => (block, policy),
             };
@@ -48,6 +53,7 @@ fn every_block_of_the_guides_loads() {
                 ("tollgate.yaml", &*gateway),
                 ("policies/a.yaml", policy),
                 ("redis.password", "a password\n"),
+                ("secret.txt", "0123456789abcdef0123456789abcdef\n"),
                 ("blocked.txt", "203.0.113.0/24\n"),
                 ("errors/429.html", "<h1>${title}</h1>\n"),
                 ("errors/5xx.html", "<h1>${title}</h1>\n"),

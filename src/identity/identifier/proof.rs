@@ -19,13 +19,14 @@ use crate::identity::token::TokenSource;
 use crate::identity::{
     FieldValue, Unverified, api_keys, custom, jwt, plan, token, user, user_name,
 };
-use crate::limit::{Fingerprint, Identity};
+use crate::limit::{Fingerprint, Identity, UserSources};
 
 /// The result of verifying the credential of a request.
-#[derive(Default)]
 pub(super) struct CredentialProof {
     /// The verified user; `None` if no source proves one.
     pub(super) user: Option<Arc<str>>,
+    /// What verified the user; [`UserSources::NONE`] without one.
+    pub(super) user_source: UserSources,
     /// Index into [`plan::Settings::plans`]; `None` if the credential names no configured plan.
     pub(super) plan: Option<usize>,
     /// The custom identities that the token, or the entry of the API key, has.
@@ -80,13 +81,17 @@ impl Identifier {
             user::Settings::ApiKeys(keys) => self.prove_by_api_key(keys, input, wall_clock),
             user::Settings::Header { name, .. } => {
                 let field = token::single_value(input.fields, name.as_str());
-                prove_by_field(&field, || self.user_peers.contains(input.connection.peer))
+                CredentialProof {
+                    user_source: UserSources::HEADER,
+                    ..prove_by_field(&field, || self.user_peers.contains(input.connection.peer))
+                }
             }
             user::Settings::ClientCert(name) => match input.connection.subject {
                 None => CredentialProof::default(),
-                Some(subject) => {
-                    CredentialProof::new(name.user(subject).ok_or(Unverified::Certificate))
-                }
+                Some(subject) => CredentialProof {
+                    user_source: UserSources::CLIENT_CERT,
+                    ..CredentialProof::new(name.user(subject).ok_or(Unverified::Certificate))
+                },
             },
         }
     }
@@ -117,6 +122,7 @@ impl Identifier {
             Err(unverified) => unproven(Some(unverified)),
             Ok(verified) => CredentialProof {
                 user: Some(verified.claims.user),
+                user_source: verified.source,
                 plan: verified.plan,
                 custom: verified.claims.custom,
                 unverified: None,
@@ -154,8 +160,10 @@ impl Identifier {
         if !input.may_check() || !may_fail_again() {
             return Err(Unverified::Unchecked);
         }
-        let verified = jwt::find_issuer(issuers, text)
-            .and_then(|settings| jwt::verify(settings, &self.other_claims(), text));
+        let verified = jwt::find_issuer(issuers, text).and_then(|(index, settings)| {
+            let claims = jwt::verify(settings, &self.other_claims(), text)?;
+            Ok((claims, UserSources::issuer(index)))
+        });
         match verified {
             Err(reason) => {
                 if let (Unverified::Signature, Some((address, now))) = (reason, attempt) {
@@ -164,10 +172,14 @@ impl Identifier {
                 self.refused_tokens.lock().put(cache_key, reason);
                 Err(reason)
             }
-            Ok(mut claims) => {
+            Ok((mut claims, source)) => {
                 let plan_name = claims.plan.take();
                 let plan = plan_name.and_then(|name| self.settings.plan.index_of(&name));
-                let verified = VerifiedToken { claims, plan };
+                let verified = VerifiedToken {
+                    claims,
+                    plan,
+                    source,
+                };
                 self.verified_tokens.lock().put(cache_key, verified.clone());
                 Ok(verified)
             }
@@ -235,6 +247,7 @@ impl Identifier {
             }
             Some(owner) => CredentialProof {
                 user: Some(owner.user.clone()),
+                user_source: UserSources::API_KEYS,
                 plan: owner.plan,
                 custom: owner.custom.clone(),
                 unverified: None,
@@ -244,6 +257,20 @@ impl Identifier {
                         .then(|| self.token_fingerprint(&key)),
                 ),
             },
+        }
+    }
+}
+
+impl Default for CredentialProof {
+    /// The proof of nothing.
+    fn default() -> CredentialProof {
+        CredentialProof {
+            user: None,
+            user_source: UserSources::NONE,
+            plan: None,
+            custom: Vec::new(),
+            unverified: None,
+            token: None,
         }
     }
 }

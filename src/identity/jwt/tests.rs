@@ -406,7 +406,7 @@ fn a_token_names_its_issuer() {
     let check = |issuers: &[Settings], payload: &str, expected: Result<&str, Unverified>| {
         let token = format!("e30.{}.", URL_SAFE_NO_PAD.encode(payload));
         let settings = find_issuer(issuers, token.as_bytes());
-        let issuer = settings.map(|settings| settings.issuer.as_deref().unwrap());
+        let issuer = settings.map(|(_, settings)| settings.issuer.as_deref().unwrap());
         assert_eq!(issuer, expected, "{payload}");
     };
     let several = [settings_of("a"), settings_of("b")];

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::super::context::LoadContext;
 use super::super::decode::{
     CorsChoice, GatewayConfig, LimitConfig, LimitUse, LimitVariant, PolicyConfig, ThrottleConfig,
-    split_with_candidates,
+    required_user_sources, split_with_candidates,
 };
 use super::super::settings::UnroutedLimits;
 use super::super::shared_limits::{SharedLimit, SharedLimits};
@@ -104,7 +104,7 @@ impl<'g> RuleCompiler<'g> {
         let require: Vec<_> = policy
             .require
             .iter()
-            .map(|identity| identity.value)
+            .map(|required| required.identity.value)
             .collect();
         let patterns = policy.patterns_with_hosts();
         let request_changes = compile_field_changes(&policy.request);
@@ -138,6 +138,7 @@ impl<'g> RuleCompiler<'g> {
             access,
             rules: rules.into_iter().collect(),
             require,
+            user_sources: required_user_sources(&self.gateway.identity.users, &policy.require),
             max_body_bytes: policy.max_body_bytes.map(|bytes| bytes as u64),
             codings,
             cors: match &policy.cors {

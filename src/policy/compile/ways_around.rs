@@ -45,8 +45,7 @@ pub(super) fn warn_of_ways_around(
 
 /// Whether `route` refuses every client that `other` refuses for who it is.
 fn has_guards_of(route: &Route, other: &Route) -> bool {
-    let mut required = other.require.iter();
-    required.all(|identity| route.require.contains(identity)) && route.access.covers(&other.access)
+    route.requires_all_of(other) && route.access.covers(&other.access)
 }
 
 /// The segments of the paths that the upstream gets.

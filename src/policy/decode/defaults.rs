@@ -12,11 +12,12 @@ use super::field::{BoolField, FileNameField, ListField, SizeField};
 use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
 use super::limit::LimitConfig;
 use super::listen::ListenerNameField;
+use super::required::RequiredIdentityField;
 use super::route::{
     EncodedSlashesField, LimitUse, LimitUsesField, MAX_BODY_BYTES, PathPrefixField, PolicyConfig,
     UpstreamNameField,
 };
-use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
+use super::scalar::{HeaderStyleField, PriorityField};
 
 /// The name of the file in its folder.
 pub const DEFAULTS_FILE: &str = "_defaults.yaml";
@@ -53,7 +54,7 @@ section! {
         "What policies without `listen` have: only the listener of this name, or several.", "public";
     upstream: LocatedField<UpstreamNameField>,
         "What policies without `upstream`, `redirect` and `respond` have as `upstream`.", "shop";
-    require: ListField<LocatedField<IdentityField>> = Vec::new(),
+    require: ListField<RequiredIdentityField> = Vec::new(),
         "What policies without `require` have: identities without which a request gets 401.", "user";
     max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
         "What policies without `max_body` have: how large a request's body may be.", "10MiB";

@@ -18,7 +18,8 @@ use super::field::{BoolField, FileNameField, ListField, SizeField, scalar_fields
 use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
 use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
 use super::listen::ListenerNameField;
-use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
+use super::required::RequiredIdentityField;
+use super::scalar::{HeaderStyleField, PriorityField};
 use super::switch_word::is_off;
 use crate::route::{HostPattern, Pattern, PatternErrorKind, normalise};
 
@@ -51,8 +52,8 @@ section! {
         "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file or of a `_defaults.yaml` above, and `name: off` says that one of them does not hold here.", "{ per-user: { key: user, rate: 100/m } }";
     overrides: FileNameField,
         "A file of limits of single keys, in place of those of its own limits: `{ per-user: { user=acme: 5000/m } }`.", "overrides.yaml";
-    require: ListField<LocatedField<IdentityField>> = Vec::new(),
-        "Identities without which a request gets 401.", "user";
+    require: ListField<RequiredIdentityField> = Vec::new(),
+        "Identities without which a request gets 401; of the user also the sources, of which one must have verified it: `{ user: https://idp.example }`.", "user";
     max_body_bytes("max_body"): SizeField<1, MAX_BODY_BYTES>,
         "How large a request's body may be; a larger one gets 413. Default: any size.", "10MiB";
     compress: CompressField,

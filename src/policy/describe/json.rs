@@ -44,6 +44,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                 "request": route.request_changes.as_deref().map(describe_field_changes),
                 "response": route.response_changes.as_deref().map(describe_field_changes),
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),
+                "user_sources": ruleset.identity.required_source_names(route.user_sources),
                 "access": access_json(&route.access),
                 "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),
             })

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::body::BodyStart;
 use super::credential_in_body;
 use super::explanation::{
-    ExplainedLimit, describe_client, describe_limit, describe_pressure, describe_route,
-    refusal_reason,
+    ExplainedLimit, describe_client, describe_limit, describe_other_source, describe_pressure,
+    describe_route, refusal_reason,
 };
 use super::found_route::FoundRoute;
 use super::identified::{request_class, shed_cohort};
@@ -242,7 +242,11 @@ impl Examiner<'_> {
                 };
                 let counting_limits =
                     is_counted.then(|| CountingLimits::for_route(&matched_route, ruleset, &client));
-                Some(OwnResponse::new(counting_limits, &cause))
+                let mut response = OwnResponse::new(counting_limits, &cause);
+                if let RefusalCause::OtherUserSource = cause {
+                    response.reason = describe_other_source(route, &client, identifier);
+                }
+                Some(response)
             }
             (false, None) => None,
         };

@@ -38,6 +38,23 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
     }
 }
 
+/// Why the route does not accept the user of this client, in words for operators.
+pub(super) fn describe_other_source(
+    route: &Route,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+) -> String {
+    let names = |sources| {
+        let names = identifier.settings().user_source_names(sources);
+        names.join(" or ")
+    };
+    format!(
+        "this route requires a user of {}, and this one is of {}",
+        names(route.user_sources),
+        names(client.user_source)
+    )
+}
+
 /// The pressure on an upstream, and its consequences for requests. Latencies are in milliseconds, and null until they are
 /// measured.
 pub fn describe_pressure(pressure: &Pressure) -> Value {
@@ -79,6 +96,7 @@ pub fn describe_route(route: &Route, ruleset: &Ruleset) -> Value {
         "max_body_bytes": route.max_body_bytes,
         "compress": route.codings.iter().map(|coding| coding.as_str()).collect::<Vec<_>>(),
         "require": required_identities.collect::<Vec<_>>(),
+        "user_sources": ruleset.identity.required_source_names(route.user_sources),
         "limits": limits,
     })
 }
@@ -99,6 +117,7 @@ pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) 
     json!({
         "ip": client.ip.to_string(),
         "user": client.user.as_deref(),
+        "user_source": identifier.settings().user_source_names(client.user_source).first(),
         "token": client.token.is_some(),
         "email": client.email.is_some(),
         "plan": client.plan.and_then(|plan| plans.get(plan)).map(|plan| &plan.name),

@@ -85,8 +85,11 @@ pub fn find_route_objection(
         return Some(RefusalCause::Bad(AMBIGUOUS_IDENTITY));
     }
     let mut required_identities = route.require.iter();
-    let missing_identity = required_identities.find(|identity| !client.has(**identity))?;
-    Some(RefusalCause::Unidentified(*missing_identity))
+    if let Some(missing_identity) = required_identities.find(|identity| !client.has(**identity)) {
+        return Some(RefusalCause::Unidentified(*missing_identity));
+    }
+    let is_of_source = route.user_sources.accepts(client.user_source);
+    (!is_of_source).then_some(RefusalCause::OtherUserSource)
 }
 
 /// Why a credential that does not verify ends the request; `None` if the request goes on. Counted as absent, it could let

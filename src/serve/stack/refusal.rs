@@ -47,6 +47,8 @@ pub enum RefusalCause {
     WrongMethod(String),
     /// The policy requires this identity, and the request does not have it.
     Unidentified(Identity),
+    /// The policy requires a user of another source than the one that verified the client's.
+    OtherUserSource,
     /// The credential does not verify.
     Unverified(Unverified),
     /// The credential was not checked, because a limit refuses the address or too many of its credentials have failed.
@@ -99,6 +101,7 @@ impl RefusalCause {
             | RefusalCause::NoRoute
             | RefusalCause::WrongMethod(_)
             | RefusalCause::Unidentified(_)
+            | RefusalCause::OtherUserSource
             | RefusalCause::Unverified(_)
             | RefusalCause::Unchecked
             | RefusalCause::Denied(_)
@@ -178,6 +181,7 @@ impl Refusal {
             | RefusalCause::NoRoute
             | RefusalCause::WrongMethod(_)
             | RefusalCause::Unidentified(_)
+            | RefusalCause::OtherUserSource
             | RefusalCause::Unverified(_)
             | RefusalCause::Unchecked
             | RefusalCause::Preflight { is_allowed: false }
@@ -203,6 +207,7 @@ impl Refusal {
             RefusalCause::NoRoute => Some("no route"),
             RefusalCause::WrongMethod(_) => Some("method not allowed"),
             RefusalCause::Unidentified(_) => Some("identity required"),
+            RefusalCause::OtherUserSource => Some("user of another source"),
             RefusalCause::Unverified(_) => Some("credential does not verify"),
             RefusalCause::Unchecked => Some("credential not checked"),
             RefusalCause::Preflight { is_allowed: true } => Some("preflight"),
@@ -254,7 +259,9 @@ impl Refusal {
                 fields.add("cache-control", b"no-store");
                 reject::add_retry_after(fields, UNCHECKED_RETRY_SECONDS, self.is_grpc);
             }
-            RefusalCause::Denied(_) => fields.add("cache-control", b"no-store"),
+            RefusalCause::Denied(_) | RefusalCause::OtherUserSource => {
+                fields.add("cache-control", b"no-store");
+            }
             cause if cause.must_close() => fields.add("connection", b"close"),
             RefusalCause::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
             RefusalCause::Shed(shed) => {
@@ -304,6 +311,11 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
         RefusalCause::Unidentified(identity) => (
             StatusCode::UNAUTHORIZED,
             format!("This route requires a valid {}.", identity.as_str()),
+        ),
+        // The credential verifies, so another request with it ends alike: RFC 9110 section 15.5.4.
+        RefusalCause::OtherUserSource => (
+            StatusCode::FORBIDDEN,
+            "This route does not accept users of this issuer or kind of credential.".into(),
         ),
         RefusalCause::Unverified(reason) => (
             StatusCode::UNAUTHORIZED,

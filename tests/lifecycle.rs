@@ -300,7 +300,7 @@ fn operators_get_a_response_from_one_of_two() {
             let stop_sender = stop_sender.clone();
             async move {
                 socket.set_nonblocking(true).unwrap();
-                let socket = AsyncFd::with_interest(socket, Interest::READABLE).unwrap();
+                let socket = AsyncFd::register_with_interest(socket, Interest::READABLE).unwrap();
                 socket.readable().await.unwrap().retain_ready();
                 drop(stop_sender.take());
             }

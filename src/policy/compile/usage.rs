@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::decode::GatewayConfig;
 use super::super::settings::UnroutedLimits;
 use crate::identity;
-use crate::limit::{AccessLists, Disclose, Identity, IdentitySet, Rule};
+use crate::limit::{AccessLists, Disclose, Identity, IdentitySet, Rule, UserSources};
 use crate::route::{
     ErrorPages, HostPattern, ListedLimit, OwnResponseRules, Pattern, Route, RouteAction,
     RouteReads, UsageList,
@@ -92,6 +92,7 @@ fn usage_route(
         own_response_rules: OwnResponseRules::new(&unrouted.rules, &[]),
         access: access.clone(),
         require: Vec::new(),
+        user_sources: UserSources::ALL,
         reads: RouteReads {
             custom: reads.custom.union(listed_custom),
             ..reads

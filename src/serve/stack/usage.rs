@@ -147,7 +147,8 @@ fn may_use(generation: &Generation, client: &ClientIdentity, route: &Route) -> b
                     .find_identity_denial(lists, client, stage)
                     .is_some())
     };
-    route.require.iter().all(has_required) && !is_denied()
+    let is_of_source = client.user.is_none() || route.user_sources.accepts(client.user_source);
+    route.require.iter().all(has_required) && is_of_source && !is_denied()
 }
 
 /// What the caller has left of the limits of a request to another target, with the rest of its head.

@@ -11,6 +11,7 @@
 //! | `count_mode`, `reserve`, `cost/` | what uses up units; what a request takes at admission; the cost that a response states |
 //! | `rule_limit` | the two kinds of limits: `rate_limit` on a rate, `concurrency` on open requests |
 //! | `rate`, `interval` | a quota in a window; durations by which every request divides |
+//! | `calendar/` | windows of the calendar: days, weeks, months, quarters and years of a time zone |
 //! | `finding` | what one limit says of one request |
 //! | `key_state`, `state_window` | the counts of one key under a limit on a rate, and one window of them |
 //! | `fast_path` | decisions with less work than `key_state`, for most limits |
@@ -25,6 +26,7 @@
 mod access_list;
 mod algorithm;
 mod bucket_ring;
+pub mod calendar;
 mod client_filter;
 pub mod concurrency;
 pub mod cost;
@@ -61,6 +63,7 @@ mod user_sources;
 
 pub use access_list::{AccessEffect, AccessList, AccessLists};
 pub use algorithm::{Algorithm, LOG_DEFAULT_MAX_QUOTA};
+pub use calendar::{Calendar, CalendarUnit, CalendarWindow, Period};
 pub use client_filter::{ClientCondition, ClientFilter, IdentityTest};
 pub use concurrency::Concurrency;
 pub use count_mode::{BodyDirection, CountMode, RequestCost};

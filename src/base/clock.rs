@@ -51,6 +51,23 @@ impl Nanos {
     }
 }
 
+/// How far wall time, in nanoseconds since the Unix epoch, is ahead of the readings of a [`Clock`]. It changes only when
+/// the wall clock is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WallOffset(pub i64);
+
+impl WallOffset {
+    /// The wall time at a reading of the clock.
+    pub const fn wall_at(self, reading: Nanos) -> Nanos {
+        Nanos(reading.0.saturating_add_signed(self.0))
+    }
+
+    /// The reading of the clock at a wall time; zero before the clock's origin.
+    pub const fn reading_at(self, wall: Nanos) -> Nanos {
+        Nanos(wall.0.saturating_add_signed(self.0.saturating_neg()))
+    }
+}
+
 impl From<Duration> for Nanos {
     fn from(span: Duration) -> Nanos {
         Nanos::from_secs(span.as_secs()).after(Nanos(u64::from(span.subsec_nanos())))
@@ -113,8 +130,8 @@ impl Clock {
     }
 
     /// Wall-clock time since the Unix epoch; zero before it. It is for logs, the record, the expiry of tokens and
-    /// certificates, and time that other gateways share. Windows in this process's memory are measured by
-    /// [`Clock::now`]. A manual clock returns its reading.
+    /// certificates, time that other gateways share, and windows of the calendar. Other windows in this process's memory
+    /// are measured by [`Clock::now`]. A manual clock returns its reading.
     #[allow(clippy::disallowed_methods)]
     pub fn wall(&self) -> Duration {
         match self {
@@ -123,6 +140,12 @@ impl Clock {
                 .unwrap_or(Duration::ZERO),
             Clock::Manual { now } => Duration::from_nanos(now.load(Ordering::Relaxed)),
         }
+    }
+
+    /// How far [`Clock::wall`] is ahead of [`Clock::now`]; zero for a manual clock.
+    pub fn wall_offset(&self) -> WallOffset {
+        let (wall, now) = (Nanos::from(self.wall()), self.now());
+        WallOffset(wall.0.wrapping_sub(now.0).cast_signed())
     }
 
     /// Processor time that the process has used; `None` under a manual clock.

@@ -76,6 +76,7 @@ impl Concurrency {
             },
             reset: Nanos::ZERO,
             delay: Nanos::ZERO,
+            calendar_window: None,
             sketched: false,
         }
     }

@@ -182,6 +182,7 @@ impl FastPath {
             wait: refusal.map_or(Nanos::ZERO, |(_, wait)| wait),
             reset,
             delay: Nanos::ZERO,
+            calendar_window: None,
             sketched: false,
         }
     }

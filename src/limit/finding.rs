@@ -1,6 +1,7 @@
 //! [`LimitFinding`]: what one limit says of one request, with the figures that responses show. The rule and the key
 //! that it is about are not part of it.
 
+use super::CalendarWindow;
 use crate::base::clock::Nanos;
 
 /// Whether a limit admits a request.
@@ -55,6 +56,8 @@ pub struct LimitFinding {
     pub reset: Nanos,
     /// The time for which a leaky bucket holds back the admitted request; zero for other limits.
     pub delay: Nanos,
+    /// The window of the calendar that the other figures are about; `None` if the rate is not by the calendar.
+    pub calendar_window: Option<CalendarWindow>,
     /// Whether the store had no room for the key, so that its overflow sketch decided.
     pub sketched: bool,
 }
@@ -69,6 +72,7 @@ impl LimitFinding {
         wait: Nanos::ZERO,
         reset: Nanos::ZERO,
         delay: Nanos::ZERO,
+        calendar_window: None,
         sketched: false,
     };
 }

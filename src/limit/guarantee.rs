@@ -1,7 +1,7 @@
 //! The guarantee of a limit as a sentence for `explain` and the docs, and the memory that one of its keys needs.
 
 use super::{
-    Algorithm, CountMode, Rate, RateLimit, RequestCost, Rule, RuleLimit, multi_level,
+    Algorithm, Alignment, CountMode, Rate, RateLimit, RequestCost, Rule, RuleLimit, multi_level,
     sliding_window,
 };
 use crate::base::clock::Nanos;
@@ -62,10 +62,10 @@ impl Rule {
             CountMode::CostBytes(_) => (" bytes", "bytes"),
             _ => ("", "cost"),
         };
-        let windows = limit.windows.iter().map(|rate| {
-            let span = format_span(rate.window());
-            format!("{}{unit} in any {span}", rate.quota())
-        });
+        let windows = limit
+            .windows
+            .iter()
+            .map(|rate| format!("{}{unit} in {}", rate.quota(), format_window(rate)));
         format!(
             "admits until {} are used; each request in flight may pass that by its own {cost}: add `reserve`",
             windows.collect::<Vec<_>>().join(" or ")
@@ -104,6 +104,13 @@ impl RateLimit {
                     "never more than {quota} in any {span}, a unit counts for up to {bucket_span} longer"
                 )
             }
+            Algorithm::FixedWindow if rate.calendar().is_some() => {
+                format!("never more than {quota} in {}", format_window(rate))
+            }
+            Algorithm::FixedWindow if rate.alignment() == Alignment::Clock => format!(
+                "never more than {quota} in a {span} of the clock, up to {} in some {span}",
+                u64::from(quota) * 2
+            ),
             Algorithm::FixedWindow => format!(
                 "never more than {quota} in a {span} that stands still, up to {} in some {span}",
                 u64::from(quota) * 2
@@ -133,6 +140,14 @@ impl RateLimit {
             self.max_words() * size_of::<u32>() + BLOCK_OVERHEAD_BYTES
         };
         TABLE_ENTRY_BYTES + block_bytes
+    }
+}
+
+/// Formats the windows of a rate, as in `any 60 s` or `a month from the 15th, Europe/Berlin`.
+fn format_window(rate: &Rate) -> String {
+    match rate.calendar() {
+        Some(calendar) => format!("a {calendar}"),
+        None => format!("any {}", format_span(rate.window())),
     }
 }
 

@@ -10,20 +10,22 @@
 mod converted;
 mod saved;
 
+use super::fixed_window::{self, FixedWindows};
 use super::lending::{self, Lending};
 use super::state_window::StateWindow;
 use super::{
-    Algorithm, Fingerprint, LimitFinding, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
+    Algorithm, Alignment, Fingerprint, LimitFinding, LimitStanding, Rate, RateLimit, Scale,
+    ThrottleMode,
 };
-use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
-use crate::base::clock::Nanos;
+use super::{gcra, multi_level, sliding_log, sliding_window};
+use crate::base::clock::{Nanos, WallOffset};
 
-/// What must be equal for two limits to share states: the algorithm, the lengths of windows, whether they reserve and
+/// What must be equal for two limits to share states: the algorithm, the lengths and beginnings of windows, whether they reserve and
 /// lend, and the intervals of arrival times. All else may differ, such as quotas of other algorithms, bursts and plans.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StateShape {
     algorithm: std::mem::Discriminant<Algorithm>,
-    windows: Vec<Nanos>,
+    windows: Vec<(Nanos, Alignment)>,
     reserves: bool,
     lends: bool,
     /// The intervals in ns, without a plan, of limits with arrival times; empty for other limits. Only with the same
@@ -38,6 +40,8 @@ pub struct KeyState<'a> {
     pub limit: &'a RateLimit,
     /// The key of the state. Fixed windows take their phase from it.
     pub key: Fingerprint,
+    /// What gives the wall time, by which windows of the clock and the calendar begin.
+    pub wall: WallOffset,
     /// The words of the state.
     pub words: &'a mut [u32],
 }
@@ -55,7 +59,10 @@ impl RateLimit {
         let rates = self.windows.iter();
         StateShape {
             algorithm: std::mem::discriminant(&self.algorithm),
-            windows: rates.clone().map(|rate| rate.window()).collect(),
+            windows: rates
+                .clone()
+                .map(|rate| (rate.window(), rate.alignment()))
+                .collect(),
             reserves: self.reserves,
             lends: self.throttle.is_elastic(),
             intervals: match self.algorithm.is_gcra() {
@@ -197,6 +204,7 @@ impl KeyState<'_> {
             rate,
             index,
             key: self.key,
+            wall: self.wall,
             state: self.algorithm_words(),
             interval: rate.interval(if needs_interval { plan_factor } else { 1 }),
         }
@@ -257,6 +265,7 @@ impl KeyState<'_> {
             wait: Nanos::ZERO,
             reset: Nanos::ZERO,
             delay: Nanos::ZERO,
+            calendar_window: window.calendar_window(now),
             sketched: false,
         };
         if cost > ceiling {
@@ -386,7 +395,7 @@ impl KeyState<'_> {
         if cost == 0 {
             return;
         }
-        let (limit, key) = (self.limit, self.key);
+        let (limit, key, wall) = (self.limit, self.key, self.wall);
         let state = &mut self.words[limit.head_words()..];
         let rates = limit.windows.iter().enumerate();
         match limit.algorithm {
@@ -407,7 +416,13 @@ impl KeyState<'_> {
             Algorithm::FixedWindow => {
                 for (index, rate) in rates {
                     let words = &mut state[index * fixed_window::WORDS_PER_WINDOW..];
-                    fixed_window::add_units(words, key, now, rate.window(), cost);
+                    let windows = FixedWindows {
+                        alignment: rate.alignment(),
+                        length: rate.window(),
+                        key,
+                        wall,
+                    };
+                    windows.add_units(words, now, cost);
                 }
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
@@ -462,7 +477,7 @@ impl KeyState<'_> {
                 }
                 Algorithm::FixedWindow => {
                     let words = &state[index * fixed_window::WORDS_PER_WINDOW..];
-                    fixed_window::fresh_at(words, self.key, rate.window())
+                    self.window(index, 1).fixed_windows().fresh_at(words)
                 }
                 _ => gcra::theoretical_arrival_time(&state[index * gcra::WORDS_PER_WINDOW..]),
             });

@@ -76,7 +76,7 @@ pub use key_spec::{KeyPart, KeySpec};
 pub use key_state::{KeyState, StateShape};
 pub use lending::Pace;
 pub use network_table::{NetworkTable, NetworkTableBuilder};
-pub use rate::Rate;
+pub use rate::{Alignment, Rate};
 pub use rate_limit::{MAX_WINDOWS, RateLimit};
 pub use reserve::{Reserve, ReserveSource};
 pub use rule::{Disclose, KeyLimit, LimitName, OverrideSet, Overrides, Rule};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::calendar::{Calendar, CalendarUnit};
 use super::interval::Interval;
 use super::sliding_window::BUCKETS;
 use crate::base::clock::Nanos;
@@ -18,6 +19,20 @@ pub struct Rate {
     interval: Interval,
     /// The length of a bucket of a sliding window.
     bucket_length: Interval,
+    /// Where windows begin that do not slide.
+    alignment: Alignment,
+}
+
+/// Where windows begin that do not slide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Alignment {
+    /// Each key has its own phase, so that refused clients do not all come back in the same instant.
+    #[default]
+    Key,
+    /// Windows begin at multiples of their length, in UTC; weeks begin on Mondays.
+    Clock,
+    /// The window is that of a calendar. The rate's window is then the usual length of the longest one.
+    Calendar(Calendar),
 }
 
 /// Why a text is not a rate.
@@ -37,6 +52,20 @@ pub enum RateError {
     /// The window is shorter than a second or longer than 53 weeks.
     #[error("a window is from 1s to 53w")]
     Window,
+}
+
+/// Why a text is not a quota by the calendar.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    /// The text has no slash, or nothing behind it.
+    #[error("a quota is written N/unit, for instance 10000/month")]
+    Shape,
+    /// The number is not a whole one from 1 to 1,000,000,000.
+    #[error("`{0}` is not a whole number from 1 to 1000000000")]
+    Number(String),
+    /// The unit is none of the calendar's.
+    #[error("`{0}` is not a unit of a quota; use day, week, month, quarter or year")]
+    Unit(String),
 }
 
 impl Rate {
@@ -64,7 +93,57 @@ impl Rate {
             window,
             interval,
             bucket_length,
+            alignment: Alignment::Key,
         })
+    }
+
+    /// Makes a rate of `quota` units in each window of a calendar.
+    ///
+    /// # Errors
+    ///
+    /// The quota is not from 1 to [`Rate::MAX_QUOTA`].
+    pub fn of_calendar(quota: u32, calendar: Calendar) -> Result<Rate, RateError> {
+        let days = calendar.period().unit().max_days();
+        let rate = Rate::new(quota, Nanos::from_secs(days * 86_400))?;
+        Ok(rate.aligned(Alignment::Calendar(calendar)))
+    }
+
+    /// Parses a quota such as `10000/month`. Blanks around the number and the unit are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The text has another shape, an unknown unit, or a number that is not from 1 to [`Rate::MAX_QUOTA`].
+    pub fn parse_quota(text: &str) -> Result<(u32, CalendarUnit), QuotaError> {
+        let (number, unit) = text.split_once('/').ok_or(QuotaError::Shape)?;
+        let (number, unit) = (number.trim(), unit.trim());
+        if unit.is_empty() {
+            return Err(QuotaError::Shape);
+        }
+        let quota = parse_digits(number).filter(|quota| (1..=Rate::MAX_QUOTA).contains(quota));
+        let quota = quota.ok_or_else(|| QuotaError::Number(number.to_owned()))?;
+        let mut units = CalendarUnit::ALL.into_iter();
+        let unit = units
+            .find(|known| known.as_str() == unit)
+            .ok_or_else(|| QuotaError::Unit(unit.to_owned()))?;
+        Ok((quota, unit))
+    }
+
+    /// The rate with windows that begin elsewhere.
+    pub fn aligned(self, alignment: Alignment) -> Rate {
+        Rate { alignment, ..self }
+    }
+
+    /// Where the windows begin, if they do not slide.
+    pub fn alignment(self) -> Alignment {
+        self.alignment
+    }
+
+    /// The calendar of the windows; `None` for a rate in a window of fixed length.
+    pub fn calendar(self) -> Option<Calendar> {
+        match self.alignment {
+            Alignment::Calendar(calendar) => Some(calendar),
+            Alignment::Key | Alignment::Clock => None,
+        }
     }
 
     /// The quota in units.
@@ -139,9 +218,13 @@ fn parse_digits(digits: &str) -> Option<u32> {
     has_only_digits.then(|| digits.parse().ok()).flatten()
 }
 
-/// Writes the rate as policies do, with the window in the largest unit that divides it.
+/// Writes the rate as policies do, with the window in the largest unit that divides it. A quota by the calendar has its
+/// unit alone.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(calendar) = self.calendar() {
+            return write!(f, "{}/{}", self.quota, calendar.period().unit().as_str());
+        }
         let seconds = self.window.0 / 1_000_000_000;
         let (count, unit) = [(7 * 86_400, 'w'), (86_400, 'd'), (3_600, 'h'), (60, 'm')]
             .into_iter()

@@ -1,9 +1,11 @@
 //! A limit on a rate: so many units in each of its windows.
 
 use super::algorithm::Algorithm;
+use super::calendar::CalendarWindow;
 use super::finding::{LimitFinding, LimitStanding};
 use super::rate::Rate;
 use super::throttle::ThrottleMode;
+use crate::base::clock::Nanos;
 
 /// The largest number of windows that one limit may have.
 pub const MAX_WINDOWS: usize = 8;
@@ -34,6 +36,13 @@ impl RateLimit {
             reserves: false,
             max_plan_factor: 1,
         }
+    }
+
+    /// The calendar's window of `wall` time, of the rate with this index; `None` if the rate is not by the calendar.
+    #[inline]
+    pub fn calendar_window(&self, index: u8, wall: Nanos) -> Option<CalendarWindow> {
+        let calendar = self.windows.get(usize::from(index))?.calendar()?;
+        Some(calendar.window_at(wall))
     }
 
     /// Whether the units that this finding admits are lent.

@@ -1,6 +1,9 @@
 //! The limit of a rule: on a rate, or on the number of open requests.
 
-use super::{Algorithm, Concurrency, LimitFinding, Rate, RateLimit, ThrottleMode, sliding_log};
+use super::{
+    Algorithm, Alignment, CalendarWindow, Concurrency, LimitFinding, Rate, RateLimit, ThrottleMode,
+    sliding_log,
+};
 use crate::base::clock::Nanos;
 
 /// A limit of either kind.
@@ -49,6 +52,14 @@ impl RuleLimit {
         self.rate()?.windows.get(usize::from(index))
     }
 
+    /// The length of the window that a finding is about; `None` for limits on open requests.
+    #[inline]
+    pub fn window_length(&self, finding: &LimitFinding) -> Option<Nanos> {
+        let rate = self.window(finding.window)?;
+        let calendar_window = finding.calendar_window;
+        Some(calendar_window.map_or(rate.window(), CalendarWindow::length))
+    }
+
     /// What the limit does above its rate or number.
     pub fn throttle(&self) -> ThrottleMode {
         match self {
@@ -69,6 +80,15 @@ impl RuleLimit {
             (RuleLimit::Rate(own), RuleLimit::Rate(other)) => {
                 // This many own windows, one after another, cover the other's window.
                 let is_within = |own: &Rate, other: &Rate| {
+                    if [own, other]
+                        .iter()
+                        .any(|rate| rate.alignment() != Alignment::Key)
+                    {
+                        // Other windows may begin inside of these.
+                        return (own.window(), own.alignment())
+                            == (other.window(), other.alignment())
+                            && max_admitted_units(own.quota()) <= guaranteed_units(other.quota());
+                    }
                     let windows = other.window().0.div_ceil(own.window().0.max(1));
                     max_admitted_units(own.quota()).saturating_mul(windows)
                         <= guaranteed_units(other.quota())
@@ -102,8 +122,8 @@ impl RuleLimit {
     /// than the quota at once, and a bucket outlives its window.
     #[inline]
     pub fn client_figures(&self, finding: &LimitFinding) -> (u32, Option<Nanos>) {
-        let window = self.window(finding.window);
-        let reset = window.map(|rate| finding.reset.min(rate.window()));
+        let window = self.window_length(finding);
+        let reset = window.map(|length| finding.reset.min(length));
         (finding.remaining.min(finding.quota), reset)
     }
 

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::bucket_ring::BucketRing;
 use super::lending::{self, Lending, Pace};
-use super::{Algorithm, Fingerprint, Rate, RateLimit, Scale};
+use super::{Algorithm, Alignment, Fingerprint, Rate, RateLimit, Scale};
 use super::{fixed_window, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
@@ -89,6 +89,15 @@ impl RingSpec {
     }
 }
 
+/// The time by which windows that do not slide begin before multiples of their length. A calendar has none.
+fn fixed_phase(rate: &Rate, key: Fingerprint) -> Nanos {
+    match rate.alignment() {
+        Alignment::Key => fixed_window::phase(key, rate.window()),
+        Alignment::Clock => Nanos(fixed_window::CLOCK_PHASE.0 % rate.window().0),
+        Alignment::Calendar(_) => Nanos::ZERO,
+    }
+}
+
 /// A duration in microseconds, rounded up.
 fn micros(span: Nanos) -> u64 {
     span.0.div_ceil(1_000)
@@ -147,7 +156,7 @@ impl RateLimit {
                 let has_length = |ring: &RingSpec| ring.bucket_micros == bucket_micros;
                 (rings.iter().position(has_length).unwrap_or(0) as u64, 0)
             }
-            Algorithm::FixedWindow => (micros(fixed_window::phase(key, window)), 0),
+            Algorithm::FixedWindow => (micros(fixed_phase(rate, key)), 0),
             Algorithm::Gcra { .. } => (interval_micros(), 0),
             // The ceiling counts the whole intervals of the delay.
             Algorithm::LeakyBucket { max_delay } => {

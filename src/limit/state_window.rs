@@ -1,10 +1,11 @@
 //! Reads one window of a key's state, by the algorithm that keeps it. Nothing here changes the state.
 
+use super::fixed_window::{self, FixedWindows};
 use super::interval::Interval;
 use super::sliding_window::BUCKETS;
-use super::{Algorithm, Fingerprint, Rate, RateLimit};
-use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
-use crate::base::clock::Nanos;
+use super::{Algorithm, CalendarWindow, Fingerprint, Rate, RateLimit};
+use super::{gcra, multi_level, sliding_log, sliding_window};
+use crate::base::clock::{Nanos, WallOffset};
 
 /// The wait of a request that is refused because of pending units. It is a guess, because they may be settled at any
 /// moment.
@@ -17,6 +18,8 @@ pub(super) struct StateWindow<'a> {
     /// The index of the window among those of the limit.
     pub(super) index: usize,
     pub(super) key: Fingerprint,
+    /// What gives the wall time, by which windows of the clock and the calendar begin.
+    pub(super) wall: WallOffset,
     /// The words of the algorithm, without those of pending and lent units.
     pub(super) state: &'a [u32],
     /// The time between two units, with the plan's multiplier if the algorithm has theoretical arrival times. Other
@@ -43,7 +46,7 @@ impl StateWindow<'_> {
             }
             Algorithm::FixedWindow => {
                 let words = &self.state[self.index * fixed_window::WORDS_PER_WINDOW..];
-                fixed_window::used(words, self.key, now, window)
+                self.fixed_windows().used(words, now)
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 let words = &self.state[self.index * gcra::WORDS_PER_WINDOW..];
@@ -99,13 +102,31 @@ impl StateWindow<'_> {
             }
             Algorithm::FixedWindow => {
                 let words = &self.state[self.index * fixed_window::WORDS_PER_WINDOW..];
-                fixed_window::wait(words, self.key, now, window)
+                self.fixed_windows().wait(words, now)
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 let words = &self.state[self.index * gcra::WORDS_PER_WINDOW..];
                 gcra::wait(words, now.after(self.early_slack()), self.interval, units)
             }
         }
+    }
+
+    /// The fixed windows of the rate for the key.
+    pub(super) fn fixed_windows(&self) -> FixedWindows {
+        FixedWindows {
+            alignment: self.rate.alignment(),
+            length: self.rate.window(),
+            key: self.key,
+            wall: self.wall,
+        }
+    }
+
+    /// The window of the calendar at `now`; `None` if the rate is not by the calendar.
+    #[inline]
+    pub(super) fn calendar_window(&self, now: Nanos) -> Option<CalendarWindow> {
+        self.rate.calendar()?;
+        let words = &self.state[self.index * fixed_window::WORDS_PER_WINDOW..];
+        self.fixed_windows().calendar_window(words, now)
     }
 
     /// The part of a leaky bucket's longest delay that is no whole interval. A unit may come early by this much more.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::admission::{RuleFinding, Verdict};
 use crate::http::head::Fields;
 use crate::limit::header_texts::HeaderTexts;
-use crate::limit::{Disclose, LimitFinding, Rule, RuleLimit, RuleRef, Rules};
+use crate::limit::{CalendarWindow, Disclose, LimitFinding, Rule, RuleLimit, RuleRef, Rules};
 use crate::route::HeaderStyle;
 
 /// The rate-limit headers of a response. They are computed while the verdict is at hand, and written once the response
@@ -36,6 +36,8 @@ struct QuotaPolicy {
     window_index: u8,
     /// The quota in that window or of permits, with the multiplier of the client's plan.
     quota: u32,
+    /// The window of the calendar, whose length is not always the same; `None` for other limits.
+    calendar_window: Option<CalendarWindow>,
 }
 
 /// What remains of the deciding limit's quota.
@@ -134,11 +136,17 @@ impl RemainingQuota {
 
 impl QuotaPolicy {
     fn new(rule_finding: &RuleFinding) -> QuotaPolicy {
-        let LimitFinding { quota, window, .. } = rule_finding.finding;
+        let LimitFinding {
+            quota,
+            window,
+            calendar_window,
+            ..
+        } = rule_finding.finding;
         QuotaPolicy {
             rule: rule_finding.rule,
             window_index: window,
             quota,
+            calendar_window,
         }
     }
 
@@ -147,6 +155,7 @@ impl QuotaPolicy {
         let first = header_texts(self.rule.base(rules)).windows.first();
         self.rule.override_number == 0
             && self.window_index == 0
+            && self.calendar_window.is_none()
             && first.is_some_and(|(quota, _)| *quota == self.quota)
     }
 
@@ -155,12 +164,15 @@ impl QuotaPolicy {
         let prepared = header_texts(rule)
             .windows
             .get(usize::from(self.window_index));
-        match prepared.filter(|(usual_quota, _)| *usual_quota == self.quota) {
+        let is_prepared = |(usual_quota, _): &&(u32, Box<str>)| {
+            *usual_quota == self.quota && self.calendar_window.is_none()
+        };
+        match prepared.filter(is_prepared) {
             Some((_, text)) if is_first => push_text(value, &text[SEPARATOR.len()..]),
             Some((_, text)) => push_text(value, text),
             None => {
                 push_text(value, if is_first { "" } else { SEPARATOR });
-                write_quota_policy(value, rule, self.window_index, self.quota);
+                write_quota_policy(value, rule, &self);
             }
         }
     }
@@ -185,6 +197,7 @@ fn usual_policies(rules: &Rules) -> Vec<QuotaPolicy> {
             },
             window_index: 0,
             quota: *quota,
+            calendar_window: None,
         })
     });
     policies.collect()
@@ -207,15 +220,17 @@ fn write_policies(value: &mut Vec<u8>, policies: &[QuotaPolicy], rules: &Rules) 
 }
 
 /// Appends a member of `RateLimit-Policy`: one limit in one window, or the permits of a limit on open requests.
-fn write_quota_policy(value: &mut Vec<u8>, rule: &Rule, window_index: u8, quota: u32) {
+fn write_quota_policy(value: &mut Vec<u8>, rule: &Rule, policy: &QuotaPolicy) {
     for part in ["\"", rule.name.as_str(), "\";q="] {
         push_text(value, part);
     }
-    push_number(value, quota.into());
-    match rule.limit.window(window_index) {
+    push_number(value, policy.quota.into());
+    match rule.limit.window(policy.window_index) {
         Some(rate) => {
+            let calendar_window = policy.calendar_window;
+            let length = calendar_window.map_or(rate.window(), CalendarWindow::length);
             push_text(value, ";w=");
-            push_number(value, rate.window().ceil_secs());
+            push_number(value, length.ceil_secs());
         }
         None => push_text(value, ";qu=\"concurrent-requests\""),
     }
@@ -230,7 +245,16 @@ fn header_texts(rule: &Rule) -> &HeaderTexts {
         };
         let prepare = |(window_index, quota): (usize, u32)| {
             let mut text = Vec::from(SEPARATOR);
-            write_quota_policy(&mut text, rule, window_index as u8, quota);
+            let policy = QuotaPolicy {
+                rule: RuleRef {
+                    index: 0,
+                    override_number: 0,
+                },
+                window_index: window_index as u8,
+                quota,
+                calendar_window: None,
+            };
+            write_quota_policy(&mut text, rule, &policy);
             (quota, String::from_utf8_lossy(&text).into())
         };
         HeaderTexts {

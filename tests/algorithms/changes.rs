@@ -1,7 +1,7 @@
 //! Limits that change under a key: other quotas and plans on the same state, other shapes by
 //! conversion. Nothing that was used is forgiven.
 
-use tollgate::base::clock::Nanos;
+use tollgate::base::clock::{Nanos, WallOffset};
 use tollgate::limit::{KeyState, ThrottleMode};
 
 use crate::draw::{BUCKETS, Draw, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, histories};
@@ -27,6 +27,7 @@ fn convert(subject: &mut Subject, limit: tollgate::limit::RateLimit) {
     let mut cell = KeyState {
         limit: &limit,
         key,
+        wall: WallOffset::default(),
         words: &mut words,
     };
     cell.convert_from(&subject.cell(), now);

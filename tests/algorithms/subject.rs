@@ -1,6 +1,6 @@
 //! A cell, the words it lives in, and the oracle beside it: every unit that was ever admitted.
 
-use tollgate::base::clock::Nanos;
+use tollgate::base::clock::{Nanos, WallOffset};
 use tollgate::limit::{
     Algorithm, Fingerprint, KeyState, LimitFinding, LimitStanding, Rate, RateLimit, Scale,
 };
@@ -50,6 +50,7 @@ impl Subject {
         KeyState {
             limit: &self.limit,
             key: self.key,
+            wall: WallOffset::default(),
             words: &mut self.words,
         }
     }
@@ -141,6 +142,7 @@ impl Subject {
         let cell = KeyState {
             limit: &self.limit,
             key: self.key,
+            wall: WallOffset::default(),
             words: &mut words.to_vec(),
         };
         cell.fresh_at()
@@ -221,10 +223,15 @@ impl Subject {
             let mut words = vec![0; self.limit.min_words(1)];
             let (limit, key) = (&self.limit, self.key);
             let words = &mut words;
-            KeyState { limit, key, words }
-                .assess(Nanos(self.now), cost, Scale::plan(plan_factor))
-                .standing
-                .admits()
+            KeyState {
+                limit,
+                key,
+                wall: WallOffset::default(),
+                words,
+            }
+            .assess(Nanos(self.now), cost, Scale::plan(plan_factor))
+            .standing
+            .admits()
         };
         let (mut low, mut high) = (0, u32::MAX);
         while low < high {

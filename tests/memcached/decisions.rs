@@ -1,6 +1,6 @@
 //! What is decided, beside the arithmetic that stores in this process use.
 
-use tollgate::base::clock::{Clock, Nanos};
+use tollgate::base::clock::{Clock, Nanos, WallOffset};
 use tollgate::limit::{
     Algorithm, Fingerprint, KeyState, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
 };
@@ -85,6 +85,7 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
         let mut cell = KeyState {
             limit: &limit,
             key,
+            wall: WallOffset::default(),
             words: &mut words,
         };
         let mut expected = cell.assess(now, cost, scale);

@@ -1,6 +1,6 @@
 //! Histories that the script and the arithmetic of `limit` decide side by side, and what only the script does.
 
-use tollgate::base::clock::Nanos;
+use tollgate::base::clock::{Nanos, WallOffset};
 use tollgate::limit::{
     Algorithm, Fingerprint, KeyState, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
 };
@@ -93,6 +93,7 @@ fn says_what_a_cell_says(mut store: Scripted) {
             let mut cell = KeyState {
                 limit: &limit,
                 key,
+                wall: WallOffset::default(),
                 words: &mut words,
             };
             let mut expected = cell.assess(moment, cost, scale);

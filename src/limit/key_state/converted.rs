@@ -1,7 +1,9 @@
 //! Conversion of states when a limit changes: what was counted under the old limit counts under the new one. Of used
 //! units, a conversion forgives only those that the new limit has no room for.
 
-use super::super::{Algorithm, RateLimit, gcra, lending, sliding_log};
+use smallvec::SmallVec;
+
+use super::super::{Algorithm, RateLimit, fixed_window, gcra, lending, sliding_log};
 use super::KeyState;
 use crate::base::clock::Nanos;
 
@@ -12,6 +14,10 @@ impl KeyState<'_> {
     /// A log passes its stamps on to a log. Between other algorithms, the most units that count in any window of `old`
     /// count in every window from `now` on.
     pub fn convert_from(&mut self, old: &KeyState<'_>, now: Nanos) {
+        let is_fixed = |limit: &RateLimit| limit.algorithm == Algorithm::FixedWindow;
+        if is_fixed(self.limit) && is_fixed(old.limit) {
+            return self.convert_fixed_windows(old, now);
+        }
         let mut counted_units = 0;
         let is_log = |limit: &RateLimit| limit.algorithm == Algorithm::SlidingLog;
         if is_log(self.limit) && is_log(old.limit) {
@@ -36,11 +42,7 @@ impl KeyState<'_> {
         } else {
             counted_units = counted_units.saturating_add(old.pending());
         }
-        if self.limit.throttle.is_elastic() && old.limit.throttle.is_elastic() {
-            let lent_start = self.limit.pending_words();
-            self.words[lent_start..lent_start + lending::STATE_WORDS]
-                .copy_from_slice(&old.lent_words()[..lending::STATE_WORDS]);
-        }
+        self.copy_lent_units(old);
         match self.limit.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 let state = &mut self.words[self.limit.head_words()..];
@@ -58,6 +60,48 @@ impl KeyState<'_> {
                 }
             }
             _ => self.count_units(now, counted_units, 1),
+        }
+    }
+
+    /// Copies the units on loan, if both limits lend.
+    fn copy_lent_units(&mut self, old: &KeyState<'_>) {
+        if self.limit.throttle.is_elastic() && old.limit.throttle.is_elastic() {
+            let lent_start = self.limit.pending_words();
+            self.words[lent_start..lent_start + lending::STATE_WORDS]
+                .copy_from_slice(&old.lent_words()[..lending::STATE_WORDS]);
+        }
+    }
+
+    /// Converts fixed windows that have other lengths or begin elsewhere, as where the zone of a quota has changed. The
+    /// units of an old window count in the new one of the same length; without one the largest count does.
+    fn convert_fixed_windows(&mut self, old: &KeyState<'_>, now: Nanos) {
+        let old_rates = old.limit.windows.iter().enumerate();
+        let used_units: SmallVec<[(Nanos, u32); 2]> = old_rates
+            .map(|(index, rate)| (rate.window(), old.window(index, 1).used(now)))
+            .collect();
+        let most_units = used_units
+            .iter()
+            .map(|(_, units)| *units)
+            .max()
+            .unwrap_or(0);
+        let mut pending = old.pending();
+        if self.limit.reserves {
+            self.words[0] = std::mem::take(&mut pending);
+        }
+        self.copy_lent_units(old);
+        let start = self.limit.head_words();
+        for index in 0..self.limit.windows.len() {
+            let windows = self.window(index, 1).fixed_windows();
+            let length = windows.length;
+            let same_length = used_units
+                .iter()
+                .find(|(old_length, _)| *old_length == length);
+            let units = same_length.map_or(most_units, |(_, units)| *units);
+            let units = units.saturating_add(pending);
+            if units > 0 {
+                let words = &mut self.words[start + index * fixed_window::WORDS_PER_WINDOW..];
+                windows.add_units(words, now, units);
+            }
         }
     }
 }

@@ -176,16 +176,23 @@ pub fn describe_finding(rule_finding: &RuleFinding, rule: &Rule) -> Map<String, 
     let seconds = |nanos: Nanos| Duration::from(nanos).as_secs_f64();
     let rate = rule.limit.window(finding.window);
     let (remaining, reset) = rule.limit.client_figures(finding);
+    let window = rule.limit.window_length(finding);
     let finding_json = json!({
         "standing": finding.standing.as_str(),
-        "window": rate.map(|rate| rate.window().ceil_secs()),
+        "window": window.map(Nanos::ceil_secs),
         "quota": finding.quota,
         "remaining": remaining,
         "next_unit_in": reset.map_or(0.0, seconds),
         "wait": seconds(finding.wait),
         "sketched": finding.sketched,
     });
-    finding_json.as_object().cloned().unwrap_or_default()
+    let mut members = finding_json.as_object().cloned().unwrap_or_default();
+    let calendar = rate.and_then(|rate| rate.calendar());
+    if let Some((calendar, window)) = calendar.zip(finding.calendar_window) {
+        let next_window = calendar.format_instant(window.end);
+        members.insert("next_window".into(), json!(next_window));
+    }
+    members
 }
 
 /// The reason why a limit does not apply to a key that an override makes unlimited.
@@ -355,6 +362,9 @@ fn render_limit(out: &mut String, limit: &Value) {
             field("quota"),
         );
         match limit["window"].as_u64() {
+            Some(_) if limit["next_window"].is_string() => {
+                *out += &format!("left, next window {}", field("next_window"));
+            }
             Some(window_seconds) => {
                 let next_unit_in = limit["next_unit_in"].as_f64().unwrap_or(0.0);
                 *out += &format!("left in {window_seconds} s, next unit in {next_unit_in:.3} s");

@@ -55,6 +55,8 @@ struct RefusalKey {
     decider: Option<DisclosedDecider>,
     /// The finding of each limit; zero behind the last finding.
     findings: [PackedFinding; MAX_LIMITS],
+    /// When the calendar's window of each limit began, because windows differ in length; zero without a calendar.
+    calendar_starts: [u32; MAX_LIMITS],
 }
 
 /// The limit that the response discloses as the one that decided.
@@ -174,6 +176,7 @@ impl RefusalKey {
             retry_after: verdict.retry_after_secs(rules),
             decider,
             findings: pack_findings(&verdict.findings),
+            calendar_starts: calendar_starts(&verdict.findings),
         })
     }
 
@@ -186,6 +189,16 @@ impl RefusalKey {
         let set_offset = self.limit_set_number.wrapping_mul(LIMIT_SET_STRIDE);
         slot.wrapping_add(set_offset) % CACHE_SLOTS
     }
+}
+
+/// The beginnings of the calendar's windows of at most [`MAX_LIMITS`] findings.
+fn calendar_starts(findings: &[RuleFinding]) -> [u32; MAX_LIMITS] {
+    let mut starts = [0; MAX_LIMITS];
+    for (rule_finding, start) in findings.iter().zip(&mut starts) {
+        let calendar_window = rule_finding.finding.calendar_window;
+        *start = calendar_window.map_or(0, |window| window.start);
+    }
+    starts
 }
 
 /// Packs at most [`MAX_LIMITS`] findings. The response lists the findings that refuse in the order of their waits, so the

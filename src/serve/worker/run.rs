@@ -355,6 +355,11 @@ async fn run_periodic_work(worker: Rc<WorkerState>, log: Rc<WorkerLog>, clock: C
             pool.update_endpoints();
         }
         if worker.number == 0 {
+            worker
+                .generation()
+                .admission
+                .store()
+                .set_wall(clock.wall_offset());
             step_pressure(&worker, &mut load_meter, &clock);
         }
         if tick_number.is_multiple_of(TICKS_PER_SECOND) {

@@ -1,7 +1,7 @@
 //! Cells: the states of keys, in the table and the arena. [`Cells`] finds, makes, converts and moves cells, and evicts
 //! fresh ones. A fresh cell is equal to that of a key without requests, so no units that still count are evicted.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use super::arena::{Arena, BlockId};
 use super::bucket_layout::BUCKET_ENTRIES;
 use super::bucket_table::{BucketTable, EntryPosition, KeyBuckets, LockedBuckets};
 use super::slots::{SlotInfo, Slots};
-use crate::base::clock::Nanos;
+use crate::base::clock::{Nanos, WallOffset};
 use crate::limit::{KeyState, RateLimit};
 use crate::store::LimitSlot;
 
@@ -26,6 +26,8 @@ pub(super) struct Cells {
     pub(super) slots: Slots,
     /// The number of cells, entries of networks included.
     pub(super) cell_count: AtomicUsize,
+    /// [`WallOffset`], for windows of the clock and the calendar. No other data depends on it, so relaxed ordering is enough.
+    wall_offset: AtomicI64,
     /// The bucket at which the next search for fresh cells begins: its index after a modulo by the number of buckets.
     next_searched_bucket: AtomicU32,
 }
@@ -88,8 +90,20 @@ impl Cells {
             arena,
             slots: Slots::new(),
             cell_count: AtomicUsize::new(0),
+            wall_offset: AtomicI64::new(0),
             next_searched_bucket: AtomicU32::new(0),
         }
+    }
+
+    /// What gives the wall time; zero until it is set.
+    #[inline]
+    pub(super) fn wall(&self) -> WallOffset {
+        WallOffset(self.wall_offset.load(Relaxed))
+    }
+
+    /// Sets what gives the wall time.
+    pub(super) fn set_wall(&self, wall: WallOffset) {
+        self.wall_offset.store(wall.0, Relaxed);
     }
 
     /// Calls `use_cell` with the cell at `position`, whose owner is `owner`.
@@ -110,6 +124,7 @@ impl Cells {
         use_cell(&KeyState {
             limit: owner.limit,
             key,
+            wall: self.wall(),
             words,
         })
     }
@@ -129,6 +144,7 @@ impl Cells {
             let result = change(&mut KeyState {
                 limit,
                 key,
+                wall: self.wall(),
                 words: &mut words,
             });
             locked.set_state(position, join_state(words));
@@ -137,6 +153,7 @@ impl Cells {
         let mut cell = KeyState {
             limit,
             key,
+            wall: self.wall(),
             words: self.arena.words(locked, block_id(state)),
         };
         let result = change(&mut cell);
@@ -205,6 +222,7 @@ impl Cells {
         let mut cell = KeyState {
             limit: owner.limit,
             key,
+            wall: self.wall(),
             words: &mut converted_words,
         };
         self.read_cell(locked, position, &old_owner, |old| {
@@ -285,6 +303,7 @@ impl Cells {
         KeyState {
             limit: owner.limit,
             key: owner.key_buckets.key(),
+            wall: self.wall(),
             words: old_words,
         }
         .move_to(now, new_words);
@@ -441,6 +460,7 @@ impl Cells {
             let cell = KeyState {
                 limit: &limit,
                 key: mark.key(),
+                wall: self.wall(),
                 words: &mut split_state(state),
             };
             return cell.fresh_at() <= now;

@@ -249,6 +249,7 @@ impl<'a> FullDecision<'a> {
                 let cell = KeyState {
                     limit,
                     key: item_cell.owner.key_buckets.key(),
+                    wall: self.cells.wall(),
                     words: &mut words,
                 };
                 cell.assess(self.now, cost, scale)
@@ -464,6 +465,7 @@ pub(super) fn unknown_finding() -> LimitFinding {
         wait: UNKNOWN_WAIT,
         reset: UNKNOWN_WAIT,
         delay: Nanos::ZERO,
+        calendar_window: None,
         sketched: true,
     }
 }

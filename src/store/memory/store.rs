@@ -14,7 +14,7 @@ use super::fast_path::{self, CellPlace, CellPlaces};
 use super::settings::{Error, Settings};
 use super::sketch::Sketch;
 use super::{settle, sketched_units};
-use crate::base::clock::Nanos;
+use crate::base::clock::{Nanos, WallOffset};
 use crate::limit::{Fingerprint, LimitFinding, RateLimit};
 use crate::store::{LimitItem, LimitSlot, RegisteredLimit, Taking};
 
@@ -30,6 +30,9 @@ pub struct MemoryUsage {
     /// How often the overflow sketch counted the cost of an admitted item since the start, because its cell had no room.
     pub sketched_decisions: u64,
 }
+
+/// How far the wall offset is off at most because two clocks are read one after the other.
+const MAX_READING_ERROR: Nanos = Nanos::from_millis(1);
 
 /// The in-memory store: see the [module](super).
 #[derive(Debug)]
@@ -61,6 +64,20 @@ impl MemoryStore {
             sketch,
             budget_bytes,
         })
+    }
+
+    /// Sets how far wall time is ahead of the times that other methods get. Windows of the clock and of the calendar follow
+    /// it. A difference of up to a millisecond changes nothing, because two clocks cannot be read at once.
+    pub fn set_wall(&self, wall: WallOffset) {
+        let difference = wall.0.abs_diff(self.cells.wall().0);
+        if difference > MAX_READING_ERROR.0 {
+            self.cells.set_wall(wall);
+        }
+    }
+
+    /// What gives the wall time, zero until [`MemoryStore::set_wall`].
+    pub fn wall(&self) -> WallOffset {
+        self.cells.wall()
     }
 
     /// Registers a limit. A scope keeps its slot while its limit keeps its shape, so that counts survive edited quotas.

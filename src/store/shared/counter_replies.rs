@@ -50,6 +50,7 @@ pub(super) fn to_finding(item: &SharedItem, counter: &CounterReply) -> LimitFind
         wait: counter.retry_after,
         reset: counter.reset_after,
         delay: counter.delay,
+        calendar_window: None,
         sketched: false,
     }
 }

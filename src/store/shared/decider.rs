@@ -271,6 +271,7 @@ impl Decider {
             wait: Nanos::ZERO,
             reset: Nanos::ZERO,
             delay: Nanos::ZERO,
+            calendar_window: None,
             sketched: false,
         };
         let last_reply = item.plan.as_ref().and_then(|plan| {
@@ -291,6 +292,8 @@ impl Decider {
             })
         });
         finding.quota = window_quota(&item.limit, finding.window, item.scale.plan_factor);
+        let wall = self.memory.wall().wall_at(now);
+        finding.calendar_window = item.limit.calendar_window(finding.window, wall);
         if last_reply.is_none() {
             finding.remaining = finding.quota;
         }

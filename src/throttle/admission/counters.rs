@@ -132,6 +132,7 @@ impl Admission {
         clock: Clock,
         shared: Option<SharedConnection>,
     ) -> Result<Admission, store::Error> {
+        store.set_wall(clock.wall_offset());
         let register = |rule: &Arc<Rule>| -> Result<RuleCounter, store::Error> {
             match &rule.limit {
                 RuleLimit::Rate(limit) => {

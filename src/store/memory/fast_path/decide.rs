@@ -161,7 +161,12 @@ impl CountedItem<'_> {
         } = *self.item;
         let (key, mut state_words) = (self.place.mark.key(), self.copy_state());
         let words = self.words(cells, &mut state_words);
-        let cell = KeyState { limit, key, words };
+        let cell = KeyState {
+            limit,
+            key,
+            wall: cells.wall(),
+            words,
+        };
         let finding = cell.assess(now, cost, scale);
         evaluated_findings.push(finding);
         FirstVerdict {
@@ -204,7 +209,12 @@ impl CountedItem<'_> {
         } = *self.item;
         let (key, mut state_words) = (self.place.mark.key(), self.copy_state());
         let words = self.words(cells, &mut state_words);
-        let mut cell = KeyState { limit, key, words };
+        let mut cell = KeyState {
+            limit,
+            key,
+            wall: cells.wall(),
+            words,
+        };
         if !takes_units {
             if finding.reset == Nanos::ZERO {
                 cell.complete_finding(&mut finding, now, 0, scale.plan_factor);

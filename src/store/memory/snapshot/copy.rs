@@ -172,6 +172,7 @@ impl<W: Write> TableCopy<'_, W> {
                 let cell = KeyState {
                     limit: &limit,
                     key: mark.key(),
+                    wall: cells.wall(),
                     words: cells.arena.words(&mut locked, split_state(state)[0]),
                 };
                 cell.save(now, &mut self.entry_words);

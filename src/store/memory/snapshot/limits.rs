@@ -5,7 +5,9 @@ use std::io::Read;
 
 use super::blocks::{BlockReader, SnapshotDamage};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, MAX_WINDOWS, Rate, RateLimit, ThrottleMode};
+use crate::limit::{
+    Algorithm, Alignment, Calendar, MAX_WINDOWS, Period, Rate, RateLimit, ThrottleMode,
+};
 
 /// The numbers of the algorithms in a snapshot.
 const SLIDING_LOG: u8 = 0;
@@ -15,6 +17,12 @@ const FIXED_WINDOW: u8 = 3;
 const GCRA: u8 = 4;
 const GCRA_WITH_BURST: u8 = 5;
 const LEAKY_BUCKET: u8 = 6;
+/// A fixed window of the clock.
+const CLOCK_WINDOW: u8 = 7;
+/// A window of the calendar. The period and the zone of each window follow.
+const CALENDAR_WINDOW: u8 = 8;
+/// The longest name of a zone in a snapshot, in bytes.
+const MAX_ZONE_BYTES: usize = 64;
 /// The numbers of the throttle modes in a snapshot.
 const HARD: u8 = 0;
 const SOFT: u8 = 1;
@@ -31,7 +39,7 @@ pub(super) fn encode_limit(limit: &RateLimit, out: &mut Vec<u8>) {
         Algorithm::SlidingLog => out.push(SLIDING_LOG),
         Algorithm::SlidingWindow => out.push(SLIDING_WINDOW),
         Algorithm::MultiLevel => out.push(MULTI_LEVEL),
-        Algorithm::FixedWindow => out.push(FIXED_WINDOW),
+        Algorithm::FixedWindow => encode_fixed_windows(limit, out),
         Algorithm::Gcra { burst: None } => out.push(GCRA),
         Algorithm::Gcra { burst: Some(burst) } => {
             out.push(GCRA_WITH_BURST);
@@ -56,6 +64,64 @@ pub(super) fn encode_limit(limit: &RateLimit, out: &mut Vec<u8>) {
     }
     out.push(u8::from(limit.reserves));
     out.extend(limit.max_plan_factor.to_le_bytes());
+}
+
+/// Appends the algorithm of fixed windows, with where they begin. All windows of a limit are aligned alike.
+fn encode_fixed_windows(limit: &RateLimit, out: &mut Vec<u8>) {
+    match limit.windows.first().map(|rate| rate.alignment()) {
+        None | Some(Alignment::Key) => out.push(FIXED_WINDOW),
+        Some(Alignment::Clock) => out.push(CLOCK_WINDOW),
+        Some(Alignment::Calendar(_)) => {
+            out.push(CALENDAR_WINDOW);
+            for calendar in limit.windows.iter().filter_map(|rate| rate.calendar()) {
+                let (unit, first_month, first_day) = match calendar.period() {
+                    Period::Day => (0, 1, 1),
+                    Period::Week { first_day } => (1, 1, first_day),
+                    Period::Month { first_day } => (2, 1, first_day),
+                    Period::Quarter {
+                        first_month,
+                        first_day,
+                    } => (3, first_month, first_day),
+                    Period::Year {
+                        first_month,
+                        first_day,
+                    } => (4, first_month, first_day),
+                };
+                let zone = calendar.zone_name();
+                out.extend([unit, first_month, first_day, zone.len() as u8]);
+                out.extend(zone.as_bytes());
+            }
+        }
+    }
+}
+
+/// Reads a calendar as [`encode_fixed_windows`] has written it.
+fn decode_calendar<R: Read>(reader: &mut BlockReader<R>) -> Result<Calendar, SnapshotDamage> {
+    let (unit, first_month, first_day) = (reader.read_u8()?, reader.read_u8()?, reader.read_u8()?);
+    let period = match (unit, first_month, first_day) {
+        (0, 1, 1) => Period::Day,
+        (1, 1, 1..=7) => Period::Week { first_day },
+        (2, 1, 1..=31) => Period::Month { first_day },
+        (3, 1..=3, 1..=31) => Period::Quarter {
+            first_month,
+            first_day,
+        },
+        (4, 1..=12, 1..=31) => Period::Year {
+            first_month,
+            first_day,
+        },
+        _ => return Err(reader.invalid_content("a period")),
+    };
+    let name_bytes = usize::from(reader.read_u8()?);
+    if name_bytes > MAX_ZONE_BYTES {
+        return Err(reader.invalid_content("a zone"));
+    }
+    let mut name = vec![0; name_bytes];
+    reader.read_exact(&mut name)?;
+    let calendar = std::str::from_utf8(&name)
+        .ok()
+        .and_then(|name| Calendar::new(period, name).ok());
+    calendar.ok_or_else(|| reader.invalid_content("a zone"))
 }
 
 /// Reads a limit as [`encode_limit`] has written it.
@@ -85,6 +151,20 @@ pub(super) fn decode_limit<R: Read>(
         SLIDING_WINDOW => Algorithm::SlidingWindow,
         MULTI_LEVEL => Algorithm::MultiLevel,
         FIXED_WINDOW => Algorithm::FixedWindow,
+        CLOCK_WINDOW => {
+            for rate in &mut windows {
+                *rate = rate.aligned(Alignment::Clock);
+            }
+            Algorithm::FixedWindow
+        }
+        CALENDAR_WINDOW => {
+            for rate in &mut windows {
+                let calendar = decode_calendar(reader)?;
+                *rate = Rate::of_calendar(rate.quota(), calendar)
+                    .map_err(|_| reader.invalid_content("a quota"))?;
+            }
+            Algorithm::FixedWindow
+        }
         GCRA => Algorithm::Gcra { burst: None },
         GCRA_WITH_BURST => Algorithm::Gcra {
             burst: Some(reader.read_u32()?),

@@ -95,6 +95,7 @@ impl RecordVisitor for Loader<'_> {
     }
 
     fn visit_entry(&mut self, place: SavedPlace, state: u64) {
+        let wall = self.memory.cells.wall();
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
             self.loaded.dropped_count += 1;
             return;
@@ -109,6 +110,7 @@ impl RecordVisitor for Loader<'_> {
             let cell = KeyState {
                 limit: &limit,
                 key: place.mark.key(),
+                wall,
                 words: &mut split_state(state),
             };
             (cell.fresh_at() <= self.now, max_used(&cell, self.now))
@@ -119,6 +121,7 @@ impl RecordVisitor for Loader<'_> {
     }
 
     fn visit_words(&mut self, place: SavedPlace, words: &mut Vec<u32>) {
+        let wall = self.memory.cells.wall();
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
             self.loaded.dropped_count += 1;
             return;
@@ -128,6 +131,7 @@ impl RecordVisitor for Loader<'_> {
         let reserved_units = KeyState {
             limit: &limit,
             key,
+            wall,
             words,
         }
         .pending();
@@ -140,6 +144,7 @@ impl RecordVisitor for Loader<'_> {
             let mut cell = KeyState {
                 limit: &limit,
                 key,
+                wall,
                 words,
             };
             cell.settle(self.now, reserved_units, reserved_units, 1);
@@ -147,6 +152,7 @@ impl RecordVisitor for Loader<'_> {
         let cell = KeyState {
             limit: &limit,
             key,
+            wall,
             words,
         };
         let fresh_at = cell.fresh_at();

@@ -11,7 +11,7 @@ use super::super::entry_mark::EntryMark;
 use super::super::sketch::{Sketch, SketchRow};
 use super::blocks::{BlockReader, BlockWriter, SnapshotDamage};
 use super::limits;
-use crate::base::clock::Nanos;
+use crate::base::clock::{Nanos, WallOffset};
 use crate::limit::{KeyState, RateLimit};
 
 /// The first byte of a record with a limit.
@@ -268,6 +268,7 @@ impl<R: Read> SnapshotReader<R> {
         let cell = KeyState {
             limit: &limit,
             key: place.mark.key(),
+            wall: WallOffset::default(),
             words: &mut self.words,
         };
         if !cell.is_valid() {

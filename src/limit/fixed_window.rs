@@ -5,11 +5,11 @@
 //! origin. They wrap after 2^32 windows: with windows of a second, 136 years after it. The number of a calendar's window
 //! is the second of wall time with which it begins.
 //!
-//! Windows by wall time follow a clock that is set. If it is put back by less than a window, or by a minute, the units of
-//! the later window go on to count in it. If it is put back further, they count in the window of the new time. So no key
+//! Windows by wall time follow a clock that is set. If it is put back by less than a window, or by a minute, units of the
+//! later window stay in it. If it is put back further, they move to the window of the new time. So no key
 //! gets the units of a window twice by a clock that is put back.
 
-use super::{Alignment, CalendarWindow, Fingerprint};
+use super::{Alignment, CalendarWindow, Fingerprint, Rate};
 use crate::base::clock::{Nanos, WallOffset};
 
 /// The number of words of each window.
@@ -28,12 +28,12 @@ const CALENDAR_GRACE: Nanos = Nanos::from_secs(3_600);
 /// The windows of one rate for one key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FixedWindows {
-    pub(super) alignment: Alignment,
-    /// The length of each window; the usual length of a calendar's longest window.
+    alignment: Alignment,
+    /// The length of each window; of a calendar's windows a bound.
     pub(super) length: Nanos,
-    pub(super) key: Fingerprint,
+    key: Fingerprint,
     /// What gives wall time.
-    pub(super) wall: WallOffset,
+    wall: WallOffset,
 }
 
 /// The window in which a state counts at some time.
@@ -49,6 +49,16 @@ pub(super) fn phase(key: Fingerprint, window: Nanos) -> Nanos {
 }
 
 impl FixedWindows {
+    /// The windows of a rate.
+    pub(super) fn new(rate: &Rate, key: Fingerprint, wall: WallOffset) -> FixedWindows {
+        FixedWindows {
+            alignment: rate.alignment(),
+            length: rate.window(),
+            key,
+            wall,
+        }
+    }
+
     /// The units that count in the window of `now`.
     pub(super) fn used(self, words: &[u32], now: Nanos) -> u32 {
         self.current(words, now).units
@@ -72,6 +82,20 @@ impl FixedWindows {
         let current = self.current(words, now);
         words[0] = current.number;
         words[1] = current.units.saturating_add(cost);
+    }
+
+    /// Moves the units of a window that a clock was put back from to the window of `now`; see the [module](self). Until then
+    /// they count in each window. Returns whether the state has changed.
+    pub(super) fn follow_clock(self, words: &mut [u32], now: Nanos) -> bool {
+        if words[1] == 0 || self.alignment == Alignment::Key {
+            return false;
+        }
+        let number = self.current(words, now).number;
+        let is_moved = number < words[0];
+        if is_moved {
+            words[0] = number;
+        }
+        is_moved
     }
 
     /// The time when the window of the state ends, and with it all of its units; zero if no units count.

@@ -14,24 +14,10 @@ use super::fixed_window::{self, FixedWindows};
 use super::lending::{self, Lending};
 use super::state_window::StateWindow;
 use super::{
-    Algorithm, Alignment, Fingerprint, LimitFinding, LimitStanding, Rate, RateLimit, Scale,
-    ThrottleMode,
+    Algorithm, Fingerprint, LimitFinding, LimitStanding, Rate, RateLimit, Scale, ThrottleMode,
 };
 use super::{gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::{Nanos, WallOffset};
-
-/// What must be equal for two limits to share states: the algorithm, the lengths and beginnings of windows, whether they reserve and
-/// lend, and the intervals of arrival times. All else may differ, such as quotas of other algorithms, bursts and plans.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StateShape {
-    algorithm: std::mem::Discriminant<Algorithm>,
-    windows: Vec<(Nanos, Alignment)>,
-    reserves: bool,
-    lends: bool,
-    /// The intervals in ns, without a plan, of limits with arrival times; empty for other limits. Only with the same
-    /// interval does an arrival time stand for the same units.
-    intervals: Vec<u64>,
-}
 
 /// The state of one key: a view of the words that a store keeps.
 #[derive(Debug)]
@@ -52,24 +38,6 @@ impl RateLimit {
         self.windows
             .last()
             .map_or(Nanos::ZERO, |rate| rate.window())
-    }
-
-    /// The shape of the limit's states: only limits of equal shapes may share them.
-    pub fn shape(&self) -> StateShape {
-        let rates = self.windows.iter();
-        StateShape {
-            algorithm: std::mem::discriminant(&self.algorithm),
-            windows: rates
-                .clone()
-                .map(|rate| (rate.window(), rate.alignment()))
-                .collect(),
-            reserves: self.reserves,
-            lends: self.throttle.is_elastic(),
-            intervals: match self.algorithm.is_gcra() {
-                true => rates.map(|rate| rate.interval(1).nanos()).collect(),
-                false => Vec::new(),
-            },
-        }
     }
 
     /// Whether the state always fits into two words.
@@ -375,6 +343,21 @@ impl KeyState<'_> {
         }
     }
 
+    /// Moves units of windows that a clock was put back from to the windows of `now`. Returns whether the state has changed.
+    pub fn follow_clock(&mut self, now: Nanos) -> bool {
+        if self.limit.algorithm != Algorithm::FixedWindow {
+            return false;
+        }
+        let mut is_changed = false;
+        let head_words = self.limit.head_words();
+        for index in 0..self.limit.windows.len() {
+            let windows = self.window(index, 1).fixed_windows();
+            let words = &mut self.words[head_words + index * fixed_window::WORDS_PER_WINDOW..];
+            is_changed |= windows.follow_clock(words, now);
+        }
+        is_changed
+    }
+
     /// Counts `cost` units at `now`: as lent if the finding says so, or else as pending if the limit reserves.
     /// [`KeyState::assess`] must have admitted them with this finding, and [`KeyState::has_room`] must be true.
     pub fn take_units(&mut self, finding: &LimitFinding, now: Nanos, cost: u32, scale: Scale) {
@@ -416,13 +399,7 @@ impl KeyState<'_> {
             Algorithm::FixedWindow => {
                 for (index, rate) in rates {
                     let words = &mut state[index * fixed_window::WORDS_PER_WINDOW..];
-                    let windows = FixedWindows {
-                        alignment: rate.alignment(),
-                        length: rate.window(),
-                        key,
-                        wall,
-                    };
-                    windows.add_units(words, now, cost);
+                    FixedWindows::new(rate, key, wall).add_units(words, now, cost);
                 }
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {

@@ -13,7 +13,7 @@
 //! | `rate`, `interval` | a quota in a window; durations by which every request divides |
 //! | `calendar/` | windows of the calendar: days, weeks, months, quarters and years of a time zone |
 //! | `finding` | what one limit says of one request |
-//! | `key_state`, `state_window` | the counts of one key under a limit on a rate, and one window of them |
+//! | `key_state`, `state_window`, `state_shape` | the counts of one key under a limit on a rate; one window of them; which limits share them |
 //! | `fast_path` | decisions with less work than `key_state`, for most limits |
 //! | `algorithm` | the names of the algorithms |
 //! | `sliding_log`, `sliding_window`, `multi_level`, `fixed_window`, `gcra` | the arithmetic of each algorithm |
@@ -57,6 +57,7 @@ pub mod sharing;
 mod sliding_log;
 mod sliding_window;
 pub mod spec;
+mod state_shape;
 mod state_window;
 mod throttle;
 mod user_sources;
@@ -73,7 +74,7 @@ pub use finding::{LimitFinding, LimitStanding};
 pub use fingerprint::Fingerprint;
 pub use identity::{Identity, IdentitySet};
 pub use key_spec::{KeyPart, KeySpec};
-pub use key_state::{KeyState, StateShape};
+pub use key_state::KeyState;
 pub use lending::Pace;
 pub use network_table::{NetworkTable, NetworkTableBuilder};
 pub use rate::{Alignment, Rate};
@@ -84,5 +85,6 @@ pub use rule_limit::RuleLimit;
 pub use rules::{RuleRef, Rules};
 pub use sharing::{OnStoreError, Sharing};
 pub use spec::LimitSpec;
+pub use state_shape::StateShape;
 pub use throttle::{Scale, ThrottleMode};
 pub use user_sources::UserSources;

@@ -31,7 +31,7 @@ pub enum Alignment {
     Key,
     /// Windows begin at multiples of their length, in UTC; weeks begin on Mondays.
     Clock,
-    /// The window is that of a calendar. The rate's window is then the usual length of the longest one.
+    /// The window is that of a calendar. The length of the rate's window is then a bound that no window reaches.
     Calendar(Calendar),
 }
 
@@ -103,7 +103,8 @@ impl Rate {
     ///
     /// The quota is not from 1 to [`Rate::MAX_QUOTA`].
     pub fn of_calendar(quota: u32, calendar: Calendar) -> Result<Rate, RateError> {
-        let days = calendar.period().unit().max_days();
+        // One day more, for changes of the clock.
+        let days = calendar.period().unit().max_days() + 1;
         let rate = Rate::new(quota, Nanos::from_secs(days * 86_400))?;
         Ok(rate.aligned(Alignment::Calendar(calendar)))
     }
@@ -151,7 +152,7 @@ impl Rate {
         self.quota
     }
 
-    /// The length of the window.
+    /// The length of the window; of a calendar's windows a bound.
     pub fn window(self) -> Nanos {
         self.window
     }

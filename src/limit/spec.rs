@@ -39,8 +39,10 @@ pub enum StateKind {
     },
     /// Rings of buckets, listed in [`LimitSpec::rings`].
     Rings,
-    /// Windows that do not slide.
+    /// Windows that do not slide, of one length.
     Fixed,
+    /// Windows of a calendar.
+    Calendar,
     /// One theoretical arrival time for each window.
     Gcra,
     /// Arrival times as in [`StateKind::Gcra`], for a limit that delays early requests.
@@ -69,6 +71,9 @@ pub struct WindowSpec {
     /// what is rounded. [`RateLimit::spec`] computes it without a plan's multiplier. Zero if the state has no arrival
     /// times.
     pub max_lead_micros: u64,
+    /// Of a calendar: when the windows before, of and after the time of the call begin, and when the last of these ends, in
+    /// wall time. The store's clock chooses one of them. Zeros for other kinds.
+    pub bounds_micros: [u64; 4],
 }
 
 /// A ring of buckets.
@@ -98,19 +103,36 @@ fn fixed_phase(rate: &Rate, key: Fingerprint) -> Nanos {
     }
 }
 
+/// [`WindowSpec::bounds_micros`] at a time of the wall clock.
+fn calendar_bounds(rate: &Rate, wall: Nanos) -> [u64; 4] {
+    let Some(calendar) = rate.calendar() else {
+        return [0; 4];
+    };
+    let current = calendar.window_at(wall);
+    let previous = calendar.window_at_second(current.start.saturating_sub(1));
+    let next = calendar.window_at_second(current.end.min(u32::MAX - 1));
+    let seconds = [previous.start, current.start, current.end, next.end];
+    seconds.map(|second| u64::from(second) * 1_000_000)
+}
+
 /// A duration in microseconds, rounded up.
 fn micros(span: Nanos) -> u64 {
     span.0.div_ceil(1_000)
 }
 
 impl RateLimit {
-    /// The numbers of the limit for one key and one scale.
-    pub fn spec(&self, key: Fingerprint, scale: Scale) -> LimitSpec {
+    /// The numbers of the limit for one key and one scale, at a time of the wall clock.
+    pub fn spec(&self, key: Fingerprint, scale: Scale, wall: Nanos) -> LimitSpec {
         let rings = self.ring_specs();
         let windows = self.windows.iter().enumerate();
         let windows: SmallVec<[WindowSpec; 2]> = windows
-            .map(|(index, rate)| self.window_spec(index, rate, &rings, key, scale.plan_factor))
+            .map(|(index, rate)| WindowSpec {
+                bounds_micros: calendar_bounds(rate, wall),
+                ..self.window_spec(index, rate, &rings, key, scale.plan_factor)
+            })
             .collect();
+        let bounds = windows.iter().map(|window| window.bounds_micros[3]);
+        let until_last_bound = bounds.max().unwrap_or(0).saturating_sub(micros(wall));
         let capacity = windows.iter().map(|window| window.ceiling).max();
         LimitSpec {
             kind: self.state_kind(capacity.unwrap_or(1).max(1)),
@@ -118,7 +140,7 @@ impl RateLimit {
             rings,
             lends: self.throttle.is_elastic(),
             pace: Lending::new(self, scale).map_or_else(Pace::default, Lending::pace),
-            lifetime_micros: self.lifetime_micros(),
+            lifetime_micros: self.lifetime_micros().max(until_last_bound),
         }
     }
 
@@ -172,6 +194,7 @@ impl RateLimit {
             early_slack_micros,
             plain_interval_micros,
             max_lead_micros,
+            bounds_micros: [0; 4],
         }
     }
 
@@ -201,6 +224,9 @@ impl RateLimit {
                 capacity,
             },
             Algorithm::SlidingWindow | Algorithm::MultiLevel => StateKind::Rings,
+            Algorithm::FixedWindow if self.windows.iter().any(|rate| rate.calendar().is_some()) => {
+                StateKind::Calendar
+            }
             Algorithm::FixedWindow => StateKind::Fixed,
             Algorithm::Gcra { .. } => StateKind::Gcra,
             Algorithm::LeakyBucket { .. } => StateKind::Leaky,

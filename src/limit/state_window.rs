@@ -113,12 +113,7 @@ impl StateWindow<'_> {
 
     /// The fixed windows of the rate for the key.
     pub(super) fn fixed_windows(&self) -> FixedWindows {
-        FixedWindows {
-            alignment: self.rate.alignment(),
-            length: self.rate.window(),
-            key: self.key,
-            wall: self.wall,
-        }
+        FixedWindows::new(self.rate, self.key, self.wall)
     }
 
     /// The window of the calendar at `now`; `None` if the rate is not by the calendar.

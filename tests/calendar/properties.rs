@@ -14,11 +14,15 @@ const ZONES: usize = 200;
 const INSTANTS: usize = 6;
 
 /// Numbers that look random (Steele, Lea, Flood: SplitMix). They are the same in each run, so a failure comes again.
-struct Draw(u64);
+pub struct Draw(u64);
 
 impl Draw {
+    pub fn new(seed: u64) -> Draw {
+        Draw(seed)
+    }
+
     /// A number below `end`.
-    fn below(&mut self, end: u32) -> u32 {
+    pub fn below(&mut self, end: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod calendar;
 mod decisions;
 mod failing;
 mod gateways;

@@ -122,9 +122,14 @@ pub fn limit(algorithm: Algorithm, quota: u32, window: Nanos) -> RateLimit {
 
 /// One unit for one key of a limit.
 pub fn part(limit: &RateLimit, key: u128) -> CallPart {
+    part_at(limit, key, Nanos::ZERO)
+}
+
+/// One unit for one key of a limit, of a gateway whose clock shows `wall`.
+pub fn part_at(limit: &RateLimit, key: u128, wall: Nanos) -> CallPart {
     let key = Fingerprint(key);
     let name = CounterName { limit: 7, key };
-    CallPart::new(name, limit.spec(key, Scale::plan(1)), 1)
+    CallPart::new(name, limit.spec(key, Scale::plan(1), wall), 1)
 }
 
 /// A part of `quota` units a minute.

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod calendar;
 #[path = "../algorithms/draw.rs"]
 #[allow(dead_code)]
 mod draw;

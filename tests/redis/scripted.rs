@@ -2,9 +2,10 @@
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Value};
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Fingerprint, RateLimit, Scale};
 use tollgate::store::redis::wire;
-use tollgate::store::shared::call::{Call, CallPart, CounterName, StoreReply};
+use tollgate::store::shared::call::{Call, CallPart, CounterName, StoreError, StoreReply};
 
 use crate::common::redis::Redis;
 use tollgate::store::Taking;
@@ -104,7 +105,17 @@ impl Scripted {
         listed
     }
 
+    /// What the error says of a call that fails.
+    pub fn fail(&mut self, call: &Call) -> String {
+        let failure = self.try_send(call, wire::encode_call(call, self.gateways));
+        format!("{:?}", failure.unwrap_err())
+    }
+
     fn send(&mut self, call: &Call, input: Vec<u8>) -> StoreReply {
+        self.try_send(call, input).unwrap()
+    }
+
+    fn try_send(&mut self, call: &Call, input: Vec<u8>) -> Result<StoreReply, StoreError> {
         self.set_clock();
         let mut command = redis::cmd("EVAL");
         command
@@ -116,7 +127,7 @@ impl Scripted {
         }
         command.arg(MARK).arg(input);
         match self.run(&command) {
-            Value::BulkString(text) => wire::decode_reply(&text, call).unwrap(),
+            Value::BulkString(text) => wire::decode_reply(&text, call),
             other => panic!("{other:?}"),
         }
     }
@@ -141,9 +152,21 @@ fn timed(text: &str) -> String {
 }
 
 pub fn part(limit: &RateLimit, number: u64, key: u128, cost: u32, scale: Scale) -> CallPart {
+    part_at(limit, number, key, cost, scale, Nanos::ZERO)
+}
+
+/// A part of a gateway whose clock shows `wall`.
+pub fn part_at(
+    limit: &RateLimit,
+    number: u64,
+    key: u128,
+    cost: u32,
+    scale: Scale,
+    wall: Nanos,
+) -> CallPart {
     let key = Fingerprint(key);
     let name = CounterName { limit: number, key };
-    CallPart::new(name, limit.spec(key, scale), cost)
+    CallPart::new(name, limit.spec(key, scale, wall), cost)
 }
 
 pub fn call(gateway: u32, parts: impl IntoIterator<Item = CallPart>) -> Call {

@@ -1,5 +1,6 @@
 //! What `keeper.rs` does, driven by events, and what is expected of an outage.
 
+use tollgate::base::clock::Nanos;
 use tollgate::store::shared::call::{
     HeartbeatSender, LiveGateways, StoreError, StoreLoss, StoreReply,
 };
@@ -117,7 +118,8 @@ impl World {
             for key in 0..self.rules[rule].keys {
                 let name = self.gateways[0].name(rule, key);
                 let plan = self.gateways[0].plan(rule);
-                let part = plan.call_part(name.key, tollgate::limit::Scale::plan(1), 0);
+                let part =
+                    plan.call_part(name.key, tollgate::limit::Scale::plan(1), 0, Nanos::ZERO);
                 for (window, span) in part.spec.windows.iter().enumerate() {
                     let until = self.now + 2_000 * span.window_micros + 10 * SECOND;
                     let used = self

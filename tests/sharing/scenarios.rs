@@ -1,5 +1,6 @@
 //! What happens in a run, by name.
 
+use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Scale, Sharing};
 
 use super::faults::Fault;
@@ -342,7 +343,9 @@ fn counted(world: &mut World, (strict, leased): (u64, u64)) {
         for (key, track) in tracks.iter().enumerate() {
             let one = &world.gateways[0];
             let name = one.name(rule, key as u64);
-            let part = one.plan(rule).call_part(name.key, Scale::plan(1), 0);
+            let part = one
+                .plan(rule)
+                .call_part(name.key, Scale::plan(1), 0, Nanos::ZERO);
             let data = world.store.as_ref().ok();
             let used = data.map_or(0, |data| data.used(&part, time, &part.spec.windows[0]));
             let admitted = track.admitted.min(u64::from(track.windows[0].0));

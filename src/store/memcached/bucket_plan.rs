@@ -38,7 +38,13 @@ pub(super) struct Track {
     pub past_buckets: u64,
     /// The number of buckets after the current one that count: a request with a later time may have come earlier.
     pub future_buckets: u64,
+    /// When three windows of a calendar begin and the last of them ends. Then each of them is one bucket, whose number is
+    /// the second with which it begins. `None` for buckets of one length.
+    pub calendar_bounds: Option<[u64; 4]>,
 }
+
+/// How long the bucket of a calendar's window is kept behind its end, for a gateway whose clock is behind.
+const CALENDAR_GRACE_MICROS: u64 = 86_400_000_000;
 
 impl Track {
     /// A track for a window that slides, of which `past_buckets` before the current one may count.
@@ -51,16 +57,32 @@ impl Track {
             future_buckets: MAX_CLOCK_SKEW_MICROS
                 .div_ceil(bucket_micros)
                 .clamp(1, MAX_FUTURE_BUCKETS),
+            calendar_bounds: None,
         }
     }
 
     /// The number of the bucket at this time.
     pub(super) fn bucket_at(&self, at_micros: u64) -> u64 {
+        if let Some(bounds) = self.calendar_bounds {
+            let windows = bounds.windows(2);
+            let is_in_window = |window: &&[u64]| window[0] <= at_micros && at_micros < window[1];
+            // A time outside is that of a late give-back, whose bucket is gone.
+            let start = windows
+                .into_iter()
+                .find(is_in_window)
+                .map(|window| window[0]);
+            return start.unwrap_or(at_micros) / 1_000_000;
+        }
         at_micros.saturating_add(self.phase_micros) / self.bucket_micros
     }
 
     /// When a bucket leaves a window that covers `past_buckets` buckets before the current one, since the Unix epoch.
     fn leaves_at_micros(&self, bucket_number: u64, past_buckets: u64) -> u64 {
+        if let Some(bounds) = self.calendar_bounds {
+            let start_micros = bucket_number.saturating_mul(1_000_000);
+            let end = bounds.into_iter().find(|bound| *bound > start_micros);
+            return end.unwrap_or(start_micros);
+        }
         let end = bucket_number.saturating_add(past_buckets).saturating_add(1);
         end.saturating_mul(self.bucket_micros)
             .saturating_sub(self.phase_micros)
@@ -68,7 +90,9 @@ impl Track {
 
     /// When a bucket is no longer needed, in microseconds since the Unix epoch.
     pub(super) fn expiry(&self, bucket_number: u64) -> u64 {
-        self.leaves_at_micros(bucket_number, self.past_buckets)
+        let grace_micros = self.calendar_bounds.map_or(0, |_| CALENDAR_GRACE_MICROS);
+        let leaves_at = self.leaves_at_micros(bucket_number, self.past_buckets);
+        leaves_at.saturating_add(grace_micros)
     }
 
     /// The numbers of all buckets that may count.
@@ -132,7 +156,7 @@ impl BucketPlan {
                         past_buckets: window.window_micros.div_ceil(bucket_micros),
                     });
                 }
-                StateKind::Fixed => {
+                StateKind::Fixed | StateKind::Calendar => {
                     windows.push(WindowBuckets {
                         track_index: tracks.len(),
                         past_buckets: 0,
@@ -142,6 +166,8 @@ impl BucketPlan {
                         phase_micros: window.ring_phase_or_interval,
                         past_buckets: 0,
                         future_buckets: 0,
+                        calendar_bounds: (spec.kind == StateKind::Calendar)
+                            .then_some(window.bounds_micros),
                     });
                 }
                 StateKind::Gcra | StateKind::Leaky => return None,

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::arena::{Arena, BlockId};
 use super::bucket_layout::BUCKET_ENTRIES;
 use super::bucket_table::{BucketTable, EntryPosition, KeyBuckets, LockedBuckets};
+use super::entry_state::{NEVER_FRESH, block_id, block_state, join_state, split_state};
 use super::slots::{SlotInfo, Slots};
 use crate::base::clock::{Nanos, WallOffset};
 use crate::limit::{KeyState, RateLimit};
@@ -15,8 +16,6 @@ use crate::store::LimitSlot;
 
 /// Buckets that are searched for fresh cells when the arena has no room. A request waits for the search, so they are few.
 const BUCKETS_PER_SEARCH: u32 = 16;
-/// The fresh-at second of a state that becomes fresh too late for its 32 bits; such a cell is not evicted.
-const NEVER_FRESH: u32 = u32::MAX;
 
 /// Table, arena and registered limits.
 #[derive(Debug)]
@@ -60,27 +59,6 @@ pub(super) enum CellLookup {
     Found(EntryPosition),
     /// The cell has another shape, and cannot be converted: memory lacks, or its former slot was never registered.
     Stuck,
-}
-
-/// The two inline words of a state.
-pub(super) fn split_state(state: u64) -> [u32; 2] {
-    [state as u32, (state >> 32) as u32]
-}
-
-/// The state with these inline words.
-pub(super) fn join_state(words: [u32; 2]) -> u64 {
-    u64::from(words[1]) << 32 | u64::from(words[0])
-}
-
-/// The block with the words of a state that outgrows its entry.
-fn block_id(state: u64) -> BlockId {
-    state as BlockId
-}
-
-/// The state of an entry whose words are in a block, with the second from which on the cell is fresh, rounded up.
-pub(super) fn block_state(block: BlockId, fresh_at: Nanos) -> u64 {
-    let fresh_second = u32::try_from(fresh_at.ceil_secs()).unwrap_or(NEVER_FRESH);
-    join_state([block, fresh_second])
 }
 
 impl Cells {

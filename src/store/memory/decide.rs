@@ -405,7 +405,8 @@ impl<'a> FullDecision<'a> {
         if let Some(position) = item_cell.position {
             let plan_factor = item_cell.item.scale.plan_factor;
             self.cells
-                .read_cell(&mut self.locked, position, &item_cell.owner, |cell| {
+                .change_cell(&mut self.locked, position, &item_cell.owner, |cell| {
+                    cell.follow_clock(self.now);
                     cell.complete_finding(finding, self.now, 0, plan_factor);
                 });
         }

@@ -14,7 +14,7 @@
 //! | `fast_path` | a cheaper decision, for requests that make, move, convert and evict no cell |
 //! | `cells` | finds, makes, converts, moves and evicts cells |
 //! | `bucket_table`, `bucket_choice` | buckets of seven entries, and the two buckets of each key |
-//! | `entry_mark` | which key and slot an entry is for |
+//! | `entry_mark`, `entry_state` | which key and slot an entry is for, and its state |
 //! | `bucket_layout` | the words of a bucket |
 //! | `bucket_lock` | the spin lock of a bucket |
 //! | `arena` | blocks for states that outgrow an entry |
@@ -34,6 +34,7 @@ mod bucket_table;
 mod cells;
 mod decide;
 mod entry_mark;
+mod entry_state;
 mod fast_path;
 mod item_cell;
 pub(super) mod networks;

@@ -81,6 +81,7 @@ impl NetworkBudget {
                 max_lead_micros: interval_micros
                     .saturating_mul(u64::from(burst_units))
                     .saturating_add(rate.interval(1).nanos().div_ceil(1_000)),
+                bounds_micros: [0; 4],
             }],
             rings: smallvec::smallvec![],
             lends: false,

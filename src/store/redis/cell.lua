@@ -5,7 +5,8 @@
 -- KEYS: the key of the store's mark, then one key for each part.
 -- ARGV: the mark that the gateway knows, then the call as doubles; src/store/redis/wire.rs encodes it.
 -- Returns doubles: 1 admitted, 0 refused; then the time and the parts' replies. If the store has another mark, it
--- changes nothing and returns only -1, because counts that the gateway relies on may be lost.
+-- changes nothing and returns only -1, because counts that the gateway relies on may be lost. It returns -2 if the clocks
+-- of the server and of the gateway differ by more than a window of the calendar.
 --
 -- The value of a key is a head, a list of gateways, and a body that depends on the kind of limit.
 -- Head: newest stamp in ticks (double), place of the next stamp, number of stamps, places for stamps, number of
@@ -32,7 +33,7 @@ end
 
 -- Which parts take units, the kinds of limits, and how a limit stands: the numbers of src/store/redis/wire.rs.
 local NOTHING, SHADOWS, FORGET = 0, 2, 3
-local LOG, RINGS, FIXED, GCRA, LEAKY = 1, 2, 3, 4, 5
+local LOG, RINGS, FIXED, GCRA, LEAKY, CALENDAR = 1, 2, 3, 4, 5, 6
 local WITHIN, OVER, REFUSED, NEVER = 0, 1, 2, 3
 local HEAD_BYTES, ENTRY_BYTES, GIVE_BACK_BITS = 24, 24, 52
 -- The places in a decoded entry of a gateway.
@@ -115,6 +116,44 @@ rewind[FIXED] = function(cell)
   for _, window in ipairs(cell.windows) do
     local number = fixed_number(window)
     if window.units > 0 and window.number > number then window.number, changed = number, true end
+  end
+  return changed
+end
+-- How long a calendar's counter is kept behind its window, for a clock that goes back.
+local CALENDAR_GRACE = 86400000000
+
+-- The beginning and the end of the calendar's window by this server's clock: nil if the call names none.
+local function calendar_window(window)
+  local bounds = window.bounds
+  for place = 1, 3 do
+    if now >= bounds[place] and now < bounds[place + 1] then return bounds[place], bounds[place + 1] end
+  end
+end
+
+-- Sets the window in which each count is now. Units of the next window stay there: a clock that goes back must not free the
+-- units of a window twice. Units of other windows count in the current one: those that are further ahead, and those of
+-- another zone or start, until their window ends.
+rewind[CALENDAR] = function(cell)
+  local changed = false
+  for _, window in ipairs(cell.windows) do
+    local start, finish = calendar_window(window)
+    if not start then
+      cell.is_off_calendar = true
+      -- For a late give-back.
+      start, finish = window.start, window.finish
+    end
+    if window.units > 0 and window.start == finish then
+      start, finish = window.start, window.finish
+    elseif window.units > 0 and window.start ~= start then
+      if window.start > start or window.finish > now then
+        window.start, window.finish, changed = start, finish, true
+      else
+        window.units = 0
+      end
+    end
+    window.current, window.current_end = start, finish
+    cell.lifetime = max(cell.calendar_life or 0, finish - now + CALENDAR_GRACE)
+    cell.calendar_life = cell.lifetime
   end
   return changed
 end
@@ -211,6 +250,17 @@ apply[FIXED] = function(cell, units)
   for _, window in ipairs(cell.windows) do
     local units_before = used[FIXED](cell, window)
     window.number, window.units = fixed_number(window), units_before + units
+  end
+end
+
+used[CALENDAR] = function(cell, window)
+  return window.start == window.current and window.units or 0
+end
+wait[CALENDAR] = function(cell, window) return window.current_end - now end
+apply[CALENDAR] = function(cell, units)
+  for _, window in ipairs(cell.windows) do
+    local units_before = used[CALENDAR](cell, window)
+    window.start, window.finish, window.units = window.current, window.current_end, units_before + units
   end
 end
 

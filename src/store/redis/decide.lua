@@ -33,6 +33,11 @@ local function decode_body(cell, text)
       end
       cell.rings[index] = read
     end
+  elseif cell.kind == CALENDAR then
+    for index, window in ipairs(cell.windows) do
+      window.start, window.finish, window.units = 0, 0, 0
+      if #text >= index * 24 then window.start, window.finish, window.units = unpack('<ddd', text, index * 24 - 23) end
+    end
   else
     for index, window in ipairs(cell.windows) do
       local first, second = 0, 0
@@ -60,6 +65,8 @@ local function encode_body(cell)
     for _, window in ipairs(cell.windows) do
       if cell.kind == FIXED then
         list[#list + 1] = pack('<dd', window.number, window.units)
+      elseif cell.kind == CALENDAR then
+        list[#list + 1] = pack('<ddd', window.start, window.finish, window.units)
       else
         list[#list + 1] = pack('<dd', window.tat, window.plain_interval)
       end
@@ -98,6 +105,9 @@ for index = 1, count do
   for place = 1, read_number() do
     local window = { length = read_number(), base = read_number(), ceiling = read_number(), parameter = read_number(), early_slack = read_number() }
     window.plain_interval, window.max_lead = read_number(), read_number()
+    if cell.kind == CALENDAR then
+      window.bounds = { window.parameter, window.early_slack, window.plain_interval, window.max_lead }
+    end
     cell.windows[place] = window
     cell.longest = cell.windows[place].length
   end
@@ -121,6 +131,7 @@ for index = 1, count do
     cell.existed, cell.rewrites_all, cell.dirty = true, true, true
   end
   decode_body(cell, text)
+  if cell.is_off_calendar and cell.give_back_number == 0 then return pack('<d', -2) end
   cells[index] = cell
 end
 
@@ -239,6 +250,10 @@ local function give_back(cell)
     for _, window in ipairs(cell.windows) do
       if cell.kind == FIXED then
         if window.number == floor((cell.give_back_stamp + window.parameter) / window.length) then
+          window.units = max(0, window.units - cell.cost)
+        end
+      elseif cell.kind == CALENDAR then
+        if cell.give_back_stamp >= window.start and cell.give_back_stamp < window.finish then
           window.units = max(0, window.units - cell.cost)
         end
       else

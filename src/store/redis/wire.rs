@@ -67,6 +67,7 @@ fn encode_part(bytes: &mut Vec<u8>, part: &CallPart) {
         StateKind::Fixed => (3, 0, 1),
         StateKind::Gcra => (4, 0, 1),
         StateKind::Leaky => (5, 0, 1),
+        StateKind::Calendar => (6, 0, 1),
     };
     let give_back = part.give_back;
     let (give_back_number, granted_at_micros) = give_back.map_or((0, 0), |give_back| {
@@ -104,15 +105,18 @@ fn encode_part(bytes: &mut Vec<u8>, part: &CallPart) {
     put_double(bytes, spec.windows.len() as f64);
     for window in &spec.windows {
         let (base, ceiling) = (f64::from(window.base), f64::from(window.ceiling));
-        let numbers = [
-            window.window_micros as f64,
-            base,
-            ceiling,
-            window.ring_phase_or_interval as f64,
-            window.early_slack_micros as f64,
-            window.plain_interval_micros as f64,
-            window.max_lead_micros as f64,
-        ];
+        let last_numbers = match spec.kind {
+            StateKind::Calendar => window.bounds_micros,
+            _ => [
+                window.ring_phase_or_interval,
+                window.early_slack_micros,
+                window.plain_interval_micros,
+                window.max_lead_micros,
+            ],
+        };
+        let [first, second, third, fourth] = last_numbers.map(|number| number as f64);
+        let window_micros = window.window_micros as f64;
+        let numbers = [window_micros, base, ceiling, first, second, third, fourth];
         numbers
             .into_iter()
             .for_each(|number| put_double(bytes, number));
@@ -163,6 +167,11 @@ pub fn decode_reply(bytes: &[u8], call: &Call) -> Result<StoreReply, StoreError>
     let malformed = || StoreError::Other(Cow::Borrowed("the script's reply is malformed"));
     match numbers.next() {
         Some(-1.0) => return Err(StoreError::MarkMismatch),
+        Some(-2.0) => {
+            let message =
+                "the clocks of Redis and of this gateway differ by more than a window of a quota";
+            return Err(StoreError::Other(Cow::Borrowed(message)));
+        }
         Some(_) if remainder.is_empty() => {}
         _ => return Err(malformed()),
     }

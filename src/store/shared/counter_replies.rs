@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use super::call::{CallPart, CounterReply, StoreReply};
 use super::pending_call::PendingCall;
 use super::shared_item::{SharedItem, window_quota};
+use crate::base::clock::Nanos;
 use crate::limit::LimitFinding;
 
 /// The networks around the key of the part with this index, and their replies.
@@ -41,7 +42,8 @@ pub(super) fn within_networks<'a>(
 }
 
 /// The finding that a counter's reply means for an item.
-pub(super) fn to_finding(item: &SharedItem, counter: &CounterReply) -> LimitFinding {
+/// `wall` is the wall time by this gateway's clock.
+pub(super) fn to_finding(item: &SharedItem, counter: &CounterReply, wall: Nanos) -> LimitFinding {
     LimitFinding {
         standing: counter.standing,
         window: counter.window_index,
@@ -50,7 +52,7 @@ pub(super) fn to_finding(item: &SharedItem, counter: &CounterReply) -> LimitFind
         wait: counter.retry_after,
         reset: counter.reset_after,
         delay: counter.delay,
-        calendar_window: None,
+        calendar_window: item.limit.calendar_window(counter.window_index, wall),
         sketched: false,
     }
 }

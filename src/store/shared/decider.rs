@@ -162,9 +162,12 @@ impl Decider {
         grant: Grant,
         now: Nanos,
     ) -> PendingCall {
-        let part = entry
-            .sharing_plan
-            .call_part(name.key, Scale::plan(entry.plan_factor), 0);
+        let part = entry.sharing_plan.call_part(
+            name.key,
+            Scale::plan(entry.plan_factor),
+            0,
+            self.wall_at(now),
+        );
         PendingCall::report(
             part.give_back_call(self.gateway, grant.units, grant.granted_at_micros),
             now,
@@ -261,6 +264,11 @@ impl Decider {
         })
     }
 
+    /// The wall time at `now`, by this gateway's clock.
+    pub(super) fn wall_at(&self, now: Nanos) -> Nanos {
+        self.memory.wall().wall_at(now)
+    }
+
     /// The finding of an item by the store's last reply. Without an entry in the ledger the limit counts as unused.
     pub(super) fn last_finding(&self, item: &SharedItem, now: Nanos) -> LimitFinding {
         let mut finding = LimitFinding {
@@ -292,7 +300,7 @@ impl Decider {
             })
         });
         finding.quota = window_quota(&item.limit, finding.window, item.scale.plan_factor);
-        let wall = self.memory.wall().wall_at(now);
+        let wall = self.wall_at(now);
         finding.calendar_window = item.limit.calendar_window(finding.window, wall);
         if last_reply.is_none() {
             finding.remaining = finding.quota;

@@ -86,7 +86,8 @@ impl LocalShare {
             } else {
                 equal_part
             };
-            windows.push(Rate::new(units, rate.window()).ok()?);
+            let share = Rate::new(units, rate.window()).ok()?;
+            windows.push(share.aligned(rate.alignment()));
         }
         // The units already include what a soft limit adds.
         let throttle = match limit.throttle {

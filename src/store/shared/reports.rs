@@ -117,7 +117,7 @@ impl Decider {
                     entry.own_units(u32::MAX),
                 )
             })?;
-        let mut part = plan.call_part(name.key, scale, 0);
+        let mut part = plan.call_part(name.key, scale, 0, self.wall_at(now));
         (part.gateway_total, part.acknowledged_total) =
             (ungranted.admitted_total, ungranted.reported_total);
         let item = LimitItem {
@@ -141,8 +141,10 @@ impl Decider {
     /// The call to which a new master replies how many of this gateway's grants it has copied; `None` without counters.
     pub(super) fn make_comparison(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
         let parts = names.iter().filter_map(|name| {
-            let part =
-                |entry: &mut LedgerEntry| entry.sharing_plan.call_part(name.key, Scale::plan(1), 0);
+            let part = |entry: &mut LedgerEntry| {
+                let plan = &entry.sharing_plan;
+                plan.call_part(name.key, Scale::plan(1), 0, self.wall_at(now))
+            };
             self.ledger.with_entry(name, part)
         });
         let call = Call {

@@ -411,7 +411,8 @@ impl SharedStore {
         plan: &SharingPlan,
         key: Fingerprint,
     ) -> Result<bool, StoreError> {
-        let part = plan.call_part(key, Scale::plan(1), 0);
+        let wall = self.clock.wall().into();
+        let part = plan.call_part(key, Scale::plan(1), 0, wall);
         self.decider.ledger.remove(&part.name);
         let connection_index = self.background_connection();
         let deletion = self.client.forget_counter(connection_index, &part);

@@ -7,7 +7,9 @@ use siphasher::sip::SipHasher13;
 
 use super::call::{CallPart, CounterName};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Fingerprint, OnStoreError, Rate, RateLimit, Scale, Sharing};
+use crate::limit::{
+    Algorithm, Alignment, Fingerprint, OnStoreError, Rate, RateLimit, Scale, Sharing,
+};
 use crate::store::RegisteredLimit;
 
 /// How units are granted in advance. A gateway uses a granted unit at most `life` after its call, by its own clock. So all
@@ -93,7 +95,14 @@ impl SharingPlan {
             Algorithm::SlidingLog => 1,
             Algorithm::SlidingWindow => 2,
             Algorithm::MultiLevel => 3,
-            Algorithm::FixedWindow => 4,
+            // Not the zone and the start of a calendar, so that a counter keeps its units when these are edited.
+            Algorithm::FixedWindow => {
+                match store_limit.windows.first().map(|rate| rate.alignment()) {
+                    Some(Alignment::Calendar(_)) => 7,
+                    Some(Alignment::Clock) => 8,
+                    Some(Alignment::Key) | None => 4,
+                }
+            }
             Algorithm::Gcra { .. } => 5,
             Algorithm::LeakyBucket { .. } => 6,
         });
@@ -122,11 +131,11 @@ impl SharingPlan {
         }
     }
 
-    /// The part of a call that asks for `cost` units of a key, and for none in advance.
-    pub fn call_part(&self, key: Fingerprint, scale: Scale, cost: u32) -> CallPart {
+    /// The part of a call that asks for `cost` units of a key at a time of the wall clock, and for none in advance.
+    pub fn call_part(&self, key: Fingerprint, scale: Scale, cost: u32, wall: Nanos) -> CallPart {
         CallPart::new(
             self.counter_name(key),
-            self.store_limit().spec(key, scale),
+            self.store_limit().spec(key, scale, wall),
             cost,
         )
     }

@@ -87,7 +87,7 @@ impl Decider {
         wants_units: bool,
         now: Nanos,
     ) -> SmallVec<[CallPart; 4]> {
-        let mut part = plan.call_part(item.key, item.scale, cost);
+        let mut part = plan.call_part(item.key, item.scale, cost, self.wall_at(now));
         part.is_shadow = item.is_shadow;
         self.add_ledger_fields(item, &mut part, wants_units, now);
         let mut parts: SmallVec<[CallPart; 4]> = SmallVec::new();
@@ -281,7 +281,7 @@ impl Decider {
         now: Nanos,
     ) -> (LimitFinding, CountedIn) {
         let counter = within_networks(pending_call, part_index, reply);
-        let mut finding = to_finding(item, &counter);
+        let mut finding = to_finding(item, &counter, self.wall_at(now));
         if pending_call.call.taking != Taking::Nothing {
             self.record_reply(pending_call, part_index, reply, item.cost, now);
         }

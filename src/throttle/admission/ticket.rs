@@ -247,7 +247,8 @@ impl Reservation {
                 self.store.count_units(item, used_units, now);
                 let unused_units = item.cost.saturating_sub(used_units);
                 if unused_units > 0 {
-                    let part = plan.call_part(item.key, item.scale, 0);
+                    let part =
+                        plan.call_part(item.key, item.scale, 0, self.store.wall().wall_at(now));
                     let call =
                         part.give_back_call(decider.gateway, unused_units, granted_at_micros);
                     let pending_call = PendingCall::report(call, now);

@@ -6,8 +6,9 @@ use std::num::NonZeroU8;
 
 use smallvec::SmallVec;
 
-use super::super::cells::{Cells, block_state, join_state, split_state};
+use super::super::cells::Cells;
 use super::super::decide::unknown_finding;
+use super::super::entry_state::{block_state, join_state, split_state};
 use super::super::sketch::Sketch;
 use super::super::sketched_units;
 use super::cell_places::{CellPlace, CellPlaces, MAX_PLACES};
@@ -216,8 +217,12 @@ impl CountedItem<'_> {
             words,
         };
         if !takes_units {
+            let fresh_at = cell.follow_clock(now).then(|| cell.fresh_at());
             if finding.reset == Nanos::ZERO {
                 cell.complete_finding(&mut finding, now, 0, scale.plan_factor);
+            }
+            if fresh_at.is_some() {
+                self.write_state(state_words, fresh_at);
             }
             return finding;
         }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::super::MemoryStore;
 use super::super::bucket_layout::BUCKET_ENTRIES;
 use super::super::bucket_table::EntryPosition;
-use super::super::cells::split_state;
+use super::super::entry_state::split_state;
 use super::records::{RecordWriter, SavedPlace, SnapshotEnd, SnapshotHead};
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{KeyState, RateLimit};

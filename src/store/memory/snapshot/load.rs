@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use super::super::MemoryStore;
 use super::super::bucket_choice::possible_homes;
-use super::super::cells::{CellOwner, SavedState, split_state};
+use super::super::cells::{CellOwner, SavedState};
+use super::super::entry_state::split_state;
 use super::super::networks::NetworkBudget;
 use super::super::sketch::SketchRow;
 use super::super::slots::SlotInfo;

@@ -11,7 +11,10 @@ use super::records::{RecordWriter, SnapshotEnd, SnapshotHead};
 use super::saved_counts::check_snapshot;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
-use crate::limit::{Algorithm, Fingerprint, LimitFinding, RateLimit, Scale, ThrottleMode};
+use crate::limit::{
+    Algorithm, Alignment, Calendar, CalendarUnit, Fingerprint, LimitFinding, Rate, RateLimit,
+    Scale, ThrottleMode,
+};
 use crate::store::{self, LimitItem, LimitSlot, ParentNetwork};
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -45,8 +48,21 @@ impl Dice {
                 max_delay: Nanos::from_secs(20),
             },
         ]);
+        let mut windows: Vec<Rate> = rates.split(',').map(|rate| rate.parse().unwrap()).collect();
+        if algorithm == Algorithm::FixedWindow {
+            let alignment = self.below(3);
+            let units = [CalendarUnit::Day, CalendarUnit::Month, CalendarUnit::Year];
+            for (rate, unit) in windows.iter_mut().zip(units) {
+                let calendar = Calendar::new(unit.usual_period(), "Europe/Berlin").unwrap();
+                *rate = match alignment {
+                    0 => *rate,
+                    1 => rate.aligned(Alignment::Clock),
+                    _ => Rate::of_calendar(rate.quota(), calendar).unwrap(),
+                };
+            }
+        }
         RateLimit {
-            windows: rates.split(',').map(|rate| rate.parse().unwrap()).collect(),
+            windows,
             algorithm,
             throttle: self.choose(&[
                 ThrottleMode::Hard,

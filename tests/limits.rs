@@ -39,6 +39,8 @@ mod messages;
 mod overrides;
 #[path = "limits/protocols.rs"]
 mod protocols;
+#[path = "limits/quotas.rs"]
+mod quotas;
 #[path = "limits/request_costs.rs"]
 mod request_costs;
 #[path = "limits/reserve.rs"]

@@ -9,6 +9,7 @@
 //! | `identity` | identities that limits and routes use |
 //! | `limit_uses` | limits that policies and folders define, share and switch off |
 //! | `logged_fields` | the names in `fields` of the access log |
+//! | `quota` | the fields of a limit by the calendar |
 //! | `redirect` | redirects to HTTPS and of subtrees |
 //! | `routes` | listeners that policies name, conflicts of routes, and the path of `usage` |
 //! | `sharing` | what gateways share by a store |
@@ -36,6 +37,7 @@ mod identity;
 mod limit;
 mod limit_uses;
 mod logged_fields;
+mod quota;
 mod redirect;
 mod routes;
 mod sharing;

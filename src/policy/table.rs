@@ -232,8 +232,8 @@ impl Table {
         if let Some(first) = alternatives.first()
             && alternatives.iter().all(|field| is_missing(field))
         {
-            let names: Vec<&str> = alternatives.iter().map(|field| field.name).collect();
-            let message = format!("{} needs `{}`", self.name, names.join("` or `"));
+            let names = alternatives.iter().map(|field| field.name);
+            let message = format!("{} needs {}", self.name, list_words(names));
             cx.error(fields.location, message, Some(example_help(first)));
         }
     }

@@ -21,6 +21,7 @@ mod many;
 mod memcached;
 mod outages;
 mod proxy;
+mod quotas;
 mod replies;
 mod scene;
 mod secured;

@@ -8,6 +8,7 @@ use super::super::decode::{
 use super::super::tree::Located;
 use super::concurrent::check_concurrent;
 use super::identity::{check_condition, check_identity, has_default_plan};
+use super::quota::check_quota;
 use super::sharing::check_sharing;
 use crate::limit::{Algorithm, CountMode, Identity, IdentitySet, IdentityTest, MAX_WINDOWS, Rate};
 
@@ -26,6 +27,7 @@ pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: 
         cx.error(plans.location, message, Some(help.into()));
     }
     check_sharing(cx, gateway, limit);
+    check_quota(cx, limit);
     if limit.concurrent.is_some() && limit.rates.is_empty() {
         return check_concurrent(cx, limit);
     }
@@ -33,10 +35,12 @@ pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: 
     for variant in split_by_plan(limit) {
         check_windows(cx, gateway, &variant.limit);
     }
-    check_elastic(cx, limit);
     check_reserve(cx, gateway, limit);
-    check_log_size(cx, gateway, limit);
-    check_algorithm(cx, limit);
+    if !limit.is_quota() {
+        check_elastic(cx, limit);
+        check_log_size(cx, gateway, limit);
+        check_algorithm(cx, limit);
+    }
 }
 
 /// Reports identities that the gateway file does not configure, or that stand twice in the key. Also reports an

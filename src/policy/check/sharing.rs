@@ -57,7 +57,12 @@ pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit
             .is_none_or(|count| count.value.takes_one_unit());
         if !can_be_leased || elastic.is_some() || !takes_one_unit {
             let message = "units of this limit cannot be granted in advance";
-            let help = "write `sharing: strict`, or use sliding-log or sliding-window with `throttle: hard` or `soft` and `count: all` or `cost messages`";
+            let help = match limit.is_quota() {
+                true => "remove it: the store is asked about each unit of a quota",
+                false => {
+                    "write `sharing: strict`, or use sliding-log or sliding-window with `throttle: hard` or `soft` and `count: all` or `cost messages`"
+                }
+            };
             cx.error(sharing.location, message, Some(help.into()));
         }
     }

@@ -300,7 +300,7 @@ impl Variants {
         limit: &LimitConfig,
         node: &Node,
     ) -> Option<KeyLimit> {
-        let written = read_override(cx, node, limit.concurrent.is_some())?;
+        let written = read_override(cx, node, limit)?;
         if let Some(number) = self.numbers.get(&written) {
             return Some(KeyLimit::Override(*number));
         }

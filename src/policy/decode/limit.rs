@@ -15,11 +15,14 @@ use super::scalar::{NetworkField, RateField, parse_name};
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
 use crate::limit::{
-    Algorithm, CountMode, Disclose, KeySpec, LimitName, OnStoreError, Rate, Reserve, Sharing,
+    Algorithm, Alignment, CountMode, Disclose, KeySpec, LimitName, OnStoreError, Rate, Reserve,
+    Sharing,
 };
 
 mod clients;
 mod phrase;
+mod placed_rates;
+mod quota;
 mod rates;
 mod variant;
 
@@ -27,8 +30,10 @@ use clients::ClientsFields;
 pub(super) use clients::{IdentityTestField, PresenceField, custom_names, is_custom_identity};
 pub use phrase::{KeyPartConfig, ThrottleConfig};
 use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
+pub use placed_rates::{OverrideConfig, read_override};
+use quota::{QuotaField, StartsField, ZoneField};
+pub use rates::RatesConfig;
 use rates::{ConcurrentField, RatesField};
-pub use rates::{OverrideConfig, RatesConfig, read_override};
 pub use variant::{LimitVariant, split_by_plan, split_with_candidates};
 
 /// Minimum of `delay` in milliseconds: the shortest duration above zero that files can express.
@@ -47,8 +52,16 @@ section! {
         "The identities by which it counts: those of a list make one key, of `user or ip` the first that a request has counts. `everyone` counts all clients together, and with `route` each route counts for itself.", "[ip, email]";
     clients("for"): SectionField<ClientsFields> = ClientsFields::default(),
         "The clients that it is for: those that meet all conditions. Default: all clients.", "{ user: absent }";
-    rates("rate"): AlternativeField<RatesField> = RatesConfig::default(),
+    rates("rate"): AlternativeField<RatesField<RateField>> = RatesConfig::default(),
         "How many in how long; of a list every one holds. Or a map from plans to rates or `unlimited`, with `else` for all other clients.", "[10/s, 600/h]";
+    quotas("quota"): AlternativeField<RatesField<QuotaField>> = RatesConfig::default(),
+        "How many in each window of the calendar, in place of `rate`; of a list every one holds. Or a map from plans to quotas or `unlimited`, with `else` for all other clients.", "10000/month";
+    zone: LocatedField<ZoneField>,
+        "The time zone of a quota, by its name in the IANA database. Default: UTC.", "Europe/Berlin";
+    starts: LocatedField<StartsField>,
+        "Where the windows of a quota begin: a day of the month (1 to 31; in shorter months the last), of the week (`monday` or 1 to 7), or for quarters and years a date as MM-DD. Default: the first day of the unit.", "15";
+    alignment("align"): LocatedField<AlignmentField>,
+        "Where windows of the algorithm fixed-window begin: `key` gives each key a time of its own, `clock` begins with the minute, hour or day of UTC. Default: key.", "clock";
     concurrent: AlternativeField<LocatedField<ConcurrentField>>,
         "How many may be open at once, from their admission to the end of their answers.", "10";
     throttle: LocatedField<ThrottleField>, "What happens above the rate. Default: hard.", "soft 10%";
@@ -114,6 +127,8 @@ word_fields! {
         "sliding-window" => Algorithm::SlidingWindow, "multi-level" => Algorithm::MultiLevel,
         "fixed-window" => Algorithm::FixedWindow, "gcra" => Algorithm::Gcra { burst: None },
         "leaky-bucket" => Algorithm::LeakyBucket { max_delay: Nanos(0) };
+    /// A field that says where windows begin that do not slide.
+    pub struct AlignmentField: Alignment = "key" => Alignment::Key, "clock" => Alignment::Clock;
     /// A field that says whether the limit refuses; the value is true if it only counts.
     pub struct ModeField: bool = "enforce" => false, "shadow" => true;
     /// A field that says how much responses disclose about the limit.
@@ -256,11 +271,15 @@ pub fn read_limit(
         let message = "`routes` is for limits in the gateway file or in `_defaults.yaml`";
         cx.error(fields.location_of("routes"), message, Some(help.into()));
     }
-    let limit = LimitFields::read_fields(cx, &fields);
+    let mut limit = LimitFields::read_fields(cx, &fields);
     let name = Located {
         value: name.ok()?,
         location: key.location,
     };
+    if fields.has("quota") {
+        limit.use_quotas(cx, fields.location_of("quota"));
+    }
+    limit.align_rates();
     check_needed_fields(cx, &fields, &limit);
     Some(Named {
         name,
@@ -268,12 +287,18 @@ pub fn read_limit(
     })
 }
 
-/// Reports a limit on both rates and open requests.
+/// Reports a limit on two of rates, quotas and open requests.
 fn check_rates(cx: &mut LoadContext, fields: &MapFields<'_>, _: &LimitFields) {
-    if fields.has("concurrent") && fields.has("rate") {
-        let help = "write two limits with names of their own, one with each";
-        let message = "a limit has `rate` or `concurrent`, not both";
-        cx.error(fields.location_of("concurrent"), message, Some(help.into()));
+    for (field, other) in [
+        ("rate", "concurrent"),
+        ("quota", "concurrent"),
+        ("rate", "quota"),
+    ] {
+        if fields.has(field) && fields.has(other) {
+            let help = "write two limits with names of their own, one with each";
+            let message = format!("a limit has `{field}` or `{other}`, not both");
+            cx.error(fields.location_of(other), message, Some(help.into()));
+        }
     }
 }
 

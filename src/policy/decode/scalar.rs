@@ -349,7 +349,16 @@ fn suggest_rate(text: &str) -> Option<String> {
         "d" | "day" | "days" => "d",
         "w" | "week" | "weeks" => "w",
         "month" | "months" | "mo" => {
-            return Some("calendar months are not supported; `30d` is near".into());
+            return Some(format!(
+                "for months of the calendar write `quota: {}/month`; `30d` is near",
+                quota.trim()
+            ));
+        }
+        "quarter" | "year" => {
+            return Some(format!(
+                "for windows of the calendar write `quota: {}/{unit}`",
+                quota.trim()
+            ));
         }
         _ => return None,
     };

@@ -62,6 +62,9 @@ pub(crate) fn sample_decision(
         window: rate.and_then(|rate| {
             let rate_text = rate.to_string();
             let (_, window) = rate_text.split_once('/')?;
+            if rate.calendar().is_some() {
+                return Some(window.to_owned());
+            }
             // The rate `100/h` has the window `1h`.
             let missing_number = match window.starts_with(char::is_alphabetic) {
                 true => "1",

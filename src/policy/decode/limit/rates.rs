@@ -1,4 +1,6 @@
-//! Reads the field `rate` of a limit: rates of all clients, or a map from plans to rates.
+//! Reads the fields `rate` and `quota` of a limit: rates of all clients, or a map from plans to rates.
+
+use std::marker::PhantomData;
 
 use super::super::super::context::LoadContext;
 use super::super::super::section::FieldReader;
@@ -12,7 +14,7 @@ use crate::limit::{MAX_WINDOWS, Rate};
 pub(super) const ELSE: &str = "else";
 
 /// The word for a plan or a key without a limit.
-const UNLIMITED: &str = "unlimited";
+pub(super) const UNLIMITED: &str = "unlimited";
 
 /// Maximum value of `concurrent`. Multiplied by the largest factor of a plan and raised by `soft`, it still fits 32
 /// bits.
@@ -54,68 +56,50 @@ impl RatesConfig {
     }
 }
 
-/// What a single key has in place of the rates of its limit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum OverrideConfig {
-    /// The key has no limit.
-    Unlimited,
-    /// The key has these rates, at least one.
-    Rates(Vec<Rate>),
-    /// The key may have this number of open requests.
-    Concurrent(u32),
+/// A field with rates or quotas: one, a list, or a map from plans to one, a list or `unlimited`.
+pub struct RatesField<R>(PhantomData<R>);
+
+/// What reads one of the rates of a [`RatesField`].
+pub trait RateReader: FieldReader<Value = Rate> {
+    /// A map from plans, for messages.
+    const EXAMPLE: &str;
+    /// What a plan may have.
+    const PLAN_SHAPE: &'static ValueShape;
 }
 
-/// Reads what a key of a limit has in a file of overrides. `is_concurrent` says that the limit is on open requests.
-/// Rates with a mistake are reported and left out. `None` if nothing is left.
-pub fn read_override(
-    cx: &mut LoadContext,
-    node: &Node,
-    is_concurrent: bool,
-) -> Option<OverrideConfig> {
-    if node.scalar() == Some(UNLIMITED) {
-        return Some(OverrideConfig::Unlimited);
-    }
-    if is_concurrent {
-        return ConcurrentField::read(cx, node).map(OverrideConfig::Concurrent);
-    }
-    let rates = read_rates(cx, node).into_iter();
-    let rates: Vec<Rate> = rates.map(|rate| rate.value).collect();
-    (!rates.is_empty()).then_some(OverrideConfig::Rates(rates))
+impl RateReader for RateField {
+    const EXAMPLE: &str = "{ gold: 1000/m, else: 5/m }";
+    const PLAN_SHAPE: &'static ValueShape = &ValueShape::AnyOf(&[
+        ValueShape::Words(&[UNLIMITED]),
+        <ListField<RateField> as FieldReader>::SHAPE,
+    ]);
 }
 
-/// A field with rates: one, a list, or a map from plans to one, a list or `unlimited`.
-pub struct RatesField;
-
-static PLAN_RATES_SHAPE: ValueShape = ValueShape::AnyOf(&[
-    ValueShape::Words(&[UNLIMITED]),
-    <ListField<RateField> as FieldReader>::SHAPE,
-]);
-
-impl FieldReader for RatesField {
+impl<R: RateReader> FieldReader for RatesField<R> {
     type Value = RatesConfig;
     const SHAPE: ValueShape = ValueShape::AnyOf(&[
-        <ListField<RateField> as FieldReader>::SHAPE,
-        ValueShape::NamedMap(&PLAN_RATES_SHAPE),
+        <ListField<R> as FieldReader>::SHAPE,
+        ValueShape::NamedMap(R::PLAN_SHAPE),
     ]);
 
     fn read(cx: &mut LoadContext, node: &Node) -> Option<RatesConfig> {
         if !matches!(node.value, YamlValue::Map(_)) {
             return Some(RatesConfig {
-                of_all: read_rates(cx, node),
+                of_all: read_rates::<R>(cx, node),
                 by_plan: Vec::new(),
             });
         }
         let entries = cx.named_entries(node, "rates");
         if entries.is_empty() {
-            let help = "write for instance `{ gold: 1000/m, else: 5/m }`";
-            cx.error(node.location, "the map is empty", Some(help.into()));
+            let help = format!("write for instance `{}`", R::EXAMPLE);
+            cx.error(node.location, "the map is empty", Some(help));
         }
         let read_entry = |(key, node): &(MapKey, Node)| PlanRatesConfig {
             plan: (key.text != ELSE).then(|| key.text.clone()),
             location: key.location,
             rates: match node.scalar() {
                 Some(UNLIMITED) => Vec::new(),
-                _ => read_rates(cx, node),
+                _ => read_rates::<R>(cx, node),
             },
         };
         Some(RatesConfig {
@@ -127,9 +111,9 @@ impl FieldReader for RatesField {
 
 /// Reads a rate or a list of rates, without those that have a mistake. More than [`MAX_WINDOWS`] are reported, but
 /// returned.
-fn read_rates(cx: &mut LoadContext, node: &Node) -> Vec<Located<Rate>> {
+pub(super) fn read_rates<R: RateReader>(cx: &mut LoadContext, node: &Node) -> Vec<Located<Rate>> {
     let rates = cx.read_list(node, |cx, node| {
-        RateField::read(cx, node).map(|value| Located {
+        R::read(cx, node).map(|value| Located {
             value,
             location: node.location,
         })

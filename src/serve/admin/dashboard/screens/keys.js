@@ -141,7 +141,7 @@ function one(key) {
     column.limit,
     { name: 'used', title: 'Used', cell: (row) => [h('span', { class: `meter ${row.remaining > 0 ? '' : 'full'}`, css: { '--part': share(used(row)).replace(/[<> ]/g, '') } }), `${count(row.quota - row.remaining)}/${count(row.quota)}`] },
     { name: 'window', title: 'Window', n: true, cell: (row) => windowed(row.window) },
-    { name: 'reset', title: 'Resets in', n: true, cell: (row) => (row.remaining > 0 && !row.next_unit_in ? '–' : formatDuration(row.next_unit_in)) },
+    { name: 'reset', title: 'Resets in', n: true, cell: (row) => row.next_window ?? (row.remaining > 0 && !row.next_unit_in ? '–' : formatDuration(row.next_unit_in)) },
     column.promise,
     column.at,
   ], { key: (row) => `${row.limit} ${row.window}` });

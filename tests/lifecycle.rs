@@ -8,7 +8,7 @@ mod common;
 
 use std::cell::Cell;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -23,8 +23,6 @@ use common::manager::{Manager, Successor};
 use common::{Client, Gate, Upstream, ok, wait_until, write};
 use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_blocking, spawn_local, yield_now};
 use tollgate::serve::admin;
@@ -78,7 +76,7 @@ fn sockets_may_be_there_already() {
     let health = server.ask("GET", "/healthz", "");
     assert_eq!(health.status(), 200);
     wait_until("one that no file names is closed", || {
-        std::net::TcpStream::connect(other).is_err()
+        TcpStream::connect(other).is_err()
     });
 }
 
@@ -133,7 +131,7 @@ fn a_new_process_takes_over() {
     assert_eq!(server.connect().get("/").status(), 200);
     drop(successor);
     wait_until("nobody listens any more", || {
-        std::net::TcpStream::connect(server.address).is_err()
+        TcpStream::connect(server.address).is_err()
     });
 }
 
@@ -296,12 +294,13 @@ fn operators_get_a_response_from_one_of_two() {
         let stop_sender = Rc::new(Cell::new(Some(stop_sender)));
         // Ends the first process when a connection waits.
         let stop_at_connection = || {
-            let socket = ending.try_clone().unwrap();
+            // It is watched as a stream, because a listener of tokio can only accept.
+            let socket = TcpStream::from(OwnedFd::from(ending.try_clone().unwrap()));
             let stop_sender = stop_sender.clone();
             async move {
                 socket.set_nonblocking(true).unwrap();
-                let socket = AsyncFd::register_with_interest(socket, Interest::READABLE).unwrap();
-                socket.readable().await.unwrap().retain_ready();
+                let socket = tokio::net::TcpStream::from_std(socket).unwrap();
+                socket.readable().await.unwrap();
                 drop(stop_sender.take());
             }
         };

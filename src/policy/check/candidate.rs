@@ -19,10 +19,15 @@ fn check_candidate(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitC
     let (Some(tried), Some(fields)) = (&limit.tried, limit.candidate()) else {
         return;
     };
-    if limit.concurrent.is_some() {
-        let message = "`try` is a candidate for `rate`, and this limit is on open requests";
-        let help = "add a second limit with another `concurrent` and `mode: shadow`";
-        return cx.error(tried.location, message, Some(help.into()));
+    let other = match (&limit.concurrent, limit.is_quota()) {
+        (Some(_), _) => Some(("on open requests", "concurrent")),
+        (None, true) => Some(("by the calendar", "quota")),
+        (None, false) => None,
+    };
+    if let Some((kind, field)) = other {
+        let message = format!("`try` is a candidate for `rate`, and this limit is {kind}");
+        let help = format!("add a second limit with another `{field}` and `mode: shadow`");
+        return cx.error(tried.location, message, Some(help));
     }
     let candidate = LimitConfig {
         name: limit.name.clone(),

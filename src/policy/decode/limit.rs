@@ -76,7 +76,7 @@ section! {
     reserve: LocatedField<ReserveField>,
         "With a cost that is known later: units that a request holds from its admission until its cost is known, and is charged if it never is. Default: 1.", "json max_tokens else 4000";
     plans: LocatedField<BoolField>, "Whether plans multiply it.", "true";
-    tried("try"): LocatedField<RatesField>,
+    tried("try"): LocatedField<RatesField<RateField>>,
         "A candidate rate, written as `rate`. It is counted beside the limit and refuses nothing; `tollgate try LIMIT` shows whom it would have refused.", "80/m";
     is_shadow("mode"): ModeField, "shadow counts and reports without refusing.", "shadow";
     exempt: ListField<NetworkField> = Vec::new(), "Addresses that it does not apply to.", "[192.0.2.0/24]";

@@ -314,8 +314,6 @@ fn a_shared_store_says_how_near_keys_are() {
     wait_until("it is listed", || {
         !near(&first, "per-user&above=0").is_empty()
     });
-    assert_eq!(
-        near(&first, "per-user&above=79"),
-        [("user=bob".to_owned(), 80)]
-    );
+    let keys = near(&first, "per-user&above=79");
+    assert!(keys.contains(&("user=bob".to_owned(), 80)), "{keys:?}");
 }

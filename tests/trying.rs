@@ -311,9 +311,11 @@ fn a_shared_store_says_how_near_keys_are() {
         assert_eq!(send(&first, 1), 200);
         assert_eq!(send(&second, 1), 200);
     }
-    wait_until("it is listed", || {
-        !near(&first, "per-user&above=0").is_empty()
-    });
-    let keys = near(&first, "per-user&above=79");
-    assert!(keys.contains(&("user=bob".to_owned(), 80)), "{keys:?}");
+    wait_until(
+        "the key of both is listed, with what both have counted",
+        || {
+            let keys = near(&first, "per-user&above=79");
+            keys.contains(&("user=bob".to_owned(), 80))
+        },
+    );
 }

@@ -11,12 +11,15 @@ impl KeyState<'_> {
     /// Fills this fresh state with the counts of `old`, a state of another shape. No window counts less than `old` would,
     /// unless it is full. The state must have `RateLimit::max_words`.
     ///
-    /// A log passes its stamps on to a log. Between other algorithms, the most units that count in any window of `old`
-    /// count in every window from `now` on.
+    /// A log passes its stamps on to a log, and a quota its units to one of the same unit. Between other algorithms, the
+    /// most units that count in any window of `old` count in every window from `now` on.
     pub fn convert_from(&mut self, old: &KeyState<'_>, now: Nanos) {
-        let is_fixed = |limit: &RateLimit| limit.algorithm == Algorithm::FixedWindow;
-        if is_fixed(self.limit) && is_fixed(old.limit) {
-            return self.convert_fixed_windows(old, now);
+        let has_quotas = |limit: &RateLimit| {
+            let mut rates = limit.windows.iter();
+            limit.algorithm == Algorithm::FixedWindow && rates.all(|rate| rate.calendar().is_some())
+        };
+        if has_quotas(self.limit) && has_quotas(old.limit) {
+            return self.convert_quotas(old, now);
         }
         let mut counted_units = 0;
         let is_log = |limit: &RateLimit| limit.algorithm == Algorithm::SlidingLog;
@@ -72,9 +75,9 @@ impl KeyState<'_> {
         }
     }
 
-    /// Converts fixed windows that have other lengths or begin elsewhere, as where the zone of a quota has changed. The
-    /// units of an old window count in the new one of the same length; without one the largest count does.
-    fn convert_fixed_windows(&mut self, old: &KeyState<'_>, now: Nanos) {
+    /// Converts quotas whose zone, start or units have changed. The units of an old window count in the new one of the same
+    /// unit; without one the largest count does.
+    fn convert_quotas(&mut self, old: &KeyState<'_>, now: Nanos) {
         let old_rates = old.limit.windows.iter().enumerate();
         let used_units: SmallVec<[(Nanos, u32); 2]> = old_rates
             .map(|(index, rate)| (rate.window(), old.window(index, 1).used(now)))

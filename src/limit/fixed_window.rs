@@ -84,8 +84,8 @@ impl FixedWindows {
         words[1] = current.units.saturating_add(cost);
     }
 
-    /// Moves the units of a window that a clock was put back from to the window of `now`; see the [module](self). Until then
-    /// they count in each window. Returns whether the state has changed.
+    /// Moves the units of a window that a clock was put back from to the window of `now`; see the [module](self). Until
+    /// then they count in each window. Returns whether the state has changed.
     pub(super) fn follow_clock(self, words: &mut [u32], now: Nanos) -> bool {
         if words[1] == 0 || self.alignment == Alignment::Key {
             return false;

@@ -56,8 +56,8 @@ impl Zone {
         (instant + self.offset_at(instant)).div_euclid(SECONDS_PER_DAY)
     }
 
-    /// When a local day begins: at its midnight, at the first of two, or where the clock skips midnight at the first instant
-    /// behind it.
+    /// When a local day begins: at its midnight, at the first of two, or where the clock skips midnight at the first
+    /// instant behind it.
     pub(super) fn start_of_day(&self, day: i64) -> i64 {
         let local = day * SECONDS_PER_DAY;
         let (year, month, day) = civil_from_day(day);

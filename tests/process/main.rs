@@ -8,6 +8,7 @@ mod common;
 
 mod booted;
 mod check;
+mod debian;
 mod logs;
 mod probes;
 mod signals;

@@ -57,7 +57,7 @@ impl Fact {
         }
     }
 
-    /// The values of this fact in an explanation. Only a request has several limits that apply.
+    /// The values of this fact in an explanation. Only `limit` may have several.
     fn values(self, explanation: &Value) -> Vec<String> {
         let text = |value: &Value| match value {
             Value::String(text) => Some(text.clone()),
@@ -66,7 +66,8 @@ impl Fact {
         };
         let limits_with = |member: &str| {
             limits(explanation)
-                .filter(|limit| limit[member] == true)
+                // A candidate rate has the name of its limit, and refuses nothing.
+                .filter(|limit| limit[member] == true && limit["try"] != true)
                 .filter_map(|limit| text(&limit["limit"]))
                 .collect()
         };

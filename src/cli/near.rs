@@ -48,7 +48,7 @@ fn render(near: &Value) -> String {
         text,
         "{} of {} keys have used more than {} % of {}",
         keys.len(),
-        near["asked"],
+        near["compared"],
         near["above"].as_f64().unwrap_or(0.0),
         text_of(&near["limit"])
     );

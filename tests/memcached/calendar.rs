@@ -1,4 +1,4 @@
-//! Windows of the calendar in memcached: two gateways share each exactly, and items outlive their windows.
+//! Windows of the calendar in memcached: two gateways share each exactly.
 
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::calendar::{Calendar, Period};
@@ -60,8 +60,9 @@ fn two_gateways_share_each_window_exactly() {
                     }
                 }
             }
+            let least_windows = if period == Period::Day { 2 } else { 1 };
             assert!(
-                admitted.values().all(|units| *units == 7),
+                admitted.len() >= least_windows && admitted.values().all(|units| *units == 7),
                 "{period}: {admitted:?}"
             );
         }

@@ -50,7 +50,7 @@ pub enum CalendarError {
     #[error("there is no such time zone")]
     Zone,
     /// [`MAX_CALENDARS`] others have been in use since the process started.
-    #[error("since its start the process has used 1024 other calendars; restart it")]
+    #[error("since its start the process has used {MAX_CALENDARS} other calendars; restart it")]
     TooMany,
 }
 

@@ -128,7 +128,7 @@ fn check_off(
 }
 
 /// Checks that each route of a policy has at most [`MAX_LIMITS_PER_ROUTE`] limits. A limit counts once for each plan
-/// with an entry of its own in `rate`.
+/// with an entry of its own in `rate`. So do its candidate rates, which the route counts as well.
 pub(super) fn check_limit_count(
     cx: &mut LoadContext,
     shared: &SharedLimits<'_>,
@@ -141,7 +141,12 @@ pub(super) fn check_limit_count(
     let own = policy.limits.iter().filter_map(LimitUse::own);
     let all = from_above.iter().copied().chain(own);
     // Rates by plan become a rule for each plan.
-    let count: usize = all.map(|limit| limit.rates.by_plan.len().max(1)).sum();
+    let candidate_count = |limit: &LimitConfig| {
+        (limit.tried.as_ref()).map_or(0, |tried| tried.value.by_plan.len().max(1))
+    };
+    let count: usize = all
+        .map(|limit| limit.rates.by_plan.len().max(1) + candidate_count(limit))
+        .sum();
     if count <= MAX_LIMITS_PER_ROUTE {
         return;
     }
@@ -155,7 +160,7 @@ pub(super) fn check_limit_count(
         },
     };
     let message = format!(
-        "a route has at most {MAX_LIMITS_PER_ROUTE} limits; those of the gateway file and of `_defaults.yaml` and each plan with rates of its own count"
+        "a route has at most {MAX_LIMITS_PER_ROUTE} limits; those of the gateway file and of `_defaults.yaml`, each plan with rates of its own, and candidate rates count"
     );
     cx.error(
         location,

@@ -333,8 +333,8 @@ pub(super) fn parse_header_name(text: &str) -> Result<HeaderName, String> {
     HeaderName::try_from(text.trim()).map_err(|_| format!("`{text}` is not the name of a header"))
 }
 
-/// Suggests the short form of a rate whose unit is spelled out, such as `5 per 15 minutes`. For months it suggests 30
-/// days. `None` if the text is no such rate.
+/// Suggests the short form of a rate whose unit is spelled out, such as `5 per 15 minutes`. For
+/// units of the calendar it suggests `quota`. `None` if the text is no such rate.
 fn suggest_rate(text: &str) -> Option<String> {
     let (quota, window) = text.split_once('/').or_else(|| text.split_once(" per "))?;
     let unit = window

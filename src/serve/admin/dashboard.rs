@@ -178,14 +178,10 @@ fn render_limits(html: &mut String, gateway: &dyn Control) {
         );
         for outcome in ["within", "over", "refused", "shadow_refused"] {
             // A candidate rate has only the requests that it would have refused.
-            let candidate_outcome = if outcome == "shadow_refused" {
-                "try_refused"
-            } else {
-                ""
-            };
             let decisions = &limit["decisions"];
+            let tried = (outcome == "shadow_refused").then(|| &decisions["try_refused"]);
             let count = decisions[outcome].as_u64();
-            let count = count.or_else(|| decisions[candidate_outcome].as_u64());
+            let count = count.or_else(|| tried?.as_u64());
             let text = count.map_or(String::new(), |count| count.to_string());
             let _ = write!(html, "<td class=n>{text}");
         }

@@ -272,7 +272,8 @@ fn read_rules(rule: &Arc<Rule>, is_shared: bool) -> Vec<Arc<Rule>> {
     }
     let read_window = |read_index: usize| {
         let windows = limit.windows.iter().enumerate().map(|(index, rate)| {
-            let widest = Rate::new(Rate::MAX_QUOTA, rate.window()).unwrap_or(*rate);
+            let widest = Rate::new(Rate::MAX_QUOTA, rate.window());
+            let widest = widest.map_or(*rate, |widest| widest.aligned(rate.alignment()));
             if index == read_index { *rate } else { widest }
         });
         let windows = windows.collect();

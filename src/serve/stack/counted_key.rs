@@ -79,9 +79,17 @@ pub(crate) fn count_request(
         generation.counters_by_rule[rule.index].limit_hash,
     );
     let is_refused = !rule_finding.finding.standing.admits();
-    // A client that changes its plan is counted anew, so that the latest plan is shown.
-    let has_same_plan = |counted: &CountedKey| !rule.plans || counted.client.plan == client.plan;
-    recent_keys.count(hash, is_refused, has_same_plan, || CountedKey {
+    let is_counted_alike = |counted: &CountedKey| {
+        // Limits of several policies may have one name. What a limit in shadow mode would have refused is told of it alone,
+        // and after a reload its index may be that of another limit.
+        let is_same_limit = counted.rule_index == rule.index
+            && (!rule.shadow || Rc::ptr_eq(&counted.generation, generation));
+        let counted_rule = || &counted.generation.ruleset.rules[counted.rule_index];
+        let is_same_kind = || !rule.shadow && !counted_rule().shadow;
+        // A client that changes its plan is counted anew, so that the latest plan is shown.
+        (is_same_limit || is_same_kind()) && (!rule.plans || counted.client.plan == client.plan)
+    };
+    recent_keys.count(hash, is_refused, is_counted_alike, || CountedKey {
         generation: generation.clone(),
         rule_index: rule.index,
         client: client.clone(),

@@ -57,7 +57,9 @@ impl MatchedRoute {
             return Ok(other_match);
         }
         let combined_route = own_route.combined_with(other_route);
-        if combined_route.rules.len() > MAX_LIMITS {
+        // Candidate rates refuse nothing, and each belongs to a limit that is counted here.
+        let limits = combined_route.rules.iter();
+        if limits.filter(|rule| !rule.is_candidate).count() > MAX_LIMITS {
             return Err(RefusalCause::Bad(TOO_MANY_LIMITS));
         }
         Ok(MatchedRoute {

@@ -133,7 +133,7 @@ fn credential_objection(
     if client.user.is_some() {
         return None;
     }
-    // No limit counts what the path of `usage` answers, so a guess must not be taken for an anonymous client there.
+    // No limit counts what the path of `usage` answers, so a guess that passed for an anonymous client would be free there.
     let is_guess = route.action.is_usage() && unverified != Unverified::Scheme;
     // A plan with a default matters too: a token that gateway and upstream read differently would count for two plans.
     let is_needed = |identity| {

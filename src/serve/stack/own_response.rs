@@ -19,7 +19,7 @@ pub(super) const UNKNOWN_HOST: &str =
 /// # Errors
 ///
 /// A redirect depends on the host, and the client has named none; or the route has an upstream after all. What a caller has
-/// left of its limits is told in the form of an error too, because it is an outcome of its own.
+/// left of its limits is an error too, so that the request has an outcome of its own.
 pub(super) fn respond(identified: &Identified) -> Result<Response<AdmittedBody>, Refusal> {
     let routed = &identified.routed;
     let head = &routed.arrival.head;

@@ -455,7 +455,8 @@ impl RuleCounters {
     }
 }
 
-/// A hash of the limit's name, of which candidate rates have one of their own. It keeps the limit's keys apart from those of other limits in lists of top keys.
+/// A hash of the limit's name, of which candidate rates have one of their own. It keeps the limit's keys apart from those of
+/// other limits in lists of top keys.
 pub fn limit_hash(rule: &Rule) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(rule.name.as_str().as_bytes());

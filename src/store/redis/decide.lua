@@ -131,7 +131,8 @@ for index = 1, count do
     cell.existed, cell.rewrites_all, cell.dirty = true, true, true
   end
   decode_body(cell, text)
-  if cell.is_off_calendar and cell.give_back_number == 0 then return pack('<d', -2) end
+  -- What takes nothing now goes on with the stored window, or a report would keep the gateway from all limits.
+  if cell.is_off_calendar and cell.give_back_number == 0 and cell.cost > 0 then return pack('<d', -2) end
   cells[index] = cell
 end
 

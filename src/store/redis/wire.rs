@@ -158,7 +158,8 @@ pub fn decode_live_gateways(reply: redis::Value) -> Result<LiveGateways, StoreEr
 ///
 /// # Errors
 ///
-/// [`StoreError::MarkMismatch`] where the store has another mark, [`StoreError::Other`] where the reply has another shape.
+/// [`StoreError::MarkMismatch`] where the store has another mark, [`StoreError::OffCalendar`] where the clocks differ too
+/// much for a quota, [`StoreError::Other`] where the reply has another shape.
 pub fn decode_reply(bytes: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     let (encoded_numbers, remainder) = bytes.as_chunks::<8>();
     let mut numbers = encoded_numbers
@@ -167,11 +168,7 @@ pub fn decode_reply(bytes: &[u8], call: &Call) -> Result<StoreReply, StoreError>
     let malformed = || StoreError::Other(Cow::Borrowed("the script's reply is malformed"));
     match numbers.next() {
         Some(-1.0) => return Err(StoreError::MarkMismatch),
-        Some(-2.0) => {
-            let message =
-                "the clocks of Redis and of this gateway differ by more than a window of a quota";
-            return Err(StoreError::Other(Cow::Borrowed(message)));
-        }
+        Some(-2.0) => return Err(StoreError::OffCalendar),
         Some(_) if remainder.is_empty() => {}
         _ => return Err(malformed()),
     }

@@ -199,6 +199,9 @@ pub enum StoreError {
     /// gateway has not identified it yet.
     #[error("the store has another mark: it was emptied, or another server took over")]
     MarkMismatch,
+    /// The store's clock and this gateway's are in windows of a quota that are no neighbours. Nothing was counted.
+    #[error("the clocks of Redis and of this gateway differ by more than a window of a quota")]
+    OffCalendar,
     /// The store reports an error, or its reply is malformed.
     #[error("{0}")]
     Other(Cow<'static, str>),

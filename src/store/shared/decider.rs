@@ -109,10 +109,15 @@ impl Decider {
                 }
             }
             Err(error) => {
-                if error == StoreError::MarkMismatch {
-                    self.breaker.record_outage(now);
-                } else {
-                    self.breaker.record_failure(now);
+                match error {
+                    StoreError::MarkMismatch => {
+                        self.breaker.record_outage(now);
+                    }
+                    // The store has replied, and other limits need not do without it.
+                    StoreError::OffCalendar => self.breaker.record_reply(now),
+                    _ => {
+                        self.breaker.record_failure(now);
+                    }
                 }
                 match pending_call.purpose {
                     CallPurpose::Decide | CallPurpose::Confirm => {

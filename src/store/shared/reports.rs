@@ -102,7 +102,7 @@ impl Decider {
         (!call.parts.is_empty()).then(|| PendingCall::report(call, now))
     }
 
-    /// The part that reports all units of a counter that this gateway has used in the longest window, and how many of them
+    /// The part that reports all units of a counter that this gateway has used in the fullest window, and how many of them
     /// are ungranted. `None` if the counter has no entry.
     fn report_part(&self, name: &CounterName, now: Nanos) -> Option<(CallPart, u32)> {
         // Under one lock, or the total would include units that `units_in_window` lacks.
@@ -129,7 +129,8 @@ impl Decider {
             is_shadow: false,
             parents: &[],
         };
-        let used_units = self.memory.used_units(&item, now).last().copied();
+        // Windows of the calendar begin at different times, so the longest may have the fewest units.
+        let used_units = self.memory.used_units(&item, now).into_iter().max();
         part.units_in_window = used_units.unwrap_or(0).min(max_used_units);
         let has_left_window =
             now.since(ungranted.admitted_at) > plan.store_limit().longest_window();

@@ -120,12 +120,9 @@ impl Decider {
         now: Nanos,
     ) {
         let gateway_count = self.breaker.gateway_count();
-        // The last window is the longest. Its units are all that the store may still have to count.
-        let counted_units = self
-            .locally_counted_units(item, now)
-            .last()
-            .copied()
-            .unwrap_or(0);
+        // All that the store may still have to count. Of a calendar's windows the longest may have the fewest units.
+        let counted_units = self.locally_counted_units(item, now);
+        let counted_units = counted_units.into_iter().max().unwrap_or(0);
         self.ledger.with_entry(&part.name, |entry| {
             // The store granted all of these units itself, so it has acknowledged all.
             (part.gateway_total, part.acknowledged_total) =

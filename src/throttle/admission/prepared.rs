@@ -2,7 +2,8 @@
 //! keys that the client's limits count, where the store keeps their counts, and the last refusal if that still stands.
 //!
 //! A processor takes longer to fetch counts from memory than to decide, and most clients that are refused try again at
-//! once. A refusal is repeated only while no count that it depends on has changed, and no limit that refuses may admit.
+//! once. A refusal is repeated only while no count that it depends on has changed, the wall clock was not set, and no limit
+//! that refuses may admit.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::counters::Admission;
 use super::demand::{Demand, RequestKeys};
 use super::request::AdmissionRequest;
 use super::verdict::Verdict;
-use crate::base::clock::Nanos;
+use crate::base::clock::{Nanos, WallOffset};
 use crate::limit::{Disclose, LimitStanding};
 use crate::store::{LimitItem, MemoryStore};
 
@@ -37,7 +38,7 @@ enum LastDecision {
     Standing(Box<StandingRefusal>),
 }
 
-/// A refusal that only a change of its counts can end before `stands_until`.
+/// A refusal that only a change of its counts or of the wall clock can end before `stands_until`.
 #[derive(Debug)]
 struct StandingRefusal {
     verdict: Verdict,
@@ -49,8 +50,14 @@ struct StandingRefusal {
     versions: CountVersions,
 }
 
-/// The version of each bucket of the store that a decision reads; see `MemoryStore::bucket_version`.
-type CountVersions = SmallVec<[u64; 4]>;
+/// What a decision reads from the store: as long as it is the same, no count has changed.
+#[derive(Debug)]
+pub(crate) struct CountVersions {
+    /// The version of each bucket; see `MemoryStore::bucket_version`.
+    buckets: SmallVec<[u64; 4]>,
+    /// A wall clock that is set moves windows of the clock and of the calendar.
+    wall: WallOffset,
+}
 
 impl PreparedDecision {
     /// Starts to load the counts into the processor's cache, without waiting for them.
@@ -89,15 +96,18 @@ impl PreparedDecision {
         if matches!(*self.last_decision.borrow(), LastDecision::Admitted) {
             return None;
         }
+        let wall = self.store.wall();
         let places = self.keys.cell_places.iter();
-        places
+        let buckets: Option<_> = places
             .map(|place| self.store.bucket_version(place))
-            .collect()
+            .collect();
+        buckets.map(|buckets| CountVersions { buckets, wall })
     }
 
     fn are_unchanged(&self, former_versions: &CountVersions) -> bool {
-        let mut versions = self.keys.cell_places.iter().zip(former_versions);
-        versions.all(|(place, former)| self.store.bucket_version(place) == Some(*former))
+        let mut versions = self.keys.cell_places.iter().zip(&former_versions.buckets);
+        self.store.wall() == former_versions.wall
+            && versions.all(|(place, former)| self.store.bucket_version(place) == Some(*former))
     }
 
     /// Records whether the last request was admitted. A standing refusal ends here; [`PreparedDecision::record_refusal`]
@@ -193,5 +203,69 @@ impl Admission {
             keys,
             last_decision: RefCell::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::super::outcome::AdmissionOutcome;
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::identity::{self, ClientIdentity, Identifier, Keyer};
+    use crate::limit::calendar::{Calendar, Period};
+    use crate::limit::{
+        Algorithm, Identity, LimitName, Rate, RateLimit, Rule, Rules, ThrottleMode,
+    };
+    use crate::store::Settings;
+
+    const DAY: Nanos = Nanos::from_secs(86_400);
+
+    #[test]
+    fn a_wall_clock_that_is_set_ends_a_refusal_by_a_quota() {
+        let calendar = Calendar::new(Period::Day, "UTC").unwrap();
+        let limit = RateLimit {
+            windows: vec![Rate::of_calendar(1, calendar).unwrap()],
+            algorithm: Algorithm::FixedWindow,
+            throttle: ThrottleMode::Hard,
+            reserves: false,
+            max_plan_factor: 1,
+        };
+        let name = LimitName::new("daily").unwrap();
+        let rules: Rules = [Arc::new(Rule::new(name, 0, &[Identity::Ip], limit))]
+            .into_iter()
+            .collect();
+        let store = MemoryStore::new(Settings {
+            budget_bytes: 1 << 20,
+        });
+        let store = Arc::new(store.unwrap());
+        let admission =
+            Admission::new(&rules, store.clone(), Clock::manual(Nanos::ZERO)).unwrap();
+        let identifier = Identifier::new(identity::Settings::default(), Keyer::new([7; 16]));
+        let client = ClientIdentity::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let request = AdmissionRequest {
+            rules: &rules,
+            client: &client,
+            identifier: &identifier,
+            now: Nanos(DAY.0 * 5 / 2),
+            pressure: None,
+            reserved_units: &[],
+        };
+        let prepared = admission.prepare(&request);
+        let decide = || {
+            let mut outcome = AdmissionOutcome::default();
+            let wait = admission.decide(&request, Some(&prepared), &mut outcome);
+            assert!(wait.is_none());
+            (outcome.verdict.is_admitted, outcome.verdict.is_repeated)
+        };
+        assert_eq!(decide(), (true, false));
+        for is_repeated in [false, false, true, true] {
+            assert_eq!(decide(), (false, is_repeated));
+        }
+        // The next day begins by the wall clock, though no time has passed.
+        store.set_wall(WallOffset(DAY.0.cast_signed()));
+        assert_eq!(decide(), (true, false));
+        assert_eq!(decide(), (false, false));
     }
 }

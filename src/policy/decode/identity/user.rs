@@ -14,6 +14,7 @@ use super::super::scalar::{ClaimField, HeaderNameField, PATH_FORMAT, PeersField}
 use super::trusted_header::check_trusted_peers;
 use crate::identity::jwt;
 use crate::identity::user::{CertificateName, OnUnverified};
+use crate::limit::UserSources;
 
 /// Maximum leeway in milliseconds. A longer one would let a stolen token live on long after it expires.
 const MAX_LEEWAY_MILLIS: u64 = 3_600_000;
@@ -63,8 +64,8 @@ section! {
 /// section 2).
 pub const ISSUER_SEPARATOR: char = '#';
 
-/// Maximum number of issuers, because each with a key set at a URL has a thread.
-const MAX_ISSUERS: usize = 16;
+/// Maximum number of issuers. Each with a key set at a URL has a thread.
+const MAX_ISSUERS: usize = UserSources::MAX_ISSUERS;
 
 /// The fields of which exactly one says what proves the user.
 const SOURCES: [&str; 4] = ["jwt", "header", "api_keys", "client_cert"];

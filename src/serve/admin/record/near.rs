@@ -93,7 +93,7 @@ async fn find_near(
         "above": above,
         "from": candidates.covered.0,
         "to": candidates.covered.1,
-        "asked": asked_count,
+        "compared": asked_count,
         "complete": candidates.is_complete && window_seconds <= span,
         "keys": near_keys.collect::<Vec<_>>(),
     }));

@@ -83,7 +83,7 @@ function list() {
     if (!chosen) return;
     const found = await get('near', { limit: chosen }, signal);
     nearRows.set(found.keys, nobodyNear);
-    near.note(`${count(found.keys.length)} of ${count(found.asked)} keys above ${found.above} %${found.complete ? '' : ', among the most frequent ones'}`);
+    near.note(`${count(found.keys.length)} of ${count(found.compared)} keys above ${found.above} %${found.complete ? '' : ', among the most frequent ones'}`);
   }
 
   async function loadTried(_, signal) {

@@ -148,39 +148,76 @@ fn guesses_of_credentials_are_refused_and_counted() {
         let keys = "api_keys: keys.yaml";
         let identity = IDENTITY.replace(keys, &[keys, unverified].concat());
         let limits = "limits: { guesses: { key: ip, rate: 3/h, count: status 401 } }\n";
-        let gateway = start_with(&identity, &Upstream::plain(), limits, &[("all", policy)]);
-        for status in [401, 401, 401, 429, 429] {
-            let answer = send(&gateway, &format!("GET {PATH}"), &["x-api-key: guess"]);
-            assert_eq!(answer.status(), status, "{unverified}");
+        // The limit holds here in the gateway file, in a file of defaults, and in a policy.
+        let guesses = "guesses: { key: ip, rate: 3/h, count: status 401 }, per-user:";
+        let in_policy = policy.replace("per-user:", guesses);
+        let policies = [
+            (limits, vec![("all", policy)]),
+            ("", vec![("_defaults", limits), ("all", policy)]),
+            ("", vec![("all", &*in_policy)]),
+        ];
+        for (gateway, policies) in policies {
+            let gateway = start_with(&identity, &Upstream::plain(), gateway, &policies);
+            for status in [401, 401, 401, 429, 429] {
+                let answer = send(&gateway, &format!("GET {PATH}"), &["x-api-key: guess"]);
+                assert_eq!(answer.status(), status, "{unverified} {policies:?}");
+            }
+            // Beyond the limit a right one is not told apart.
+            for (query, field) in [("", ANN), ("?path=/", ANN), ("?path=/", "x-api-key: guess")] {
+                let answer = send(&gateway, &format!("GET {PATH}{query}"), &[field]);
+                assert_eq!(answer.status(), 429, "{unverified} {policies:?}");
+            }
+            let expected = ["guesses 0 of 3", "per-user 9 of 9"];
+            assert_eq!(left(&gateway, "", &[]), expected, "{policies:?}");
         }
-        // Beyond the limit a right one is not told apart.
-        let answer = send(&gateway, &format!("GET {PATH}"), &[ANN]);
-        assert_eq!(answer.status(), 429, "{unverified}");
-        let answer = send(
-            &gateway,
-            &format!("GET {PATH}?path=/"),
-            &["x-api-key: guess"],
-        );
-        assert_eq!(answer.status(), 429, "{unverified}");
-        assert_eq!(
-            left(&gateway, "", &[]),
-            ["guesses 0 of 3", "per-user 9 of 9"]
-        );
     }
+}
+
+#[test]
+fn a_credential_of_the_query_stands_beside_the_path() {
+    let in_query = IDENTITY.replace("header: x-api-key", "query: api_key");
+    let policy = "match: /**\nupstream: up\nlimits: { per-user: { key: user, rate: 9/h } }\n";
+    let limits = "limits: { guesses: { key: ip, rate: 2/h, count: status 401 } }\n";
+    let gateway = start_with(&in_query, &Upstream::plain(), limits, &[("all", policy)]);
+    let status = |query: &str| send(&gateway, &format!("GET {PATH}?{query}"), &[]).status();
+    for key in ["guess", "key-of-ann"] {
+        for path in ["/x%3Fapi_key%3D", "/x%3Fa%26api_key%3D", "/x;api_key%3D"] {
+            assert_eq!(status(&format!("path={path}{key}")), 400, "{path}{key}");
+        }
+    }
+    for query in ["?api_key=key-of-ann", "?path=/x%3Fa&api_key=key-of-ann"] {
+        let expected = ["guesses 2 of 2", "per-user 9 of 9"];
+        assert_eq!(left(&gateway, query, &[]), expected, "{query}");
+    }
+    for expected in [401, 401, 429] {
+        assert_eq!(status("path=/x&api_key=guess"), expected);
+    }
+    assert_eq!(status("path=/x&api_key=key-of-ann"), 429);
+}
+
+#[test]
+fn a_quota_has_the_window_of_the_calendar() {
+    let policy = "match: /**\nupstream: up\nlimits: { daily: { key: ip, quota: 9/day } }\n";
+    let gateway = start(&Upstream::plain(), "", &[("all", policy)]);
+    let limits = limits_of(&gateway, "", &[]);
+    assert_eq!(limits[0]["window"], 86_400, "{limits:?}");
 }
 
 #[test]
 fn values_that_anyone_can_name_show_no_counts() {
     let policy = "match: /**\nupstream: up\nlimits:\n  device: { key: device, rate: 9/h }\n  \
-        both: { key: [ip, device], rate: 9/h }\n  field: { key: [ip, field], rate: 9/h }\n";
+        both: { key: [ip, device], rate: 9/h }\n  field: { key: [ip, field], rate: 9/h }\n  \
+        shared: { key: [plan, device], rate: 9/h }\n  per-plan: { key: plan, rate: 9/h }\n";
     let gateway = start(&Upstream::plain(), "", &[("all", policy)]);
     let device = "x-device: one";
     assert_eq!(send(&gateway, "GET /", &[device]).status(), 200);
-    assert_eq!(left(&gateway, "", &[device]), ["both 8 of 9"]);
-    assert_eq!(left(&gateway, "?path=/x", &[device]), ["both 8 of 9"]);
+    for query in ["", "?path=/x"] {
+        let expected = ["both 8 of 9", "per-plan 8 of 9"];
+        assert_eq!(left(&gateway, query, &[device]), expected, "{query}");
+    }
     // The query of the path is known, the body is not.
     let asked = left(&gateway, "?path=/x%3Ffield%3Da", &[device]);
-    assert_eq!(asked, ["both 8 of 9", "field 9 of 9"]);
+    assert_eq!(asked, ["both 8 of 9", "field 9 of 9", "per-plan 8 of 9"]);
 }
 
 #[test]
@@ -344,6 +381,14 @@ fn it_is_an_outcome_of_its_own() {
     let asked = json!({ "method": "GET", "path": PATH }).to_string();
     let explained = server.ask("POST", "/v1/explain", &asked).text();
     assert_contains(&explained, &["\"status\":200", "what callers have left"]);
+    for (method, path, status) in [
+        ("POST", PATH.to_owned(), 405),
+        ("GET", format!("{PATH}?path=a"), 400),
+    ] {
+        let asked = json!({ "method": method, "path": path }).to_string();
+        let explained = server.ask("POST", "/v1/explain", &asked).text();
+        assert_contains(&explained, &[&format!("\"status\":{status}")]);
+    }
 }
 
 #[test]

@@ -6,8 +6,9 @@
 //! is the second of wall time with which it begins.
 //!
 //! Windows by wall time follow a clock that is set. If it is put back by less than a window, or by a minute, units of the
-//! later window stay in it. If it is put back further, they move to the window of the new time. So no key
-//! gets the units of a window twice by a clock that is put back.
+//! later window stay in it. If it is put back further, they move to the window of the new time. So what was used in the
+//! later window goes on to count. What was used before the clock went ahead is forgotten with the later window's first
+//! unit, because a state has one count for each rate.
 
 use super::{Alignment, CalendarWindow, Fingerprint, Rate};
 use crate::base::clock::{Nanos, WallOffset};

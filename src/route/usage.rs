@@ -8,7 +8,7 @@ use crate::limit::{IdentitySet, Rule};
 /// The limits that the route of `usage` lists, for one pattern of hosts.
 #[derive(Clone, Debug, Default)]
 pub struct UsageList {
-    /// The limits, those of the gateway file first, at most [`UsageList::MAX_LIMITS`].
+    /// The limits, those that several policies may have first, at most [`UsageList::MAX_LIMITS`].
     pub limits: Vec<ListedLimit>,
     /// The identities that some route of these hosts depends on and that a head alone can prove. A credential for one of
     /// them must verify here too. Otherwise guesses could be tried here that no limit counts.

@@ -49,7 +49,7 @@ fn the_package_installs_and_leaves() {
     };
     assert_eq!(field("Package").trim(), "tollgate");
     assert_eq!(field("Version").trim(), env!("CARGO_PKG_VERSION"));
-    assert_contains(&field("Depends"), "libc6 (>= 2.");
+    assert_contains(&field("Depends"), &["libc6 (>= 2."]);
 
     let root = folder.path().join("root");
     for part in ["var/lib/dpkg/info", "var/lib/dpkg/updates", "usr/bin"] {
@@ -59,7 +59,7 @@ fn the_package_installs_and_leaves() {
     run(dpkg(&root).arg("--install").arg(&package));
     let program = root.join("usr/bin/tollgate");
     let version = run(Command::new(&program).arg("--version"));
-    assert_contains(&version, env!("CARGO_PKG_VERSION"));
+    assert_contains(&version, &[env!("CARGO_PKG_VERSION")]);
     let config = root.join("etc/tollgate/tollgate.yaml");
     let check = || {
         let mut command = Command::new(&program);
@@ -69,21 +69,21 @@ fn the_package_installs_and_leaves() {
         let places = ["STATE_DIRECTORY", "LOGS_DIRECTORY"].map(|name| (name, folder.path()));
         run(command.envs(places))
     };
-    assert_contains(&check(), "per-ip");
+    assert_contains(&check(), &["per-ip"]);
     let unit = fs::read_to_string(root.join("usr/lib/systemd/system/tollgate.service")).unwrap();
     assert_contains(
         &unit,
-        "ExecStart=/usr/bin/tollgate run --config /etc/tollgate/tollgate.yaml",
+        &["ExecStart=/usr/bin/tollgate run --config /etc/tollgate/tollgate.yaml"],
     );
 
     // What the operator has written outlives a renewal and a removal.
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("per-ip", "per-address")).unwrap();
     run(dpkg(&root).arg("--install").arg(&package));
-    assert_contains(&check(), "per-address");
+    assert_contains(&check(), &["per-address"]);
     run(dpkg(&root).args(["--remove", "tollgate"]));
     assert!(!program.exists());
-    assert_contains(&fs::read_to_string(&config).unwrap(), "per-address");
+    assert_contains(&fs::read_to_string(&config).unwrap(), &["per-address"]);
     run(dpkg(&root).args(["--purge", "tollgate"]));
     assert!(!config.exists());
 }
@@ -98,6 +98,6 @@ fn a_package_needs_a_program() {
     assert_eq!(output.status.code(), Some(1));
     assert_contains(
         &String::from_utf8_lossy(&output.stderr),
-        "cargo build --release",
+        &["cargo build --release"],
     );
 }

@@ -1,13 +1,13 @@
 //! Compiles the routes of `usage`, where callers see what they have left of their limits: one for each pattern of hosts, so
 //! that no broad policy of a host hides the path. Each lists the limits of the routes that its hosts may have.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::super::decode::GatewayConfig;
 use super::super::settings::UnroutedLimits;
 use crate::identity;
-use crate::limit::{AccessLists, Disclose, Identity, IdentitySet, Rule, UserSources};
+use crate::limit::{AccessLists, CountMode, Disclose, Identity, IdentitySet, Rule, UserSources};
 use crate::route::{
     ErrorPages, HostPattern, ListedLimit, OwnResponseRules, Pattern, Route, RouteAction,
     RouteReads, UsageList,
@@ -40,6 +40,7 @@ pub(super) fn compile_usage(
         .copied()
         .filter(|host| !matches!(host, HostPattern::Exact(_)))
         .collect();
+    let mut limits_by_routes: HashMap<Vec<usize>, HostLimits> = HashMap::new();
     let usage_routes = hosts.iter().enumerate().map(|(position, host)| {
         let wider_hosts = broad_hosts
             .iter()
@@ -51,11 +52,17 @@ pub(super) fn compile_usage(
             .copied()
             .collect();
         reachable.sort_by_key(|route| route.index);
-        let list = UsageListBuilder::new(identity, unrouted).build(&reachable);
+        let route_indexes = reachable.iter().map(|route| route.index).collect();
+        // Hosts that may have the same routes share a list.
+        let host_limits = limits_by_routes.entry(route_indexes);
+        let build = || HostLimits {
+            list: Arc::new(UsageListBuilder::new(identity, unrouted).build(&reachable)),
+            own_response_rules: find_guess_limits(&reachable, identity, unrouted),
+        };
         usage_route(
             routes.len() + position,
             pattern.value.clone().with_host((*host).clone()),
-            list,
+            host_limits.or_insert_with(build).clone(),
             gateway,
             unrouted,
             access,
@@ -65,11 +72,57 @@ pub(super) fn compile_usage(
     usage_routes.collect()
 }
 
-/// The route with this list. No limit counts what it answers, but a guessed credential is counted as one without a route.
+/// What the route of `usage` has for one pattern of hosts.
+#[derive(Clone)]
+struct HostLimits {
+    list: Arc<UsageList>,
+    own_response_rules: OwnResponseRules,
+}
+
+/// Maximum number of limits of policies that count guesses. One is enough to bound guesses, and all of them are looked at
+/// before a credential is verified.
+const MAX_GUESS_LIMITS: usize = 32;
+
+/// The limits that count guesses of credentials: those without a route, and those by ip of routes that depend on
+/// credentials. Otherwise guesses that these routes count could be tried here for free.
+fn find_guess_limits(
+    routes: &[&Route],
+    identity: &identity::Settings,
+    unrouted: &UnroutedLimits,
+) -> OwnResponseRules {
+    let is_proven = |proven: &Identity| identity.needs_proof(*proven);
+    let proven: Vec<Identity> = Identity::all().filter(is_proven).collect();
+    let mut rules = unrouted.rules.to_vec();
+    let mut known: HashSet<usize> = rules.iter().map(|rule| rule.index).collect();
+    let guessable = routes
+        .iter()
+        .filter(|route| proven.iter().any(|identity| route.depends_on(*identity)));
+    let guess_limits = guessable
+        .flat_map(|route| route.rules.iter())
+        .filter(|rule| rule.key.is_only(Identity::Ip) && counts_guesses(rule))
+        .filter(|rule| known.insert(rule.index))
+        .take(MAX_GUESS_LIMITS);
+    rules.extend(guess_limits.cloned());
+    OwnResponseRules::new(&rules, &[])
+}
+
+/// Whether the limit counts the 401 to a guess, and may refuse the next one.
+fn counts_guesses(rule: &Rule) -> bool {
+    let counts_status = match rule.count {
+        CountMode::Status { from, to } => (from..=to).contains(&401),
+        _ => true,
+    };
+    counts_status && rule.counts_own_responses() && !rule.shadow
+}
+
+/// The route with these limits. None counts what it answers, except guessed credentials.
 fn usage_route(
     index: usize,
     pattern: Pattern,
-    list: UsageList,
+    HostLimits {
+        list,
+        own_response_rules,
+    }: HostLimits,
     gateway: &GatewayConfig,
     unrouted: &UnroutedLimits,
     access: &AccessLists,
@@ -87,9 +140,9 @@ fn usage_route(
         pattern,
         other_patterns: Vec::new(),
         listeners: Arc::default(),
-        action: RouteAction::Usage(Arc::new(list)),
+        action: RouteAction::Usage(list),
         rules: Vec::new().into_iter().collect(),
-        own_response_rules: OwnResponseRules::new(&unrouted.rules, &[]),
+        own_response_rules,
         access: access.clone(),
         require: Vec::new(),
         user_sources: UserSources::ALL,

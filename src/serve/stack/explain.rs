@@ -31,6 +31,7 @@ use super::screening::{
     find_address_objection, find_identity_denial, find_unrouted_denial, must_be_counted,
 };
 use super::unserved::{CountingLimits, identify_unrouted, preflight_cause};
+use super::usage;
 use crate::base::clock::Clock;
 use crate::http::head::Head;
 use crate::identity::{
@@ -72,7 +73,7 @@ impl ExaminedRequest {
 
 /// A response of the gateway itself, which the client gets if limits admit the request.
 struct OwnResponse {
-    /// The limits that count a request with such a response; `None` if the client is denied, which none counts.
+    /// The limits that count a request with such a response; `None` if none does, as for a client that is denied.
     counting_limits: Option<CountingLimits>,
     status: u16,
     /// Why the gateway itself responds, in words for operators.
@@ -248,7 +249,8 @@ impl Examiner<'_> {
                 }
                 Some(response)
             }
-            (false, None) => None,
+            (false, None) => usage::find_objection(route, head, identifier.settings())
+                .map(|cause| OwnResponse::new(None, &cause)),
         };
         ExaminedRequest {
             client,

@@ -19,17 +19,18 @@ use super::stages::Identified;
 use super::target::find_route_by_head;
 use crate::base::clock::Nanos;
 use crate::http::head::{Head, Response, ResponseHead};
-use crate::identity::form;
+use crate::identity::custom::Source;
+use crate::identity::token::{self, TokenSource};
 use crate::identity::{
-    BufferedBody, CheckCondition, ClientIdentity, FieldValue, IdentificationStage, RequestParts,
-    WantedIdentities,
+    self, BufferedBody, CheckCondition, ClientIdentity, FieldValue, IdentificationStage,
+    RequestParts, WantedIdentities, form,
 };
 use crate::limit::{CountMode, Disclose, Identity, Rule};
 use crate::route::{ListedLimit, Route, UsageList};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::AdmissionRequest;
 
-/// Maximum number of limits in a response, so that it costs no more than a refusal by as many limits.
+/// Maximum number of limits in a response, so that its cost is bounded.
 const MAX_SHOWN_LIMITS: usize = 64;
 
 /// The methods that the path takes.
@@ -40,12 +41,11 @@ const METHODS: &str = "GET, HEAD";
 /// By default that is all limits of `list` that its head shows the key of. With `?path=` it is the limits of a request to
 /// that path, by the method in `method` or else GET.
 pub(super) fn respond(identified: &Identified, list: &UsageList) -> Refusal {
-    let head = &identified.routed.arrival.head;
-    if head.method != Method::GET && head.method != Method::HEAD {
-        return Refusal::unsent(RefusalCause::WrongMethod(METHODS.to_owned()), &head.fields);
-    }
-    let cause = match find_asked_target(head.uri.query().unwrap_or_default()) {
-        Err(detail) => RefusalCause::Bad(detail),
+    let arrival = &identified.routed.arrival;
+    let head = &arrival.head;
+    let settings = arrival.context.generation.identifier.settings();
+    let cause = match read_question(head, settings) {
+        Err(cause) => cause,
         Ok(None) => usage_response(&usage_of_list(identified, list)),
         Ok(Some((method, uri))) => match usage_of_target(identified, method, uri) {
             Ok(usage) => usage_response(&usage),
@@ -53,6 +53,56 @@ pub(super) fn respond(identified: &Identified, list: &UsageList) -> Refusal {
         },
     };
     Refusal::unsent(cause, &head.fields)
+}
+
+/// Why the route refuses a request with this head, whatever it could tell its client; `None` for a route of another kind.
+pub(super) fn find_objection(
+    route: &Route,
+    head: &Head,
+    settings: &identity::Settings,
+) -> Option<RefusalCause> {
+    let question = route
+        .action
+        .is_usage()
+        .then(|| read_question(head, settings))?;
+    question.err()
+}
+
+/// Reads the method and the target that a caller asks about; `None` if it asks about none.
+///
+/// # Errors
+///
+/// The method is not one of [`METHODS`], the query cannot be read, or a credential is in the target. Guesses of it would be
+/// verified after all limits, and none would count them.
+fn read_question(
+    head: &Head,
+    settings: &identity::Settings,
+) -> Result<Option<(Method, Uri)>, RefusalCause> {
+    if head.method != Method::GET && head.method != Method::HEAD {
+        return Err(RefusalCause::WrongMethod(METHODS.to_owned()));
+    }
+    let query = head.uri.query().unwrap_or_default();
+    let Some((method, uri)) = find_asked_target(query).map_err(RefusalCause::Bad)? else {
+        return Ok(None);
+    };
+    // Only the target, because cookies are those of the request itself.
+    let target = Head {
+        uri,
+        ..Head::default()
+    };
+    match find_credential_in_query(settings, &target) {
+        FieldValue::Absent => Ok(Some((method, target.uri))),
+        _ => Err(RefusalCause::Bad(CREDENTIAL_IN_PATH)),
+    }
+}
+
+/// The credential that counts among those in the query, and in the cookies of the same names.
+fn find_credential_in_query<'h>(settings: &identity::Settings, head: &'h Head) -> FieldValue<'h> {
+    let sources = settings.token_sources.iter();
+    let in_query = sources.filter(|source| matches!(source, TokenSource::Query(_)));
+    let mut credentials = in_query.map(|source| token::find_credential(source, head));
+    let credential = credentials.find(|credential| *credential != FieldValue::Absent);
+    credential.unwrap_or(FieldValue::Absent)
 }
 
 /// A response with this JSON, which no cache may keep.
@@ -103,6 +153,8 @@ fn find_asked_target(query: &str) -> Result<Option<(Method, Uri)>, &'static str>
 const BAD_PATH: &str = "`path` is not a path such as /api/items, with escapes for `&`, `%` and `+`";
 /// Why a caller gets 400 for its `method`.
 const BAD_METHOD: &str = "`method` is not a method such as POST";
+/// Why a caller gets 400 for a credential in its `path`.
+const CREDENTIAL_IN_PATH: &str = "send the credential beside `path`, not in it";
 
 /// What the caller has left of the limits of `list` that hold for it at this listener.
 fn usage_of_list(identified: &Identified, list: &UsageList) -> Value {
@@ -224,7 +276,11 @@ fn identify_at(
     }
     let request = RequestParts {
         head,
-        credential_in_body: FieldValue::Absent,
+        // The query of `head` has none.
+        credential_in_body: find_credential_in_query(
+            identifier.settings(),
+            &identified.routed.arrival.head,
+        ),
         route: Some(route),
         wanted_custom: Some(route.reads.custom),
     };
@@ -311,8 +367,8 @@ impl<'g> ShownLimits<'g> {
         }
         add_member("counts", describe_count(rule).into());
         add_member("quota", finding.quota.into());
-        if let Some(rate) = rule.limit.window(finding.window) {
-            add_member("window", rate.window().ceil_secs().into());
+        if let Some(length) = rule.limit.window_length(finding) {
+            add_member("window", length.ceil_secs().into());
         }
         add_member("remaining", remaining.into());
         if let Some(reset) = reset {
@@ -326,21 +382,33 @@ impl<'g> ShownLimits<'g> {
         self.limits.push(members.into());
     }
 
-    /// Whether the key by which the limit counts the client belongs to it: a part of it is proven, or a secret, or the key
-    /// is the same for all clients. A value that a client can name freely could be that of another client.
+    /// Whether the key by which the limit counts the client belongs to it: no part of it can be named freely, or a part is
+    /// the client's own. Otherwise the count could be that of another client.
     fn has_own_key(&self, rule: &Rule) -> bool {
         let settings = self.generation.identifier.settings();
         let selected = rule.key.select(|identity| self.client.has(identity));
-        let mut identities = rule.key.identities();
-        rule.key.is_everyone()
-            || identities.any(|identity| {
-                selected.contains(identity)
-                    && (settings.is_unforgeable(identity) || identity == Identity::Token)
-            })
+        let is_selected = |identity: &Identity| selected.contains(*identity);
+        let mut parts = rule.key.identities().filter(is_selected);
+        let mut own_parts = rule.key.identities().filter(is_selected);
+        own_parts.any(|identity| is_own(identity, settings))
+            || parts.all(|identity| settings.is_unforgeable(identity))
     }
 
     fn into_json(self) -> Value {
         json!({ "limits": self.limits, "complete": self.is_complete })
+    }
+}
+
+/// Whether the identity is the client's own: proven, or a secret. What many clients share, such as a plan or a country, is
+/// not.
+fn is_own(identity: Identity, settings: &identity::Settings) -> bool {
+    match identity {
+        Identity::Ip | Identity::User | Identity::Token => true,
+        Identity::Email | Identity::Plan => false,
+        Identity::Custom(custom) => matches!(
+            settings.custom_source(custom),
+            Some(Source::Claim(_) | Source::ApiKeys | Source::Certificate(_))
+        ),
     }
 }
 

@@ -5,8 +5,8 @@
 -- KEYS: the key of the store's mark, then one key for each part.
 -- ARGV: the mark that the gateway knows, then the call as doubles; src/store/redis/wire.rs encodes it.
 -- Returns doubles: 1 admitted, 0 refused; then the time and the parts' replies. If the store has another mark, it
--- changes nothing and returns only -1, because counts that the gateway relies on may be lost. It returns -2 if the clocks
--- of the server and of the gateway differ by more than a window of the calendar.
+-- changes nothing and returns only -1, because counts that the gateway relies on may be lost. It returns -2 if units are
+-- asked for, and the clocks of the server and of the gateway differ by more than a window of the calendar.
 --
 -- The value of a key is a head, a list of gateways, and a body that depends on the kind of limit.
 -- Head: newest stamp in ticks (double), place of the next stamp, number of stamps, places for stamps, number of
@@ -131,15 +131,16 @@ local function calendar_window(window)
 end
 
 -- Sets the window in which each count is now. Units of the next window stay there: a clock that goes back must not free the
--- units of a window twice. Units of other windows count in the current one: those that are further ahead, and those of
--- another zone or start, until their window ends.
+-- units of a window twice. Units of other windows that have not ended move to the current one: those that are further
+-- ahead, and those of another zone or start. They count until the current window ends. Each window has one count, so units
+-- of an earlier window are forgotten with the first unit of a later one.
 rewind[CALENDAR] = function(cell)
   local changed = false
   for _, window in ipairs(cell.windows) do
     local start, finish = calendar_window(window)
     if not start then
       cell.is_off_calendar = true
-      -- For a late give-back.
+      -- For what takes nothing now: give-backs and reports.
       start, finish = window.start, window.finish
     end
     if window.units > 0 and window.start == finish then

@@ -43,7 +43,7 @@ pub struct CallPart {
     /// How many units of `gateway_total` the store has acknowledged. A store that has dropped this gateway from its list,
     /// because there were many, assumes that it has counted them.
     pub acknowledged_total: u64,
-    /// Units of `gateway_total` that are still in the longest window. The store counts at most this many units that it did
+    /// Units of `gateway_total` that are still in some window. The store counts at most this many units that it did
     /// not know yet.
     pub units_in_window: u32,
     /// If set, the part gives back `cost` units of this grant, instead of asking for units.

@@ -322,3 +322,42 @@ fn exceeds_rate(limit: &RateLimit, scale: Scale, used_units: &[u32], units_in_ha
         base < ceiling && used.saturating_sub(units_in_hand) > base
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::breaker::StoreStatus;
+    use super::super::call::Call;
+    use super::*;
+    use crate::store::Settings;
+
+    #[test]
+    fn a_clock_that_is_off_the_calendar_is_no_failure_of_the_store() {
+        let memory = MemoryStore::new(Settings {
+            budget_bytes: 1 << 20,
+        });
+        let decider = Decider {
+            memory: Arc::new(memory.unwrap()),
+            ledger: Ledger::new(1 << 20),
+            breaker: Breaker::new(Nanos::ZERO),
+            give_backs: GiveBacks::default(),
+            gateway: 1,
+        };
+        decider.breaker.start_learning(Nanos::ZERO);
+        decider.breaker.finish_learning(Nanos::ZERO);
+        let call = Call {
+            gateway: 1,
+            taking: Taking::All,
+            parts: SmallVec::new(),
+        };
+        let pending_call = PendingCall::report(call, Nanos(1));
+        let end_with = |error: StoreError| {
+            decider.finish_decision(&pending_call, Err(error), Nanos(1));
+            decider.breaker.status()
+        };
+        for _ in 0..30 {
+            assert_eq!(end_with(StoreError::OffCalendar), StoreStatus::Shared);
+        }
+        let statuses = (0..30).map(|_| end_with(StoreError::NotConnected));
+        assert_eq!(statuses.last(), Some(StoreStatus::Away(Nanos(1))));
+    }
+}

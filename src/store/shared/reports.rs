@@ -189,3 +189,73 @@ impl Decider {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::breaker::Breaker;
+    use super::super::give_backs::GiveBacks;
+    use super::super::ledger::Ledger;
+    use super::super::sharing_plan::SharingPlan;
+    use super::*;
+    use crate::limit::calendar::{Calendar, Period};
+    use crate::limit::{
+        Algorithm, Fingerprint, OnStoreError, Rate, RateLimit, Sharing, ThrottleMode,
+    };
+    use crate::store::Settings;
+    use crate::store::memory::MemoryStore;
+
+    /// 2026-11-30 12:00:00 UTC, a Monday.
+    const END_OF_MONTH: Nanos = Nanos::from_secs(1_796_040_000);
+
+    #[test]
+    fn units_of_a_week_are_reported_when_the_month_has_none() {
+        let quota = |quota, period| {
+            Rate::of_calendar(quota, Calendar::new(period, "UTC").unwrap()).unwrap()
+        };
+        let limit = RateLimit {
+            windows: vec![
+                quota(100, Period::Week { first_day: 1 }),
+                quota(300, Period::Month { first_day: 1 }),
+            ],
+            algorithm: Algorithm::FixedWindow,
+            throttle: ThrottleMode::Hard,
+            reserves: false,
+            max_plan_factor: 1,
+        };
+        let memory = MemoryStore::new(Settings {
+            budget_bytes: 1 << 20,
+        });
+        let decider = Decider {
+            memory: Arc::new(memory.unwrap()),
+            ledger: Ledger::new(1 << 20),
+            breaker: Breaker::new(Nanos::ZERO),
+            give_backs: GiveBacks::default(),
+            gateway: 1,
+        };
+        let registered = decider.memory.register("limit", &limit).unwrap();
+        let (sharing, on_error) = (Sharing::Strict, OnStoreError::Local);
+        let plan = SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap();
+        let (plan, key) = (Arc::new(plan), Fingerprint(7));
+        let name = plan.counter_name(key);
+        let item = LimitItem {
+            limit: &limit,
+            slot: registered.slot(),
+            key,
+            cost: 0,
+            scale: Scale::plan(1),
+            is_shadow: false,
+            parents: &[],
+        };
+        decider.memory.count_units(&item, 90, END_OF_MONTH);
+        decider
+            .ledger
+            .record_ungranted_use(&name, &plan, 1, 90, END_OF_MONTH);
+        let next_day = END_OF_MONTH.after(Nanos::from_secs(86_400));
+        let used_units = decider.memory.used_units(&item, next_day);
+        assert_eq!(used_units.as_slice(), [90, 0]);
+        let report = decider.report_ungranted(&[name], next_day).unwrap();
+        assert_eq!(report.call.parts[0].units_in_window, 90);
+    }
+}

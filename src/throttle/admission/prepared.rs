@@ -240,8 +240,7 @@ mod tests {
             budget_bytes: 1 << 20,
         });
         let store = Arc::new(store.unwrap());
-        let admission =
-            Admission::new(&rules, store.clone(), Clock::manual(Nanos::ZERO)).unwrap();
+        let admission = Admission::new(&rules, store.clone(), Clock::manual(Nanos::ZERO)).unwrap();
         let identifier = Identifier::new(identity::Settings::default(), Keyer::new([7; 16]));
         let client = ClientIdentity::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let request = AdmissionRequest {

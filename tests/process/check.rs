@@ -235,7 +235,8 @@ fn what_may_be_otherwise_tomorrow_is_a_warning() {
 
 #[test]
 fn the_udp_port_of_http3_is_tried() {
-    let in_use = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // No other test has the port of this address for TCP.
+    let in_use = UdpSocket::bind("127.83.1.7:0").unwrap();
     let address = in_use.local_addr().unwrap();
     let folder = with(&format!(
         "listen: {{ address: {address}, tls: {{ cert: 0.pem, key: 0.key }}, http3: true }}"

@@ -222,7 +222,7 @@ fn keys_near_a_limit_are_those_that_have_used_most_of_any_window() {
         let rate = match algorithm {
             "gcra" => "10/h",
             // A window of a minute could end meanwhile.
-            "fixed-window" => "[10/h, 8/d]",
+            "fixed-window" => "[10/h, 8/2h]",
             _ => "[10/h, 8/m]",
         };
         // Of the longer window more remains, and a larger share is used.

@@ -80,8 +80,8 @@ pub(crate) fn count_request(
     );
     let is_refused = !rule_finding.finding.standing.admits();
     let is_counted_alike = |counted: &CountedKey| {
-        // Limits of several policies may have one name. What a limit in shadow mode would have refused is told of it alone,
-        // and after a reload its index may be that of another limit.
+        // Limits of several policies may have one name. What a limit in shadow mode would have refused is told of it alone.
+        // After a reload its index may be that of another limit.
         let is_same_limit = counted.rule_index == rule.index
             && (!rule.shadow || Rc::ptr_eq(&counted.generation, generation));
         let counted_rule = || &counted.generation.ruleset.rules[counted.rule_index];

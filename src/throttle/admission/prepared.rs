@@ -2,8 +2,8 @@
 //! keys that the client's limits count, where the store keeps their counts, and the last refusal if that still stands.
 //!
 //! A processor takes longer to fetch counts from memory than to decide, and most clients that are refused try again at
-//! once. A refusal is repeated only while no count that it depends on has changed, the wall clock was not set, and no limit
-//! that refuses may admit.
+//! once. A refusal is repeated only while no count that it depends on has changed, and no limit that refuses may admit. A
+//! wall clock that is set ends it too.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -149,7 +149,7 @@ fn a_candidate_is_shared_as_its_limit() {
     let stores = [Redis::start(), Redis::start()];
     let stores = stores
         .each_ref()
-        .map(|store| format!("store: \"{}\"\n", store.url()));
+        .map(|store| format!("store: {{ address: \"{}\", budget: 1s }}\n", store.url()));
     let beside = "limits: { per-user: { key: user, rate: 900/h, try: 4/h, sharing: strict } }\n";
     let alone = "limits: { per-user: { key: user, rate: 4/h, sharing: strict } }\n";
     compare([&stores[0], &stores[1]], beside, alone);
@@ -296,7 +296,7 @@ fn keys_near_a_limit_are_those_that_have_used_most_of_any_window() {
 #[test]
 fn a_shared_store_says_how_near_keys_are() {
     let redis = Redis::start();
-    let store = format!("store: \"{}\"\n", redis.url());
+    let store = format!("store: {{ address: \"{}\", budget: 1s }}\n", redis.url());
     let limits =
         "limits: { per-user: { key: user, rate: 10/h, sharing: strict, on_store_error: open } }\n";
     let upstream = Upstream::plain();

@@ -416,7 +416,7 @@ fn a_shared_store_is_not_asked() {
     let redis = Redis::start();
     let policy =
         "match: /**\nupstream: up\nlimits: { shared: { key: ip, rate: 9/h, sharing: strict } }\n";
-    let store = format!("store: \"{}\"\n", redis.url());
+    let store = format!("store: {{ address: \"{}\", budget: 1s }}\n", redis.url());
     let gateway = start(&Upstream::plain(), &store, &[("all", policy)]);
     wait_until("the store counts", || {
         send(&gateway, "GET /", &[])

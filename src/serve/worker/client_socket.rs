@@ -36,11 +36,6 @@ pub const IDLE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// client may send a large body to its end before it reads, and a thousand at once may not.
 const MAX_EXTRA_DISCARDED_BYTES: usize = 64 * 1024 * 1024;
 
-thread_local! {
-    /// Bytes that the closing connections of this worker have discarded beyond [`MAX_DRAINED_BYTES`] of each.
-    static EXTRA_DISCARDED_BYTES: Cell<usize> = const { Cell::new(0) };
-}
-
 /// Size in bytes of the buffer for what a client still sends while its connection closes.
 const DISCARD_BUFFER_BYTES: usize = 16 * 1024;
 
@@ -59,40 +54,49 @@ pub struct ClientSocket {
 }
 
 /// The bytes that a closing connection has discarded. The drop ends its share in what the worker's connections discard.
-#[derive(Default)]
-struct DiscardedBytes(usize);
+struct DiscardedBytes {
+    bytes: usize,
+    /// Bytes that the closing connections of the worker have discarded beyond [`MAX_DRAINED_BYTES`] of each.
+    worker_extra_bytes: Rc<Cell<usize>>,
+}
 
 impl DiscardedBytes {
     /// Whether the connection may discard more bytes.
     fn may_grow(&self) -> bool {
-        self.0 < MAX_DRAINED_BYTES || EXTRA_DISCARDED_BYTES.get() < MAX_EXTRA_DISCARDED_BYTES
+        self.bytes < MAX_DRAINED_BYTES || self.worker_extra_bytes.get() < MAX_EXTRA_DISCARDED_BYTES
     }
 
     fn add(&mut self, bytes: usize) {
         let extra_bytes_before = self.extra_bytes();
-        self.0 += bytes;
+        self.bytes += bytes;
         let extra_bytes = self.extra_bytes() - extra_bytes_before;
-        EXTRA_DISCARDED_BYTES.set(EXTRA_DISCARDED_BYTES.get() + extra_bytes);
+        let worker_extra_bytes = self.worker_extra_bytes.get();
+        self.worker_extra_bytes
+            .set(worker_extra_bytes + extra_bytes);
     }
 
     fn extra_bytes(&self) -> usize {
-        self.0.saturating_sub(MAX_DRAINED_BYTES)
+        self.bytes.saturating_sub(MAX_DRAINED_BYTES)
     }
 }
 
 impl Drop for DiscardedBytes {
     fn drop(&mut self) {
-        EXTRA_DISCARDED_BYTES.set(EXTRA_DISCARDED_BYTES.get() - self.extra_bytes());
+        let worker_extra_bytes = self.worker_extra_bytes.get();
+        self.worker_extra_bytes
+            .set(worker_extra_bytes - self.extra_bytes());
     }
 }
 
 impl ClientSocket {
     /// A client's socket over `stream`. A client that reads nothing for `send_timeout` misses its deadline.
+    /// `worker_extra_bytes` is the sum that all connections of the worker share; see [`MAX_EXTRA_DISCARDED_BYTES`].
     pub fn new(
         stream: Socket,
         deadlines: Rc<Deadlines>,
         send_timeout: Duration,
         half_close: HalfClose,
+        worker_extra_bytes: Rc<Cell<usize>>,
     ) -> ClientSocket {
         ClientSocket {
             stream,
@@ -100,7 +104,10 @@ impl ClientSocket {
             send_timeout,
             half_close,
             is_shut_down: false,
-            discarded_bytes: DiscardedBytes::default(),
+            discarded_bytes: DiscardedBytes {
+                bytes: 0,
+                worker_extra_bytes,
+            },
         }
     }
 }

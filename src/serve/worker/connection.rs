@@ -121,7 +121,13 @@ async fn serve_until_closed(
         &worker,
     );
     let timeouts = &generation.ruleset.timeouts;
-    let client = ClientSocket::new(socket, deadlines, timeouts.send, timeouts.half_close);
+    let client = ClientSocket::new(
+        socket,
+        deadlines,
+        timeouts.send,
+        timeouts.half_close,
+        worker.extra_discarded_bytes.clone(),
+    );
     // The connection may outlive this configuration, and must not hold it.
     drop(generation);
     if is_http2 {

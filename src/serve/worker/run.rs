@@ -235,6 +235,7 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
             registry.worker_counter(number, Metric::ConnectionsRefused, &labels)
         }),
         occupancy: start.occupancy.clone(),
+        extra_discarded_bytes: Rc::default(),
         unproven_handshakes: Cell::new(0),
         quic_endpoints: RefCell::default(),
         default_max_connections: start.default_max_connections,

@@ -60,6 +60,8 @@ pub struct WorkerState {
     pub(super) refused_connections: [metrics::Counter; 2],
     /// Open connections of all workers, and how many each address has.
     pub occupancy: Arc<Occupancy>,
+    /// What closing connections have discarded of what their clients still sent: see `client_socket.rs`.
+    pub extra_discarded_bytes: Rc<Cell<usize>>,
     /// Handshakes of QUIC whose clients have not proved their addresses, at all listeners.
     pub unproven_handshakes: Cell<usize>,
     /// The endpoints of QUIC by which this worker serves HTTP/3; empty without such listeners.

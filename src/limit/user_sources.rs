@@ -2,7 +2,7 @@
 //! issuer of tokens. A client's user has one of them, and a route may require some.
 
 /// A set of sources of users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserSources(u32);
 
 impl UserSources {

@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::context::LoadContext;
 use super::decode::{
     ClientListConfig, DefaultsConfig, GatewayConfig, LimitConfig, LimitUse, NetworksItem,
-    PolicyConfig, PolicyFiles, RequiredIdentity, find_user_sources, user_source_names,
+    PolicyConfig, PolicyFiles, RequiredIdentity, find_user_sources, requirable_sources,
 };
 use super::settings::Endpoints;
 use super::shared_limits::SharedLimits;
@@ -360,7 +360,7 @@ fn check_required(
         });
         for source in unknown_sources {
             let message = format!("no source of `user` is `{}`", source.value);
-            let names = user_source_names(users);
+            let names = requirable_sources(users);
             let help = match nearest_word(&source.value, names.iter().copied()) {
                 Some(name) => format!("did you mean `{name}`?"),
                 None => format!("the gateway file has {}", list_words(names)),

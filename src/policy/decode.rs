@@ -66,7 +66,9 @@ pub use limit::{
     read_override, split_by_plan, split_with_candidates,
 };
 pub use listen::{AcmeConfig, ListenerConfig};
-pub use required::{RequiredIdentity, find_user_sources, required_user_sources, user_source_names};
+pub use required::{
+    RequiredIdentity, find_user_sources, requirable_sources, required_user_sources,
+};
 pub(super) use route::POLICY_TABLE;
 pub use route::{LimitUse, PolicyConfig, read_policy};
 pub(in crate::policy) use scalar::parse_network;

@@ -21,7 +21,8 @@ use crate::identity::{
 };
 use crate::limit::{Fingerprint, Identity, UserSources};
 
-/// The result of verifying the credential of a request.
+/// The result of verifying the credential of a request. The default proves nothing.
+#[derive(Default)]
 pub(super) struct CredentialProof {
     /// The verified user; `None` if no source proves one.
     pub(super) user: Option<Arc<str>>,
@@ -257,20 +258,6 @@ impl Identifier {
                         .then(|| self.token_fingerprint(&key)),
                 ),
             },
-        }
-    }
-}
-
-impl Default for CredentialProof {
-    /// The proof of nothing.
-    fn default() -> CredentialProof {
-        CredentialProof {
-            user: None,
-            user_source: UserSources::NONE,
-            plan: None,
-            custom: Vec::new(),
-            unverified: None,
-            token: None,
         }
     }
 }

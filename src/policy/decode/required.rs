@@ -93,7 +93,7 @@ pub fn required_user_sources(
 }
 
 /// The names that [`find_user_sources`] finds.
-pub fn user_source_names(users: &[Located<UserConfig>]) -> Vec<&str> {
+pub fn requirable_sources(users: &[Located<UserConfig>]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for (kind, issuer, _) in named_sources(users) {
         for name in issuer.into_iter().chain([kind]) {
@@ -110,25 +110,18 @@ fn named_sources(
     users: &[Located<UserConfig>],
 ) -> impl Iterator<Item = (&str, Option<&str>, UserSources)> {
     let mut issuer_count = 0;
-    users.iter().filter_map(move |user| {
+    users.iter().map(move |user| {
         let user = &user.value;
-        if user.jwt.is_some() {
-            let source = UserSources::issuer(issuer_count);
-            issuer_count += 1;
-            let issuer = user.issuer.as_ref().map(|issuer| &*issuer.value);
-            return Some(("jwt", issuer, source));
-        }
-        let kinds = [
-            ("header", user.header.is_some(), UserSources::HEADER),
-            ("api_keys", user.api_keys.is_some(), UserSources::API_KEYS),
-            (
-                "client_cert",
-                user.client_cert.is_some(),
-                UserSources::CLIENT_CERT,
-            ),
-        ];
-        let mut kinds = kinds.into_iter();
-        let (kind, _, source) = kinds.find(|(_, is_present, _)| *is_present)?;
-        Some((kind, None, source))
+        let source = match user.kind() {
+            "jwt" => {
+                issuer_count += 1;
+                UserSources::issuer(issuer_count - 1)
+            }
+            "header" => UserSources::HEADER,
+            "api_keys" => UserSources::API_KEYS,
+            _ => UserSources::CLIENT_CERT,
+        };
+        let issuer = user.issuer.as_ref().map(|issuer| &*issuer.value);
+        (user.kind(), issuer, source)
     })
 }

@@ -330,18 +330,25 @@ mod tests {
     use super::*;
     use crate::store::Settings;
 
+    impl Decider {
+        /// A gateway that has counted nothing and has not reached the store.
+        pub(in super::super) fn of_test() -> Decider {
+            let memory = MemoryStore::new(Settings {
+                budget_bytes: 1 << 20,
+            });
+            Decider {
+                memory: Arc::new(memory.unwrap()),
+                ledger: Ledger::new(1 << 20),
+                breaker: Breaker::new(Nanos::ZERO),
+                give_backs: GiveBacks::default(),
+                gateway: 1,
+            }
+        }
+    }
+
     #[test]
     fn a_clock_that_is_off_the_calendar_is_no_failure_of_the_store() {
-        let memory = MemoryStore::new(Settings {
-            budget_bytes: 1 << 20,
-        });
-        let decider = Decider {
-            memory: Arc::new(memory.unwrap()),
-            ledger: Ledger::new(1 << 20),
-            breaker: Breaker::new(Nanos::ZERO),
-            give_backs: GiveBacks::default(),
-            gateway: 1,
-        };
+        let decider = Decider::of_test();
         decider.breaker.start_learning(Nanos::ZERO);
         decider.breaker.finish_learning(Nanos::ZERO);
         let call = Call {

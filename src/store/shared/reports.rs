@@ -194,17 +194,12 @@ impl Decider {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::breaker::Breaker;
-    use super::super::give_backs::GiveBacks;
-    use super::super::ledger::Ledger;
     use super::super::sharing_plan::SharingPlan;
     use super::*;
     use crate::limit::calendar::{Calendar, Period};
     use crate::limit::{
         Algorithm, Fingerprint, OnStoreError, Rate, RateLimit, Sharing, ThrottleMode,
     };
-    use crate::store::Settings;
-    use crate::store::memory::MemoryStore;
 
     /// 2026-11-30 12:00:00 UTC, a Monday.
     const END_OF_MONTH: Nanos = Nanos::from_secs(1_796_040_000);
@@ -224,16 +219,7 @@ mod tests {
             reserves: false,
             max_plan_factor: 1,
         };
-        let memory = MemoryStore::new(Settings {
-            budget_bytes: 1 << 20,
-        });
-        let decider = Decider {
-            memory: Arc::new(memory.unwrap()),
-            ledger: Ledger::new(1 << 20),
-            breaker: Breaker::new(Nanos::ZERO),
-            give_backs: GiveBacks::default(),
-            gateway: 1,
-        };
+        let decider = Decider::of_test();
         let registered = decider.memory.register("limit", &limit).unwrap();
         let (sharing, on_error) = (Sharing::Strict, OnStoreError::Local);
         let plan = SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap();

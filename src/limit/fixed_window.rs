@@ -16,8 +16,8 @@ use crate::base::clock::{Nanos, WallOffset};
 /// The number of words of each window.
 pub(super) const WORDS_PER_WINDOW: usize = 2;
 
-/// 1970-01-05 is a Monday. Windows of the clock begin this much before multiples of their length, so that weeks begin on
-/// Mondays.
+/// 1970-01-05 is a Monday. Windows of the clock begin this much before multiples of their length, so that weeks begin with
+/// that day.
 pub(super) const CLOCK_PHASE: Nanos = Nanos::from_secs(3 * 86_400);
 
 /// Units of a window that begins so little later always count in it: threads read the clock at different times.

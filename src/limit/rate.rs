@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::calendar::{Calendar, CalendarUnit};
+use super::calendar::{Calendar, CalendarUnit, CalendarWindow};
 use super::interval::Interval;
 use super::sliding_window::BUCKETS;
 use crate::base::clock::Nanos;
@@ -29,7 +29,7 @@ pub enum Alignment {
     /// Each key has its own phase, so that refused clients do not all come back in the same instant.
     #[default]
     Key,
-    /// Windows begin at multiples of their length, in UTC; weeks begin on Mondays.
+    /// Windows begin at multiples of their length, in UTC; weeks begin on Monday.
     Clock,
     /// The window is that of a calendar. The length of the rate's window is then a bound that no window reaches.
     Calendar(Calendar),
@@ -155,6 +155,12 @@ impl Rate {
     /// The length of the window; of a calendar's windows a bound.
     pub fn window(self) -> Nanos {
         self.window
+    }
+
+    /// The length of one window: that of `calendar_window`, or of every window where there is no calendar.
+    #[inline]
+    pub fn window_length(self, calendar_window: Option<CalendarWindow>) -> Nanos {
+        calendar_window.map_or(self.window, CalendarWindow::length)
     }
 
     /// The quota with a plan's multiplier, at most `u32::MAX`.

@@ -1,8 +1,7 @@
 //! The limit of a rule: on a rate, or on the number of open requests.
 
 use super::{
-    Algorithm, Alignment, CalendarWindow, Concurrency, LimitFinding, Rate, RateLimit, ThrottleMode,
-    sliding_log,
+    Algorithm, Alignment, Concurrency, LimitFinding, Rate, RateLimit, ThrottleMode, sliding_log,
 };
 use crate::base::clock::Nanos;
 
@@ -56,8 +55,7 @@ impl RuleLimit {
     #[inline]
     pub fn window_length(&self, finding: &LimitFinding) -> Option<Nanos> {
         let rate = self.window(finding.window)?;
-        let calendar_window = finding.calendar_window;
-        Some(calendar_window.map_or(rate.window(), CalendarWindow::length))
+        Some(rate.window_length(finding.calendar_window))
     }
 
     /// What the limit does above its rate or number.

@@ -227,8 +227,7 @@ fn write_quota_policy(value: &mut Vec<u8>, rule: &Rule, policy: &QuotaPolicy) {
     push_number(value, policy.quota.into());
     match rule.limit.window(policy.window_index) {
         Some(rate) => {
-            let calendar_window = policy.calendar_window;
-            let length = calendar_window.map_or(rate.window(), CalendarWindow::length);
+            let length = rate.window_length(policy.calendar_window);
             push_text(value, ";w=");
             push_number(value, length.ceil_secs());
         }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-pub use period::{CalendarUnit, Period, WEEKDAYS};
+pub use period::{CalendarUnit, Period, WEEKDAYS, day_from_civil, days_in_month};
 pub use schedule::{CalendarWindow, Schedule};
 pub use zone::zone_names;
 

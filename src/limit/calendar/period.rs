@@ -84,7 +84,7 @@ impl CalendarUnit {
         }
     }
 
-    /// The windows of this unit that begin with the unit itself: on Mondays, on the first of a month.
+    /// The windows of this unit that begin with the unit itself: on Monday, on the first of a month.
     pub fn usual_period(self) -> Period {
         match self {
             CalendarUnit::Day => Period::Day,
@@ -133,6 +133,23 @@ impl Period {
         }
     }
 
+    /// Where the windows begin: the month, from 1, and the day of the month, or of the week for weeks. Units that are no
+    /// longer than a month have month 1.
+    pub fn start(self) -> (u8, u8) {
+        match self {
+            Period::Day => (1, 1),
+            Period::Week { first_day } | Period::Month { first_day } => (1, first_day),
+            Period::Quarter {
+                first_month,
+                first_day,
+            }
+            | Period::Year {
+                first_month,
+                first_day,
+            } => (first_month, first_day),
+        }
+    }
+
     /// The first day of the window with this number.
     pub(super) fn first_day(self, number: i64) -> i64 {
         match self {
@@ -150,18 +167,12 @@ impl Period {
     /// The number of months of a window, the first month from 0, and the first day. For days and weeks the months have no
     /// meaning.
     fn months(self) -> (i64, i64, i64) {
-        let (step, first_month, first_day) = match self {
-            Period::Day | Period::Week { .. } => (1, 1, 1),
-            Period::Month { first_day } => (1, 1, first_day),
-            Period::Quarter {
-                first_month,
-                first_day,
-            } => (3, first_month, first_day),
-            Period::Year {
-                first_month,
-                first_day,
-            } => (12, first_month, first_day),
+        let step = match self.unit() {
+            CalendarUnit::Day | CalendarUnit::Week | CalendarUnit::Month => 1,
+            CalendarUnit::Quarter => 3,
+            CalendarUnit::Year => 12,
         };
+        let (first_month, first_day) = self.start();
         (step, i64::from(first_month) - 1, i64::from(first_day))
     }
 }
@@ -212,7 +223,7 @@ pub const WEEKDAYS: [&str; 7] = [
 ];
 
 /// The number of days of a month, 1 to 12.
-pub(super) fn days_in_month(year: i64, month: i64) -> i64 {
+pub fn days_in_month(year: i64, month: i64) -> i64 {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     match month {
         2 if is_leap => 29,
@@ -224,7 +235,7 @@ pub(super) fn days_in_month(year: i64, month: i64) -> i64 {
 
 /// The day of a date of the proleptic Gregorian calendar, counted from 1970-01-01. (Hinnant: chrono-compatible low-level
 /// date algorithms.)
-pub(super) fn day_from_civil(year: i64, month: i64, day: i64) -> i64 {
+pub fn day_from_civil(year: i64, month: i64, day: i64) -> i64 {
     // A year that begins in March ends with the leap day.
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

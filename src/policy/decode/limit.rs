@@ -19,18 +19,18 @@ use crate::limit::{
     Sharing,
 };
 
+mod aligned_rates;
 mod clients;
 mod phrase;
-mod placed_rates;
 mod quota;
 mod rates;
 mod variant;
 
+pub use aligned_rates::{OverrideConfig, read_override};
 use clients::ClientsFields;
 pub(super) use clients::{IdentityTestField, PresenceField, custom_names, is_custom_identity};
 pub use phrase::{KeyPartConfig, ThrottleConfig};
 use phrase::{parse_condition, parse_count, parse_key_part, parse_reserve, parse_throttle};
-pub use placed_rates::{OverrideConfig, read_override};
 use quota::{QuotaField, StartsField, ZoneField};
 pub use rates::RatesConfig;
 use rates::{ConcurrentField, RatesField};

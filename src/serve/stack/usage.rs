@@ -82,7 +82,7 @@ fn read_question(
         return Err(RefusalCause::WrongMethod(METHODS.to_owned()));
     }
     let query = head.uri.query().unwrap_or_default();
-    let Some((method, uri)) = find_asked_target(query).map_err(RefusalCause::Bad)? else {
+    let Some((method, uri)) = parse_target_query(query).map_err(RefusalCause::Bad)? else {
         return Ok(None);
     };
     // Only the target, because cookies are those of the request itself.
@@ -121,7 +121,7 @@ fn usage_response(usage: &Value) -> RefusalCause {
 /// # Errors
 ///
 /// Why the query cannot be read.
-fn find_asked_target(query: &str) -> Result<Option<(Method, Uri)>, &'static str> {
+fn parse_target_query(query: &str) -> Result<Option<(Method, Uri)>, &'static str> {
     let (mut path, mut method) = (None, None);
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -7,7 +7,7 @@ use super::super::super::tree::{Located, Node, SourceLocation};
 use super::super::ValueError;
 use super::super::scalar::RateField;
 use super::LimitFields;
-use super::quota::{QuotaField, place_quota};
+use super::quota::{QuotaField, align_quota};
 use super::rates::{ConcurrentField, RatesConfig, UNLIMITED, read_rates};
 use crate::limit::{Algorithm, Rate};
 
@@ -39,14 +39,14 @@ pub fn read_override(
         true => read_rates::<QuotaField>(cx, node),
         false => read_rates::<RateField>(cx, node),
     };
-    let mut placed_rates = Vec::with_capacity(rates.len());
+    let mut aligned_rates = Vec::with_capacity(rates.len());
     for rate in rates {
-        match limit.place_rate(rate.value) {
-            Ok(rate) => placed_rates.push(rate),
+        match limit.align_rate(rate.value) {
+            Ok(rate) => aligned_rates.push(rate),
             Err(error) => cx.error(rate.location, error.message, error.help),
         }
     }
-    let rates = placed_rates;
+    let rates = aligned_rates;
     (!rates.is_empty()).then_some(OverrideConfig::Rates(rates))
 }
 
@@ -64,8 +64,8 @@ impl LimitFields {
         let all = quotas.of_all.iter_mut().chain(by_plan);
         let mut has_reported = false;
         for quota in all {
-            let placed = self.place_rate(quota.value);
-            match placed {
+            let aligned = self.align_rate(quota.value);
+            match aligned {
                 Ok(rate) => quota.value = rate,
                 Err(_) if has_reported => {}
                 Err(error) => {
@@ -88,13 +88,13 @@ impl LimitFields {
     /// # Errors
     ///
     /// Windows of a quota's unit cannot begin there, or the process has used too many calendars.
-    fn place_rate(&self, rate: Rate) -> Result<Rate, ValueError> {
+    fn align_rate(&self, rate: Rate) -> Result<Rate, ValueError> {
         if rate.calendar().is_none() {
             let alignment = self.alignment.map(|alignment| alignment.value);
             return Ok(rate.aligned(alignment.unwrap_or_default()));
         }
         let zone = self.zone.as_ref().map(|zone| zone.value.as_str());
-        place_quota(rate, zone, self.starts.map(|starts| starts.value))
+        align_quota(rate, zone, self.starts.map(|starts| starts.value))
     }
 
     /// Aligns the rates of the limit as `align` says.

@@ -1,14 +1,17 @@
 //! Reads `quota`, `zone` and `starts`: windows of the calendar in place of a rate. Each quota is read with the usual
-//! windows of its unit in UTC; [`place_quota`] moves it to the zone and the start of its limit.
+//! windows of its unit in UTC; [`align_quota`] moves it to the zone and the start of its limit.
 
 use super::super::super::section::FieldReader;
 use super::super::super::table::{TextFormat, ValueShape};
 use super::super::ValueError;
 use super::super::field::{ListField, scalar_fields};
-use super::rates::RateReader;
+use super::rates::{RateReader, UNLIMITED};
 use crate::base::suggest::nearest_word;
-use crate::limit::calendar::{Schedule, WEEKDAYS, zone_names};
+use crate::limit::calendar::{Schedule, WEEKDAYS, days_in_month, zone_names};
 use crate::limit::{Alignment, Calendar, CalendarUnit, Period, Rate};
+
+/// A year in which every date of the calendar exists.
+const LEAP_YEAR: i64 = 2000;
 
 /// The zone of a quota without `zone`.
 const DEFAULT_ZONE: &str = "UTC";
@@ -44,7 +47,7 @@ static STARTS_FORMAT: TextFormat = TextFormat {
 scalar_fields! {
     /// A field with a quota such as `10000/month`.
     pub struct QuotaField: Rate =
-        ValueShape::Format(&QUOTA_FORMAT), "a quota such as 10000/month", parse_quota;
+        ValueShape::Format(&QUOTA_FORMAT), "a quota such as 10000/month", parse_utc_quota;
     /// A field with the name of a time zone.
     pub struct ZoneField: String = ValueShape::Text, "a time zone such as Europe/Berlin", parse_zone;
     /// A field that says where windows of the calendar begin.
@@ -57,12 +60,12 @@ scalar_fields! {
 impl RateReader for QuotaField {
     const EXAMPLE: &str = "{ gold: 100000/month, else: 1000/month }";
     const PLAN_SHAPE: &'static ValueShape = &ValueShape::AnyOf(&[
-        ValueShape::Words(&["unlimited"]),
+        ValueShape::Words(&[UNLIMITED]),
         <ListField<QuotaField> as FieldReader>::SHAPE,
     ]);
 }
 
-fn parse_quota(text: &str) -> Result<Rate, ValueError> {
+fn parse_utc_quota(text: &str) -> Result<Rate, ValueError> {
     let error = |cause: &dyn std::fmt::Display, help| ValueError {
         message: format!("`{text}` is not a quota: {cause}"),
         help,
@@ -115,13 +118,9 @@ fn parse_starts(text: &str) -> Result<StartsConfig, ValueError> {
             .filter(|day| (1..=31).contains(day))
             .map(StartsConfig::Day),
         Some((month, day)) => {
-            let length_of = |month| match month {
-                2 => 29,
-                4 | 6 | 9 | 11 => 30,
-                _ => 31,
-            };
             let is_date = |(month, day): &(u8, u8)| {
-                (1..=12).contains(month) && (1..=length_of(*month)).contains(day)
+                let month_days = days_in_month(LEAP_YEAR, (*month).into());
+                (1..=12).contains(month) && (1..=month_days).contains(&i64::from(*day))
             };
             let date = number(month).zip(number(day)).filter(is_date);
             date.map(|(month, day)| StartsConfig::Date { month, day })
@@ -185,7 +184,7 @@ fn period_of(
 /// # Errors
 ///
 /// Windows of the quota's unit cannot begin there, or the process has used too many calendars.
-pub(super) fn place_quota(
+pub(super) fn align_quota(
     quota: Rate,
     zone: Option<&str>,
     starts: Option<StartsConfig>,

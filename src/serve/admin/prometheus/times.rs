@@ -1,5 +1,6 @@
 //! Parses times and durations of parameters, as Prometheus writes them.
 
+use crate::limit::calendar::{day_from_civil, days_in_month};
 use crate::record::promql::number;
 
 /// Parses a moment, in seconds since 1970 or in RFC 3339, into milliseconds since 1970; `None` for any other text.
@@ -77,30 +78,8 @@ fn parse_numbers<const COUNT: usize>(
 
 /// The days from the beginning of 1970 to a date, in the Gregorian calendar; `None` if there is no such date.
 fn days_since_epoch(year: i64, month: i64, day: i64) -> Option<i64> {
-    let is_leap_year = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let month_lengths = [
-        31,
-        28 + i64::from(is_leap_year),
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-        31,
-    ];
-    let months_before = month_lengths.get(..usize::try_from(month).ok()?.checked_sub(1)?)?;
-    let month_length = *month_lengths.get(months_before.len())?;
-    if !(1..=month_length).contains(&day) {
-        return None;
-    }
-    let leap_years_until = |last_year: i64| last_year / 4 - last_year / 100 + last_year / 400;
-    let leap_days = leap_years_until(year - 1) - leap_years_until(1_969);
-    let days_before_year = (year - 1_970) * 365 + leap_days;
-    Some(days_before_year + months_before.iter().sum::<i64>() + day - 1)
+    let is_date = (1..=12).contains(&month) && (1..=days_in_month(year, month)).contains(&day);
+    is_date.then(|| day_from_civil(year, month, day))
 }
 
 #[cfg(test)]

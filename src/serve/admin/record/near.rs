@@ -78,7 +78,7 @@ async fn find_near(
     let span = window_seconds.clamp(MIN_SPAN_SECONDS, MAX_SPAN_SECONDS);
     let candidates = find_candidates(gateway, &limit, span).await?;
     let mut near_keys: Vec<_> = describe_keys(gateway, &limit, &candidates.keys).await;
-    let asked_count = candidates.keys.len();
+    let compared_count = candidates.keys.len();
     near_keys.retain(|(_, state)| state["used_share"].as_f64() > Some(above / 100.0));
     near_keys.sort_by(|(_, one), (_, other)| {
         let shares = [one, other].map(|state| state["used_share"].as_f64().unwrap_or(0.0));
@@ -93,7 +93,7 @@ async fn find_near(
         "above": above,
         "from": candidates.covered.0,
         "to": candidates.covered.1,
-        "compared": asked_count,
+        "compared": compared_count,
         "complete": candidates.is_complete && window_seconds <= span,
         "keys": near_keys.collect::<Vec<_>>(),
     }));

@@ -6,7 +6,8 @@ use std::io::Read;
 use super::blocks::{BlockReader, SnapshotDamage};
 use crate::base::clock::Nanos;
 use crate::limit::{
-    Algorithm, Alignment, Calendar, MAX_WINDOWS, Period, Rate, RateLimit, ThrottleMode,
+    Algorithm, Alignment, Calendar, CalendarUnit, MAX_WINDOWS, Period, Rate, RateLimit,
+    ThrottleMode,
 };
 
 /// The numbers of the algorithms in a snapshot.
@@ -74,19 +75,14 @@ fn encode_fixed_windows(limit: &RateLimit, out: &mut Vec<u8>) {
         Some(Alignment::Calendar(_)) => {
             out.push(CALENDAR_WINDOW);
             for calendar in limit.windows.iter().filter_map(|rate| rate.calendar()) {
-                let (unit, first_month, first_day) = match calendar.period() {
-                    Period::Day => (0, 1, 1),
-                    Period::Week { first_day } => (1, 1, first_day),
-                    Period::Month { first_day } => (2, 1, first_day),
-                    Period::Quarter {
-                        first_month,
-                        first_day,
-                    } => (3, first_month, first_day),
-                    Period::Year {
-                        first_month,
-                        first_day,
-                    } => (4, first_month, first_day),
+                let unit = match calendar.period().unit() {
+                    CalendarUnit::Day => 0,
+                    CalendarUnit::Week => 1,
+                    CalendarUnit::Month => 2,
+                    CalendarUnit::Quarter => 3,
+                    CalendarUnit::Year => 4,
                 };
+                let (first_month, first_day) = calendar.period().start();
                 let zone = calendar.zone_name();
                 out.extend([unit, first_month, first_day, zone.len() as u8]);
                 out.extend(zone.as_bytes());

@@ -135,6 +135,21 @@ impl Identifier {
         Ok(client)
     }
 
+    /// The identities that a key names, for [`Identifier::parse_key`] where no limit says which ones it may name.
+    ///
+    /// # Errors
+    ///
+    /// A part is not written `NAME=VALUE`, or names no identity.
+    pub fn named_identities(&self, text: &str) -> Result<Vec<Identity>, KeyError> {
+        let named_identity = |part: &str| {
+            let pair = part.split_once('=');
+            let (name, _) = pair.ok_or_else(|| KeyError::MissingEquals(part.to_owned()))?;
+            let identity = Identity::find(name.trim());
+            identity.ok_or_else(|| KeyError::UnknownIdentity(name.trim().to_owned()))
+        };
+        split_parts(text).into_iter().map(named_identity).collect()
+    }
+
     /// Sets one identity of the client to the value `text`, which is still escaped.
     fn set_identity(
         &self,

@@ -1,0 +1,459 @@
+//! [`BanRegistry`]: the bans of a gateway. Operators change it, the file and the shared store of the gateways change it, and
+//! workers read what follows from it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::ban_index::{BanIndex, canonical_key, parse_network, subject_of};
+use super::entry::{EntryKind, OperatorEntry};
+use super::entry_file::EntryFile;
+use super::entry_map::EntryMap;
+use super::error::BanError;
+use crate::base::clock::{Clock, Nanos};
+use crate::identity::{Identifier, Keyer};
+
+/// The shortest ban.
+const MIN_DURATION: Duration = Duration::from_secs(1);
+/// The longest ban: ten years.
+const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
+/// How far the wall clock may move against the monotonic clock before the ends of bans are computed anew.
+const MAX_CLOCK_DRIFT_MILLIS: u64 = 200;
+
+/// The bans of a gateway.
+#[derive(Debug)]
+pub struct BanRegistry {
+    state: Mutex<RegistryState>,
+    /// Counts the indexes that were published. Workers compare it with that of the index that they have.
+    version: AtomicU64,
+    index: Mutex<Arc<BanIndex>>,
+    clock: Clock,
+    /// The number of this gateway in entries.
+    origin: u32,
+}
+
+#[derive(Debug)]
+struct RegistryState {
+    entries: EntryMap,
+    /// Where entries are kept; `None` if they are not.
+    file: Option<EntryFile>,
+    /// Whether the file lacks a change.
+    is_unsaved: bool,
+    /// Whether the last use of the file has failed, which was logged.
+    has_failed: bool,
+    /// The keys whose entries the shared store may lack; `None` without such a store.
+    unpublished: Option<BTreeSet<String>>,
+    /// What the published index depends on beside the entries: the seed of the keyer, and the milliseconds since 1970 at the
+    /// origin of the monotonic clock. `None` before the first index.
+    index_basis: Option<(u64, u64)>,
+}
+
+/// A ban that an operator orders.
+#[derive(Clone, Debug)]
+pub struct NewBan {
+    /// The key, network or address.
+    pub key: String,
+    /// How long it lasts.
+    pub duration: Duration,
+    /// Why; may be empty.
+    pub reason: String,
+    /// Who orders it.
+    pub by: String,
+}
+
+/// A ban as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedBan {
+    /// The entry.
+    pub entry: OperatorEntry,
+    /// Requests that this gateway has refused because of it, since its start.
+    pub hits: u64,
+    /// Whether the ban is on the disk.
+    pub is_kept: bool,
+}
+
+/// How a ban has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BanChangeKind {
+    /// It began, or has another end or reason now.
+    Banned,
+    /// It was lifted.
+    Lifted,
+    /// It came to its end.
+    Ended,
+}
+
+/// A change of a ban, whoever has made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BanChange {
+    /// How the ban has changed.
+    pub kind: BanChangeKind,
+    /// The entry after the change.
+    pub entry: OperatorEntry,
+}
+
+impl BanRegistry {
+    /// The bans in the file at this path, or none. `is_shared` says whether a store shares them with other gateways.
+    ///
+    /// # Errors
+    ///
+    /// The folder of the file cannot be created.
+    pub fn open(file: Option<&Path>, is_shared: bool, clock: Clock) -> io::Result<BanRegistry> {
+        let file = file.map(EntryFile::new).transpose()?;
+        let registry = BanRegistry {
+            state: Mutex::new(RegistryState {
+                entries: EntryMap::default(),
+                file,
+                is_unsaved: false,
+                has_failed: false,
+                unpublished: is_shared.then(BTreeSet::new),
+                index_basis: None,
+            }),
+            version: AtomicU64::new(0),
+            index: Mutex::default(),
+            clock,
+            origin: Keyer::random().seed() as u32,
+        };
+        {
+            let mut state = registry.state.lock();
+            state.read_file();
+            let wall_millis = registry.wall_millis();
+            state.entries.prune(wall_millis);
+            // What was on the disk is no change.
+            state.collect_changes(wall_millis);
+        }
+        Ok(registry)
+    }
+
+    /// The number of the current index: another number means another index.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The index of the bans that hold.
+    pub fn index(&self) -> Arc<BanIndex> {
+        self.index.lock().clone()
+    }
+
+    /// Orders a ban, or changes the one of the same key. It is on the disk when this returns, if it can be kept.
+    ///
+    /// # Errors
+    ///
+    /// See [`BanError`].
+    pub fn ban(&self, new_ban: NewBan, identifier: &Identifier) -> Result<ListedBan, BanError> {
+        let NewBan {
+            key,
+            duration,
+            reason,
+            by,
+        } = new_ban;
+        for (name, text, most) in [
+            ("key", &key, OperatorEntry::MAX_KEY_BYTES),
+            ("reason", &reason, OperatorEntry::MAX_REASON_BYTES),
+            ("by", &by, OperatorEntry::MAX_BY_BYTES),
+        ] {
+            if text.len() > most {
+                return Err(BanError::TooLong(name, most));
+            }
+        }
+        if !(MIN_DURATION..=MAX_DURATION).contains(&duration) {
+            return Err(BanError::Duration);
+        }
+        let key = canonical_key(&key, identifier)?;
+        if key.text.len() > OperatorEntry::MAX_KEY_BYTES {
+            return Err(BanError::TooLong("key", OperatorEntry::MAX_KEY_BYTES));
+        }
+        let wall_millis = self.wall_millis();
+        let mut state = self.state.lock();
+        let is_new = state.entries.get(EntryKind::Ban, &key.text).is_none();
+        if is_new && state.entries.active_count(wall_millis) >= EntryMap::MAX_ENTRIES {
+            return Err(BanError::Full(EntryMap::MAX_ENTRIES));
+        }
+        let until = wall_millis.saturating_add(duration.as_millis() as u64);
+        let entry = OperatorEntry {
+            kind: EntryKind::Ban,
+            key: key.text.clone(),
+            hash: key.fingerprint.map(OperatorEntry::format_fingerprint),
+            reason,
+            by,
+            since: wall_millis,
+            until,
+            keep_until: until,
+            changed_at: state.entries.next_change(wall_millis),
+            origin: self.origin,
+            is_revoked: false,
+        };
+        state.change(entry, wall_millis);
+        state
+            .listed(&key.text)
+            .ok_or(BanError::Full(EntryMap::MAX_ENTRIES))
+    }
+
+    /// Lifts the ban of a key, and returns it as it was. The change is on the disk when this returns.
+    ///
+    /// # Errors
+    ///
+    /// The text is no key, or the key is not banned.
+    pub fn lift(
+        &self,
+        key: &str,
+        by: &str,
+        identifier: &Identifier,
+    ) -> Result<ListedBan, BanError> {
+        let key = canonical_key(key, identifier)?.text;
+        let wall_millis = self.wall_millis();
+        let mut state = self.state.lock();
+        let listed = state.listed(&key);
+        let Some(listed) = listed.filter(|listed| listed.entry.is_active(wall_millis)) else {
+            let address = key.strip_prefix("ip=").and_then(parse_network);
+            let address = address.map(|network| network.addr());
+            let around = address.and_then(|ip| {
+                let index = self.index();
+                index.find_address(ip, self.clock.now()).cloned()
+            });
+            return Err(match around {
+                Some(ban) => BanError::BannedByNetwork {
+                    key,
+                    network: ban.key.to_string(),
+                },
+                None => BanError::NotBanned(key),
+            });
+        };
+        let entry = OperatorEntry {
+            by: by
+                .chars()
+                .take(OperatorEntry::MAX_BY_BYTES / char::MAX.len_utf8())
+                .collect(),
+            changed_at: state.entries.next_change(wall_millis),
+            origin: self.origin,
+            is_revoked: true,
+            ..listed.entry.clone()
+        };
+        state.change(entry, wall_millis);
+        Ok(listed)
+    }
+
+    /// The bans that hold, in the order of their keys.
+    pub fn list(&self) -> Vec<ListedBan> {
+        let wall_millis = self.wall_millis();
+        let state = self.state.lock();
+        let keys = state.entries.slots().filter_map(|slot| {
+            let is_active = slot.entry.is_active(wall_millis);
+            is_active.then_some(&*slot.entry.key)
+        });
+        keys.filter_map(|key| state.listed(key)).collect()
+    }
+
+    /// The number of bans that hold.
+    pub fn count(&self) -> usize {
+        self.state.lock().entries.active_count(self.wall_millis())
+    }
+
+    /// Takes over what another process has written to the file, writes what it lacks, ends what has ended, and publishes a
+    /// new index if anything has changed. `seed` is that of the keyer of the identifier that `build_identifier` builds.
+    /// Returns the changes since the last call.
+    pub fn refresh(
+        &self,
+        seed: u64,
+        build_identifier: impl FnOnce() -> Identifier,
+    ) -> Vec<BanChange> {
+        let wall_millis = self.wall_millis();
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.read_file();
+        let dropped_count = state.entries.prune(wall_millis);
+        if dropped_count > 0 {
+            tracing::error!(dropped_count, "there are too many bans; those that end first were dropped");
+        }
+        if state.is_unsaved {
+            state.save();
+        }
+        let changes = state.collect_changes(wall_millis);
+        let origin_millis = wall_millis.saturating_sub(now.0 / 1_000_000);
+        let is_basis_old = state.index_basis.is_none_or(|(index_seed, index_origin)| {
+            index_seed != seed || index_origin.abs_diff(origin_millis) > MAX_CLOCK_DRIFT_MILLIS
+        });
+        if !changes.is_empty() || is_basis_old {
+            state.index_basis = Some((seed, origin_millis));
+            let index = state.build_index(&build_identifier(), now, wall_millis);
+            let mut published = self.index.lock();
+            if !(index.is_empty() && published.is_empty()) {
+                *published = Arc::new(index);
+                self.version.fetch_add(1, Ordering::Release);
+            }
+        }
+        changes
+    }
+
+    /// Makes the next [`BanRegistry::refresh`] publish a new index, because the configuration has changed.
+    pub fn invalidate_index(&self) {
+        self.state.lock().index_basis = None;
+    }
+
+    /// The entries that the shared store may lack, at most `most`. They are not returned again, unless
+    /// [`BanRegistry::merge_shared`] finds them missing.
+    pub fn take_unpublished(&self, most: usize) -> Vec<OperatorEntry> {
+        let mut state = self.state.lock();
+        let RegistryState {
+            entries,
+            unpublished: Some(unpublished),
+            ..
+        } = &mut *state
+        else {
+            return Vec::new();
+        };
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some(key) = unpublished.pop_first()
+        {
+            let slot = entries.get(EntryKind::Ban, &key);
+            taken.extend(slot.map(|slot| slot.entry.clone()));
+        }
+        taken
+    }
+
+    /// Takes over all entries of the shared store. Those that it lacks, or has an older change of, will be published.
+    pub fn merge_shared(&self, lines: &[String]) {
+        let wall_millis = self.wall_millis();
+        let stored = lines.iter().filter_map(|line| OperatorEntry::parse(line));
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let mut lacking: BTreeSet<String> = state
+            .entries
+            .slots()
+            .filter(|slot| wall_millis < slot.entry.keep_until)
+            .map(|slot| slot.entry.key.clone())
+            .collect();
+        for entry in stored.filter(|entry| wall_millis < entry.keep_until) {
+            let key = entry.key.clone();
+            let changed_at = entry.changed_at;
+            state.is_unsaved |= state.entries.merge(entry);
+            let slot = state.entries.get(EntryKind::Ban, &key);
+            if slot.is_some_and(|slot| slot.entry.changed_at == changed_at) {
+                lacking.remove(&key);
+            }
+        }
+        if let Some(unpublished) = &mut state.unpublished {
+            unpublished.extend(lacking);
+        }
+    }
+
+    fn wall_millis(&self) -> u64 {
+        u64::try_from(self.clock.wall().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl RegistryState {
+    /// Takes over a change of this gateway, and writes it to the disk.
+    fn change(&mut self, entry: OperatorEntry, wall_millis: u64) {
+        if let Some(unpublished) = &mut self.unpublished {
+            unpublished.insert(entry.key.clone());
+        }
+        self.entries.merge(entry);
+        self.entries.prune(wall_millis);
+        self.save();
+    }
+
+    /// The entry of a key as it is listed.
+    fn listed(&self, key: &str) -> Option<ListedBan> {
+        let slot = self.entries.get(EntryKind::Ban, key)?;
+        Some(ListedBan {
+            entry: slot.entry.clone(),
+            hits: slot.hits.load(Ordering::Relaxed),
+            is_kept: self.file.is_some() && !self.is_unsaved,
+        })
+    }
+
+    /// Writes all entries to the disk, if there is a file. A failure is logged once, and the next refresh tries again.
+    fn save(&mut self) {
+        let Some(file) = &mut self.file else {
+            self.is_unsaved = false;
+            return;
+        };
+        match file.save(&mut self.entries) {
+            Ok(()) => {
+                self.is_unsaved = false;
+                self.has_failed = false;
+            }
+            Err(error) => {
+                self.is_unsaved = true;
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    let path = file.path().display();
+                    tracing::error!(%error, %path, "writing the bans failed; they hold, but a restart would lose them");
+                }
+            }
+        }
+    }
+
+    /// Takes over what another process has written to the file. Damage is logged.
+    fn read_file(&mut self) {
+        let Some(file) = &mut self.file else {
+            return;
+        };
+        match file.read_if_changed() {
+            Ok(None) => {}
+            Ok(Some(content)) => {
+                let path = file.path().display();
+                if content.damaged_lines > 0 {
+                    let damaged_lines = content.damaged_lines;
+                    tracing::error!(damaged_lines, %path, "lines of the file of bans are damaged; their bans are lost");
+                }
+                for entry in content.entries {
+                    if self.entries.merge(entry.clone())
+                        && let Some(unpublished) = &mut self.unpublished
+                    {
+                        unpublished.insert(entry.key);
+                    }
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    let path = file.path().display();
+                    tracing::error!(%error, %path, "reading the bans failed");
+                }
+            }
+        }
+    }
+
+    /// The changes that were not reported yet.
+    fn collect_changes(&mut self, wall_millis: u64) -> Vec<BanChange> {
+        let mut changes = Vec::new();
+        for slot in self.entries.slots_mut() {
+            let is_active = slot.entry.is_active(wall_millis);
+            let reported = slot.reported.replace((slot.entry.changed_at, is_active));
+            let (reported_change, was_active) = reported.unwrap_or_default();
+            let is_changed = reported_change != slot.entry.changed_at;
+            let kind = match (was_active, is_active) {
+                (_, true) if is_changed => BanChangeKind::Banned,
+                (true, false) if slot.entry.is_revoked => BanChangeKind::Lifted,
+                (true, false) => BanChangeKind::Ended,
+                _ => continue,
+            };
+            changes.push(BanChange {
+                kind,
+                entry: slot.entry.clone(),
+            });
+        }
+        changes
+    }
+
+    fn build_index(&self, identifier: &Identifier, now: Nanos, wall_millis: u64) -> BanIndex {
+        let mut index = BanIndex::default();
+        for slot in self.entries.slots() {
+            if !slot.entry.is_active(wall_millis) {
+                continue;
+            }
+            if let Some(subject) = subject_of(&slot.entry, identifier) {
+                let remaining = Nanos::from_millis(slot.entry.until - wall_millis);
+                index.insert(subject, slot, now.after(remaining));
+            }
+        }
+        index.finish()
+    }
+}

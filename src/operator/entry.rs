@@ -1,0 +1,97 @@
+//! [`OperatorEntry`]: one order of an operator, as it is kept on the disk and shared by gateways. Its text is one line of
+//! JSON, whose names must not change.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limit::Fingerprint;
+
+/// Hexadecimal digits of a hash.
+const HASH_DIGITS: usize = 32;
+
+/// What an entry orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// Requests of the clients with this key are refused.
+    Ban,
+}
+
+/// An order of an operator about one key. All times are in milliseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorEntry {
+    /// What is ordered.
+    pub kind: EntryKind,
+    /// The key or the network in its canonical form, such as `user=alice` or `ip=192.0.2.0/24`.
+    pub key: String,
+    /// The hash of the key, of 32 hexadecimal digits, if the text shows only a hash of a value. It is made with the
+    /// gateway's secret, or that of its store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+    /// Why, in the operator's words; may be empty.
+    pub reason: String,
+    /// Who has ordered it.
+    pub by: String,
+    /// When it began.
+    pub since: u64,
+    /// When it ends.
+    pub until: u64,
+    /// Until when the entry is kept, although it may have ended: the latest end that the key ever had. Otherwise a gateway
+    /// that was away could bring an older order back.
+    pub keep_until: u64,
+    /// When the entry was changed last. The newest change of a key wins.
+    pub changed_at: u64,
+    /// The number of the gateway that changed it, which decides between changes of one millisecond.
+    pub origin: u32,
+    /// Whether the order was taken back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_revoked: bool,
+}
+
+impl OperatorEntry {
+    /// Most bytes of a key.
+    pub const MAX_KEY_BYTES: usize = 1_024;
+    /// Most bytes of a reason.
+    pub const MAX_REASON_BYTES: usize = 1_024;
+    /// Most bytes of the name of who ordered it.
+    pub const MAX_BY_BYTES: usize = 128;
+
+    /// Whether the order holds at this time.
+    pub fn is_active(&self, wall_millis: u64) -> bool {
+        !self.is_revoked && wall_millis < self.until
+    }
+
+    /// Whether this change of the key is newer than another one.
+    pub fn is_newer_than(&self, other: &OperatorEntry) -> bool {
+        (self.changed_at, self.origin) > (other.changed_at, other.origin)
+    }
+
+    /// The hash of the key as a number; `None` if the entry has none.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        let number = u128::from_str_radix(self.hash.as_deref()?, 16).ok();
+        number.map(Fingerprint)
+    }
+
+    /// The digits of a hash, for [`OperatorEntry::hash`].
+    pub fn format_fingerprint(Fingerprint(hash): Fingerprint) -> String {
+        format!("{hash:0HASH_DIGITS$x}")
+    }
+
+    /// The entry as one line of JSON.
+    pub fn to_line(&self) -> String {
+        // A struct of texts and numbers can always be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Parses a line that [`OperatorEntry::to_line`] has made, perhaps of another version; `None` if it is none, or if a
+    /// part is too long.
+    pub fn parse(line: &str) -> Option<OperatorEntry> {
+        let entry: OperatorEntry = serde_json::from_str(line).ok()?;
+        let has_valid_hash = entry.hash.as_ref().is_none_or(|hash| {
+            hash.len() == HASH_DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+        });
+        let is_bounded = entry.key.len() <= OperatorEntry::MAX_KEY_BYTES
+            && entry.reason.len() <= OperatorEntry::MAX_REASON_BYTES
+            && entry.by.len() <= OperatorEntry::MAX_BY_BYTES;
+        (has_valid_hash && is_bounded).then_some(entry)
+    }
+}

@@ -1,0 +1,198 @@
+//! [`EntryMap`]: all entries of a gateway. Of two changes of one key the newer one wins, so maps that have seen the same
+//! changes are equal, whatever the order.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::entry::{EntryKind, OperatorEntry};
+
+/// All entries, those that have ended or were taken back included. Bound: [`EntryMap::MAX_ENTRIES`].
+#[derive(Debug, Default)]
+pub struct EntryMap {
+    slots: BTreeMap<(EntryKind, String), EntrySlot>,
+    /// The newest change that was seen, so that later changes of this gateway win even if its clock is behind.
+    newest_change: u64,
+}
+
+/// One entry, and what this gateway counts of it.
+#[derive(Debug)]
+pub struct EntrySlot {
+    /// The entry.
+    pub entry: OperatorEntry,
+    /// Requests that this gateway has refused because of it.
+    pub hits: Arc<AtomicU64>,
+    /// The time of the change that was last reported, and whether the entry held then; `None` before the first report.
+    pub reported: Option<(u64, bool)>,
+}
+
+impl EntryMap {
+    /// Most entries that a map has. Beyond that those that end first are dropped.
+    pub const MAX_ENTRIES: usize = 10_000;
+
+    /// Takes over an entry if it is newer than the one of its key. Returns whether it was.
+    pub fn merge(&mut self, entry: OperatorEntry) -> bool {
+        self.newest_change = self.newest_change.max(entry.changed_at);
+        match self.slots.entry((entry.kind, entry.key.clone())) {
+            MapEntry::Vacant(vacant) => {
+                vacant.insert(EntrySlot {
+                    entry,
+                    hits: Arc::default(),
+                    reported: None,
+                });
+                true
+            }
+            MapEntry::Occupied(mut occupied) => {
+                let slot = occupied.get_mut();
+                let keep_until = entry.keep_until.max(slot.entry.keep_until);
+                let is_newer = entry.is_newer_than(&slot.entry);
+                if is_newer {
+                    slot.entry = entry;
+                }
+                slot.entry.keep_until = keep_until;
+                is_newer
+            }
+        }
+    }
+
+    /// The time of a change that is made now: later than every change that was seen.
+    pub fn next_change(&self, wall_millis: u64) -> u64 {
+        wall_millis.max(self.newest_change.saturating_add(1))
+    }
+
+    /// The entry of a key; `None` if there is none.
+    pub fn get(&self, kind: EntryKind, key: &str) -> Option<&EntrySlot> {
+        self.slots.get(&(kind, key.to_owned()))
+    }
+
+    /// All entries, in the order of their keys.
+    pub fn slots(&self) -> impl Iterator<Item = &EntrySlot> {
+        self.slots.values()
+    }
+
+    /// All entries, which the caller may mark as seen.
+    pub fn slots_mut(&mut self) -> impl Iterator<Item = &mut EntrySlot> {
+        self.slots.values_mut()
+    }
+
+    /// The number of entries that hold at this time.
+    pub fn active_count(&self, wall_millis: u64) -> usize {
+        let slots = self.slots.values();
+        slots
+            .filter(|slot| slot.entry.is_active(wall_millis))
+            .count()
+    }
+
+    /// Drops entries that need not be kept any more, and those beyond [`EntryMap::MAX_ENTRIES`] that end first. Returns the
+    /// number of entries that held and were dropped for lack of room.
+    pub fn prune(&mut self, wall_millis: u64) -> usize {
+        self.slots
+            .retain(|_, slot| wall_millis < slot.entry.keep_until);
+        let surplus = self.slots.len().saturating_sub(EntryMap::MAX_ENTRIES);
+        if surplus == 0 {
+            return 0;
+        }
+        let mut by_end: Vec<_> = self
+            .slots
+            .iter()
+            .map(|(key, slot)| (slot.entry.is_active(wall_millis), slot.entry.until, key))
+            .collect();
+        by_end.sort_unstable();
+        by_end.truncate(surplus);
+        let dropped: Vec<_> = by_end
+            .into_iter()
+            .map(|(is_active, _, key)| (is_active, key.clone()))
+            .collect();
+        for (_, key) in &dropped {
+            self.slots.remove(key);
+        }
+        dropped.iter().filter(|(is_active, _)| *is_active).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(key: u8, changed_at: u64, origin: u32) -> OperatorEntry {
+        OperatorEntry {
+            kind: EntryKind::Ban,
+            key: format!("user={key}"),
+            hash: None,
+            reason: String::new(),
+            by: "test".into(),
+            since: changed_at,
+            until: changed_at + 1_000 / (u64::from(origin) + 1),
+            keep_until: changed_at + 1_000 / (u64::from(origin) + 1),
+            changed_at,
+            origin,
+            is_revoked: origin == 1,
+        }
+    }
+
+    fn merged(entries: &[OperatorEntry]) -> Vec<OperatorEntry> {
+        let mut map = EntryMap::default();
+        for entry in entries {
+            map.merge(entry.clone());
+        }
+        map.slots()
+            .map(|slot| OperatorEntry {
+                // The end that a key had longest depends on what was seen.
+                keep_until: 0,
+                ..slot.entry.clone()
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_changes_does_not_matter(
+            changes in proptest::collection::vec((0u8..3, 0u64..5, 0u32..3), 0..12),
+            rotation in 0usize..12,
+        ) {
+            let mut entries: Vec<_> = changes
+                .iter()
+                .map(|(key, changed_at, origin)| entry(*key, *changed_at, *origin))
+                .collect();
+            let expected = merged(&entries);
+            let length = entries.len().max(1);
+            entries.rotate_left((rotation % length).min(entries.len()));
+            prop_assert_eq!(merged(&entries), expected.clone());
+            entries.reverse();
+            prop_assert_eq!(merged(&entries), expected);
+        }
+    }
+
+    #[test]
+    fn an_older_and_longer_order_does_not_come_back() {
+        let (long, short) = (entry(1, 10, 0), entry(1, 20, 2));
+        let mut map = EntryMap::default();
+        map.merge(long.clone());
+        map.merge(short.clone());
+        assert!(short.until < long.until);
+        map.prune(short.until + 1);
+        assert!(!map.merge(long.clone()));
+        assert_eq!(map.active_count(short.until + 1), 0);
+        map.prune(long.until + 1);
+        assert_eq!(map.slots().count(), 0);
+    }
+
+    #[test]
+    fn orders_that_end_last_are_kept() {
+        let mut map = EntryMap::default();
+        for number in 0..EntryMap::MAX_ENTRIES as u64 + 50 {
+            let mut entry = entry(0, number, 0);
+            entry.key = format!("user={number}");
+            entry.until = 1_000_000 + number;
+            entry.keep_until = entry.until;
+            map.merge(entry);
+        }
+        assert_eq!(map.prune(500), 50);
+        assert_eq!(map.slots().count(), EntryMap::MAX_ENTRIES);
+        assert!(map.get(EntryKind::Ban, "user=49").is_none());
+        assert!(map.get(EntryKind::Ban, "user=50").is_some());
+    }
+}

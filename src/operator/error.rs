@@ -1,0 +1,34 @@
+//! Why an order is refused, with messages for operators.
+
+use crate::identity::key_text::KeyError;
+
+/// Why a ban is not ordered or not lifted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BanError {
+    /// The text is no key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The network has all addresses of its version of IP.
+    #[error("this network has every address; write a smaller one")]
+    Everyone,
+    /// The key, the reason or the name is too long; the number is the most bytes.
+    #[error("`{0}` is longer than {1} bytes")]
+    TooLong(&'static str, usize),
+    /// The ban is too short or too long.
+    #[error("a ban lasts from 1s to 3650d")]
+    Duration,
+    /// There are as many bans as the gateway keeps.
+    #[error("there are {0} bans already, which is the most; lift some, or ban a network")]
+    Full(usize),
+    /// The key is not banned itself.
+    #[error("`{0}` is not banned; `tollgate bans` lists what is")]
+    NotBanned(String),
+    /// The key is not banned itself, but a network around it is.
+    #[error("`{key}` is banned by the ban of `{network}`; lift that one")]
+    BannedByNetwork {
+        /// The key.
+        key: String,
+        /// The key of the network.
+        network: String,
+    },
+}

@@ -12,6 +12,7 @@ use super::gateway::Gateway;
 use super::metrics_recorder::MetricsRecorder;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
+use crate::operator::{BanError, ListedBan, NewBan};
 use crate::policy::Diagnostic;
 use crate::record::Record;
 use crate::record::push;
@@ -40,6 +41,20 @@ impl Control for Gateway {
                 Err(error) => ReloadOutcome::Failed(error.to_string()),
             }
         })
+    }
+
+    fn ban(&self, ban: NewBan) -> Result<ListedBan, BanError> {
+        let running = self.running();
+        let banned = running.bans.ban(ban, &running.build_identifier())?;
+        self.publish_bans();
+        Ok(banned)
+    }
+
+    fn lift_ban(&self, key: &str, by: &str) -> Result<ListedBan, BanError> {
+        let running = self.running();
+        let lifted = running.bans.lift(key, by, &running.build_identifier())?;
+        self.publish_bans();
+        Ok(lifted)
     }
 
     fn metrics(&self, format: MetricsFormat) -> String {
@@ -77,5 +92,14 @@ impl Control for Gateway {
 
     fn token(&self) -> Option<&str> {
         self.process_settings.admin_token.as_deref()
+    }
+}
+
+impl Gateway {
+    /// Publishes to the workers what was ordered just now.
+    fn publish_bans(&self) {
+        if let Some(ban_keeper) = &*self.ban_keeper.lock() {
+            ban_keeper.update();
+        }
     }
 }

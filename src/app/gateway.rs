@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use socket2::Socket;
 
+use super::ban_keeper::BanKeeper;
 use super::events::new_event;
 use super::key_set_fetchers::KeySetFetchers;
 use super::live_metrics::LiveMetrics;
@@ -73,6 +74,8 @@ pub struct Gateway {
     pub(super) recorder: Mutex<Option<MetricsRecorder>>,
     /// Sends the record to other engines; `None` if nothing is pushed, and after the end.
     pub(super) pusher: Mutex<Option<Pusher>>,
+    /// Keeps the bans up to date until the end; `None` after it.
+    pub(super) ban_keeper: Mutex<Option<BanKeeper>>,
     /// Sends spans to a collector; `None` without traces, and after the end.
     pub(super) exporter: Mutex<Option<Exporter>>,
     /// Held while the running configuration is replaced, so that one reload or renewal of keys runs at a time.
@@ -107,7 +110,8 @@ impl Gateway {
     /// Adds an event to the record, if there is a record.
     pub(super) fn record_event(&self, kind: &str, detail: &str, changes: Vec<LimitChange>) {
         if let Some(recorder) = &*self.recorder.lock() {
-            recorder.add_event(new_event(&self.clock, kind, detail, changes));
+            let event = new_event(&self.clock, kind, detail, changes);
+            recorder.event_queue().add(event);
         }
     }
 

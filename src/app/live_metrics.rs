@@ -66,6 +66,9 @@ impl LiveMetrics {
             &expiries.collect(),
         );
         self.refresh_memory_store();
+        self.registry
+            .gauge(Metric::Bans, &[])
+            .set(running.bans.count() as f64);
         if let Some(shared_store) = &self.shared_store {
             self.refresh_shared_store(shared_store);
         }

@@ -38,6 +38,21 @@ enum StopOrder {
     Now,
 }
 
+/// Takes events of the gateway for the record. Its clones take them for the same record.
+#[derive(Clone)]
+pub struct EventQueue(Arc<Mutex<Vec<GatewayEvent>>>);
+
+impl EventQueue {
+    /// Adds an event, which is recorded at the end of the current second. It is dropped if [`MAX_WAITING_EVENTS`] wait
+    /// already.
+    pub fn add(&self, event: GatewayEvent) {
+        let mut events = self.0.lock();
+        if events.len() < MAX_WAITING_EVENTS {
+            events.push(event);
+        }
+    }
+}
+
 /// The two threads, and the ways to reach them. Dropping it stops the threads without waiting for them.
 pub struct MetricsRecorder {
     /// Set once this process writes the record.
@@ -112,13 +127,9 @@ impl MetricsRecorder {
         self.record.clone()
     }
 
-    /// Adds an event of the gateway, which is recorded at the end of the current second. It is dropped if
-    /// [`MAX_WAITING_EVENTS`] wait already.
-    pub fn add_event(&self, event: GatewayEvent) {
-        let mut events = self.events.lock();
-        if events.len() < MAX_WAITING_EVENTS {
-            events.push(event);
-        }
+    /// Takes events for the record.
+    pub fn event_queue(&self) -> EventQueue {
+        EventQueue(self.events.clone())
     }
 
     /// Orders the threads to stop after [`HANDOVER_TIMEOUT`], unless [`MetricsRecorder::finish`] stops them earlier.

@@ -12,6 +12,7 @@
 //! | `key_set_fetcher` | fetches one of these sets from its URL, on a thread |
 //! | `passed_key_sets` | passes fetched key sets to the process that takes over |
 //! | `control` | lets the admin listener read and reload the gateway |
+//! | `ban_keeper` | ends bans, publishes their changes to the workers, and reports them |
 //! | `live_metrics` | computes the metrics that are the state of a part, such as open requests |
 //! | `metrics_recorder` | runs the two threads that write the record |
 //! | `series_table` | works out what of each metric has changed in a second |
@@ -22,6 +23,7 @@
 //! | `reset_warnings` | warns of limits whose counts begin anew at a reload |
 //! | `error` | defines why a start or a reload failed |
 
+mod ban_keeper;
 mod control;
 mod error;
 mod events;

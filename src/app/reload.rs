@@ -86,6 +86,7 @@ impl Gateway {
                 listeners,
                 challenge_tokens: self.certificate_renewer.challenge_tokens(),
                 insight: config_before.insight.clone(),
+                bans: config_before.bans.clone(),
                 upstreams: build_servers(&ruleset, &config_before.upstreams, &self.clock),
                 ruleset,
                 admission,
@@ -95,6 +96,8 @@ impl Gateway {
             // Hashes the keys of overrides into a cache now, so that no worker has to while requests wait.
             drop(running.build_identifier());
             *self.running.write() = running.clone();
+            // The files may define identities now that bans name.
+            running.bans.invalidate_index();
             let acknowledgements = self.order_workers_to_run(&running);
             if let Some(pusher) = &*self.pusher.lock() {
                 pusher.update_settings(&loaded.process.push);

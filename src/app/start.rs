@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::unbounded_channel;
 
+use super::ban_keeper::{BanKeeper, BanUpdater};
 use super::error::Error;
 use super::gateway::Gateway;
 use super::key_set_fetchers::KeySetFetchers;
@@ -25,6 +26,7 @@ use crate::net::Address;
 use crate::net::quic::QuicSockets;
 use crate::net::tls::acme::CertificateRenewer;
 use crate::net::tls::listener_tls;
+use crate::operator::BanRegistry;
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
 use crate::serve::worker::generation::RunningConfig;
@@ -88,7 +90,10 @@ impl Gateway {
             CertificateRenewer::new(clock.clone(), registry.clone(), keyer.seed());
         let listeners =
             build_listeners(&process, &ruleset, &ticket_keys, &certificate_renewer, &[])?;
+        let ban_file = process.operator.file.as_deref();
+        let bans = BanRegistry::open(ban_file, shared.is_some(), clock.clone());
         let running = RunningConfig {
+            bans: Arc::new(bans.map_err(Error::Bans)?),
             listeners,
             challenge_tokens: certificate_renewer.challenge_tokens(),
             insight: process.record.is_some().then(Arc::default),
@@ -123,6 +128,12 @@ impl Gateway {
             }
             None => None,
         };
+        let ban_updater = BanUpdater {
+            running: running.clone(),
+            events: recorder.as_ref().map(MetricsRecorder::event_queue),
+            clock: clock.clone(),
+        };
+        let ban_keeper = BanKeeper::start(ban_updater).map_err(Error::Thread)?;
         let mut gateway = Gateway {
             config_path: config_path.to_owned(),
             fingerprint,
@@ -142,6 +153,7 @@ impl Gateway {
             recorder: Mutex::new(recorder),
             pusher: Mutex::new(pusher),
             exporter: Mutex::new(exporter),
+            ban_keeper: Mutex::new(Some(ban_keeper)),
             reload_lock: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
             access_log: Mutex::new(None),

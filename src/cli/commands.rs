@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use super::{check, demo, explain, log, near, ready, run, schema, signals, top, tried};
+use super::{
+    ban, bans, check, demo, explain, log, near, ready, run, schema, signals, top, tried, unban,
+};
 
 /// A reverse-proxy gateway that counts before it forwards.
 #[derive(Parser)]
@@ -34,6 +36,12 @@ enum Command {
     Near(near::Arguments),
     /// Show what a limit of a running gateway would have refused, by `try` or in shadow mode.
     Try(tried::Arguments),
+    /// Ban clients by a key, a network or an address, for a time.
+    Ban(ban::Arguments),
+    /// Lift a ban before its end.
+    Unban(unban::Arguments),
+    /// List the bans, or print the banned networks for nftables or ipset.
+    Bans(bans::Arguments),
     /// Print the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
 }
@@ -56,6 +64,9 @@ pub fn main() -> ExitCode {
         Command::Top(arguments) => top::run(&arguments),
         Command::Near(arguments) => near::run(&arguments),
         Command::Try(arguments) => tried::run(&arguments),
+        Command::Ban(arguments) => ban::run(&arguments),
+        Command::Unban(arguments) => unban::run(&arguments),
+        Command::Bans(arguments) => bans::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
     }
 }

@@ -19,6 +19,8 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin_client;
+mod ban;
+mod bans;
 mod check;
 mod commands;
 mod demo;
@@ -38,5 +40,6 @@ mod signals;
 mod terminal;
 mod top;
 mod tried;
+mod unban;
 
 pub use commands::main;

@@ -269,7 +269,10 @@ impl BanRegistry {
         state.read_file();
         let dropped_count = state.entries.prune(wall_millis);
         if dropped_count > 0 {
-            tracing::error!(dropped_count, "there are too many bans; those that end first were dropped");
+            tracing::error!(
+                dropped_count,
+                "there are too many bans; those that end first were dropped"
+            );
         }
         if state.is_unsaved {
             state.save();

@@ -16,10 +16,10 @@ use super::settings::{
 use super::shared_limits::SharedLimits;
 use super::source::Files;
 use super::tree::{Located, SourceLocation};
-use crate::record;
 use crate::route::{Route, RouteAction, RouteTable};
 use crate::store::snapshot;
 use crate::trace;
+use crate::{operator, record};
 
 mod access_lists;
 mod action;
@@ -44,6 +44,9 @@ use error_templates::ErrorPageCompiler;
 use files::read_named_secret;
 use overrides::OverrideReader;
 use rules::{MAX_RULES, RuleCompiler};
+
+/// The name of the file of what operators order at run time.
+const ENTRY_FILE: &str = "orders";
 
 /// Lengths of the admin token in bytes, each an ASCII character. A shorter one could be guessed.
 const ADMIN_TOKEN_CHARS: std::ops::RangeInclusive<usize> = 16..=4096;
@@ -166,6 +169,7 @@ pub fn compile(
         rules: rules.all,
         override_cache: Arc::default(),
         unrouted,
+        ban_response: gateway.bans.response,
         identity,
         upstreams,
         listeners,
@@ -230,6 +234,21 @@ fn compile_process(
         push: push::compile_destinations(cx, files, base, gateway),
         record: compile_record(base, gateway),
         traces: compile_traces(cx, files, base, gateway),
+        operator: compile_operator(base, gateway),
+    }
+}
+
+/// Where that is kept which operators order at run time: beside the record, or else beside the snapshots of counts.
+fn compile_operator(base: &Path, gateway: &GatewayConfig) -> operator::Settings {
+    let record_folder = gateway
+        .record
+        .as_ref()
+        .and_then(|record| record.dir.as_ref());
+    let record_folder = record_folder.map(|folder| base.join(&folder.value));
+    let snapshot_folder = gateway.store.snapshots.as_ref();
+    let folder = record_folder.or_else(|| snapshot_folder.map(|folder| base.join(folder)));
+    operator::Settings {
+        file: folder.map(|folder| folder.join(ENTRY_FILE)),
     }
 }
 

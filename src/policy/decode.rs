@@ -21,6 +21,7 @@
 mod access_log;
 mod answer;
 mod balance;
+mod bans;
 mod client_list;
 mod compress;
 mod cors;
@@ -71,6 +72,7 @@ pub use required::{
 };
 pub(super) use route::POLICY_TABLE;
 pub use route::{LimitUse, PolicyConfig, read_policy};
+pub use scalar::parse_duration_text;
 pub(in crate::policy) use scalar::parse_network;
 pub(super) use scalar::{format_duration, format_size};
 pub use store::{StoreAddress, StoreConfig};

@@ -50,6 +50,7 @@ mod timeouts;
 mod tree;
 mod watch;
 
+pub use decode::parse_duration_text as parse_duration;
 pub use describe::{describe, describe_json};
 pub use diagnostic::{Diagnostic, DiagnosticReport, Severity};
 pub use filled_value::FilledValue;

@@ -12,6 +12,7 @@ use crate::identity::override_table::OverrideCache;
 use crate::limit::{AccessLists, CustomIdentity, Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
+use crate::operator::{self, BanResponse};
 use crate::record::push;
 use crate::route::{
     Cors, ErrorPage, ErrorPages, HeaderStyle, PathMatching, Redirect, Route, RouteTable,
@@ -52,6 +53,8 @@ pub struct Ruleset {
     pub override_cache: Arc<OverrideCache>,
     /// The limits of requests without a route.
     pub unrouted: UnroutedLimits,
+    /// What banned clients get.
+    pub ban_response: BanResponse,
     /// How clients are identified.
     pub identity: identity::Settings,
     /// The upstreams, in the order of the gateway file.
@@ -156,6 +159,8 @@ pub struct ProcessSettings {
     pub push: Vec<push::Settings>,
     /// The collector of traces; `None` if there is none.
     pub traces: Option<trace::Settings>,
+    /// Where that is kept which operators order at run time.
+    pub operator: operator::Settings,
 }
 
 impl ProcessSettings {

@@ -20,6 +20,10 @@ pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
 pub const REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
+/// The problem type of the refusal of a banned client, from the draft that defines the RateLimit fields.
+pub const ABNORMAL_USAGE: &str =
+    "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
+
 /// The gRPC status code of a refusal by a limit: `RESOURCE_EXHAUSTED`.
 const GRPC_RESOURCE_EXHAUSTED: u16 = 8;
 

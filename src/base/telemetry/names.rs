@@ -82,6 +82,8 @@ pub enum Metric {
     StoreBudget,
     /// Keys that the memory store holds.
     StoreKeys,
+    /// Bans that hold.
+    Bans,
     /// Requests open now that hold a permit, by limit.
     PermitsOpen,
     /// Decisions of the memory store's overflow sketch, made because no cell was free.
@@ -170,6 +172,7 @@ impl Metric {
             Metric::StoreBytes => "tollgate_store_bytes",
             Metric::StoreBudget => "tollgate_store_budget_bytes",
             Metric::StoreKeys => "tollgate_store_keys",
+            Metric::Bans => "tollgate_bans",
             Metric::PermitsOpen => "tollgate_permits_open",
             Metric::SketchDecisions => "tollgate_store_sketched_total",
             Metric::SharedStoreUp => "tollgate_shared_store_up",
@@ -265,6 +268,7 @@ impl Metric {
             Metric::StoreBytes => "Bytes of the memory store in use.",
             Metric::StoreBudget => "Bytes that the memory store may use.",
             Metric::StoreKeys => "Keys that the memory store holds.",
+            Metric::Bans => "Bans that hold.",
             Metric::PermitsOpen => "Requests open now that hold a permit, by limit.",
             Metric::SketchDecisions => {
                 "Decisions of the overflow sketch, made when no cell was free."
@@ -313,6 +317,7 @@ impl Metric {
             | Metric::StoreBytes
             | Metric::StoreBudget
             | Metric::StoreKeys
+            | Metric::Bans
             | Metric::SharedStoreUp
             | Metric::SharedStoreGateways
             | Metric::SharedStoreKeys

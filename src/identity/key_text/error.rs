@@ -17,7 +17,9 @@ pub enum KeyError {
         written: String,
     },
     /// A part of an identity that this gateway does not have.
-    #[error("there is no identity `{0}`; write ip, user, token, email, plan, or one that the gateway file defines")]
+    #[error(
+        "there is no identity `{0}`; write ip, user, token, email, plan, or one that the gateway file defines"
+    )]
     UnknownIdentity(String),
     /// Two parts of the same identity.
     #[error("`{0}` is there twice; a comma in a value is written ~2C")]

@@ -12,6 +12,7 @@ use super::super::timeouts::Timeouts;
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::ValueError;
 use super::access_log::{AccessLogConfig, AccessLogField};
+use super::bans::BansConfig;
 use super::client_list::ClientListField;
 use super::compress::CompressField;
 use super::cors::CorsField;
@@ -58,6 +59,8 @@ section! {
         "Clients whose every request gets 403, whatever it asks for.", "{ ip: [203.0.113.0/24, blocked.txt] }";
     allow: ClientListField,
         "The only clients that are served; all others get 403. Of several identities each one must match.", "{ ip: [192.0.2.0/24] }";
+    bans: SectionField<BansConfig> = BansConfig::default(),
+        "What clients get that are banned at run time, as by `tollgate ban`.", "{ response: 403 }";
     limits: LimitsField = Vec::new(), "Limits of every route, by name.", "{ per-ip: { key: ip, rate: 10/s } }";
     overrides: FileNameField,
         "A file of limits of single keys, in place of those of `limits`: `{ per-ip: { ip=192.0.2.7: 100/s } }`.", "overrides.yaml";

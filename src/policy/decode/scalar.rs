@@ -367,6 +367,18 @@ fn suggest_rate(text: &str) -> Option<String> {
         .then(|| format!("write `{suggestion}`"))
 }
 
+/// Parses a duration as files write it, such as `10s`, `200ms`, `1m`, `1h` or `2d`.
+///
+/// # Errors
+///
+/// A message for operators, if the text is no duration.
+pub fn parse_duration_text(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| match error.help {
+        Some(help) => format!("{}: {help}", error.message),
+        None => error.message,
+    })
+}
+
 /// Parses a duration such as `10s`, `200ms`, `1m`, `1h` or `2d`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     let trimmed = text.trim();

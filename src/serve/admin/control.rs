@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
+use crate::operator::{BanError, ListedBan, NewBan};
 use crate::policy::DiagnosticReport;
 use crate::record::Record;
 use crate::record::push;
@@ -23,6 +24,18 @@ pub trait Control: Send + Sync + 'static {
     fn running(&self) -> RunningConfig;
     /// Reads the configuration again and runs it if it has no mistakes.
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
+    /// Orders a ban, which holds at all workers when this returns. Waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`BanError`].
+    fn ban(&self, ban: NewBan) -> Result<ListedBan, BanError>;
+    /// Lifts the ban of a key, and returns it as it was. `by` is who lifts it. Waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`BanError`].
+    fn lift_ban(&self, key: &str, by: &str) -> Result<ListedBan, BanError>;
     /// All metrics in this format.
     fn metrics(&self, format: MetricsFormat) -> String;
     /// Whether the process was started with traces, so that metrics may have exemplars. A reload does not change it.

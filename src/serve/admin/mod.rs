@@ -13,12 +13,14 @@
 //! | `probes` | health checks and metrics |
 //! | `status`, `keys` | the state of limits, upstreams and the process; the count of one key |
 //! | `tried` | what limits would have refused |
+//! | `bans` | lists, orders and lifts bans |
 //! | `actions` | explains a request, reloads the configuration |
 //! | `record`, `prometheus` | queries about the record, in its own API and in that of Prometheus |
 //! | `dashboard` | the page for browsers |
 
 mod actions;
 mod authorization;
+mod bans;
 mod connections;
 mod control;
 mod dashboard;

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 
 use super::control::{Control, MAX_BODY_BYTES};
 use super::problem::problem_response;
-use super::{actions, authorization, dashboard, keys, probes, prometheus, record, status, tried};
+use super::{
+    actions, authorization, bans, dashboard, keys, probes, prometheus, record, status, tried,
+};
 
 /// All paths of the admin listener, behind [`authorization::authorize`].
 pub fn router(gateway: Arc<dyn Control>) -> Router {
@@ -27,6 +29,8 @@ pub fn router(gateway: Arc<dyn Control>) -> Router {
         )
         .route("/v1/near", get(record::near))
         .route("/v1/try", get(tried::tried))
+        .route("/v1/bans", get(bans::list).post(bans::order))
+        .route("/v1/bans/{*key}", delete(bans::lift))
         .route("/v1/upstreams", get(status::upstreams))
         .route("/v1/explain", post(actions::explain))
         .route("/v1/reload", post(actions::reload))

@@ -9,7 +9,7 @@
 //! | the head ([`RepeatedHead`]) | the bytes of the first line | another first line | 1 |
 //! | that its `Host` is canonical | the fields | other fields | 1 |
 //! | its route | the head, the generation | another head, a reload | 2, 4 |
-//! | the client's identities ([`RouteDecision`]), unless they depend on a body, the query or an unchecked credential | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload | 3, 4 |
+//! | the client's identities ([`RouteDecision`]), unless they depend on a body, the query or an unchecked credential | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload, a ban by another custom identity | 3, 4 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
 //! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
@@ -38,7 +38,7 @@ use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head, Response};
 use crate::http::http1::FramingFields;
 use crate::identity::ClientIdentity;
-use crate::limit::LimitStanding;
+use crate::limit::{IdentitySet, LimitStanding};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{PreparedDecision, Verdict};
 
@@ -103,6 +103,8 @@ pub struct RouteDecision {
     /// The head that the decision is about, if an identity is a part of the path; `None` if the decision is about all heads
     /// with the same fields.
     only_for_head: Option<Rc<Head>>,
+    /// The custom identities that were looked for. A ban by another one voids the decision.
+    pub(crate) sought_custom: IdentitySet,
     pub(crate) client: Rc<ClientIdentity>,
     /// The keys that the route's limits count by.
     pub(crate) prepared_decision: PreparedDecision,
@@ -301,10 +303,19 @@ impl RouteDecision {
             generation: Rc::downgrade(generation),
             route_index,
             only_for_head,
+            sought_custom: IdentitySet::default(),
             client,
             prepared_decision,
             refusal: RefCell::default(),
             forwarded_head: RefCell::default(),
+        }
+    }
+
+    /// The decision about a client for which these custom identities were looked for.
+    pub(crate) fn with_sought_custom(self, sought_custom: IdentitySet) -> RouteDecision {
+        RouteDecision {
+            sought_custom,
+            ..self
         }
     }
 

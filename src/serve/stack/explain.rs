@@ -11,6 +11,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::ban_view::explain_refusal;
 use super::body::BodyStart;
 use super::credential_in_body;
 use super::explanation::{
@@ -21,14 +22,15 @@ use super::found_route::FoundRoute;
 use super::identified::{request_class, shed_cohort};
 use super::identify::may_verify_credential;
 use super::matched_route::MatchedRoute;
-use super::objection::{find_route_objection, find_size_objection};
+use super::objection::{DISPUTED_ADDRESS, find_route_objection, find_size_objection};
 use super::own_page;
 use super::refusal::RefusalCause;
 use super::request_to_explain::{ExplainError, RequestToExplain};
 use super::reserved_units::{self, ReservedUnits};
 use super::routing::find_route_by_head_and_body;
 use super::screening::{
-    find_address_objection, find_identity_denial, find_unrouted_denial, must_be_counted,
+    find_address_objection, find_identity_denial, find_unrouted_denial, is_refused_for_credential,
+    must_be_counted,
 };
 use super::unserved::{CountingLimits, identify_unrouted, preflight_cause};
 use super::usage;
@@ -60,7 +62,7 @@ struct ExaminedRequest {
 impl ExaminedRequest {
     /// A request that has no route, or whose route is not looked for.
     fn unrouted(client: ClientIdentity, cause: &RefusalCause) -> ExaminedRequest {
-        let is_counted = !matches!(cause, RefusalCause::Denied(_)) || must_be_counted(&client);
+        let is_counted = !cause.is_about_client() || must_be_counted(&client);
         let counting_limits = is_counted.then_some(CountingLimits::Unrouted);
         ExaminedRequest {
             client,
@@ -80,6 +82,8 @@ struct OwnResponse {
     reason: String,
     /// Whether the client gets no response.
     is_silent: bool,
+    /// The ban of the client, and the seconds in `Retry-After`; `None` for another response.
+    ban: Option<(Box<str>, Option<u64>)>,
 }
 
 impl OwnResponse {
@@ -88,7 +92,13 @@ impl OwnResponse {
             counting_limits,
             status: cause.status().as_u16(),
             reason: refusal_reason(cause),
-            is_silent: matches!(cause, RefusalCause::Denied(denial) if denial.list.is_silent),
+            is_silent: cause.is_silent(),
+            ban: match cause {
+                RefusalCause::Banned(refusal) => {
+                    Some((refusal.ban.key.clone(), refusal.retry_after()))
+                }
+                _ => None,
+            },
         }
     }
 }
@@ -125,10 +135,11 @@ impl Examiner<'_> {
             Err(cause) => (Rc::default(), Err(cause)),
         };
         let lists = &ruleset.unrouted.access;
-        let denied = find_address_objection(self.identifier, lists, connection, &head.fields);
+        let denied = find_address_objection(self.identifier, lists, connection, &head.fields)
+            .or_else(|| self.find_banned_address(connection, &head));
         let matched_route = match denied {
             // Nothing else is found out about a client that is denied for its address.
-            Some((client, cause @ RefusalCause::Denied(_))) => {
+            Some((client, cause)) if cause.is_about_client() => {
                 return Ok(ExaminedRequest::unrouted(client, &cause));
             }
             Some((_, cause)) => Err(cause),
@@ -150,6 +161,33 @@ impl Examiner<'_> {
                 Ok(ExaminedRequest::unrouted(client, &cause))
             }
         }
+    }
+
+    /// Why a client is refused whose address is banned, or is unclear while some address is banned.
+    fn find_banned_address(
+        &self,
+        connection: ConnectionPeer<'_>,
+        head: &Head,
+    ) -> Option<(ClientIdentity, RefusalCause)> {
+        let index = self.running_config.bans.index();
+        let fields = &head.fields;
+        let client = self.identifier.identify_by_address(connection, fields);
+        if client.is_ip_disputed && index.has_networks() {
+            return Some((client, RefusalCause::Bad(DISPUTED_ADDRESS)));
+        }
+        let now = self.clock.now();
+        let ban = index.find_address(client.ip, now)?.clone();
+        let refusal = explain_refusal(ban, self.running_config.ruleset.ban_response, now);
+        (!client.is_ip_unclear).then_some((client, RefusalCause::Banned(refusal)))
+    }
+
+    /// The refusal of a client who is banned by another identity than its address.
+    fn find_banned_client(&self, route: &Route, client: &ClientIdentity) -> Option<RefusalCause> {
+        let (index, now) = (self.running_config.bans.index(), self.clock.now());
+        let ban = index.find_client(client, self.identifier, now)?.clone();
+        let refusal = explain_refusal(ban, self.running_config.ruleset.ban_response, now);
+        let is_refused_later = is_refused_for_credential(route, client, self.identifier);
+        (!is_refused_later).then_some(RefusalCause::Banned(refusal))
     }
 
     /// Identifies the client of a request that has a route.
@@ -212,13 +250,17 @@ impl Examiner<'_> {
         let address_denial =
             find_address_objection(identifier, &route.access, connection, &head.fields)
                 .map(|(_, cause)| cause)
-                .filter(|cause| matches!(cause, RefusalCause::Denied(_)));
+                .filter(RefusalCause::is_about_client);
         let stage = match is_preflight {
             true => IdentificationStage::Head,
             false => IdentificationStage::Whole,
         };
-        let find_denial =
-            || find_identity_denial(route, &client, identifier, stage).map(RefusalCause::from);
+        let find_denial = || {
+            let denial = find_identity_denial(route, &client, identifier, stage);
+            denial
+                .map(RefusalCause::from)
+                .or_else(|| self.find_banned_client(route, &client))
+        };
         let is_denied_by_address = address_denial.is_some();
         let objection = address_denial
             .or_else(find_denial)
@@ -229,7 +271,7 @@ impl Examiner<'_> {
             // The size of a body in chunks is known only once it has come.
             .or_else(|| find_size_objection(route, head, body.len() as u64));
         let own_response = match (is_preflight, objection) {
-            (true, Some(cause @ RefusalCause::Denied(_))) => Some(OwnResponse::new(None, &cause)),
+            (true, Some(cause)) if cause.is_about_client() => Some(OwnResponse::new(None, &cause)),
             (true, _) => {
                 let counting_limits = CountingLimits::Preflight(matched_route.clone());
                 let cause = preflight_cause(route, head);
@@ -237,10 +279,8 @@ impl Examiner<'_> {
             }
             (false, Some(cause)) => {
                 let ruleset = &running_config.ruleset;
-                let is_counted = match &cause {
-                    RefusalCause::Denied(_) => !is_denied_by_address && must_be_counted(&client),
-                    _ => true,
-                };
+                let is_counted =
+                    !cause.is_about_client() || !is_denied_by_address && must_be_counted(&client);
                 let counting_limits =
                     is_counted.then(|| CountingLimits::for_route(&matched_route, ruleset, &client));
                 let mut response = OwnResponse::new(counting_limits, &cause);
@@ -284,9 +324,12 @@ impl ExplainedOutcome {
         let (status, reason, retry_after) = match (verdict.is_admitted, own_response, shed) {
             (false, _, _) => (429, None, verdict.retry_after_secs(rules)),
             (true, Some(response), _) => {
-                let retry_after = verdict
-                    .retry_after_secs(rules)
-                    .filter(|_| response.status == 429);
+                let retry_after = match &response.ban {
+                    Some((_, retry_after)) => *retry_after,
+                    None => verdict
+                        .retry_after_secs(rules)
+                        .filter(|_| response.status == 429),
+                };
                 (response.status, Some(response.reason.clone()), retry_after)
             }
             (true, None, Some(shed)) => {
@@ -405,6 +448,8 @@ pub async fn explain(
         Some(response) => !verdict.is_admitted || !response.is_silent,
         None => !verdict.is_admitted || shed.is_some(),
     };
+    let ban = own_response.filter(|_| verdict.is_admitted);
+    let ban = ban.and_then(|response| response.ban.as_ref());
     let page_file = is_refused
         .then(|| find_page_file(request, ruleset, route, status))
         .flatten();
@@ -412,6 +457,7 @@ pub async fn explain(
         "status": status,
         "admitted": is_admitted,
         "reason": reason,
+        "banned": ban.map(|(key, _)| key),
         "priority": class.map(RequestClass::as_str),
         "route": route.map(|route| describe_route(route, ruleset)),
         "who": describe_client(&client, identifier),

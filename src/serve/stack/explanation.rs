@@ -12,6 +12,7 @@ use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
 use crate::limit::{Identity, KeySpec, Rule, RuleLimit};
+use crate::operator::BanResponse;
 use crate::policy::Ruleset;
 use crate::route::Route;
 use crate::throttle::admission::RuleFinding;
@@ -28,6 +29,14 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
             format!("{denial}, and sends no response")
         }
         RefusalCause::Denied(denial) => denial.to_string(),
+        RefusalCause::Banned(refusal) => {
+            let (key, seconds) = (&refusal.ban.key, refusal.seconds);
+            let silence = match refusal.kind {
+                BanResponse::Silent => ", and gets no response",
+                _ => "",
+            };
+            format!("`{key}` is banned for {seconds} s more{silence}")
+        }
         other_cause => {
             let mut detail = other_cause.detail();
             if let Some(first_letter) = detail.get_mut(..1) {
@@ -265,6 +274,7 @@ fn render_outcome(out: &mut String, explanation: &Value) {
     let status = &explanation["status"];
     let outcome = match status.as_u64() {
         Some(200) => "admitted",
+        Some(429) if explanation["banned"].is_string() => "banned",
         Some(429) => "refused by a limit",
         Some(403) => "denied",
         _ => "not served",

@@ -12,6 +12,9 @@ use futures_util::future::Either;
 use tower::{Layer, Service};
 
 use super::body::{BodyStart, MAX_READ_AHEAD_BYTES};
+use super::body_needs::{
+    has_body, needs_credential_in_body, needs_field_search, needs_reserve_in_body,
+};
 use super::credential_in_body;
 use super::objection::{bound_body_size, find_request_objection};
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
@@ -27,10 +30,11 @@ use crate::identity::{
     BufferedBody, CheckCondition, ClientIdentity, FieldValue, IdentificationStage, Identifier,
     RequestParts, Unverified, WantedIdentities,
 };
-use crate::limit::Identity;
 use crate::limit::pressure::Pressure;
+use crate::limit::{Identity, IdentitySet};
 use crate::route::Route;
 use crate::serve::http1::repeat_cache::RouteDecision;
+use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Admission, AdmissionRequest};
 
 /// The layer that wraps a service in [`Identify`].
@@ -77,11 +81,10 @@ where
         if routed.is_preflight {
             let client = identify_for_preflight(&routed);
             record_client(&routed.arrival.context, &client);
-            let identifier = &routed.arrival.context.generation.identifier;
             let (route, stage) = (routed.route(), IdentificationStage::Head);
-            let denial = screening::find_identity_denial(route, &client, identifier, stage);
-            if let Some(denial) = denial {
-                return Either::Right(deny(denial, &routed.arrival));
+            let refusal = screening::refuse_client(&routed.arrival, route, &client, stage);
+            if let Some(cause) = refusal {
+                return Either::Right(deny(cause, &routed.arrival));
             }
             let unserved = Unserved::preflight(routed, client);
             return Either::Right(self.call(unserved));
@@ -96,8 +99,10 @@ where
         let generation = &arrival.context.generation;
         let repeated_fields = arrival.repeated_fields.as_ref();
         let route_index = routed.matched_route.single_route_index();
+        let sought_custom = sought_custom(generation, routed.route());
         let route_decision = repeated_fields
-            .and_then(|fields| fields.route_decision(generation, route_index?, &arrival.head));
+            .and_then(|fields| fields.route_decision(generation, route_index?, &arrival.head))
+            .filter(|decision| decision.sought_custom == sought_custom);
         let (client, route_decision) = match route_decision {
             Some(route_decision) => (route_decision.client.clone(), Some(route_decision)),
             None => identify_client(&routed),
@@ -121,15 +126,12 @@ where
             true => IdentificationStage::Head,
             false => IdentificationStage::Whole,
         };
-        let identifier = &generation.identifier;
-        if has_lists
-            && let Some(denial) = screening::find_identity_denial(route, &client, identifier, stage)
-        {
+        if let Some(cause) = screening::refuse_client(arrival, route, &client, stage) {
             let _ = arrival.context.client.set(client.clone());
             if !screening::must_be_counted(&client) {
-                return Either::Right(deny(denial, arrival));
+                return Either::Right(deny(cause, arrival));
             }
-            let unserved = Unserved::routed_to(routed, client, denial.into());
+            let unserved = Unserved::routed_to(routed, client, cause);
             return Either::Right(self.call(unserved));
         }
         let (reserved_units, unclear_cost) = match route.reads.reserve {
@@ -182,20 +184,17 @@ where
     }
 
     fn call(&mut self, mut unserved: Unserved) -> Self::Future {
-        let generation = &unserved.arrival.context.generation;
-        let denial = match unserved.counting_limits {
-            CountingLimits::Unrouted => screening::find_unrouted_denial(
-                &generation.ruleset,
-                &unserved.client,
-                &generation.identifier,
-            ),
+        let refusal = match unserved.counting_limits {
+            CountingLimits::Unrouted => {
+                screening::refuse_unrouted_client(&unserved.arrival, &unserved.client)
+            }
             _ => None,
         };
-        match denial {
-            Some(denial) if !screening::must_be_counted(&unserved.client) => {
-                return deny(denial, &unserved.arrival);
+        match refusal {
+            Some(cause) if !screening::must_be_counted(&unserved.client) => {
+                return deny(cause, &unserved.arrival);
             }
-            Some(denial) => unserved.cause = denial.into(),
+            Some(cause) => unserved.cause = cause,
             None => {}
         }
         Box::pin(self.inner.call(unserved))
@@ -224,21 +223,20 @@ where
             if is_unrecorded {
                 record_client(&identified.routed.arrival.context, &identified.client);
             }
-            let identifier = &identified.routed.arrival.context.generation.identifier;
-            let denial = search_result.is_ok().then(|| {
-                let route = identified.routed.route();
+            let refusal = search_result.is_ok().then(|| {
+                let Identified { routed, client, .. } = &identified;
                 let stage = IdentificationStage::Whole;
-                screening::find_identity_denial(route, &identified.client, identifier, stage)
+                screening::refuse_client(&routed.arrival, routed.route(), client, stage)
             });
-            let denial = denial.flatten();
-            if let Some(denial) = &denial
-                && !screening::must_be_counted(&identified.client)
+            let mut refusal = refusal.flatten();
+            if !screening::must_be_counted(&identified.client)
+                && let Some(cause) = refusal.take()
             {
-                return Err(screening::deny(denial.clone(), &identified.routed.arrival));
+                return Err(screening::deny(cause, &identified.routed.arrival));
             }
             let cause = search_result
                 .err()
-                .or(denial.map(RefusalCause::from))
+                .or(refusal)
                 .or(unclear_cost.map(RefusalCause::Bad))
                 .or_else(|| find_request_objection(&identified.routed, &identified.client));
             match cause {
@@ -253,13 +251,12 @@ where
 /// another ambiguous identity.
 fn find_address_denial(routed: &Routed) -> Option<RefusalCause> {
     screening::screen_address(&routed.arrival, &routed.route().access)
-        .filter(|cause| matches!(cause, RefusalCause::Denied(_)))
+        .filter(RefusalCause::is_about_client)
 }
 
-/// The outcome of a request that is denied.
-#[cold]
-fn deny<T: 'static>(denial: impl Into<RefusalCause>, arrival: &Arrival) -> BoxedOutcome<T> {
-    Box::pin(ready(Err(screening::deny(denial, arrival))))
+/// The outcome of a request whose client is denied or banned.
+fn deny<T: 'static>(cause: RefusalCause, arrival: &Arrival) -> BoxedOutcome<T> {
+    Box::pin(ready(Err(screening::deny(cause, arrival))))
 }
 
 /// Reads ahead in the body, and searches it for what the limits of the route depend on: a credential, identities in its
@@ -339,45 +336,12 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
     Ok(())
 }
 
-/// Whether a limit counts by a credential that belongs in the query, and that may stand in the body instead.
-fn needs_credential_in_body(route: &Route, arrival: &Arrival) -> bool {
-    let Arrival { head, body, .. } = arrival;
-    let identifier = &arrival.context.generation.identifier;
-    !body.is_empty()
-        && credential_in_body::is_body_searched(route, head)
-        && !identifier.has_credential_before_query(head)
-}
-
 /// Keeps the client's identities in the request's context, and counts a credential that does not verify.
 fn record_client(context: &RequestContext, client: &Rc<ClientIdentity>) {
     if let Some(reason) = client.credential_fault() {
         context.generation.unverified_counters.count(reason);
     }
     let _ = context.client.set(client.clone());
-}
-
-/// Whether a limit counts by an identity that may stand in the body, the query or a cookie.
-fn needs_field_search(route: &Route, arrival: &Arrival) -> bool {
-    (route.reads.email || route.reads.parameter) && {
-        let head = &arrival.head;
-        // Some servers begin the query at a `;` of the path.
-        let uri = &head.uri;
-        uri.query().is_some()
-            || uri.path().contains(';')
-            || has_body(arrival)
-            || head.fields.contains("cookie")
-    }
-}
-
-/// Whether the body is read for the units to take at admission.
-fn needs_reserve_in_body(route: &Route, arrival: &Arrival) -> bool {
-    route.reads.reserve_in_body && has_body(arrival)
-}
-
-/// Whether the request has a body to search. A request for a tunnel has no body: the tunnel's bytes come after the
-/// response, and an HTTP/1.1 request with a body never opens a tunnel.
-fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
-    !body.is_empty() && head.upgrade.is_none()
 }
 
 /// Identifies the client by the head alone. Also returns the decision that the connection remembers for the next request
@@ -416,12 +380,21 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
             reserved_units: &[],
         });
         let client = client.clone();
-        let depends_on_head = route.reads.path_part || route.reads.preflight;
+        let sought_custom = sought_custom(generation, route);
+        // Of an identity that only a ban names it is not known whether it is a part of the path.
+        let depends_on_head =
+            route.reads.path_part || route.reads.preflight || sought_custom != route.reads.custom;
         let only_for_head = depends_on_head.then(|| arrival.head.clone());
         let decision = RouteDecision::new(generation, route_index, only_for_head, client, prepared);
-        fields.remember_route_decision(decision)
+        fields.remember_route_decision(decision.with_sought_custom(sought_custom))
     });
     (client, route_decision)
+}
+
+/// The custom identities that are looked for: those of the route, and those by which clients are banned.
+#[inline]
+fn sought_custom(generation: &Generation, route: &Route) -> IdentitySet {
+    route.reads.custom.union(generation.bans.identities())
 }
 
 /// Identifies the client of a preflight that gets its response here: by its address, unless a limit counts preflights, or a
@@ -471,7 +444,7 @@ fn identify_with_credential(
         head,
         credential_in_body,
         route: Some(route),
-        wanted_custom: Some(route.reads.custom),
+        wanted_custom: Some(sought_custom(generation, route)),
     };
     identifier.identify_with_check(connection, request, wall_time, Some(&check))
 }

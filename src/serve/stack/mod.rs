@@ -4,8 +4,8 @@
 //! | layer | file | beside it |
 //! |---|---|---|
 //! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `compression.rs`, `vary.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `traced_request.rs`, `span_facts.rs` |
-//! | route | `routing.rs` | `screening.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
-//! | identify | `identify.rs` | `credential_in_body.rs`, `objection.rs`, `reserved_units.rs` |
+//! | route | `routing.rs` | `screening.rs`, `ban_view.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
+//! | identify | `identify.rs` | `credential_in_body.rs`, `body_needs.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
 //! | forward | `forward.rs`, `forwarding.rs`, `own_response.rs`, `usage.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `mapped_fields.rs`, `message_gate.rs`, `request_deadline.rs` |
 //!
@@ -17,12 +17,16 @@
 //!   layer. `explanation.rs` makes JSON and text of the result.
 //!
 //! `unserved.rs` is a request that the gateway responds to itself, and `unreadable_request.rs` one whose head cannot be
-//! read. `refusal.rs` says why a request is not served, and builds the response, for gRPC calls with `grpc_status.rs`. `downstream.rs`, `peer.rs` and `body/`
+//! read. `refusal.rs` says why a request is not served, and builds the response with `refusal_document.rs`; `ban_refusal.rs`
+//! does so for banned clients. `downstream.rs`, `peer.rs` and `body/`
 //! are the client's side of a request, as the layers see it.
 
 mod accepted_media;
 pub mod added_fields;
+mod ban_refusal;
+pub mod ban_view;
 pub mod body;
+mod body_needs;
 mod body_routes;
 pub mod changed_fields;
 mod compression;
@@ -37,7 +41,6 @@ pub mod forward;
 mod forwarding;
 pub mod found_route;
 pub mod future_pool;
-mod grpc_status;
 pub mod identified;
 pub mod identify;
 pub mod layers;
@@ -56,6 +59,7 @@ pub mod query_path;
 pub mod record_verdict;
 pub mod refusal;
 pub mod refusal_cache;
+mod refusal_document;
 pub mod request_context;
 pub mod request_deadline;
 pub mod request_id;

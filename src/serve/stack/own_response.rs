@@ -4,7 +4,8 @@
 use http::Method;
 
 use super::body::AdmittedBody;
-use super::refusal::{Refusal, RefusalCause, redirect_response};
+use super::refusal::{Refusal, RefusalCause};
+use super::refusal_document::redirect_response;
 use super::stages::Identified;
 use super::usage;
 use crate::http::head::{Fields, Head, Response, ResponseHead};

@@ -9,14 +9,15 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::json;
 
+use super::ban_refusal::{BanRefusal, NOT_ALLOWED};
 use super::body;
-use super::grpc_status::grpc_response;
+use super::refusal_document::{grpc_response, problem_response, redirect_response};
 use crate::http::head::{Fields, Response, ResponseHead};
 use crate::identity::{Denial, Unverified};
 use crate::limit::pressure::{RequestClass, Shed};
 use crate::limit::{AccessEffect, Identity};
+use crate::operator::BanResponse;
 use crate::serve::stack::request_outcome::RequestOutcome;
 use crate::throttle::{FailedRequest, RequestEnd, reject};
 use crate::upstream;
@@ -55,6 +56,8 @@ pub enum RefusalCause {
     Unchecked,
     /// A list of `deny` or `allow` refuses the client.
     Denied(Box<Denial>),
+    /// The client is banned.
+    Banned(BanRefusal),
     /// A limit refuses the request, with this response.
     Limited(Rc<Response<Bytes>>),
     /// The upstream is under pressure, and other requests have priority.
@@ -87,6 +90,21 @@ impl RefusalCause {
         status_and_detail(self).1
     }
 
+    /// Whether the client gets no response: its connection is closed, or its stream is reset.
+    pub fn is_silent(&self) -> bool {
+        match self {
+            RefusalCause::Denied(denial) => denial.list.is_silent,
+            RefusalCause::Banned(refusal) => refusal.kind == BanResponse::Silent,
+            _ => false,
+        }
+    }
+
+    /// Whether the client is refused for who it is: it is denied or banned. No limit counts such a request, unless it has a
+    /// credential that does not verify.
+    pub fn is_about_client(&self) -> bool {
+        matches!(self, RefusalCause::Denied(_) | RefusalCause::Banned(_))
+    }
+
     /// Whether a connection of HTTP/1 must close, because it may be unclear where the request ends.
     pub fn must_close(&self) -> bool {
         match self {
@@ -105,6 +123,7 @@ impl RefusalCause {
             | RefusalCause::Unverified(_)
             | RefusalCause::Unchecked
             | RefusalCause::Denied(_)
+            | RefusalCause::Banned(_)
             | RefusalCause::Limited(_)
             | RefusalCause::Shed(_)
             | RefusalCause::Preflight { .. }
@@ -158,7 +177,7 @@ impl Refusal {
 
     /// Whether the client gets no response: its connection is closed, or its stream is reset.
     pub fn is_silent(&self) -> bool {
-        matches!(&self.cause, RefusalCause::Denied(denial) if denial.list.is_silent)
+        self.cause.is_silent()
     }
 
     /// The outcome of the request, for metrics and the access log.
@@ -167,6 +186,7 @@ impl Refusal {
             RefusalCause::Limited(_) => RequestOutcome::Refused,
             RefusalCause::Shed(_) => RequestOutcome::Shed,
             RefusalCause::Denied(_) => RequestOutcome::Denied,
+            RefusalCause::Banned(_) => RequestOutcome::Banned,
             // As on a route with a redirect.
             RefusalCause::Redirected(_) => RequestOutcome::Admitted,
             RefusalCause::Usage(_) => RequestOutcome::Usage,
@@ -216,6 +236,7 @@ impl Refusal {
                 AccessEffect::Deny => "denied",
                 AccessEffect::Allow => "not allowed",
             }),
+            RefusalCause::Banned(_) => Some("banned"),
             RefusalCause::BodyTooLarge(_) => Some("request body too large"),
             RefusalCause::SlowBody => Some("request body too slow"),
             RefusalCause::BrokenBody => Some("request body broke off"),
@@ -225,7 +246,10 @@ impl Refusal {
 
     /// The response to the client.
     pub fn into_response(self) -> Response<Bytes> {
-        if let RefusalCause::Limited(response) | RefusalCause::Usage(response) = self.cause {
+        if let RefusalCause::Limited(response)
+        | RefusalCause::Usage(response)
+        | RefusalCause::Banned(BanRefusal { response, .. }) = self.cause
+        {
             return Rc::unwrap_or_clone(response);
         }
         if let RefusalCause::Preflight { is_allowed: true } = self.cause {
@@ -327,8 +351,9 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
         ),
         RefusalCause::Denied(_) => (
             StatusCode::FORBIDDEN,
-            "This client is not allowed here.".into(),
+            NOT_ALLOWED.into(),
         ),
+        RefusalCause::Banned(refusal) => (refusal.status(), refusal.detail()),
         RefusalCause::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, String::new()),
         RefusalCause::Shed(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -421,39 +446,6 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
         upstream::Error::TotalTimeout { .. } => "total timeout",
         upstream::Error::Unavailable { .. } => "no server available",
         upstream::Error::Full { .. } => "too many requests",
-    }
-}
-
-/// A redirect, without a body.
-pub(super) fn redirect_response<B: Default>(status: StatusCode, location: &str) -> Response<B> {
-    let mut head = ResponseHead {
-        status,
-        ..ResponseHead::default()
-    };
-    head.fields.add("location", location.as_bytes());
-    Response {
-        head,
-        body: B::default(),
-    }
-}
-
-/// A response with a problem document: RFC 9457.
-fn problem_response(status: StatusCode, problem_type: &str, detail: &str) -> Response<Bytes> {
-    let title = match problem_type {
-        reject::REDUCED_CAPACITY => "Temporary reduced capacity",
-        _ => status.canonical_reason().unwrap_or_default(),
-    };
-    let body = json!({
-        "type": problem_type, "title": title, "status": status.as_u16(), "detail": detail,
-    });
-    let mut head = ResponseHead {
-        status,
-        ..ResponseHead::default()
-    };
-    head.fields.add("content-type", reject::PROBLEM_JSON);
-    Response {
-        head,
-        body: body.to_string().into(),
     }
 }
 

@@ -138,7 +138,7 @@ impl RefusalCache {
 }
 
 /// Makes a response cheap to send again: with a length, and with its fields in one piece of memory.
-fn prepare_for_repetition(response: &mut Response<Bytes>) {
+pub(super) fn prepare_for_repetition(response: &mut Response<Bytes>) {
     let fields = &mut response.head.fields;
     if !fields.contains("content-length") {
         // Otherwise the sender would format the length each time.

@@ -15,6 +15,8 @@ pub enum RequestOutcome {
     Denied,
     /// The gateway told the caller what it has left of its limits.
     Usage,
+    /// The client is banned.
+    Banned,
     /// The gateway refused the request for another reason, such as no route or no credential.
     Rejected,
     /// The upstream sent no response, or no whole one.
@@ -32,6 +34,7 @@ impl RequestOutcome {
         RequestOutcome::Shed,
         RequestOutcome::Denied,
         RequestOutcome::Usage,
+        RequestOutcome::Banned,
         RequestOutcome::Rejected,
         RequestOutcome::Failed,
         RequestOutcome::Gone,
@@ -45,6 +48,7 @@ impl RequestOutcome {
             RequestOutcome::Shed => "shed",
             RequestOutcome::Denied => "denied",
             RequestOutcome::Usage => "usage",
+            RequestOutcome::Banned => "banned",
             RequestOutcome::Rejected => "rejected",
             RequestOutcome::Failed => "failed",
             RequestOutcome::Gone => "gone",

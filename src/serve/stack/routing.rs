@@ -1,4 +1,4 @@
-//! The layer that finds the route of a request, after it has refused addresses that the gateway file denies. It checks the
+//! The layer that finds the route of a request, after it has refused addresses that are denied or banned. It checks the
 //! method, and replaces the host by its canonical form. Where servers could take the request for different routes, the
 //! limits of these routes count it together. A request without a route or without a safe reading is handed on as unserved.
 //!
@@ -78,6 +78,7 @@ where
             true => None,
             false => screening::screen_address(&arrival, &ruleset.unrouted.access),
         };
+        let objection = objection.or_else(|| screening::screen_banned_address(&arrival));
         if let Some(cause) = objection {
             return Either::Right(self.refuse_address(arrival, cause));
         }
@@ -117,7 +118,7 @@ where
         arrival: Arrival,
         cause: RefusalCause,
     ) -> Either<<S as Service<Unserved>>::Future, BoxedOutcome<RoutedResponse<S>>> {
-        if let RefusalCause::Denied(_) = cause {
+        if cause.is_about_client() {
             let refusal = screening::deny(cause, &arrival);
             return Either::Right(Box::pin(ready(Err(refusal))));
         }

@@ -1,5 +1,5 @@
-//! Refuses clients by the lists of `deny` and `allow`. No limit counts a request that is denied here, because that would
-//! cost more than the refusal. The exception is a client whose credential does not verify, so that guesses end in 429.
+//! Refuses clients by the lists of `deny` and `allow`, and banned clients. No limit counts a request that is refused here,
+//! because that would cost more than the refusal. The exception is a client whose credential does not verify, so that guesses end in 429.
 //!
 //! `routing.rs` asks for the address before anything else, and `identify.rs` for what depends on the route or on other
 //! identities. Both functions for the address return without work where no list has networks.
@@ -25,7 +25,7 @@ pub(super) fn screen_address(arrival: &Arrival, lists: &AccessLists) -> Option<R
         context.peer.connection_peer(),
         &arrival.head.fields,
     )?;
-    if matches!(cause, RefusalCause::Denied(_)) {
+    if cause.is_about_client() {
         let _ = context.client.set(Rc::new(client));
     }
     Some(cause)
@@ -69,6 +69,76 @@ pub(super) fn find_identity_denial(
     (!is_refused_later).then_some(denial)
 }
 
+/// Why a banned address is refused, or one that is unclear while some address is banned; `None` if the address is not banned.
+/// Records the address of a client that is banned.
+pub(super) fn screen_banned_address(arrival: &Arrival) -> Option<RefusalCause> {
+    let context = &arrival.context;
+    let generation = &context.generation;
+    if !generation.bans.has_networks() {
+        return None;
+    }
+    let fields = &arrival.head.fields;
+    let connection = context.peer.connection_peer();
+    let client = generation
+        .identifier
+        .identify_by_address(connection, fields);
+    if client.is_ip_disputed {
+        return Some(RefusalCause::Bad(DISPUTED_ADDRESS));
+    }
+    let refusal = refuse_banned_address(arrival, &client)?;
+    let _ = context.client.set(Rc::new(client));
+    Some(refusal)
+}
+
+/// The refusal of a client whose address is banned. An unclear address is in no network.
+pub(super) fn refuse_banned_address(
+    arrival: &Arrival,
+    client: &ClientIdentity,
+) -> Option<RefusalCause> {
+    let (bans, now) = (&arrival.context.generation.bans, arrival.context.arrived_at);
+    if client.is_ip_unclear {
+        return None;
+    }
+    let ban = bans.find_address(client.ip, now)?;
+    let refusal = bans.refuse(ban, &arrival.head.fields, now);
+    Some(RefusalCause::Banned(refusal))
+}
+
+/// The refusal of a client by the lists of its route, or by a ban of another identity than its address; `None` also for a
+/// client that the route refuses for its credential: see [`find_identity_denial`].
+#[inline]
+pub(super) fn refuse_client(
+    arrival: &Arrival,
+    route: &Route,
+    client: &ClientIdentity,
+    stage: IdentificationStage,
+) -> Option<RefusalCause> {
+    let generation = &arrival.context.generation;
+    let identifier = &generation.identifier;
+    if !route.access.is_empty()
+        && let Some(denial) = find_identity_denial(route, client, identifier, stage)
+    {
+        return Some(denial.into());
+    }
+    let now = arrival.context.arrived_at;
+    let ban = generation.bans.find_client(client, identifier, now)?;
+    if is_refused_for_credential(route, client, identifier) {
+        return None;
+    }
+    let refusal = generation.bans.refuse(ban, &arrival.head.fields, now);
+    Some(RefusalCause::Banned(refusal))
+}
+
+/// Whether the client has a credential that does not verify, for which the route refuses it anyway. A ban is not mentioned
+/// then, so that guesses of credentials reveal nothing.
+pub(super) fn is_refused_for_credential(
+    route: &Route,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+) -> bool {
+    must_be_counted(client) && find_route_objection(route, client, identifier).is_some()
+}
+
 /// Whether limits count a denied request of this client: otherwise it could guess credentials for ever, and tell a right
 /// one by another response.
 pub(super) fn must_be_counted(client: &ClientIdentity) -> bool {
@@ -90,9 +160,28 @@ pub(super) fn find_unrouted_denial(
         .or_else(|| identifier.find_identity_denial(lists, client, IdentificationStage::Whole))
 }
 
-/// The refusal of a request that is denied.
-pub(super) fn deny(denial: impl Into<RefusalCause>, arrival: &Arrival) -> Refusal {
-    Refusal::unsent(denial.into(), &arrival.head.fields)
+/// The refusal of a client of a request without a route: by the lists of the gateway file, or because it is banned.
+pub(super) fn refuse_unrouted_client(
+    arrival: &Arrival,
+    client: &ClientIdentity,
+) -> Option<RefusalCause> {
+    let generation = &arrival.context.generation;
+    let (ruleset, identifier) = (&generation.ruleset, &generation.identifier);
+    if let Some(denial) = find_unrouted_denial(ruleset, client, identifier) {
+        return Some(denial.into());
+    }
+    let refuse_key = || {
+        let now = arrival.context.arrived_at;
+        let ban = generation.bans.find_client(client, identifier, now)?;
+        let refusal = generation.bans.refuse(ban, &arrival.head.fields, now);
+        Some(RefusalCause::Banned(refusal))
+    };
+    refuse_banned_address(arrival, client).or_else(refuse_key)
+}
+
+/// The refusal of a request whose client is denied or banned.
+pub(super) fn deny(cause: RefusalCause, arrival: &Arrival) -> Refusal {
+    Refusal::unsent(cause, &arrival.head.fields)
 }
 
 impl From<Denial> for RefusalCause {

@@ -22,10 +22,12 @@ use crate::limit::Rule;
 use crate::limit::pressure::{Pressure, RequestKind};
 use crate::net::FlushQueue;
 use crate::net::tls::acme::ChallengeTokens;
+use crate::operator::BanRegistry;
 use crate::policy::Ruleset;
 use crate::record::insight::{LiveInsight, Sampler, ShadowTally};
 use crate::route::Route;
 use crate::serve::access::members;
+use crate::serve::stack::ban_view::BanView;
 use crate::serve::stack::refusal_cache::RefusalCache;
 use crate::serve::stack::request_outcome::{RequestOutcome, response_origin};
 use crate::throttle::admission::Admission;
@@ -49,6 +51,8 @@ pub struct RunningConfig {
     pub challenge_tokens: ChallengeTokens,
     /// Top keys and samples; `None` if the record is off.
     pub insight: Option<Arc<LiveInsight>>,
+    /// The bans that operators order at run time.
+    pub bans: Arc<BanRegistry>,
 }
 
 impl RunningConfig {
@@ -113,6 +117,8 @@ pub struct Generation {
     pub clock: Clock,
     /// Responses to recent refusals.
     pub refusal_cache: RefusalCache,
+    /// The bans, and responses to banned clients.
+    pub bans: BanView,
     /// The configuration that the generation was built from.
     running_config: RunningConfig,
     /// The secret of the shared store that `identifier` was built with; `None` before the store has sent one.
@@ -288,6 +294,7 @@ impl Generation {
             sampler: Sampler::default(),
             clock: clock.clone(),
             refusal_cache: RefusalCache::default(),
+            bans: BanView::new(&running_config.bans, running_config.ruleset.ban_response),
             shared_secret: running_config.shared_secret(),
             running_config: running_config.clone(),
         }

@@ -6,7 +6,7 @@ import { empty, h, panel, put, rate, setText, table } from '../ui.js';
 import { sampleColumns } from './throttles.js';
 
 const MOST = 300;
-const OUTCOMES = ['refused', 'over', 'shadow_refused', 'try_refused', 'admitted', 'usage', 'shed', 'failed', 'denied', 'rejected', 'gone'];
+const OUTCOMES = ['refused', 'over', 'shadow_refused', 'try_refused', 'admitted', 'usage', 'shed', 'failed', 'denied', 'banned', 'rejected', 'gone'];
 
 export function open() {
   const total = new Range('all:tollgate_requests_total');

@@ -1,0 +1,125 @@
+//! Lists bans, orders them and lifts them.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::control::ControlState;
+use super::problem::problem_response;
+use crate::operator::{BanError, EntryMap, ListedBan, NewBan};
+use crate::policy::parse_duration;
+
+/// The name of an operator who gives none.
+const UNNAMED_OPERATOR: &str = "operator";
+
+/// How long a ban lasts without `for`.
+const DEFAULT_DURATION: &str = "1h";
+
+/// A ban that an operator orders.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BanOrder {
+    /// The key, network or address.
+    key: String,
+    /// How long it lasts, as `1h`.
+    #[serde(default, rename = "for")]
+    duration: Option<String>,
+    #[serde(default)]
+    reason: String,
+    /// Who orders it.
+    #[serde(default)]
+    by: Option<String>,
+}
+
+/// The query of a request that lifts a ban.
+#[derive(Deserialize)]
+pub(super) struct LiftQuery {
+    /// Who lifts it.
+    by: Option<String>,
+}
+
+/// `GET /v1/bans`: the bans that hold, and the most there can be.
+pub(super) async fn list(State(gateway): ControlState) -> Response {
+    let bans = gateway.running().bans.list();
+    let now = gateway.clock().wall();
+    let bans: Vec<Value> = bans.iter().map(|ban| describe(ban, now)).collect();
+    Json(json!({ "bans": bans, "most": EntryMap::MAX_ENTRIES })).into_response()
+}
+
+/// `POST /v1/bans`: the ban, which holds already. 400 for a mistake in the order, 409 if there are too many bans.
+pub(super) async fn order(State(gateway): ControlState, body: String) -> Response {
+    let order: BanOrder = match serde_json::from_str(&body) {
+        Ok(order) => order,
+        Err(error) => return problem_response(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let duration = order.duration.as_deref().unwrap_or(DEFAULT_DURATION);
+    let duration = match parse_duration(duration) {
+        Ok(duration) => duration,
+        Err(message) => return problem_response(StatusCode::BAD_REQUEST, &message),
+    };
+    let new_ban = NewBan {
+        key: order.key,
+        duration,
+        reason: order.reason,
+        by: order.by.unwrap_or_else(|| UNNAMED_OPERATOR.into()),
+    };
+    let now = gateway.clock().wall();
+    let banned = tokio::task::spawn_blocking(move || gateway.ban(new_ban)).await;
+    respond(banned, now)
+}
+
+/// `DELETE /v1/bans/{key}`: the ban as it was. 400 for a text that is no key, 404 for a key that is not banned.
+pub(super) async fn lift(
+    State(gateway): ControlState,
+    Path(key): Path<String>,
+    Query(query): Query<LiftQuery>,
+) -> Response {
+    let by = query.by.unwrap_or_else(|| UNNAMED_OPERATOR.into());
+    let now = gateway.clock().wall();
+    let lifted = tokio::task::spawn_blocking(move || gateway.lift_ban(&key, &by)).await;
+    respond(lifted, now)
+}
+
+/// The response to a change of a ban. The outer error is that of a thread that panicked.
+fn respond(
+    changed: Result<Result<ListedBan, BanError>, tokio::task::JoinError>,
+    now: Duration,
+) -> Response {
+    match changed {
+        Ok(Ok(ban)) => Json(describe(&ban, now)).into_response(),
+        Ok(Err(error)) => problem_response(status_of(&error), &error.to_string()),
+        Err(error) => problem_response(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+fn status_of(error: &BanError) -> StatusCode {
+    match error {
+        BanError::NotBanned(_) | BanError::BannedByNetwork { .. } => StatusCode::NOT_FOUND,
+        BanError::Full(_) => StatusCode::CONFLICT,
+        BanError::Key(_) | BanError::Everyone | BanError::TooLong(..) | BanError::Duration => {
+            StatusCode::BAD_REQUEST
+        }
+    }
+}
+
+/// A ban as JSON; times are in seconds since 1970, and `left` in seconds from `now`.
+fn describe(ban: &ListedBan, now: Duration) -> Value {
+    let entry = &ban.entry;
+    let now_millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let seconds = |millis: u64| millis as f64 / 1e3;
+    json!({
+        "key": entry.key,
+        "reason": entry.reason,
+        "by": entry.by,
+        "since": seconds(entry.since),
+        "until": seconds(entry.until),
+        "left": seconds(entry.until.saturating_sub(now_millis)),
+        "hits": ban.hits,
+        "kept": ban.is_kept,
+    })
+}

@@ -1,0 +1,139 @@
+//! What banned clients get, over each version of HTTP and on busy connections.
+
+use std::io::Read;
+
+use serde_json::json;
+
+use crate::common::{assert_contains, http2};
+use crate::{Site, from, json_of, request};
+
+#[test]
+fn banned_clients_get_429_and_are_told_when_it_ends() {
+    let site = Site::start("");
+    assert_eq!(
+        site.ban(&json!({ "key": "192.0.2.7", "for": "10m", "reason": "secret" }))
+            .status(),
+        200
+    );
+    let answer = site.get(&from("192.0.2.7"));
+    assert_eq!(answer.status(), 429);
+    assert_eq!(
+        answer.field("content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(answer.field("cache-control"), Some("no-store"));
+    let seconds: u64 = answer.field("retry-after").unwrap().parse().unwrap();
+    assert!((590..=600).contains(&seconds), "{seconds}");
+    let body = json_of(&answer);
+    let kind = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
+    assert_eq!(body["type"], kind);
+    assert_eq!(body["title"], "Abnormal usage detected");
+    assert!(
+        !answer.text().contains("secret"),
+        "the reason is for operators"
+    );
+    let grpc = site.get(&format!(
+        "{}content-type: application/grpc\r\n",
+        from("192.0.2.7")
+    ));
+    assert_eq!((grpc.status(), grpc.field("grpc-status")), (200, Some("8")));
+    assert!(
+        site.upstream.drain().is_empty(),
+        "nothing reaches the server"
+    );
+}
+
+#[test]
+fn the_gateway_file_says_what_banned_clients_get() {
+    let site = Site::start("bans: { response: 403 }\n");
+    site.ban_key("192.0.2.7");
+    let answer = site.get(&from("192.0.2.7"));
+    assert_eq!((answer.status(), answer.field("retry-after")), (403, None));
+    assert_contains(&answer.text(), &["This client is not allowed here."]);
+
+    let site = Site::start("bans: { response: none }\n");
+    site.ban_key("192.0.2.7");
+    let mut client = site.server.connect();
+    client.send(request(&from("192.0.2.7")));
+    let mut bytes = Vec::new();
+    client.reader.read_to_end(&mut bytes).unwrap();
+    assert!(bytes.is_empty(), "{}", String::from_utf8_lossy(&bytes));
+    http2::run(async {
+        let mut client = http2::Client::connect(site.server.address).await;
+        let banned = [("x-forwarded-for", "192.0.2.7")];
+        assert!(
+            client.get("/a", &banned).await.is_err(),
+            "the stream is reset"
+        );
+        let free = client.get("/a", &[("x-forwarded-for", "192.0.2.8")]).await;
+        assert_eq!(free.unwrap().status(), 200, "the connection goes on");
+    });
+}
+
+/// A connection remembers its last request: the ban must come through, and its end too.
+#[test]
+fn a_ban_holds_on_busy_connections_at_once() {
+    let site = Site::start("");
+    for (key, fields) in [
+        ("192.0.2.7", from("192.0.2.7")),
+        ("user=alice", "x-user: alice\r\n".into()),
+        // No limit counts by this one, so that nothing looks for it before.
+        ("tenant=red", "x-tenant: red\r\n".into()),
+    ] {
+        let mut client = site.server.connect();
+        let mut statuses = |count: usize| {
+            let mut status = || {
+                client.send(request(&fields));
+                client.answer().status()
+            };
+            (0..count).map(|_| status()).collect::<Vec<_>>()
+        };
+        assert_eq!(statuses(4), [200; 4], "{key}");
+        site.ban_key(key);
+        assert_eq!(statuses(4), [429; 4], "{key}");
+        assert_eq!(site.unban(key).status(), 200);
+        assert_eq!(statuses(4), [200; 4], "{key}");
+    }
+}
+
+/// Which of two fields a proxy wrote is not known, so the client may have written the other.
+#[test]
+fn an_unclear_address_is_no_way_around_a_ban() {
+    let site = Site::start("");
+    let unclear = "x-forwarded-for: 192.0.2.7\r\nforwarded: for=192.0.2.8\r\n";
+    assert_eq!(site.get(unclear).status(), 200);
+    site.ban_key("192.0.2.7");
+    assert_eq!(site.get(unclear).status(), 400);
+}
+
+#[test]
+fn nested_bans_do_not_hide_each_other() {
+    let site = Site::start("");
+    let order = |key: &str, duration: &str| json!({ "key": key, "for": duration });
+    assert_eq!(site.ban(&order("192.0.2.0/24", "1h")).status(), 200);
+    assert_eq!(site.ban(&order("192.0.2.7", "1s")).status(), 200);
+    let seconds = |ip: &str| {
+        let answer = site.get(&from(ip));
+        answer
+            .field("retry-after")
+            .map(|text| text.parse::<u64>().unwrap())
+    };
+    assert!(seconds("192.0.2.7") > Some(3_000));
+    assert_eq!(site.unban("192.0.2.0/24").status(), 200);
+    assert_eq!(seconds("192.0.2.8"), None);
+}
+
+/// As `deny` does it: a guess of a credential is counted and told nothing.
+#[test]
+fn a_request_that_cannot_be_read_is_banned_too() {
+    let site = Site::start("");
+    site.ban_key("127.0.0.0/8");
+    let mut client = site.server.connect();
+    client.send("GET /a HTTP/1.1\r\nhost: t\r\nbad field: x\r\n\r\n");
+    assert_eq!(client.answer().status(), 429);
+    for path in ["/nowhere/../..", "/%zz"] {
+        let mut client = site.server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: t\r\n\r\n"));
+        assert_eq!(client.answer().status(), 429, "{path}");
+    }
+}

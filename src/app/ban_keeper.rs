@@ -53,7 +53,7 @@ impl BanUpdater {
         let (event, detail) = match kind {
             BanChangeKind::Banned => {
                 tracing::info!(key, by, reason, until, "banned");
-                let seconds = entry.until.saturating_sub(entry.since).div_ceil(1_000);
+                let seconds = entry.until.saturating_sub(entry.changed_at).div_ceil(1_000);
                 let reason = match reason {
                     "" => String::new(),
                     reason => format!(": {reason}"),

@@ -91,9 +91,13 @@ impl Gateway {
         let listeners =
             build_listeners(&process, &ruleset, &ticket_keys, &certificate_renewer, &[])?;
         let ban_file = process.operator.file.as_deref();
-        let bans = BanRegistry::open(ban_file, shared.is_some(), clock.clone());
+        let bans = BanRegistry::open(ban_file, clock.clone());
+        let bans = Arc::new(bans.map_err(Error::Bans)?);
+        if let Some((shared, _)) = &shared {
+            let _ = shared.entries.set(bans.clone());
+        }
         let running = RunningConfig {
-            bans: Arc::new(bans.map_err(Error::Bans)?),
+            bans,
             listeners,
             challenge_tokens: certificate_renewer.challenge_tokens(),
             insight: process.record.is_some().then(Arc::default),

@@ -66,8 +66,7 @@ pub fn print_change(ban: &Value, change: &str, as_json: bool) -> ExitCode {
         );
     }
     let key = replace_control_chars(ban["key"].as_str().unwrap_or_default());
-    let seconds =
-        ban["until"].as_f64().unwrap_or_default() - ban["since"].as_f64().unwrap_or_default();
+    let seconds = ban["left"].as_f64().unwrap_or_default();
     let text = match change {
         "banned" => format!("{key} is banned for {}", format_seconds(seconds)),
         _ => format!("{key} is not banned any more"),
@@ -75,9 +74,9 @@ pub fn print_change(ban: &Value, change: &str, as_json: bool) -> ExitCode {
     output::exit_code(output::print_line(text), ExitCode::SUCCESS)
 }
 
-/// Formats a number of seconds by its largest unit, and the next one if that is not zero.
+/// Formats a number of seconds, at least one, by its largest unit, and the next one if that is not zero.
 pub fn format_seconds(seconds: f64) -> String {
-    let mut rest = seconds.max(0.0).ceil() as u64;
+    let mut rest = seconds.round() as u64;
     let mut parts = Vec::new();
     for (unit_seconds, unit) in [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")] {
         let count = rest / unit_seconds;
@@ -90,7 +89,7 @@ pub fn format_seconds(seconds: f64) -> String {
     }
     parts.truncate(2);
     match parts.is_empty() {
-        true => "0s".into(),
+        true => "1s".into(),
         false => parts.join(" "),
     }
 }
@@ -125,7 +124,6 @@ mod tests {
     #[test]
     fn spans_have_two_units() {
         for (seconds, expected) in [
-            (0.0, "0s"),
             (0.2, "1s"),
             (59.0, "59s"),
             (60.0, "1m"),

@@ -13,15 +13,18 @@ use parking_lot::Mutex;
 use super::ban_index::{BanIndex, canonical_key, parse_network, subject_of};
 use super::entry::{EntryKind, OperatorEntry};
 use super::entry_file::EntryFile;
-use super::entry_map::EntryMap;
+use super::entry_map::{EntryMap, EntrySlot};
 use super::error::BanError;
 use crate::base::clock::{Clock, Nanos};
 use crate::identity::{Identifier, Keyer};
+use crate::store::shared::shared_entries::{SharedEntries, StoredEntry};
 
 /// The shortest ban.
 const MIN_DURATION: Duration = Duration::from_secs(1);
 /// The longest ban: ten years.
 const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
+/// For this long after its end an entry stays in the shared store, because the clocks of other gateways may be behind.
+const MAX_CLOCK_SKEW_MILLIS: u64 = 60_000;
 /// How far the wall clock may move against the monotonic clock before the ends of bans are computed anew.
 const MAX_CLOCK_DRIFT_MILLIS: u64 = 200;
 
@@ -46,8 +49,10 @@ struct RegistryState {
     is_unsaved: bool,
     /// Whether the last use of the file has failed, which was logged.
     has_failed: bool,
-    /// The keys whose entries the shared store may lack; `None` without such a store.
-    unpublished: Option<BTreeSet<String>>,
+    /// The keys whose entries the shared store may lack; nothing takes them without such a store.
+    unpublished: BTreeSet<String>,
+    /// Entries of the shared store that nobody needs any more.
+    over: Vec<StoredEntry>,
     /// What the published index depends on beside the entries: the seed of the keyer, and the milliseconds since 1970 at the
     /// origin of the monotonic clock. `None` before the first index.
     index_basis: Option<(u64, u64)>,
@@ -98,12 +103,12 @@ pub struct BanChange {
 }
 
 impl BanRegistry {
-    /// The bans in the file at this path, or none. `is_shared` says whether a store shares them with other gateways.
+    /// The bans in the file at this path, or none.
     ///
     /// # Errors
     ///
     /// The folder of the file cannot be created.
-    pub fn open(file: Option<&Path>, is_shared: bool, clock: Clock) -> io::Result<BanRegistry> {
+    pub fn open(file: Option<&Path>, clock: Clock) -> io::Result<BanRegistry> {
         let file = file.map(EntryFile::new).transpose()?;
         let registry = BanRegistry {
             state: Mutex::new(RegistryState {
@@ -111,7 +116,8 @@ impl BanRegistry {
                 file,
                 is_unsaved: false,
                 has_failed: false,
-                unpublished: is_shared.then(BTreeSet::new),
+                unpublished: BTreeSet::new(),
+                over: Vec::new(),
                 index_basis: None,
             }),
             version: AtomicU64::new(0),
@@ -171,8 +177,12 @@ impl BanRegistry {
         }
         let wall_millis = self.wall_millis();
         let mut state = self.state.lock();
-        let is_new = state.entries.get(EntryKind::Ban, &key.text).is_none();
-        if is_new && state.entries.active_count(wall_millis) >= EntryMap::MAX_ENTRIES {
+        let held = state.entries.get(EntryKind::Ban, &key.text);
+        let held_since = held
+            .filter(|slot| slot.entry.is_active(wall_millis))
+            .map(|slot| slot.entry.since);
+        if held_since.is_none() && state.entries.active_count(wall_millis) >= EntryMap::MAX_ENTRIES
+        {
             return Err(BanError::Full(EntryMap::MAX_ENTRIES));
         }
         let until = wall_millis.saturating_add(duration.as_millis() as u64);
@@ -180,16 +190,16 @@ impl BanRegistry {
             kind: EntryKind::Ban,
             key: key.text.clone(),
             hash: key.fingerprint.map(OperatorEntry::format_fingerprint),
-            reason,
-            by,
-            since: wall_millis,
+            reason: reason.replace(char::is_control, " "),
+            by: by.replace(char::is_control, " "),
+            since: held_since.unwrap_or(wall_millis),
             until,
             keep_until: until,
             changed_at: state.entries.next_change(wall_millis),
             origin: self.origin,
             is_revoked: false,
         };
-        state.change(entry, wall_millis);
+        state.change(entry);
         state
             .listed(&key.text)
             .ok_or(BanError::Full(EntryMap::MAX_ENTRIES))
@@ -235,7 +245,7 @@ impl BanRegistry {
             is_revoked: true,
             ..listed.entry.clone()
         };
-        state.change(entry, wall_millis);
+        state.change(entry);
         Ok(listed)
     }
 
@@ -267,6 +277,7 @@ impl BanRegistry {
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.read_file();
+        let changes = state.collect_changes(wall_millis);
         let dropped_count = state.entries.prune(wall_millis);
         if dropped_count > 0 {
             tracing::error!(
@@ -277,12 +288,15 @@ impl BanRegistry {
         if state.is_unsaved {
             state.save();
         }
-        let changes = state.collect_changes(wall_millis);
+        if state.unpublished.len() > EntryMap::MAX_ENTRIES {
+            // There is no store, or it is away: when it comes back, everything is compared.
+            state.unpublished.clear();
+        }
         let origin_millis = wall_millis.saturating_sub(now.0 / 1_000_000);
         let is_basis_old = state.index_basis.is_none_or(|(index_seed, index_origin)| {
             index_seed != seed || index_origin.abs_diff(origin_millis) > MAX_CLOCK_DRIFT_MILLIS
         });
-        if !changes.is_empty() || is_basis_old {
+        if !changes.is_empty() || dropped_count > 0 || is_basis_old {
             state.index_basis = Some((seed, origin_millis));
             let index = state.build_index(&build_identifier(), now, wall_millis);
             let mut published = self.index.lock();
@@ -299,67 +313,74 @@ impl BanRegistry {
         self.state.lock().index_basis = None;
     }
 
-    /// The entries that the shared store may lack, at most `most`. They are not returned again, unless
-    /// [`BanRegistry::merge_shared`] finds them missing.
-    pub fn take_unpublished(&self, most: usize) -> Vec<OperatorEntry> {
-        let mut state = self.state.lock();
-        let RegistryState {
-            entries,
-            unpublished: Some(unpublished),
-            ..
-        } = &mut *state
-        else {
-            return Vec::new();
-        };
-        let mut taken = Vec::new();
-        while taken.len() < most
-            && let Some(key) = unpublished.pop_first()
-        {
-            let slot = entries.get(EntryKind::Ban, &key);
-            taken.extend(slot.map(|slot| slot.entry.clone()));
-        }
-        taken
-    }
-
-    /// Takes over all entries of the shared store. Those that it lacks, or has an older change of, will be published.
-    pub fn merge_shared(&self, lines: &[String]) {
-        let wall_millis = self.wall_millis();
-        let stored = lines.iter().filter_map(|line| OperatorEntry::parse(line));
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let mut lacking: BTreeSet<String> = state
-            .entries
-            .slots()
-            .filter(|slot| wall_millis < slot.entry.keep_until)
-            .map(|slot| slot.entry.key.clone())
-            .collect();
-        for entry in stored.filter(|entry| wall_millis < entry.keep_until) {
-            let key = entry.key.clone();
-            let changed_at = entry.changed_at;
-            state.is_unsaved |= state.entries.merge(entry);
-            let slot = state.entries.get(EntryKind::Ban, &key);
-            if slot.is_some_and(|slot| slot.entry.changed_at == changed_at) {
-                lacking.remove(&key);
-            }
-        }
-        if let Some(unpublished) = &mut state.unpublished {
-            unpublished.extend(lacking);
-        }
-    }
-
     fn wall_millis(&self) -> u64 {
         u64::try_from(self.clock.wall().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
+impl SharedEntries for BanRegistry {
+    fn take_unpublished(&self, most: usize) -> Vec<StoredEntry> {
+        let mut state = self.state.lock();
+        let RegistryState {
+            entries,
+            unpublished,
+            over,
+            ..
+        } = &mut *state;
+        let mut taken: Vec<StoredEntry> = over.drain(..over.len().min(most)).collect();
+        while taken.len() < most
+            && let Some(key) = unpublished.pop_first()
+        {
+            let slot = entries.get(EntryKind::Ban, &key);
+            taken.extend(slot.map(|slot| stored(&slot.entry, false)));
+        }
+        taken
+    }
+
+    fn merge(&self, values: &[String]) {
+        let wall_millis = self.wall_millis();
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let kept = |slot: &&EntrySlot| wall_millis < slot.entry.keep_until;
+        let slots = state.entries.slots().filter(kept);
+        let mut lacking: BTreeSet<String> = slots.map(|slot| slot.entry.key.clone()).collect();
+        state.over.clear();
+        for value in values {
+            // Another version of the gateway may have stored what this one does not know.
+            let Some(entry) = OperatorEntry::parse_stored_value(value) else {
+                continue;
+            };
+            if entry.keep_until.saturating_add(MAX_CLOCK_SKEW_MILLIS) <= wall_millis {
+                state.over.push(stored(&entry, true));
+                continue;
+            }
+            let (key, change) = (entry.key.clone(), (entry.changed_at, entry.origin));
+            if wall_millis < entry.keep_until {
+                state.is_unsaved |= state.entries.merge(entry);
+            }
+            let slot = state.entries.get(EntryKind::Ban, &key);
+            if slot.is_none_or(|slot| (slot.entry.changed_at, slot.entry.origin) == change) {
+                lacking.remove(&key);
+            }
+        }
+        state.unpublished.extend(lacking);
+    }
+}
+
+/// An entry as the shared store keeps it.
+fn stored(entry: &OperatorEntry, is_over: bool) -> StoredEntry {
+    StoredEntry {
+        name: entry.name(),
+        value: entry.to_stored_value(),
+        is_over,
+    }
+}
+
 impl RegistryState {
     /// Takes over a change of this gateway, and writes it to the disk.
-    fn change(&mut self, entry: OperatorEntry, wall_millis: u64) {
-        if let Some(unpublished) = &mut self.unpublished {
-            unpublished.insert(entry.key.clone());
-        }
+    fn change(&mut self, entry: OperatorEntry) {
+        self.unpublished.insert(entry.key.clone());
         self.entries.merge(entry);
-        self.entries.prune(wall_millis);
         self.save();
     }
 
@@ -408,10 +429,8 @@ impl RegistryState {
                     tracing::error!(damaged_lines, %path, "lines of the file of bans are damaged; their bans are lost");
                 }
                 for entry in content.entries {
-                    if self.entries.merge(entry.clone())
-                        && let Some(unpublished) = &mut self.unpublished
-                    {
-                        unpublished.insert(entry.key);
+                    if self.entries.merge(entry.clone()) {
+                        self.unpublished.insert(entry.key);
                     }
                 }
             }

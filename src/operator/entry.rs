@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limit::Fingerprint;
+use crate::store::shared::shared_entries::ORDER_BYTES;
 
 /// Hexadecimal digits of a hash.
 const HASH_DIGITS: usize = 32;
@@ -49,11 +50,11 @@ pub struct OperatorEntry {
 
 impl OperatorEntry {
     /// Most bytes of a key.
-    pub const MAX_KEY_BYTES: usize = 1_024;
+    pub const MAX_KEY_BYTES: usize = 512;
     /// Most bytes of a reason.
-    pub const MAX_REASON_BYTES: usize = 1_024;
+    pub const MAX_REASON_BYTES: usize = 256;
     /// Most bytes of the name of who ordered it.
-    pub const MAX_BY_BYTES: usize = 128;
+    pub const MAX_BY_BYTES: usize = 64;
 
     /// Whether the order holds at this time.
     pub fn is_active(&self, wall_millis: u64) -> bool {
@@ -74,6 +75,24 @@ impl OperatorEntry {
     /// The digits of a hash, for [`OperatorEntry::hash`].
     pub fn format_fingerprint(Fingerprint(hash): Fingerprint) -> String {
         format!("{hash:0HASH_DIGITS$x}")
+    }
+
+    /// The name of the entry in a shared store: the same for all changes of a key.
+    pub fn name(&self) -> String {
+        match self.kind {
+            EntryKind::Ban => format!("ban {}", self.key),
+        }
+    }
+
+    /// The entry as a shared store keeps it: digits that are greater for a newer change, then the line.
+    pub fn to_stored_value(&self) -> String {
+        let (changed_at, origin, line) = (self.changed_at, self.origin, self.to_line());
+        format!("{changed_at:020}{origin:010}{line}")
+    }
+
+    /// Parses what [`OperatorEntry::to_stored_value`] has made; `None` for any other text.
+    pub fn parse_stored_value(value: &str) -> Option<OperatorEntry> {
+        OperatorEntry::parse(value.get(ORDER_BYTES..)?)
     }
 
     /// The entry as one line of JSON.

@@ -48,6 +48,9 @@ impl EntryMap {
                 let keep_until = entry.keep_until.max(slot.entry.keep_until);
                 let is_newer = entry.is_newer_than(&slot.entry);
                 if is_newer {
+                    if entry.since != slot.entry.since {
+                        slot.hits = Arc::default();
+                    }
                     slot.entry = entry;
                 }
                 slot.entry.keep_until = keep_until;

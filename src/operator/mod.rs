@@ -11,7 +11,7 @@
 //! | `settings` | where entries are kept, and what banned clients get |
 //! | `error` | why an order is refused |
 //!
-//! Bounds: [`EntryMap::MAX_ENTRIES`] entries, each of at most 4 KiB.
+//! Bounds: [`EntryMap::MAX_ENTRIES`] entries, each of at most 2 KiB.
 
 mod ban_index;
 mod ban_registry;

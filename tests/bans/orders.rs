@@ -177,7 +177,7 @@ fn the_command_line_has_the_same_verbs() {
     let lines: Vec<&str> = listed.out.lines().collect();
     assert_eq!(lines.len(), 3, "{}", listed.out);
     assert_contains(lines[0], &["key", "left", "hits", "by", "reason"]);
-    assert_contains(lines[1], &["ip=192.0.2.0/24", "6d 23h"]);
+    assert_contains(lines[1], &["ip=192.0.2.0/24", "7d"]);
     assert_contains(lines[2], &["user=alice", "1", "ann", "guesses"]);
     assert!(!listed.out.contains('\u{1b}'), "no control characters");
     let as_json = site.command(&["bans", "--json"]);

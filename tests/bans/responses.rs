@@ -60,13 +60,15 @@ fn the_gateway_file_says_what_banned_clients_get() {
     assert!(bytes.is_empty(), "{}", String::from_utf8_lossy(&bytes));
     http2::run(async {
         let mut client = http2::Client::connect(site.server.address).await;
-        let banned = [("x-forwarded-for", "192.0.2.7")];
-        assert!(
-            client.get("/a", &banned).await.is_err(),
-            "the stream is reset"
-        );
-        let free = client.get("/a", &[("x-forwarded-for", "192.0.2.8")]).await;
-        assert_eq!(free.unwrap().status(), 200, "the connection goes on");
+        let request = |ip: &str| {
+            let request = http2::request("GET", "/a").header("x-forwarded-for", ip);
+            request.body(()).unwrap()
+        };
+        let (banned, _) = client.begin(request("192.0.2.7"), true);
+        let error = banned.await.unwrap_err();
+        assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
+        let (free, _) = client.begin(request("192.0.2.8"), true);
+        assert_eq!(free.await.unwrap().status(), 200, "the connection goes on");
     });
 }
 

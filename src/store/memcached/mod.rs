@@ -42,12 +42,14 @@
 //! | `connection` | the task of a link |
 //! | `traffic` | the batches under way over one connection |
 //! | `retired` | reads connections that were given up |
+//! | `entries` | entries that gateways share beside counts |
 //! | `wire` | commands and replies as bytes |
 
 mod bucket_plan;
 mod client;
 mod connection;
 mod decide;
+mod entries;
 mod incarnation;
 mod keys;
 mod link;

@@ -8,8 +8,9 @@ use smallvec::SmallVec;
 
 /// Longest line of a reply, in bytes, with its end.
 const MAX_LINE_BYTES: usize = 512;
-/// Largest value of a reply, in bytes. The largest of the store's values fits: a list of 1,000 gateways, 12,000 bytes.
-const MAX_VALUE_BYTES: usize = 16_384;
+/// Largest value of a reply, in bytes. The largest of the store's values fit: a list of 1,000 gateways has 12,000 bytes, and
+/// an item of entries is never larger. memcached's own bound is twice as large by default.
+pub(super) const MAX_VALUE_BYTES: usize = 524_288;
 
 /// What a stored value may replace, so that gateways do not overwrite each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(super) enum Replaces {
     Nothing,
     /// The item must have this version.
     Version(u64),
+    /// There may be any item, or none.
+    Anything,
 }
 
 /// The reply to one command.
@@ -27,7 +30,7 @@ pub enum MetaReply {
     Done,
     /// `VA`: the command returns a value.
     Value {
-        /// The value, at most 16 KiB.
+        /// The value, at most 512 KiB.
         bytes: SmallVec<[u8; 24]>,
         /// The item's version; 0 unless the command asked for it.
         version: u64,
@@ -65,7 +68,7 @@ pub enum ReplyError {
     /// The length of a value is missing or not a number.
     #[error("a value has no length")]
     MissingLength,
-    /// A value has more than 16 KiB.
+    /// A value has more than 512 KiB.
     #[error("a value has {0} bytes")]
     LongValue(usize),
     /// A value does not end where its length says.
@@ -186,6 +189,7 @@ impl CommandBatch {
         let _ = match replaces {
             Replaces::Nothing => write!(self.bytes, " ME"),
             Replaces::Version(version) => write!(self.bytes, " C{version}"),
+            Replaces::Anything => Ok(()),
         };
         let reply_index = self.end_command();
         self.bytes.extend_from_slice(value);

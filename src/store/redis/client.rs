@@ -46,6 +46,7 @@ pub struct RedisClient {
     gateway_count: AtomicU32,
     decide_script: Script,
     heartbeat_script: Script,
+    pub(super) entries_script: Script,
     clock: Clock,
 }
 
@@ -65,6 +66,7 @@ impl RedisClient {
             gateway_count: AtomicU32::new(1),
             decide_script: Script::decide(),
             heartbeat_script: Script::heartbeat(),
+            entries_script: Script::entries(),
             clock,
         }
     }
@@ -106,7 +108,7 @@ impl RedisClient {
     }
 
     /// Sends a command to the server of a partition, and waits for its reply.
-    async fn send(
+    pub(super) async fn send(
         &self,
         connection_index: usize,
         partition: usize,
@@ -118,7 +120,7 @@ impl RedisClient {
     }
 
     /// Runs a script by its hash, and again by its text where the server has forgotten it.
-    async fn run_script(
+    pub(super) async fn run_script(
         &self,
         connection_index: usize,
         partition: usize,
@@ -152,7 +154,7 @@ impl RedisClient {
     }
 
     /// The prefix of a partition's keys. In a cluster the part in braces decides which server has them.
-    fn key_prefix(&self, partition: usize) -> String {
+    pub(super) fn key_prefix(&self, partition: usize) -> String {
         let prefix = &self.settings.prefix;
         match self.partition_count() {
             1 => format!("{prefix}:"),

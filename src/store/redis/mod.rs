@@ -15,16 +15,19 @@
 //! | `partitions` | calls and marks where a store has several partitions |
 //! | `connect` | connects to a server, or to the master that sentinels name |
 //! | `bounded_socket` | the bound of a reply's size |
+//! | `entries` | entries that gateways share beside counts |
 //! | `wire` | calls and replies as bytes |
 //! | `script` | the scripts, and the commands that run them |
 //! | `cell.lua`, `decide.lua` | the script that decides: the arithmetic, then storage and decision |
 //! | `heartbeat.lua` | the script that keeps the list of live gateways |
+//! | `entries.lua` | the script that stores entries that gateways share |
 
 mod address;
 mod bounded_socket;
 mod client;
 mod cluster;
 mod connect;
+mod entries;
 mod link;
 mod partitions;
 mod script;

@@ -1,4 +1,4 @@
-//! [`Script`]: the two scripts that servers run, and the commands that run them. A server remembers a script by its hash,
+//! [`Script`]: the scripts that servers run, and the commands that run them. A server remembers a script by its hash,
 //! so that most commands need not carry the text.
 
 use redis::Cmd;
@@ -30,6 +30,11 @@ impl Script {
     /// The script that keeps the list of live gateways.
     pub(super) fn heartbeat() -> Script {
         Script::new(include_str!("heartbeat.lua"))
+    }
+
+    /// The script that stores entries which gateways share.
+    pub(super) fn entries() -> Script {
+        Script::new(include_str!("entries.lua"))
     }
 
     fn new(text: &'static str) -> Script {

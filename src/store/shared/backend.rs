@@ -4,6 +4,7 @@
 use super::call::{
     Call, CallPart, HeartbeatSender, LiveGateways, StoreError, StoreIdentity, StoreLoss, StoreReply,
 };
+use super::shared_entries::StoredEntry;
 use crate::base::clock::Clock;
 use crate::store::{memcached, redis};
 
@@ -194,5 +195,26 @@ impl BackendClient {
         part: &CallPart,
     ) -> Result<bool, StoreError> {
         with_client!(self, client => client.forget_counter(connection_index, part).await)
+    }
+    pub(super) async fn entries_version(
+        &self,
+        connection_index: usize,
+    ) -> Result<Vec<u8>, StoreError> {
+        with_client!(self, client => client.entries_version(connection_index).await)
+    }
+
+    pub(super) async fn read_entries(
+        &self,
+        connection_index: usize,
+    ) -> Result<Vec<String>, StoreError> {
+        with_client!(self, client => client.read_entries(connection_index).await)
+    }
+
+    pub(super) async fn write_entries(
+        &self,
+        connection_index: usize,
+        entries: &[StoredEntry],
+    ) -> Result<(), StoreError> {
+        with_client!(self, client => client.write_entries(connection_index, entries).await)
     }
 }

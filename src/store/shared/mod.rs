@@ -25,6 +25,7 @@
 //! | `breaker` | whether the store is called |
 //! | `local_share` | the units that this gateway may admit without the store |
 //! | `recovery` | the steps back to a store that was away |
+//! | `shared_entries` | entries that gateways share beside counts, such as bans |
 //! | `backend` | Redis or memcached behind one type |
 //! | `store_keeper` | the thread that watches the store |
 
@@ -41,6 +42,7 @@ pub mod local_share;
 pub mod pending_call;
 pub mod recovery;
 mod reports;
+pub mod shared_entries;
 pub mod shared_item;
 mod shared_store;
 pub mod sharing_plan;

@@ -3,8 +3,8 @@
 //! are kept in hand or given back.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,6 +18,7 @@ use super::decider::Decider;
 use super::give_backs::GiveBacks;
 use super::ledger::Ledger;
 use super::pending_call::{FirstStep, PendingCall, SharedDecision};
+use super::shared_entries::SharedEntries;
 use super::shared_item::SharedItems;
 use super::sharing_plan::SharingPlan;
 use crate::base::clock::{Clock, Nanos};
@@ -106,6 +107,8 @@ pub struct SharedStore {
     pub(super) mark: Mutex<Option<StoreMark>>,
     /// The last error as text, for logs and the admin API.
     pub(super) last_error: Mutex<String>,
+    /// The entries that are shared beside counts; empty until they are known, and where there are none.
+    pub entries: OnceLock<Arc<dyn SharedEntries>>,
     /// Notified to end the keeper.
     pub(super) stop: Notify,
     /// The number of abandoned calls whose replies are still awaited.
@@ -218,6 +221,7 @@ impl SharedStore {
             secret: Mutex::new(None),
             mark: Mutex::new(None),
             last_error: Mutex::new(String::from(NO_CONTACT_YET)),
+            entries: OnceLock::new(),
             stop: Notify::new(),
             awaited_late_replies: AtomicUsize::new(0),
         })

@@ -13,6 +13,7 @@ use super::breaker::StoreStatus;
 use super::call::{HeartbeatSender, StoreError, StoreIdentity, StoreLoss};
 use super::decider::GrantsToReturn;
 use super::recovery::{MissingReports, Recovery, RecoveryStep};
+use super::shared_entries::EntryExchange;
 use super::shared_store::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, SharedStore, SharedStoreStatus};
 use crate::base::clock::Nanos;
 
@@ -86,6 +87,7 @@ struct Keeper<'a> {
     /// The index of the keeper's connection.
     connection_index: usize,
     recovery: Recovery,
+    entries: EntryExchange,
     log: StoreOutageLog,
     forgiveness: Forgiveness,
     /// Whether the store was shared at the end of the last tick; true before the first one.
@@ -102,6 +104,7 @@ impl Keeper<'_> {
             shared,
             connection_index: shared.background_connection(),
             recovery: Recovery::default(),
+            entries: EntryExchange::default(),
             log: StoreOutageLog::new(shared),
             forgiveness: Forgiveness::Unused,
             was_shared: true,
@@ -124,6 +127,9 @@ impl Keeper<'_> {
             if !matches!(status, StoreStatus::Away(_)) {
                 // The receiver is dropped after the first contact.
                 let _ = first_contact.send(());
+                self.entries
+                    .exchange(self.shared, self.connection_index, tick)
+                    .await;
             }
             tokio::time::sleep(TICK_INTERVAL).await;
         }

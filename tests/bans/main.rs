@@ -6,8 +6,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod kept;
+#[path = "../memcached/server.rs"]
+mod memcached;
 mod orders;
 mod responses;
+mod sharing;
 
 use std::path::Path;
 

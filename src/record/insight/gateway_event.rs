@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct GatewayEvent {
     /// The time of the event, in seconds since 1970.
     pub at: u64,
-    /// `started`, `stopped`, `reloaded` or `reload_failed`.
+    /// `started`, `stopped`, `reloaded`, `reload_failed`, `banned`, `ban_lifted` or `ban_ended`.
     pub event: String,
     /// A description for operators.
     pub detail: String,

@@ -25,6 +25,7 @@
 
 mod access_list;
 mod algorithm;
+mod ban_policy;
 mod bucket_ring;
 pub mod calendar;
 mod client_filter;
@@ -64,6 +65,7 @@ mod user_sources;
 
 pub use access_list::{AccessEffect, AccessList, AccessLists};
 pub use algorithm::{Algorithm, LOG_DEFAULT_MAX_QUOTA};
+pub use ban_policy::BanPolicy;
 pub use calendar::{Calendar, CalendarUnit, CalendarWindow, Period};
 pub use client_filter::{ClientCondition, ClientFilter, IdentityTest};
 pub use concurrency::Concurrency;

@@ -9,7 +9,8 @@ use ipnet::IpNet;
 use super::header_texts::{HeaderTexts, UnclonedCell};
 use super::pressure::Condition;
 use super::{
-    ClientFilter, CountMode, Identity, KeySpec, OnStoreError, Reserve, RuleLimit, Sharing,
+    BanPolicy, ClientFilter, CountMode, Identity, KeySpec, OnStoreError, Reserve, RuleLimit,
+    Sharing,
 };
 
 /// The longest name of a limit, in bytes.
@@ -139,6 +140,8 @@ pub struct Rule {
     pub exempt: Vec<IpNet>,
     /// What responses say about the limit.
     pub disclose: Disclose,
+    /// When the limit bans a client whom it keeps refusing; `None` if it never does.
+    pub ban: Option<BanPolicy>,
     /// The keys that have limits of their own, if there are any.
     pub overrides: Option<Arc<Overrides>>,
     /// The number of this rule among the [`Overrides::rules`] of another, from 1; 0 if it is no override.
@@ -190,6 +193,7 @@ impl Rule {
             is_candidate: false,
             exempt: Vec::new(),
             disclose: Disclose::All,
+            ban: None,
             overrides: None,
             override_number: 0,
         }

@@ -2,6 +2,7 @@
 //! workers read what follows from it.
 
 use std::collections::BTreeSet;
+use std::hash::Hasher;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,20 +10,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use siphasher::sip::SipHasher13;
 
-use super::ban_index::{BanIndex, canonical_key, parse_network, subject_of};
+use super::ban_index::{BanIndex, canonical_key, parse_network};
 use super::entry::{EntryKind, OperatorEntry};
 use super::entry_file::EntryFile;
 use super::entry_map::{EntryMap, EntrySlot};
 use super::error::BanError;
+use super::offences::OffenceTable;
+use super::registry_state::{BanChange, ListedBan, Offender, RegistryState};
 use crate::base::clock::{Clock, Nanos};
-use crate::identity::{Identifier, Keyer};
+use crate::identity::{ClientIdentity, Identifier, Keyer};
+use crate::limit::{BanPolicy, Fingerprint, Identity, Rule};
 use crate::store::shared::shared_entries::{SharedEntries, StoredEntry};
 
 /// The shortest ban.
 const MIN_DURATION: Duration = Duration::from_secs(1);
 /// The longest ban: ten years.
 const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
+/// The shortest pause between two writes of changes that no operator waits for.
+const SAVE_PAUSE_MILLIS: u64 = 500;
 /// For this long after its end an entry stays in the shared store, because the clocks of other gateways may be behind.
 const MAX_CLOCK_SKEW_MILLIS: u64 = 60_000;
 /// How far the wall clock may move against the monotonic clock before the ends of bans are computed anew.
@@ -35,27 +42,13 @@ pub struct BanRegistry {
     /// Counts the indexes that were published. Workers compare it with that of the index that they have.
     version: AtomicU64,
     index: Mutex<Arc<BanIndex>>,
+    /// The refusals of limits that ban.
+    offences: OffenceTable,
+    /// The clients that limits ban at the next [`BanRegistry::refresh`]; at most [`EntryMap::MAX_ENTRIES`].
+    offenders: Mutex<Vec<Offender>>,
     clock: Clock,
     /// The number of this gateway in entries.
     origin: u32,
-}
-
-#[derive(Debug)]
-struct RegistryState {
-    entries: EntryMap,
-    /// Where entries are kept; `None` if they are not.
-    file: Option<EntryFile>,
-    /// Whether the file lacks a change.
-    is_unsaved: bool,
-    /// Whether the last use of the file has failed, which was logged.
-    has_failed: bool,
-    /// The keys whose entries the shared store may lack; nothing takes them without such a store.
-    unpublished: BTreeSet<String>,
-    /// Entries of the shared store that nobody needs any more.
-    over: Vec<StoredEntry>,
-    /// What the published index depends on beside the entries: the seed of the keyer, and the milliseconds since 1970 at the
-    /// origin of the monotonic clock. `None` before the first index.
-    index_basis: Option<(u64, u64)>,
 }
 
 /// A ban that an operator orders.
@@ -71,37 +64,6 @@ pub struct NewBan {
     pub by: String,
 }
 
-/// A ban as it is listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedBan {
-    /// The entry.
-    pub entry: OperatorEntry,
-    /// Requests that this gateway has refused because of it, since its start.
-    pub hits: u64,
-    /// Whether the ban is on the disk.
-    pub is_kept: bool,
-}
-
-/// How a ban has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BanChangeKind {
-    /// It began, or has another end or reason now.
-    Banned,
-    /// It was lifted.
-    Lifted,
-    /// It came to its end.
-    Ended,
-}
-
-/// A change of a ban, whoever has made it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BanChange {
-    /// How the ban has changed.
-    pub kind: BanChangeKind,
-    /// The entry after the change.
-    pub entry: OperatorEntry,
-}
-
 impl BanRegistry {
     /// The bans in the file at this path, or none.
     ///
@@ -112,16 +74,13 @@ impl BanRegistry {
         let file = file.map(EntryFile::new).transpose()?;
         let registry = BanRegistry {
             state: Mutex::new(RegistryState {
-                entries: EntryMap::default(),
                 file,
-                is_unsaved: false,
-                has_failed: false,
-                unpublished: BTreeSet::new(),
-                over: Vec::new(),
-                index_basis: None,
+                ..RegistryState::default()
             }),
             version: AtomicU64::new(0),
             index: Mutex::default(),
+            offences: OffenceTable::default(),
+            offenders: Mutex::default(),
             clock,
             origin: Keyer::random().seed() as u32,
         };
@@ -181,7 +140,7 @@ impl BanRegistry {
         let held_since = held
             .filter(|slot| slot.entry.is_active(wall_millis))
             .map(|slot| slot.entry.since);
-        if held_since.is_none() && state.entries.active_count(wall_millis) >= EntryMap::MAX_ENTRIES
+        if held_since.is_none() && state.entries.ordered_count(wall_millis) >= EntryMap::MAX_ENTRIES
         {
             return Err(BanError::Full(EntryMap::MAX_ENTRIES));
         }
@@ -197,12 +156,47 @@ impl BanRegistry {
             keep_until: until,
             changed_at: state.entries.next_change(wall_millis),
             origin: self.origin,
+            is_automatic: false,
+            earlier_bans: 0,
             is_revoked: false,
         };
         state.change(entry);
         state
             .listed(&key.text)
             .ok_or(BanError::Full(EntryMap::MAX_ENTRIES))
+    }
+
+    /// Counts a refusal of a limit that bans, and bans its client within a fraction of a second if it was one too many.
+    /// `key` is the key that the limit has refused.
+    pub fn report_refusal(
+        &self,
+        (rule, policy): (&Rule, &BanPolicy),
+        key: Fingerprint,
+        client: &ClientIdentity,
+        identifier: &Identifier,
+        now: Nanos,
+    ) {
+        // An address that may be that of a proxy stands for many clients.
+        if client.is_ip_unclear && rule.key.has(Identity::Ip) {
+            return;
+        }
+        let mut hasher = SipHasher13::new_with_keys(key.0 as u64, (key.0 >> u64::BITS) as u64);
+        hasher.write(rule.scope.as_bytes());
+        if !self.offences.record(hasher.finish(), policy, now) {
+            return;
+        }
+        let text = identifier.format_key(client, &rule.key);
+        let has_hash = text.contains("=#") || text.contains("+#");
+        let offender = Offender {
+            fingerprint: has_hash.then_some(key),
+            key: text,
+            limit: rule.name.to_string(),
+            policy: *policy,
+        };
+        let mut offenders = self.offenders.lock();
+        if offenders.len() < EntryMap::MAX_ENTRIES {
+            offenders.push(offender);
+        }
     }
 
     /// Lifts the ban of a key, and returns it as it was. The change is on the disk when this returns.
@@ -277,6 +271,10 @@ impl BanRegistry {
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.read_file();
+        let offenders = std::mem::take(&mut *self.offenders.lock());
+        for offender in offenders {
+            state.ban_offender(offender, self.origin, wall_millis);
+        }
         let changes = state.collect_changes(wall_millis);
         let dropped_count = state.entries.prune(wall_millis);
         if dropped_count > 0 {
@@ -285,7 +283,8 @@ impl BanRegistry {
                 "there are too many bans; those that end first were dropped"
             );
         }
-        if state.is_unsaved {
+        if state.is_unsaved && state.next_save_at <= wall_millis {
+            state.next_save_at = wall_millis.saturating_add(SAVE_PAUSE_MILLIS);
             state.save();
         }
         if state.unpublished.len() > EntryMap::MAX_ENTRIES {
@@ -373,109 +372,5 @@ fn stored(entry: &OperatorEntry, is_over: bool) -> StoredEntry {
         name: entry.name(),
         value: entry.to_stored_value(),
         is_over,
-    }
-}
-
-impl RegistryState {
-    /// Takes over a change of this gateway, and writes it to the disk.
-    fn change(&mut self, entry: OperatorEntry) {
-        self.unpublished.insert(entry.key.clone());
-        self.entries.merge(entry);
-        self.save();
-    }
-
-    /// The entry of a key as it is listed.
-    fn listed(&self, key: &str) -> Option<ListedBan> {
-        let slot = self.entries.get(EntryKind::Ban, key)?;
-        Some(ListedBan {
-            entry: slot.entry.clone(),
-            hits: slot.hits.load(Ordering::Relaxed),
-            is_kept: self.file.is_some() && !self.is_unsaved,
-        })
-    }
-
-    /// Writes all entries to the disk, if there is a file. A failure is logged once, and the next refresh tries again.
-    fn save(&mut self) {
-        let Some(file) = &mut self.file else {
-            self.is_unsaved = false;
-            return;
-        };
-        match file.save(&mut self.entries) {
-            Ok(()) => {
-                self.is_unsaved = false;
-                self.has_failed = false;
-            }
-            Err(error) => {
-                self.is_unsaved = true;
-                if !std::mem::replace(&mut self.has_failed, true) {
-                    let path = file.path().display();
-                    tracing::error!(%error, %path, "writing the bans failed; they hold, but a restart would lose them");
-                }
-            }
-        }
-    }
-
-    /// Takes over what another process has written to the file. Damage is logged.
-    fn read_file(&mut self) {
-        let Some(file) = &mut self.file else {
-            return;
-        };
-        match file.read_if_changed() {
-            Ok(None) => {}
-            Ok(Some(content)) => {
-                let path = file.path().display();
-                if content.damaged_lines > 0 {
-                    let damaged_lines = content.damaged_lines;
-                    tracing::error!(damaged_lines, %path, "lines of the file of bans are damaged; their bans are lost");
-                }
-                for entry in content.entries {
-                    if self.entries.merge(entry.clone()) {
-                        self.unpublished.insert(entry.key);
-                    }
-                }
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.has_failed, true) {
-                    let path = file.path().display();
-                    tracing::error!(%error, %path, "reading the bans failed");
-                }
-            }
-        }
-    }
-
-    /// The changes that were not reported yet.
-    fn collect_changes(&mut self, wall_millis: u64) -> Vec<BanChange> {
-        let mut changes = Vec::new();
-        for slot in self.entries.slots_mut() {
-            let is_active = slot.entry.is_active(wall_millis);
-            let reported = slot.reported.replace((slot.entry.changed_at, is_active));
-            let (reported_change, was_active) = reported.unwrap_or_default();
-            let is_changed = reported_change != slot.entry.changed_at;
-            let kind = match (was_active, is_active) {
-                (_, true) if is_changed => BanChangeKind::Banned,
-                (true, false) if slot.entry.is_revoked => BanChangeKind::Lifted,
-                (true, false) => BanChangeKind::Ended,
-                _ => continue,
-            };
-            changes.push(BanChange {
-                kind,
-                entry: slot.entry.clone(),
-            });
-        }
-        changes
-    }
-
-    fn build_index(&self, identifier: &Identifier, now: Nanos, wall_millis: u64) -> BanIndex {
-        let mut index = BanIndex::default();
-        for slot in self.entries.slots() {
-            if !slot.entry.is_active(wall_millis) {
-                continue;
-            }
-            if let Some(subject) = subject_of(&slot.entry, identifier) {
-                let remaining = Nanos::from_millis(slot.entry.until - wall_millis);
-                index.insert(subject, slot, now.after(remaining));
-            }
-        }
-        index.finish()
     }
 }

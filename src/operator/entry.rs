@@ -43,6 +43,12 @@ pub struct OperatorEntry {
     pub changed_at: u64,
     /// The number of the gateway that changed it, which decides between changes of one millisecond.
     pub origin: u32,
+    /// Whether a limit has ordered it, not an operator. Such orders give way to others where there is no room.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_automatic: bool,
+    /// How many bans by a limit the key had shortly before.
+    #[serde(default)]
+    pub earlier_bans: u8,
     /// Whether the order was taken back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_revoked: bool,

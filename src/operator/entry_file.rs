@@ -187,6 +187,8 @@ mod tests {
             hash: None,
             reason: "\"quoted\"\nand é".into(),
             by: "test".into(),
+            is_automatic: false,
+            earlier_bans: 0,
             since: 0,
             until: 1_000,
             keep_until: 1_000,

@@ -87,8 +87,17 @@ impl EntryMap {
             .count()
     }
 
-    /// Drops entries that need not be kept any more, and those beyond [`EntryMap::MAX_ENTRIES`] that end first. Returns the
-    /// number of entries that held and were dropped for lack of room.
+    /// The number of entries of operators that hold at this time.
+    pub fn ordered_count(&self, wall_millis: u64) -> usize {
+        let slots = self.slots.values();
+        let is_ordered =
+            |entry: &OperatorEntry| !entry.is_automatic && entry.is_active(wall_millis);
+        slots.filter(|slot| is_ordered(&slot.entry)).count()
+    }
+
+    /// Drops entries that need not be kept any more. Of those beyond [`EntryMap::MAX_ENTRIES`] those go first that have
+    /// ended, then those of limits, then those that end first. Returns the number of orders of operators that held and were
+    /// dropped for lack of room.
     pub fn prune(&mut self, wall_millis: u64) -> usize {
         self.slots
             .retain(|_, slot| wall_millis < slot.entry.keep_until);
@@ -99,18 +108,25 @@ impl EntryMap {
         let mut by_end: Vec<_> = self
             .slots
             .iter()
-            .map(|(key, slot)| (slot.entry.is_active(wall_millis), slot.entry.until, key))
+            .map(|(key, slot)| {
+                let is_active = slot.entry.is_active(wall_millis);
+                let rank = (is_active, !slot.entry.is_automatic, slot.entry.until);
+                (rank, key)
+            })
             .collect();
         by_end.sort_unstable();
         by_end.truncate(surplus);
         let dropped: Vec<_> = by_end
             .into_iter()
-            .map(|(is_active, _, key)| (is_active, key.clone()))
+            .map(|((is_active, is_ordered, _), key)| (is_active && is_ordered, key.clone()))
             .collect();
         for (_, key) in &dropped {
             self.slots.remove(key);
         }
-        dropped.iter().filter(|(is_active, _)| *is_active).count()
+        dropped
+            .iter()
+            .filter(|(was_ordered, _)| *was_ordered)
+            .count()
     }
 }
 
@@ -127,6 +143,8 @@ mod tests {
             hash: None,
             reason: String::new(),
             by: "test".into(),
+            is_automatic: false,
+            earlier_bans: 0,
             since: changed_at,
             until: changed_at + 1_000 / (u64::from(origin) + 1),
             keep_until: changed_at + 1_000 / (u64::from(origin) + 1),
@@ -162,7 +180,8 @@ mod tests {
                 .collect();
             let expected = merged(&entries);
             let length = entries.len().max(1);
-            entries.rotate_left((rotation % length).min(entries.len()));
+            let count = (rotation % length).min(entries.len());
+            entries.rotate_left(count);
             prop_assert_eq!(merged(&entries), expected.clone());
             entries.reverse();
             prop_assert_eq!(merged(&entries), expected);

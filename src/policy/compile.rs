@@ -135,6 +135,7 @@ pub fn compile(
     }
     let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
     key_control::warn_of_controlled_keys(cx, &rules.all, &rules.key_locations, &routes, &identity);
+    key_control::warn_of_chosen_bans(cx, &rules.all, &rules.key_locations, &identity);
     let uses_cors = unrouted.cors.is_some() || routes.iter().any(|route| route.cors.is_some());
     let has_error_pages = error_pages.of_gateway().is_some()
         || routes.iter().any(|route| route.error_pages.is_some());

@@ -461,6 +461,9 @@ fn describe_terms(rule: &Rule) -> String {
     if rule.disclose == Disclose::None {
         terms.push_str(", hidden from clients");
     }
+    if let Some(ban) = &rule.ban {
+        let _ = write!(terms, ", {ban}");
+    }
     terms
 }
 

@@ -78,6 +78,32 @@ pub(super) fn warn_of_controlled_keys(
     }
 }
 
+/// Warns of each limit that bans by a key of which a client chooses a part: it can name another client, or nobody.
+pub(super) fn warn_of_chosen_bans(
+    cx: &mut LoadContext,
+    rules: &[Arc<Rule>],
+    key_locations: &[SourceLocation],
+    identity: &Settings,
+) {
+    for (rule, location) in rules.iter().zip(key_locations) {
+        let mut chosen_parts = rule
+            .key
+            .identities()
+            .filter(|part| part_control(*part, identity) == PartControl::Chosen);
+        let chosen_part = chosen_parts.next();
+        let Some(chosen_part) = chosen_part.filter(|_| rule.ban.is_some() && !rule.shadow) else {
+            continue;
+        };
+        let name = chosen_part.as_str();
+        let message = format!(
+            "`{}` bans by `{name}`, which clients choose: one can get another banned by using its {name}",
+            rule.name
+        );
+        let help = "count by ip or user too, so that a ban is about the client that was refused";
+        cx.warn(*location, message, Some(help.into()));
+    }
+}
+
 /// How far a client controls one part of a key: an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartControl {

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod kept;
+mod limits;
 #[path = "../memcached/server.rs"]
 mod memcached;
 mod orders;

@@ -27,6 +27,7 @@ pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: 
         cx.error(plans.location, message, Some(help.into()));
     }
     check_sharing(cx, gateway, limit);
+    check_ban(cx, limit);
     check_quota(cx, limit);
     if limit.concurrent.is_some() && limit.rates.is_empty() {
         return check_concurrent(cx, limit);
@@ -40,6 +41,20 @@ pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: 
         check_elastic(cx, limit);
         check_log_size(cx, gateway, limit);
         check_algorithm(cx, limit);
+    }
+}
+
+/// Reports a ban by a key that many clients share.
+fn check_ban(cx: &mut LoadContext, limit: &LimitConfig) {
+    let Some(ban) = &limit.ban else {
+        return;
+    };
+    let key = limit.key_spec();
+    if key.identities().all(|identity| identity == Identity::Plan) {
+        let message =
+            "this limit counts many clients together, so a ban would hold for all of them";
+        let help = "count by ip or user too, for instance `key: ip`, or remove `ban`";
+        cx.error(ban.location, message, Some(help.into()));
     }
 }
 

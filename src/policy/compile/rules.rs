@@ -303,6 +303,7 @@ impl<'g> RuleCompiler<'g> {
             is_candidate: variant.is_candidate,
             exempt,
             disclose: config.disclose.unwrap_or(Disclose::All),
+            ban: config.ban.as_ref().and_then(|ban| ban.value.policy()),
             overrides: None,
             override_number: 0,
         };

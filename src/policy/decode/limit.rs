@@ -20,6 +20,7 @@ use crate::limit::{
 };
 
 mod aligned_rates;
+mod ban;
 mod clients;
 mod phrase;
 mod quota;
@@ -27,6 +28,7 @@ mod rates;
 mod variant;
 
 pub use aligned_rates::{OverrideConfig, read_override};
+use ban::BanConfig;
 use clients::ClientsFields;
 pub(super) use clients::{IdentityTestField, PresenceField, custom_names, is_custom_identity};
 pub use phrase::{KeyPartConfig, ThrottleConfig};
@@ -81,6 +83,8 @@ section! {
     is_shadow("mode"): ModeField, "shadow counts and reports without refusing.", "shadow";
     exempt: ListField<NetworkField> = Vec::new(), "Addresses that it does not apply to.", "[192.0.2.0/24]";
     disclose: DiscloseField, "none hides it from clients.", "none";
+    ban: LocatedField<SectionField<BanConfig>>,
+        "When a client is banned whom it keeps refusing. The ban holds on every route.", "{ after: 3 refusals in 10m, for: 1h, up_to: 7d }";
     on_store_error: OnStoreErrorField = OnStoreError::Local, "What holds while the store cannot be reached.", "local";
     sharing: LocatedField<SharingField>,
         "How gateways with one store share it. Default: leased for windows from 10s, else strict.", "strict";
@@ -185,6 +189,7 @@ impl LimitFields {
         let mut candidate = LimitFields {
             rates: tried.value.clone(),
             tried: None,
+            ban: None,
             is_shadow: Some(true),
             ..self.clone()
         };

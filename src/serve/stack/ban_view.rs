@@ -12,7 +12,7 @@ use super::refusal_cache::prepare_for_repetition;
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Response};
 use crate::identity::{ClientIdentity, Identifier};
-use crate::limit::IdentitySet;
+use crate::limit::{BanPolicy, Fingerprint, IdentitySet, Rule};
 use crate::operator::{ActiveBan, BanIndex, BanRegistry, BanResponse};
 use crate::throttle::reject;
 
@@ -95,6 +95,19 @@ impl BanView {
         now: Nanos,
     ) -> Option<Arc<ActiveBan>> {
         self.with_index(|index| index.find_client(client, identifier, now).cloned())
+    }
+
+    /// Counts a refusal of a limit that bans: see [`BanRegistry::report_refusal`].
+    pub(super) fn report_refusal(
+        &self,
+        rule_and_policy: (&Rule, &BanPolicy),
+        key: Fingerprint,
+        client: &ClientIdentity,
+        identifier: &Identifier,
+        now: Nanos,
+    ) {
+        self.registry
+            .report_refusal(rule_and_policy, key, client, identifier, now);
     }
 
     /// The refusal of a request with these header fields, which is counted as a hit of the ban.

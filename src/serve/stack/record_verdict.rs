@@ -58,7 +58,15 @@ pub(crate) fn count_findings(
             (LimitStanding::Within, _) => counters.within.increment(1),
             (LimitStanding::Over, _) => counters.over.increment(1),
             (_, true) => counters.shadow_refused.increment(1),
-            (_, false) => counters.refused.increment(1),
+            (_, false) => {
+                counters.refused.increment(1);
+                if let Some(policy) = &rule.ban {
+                    let (bans, identifier) = (&generation.bans, &generation.identifier);
+                    let key = rule_finding.key;
+                    let now = generation.clock.now();
+                    bans.report_refusal((rule, policy), key, client, identifier, now);
+                }
+            }
         }
         if generation.insight.is_some() {
             let recent_keys = &context.peer.worker.recent_keys;

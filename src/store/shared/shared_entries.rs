@@ -46,11 +46,13 @@ pub(super) struct EntryExchange {
     version: Option<Vec<u8>>,
     /// The tick at which they were read last.
     read_at_tick: u64,
+    /// Whether the store has refused a command, which was logged.
+    has_refused: bool,
 }
 
 impl EntryExchange {
-    /// Writes what the store may lack, and reads its entries if they have changed. A failure is not reported: the checks of
-    /// the store report that it is away, and everything is compared when it is back.
+    /// Writes what the store may lack, and reads its entries if they have changed. That the store is away is not reported,
+    /// because its checks do so. After a failure everything is compared.
     pub(super) async fn exchange(
         &mut self,
         shared: &SharedStore,
@@ -62,8 +64,15 @@ impl EntryExchange {
         };
         let exchange = self.try_exchange(shared, &**entries, connection_index, tick);
         let outcome = timeout(BACKGROUND_TIMEOUT, exchange).await;
-        if !matches!(outcome, Ok(Ok(()))) {
-            self.version = None;
+        match outcome {
+            Ok(Ok(())) => self.has_refused = false,
+            Ok(Err(StoreError::Other(error))) => {
+                self.version = None;
+                if !std::mem::replace(&mut self.has_refused, true) {
+                    tracing::error!(%error, "the store does not share bans");
+                }
+            }
+            _ => self.version = None,
         }
     }
 

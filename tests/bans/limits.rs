@@ -1,0 +1,160 @@
+//! Limits that ban whom they keep refusing, and the bound on bans.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::common::{assert_contains, child, wait_until};
+use crate::{POLICY, Site, from};
+
+const LIMIT: &str = "limits: { few: { key: ip, rate: 1/h, ban: { after: 3 refusals in 10m, for: 1s, up_to: 4s } } }\n";
+
+/// The ban of a key; `None` if there is none.
+fn ban_of(site: &Site, key: &str) -> Option<Value> {
+    site.bans().into_iter().find(|ban| ban["key"] == key)
+}
+
+fn seconds(ban: &Value) -> f64 {
+    let seconds = ban["until"].as_f64().unwrap() - ban["since"].as_f64().unwrap();
+    seconds.round()
+}
+
+#[test]
+fn a_limit_bans_whom_it_keeps_refusing_and_longer_each_time() {
+    let site = Site::start(LIMIT);
+    let client = from("192.0.2.7");
+    for status in [200, 429, 429] {
+        assert_eq!(site.get(&client).status(), status);
+    }
+    assert!(site.bans().is_empty(), "two refusals");
+    for expected in [1.0, 2.0, 4.0, 4.0] {
+        wait_until("the client is banned", || {
+            site.get(&client);
+            ban_of(&site, "ip=192.0.2.7").is_some()
+        });
+        let Some(ban) = ban_of(&site, "ip=192.0.2.7") else {
+            panic!("a ban of a second ended at once");
+        };
+        assert_eq!(seconds(&ban), expected);
+        assert_eq!(
+            (&ban["by"], &ban["reason"]),
+            (&json!("limit few"), &json!("refused 3 times"))
+        );
+        wait_until("the ban ends", || ban_of(&site, "ip=192.0.2.7").is_none());
+    }
+    assert_eq!(site.get(&from("192.0.2.8")).status(), 200, "nobody else");
+}
+
+#[test]
+fn a_ban_by_a_limit_is_not_shorter_than_one_that_holds() {
+    let site = Site::start(
+        "limits: { few: { key: ip, rate: 1/h, ban: { after: 1 refusal in 10m, for: 1h } } }\n",
+    );
+    let client = from("192.0.2.7");
+    site.get(&client);
+    assert_eq!(
+        site.ban(&json!({ "key": "192.0.2.7", "for": "7d", "by": "ann" }))
+            .status(),
+        200
+    );
+    assert_eq!(site.unban("192.0.2.7").status(), 200);
+    site.get(&client);
+    wait_until("the limit bans again", || {
+        ban_of(&site, "ip=192.0.2.7").is_some()
+    });
+    assert_eq!(
+        site.ban(&json!({ "key": "192.0.2.7", "for": "7d", "by": "ann" }))
+            .status(),
+        200
+    );
+    let ban = ban_of(&site, "ip=192.0.2.7").unwrap();
+    assert_eq!(ban["by"], "ann", "an operator's order counts");
+}
+
+/// An address that two fields contradict may be the proxy's.
+#[test]
+fn an_unclear_address_bans_no_proxy() {
+    let site =
+        Site::start("limits: { few: { key: ip, rate: 1/h, ban: { after: 1 refusal in 10m } } }\n");
+    for _ in 0..5 {
+        site.get("x-forwarded-for: 192.0.2.7\r\nforwarded: for=192.0.2.8\r\n");
+    }
+    // A clear one is banned, and the unclear one was refused before it.
+    site.get(&from("192.0.2.9"));
+    site.get(&from("192.0.2.9"));
+    wait_until("the clear one is banned", || !site.bans().is_empty());
+    assert_eq!(site.keys(), ["ip=192.0.2.9"]);
+}
+
+#[test]
+fn check_describes_and_warns() {
+    let site = Site::start(LIMIT);
+    let checked = child::run(site.folder.path(), &["check", "--offline"]);
+    assert_contains(
+        &checked.out,
+        &["bans for 1 s after 3 refusals in 600 s, up to 4 s"],
+    );
+    let policy = format!(
+        "{POLICY}limits:\n  guess: {{ key: tenant, rate: 9/m, ban: {{ after: 3 refusals in 10m }} }}\n"
+    );
+    fs::write(site.folder.path().join("policies/all.yaml"), policy).unwrap();
+    let checked = child::run(site.folder.path(), &["check", "--offline"]);
+    let text = format!("{}{}", checked.out, checked.err);
+    assert_contains(&text, &["`guess` bans by `tenant`, which clients choose"]);
+}
+
+/// Long bans outlive a flood of short ones, and memory stays bounded.
+#[test]
+fn a_spray_of_a_million_offenders_displaces_no_order() {
+    let site = Site::start(
+        "limits: { few: { key: ip, rate: 1/h, ban: { after: 1 refusal in 10m, for: 1h } } }\n",
+    );
+    let orders: Vec<String> = (0..100)
+        .map(|number| format!("user=u{number:03}"))
+        .collect();
+    for key in &orders {
+        assert_eq!(site.ban(&json!({ "key": key, "for": "30m" })).status(), 200);
+    }
+    let resident = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", site.server.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<u64>().unwrap() / 1_024
+    };
+    let before = resident();
+    // Each address is refused once by its second request; a batch is pipelined on one connection.
+    let offenders = offender_count();
+    for batch in (0..offenders).collect::<Vec<u32>>().chunks(500) {
+        let mut client = site.server.connect();
+        let mut text = String::new();
+        for number in batch {
+            let [_, a, b, c] = number.to_be_bytes();
+            let fields = from(&format!("100.{a}.{b}.{c}"));
+            text += &crate::request(&fields).repeat(2);
+        }
+        client.send(text);
+        for _ in 0..batch.len() * 2 {
+            client.answer();
+        }
+    }
+    wait_until("bans are full", || site.bans().len() == 10_000);
+    let keys = site.keys();
+    assert!(
+        orders.iter().all(|key| keys.contains(key)),
+        "every order is left"
+    );
+    let after = resident();
+    println!("{offenders} offenders: {before} MiB before, {after} MiB after");
+    assert!(
+        after < before + 200,
+        "{before} MiB before, {after} MiB after"
+    );
+    let order = site.ban(&json!({ "key": "user=late" }));
+    assert_eq!(order.status(), 200, "there is room for orders");
+}
+
+/// A million with `TOLLGATE_OFFENDERS=1000000`; fewer by default, because each takes two requests.
+fn offender_count() -> u32 {
+    let text = std::env::var("TOLLGATE_OFFENDERS").unwrap_or_default();
+    text.parse().unwrap_or(30_000)
+}

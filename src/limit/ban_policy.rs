@@ -11,8 +11,8 @@ pub struct BanPolicy {
     pub refusals: u32,
     /// The time within which they must come.
     pub within: Nanos,
-    /// How long the first ban lasts. Each further one lasts twice as long, if it begins before as much time has passed
-    /// since the end of the last one as that has lasted.
+    /// How long the first ban lasts. Each further one lasts twice as long as the last. A client that was not banned for as
+    /// long as its last ban was begins anew.
     pub first: Nanos,
     /// The longest that a ban lasts.
     pub up_to: Nanos,

@@ -259,8 +259,8 @@ impl BanRegistry {
         self.state.lock().entries.active_count(self.wall_millis())
     }
 
-    /// Takes over what another process has written to the file, writes what it lacks, ends what has ended, and publishes a
-    /// new index if anything has changed. `seed` is that of the keyer of the identifier that `build_identifier` builds.
+    /// Takes over what another process has written to the file, and writes what it lacks. Publishes a new index if anything
+    /// has changed or ended. `seed` is that of the keyer of the identifier that `build_identifier` builds.
     /// Returns the changes since the last call.
     pub fn refresh(
         &self,

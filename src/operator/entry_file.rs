@@ -1,5 +1,5 @@
-//! [`EntryFile`]: the file that keeps entries over restarts. It is replaced as a whole by a file that is complete and on the
-//! disk, so a crash leaves the old or the new one. Two processes may use it at once while one takes over from the other:
+//! [`EntryFile`]: the file that keeps entries over restarts. It is replaced by a file that is complete and on the disk, so a
+//! crash leaves the old or the new one. Two processes may use it at once while one takes over from the other:
 //! each takes over what the other has written, before it writes and when it polls.
 //!
 //! The first line is [`HEAD`]. Each other line is the checksum of an entry, a blank, and the entry. A line with another

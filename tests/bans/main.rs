@@ -7,6 +7,8 @@
 mod common;
 mod kept;
 mod limits;
+// What other tests need of it.
+#[allow(dead_code)]
 #[path = "../memcached/server.rs"]
 mod memcached;
 mod orders;

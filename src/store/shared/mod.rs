@@ -25,7 +25,7 @@
 //! | `breaker` | whether the store is called |
 //! | `local_share` | the units that this gateway may admit without the store |
 //! | `recovery` | the steps back to a store that was away |
-//! | `shared_entries` | entries that gateways share beside counts, such as bans |
+//! | `shared_entries`, `entry_exchange` | entries that gateways share beside counts, such as bans |
 //! | `backend` | Redis or memcached behind one type |
 //! | `store_keeper` | the thread that watches the store |
 
@@ -35,6 +35,7 @@ pub mod breaker;
 pub mod call;
 mod counter_replies;
 pub mod decider;
+mod entry_exchange;
 pub mod give_backs;
 pub mod ledger;
 pub mod ledger_entry;

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use super::breaker::StoreStatus;
 use super::call::{HeartbeatSender, StoreError, StoreIdentity, StoreLoss};
 use super::decider::GrantsToReturn;
+use super::entry_exchange::EntryExchange;
 use super::recovery::{MissingReports, Recovery, RecoveryStep};
-use super::shared_entries::EntryExchange;
 use super::shared_store::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, SharedStore, SharedStoreStatus};
 use crate::base::clock::Nanos;
 

@@ -377,7 +377,7 @@ export class Chart {
 
 /** An event of the gateway as words. */
 export function describeEvent(event) {
-  const word = { started: 'started', stopped: 'stopped', reloaded: 'reloaded', reload_failed: 'reload failed' }[event.event] || event.event;
+  const word = { started: 'started', stopped: 'stopped', reloaded: 'reloaded', reload_failed: 'reload failed', ban_lifted: 'ban lifted', ban_ended: 'ban ended' }[event.event] || event.event;
   const changes = (event.changes || []).map((change) => `${change.limit} ${change.before ?? 'new'} → ${change.after ?? 'gone'}`);
   return `${clock(event.at)} ${word}${event.detail ? `: ${event.detail}` : ''}${changes.length ? ` (${changes.join('; ')})` : ''}`;
 }

@@ -203,7 +203,7 @@ export const column = {
 };
 
 /** The mark of each outcome, which is shown with a colour and a word. */
-export const MARKS = { admitted: '●', within: '●', over: '▲', refused: '■', shed: '◆', failed: '✕', gone: '○', rejected: '▬', denied: '▬', shadow_refused: '□', try_refused: '□', usage: '◇' };
+export const MARKS = { admitted: '●', within: '●', over: '▲', refused: '■', shed: '◆', failed: '✕', gone: '○', rejected: '▬', denied: '▬', banned: '▬', shadow_refused: '□', try_refused: '□', usage: '◇' };
 export function outcome(word) {
   const mark = h('span', { class: 'mark', 'aria-hidden': 'true' }, MARKS[word] || '·');
   return h('span', { class: `outcome ${word in MARKS ? word : ''}` }, mark, ` ${(word || none).replace('_', ' ')}`);

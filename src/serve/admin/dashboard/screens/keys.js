@@ -28,7 +28,30 @@ export function open() {
   return param('key') ? one(param('key')) : list();
 }
 
+/** The bans that hold, those that were hit most first. */
+function bans() {
+  const most = 100;
+  const root = panel('bans', 'Bans');
+  const rows = table('Bans', [
+    column.key,
+    { name: 'left', title: 'Ends in', n: true, cell: (row) => formatDuration(row.left) },
+    { name: 'hits', title: 'Refused', n: true, hint: 'by this gateway, since its start', cell: (row) => count(row.hits) },
+    { name: 'by', title: 'By', cell: (row) => row.by },
+    { name: 'reason', title: 'Reason', wide: true, cell: (row) => row.reason },
+  ], { key: (row) => row.key });
+  const none = empty('Nobody is banned. `tollgate ban KEY --for 1h` keeps a client out.');
+  root.body.append(rows.root, none);
+  const load = async (span, signal) => {
+    const found = await get('bans', {}, signal);
+    const shown = [...found.bans].sort((a, b) => b.hits - a.hits).slice(0, most);
+    rows.set(shown, none);
+    root.note(found.bans.length > most ? `${count(most)} of ${count(found.bans.length)}` : '');
+  };
+  return { root: root.root, job: root.job(2, load) };
+}
+
 function list() {
+  const banned = bans();
   const asked = panel('look-up', 'Look up');
   asked.body.append(lookup());
   const of = h('select', { id: 'keys-of', 'aria-label': 'Counted' }, h('option', { value: 'refused' }, 'refused'), h('option', { value: 'asked' }, 'asked'));
@@ -119,13 +142,14 @@ function list() {
     wide.job(60, spread),
     near.job(5, loadNear),
     tried.job(5, loadTried),
+    banned.job,
     all.job(60, async () => {
       const limits = await fetchLimits('');
       put(limit, h('option', { value: '' }, 'all limits'), [...new Set(limits.map((known) => known.limit))].map((name) => h('option', { value: name }, name)));
       limit.value = param('limit') || '';
     }),
   ];
-  return { title: 'Keys', parts: [asked.root, wide.root, near.root, tried.root, all.root], charts: [chart], jobs };
+  return { title: 'Keys', parts: [asked.root, wide.root, near.root, tried.root, all.root, banned.root], charts: [chart], jobs };
 }
 
 function one(key) {

@@ -28,7 +28,7 @@ pub enum RequestOutcome {
 
 impl RequestOutcome {
     /// Every outcome, in the order of the counters.
-    pub const ALL: [RequestOutcome; 8] = [
+    pub const ALL: [RequestOutcome; 9] = [
         RequestOutcome::Admitted,
         RequestOutcome::Refused,
         RequestOutcome::Shed,

@@ -11,6 +11,7 @@
 //! | its route | the head, the generation | another head, a reload | 2, 4 |
 //! | the client's identities ([`RouteDecision`]), unless they depend on a body, the query or an unchecked credential | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload, a ban by another custom identity | 3, 4 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
+//! | that its address is banned ([`BannedAddress`]) | the fields, the generation | any change of bans, the end of the ban, a reload | 9 |
 //! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
 //! | the head as it is forwarded, without the request's id, unless a limit is exceeded, a proxy names the path or a changed field has the id | as the identities, and the head | another head | 1, 2 |
@@ -22,7 +23,8 @@
 //! Tests: in `tests/attacks/repeats.rs` 1 `a_request_means_what_it_means_alone`, 2 `routes_in_turn`, 3
 //! `each_is_counted_as_who_it_is`, 4 `a_reload_forgets`, 5 `a_refusal_is_told_as_if_for_the_first_time`; in
 //! `tests/exactness.rs` 6 `a_client_that_is_refused_again_and_again_gets_what_there_is`; in `tests/proxy/refusals.rs` 7
-//! `a_refusal_told_again_says_its_length_once`, 8 `refusals_of_many_clients_in_turn`.
+//! `a_refusal_told_again_says_its_length_once`, 8 `refusals_of_many_clients_in_turn`; in
+//! `tests/bans/responses.rs` 9 `a_ban_holds_on_busy_connections_at_once`.
 //!
 //! Bound for each connection that has an open request, or had one within the last second: four times
 //! [`MAX_CACHED_BYTES`]; the first lines of its last forwarded and last refused requests; the fields of one forwarded
@@ -30,6 +32,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Version;
@@ -39,6 +42,7 @@ use crate::http::head::{Fields, Head, Response};
 use crate::http::http1::FramingFields;
 use crate::identity::ClientIdentity;
 use crate::limit::{IdentitySet, LimitStanding};
+use crate::operator::ActiveBan;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{PreparedDecision, Verdict};
 
@@ -69,6 +73,8 @@ pub struct RepeatedFields {
     /// The last decision that may hold for the next request.
     route_decision: RefCell<Option<Rc<RouteDecision>>>,
     last_head: RefCell<Option<RepeatedHead>>,
+    /// The banned address of the last request.
+    banned_address: RefCell<Option<BannedAddress>>,
     /// The log line of the last request that was refused. Set by the access log.
     pub(crate) logged_refusal: RefCell<Option<LoggedRefusal>>,
 }
@@ -112,6 +118,16 @@ pub struct RouteDecision {
     refusal: RefCell<Option<CachedRefusal>>,
     /// The last head that was forwarded while no limit was exceeded.
     forwarded_head: RefCell<Option<ForwardedHead>>,
+}
+
+/// The client of requests with these fields, whose address is banned.
+pub(crate) struct BannedAddress {
+    /// The generation that found the address. The `Weak` keeps its memory allocated, so no other one can have its address.
+    pub(crate) generation: Weak<Generation>,
+    /// The version of the bans.
+    pub(crate) version: u64,
+    pub(crate) client: Rc<ClientIdentity>,
+    pub(crate) ban: Arc<ActiveBan>,
 }
 
 /// The response to a refusal that stands.
@@ -203,6 +219,7 @@ impl RepeatCache {
             last_route_index: Cell::new(None),
             route_decision: RefCell::default(),
             last_head: RefCell::default(),
+            banned_address: RefCell::default(),
             logged_refusal: RefCell::default(),
         }));
     }
@@ -256,6 +273,28 @@ impl RepeatedFields {
         {
             repeated_head.route = Some((Rc::downgrade(generation), route_index));
         }
+    }
+
+    /// The client and the ban of requests with these fields; `None` if `generation` did not find a ban that holds at `now`
+    /// among the bans of this version.
+    pub(crate) fn banned_address(
+        &self,
+        generation: &Rc<Generation>,
+        version: u64,
+        now: Nanos,
+    ) -> Option<(Rc<ClientIdentity>, Arc<ActiveBan>)> {
+        let banned_address = self.banned_address.borrow();
+        let banned = banned_address.as_ref().filter(|banned| {
+            banned.version == version
+                && now < banned.ban.until
+                && std::ptr::eq(banned.generation.as_ptr(), Rc::as_ptr(generation))
+        })?;
+        Some((banned.client.clone(), banned.ban.clone()))
+    }
+
+    /// Remembers the banned address of requests with these fields.
+    pub(crate) fn remember_banned_address(&self, banned_address: BannedAddress) {
+        *self.banned_address.borrow_mut() = Some(banned_address);
     }
 
     /// What this route of `generation` has decided about the last request with these fields, if that holds for `head`.

@@ -74,6 +74,12 @@ impl BanView {
         has_networks.unwrap_or_default()
     }
 
+    /// The version of the bans as of the last look at them.
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.get()
+    }
+
     /// The identities by which clients are banned, without networks.
     #[inline]
     pub fn identities(&self) -> IdentitySet {

@@ -5,6 +5,7 @@
 //! identities. Both functions for the address return without work where no list has networks.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::objection::{DISPUTED_ADDRESS, find_route_objection};
 use super::refusal::{Refusal, RefusalCause};
@@ -12,8 +13,10 @@ use super::stages::Arrival;
 use crate::http::head::Fields;
 use crate::identity::{ClientIdentity, ConnectionPeer, Denial, IdentificationStage, Identifier};
 use crate::limit::AccessLists;
+use crate::operator::ActiveBan;
 use crate::policy::Ruleset;
 use crate::route::Route;
+use crate::serve::http1::repeat_cache::BannedAddress;
 
 /// Why these lists refuse a request for its client's address; `None` if they do not. Records the address of a client that
 /// is denied.
@@ -78,30 +81,45 @@ pub(super) fn screen_banned_address(arrival: &Arrival) -> Option<RefusalCause> {
         return None;
     }
     let fields = &arrival.head.fields;
-    let connection = context.peer.connection_peer();
-    let client = generation
-        .identifier
-        .identify_by_address(connection, fields);
-    if client.is_ip_disputed {
-        return Some(RefusalCause::Bad(DISPUTED_ADDRESS));
-    }
-    let refusal = refuse_banned_address(arrival, &client)?;
-    let _ = context.client.set(Rc::new(client));
-    Some(refusal)
+    let (version, now) = (generation.bans.version(), context.arrived_at);
+    let repeated_fields = arrival.repeated_fields.as_ref();
+    let remembered =
+        repeated_fields.and_then(|fields| fields.banned_address(generation, version, now));
+    let (client, ban) = match remembered {
+        Some(remembered) => remembered,
+        None => {
+            let connection = context.peer.connection_peer();
+            let client = generation
+                .identifier
+                .identify_by_address(connection, fields);
+            if client.is_ip_disputed {
+                return Some(RefusalCause::Bad(DISPUTED_ADDRESS));
+            }
+            let ban = find_banned_address(arrival, &client)?;
+            let client = Rc::new(client);
+            if let Some(repeated_fields) = repeated_fields {
+                repeated_fields.remember_banned_address(BannedAddress {
+                    generation: Rc::downgrade(generation),
+                    version,
+                    client: client.clone(),
+                    ban: ban.clone(),
+                });
+            }
+            (client, ban)
+        }
+    };
+    let _ = context.client.set(client);
+    let refusal = generation.bans.refuse(ban, fields, now);
+    Some(RefusalCause::Banned(refusal))
 }
 
-/// The refusal of a client whose address is banned. An unclear address is in no network.
-pub(super) fn refuse_banned_address(
-    arrival: &Arrival,
-    client: &ClientIdentity,
-) -> Option<RefusalCause> {
+/// The ban of a client's address. An unclear address is in no network.
+fn find_banned_address(arrival: &Arrival, client: &ClientIdentity) -> Option<Arc<ActiveBan>> {
     let (bans, now) = (&arrival.context.generation.bans, arrival.context.arrived_at);
     if client.is_ip_unclear {
         return None;
     }
-    let ban = bans.find_address(client.ip, now)?;
-    let refusal = bans.refuse(ban, &arrival.head.fields, now);
-    Some(RefusalCause::Banned(refusal))
+    bans.find_address(client.ip, now)
 }
 
 /// The refusal of a client by the lists of its route, or by a ban of another identity than its address; `None` also for a
@@ -170,13 +188,11 @@ pub(super) fn refuse_unrouted_client(
     if let Some(denial) = find_unrouted_denial(ruleset, client, identifier) {
         return Some(denial.into());
     }
-    let refuse_key = || {
-        let now = arrival.context.arrived_at;
-        let ban = generation.bans.find_client(client, identifier, now)?;
-        let refusal = generation.bans.refuse(ban, &arrival.head.fields, now);
-        Some(RefusalCause::Banned(refusal))
-    };
-    refuse_banned_address(arrival, client).or_else(refuse_key)
+    let now = arrival.context.arrived_at;
+    let find_key = || generation.bans.find_client(client, identifier, now);
+    let ban = find_banned_address(arrival, client).or_else(find_key)?;
+    let refusal = generation.bans.refuse(ban, &arrival.head.fields, now);
+    Some(RefusalCause::Banned(refusal))
 }
 
 /// The refusal of a request whose client is denied or banned.

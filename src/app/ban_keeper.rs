@@ -17,6 +17,8 @@ use crate::serve::worker::generation::RunningConfig;
 
 /// The pause between two looks for changes. What is ordered here is published at once.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
+/// The most changes at a time that are reported one by one. A flood of offenders would displace all else from the record.
+const MAX_REPORTS: usize = 20;
 
 /// The running thread. Dropping it stops the thread without waiting for it.
 pub struct BanKeeper {
@@ -42,8 +44,28 @@ impl BanUpdater {
         let running = self.running.read().clone();
         let seed = running.keyer().seed();
         let changes = running.bans.refresh(seed, || running.build_identifier());
-        for change in changes {
-            self.report(&change);
+        for change in changes.iter().take(MAX_REPORTS) {
+            self.report(change);
+        }
+        self.report_others(changes.get(MAX_REPORTS..).unwrap_or_default());
+    }
+
+    /// Reports in one line for each kind how many other changes there are.
+    fn report_others(&self, changes: &[BanChange]) {
+        for (kind, event) in [
+            (BanChangeKind::Banned, "banned"),
+            (BanChangeKind::Lifted, "ban_lifted"),
+            (BanChangeKind::Ended, "ban_ended"),
+        ] {
+            let count = changes.iter().filter(|change| change.kind == kind).count();
+            if count == 0 {
+                continue;
+            }
+            tracing::info!(event, count, "further changes of bans at the same time");
+            if let Some(events) = &self.events {
+                let detail = format!("{count} more keys at the same time");
+                events.add(new_event(&self.clock, event, &detail, Vec::new()));
+            }
         }
     }
 
@@ -102,11 +124,15 @@ impl BanKeeper {
         self.updater.update();
     }
 
-    /// Stops the thread and waits for its end.
+    /// Stops the thread, waits for its end, and writes what is not on the disk yet.
     pub fn finish(self) {
         drop(self.stop_sender);
         if self.thread.join().is_err() {
             tracing::error!("the thread of the bans panicked");
         }
+        // The last offenders are not banned yet.
+        self.updater.update();
+        let bans = self.updater.running.read().bans.clone();
+        bans.save();
     }
 }

@@ -91,10 +91,13 @@ impl Gateway {
         let listeners =
             build_listeners(&process, &ruleset, &ticket_keys, &certificate_renewer, &[])?;
         let ban_file = process.operator.file.as_deref();
-        let bans = BanRegistry::open(ban_file, clock.clone());
+        let keeps_secret = process.snapshots.is_some() || shared.is_some();
+        let bans = BanRegistry::open(ban_file, keeps_secret, clock.clone());
         let bans = Arc::new(bans.map_err(Error::Bans)?);
         if let Some((shared, _)) = &shared {
             let _ = shared.entries.set(bans.clone());
+            // Whom the other gateways have banned is refused from the first request on.
+            shared.wait_for_entries();
         }
         let running = RunningConfig {
             bans,

@@ -62,7 +62,7 @@ pub fn print_change(ban: &Value, change: &str, as_json: bool) -> ExitCode {
     if ban["kept"] == false {
         output::print_stderr(
             "this is not kept over restarts: the gateway file has neither `record: { dir: .. }` nor `store: { snapshots: .. }`, \
-             or their disk failed",
+             or their disk failed; a key that is shown as a hash needs `snapshots` or a shared store",
         );
     }
     let key = replace_control_chars(ban["key"].as_str().unwrap_or_default());

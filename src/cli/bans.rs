@@ -93,7 +93,8 @@ fn banned_networks(bans: &[Value]) -> Vec<BannedNetwork> {
         let single_address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
         Some(BannedNetwork {
             network: text.parse().or_else(|_| single_address()).ok()?,
-            seconds: ban["left"].as_f64()?.ceil() as u64,
+            // Firewalls take no seconds at all for an entry that never ends.
+            seconds: ban["left"].as_f64()?.ceil().max(1.0) as u64,
         })
     };
     let mut networks: Vec<BannedNetwork> = bans.iter().filter_map(parse).collect();
@@ -208,6 +209,7 @@ mod tests {
             ("user=alice", 5.0),
             ("ip=2001:db8::/64", 1e7),
             ("ip=198.51.100.1", 3.0),
+            ("ip=203.0.113.1", 0.0),
         ]
         .map(
             |(key, left)| json!({ "key": key, "left": left, "hits": 2, "by": "ann", "reason": "" }),
@@ -225,6 +227,7 @@ mod tests {
         let expected = [
             "192.0.2.0/24 60",
             "198.51.100.1/32 3",
+            "203.0.113.1/32 1",
             "2001:db8::/64 10000000",
         ];
         assert_eq!(texts, expected);
@@ -239,6 +242,7 @@ mod tests {
             flush set inet gate banned4\n\
             add element inet gate banned4 { 192.0.2.0/24 timeout 60s }\n\
             add element inet gate banned4 { 198.51.100.1/32 timeout 3s }\n\
+            add element inet gate banned4 { 203.0.113.1/32 timeout 1s }\n\
             add set inet gate banned6 { type ipv6_addr; flags interval, timeout; }\n\
             flush set inet gate banned6\n\
             add element inet gate banned6 { 2001:db8::/64 timeout 10000000s }\n";
@@ -251,11 +255,12 @@ mod tests {
         let expected = [
             "add gate4-new 192.0.2.0/24 timeout 60 -exist",
             "add gate4-new 198.51.100.1/32 timeout 3 -exist",
+            "add gate4-new 203.0.113.1/32 timeout 1 -exist",
             "add gate6-new 2001:db8::/64 timeout 2147483 -exist",
         ];
         assert_eq!(added, expected);
         let plain = render_networks(Format::Plain, "gate", &networks);
-        assert_eq!(plain, "192.0.2.0/24\n198.51.100.1/32\n2001:db8::/64\n");
+        assert_eq!(plain, "192.0.2.0/24\n198.51.100.1/32\n203.0.113.1/32\n2001:db8::/64\n");
     }
 
     #[test]

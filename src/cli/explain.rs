@@ -168,7 +168,7 @@ fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Val
     let ruleset = Arc::new(loaded.ruleset);
     let admission = Admission::new(&ruleset.rules, Arc::new(store), clock.clone());
     let admission = admission.map_err(|error| CommandError::failure(error.to_string()))?;
-    let bans = BanRegistry::open(None, clock.clone());
+    let bans = BanRegistry::open(None, false, clock.clone());
     let bans = bans.map_err(|error| CommandError::failure(error.to_string()))?;
     // An explanation sends nothing, so it needs neither servers nor listeners. Bans are known to a running gateway only.
     let running_config = RunningConfig {

@@ -86,6 +86,20 @@ impl Settings {
         }
     }
 
+    /// Whether many clients have the same value of this identity, so that it does not tell who one is.
+    pub fn is_of_many_clients(&self, identity: Identity) -> bool {
+        match identity {
+            Identity::Plan => true,
+            Identity::Custom(custom_identity) => matches!(
+                self.custom_source(custom_identity),
+                Some(
+                    custom::Source::Networks(_) | custom::Source::Ja4 | custom::Source::Preflight
+                )
+            ),
+            Identity::Ip | Identity::User | Identity::Token | Identity::Email => false,
+        }
+    }
+
     /// Whether requests may have this identity in their bodies, so that their heads do not show it for certain.
     pub fn is_in_body(&self, identity: Identity) -> bool {
         match identity {

@@ -88,6 +88,23 @@ impl IdentitySet {
         IdentitySet(self.0 | other.0)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The set without the identities that are not custom.
+    pub fn custom_only(self) -> IdentitySet {
+        IdentitySet(self.0 >> Identity::BUILT_IN.len() << Identity::BUILT_IN.len())
+    }
+
+    /// The identities: first those that are not custom, then the others in the order of their names. The order is the same
+    /// in every process.
+    pub fn iter(self) -> impl Iterator<Item = Identity> {
+        let custom = self.custom().into_iter().map(Identity::Custom);
+        self.built_in().chain(custom)
+    }
+
     /// The identities that are not custom, in the order of [`Identity::BUILT_IN`].
     pub fn built_in(self) -> impl Iterator<Item = Identity> {
         let built_in = Identity::BUILT_IN.into_iter();
@@ -137,5 +154,9 @@ mod tests {
         assert_eq!(set.custom().as_slice(), [account, zone]);
         assert_eq!(set.built_in().collect::<Vec<_>>(), [Identity::Plan]);
         assert!(set.contains(Identity::Custom(zone)) && !set.contains(Identity::Ip));
+        let custom_only = [account, zone].map(Identity::Custom);
+        assert_eq!(set.custom_only(), custom_only.into_iter().collect());
+        let all = [&[Identity::Plan], &custom_only[..]].concat();
+        assert_eq!(set.iter().collect::<Vec<_>>(), all);
     }
 }

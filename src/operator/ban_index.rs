@@ -12,8 +12,8 @@ use super::entry::OperatorEntry;
 use super::entry_map::EntrySlot;
 use super::error::BanError;
 use crate::base::clock::Nanos;
-use crate::identity::embedded_ipv4::untranslated_network;
-use crate::identity::{ClientIdentity, Identifier};
+use crate::identity::embedded_ipv4::{counts_as_ipv4, untranslated_network};
+use crate::identity::{ClientIdentity, IdentificationStage, Identifier};
 use crate::limit::{Fingerprint, Identity, IdentitySet, KeySpec};
 
 /// A ban that holds.
@@ -68,7 +68,7 @@ pub(super) enum BannedSubject {
 }
 
 impl BanIndex {
-    /// Adds a ban that ends at `until`. Of two bans of one subject the later one counts.
+    /// Adds a ban that ends at `until`. Of two bans of one subject the one that ends last counts.
     pub(super) fn insert(&mut self, subject: BannedSubject, slot: &EntrySlot, until: Nanos) {
         let ban = Arc::new(ActiveBan {
             key: slot.entry.key.as_str().into(),
@@ -91,7 +91,7 @@ impl BanIndex {
                     self.networks.len() - 1
                 });
                 let bans = &mut self.networks[index].bans;
-                bans.insert(leading_bits(network.addr(), prefix_length), ban);
+                insert_longer(bans, leading_bits(network.addr(), prefix_length), ban);
             }
             BannedSubject::Key(spec, fingerprint) => {
                 let identities: IdentitySet = spec.identities().collect();
@@ -105,7 +105,7 @@ impl BanIndex {
                     });
                     self.keys.len() - 1
                 });
-                self.keys[index].bans.insert(fingerprint, ban);
+                insert_longer(&mut self.keys[index].bans, fingerprint, ban);
             }
         }
     }
@@ -115,14 +115,10 @@ impl BanIndex {
         self.networks.is_empty() && self.keys.is_empty()
     }
 
-    /// Whether some address is banned.
-    pub fn has_networks(&self) -> bool {
-        !self.networks.is_empty()
-    }
-
-    /// Whether some client is banned by another identity than its address.
-    pub fn has_keys(&self) -> bool {
-        !self.keys.is_empty()
+    /// Whether some ban depends on the address, alone or with other identities.
+    pub fn needs_address(&self) -> bool {
+        let needs_address = |keys: &BannedKeys| keys.identities.contains(Identity::Ip);
+        !self.networks.is_empty() || self.keys.iter().any(needs_address)
     }
 
     /// The identities by which clients are banned, without networks.
@@ -143,14 +139,19 @@ impl BanIndex {
         })
     }
 
-    /// The ban of an identified client that holds at `now`, by another identity than its address alone.
+    /// The ban of an identified client that holds at `now`, by another identity than its address alone. The plan is not known
+    /// by the head alone, because a credential in the body may decide it.
     pub fn find_client(
         &self,
         client: &ClientIdentity,
         identifier: &Identifier,
+        stage: IdentificationStage,
         now: Nanos,
     ) -> Option<&Arc<ActiveBan>> {
         self.keys.iter().find_map(|keys| {
+            if stage == IdentificationStage::Head && keys.identities.contains(Identity::Plan) {
+                return None;
+            }
             let has = |identity| match identity {
                 Identity::Ip => !client.is_ip_unclear,
                 _ => client.has(identity),
@@ -172,7 +173,9 @@ impl BanIndex {
 pub(super) fn subject_of(entry: &OperatorEntry, identifier: &Identifier) -> Option<BannedSubject> {
     let network = entry.key.strip_prefix("ip=");
     if let Some(network) = network.and_then(parse_network) {
-        return Some(BannedSubject::Network(network));
+        // No order is for everybody, whatever a file or a store says.
+        let is_everyone = network.prefix_len() == 0;
+        return (!is_everyone).then_some(BannedSubject::Network(network));
     }
     let identities = identifier.named_identities(&entry.key).ok()?;
     let spec = KeySpec::from(identities.as_slice());
@@ -211,6 +214,9 @@ pub(super) fn canonical_key(text: &str, identifier: &Identifier) -> Result<Canon
         if network.prefix_len() == 0 {
             return Err(BanError::Everyone);
         }
+        if counts_as_ipv4(network) {
+            return Err(BanError::Tunnels(network.to_string()));
+        }
         let is_single = network.prefix_len() == network.max_prefix_len();
         return Ok(CanonicalKey {
             text: match is_single {
@@ -223,6 +229,7 @@ pub(super) fn canonical_key(text: &str, identifier: &Identifier) -> Result<Canon
     let identities = identifier.named_identities(text)?;
     let spec = KeySpec::from(identities.as_slice());
     let client = identifier.parse_key(text, &spec)?;
+    let spec = ordered_spec(identities.into_iter().collect());
     let key_text = identifier.format_key(&client, &spec);
     let fingerprint = identifier.key(&client, &spec);
     let parsed = identifier.parse_key(&key_text, &spec).ok();
@@ -231,6 +238,34 @@ pub(super) fn canonical_key(text: &str, identifier: &Identifier) -> Result<Canon
         text: key_text,
         fingerprint: fingerprint.filter(|_| !is_readable),
     })
+}
+
+/// A key of these identities in an order that does not depend on who writes it.
+pub(super) fn ordered_spec(identities: IdentitySet) -> KeySpec {
+    let identities: Vec<Identity> = identities.iter().collect();
+    KeySpec::from(identities.as_slice())
+}
+
+/// A key that is too long, with its hash in place of its values.
+pub(super) fn hashed_key_text(identities: IdentitySet, key: Fingerprint) -> String {
+    let hash = OperatorEntry::format_fingerprint(key);
+    let parts = identities.iter();
+    let parts: Vec<String> = parts
+        .map(|identity| format!("{}=#{hash}", identity.as_str()))
+        .collect();
+    parts.join(",")
+}
+
+/// Adds a ban, unless there is one that ends later.
+fn insert_longer<K: Eq + std::hash::Hash>(
+    bans: &mut HashMap<K, Arc<ActiveBan>>,
+    key: K,
+    ban: Arc<ActiveBan>,
+) {
+    let held = bans.entry(key).or_insert_with(|| ban.clone());
+    if held.until < ban.until {
+        *held = ban;
+    }
 }
 
 /// Parses a network, or an address as the network of itself.

@@ -12,13 +12,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 
-use super::ban_index::{BanIndex, canonical_key, parse_network};
+use super::ban_index::{BanIndex, canonical_key, hashed_key_text, ordered_spec, parse_network};
 use super::entry::{EntryKind, OperatorEntry};
 use super::entry_file::EntryFile;
 use super::entry_map::{EntryMap, EntrySlot};
 use super::error::BanError;
 use super::offences::OffenceTable;
-use super::registry_state::{BanChange, ListedBan, Offender, RegistryState};
+use super::registry_state::{
+    BanChange, ListedBan, Offender, RegistryState, Revocation, bounded_name, stored,
+};
 use crate::base::clock::{Clock, Nanos};
 use crate::identity::{ClientIdentity, Identifier, Keyer};
 use crate::limit::{BanPolicy, Fingerprint, Identity, Rule};
@@ -29,9 +31,16 @@ const MIN_DURATION: Duration = Duration::from_secs(1);
 /// The longest ban: ten years.
 const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
 /// The shortest pause between two writes of changes that no operator waits for.
-const SAVE_PAUSE_MILLIS: u64 = 500;
+const SAVE_PAUSE: Nanos = Nanos::from_millis(500);
 /// For this long after its end an entry stays in the shared store, because the clocks of other gateways may be behind.
-const MAX_CLOCK_SKEW_MILLIS: u64 = 60_000;
+const MAX_CLOCK_SKEW_MILLIS: u64 = 15 * 60_000;
+/// For this long after the start nothing is forgotten because it has ended: the clock may be wrong until it is set.
+const SETTLING_TIME: Nanos = Nanos::from_secs(3_600);
+/// The most entries of limits that the shared store gets at a time, so that a flood of offenders does not keep all gateways
+/// busy.
+const MAX_SHARED_OFFENDERS: usize = 20;
+/// The most entries that leave the shared store at a time.
+const MAX_REMOVALS: usize = 100;
 /// How far the wall clock may move against the monotonic clock before the ends of bans are computed anew.
 const MAX_CLOCK_DRIFT_MILLIS: u64 = 200;
 
@@ -47,6 +56,8 @@ pub struct BanRegistry {
     /// The clients that limits ban at the next [`BanRegistry::refresh`]; at most [`EntryMap::MAX_ENTRIES`].
     offenders: Mutex<Vec<Offender>>,
     clock: Clock,
+    /// When this registry was opened.
+    opened_at: Nanos,
     /// The number of this gateway in entries.
     origin: u32,
 }
@@ -65,22 +76,28 @@ pub struct NewBan {
 }
 
 impl BanRegistry {
-    /// The bans in the file at this path, or none.
+    /// The bans in the file at this path, or none. `keeps_secret` says whether the gateway's secret outlives the process.
     ///
     /// # Errors
     ///
     /// The folder of the file cannot be created.
-    pub fn open(file: Option<&Path>, clock: Clock) -> io::Result<BanRegistry> {
+    pub fn open(
+        file: Option<&Path>,
+        keeps_secret: bool,
+        clock: Clock,
+    ) -> io::Result<BanRegistry> {
         let file = file.map(EntryFile::new).transpose()?;
         let registry = BanRegistry {
             state: Mutex::new(RegistryState {
                 file,
+                keeps_secret,
                 ..RegistryState::default()
             }),
             version: AtomicU64::new(0),
             index: Mutex::default(),
             offences: OffenceTable::default(),
             offenders: Mutex::default(),
+            opened_at: clock.now(),
             clock,
             origin: Keyer::random().seed() as u32,
         };
@@ -88,7 +105,7 @@ impl BanRegistry {
             let mut state = registry.state.lock();
             state.read_file();
             let wall_millis = registry.wall_millis();
-            state.entries.prune(wall_millis);
+            state.prune(wall_millis, false);
             // What was on the disk is no change.
             state.collect_changes(wall_millis);
         }
@@ -134,8 +151,8 @@ impl BanRegistry {
         if key.text.len() > OperatorEntry::MAX_KEY_BYTES {
             return Err(BanError::TooLong("key", OperatorEntry::MAX_KEY_BYTES));
         }
-        let wall_millis = self.wall_millis();
         let mut state = self.state.lock();
+        let wall_millis = self.wall_millis();
         let held = state.entries.get(EntryKind::Ban, &key.text);
         let held_since = held
             .filter(|slot| slot.entry.is_active(wall_millis))
@@ -150,20 +167,31 @@ impl BanRegistry {
             key: key.text.clone(),
             hash: key.fingerprint.map(OperatorEntry::format_fingerprint),
             reason: reason.replace(char::is_control, " "),
-            by: by.replace(char::is_control, " "),
+            by: bounded_name(&by),
             since: held_since.unwrap_or(wall_millis),
             until,
             keep_until: until,
-            changed_at: state.entries.next_change(wall_millis),
+            changed_at: state
+                .entries
+                .next_change(EntryKind::Ban, &key.text, wall_millis),
             origin: self.origin,
-            is_automatic: false,
             earlier_bans: 0,
             is_revoked: false,
         };
-        state.change(entry);
+        if !state.change(entry) {
+            return Err(BanError::Superseded(key.text));
+        }
+        // The order counts from now on, also if it is shorter.
+        let revocation = Revocation {
+            by: &bounded_name(&by),
+            origin: self.origin,
+            wall_millis,
+        };
+        state.revoke((EntryKind::LimitBan, &key.text), &revocation);
+        state.save();
         state
-            .listed(&key.text)
-            .ok_or(BanError::Full(EntryMap::MAX_ENTRIES))
+            .listed(&key.text, wall_millis)
+            .ok_or(BanError::Superseded(key.text))
     }
 
     /// Counts a refusal of a limit that bans, and bans its client within a fraction of a second if it was one too many.
@@ -180,12 +208,21 @@ impl BanRegistry {
         if client.is_ip_unclear && rule.key.has(Identity::Ip) {
             return;
         }
+        let key_identities = rule.key.select(|identity| client.has(identity));
+        let settings = identifier.settings();
+        // Without the other parts, such as the user, this key is that of a whole plan or country.
+        if key_identities.iter().all(|part| settings.is_of_many_clients(part)) {
+            return;
+        }
         let mut hasher = SipHasher13::new_with_keys(key.0 as u64, (key.0 >> u64::BITS) as u64);
         hasher.write(rule.scope.as_bytes());
         if !self.offences.record(hasher.finish(), policy, now) {
             return;
         }
-        let text = identifier.format_key(client, &rule.key);
+        let mut text = identifier.format_key(client, &ordered_spec(key_identities));
+        if text.len() > OperatorEntry::MAX_KEY_BYTES {
+            text = hashed_key_text(key_identities, key);
+        }
         let has_hash = text.contains("=#") || text.contains("+#");
         let offender = Offender {
             fingerprint: has_hash.then_some(key),
@@ -199,7 +236,8 @@ impl BanRegistry {
         }
     }
 
-    /// Lifts the ban of a key, and returns it as it was. The change is on the disk when this returns.
+    /// Lifts the ban of a key, and returns it as it was. The change is on the disk when this returns. The key may be written as
+    /// it is listed, also where that shows only a hash.
     ///
     /// # Errors
     ///
@@ -210,11 +248,17 @@ impl BanRegistry {
         by: &str,
         identifier: &Identifier,
     ) -> Result<ListedBan, BanError> {
-        let key = canonical_key(key, identifier)?.text;
-        let wall_millis = self.wall_millis();
         let mut state = self.state.lock();
-        let listed = state.listed(&key);
-        let Some(listed) = listed.filter(|listed| listed.entry.is_active(wall_millis)) else {
+        let wall_millis = self.wall_millis();
+        let (key, listed) = match state.listed(key.trim(), wall_millis) {
+            Some(listed) => (key.trim().to_owned(), Some(listed)),
+            None => {
+                let key = canonical_key(key, identifier)?.text;
+                let listed = state.listed(&key, wall_millis);
+                (key, listed)
+            }
+        };
+        let Some(listed) = listed else {
             let address = key.strip_prefix("ip=").and_then(parse_network);
             let address = address.map(|network| network.addr());
             let around = address.and_then(|ip| {
@@ -229,29 +273,33 @@ impl BanRegistry {
                 None => BanError::NotBanned(key),
             });
         };
-        let entry = OperatorEntry {
-            by: by
-                .chars()
-                .take(OperatorEntry::MAX_BY_BYTES / char::MAX.len_utf8())
-                .collect(),
-            changed_at: state.entries.next_change(wall_millis),
+        let revocation = Revocation {
+            by: &bounded_name(by),
             origin: self.origin,
-            is_revoked: true,
-            ..listed.entry.clone()
+            wall_millis,
         };
-        state.change(entry);
-        Ok(listed)
+        for kind in EntryKind::ALL {
+            state.revoke((kind, &key), &revocation);
+        }
+        state.save();
+        match state.listed(&key, wall_millis) {
+            None => Ok(listed),
+            Some(_) => Err(BanError::Superseded(key)),
+        }
     }
 
     /// The bans that hold, in the order of their keys.
     pub fn list(&self) -> Vec<ListedBan> {
-        let wall_millis = self.wall_millis();
         let state = self.state.lock();
+        let wall_millis = self.wall_millis();
         let keys = state.entries.slots().filter_map(|slot| {
             let is_active = slot.entry.is_active(wall_millis);
             is_active.then_some(&*slot.entry.key)
         });
-        keys.filter_map(|key| state.listed(key)).collect()
+        let keys: BTreeSet<&str> = keys.collect();
+        let bans = keys.into_iter();
+        bans.filter_map(|key| state.listed(key, wall_millis))
+            .collect()
     }
 
     /// The number of bans that hold.
@@ -267,35 +315,36 @@ impl BanRegistry {
         seed: u64,
         build_identifier: impl FnOnce() -> Identifier,
     ) -> Vec<BanChange> {
-        let wall_millis = self.wall_millis();
-        let now = self.clock.now();
         let mut state = self.state.lock();
+        let (wall_millis, now) = (self.wall_millis(), self.clock.now());
         state.read_file();
         let offenders = std::mem::take(&mut *self.offenders.lock());
         for offender in offenders {
             state.ban_offender(offender, self.origin, wall_millis);
         }
         let changes = state.collect_changes(wall_millis);
-        let dropped_count = state.entries.prune(wall_millis);
+        state.prune(wall_millis, self.is_settled());
+        let dropped_count = std::mem::take(&mut state.dropped_orders);
         if dropped_count > 0 {
             tracing::error!(
                 dropped_count,
                 "there are too many bans; those that end first were dropped"
             );
         }
-        if state.is_unsaved && state.next_save_at <= wall_millis {
-            state.next_save_at = wall_millis.saturating_add(SAVE_PAUSE_MILLIS);
+        if state.is_unsaved && state.next_save_at <= now {
+            state.next_save_at = now.after(SAVE_PAUSE);
             state.save();
         }
-        if state.unpublished.len() > EntryMap::MAX_ENTRIES {
-            // There is no store, or it is away: when it comes back, everything is compared.
-            state.unpublished.clear();
+        // Without a store nothing takes them. When a store comes back, everything is compared.
+        while state.unpublished.len() > EntryMap::MAX_ENTRIES {
+            state.unpublished.pop_last();
         }
         let origin_millis = wall_millis.saturating_sub(now.0 / 1_000_000);
         let is_basis_old = state.index_basis.is_none_or(|(index_seed, index_origin)| {
             index_seed != seed || index_origin.abs_diff(origin_millis) > MAX_CLOCK_DRIFT_MILLIS
         });
-        if !changes.is_empty() || dropped_count > 0 || is_basis_old {
+        let has_dropped = std::mem::take(&mut state.has_dropped);
+        if !changes.is_empty() || has_dropped || is_basis_old {
             state.index_basis = Some((seed, origin_millis));
             let index = state.build_index(&build_identifier(), now, wall_millis);
             let mut published = self.index.lock();
@@ -312,65 +361,111 @@ impl BanRegistry {
         self.state.lock().index_basis = None;
     }
 
+    /// Writes what is not on the disk yet, at the end of the gateway.
+    pub fn save(&self) {
+        let mut state = self.state.lock();
+        if state.is_unsaved {
+            state.save();
+        }
+    }
+
+    /// Whether the clock has had the time to be set, so that what it says to have ended may be forgotten.
+    fn is_settled(&self) -> bool {
+        self.clock.now().since(self.opened_at) >= SETTLING_TIME
+    }
+
     fn wall_millis(&self) -> u64 {
         u64::try_from(self.clock.wall().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
+/// The disk may be slow while the lock is held, and the store's keeper must not wait for it.
 impl SharedEntries for BanRegistry {
     fn take_unpublished(&self, most: usize) -> Vec<StoredEntry> {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.state.try_lock() else {
+            return Vec::new();
+        };
+        state.is_shared = true;
         let RegistryState {
             entries,
             unpublished,
             over,
             ..
         } = &mut *state;
-        let mut taken: Vec<StoredEntry> = over.drain(..over.len().min(most)).collect();
+        let removals = over.drain(..over.len().min(most).min(MAX_REMOVALS));
+        let mut taken: Vec<StoredEntry> = removals.collect();
+        let mut offender_count = 0;
         while taken.len() < most
-            && let Some(key) = unpublished.pop_first()
+            && let Some(slot_key) = unpublished.pop_first()
         {
-            let slot = entries.get(EntryKind::Ban, &key);
-            taken.extend(slot.map(|slot| stored(&slot.entry, false)));
+            let is_automatic = slot_key.0 == EntryKind::LimitBan;
+            if is_automatic && offender_count == MAX_SHARED_OFFENDERS {
+                unpublished.insert(slot_key);
+                break;
+            }
+            if let Some(slot) = entries.get(slot_key.0, &slot_key.1) {
+                offender_count += usize::from(is_automatic);
+                taken.push(stored(&slot.entry, false));
+            }
         }
         taken
     }
 
-    fn merge(&self, values: &[String]) {
+    fn merge(&self, values: &[Vec<u8>]) -> bool {
+        let Some(mut state) = self.state.try_lock() else {
+            return false;
+        };
         let wall_millis = self.wall_millis();
-        let mut state = self.state.lock();
+        let may_forget = self.is_settled();
         let state = &mut *state;
+        state.is_shared = true;
         let kept = |slot: &&EntrySlot| wall_millis < slot.entry.keep_until;
         let slots = state.entries.slots().filter(kept);
-        let mut lacking: BTreeSet<String> = slots.map(|slot| slot.entry.key.clone()).collect();
+        let mut lacking: BTreeSet<_> = slots.map(|slot| slot.entry.slot_key()).collect();
         state.over.clear();
+        let mut has_future = false;
         for value in values {
             // Another version of the gateway may have stored what this one does not know.
+            let Ok(value) = std::str::from_utf8(value) else {
+                continue;
+            };
             let Some(entry) = OperatorEntry::parse_stored_value(value) else {
                 continue;
             };
-            if entry.keep_until.saturating_add(MAX_CLOCK_SKEW_MILLIS) <= wall_millis {
-                state.over.push(stored(&entry, true));
+            if !entry.has_possible_times() || !entry.has_order_of(value) {
+                state.over.push(StoredEntry {
+                    name: entry.name(),
+                    value: value.to_owned(),
+                    is_over: true,
+                });
                 continue;
             }
-            let (key, change) = (entry.key.clone(), (entry.changed_at, entry.origin));
+            if entry.keep_until.saturating_add(MAX_CLOCK_SKEW_MILLIS) <= wall_millis {
+                if may_forget {
+                    state.over.push(stored(&entry, true));
+                }
+                continue;
+            }
+            if !entry.is_credible(wall_millis) {
+                has_future = true;
+                continue;
+            }
+            let (slot_key, change) = (entry.slot_key(), entry.change());
             if wall_millis < entry.keep_until {
                 state.is_unsaved |= state.entries.merge(entry);
             }
-            let slot = state.entries.get(EntryKind::Ban, &key);
-            if slot.is_none_or(|slot| (slot.entry.changed_at, slot.entry.origin) == change) {
-                lacking.remove(&key);
+            let slot = state.entries.get(slot_key.0, &slot_key.1);
+            if slot.is_none_or(|slot| slot.entry.change() == change) {
+                lacking.remove(&slot_key);
             }
         }
         state.unpublished.extend(lacking);
-    }
-}
-
-/// An entry as the shared store keeps it.
-fn stored(entry: &OperatorEntry, is_over: bool) -> StoredEntry {
-    StoredEntry {
-        name: entry.name(),
-        value: entry.to_stored_value(),
-        is_over,
+        state.prune(wall_millis, may_forget);
+        if has_future && !std::mem::replace(&mut state.has_seen_future, true) {
+            tracing::error!(
+                "a gateway whose clock is more than a day ahead has changed bans in the store; they are ignored"
+            );
+        }
+        true
     }
 }

@@ -4,17 +4,31 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limit::Fingerprint;
-use crate::store::shared::shared_entries::ORDER_BYTES;
+use crate::store::shared::shared_entries::{ORDER_BYTES, YIELDING_MARK};
 
 /// Hexadecimal digits of a hash.
 const HASH_DIGITS: usize = 32;
+/// How far ahead the clock of another gateway may be: a day, in milliseconds.
+const MAX_AHEAD_MILLIS: u64 = 86_400_000;
+/// The longest time until an entry need not be kept any more: a ban of ten years, kept for as long again, in milliseconds.
+const MAX_KEPT_MILLIS: u64 = 21 * 366 * 86_400_000;
+/// The beginning of the year 3000, in milliseconds since 1970. No clock says so by mistake of some years.
+const MAX_TIME_MILLIS: u64 = 32_503_680_000_000;
 
 /// What an entry orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
-    /// Requests of the clients with this key are refused.
+    /// Requests of the clients with this key are refused, by an operator.
     Ban,
+    /// The same by a limit. It is an entry of its own, so that it never takes the place of what an operator has ordered. It
+    /// gives way to orders where there is no room.
+    LimitBan,
+}
+
+impl EntryKind {
+    /// All kinds; those of operators come first.
+    pub const ALL: [EntryKind; 2] = [EntryKind::Ban, EntryKind::LimitBan];
 }
 
 /// An order of an operator about one key. All times are in milliseconds since 1970.
@@ -43,9 +57,6 @@ pub struct OperatorEntry {
     pub changed_at: u64,
     /// The number of the gateway that changed it, which decides between changes of one millisecond.
     pub origin: u32,
-    /// Whether a limit has ordered it, not an operator. Such orders give way to others where there is no room.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_automatic: bool,
     /// How many bans by a limit the key had shortly before.
     #[serde(default)]
     pub earlier_bans: u8,
@@ -67,9 +78,42 @@ impl OperatorEntry {
         !self.is_revoked && wall_millis < self.until
     }
 
+    /// Whether a limit has ordered it, not an operator.
+    pub fn is_automatic(&self) -> bool {
+        self.kind == EntryKind::LimitBan
+    }
+
+    /// What changes of this entry have in common.
+    pub fn slot_key(&self) -> (EntryKind, String) {
+        (self.kind, self.key.clone())
+    }
+
+    /// What is greater for a newer change of one key.
+    pub fn change(&self) -> (u64, u32) {
+        (self.changed_at, self.origin)
+    }
+
     /// Whether this change of the key is newer than another one.
     pub fn is_newer_than(&self, other: &OperatorEntry) -> bool {
-        (self.changed_at, self.origin) > (other.changed_at, other.origin)
+        self.change() > other.change()
+    }
+
+    /// Whether the text of the key shows the hash of a value, which depends on the gateway's secret.
+    pub fn needs_secret(&self) -> bool {
+        self.hash.is_some() || self.key.contains("=#") || self.key.contains("+#")
+    }
+
+    /// Whether its times are of this millennium. Otherwise no later change could be newer.
+    pub fn has_possible_times(&self) -> bool {
+        let times = [self.since, self.until, self.keep_until, self.changed_at];
+        times.iter().all(|time| *time < MAX_TIME_MILLIS)
+    }
+
+    /// Whether a gateway whose clock is right may have made this change by now.
+    pub fn is_credible(&self, wall_millis: u64) -> bool {
+        let latest_change = wall_millis.saturating_add(MAX_AHEAD_MILLIS);
+        let latest_end = latest_change.saturating_add(MAX_KEPT_MILLIS);
+        self.changed_at <= latest_change && self.until.max(self.keep_until) <= latest_end
     }
 
     /// The hash of the key as a number; `None` if the entry has none.
@@ -87,18 +131,28 @@ impl OperatorEntry {
     pub fn name(&self) -> String {
         match self.kind {
             EntryKind::Ban => format!("ban {}", self.key),
+            EntryKind::LimitBan => format!("{YIELDING_MARK}ban {}", self.key),
         }
     }
 
     /// The entry as a shared store keeps it: digits that are greater for a newer change, then the line.
     pub fn to_stored_value(&self) -> String {
-        let (changed_at, origin, line) = (self.changed_at, self.origin, self.to_line());
-        format!("{changed_at:020}{origin:010}{line}")
+        self.order_digits() + &self.to_line()
     }
 
     /// Parses what [`OperatorEntry::to_stored_value`] has made; `None` for any other text.
     pub fn parse_stored_value(value: &str) -> Option<OperatorEntry> {
         OperatorEntry::parse(value.get(ORDER_BYTES..)?)
+    }
+
+    /// Whether a stored value begins with the order of this entry. Any other beginning could hide all later changes.
+    pub fn has_order_of(&self, value: &str) -> bool {
+        value.starts_with(&self.order_digits())
+    }
+
+    fn order_digits(&self) -> String {
+        let (changed_at, origin) = self.change();
+        format!("{changed_at:020}{origin:010}")
     }
 
     /// The entry as one line of JSON.

@@ -139,7 +139,8 @@ impl EntryFile {
             let sound_line = line.split_once(' ').filter(|(digits, line)| {
                 u64::from_str_radix(digits, 16).is_ok_and(|number| number == checksum(line))
             });
-            match sound_line.and_then(|(_, line)| OperatorEntry::parse(line)) {
+            let entry = sound_line.and_then(|(_, line)| OperatorEntry::parse(line));
+            match entry.filter(OperatorEntry::has_possible_times) {
                 Some(entry) => content.entries.push(entry),
                 None => content.damaged_lines += 1,
             }
@@ -187,7 +188,6 @@ mod tests {
             hash: None,
             reason: "\"quoted\"\nand é".into(),
             by: "test".into(),
-            is_automatic: false,
             earlier_bans: 0,
             since: 0,
             until: 1_000,

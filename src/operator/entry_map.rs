@@ -12,8 +12,15 @@ use super::entry::{EntryKind, OperatorEntry};
 #[derive(Debug, Default)]
 pub struct EntryMap {
     slots: BTreeMap<(EntryKind, String), EntrySlot>,
-    /// The newest change that was seen, so that later changes of this gateway win even if its clock is behind.
-    newest_change: u64,
+}
+
+/// What [`EntryMap::prune`] has dropped for lack of room.
+#[derive(Debug, Default)]
+pub struct DroppedEntries {
+    /// The entries.
+    pub entries: Vec<OperatorEntry>,
+    /// How many of them were orders of operators that held.
+    pub held_orders: usize,
 }
 
 /// One entry, and what this gateway counts of it.
@@ -33,8 +40,7 @@ impl EntryMap {
 
     /// Takes over an entry if it is newer than the one of its key. Returns whether it was.
     pub fn merge(&mut self, entry: OperatorEntry) -> bool {
-        self.newest_change = self.newest_change.max(entry.changed_at);
-        match self.slots.entry((entry.kind, entry.key.clone())) {
+        match self.slots.entry(entry.slot_key()) {
             MapEntry::Vacant(vacant) => {
                 vacant.insert(EntrySlot {
                     entry,
@@ -59,9 +65,12 @@ impl EntryMap {
         }
     }
 
-    /// The time of a change that is made now: later than every change that was seen.
-    pub fn next_change(&self, wall_millis: u64) -> u64 {
-        wall_millis.max(self.newest_change.saturating_add(1))
+    /// The time of a change of this key that is made now: later than every one that was seen, even if this gateway's clock is
+    /// behind.
+    pub fn next_change(&self, kind: EntryKind, key: &str, wall_millis: u64) -> u64 {
+        let held = self.get(kind, key);
+        let last_change = held.map_or(0, |slot| slot.entry.changed_at);
+        wall_millis.max(last_change.saturating_add(1))
     }
 
     /// The entry of a key; `None` if there is none.
@@ -91,42 +100,42 @@ impl EntryMap {
     pub fn ordered_count(&self, wall_millis: u64) -> usize {
         let slots = self.slots.values();
         let is_ordered =
-            |entry: &OperatorEntry| !entry.is_automatic && entry.is_active(wall_millis);
+            |entry: &OperatorEntry| !entry.is_automatic() && entry.is_active(wall_millis);
         slots.filter(|slot| is_ordered(&slot.entry)).count()
     }
 
-    /// Drops entries that need not be kept any more. Of those beyond [`EntryMap::MAX_ENTRIES`] those go first that have
-    /// ended, then those of limits, then those that end first. Returns the number of orders of operators that held and were
-    /// dropped for lack of room.
-    pub fn prune(&mut self, wall_millis: u64) -> usize {
-        self.slots
-            .retain(|_, slot| wall_millis < slot.entry.keep_until);
+    /// Drops entries that need not be kept any more, if `may_forget`. Of those beyond [`EntryMap::MAX_ENTRIES`] those go
+    /// first that have ended, then those of limits, then those that end first. All gateways choose the same ones.
+    pub fn prune(&mut self, wall_millis: u64, may_forget: bool) -> DroppedEntries {
+        if may_forget {
+            self.slots
+                .retain(|_, slot| wall_millis < slot.entry.keep_until);
+        }
         let surplus = self.slots.len().saturating_sub(EntryMap::MAX_ENTRIES);
         if surplus == 0 {
-            return 0;
+            return DroppedEntries::default();
         }
         let mut by_end: Vec<_> = self
             .slots
             .iter()
             .map(|(key, slot)| {
                 let is_active = slot.entry.is_active(wall_millis);
-                let rank = (is_active, !slot.entry.is_automatic, slot.entry.until);
+                let rank = (is_active, !slot.entry.is_automatic(), slot.entry.until);
                 (rank, key)
             })
             .collect();
         by_end.sort_unstable();
         by_end.truncate(surplus);
-        let dropped: Vec<_> = by_end
-            .into_iter()
-            .map(|((is_active, is_ordered, _), key)| (is_active && is_ordered, key.clone()))
-            .collect();
-        for (_, key) in &dropped {
-            self.slots.remove(key);
-        }
-        dropped
+        let held_orders = by_end
             .iter()
-            .filter(|(was_ordered, _)| *was_ordered)
-            .count()
+            .filter(|((is_active, is_ordered, _), _)| *is_active && *is_ordered)
+            .count();
+        let dropped_keys: Vec<_> = by_end.into_iter().map(|(_, key)| key.clone()).collect();
+        let dropped = dropped_keys.iter().filter_map(|key| self.slots.remove(key));
+        DroppedEntries {
+            entries: dropped.map(|slot| slot.entry).collect(),
+            held_orders,
+        }
     }
 }
 
@@ -143,7 +152,6 @@ mod tests {
             hash: None,
             reason: String::new(),
             by: "test".into(),
-            is_automatic: false,
             earlier_bans: 0,
             since: changed_at,
             until: changed_at + 1_000 / (u64::from(origin) + 1),
@@ -195,10 +203,10 @@ mod tests {
         map.merge(long.clone());
         map.merge(short.clone());
         assert!(short.until < long.until);
-        map.prune(short.until + 1);
+        map.prune(short.until + 1, true);
         assert!(!map.merge(long.clone()));
         assert_eq!(map.active_count(short.until + 1), 0);
-        map.prune(long.until + 1);
+        map.prune(long.until + 1, true);
         assert_eq!(map.slots().count(), 0);
     }
 
@@ -212,9 +220,50 @@ mod tests {
             entry.keep_until = entry.until;
             map.merge(entry);
         }
-        assert_eq!(map.prune(500), 50);
+        assert_eq!(map.prune(500, false).held_orders, 50);
         assert_eq!(map.slots().count(), EntryMap::MAX_ENTRIES);
         assert!(map.get(EntryKind::Ban, "user=49").is_none());
         assert!(map.get(EntryKind::Ban, "user=50").is_some());
+    }
+
+    /// A limit must not shorten what an operator has ordered, whichever gateway it is at.
+    #[test]
+    fn a_later_ban_by_a_limit_replaces_no_order() {
+        let order = entry(1, 10, 0);
+        let mut by_limit = entry(1, 20, 2);
+        by_limit.kind = EntryKind::LimitBan;
+        let mut map = EntryMap::default();
+        map.merge(order.clone());
+        assert!(map.merge(by_limit));
+        let held = map.get(EntryKind::Ban, &order.key);
+        assert_eq!(held.map(|slot| &slot.entry), Some(&order));
+    }
+
+    #[test]
+    fn entries_that_have_ended_stay_while_the_clock_may_be_wrong() {
+        let mut map = EntryMap::default();
+        map.merge(entry(1, 10, 0));
+        map.prune(u64::MAX, false);
+        assert_eq!(map.slots().count(), 1);
+        map.prune(u64::MAX, true);
+        assert_eq!(map.slots().count(), 0);
+    }
+
+    #[test]
+    fn times_that_no_clock_says_are_not_believed() {
+        let sound = entry(1, 1_000, 0);
+        assert!(sound.has_possible_times() && sound.is_credible(1_000));
+        let late = entry(1, 1_000 + 2 * 86_400_000, 0);
+        assert!(late.has_possible_times() && !late.is_credible(1_000));
+        let never = entry(1, u64::MAX - 2_000, 0);
+        assert!(!never.has_possible_times());
+        let endless = OperatorEntry {
+            until: u64::MAX,
+            ..sound.clone()
+        };
+        assert!(!endless.has_possible_times() && !endless.is_credible(1_000));
+        let value = sound.to_stored_value();
+        assert!(sound.has_order_of(&value));
+        assert!(!sound.has_order_of(&value.replacen('0', "9", 1)));
     }
 }

@@ -38,7 +38,7 @@ impl OffenceTable {
     /// Adds a refusal. Returns whether it is the last one before a ban; then the key has none any more.
     pub(super) fn record(&self, key_hash: u64, policy: &BanPolicy, now: Nanos) -> bool {
         let tick = (now.0 / TICK) as u32;
-        let within = u32::try_from(policy.within.0 / TICK).unwrap_or(u32::MAX);
+        let within = i32::try_from(policy.within.0 / TICK).unwrap_or(i32::MAX);
         let (Some(shard), set_index) = (
             self.0.get(key_hash as usize % SHARD_COUNT),
             (key_hash as usize / SHARD_COUNT) % SETS_IN_SHARD,
@@ -75,7 +75,8 @@ impl OffenceTable {
         }
         offences
             .ticks
-            .retain(|earlier| tick.wrapping_sub(*earlier) < within);
+            // Another worker may have added a later one meanwhile.
+            .retain(|earlier| (tick.wrapping_sub(*earlier) as i32) < within);
         offences.ticks.push(tick);
         let is_last = offences.ticks.len() >= policy.refusals as usize;
         if is_last {
@@ -104,6 +105,7 @@ mod tests {
         assert!(!at(10), "the first has left");
         assert!(at(11), "three since the ninth second");
         assert!(!at(12) && !at(13) && at(14), "they count anew");
+        assert!(!at(21) && !at(20) && at(21), "one of another worker came late");
     }
 
     #[test]

@@ -20,14 +20,26 @@ pub(super) struct RegistryState {
     pub(super) file: Option<EntryFile>,
     /// Whether the file lacks a change.
     pub(super) is_unsaved: bool,
-    /// When changes of others than operators may be written next, in milliseconds since 1970.
-    pub(super) next_save_at: u64,
+    /// When changes of others than operators may be written next, by the monotonic clock.
+    pub(super) next_save_at: Nanos,
     /// Whether the last use of the file has failed, which was logged.
     pub(super) has_failed: bool,
-    /// The keys whose entries the shared store may lack; nothing takes them without such a store.
-    pub(super) unpublished: BTreeSet<String>,
-    /// Entries of the shared store that nobody needs any more.
+    /// The entries that the shared store may lack, those of operators first; nothing takes them without such a store. At most
+    /// [`EntryMap::MAX_ENTRIES`].
+    pub(super) unpublished: BTreeSet<(EntryKind, String)>,
+    /// Entries of the shared store that nobody needs any more. At most as many as the store had, or
+    /// [`EntryMap::MAX_ENTRIES`].
     pub(super) over: Vec<StoredEntry>,
+    /// Whether there is a shared store.
+    pub(super) is_shared: bool,
+    /// Whether the gateway's secret is kept over restarts, on which hashes of keys depend.
+    pub(super) keeps_secret: bool,
+    /// Whether entries were dropped for lack of room since the last index.
+    pub(super) has_dropped: bool,
+    /// The orders that held and were dropped, which was not logged yet.
+    pub(super) dropped_orders: usize,
+    /// Whether an entry of a gateway whose clock is far ahead was seen, which was logged.
+    pub(super) has_seen_future: bool,
     /// What the published index depends on beside the entries: the seed of the keyer, and the milliseconds since 1970 at the
     /// origin of the monotonic clock. `None` before the first index.
     pub(super) index_basis: Option<(u64, u64)>,
@@ -43,6 +55,15 @@ pub(super) struct Offender {
     /// The name of the limit.
     pub(super) limit: String,
     pub(super) policy: BanPolicy,
+}
+
+/// Who takes a ban back, and when.
+#[derive(Debug)]
+pub(super) struct Revocation<'a> {
+    pub(super) by: &'a str,
+    /// The number of the gateway.
+    pub(super) origin: u32,
+    pub(super) wall_millis: u64,
 }
 
 /// A ban as it is listed.
@@ -77,11 +98,48 @@ pub struct BanChange {
 }
 
 impl RegistryState {
-    /// Takes over a change of this gateway, and writes it to the disk.
-    pub(super) fn change(&mut self, entry: OperatorEntry) {
-        self.unpublished.insert(entry.key.clone());
-        self.entries.merge(entry);
-        self.save();
+    /// Takes over a change of this gateway, which is not on the disk yet. Returns whether it counts.
+    pub(super) fn change(&mut self, entry: OperatorEntry) -> bool {
+        let slot_key = entry.slot_key();
+        let is_merged = entry.has_possible_times() && self.entries.merge(entry);
+        if is_merged {
+            self.unpublished.insert(slot_key);
+            self.is_unsaved = true;
+        }
+        is_merged
+    }
+
+    /// Takes a ban back, if it holds. It is not on the disk then.
+    pub(super) fn revoke(&mut self, (kind, key): (EntryKind, &str), change: &Revocation<'_>) {
+        let wall_millis = change.wall_millis;
+        let Some(slot) = self.entries.get(kind, key) else {
+            return;
+        };
+        if !slot.entry.is_active(wall_millis) {
+            return;
+        }
+        let entry = OperatorEntry {
+            by: change.by.to_owned(),
+            changed_at: self.entries.next_change(kind, key, wall_millis),
+            origin: change.origin,
+            is_revoked: true,
+            ..slot.entry.clone()
+        };
+        self.change(entry);
+    }
+
+    /// Drops what need not be kept, if `may_forget`, and what is beyond the bound. The shared store shall drop the latter
+    /// too, or else it would come back.
+    pub(super) fn prune(&mut self, wall_millis: u64, may_forget: bool) {
+        let dropped = self.entries.prune(wall_millis, may_forget);
+        self.has_dropped |= !dropped.entries.is_empty();
+        self.dropped_orders += dropped.held_orders;
+        for entry in &dropped.entries {
+            let was_unpublished = self.unpublished.remove(&entry.slot_key());
+            if self.is_shared && !was_unpublished && self.over.len() < EntryMap::MAX_ENTRIES {
+                self.over.push(stored(entry, true));
+            }
+        }
     }
 
     /// Bans the client that a limit has refused too often, unless it is banned already. It is not yet on the disk then.
@@ -92,52 +150,50 @@ impl RegistryState {
             limit,
             policy,
         } = offender;
-        let held = self
-            .entries
-            .get(EntryKind::Ban, &key)
-            .map(|slot| &slot.entry);
-        if key.len() > OperatorEntry::MAX_KEY_BYTES
-            || held.is_some_and(|held| held.is_active(wall_millis))
-        {
+        if self.listed(&key, wall_millis).is_some() {
             return;
         }
+        let kind = EntryKind::LimitBan;
+        let held = self.entries.get(kind, &key).map(|slot| &slot.entry);
         let earlier_bans = held
-            .filter(|held| held.is_automatic && !held.is_revoked)
+            .filter(|held| !held.is_revoked && wall_millis < held.keep_until)
             .map_or(0, |held| held.earlier_bans.saturating_add(1));
         let duration_millis = policy.duration(earlier_bans).0 / 1_000_000;
         let until = wall_millis.saturating_add(duration_millis);
         let refusals = policy.refusals;
-        let entry = OperatorEntry {
-            kind: EntryKind::Ban,
+        let changed_at = self.entries.next_change(kind, &key, wall_millis);
+        self.change(OperatorEntry {
+            kind,
             key,
             hash: fingerprint.map(OperatorEntry::format_fingerprint),
             reason: format!("refused {refusals} times"),
-            by: format!("limit {limit}")
-                .chars()
-                .take(OperatorEntry::MAX_BY_BYTES)
-                .collect(),
+            by: bounded_name(&format!("limit {limit}")),
             since: wall_millis,
             until,
             // Until then a further ban is longer.
             keep_until: until.saturating_add(duration_millis),
-            changed_at: self.entries.next_change(wall_millis),
+            changed_at,
             origin,
-            is_automatic: true,
             earlier_bans,
             is_revoked: false,
-        };
-        self.unpublished.insert(entry.key.clone());
-        self.entries.merge(entry);
-        self.is_unsaved = true;
+        });
     }
 
-    /// The entry of a key as it is listed.
-    pub(super) fn listed(&self, key: &str) -> Option<ListedBan> {
-        let slot = self.entries.get(EntryKind::Ban, key)?;
+    /// The ban of a key as it is listed: of an operator's and a limit's the one that ends last. `None` if neither holds.
+    pub(super) fn listed(&self, key: &str, wall_millis: u64) -> Option<ListedBan> {
+        let slots = EntryKind::ALL
+            .iter()
+            .filter_map(|kind| self.entries.get(*kind, key));
+        let active_slots = slots.filter(|slot| slot.entry.is_active(wall_millis));
+        let last_slot = active_slots.clone().max_by_key(|slot| slot.entry.until)?;
+        let entry = last_slot.entry.clone();
+        let is_readable_later = self.keeps_secret || !entry.needs_secret();
         Some(ListedBan {
-            entry: slot.entry.clone(),
-            hits: slot.hits.load(Ordering::Relaxed),
-            is_kept: self.file.is_some() && !self.is_unsaved,
+            entry,
+            hits: active_slots
+                .map(|slot| slot.hits.load(Ordering::Relaxed))
+                .sum(),
+            is_kept: self.file.is_some() && !self.is_unsaved && is_readable_later,
         })
     }
 
@@ -176,8 +232,9 @@ impl RegistryState {
                     tracing::error!(damaged_lines, %path, "lines of the file of bans are damaged; their bans are lost");
                 }
                 for entry in content.entries {
-                    if self.entries.merge(entry.clone()) {
-                        self.unpublished.insert(entry.key);
+                    let slot_key = entry.slot_key();
+                    if self.entries.merge(entry) {
+                        self.unpublished.insert(slot_key);
                     }
                 }
             }
@@ -230,4 +287,19 @@ impl RegistryState {
         }
         index.finish()
     }
+}
+
+/// An entry as the shared store keeps it.
+pub(super) fn stored(entry: &OperatorEntry, is_over: bool) -> StoredEntry {
+    StoredEntry {
+        name: entry.name(),
+        value: entry.to_stored_value(),
+        is_over,
+    }
+}
+
+/// The beginning of a name that an entry has room for, without control characters.
+pub(super) fn bounded_name(name: &str) -> String {
+    let name = name.replace(char::is_control, " ");
+    name[..name.floor_char_boundary(OperatorEntry::MAX_BY_BYTES)].to_owned()
 }

@@ -11,7 +11,7 @@ fn identifier() -> Identifier {
 
 fn registry() -> (BanRegistry, Clock) {
     let clock = Clock::manual(Nanos::from_secs(1_000_000));
-    let registry = BanRegistry::open(None, clock.clone());
+    let registry = BanRegistry::open(None, true, clock.clone());
     (registry.unwrap_or_else(|error| panic!("{error}")), clock)
 }
 
@@ -92,7 +92,7 @@ fn a_million_offenders_displace_no_order_and_take_bounded_memory() -> Result<(),
     refresh(&registry);
     let bans = registry.list();
     assert_eq!(bans.len(), EntryMap::MAX_ENTRIES);
-    let ordered = bans.iter().filter(|ban| !ban.entry.is_automatic).count();
+    let ordered = bans.iter().filter(|ban| !ban.entry.is_automatic()).count();
     assert_eq!(ordered, 100, "every order is left");
     let bytes: usize = bans.iter().map(|ban| ban.entry.to_line().len()).sum();
     println!(

@@ -78,7 +78,8 @@ pub(super) fn warn_of_controlled_keys(
     }
 }
 
-/// Warns of each limit that bans by a key of which a client chooses a part: it can name another client, or nobody.
+/// Warns of each limit that bans by a key of which a client chooses a part: it can name another client, or nobody. Also warns
+/// of one that bans by the address alone whoever lacks the other parts. Reports keys that many clients share.
 pub(super) fn warn_of_chosen_bans(
     cx: &mut LoadContext,
     rules: &[Arc<Rule>],
@@ -86,21 +87,46 @@ pub(super) fn warn_of_chosen_bans(
     identity: &Settings,
 ) {
     for (rule, location) in rules.iter().zip(key_locations) {
+        if rule.ban.is_none() || rule.shadow {
+            continue;
+        }
+        let is_of_many = |part| identity.is_of_many_clients(part);
+        let is_of_plans = |part| part == Identity::Plan;
+        if rule.key.identities().all(is_of_many) && !rule.key.identities().all(is_of_plans) {
+            let message =
+                "this limit counts many clients together, so a ban would hold for all of them";
+            let help = "count by ip or user too, for instance `key: ip`, or remove `ban`";
+            cx.error(*location, message, Some(help.into()));
+        }
         let mut chosen_parts = rule
             .key
             .identities()
             .filter(|part| part_control(*part, identity) == PartControl::Chosen);
-        let chosen_part = chosen_parts.next();
-        let Some(chosen_part) = chosen_part.filter(|_| rule.ban.is_some() && !rule.shadow) else {
-            continue;
-        };
-        let name = chosen_part.as_str();
-        let message = format!(
-            "`{}` bans by `{name}`, which clients choose: one can get another banned by using its {name}",
-            rule.name
-        );
-        let help = "count by ip or user too, so that a ban is about the client that was refused";
-        cx.warn(*location, message, Some(help.into()));
+        if let Some(chosen_part) = chosen_parts.next() {
+            let name = chosen_part.as_str();
+            let message = format!(
+                "`{}` bans by `{name}`, which clients choose: one can get another banned by using its {name}",
+                rule.name
+            );
+            let help =
+                "count by ip or user too, so that a ban is about the client that was refused";
+            cx.warn(*location, message, Some(help.into()));
+        }
+        let mut proven_parts = rule
+            .key
+            .identities()
+            .filter(|part| part_control(*part, identity) == PartControl::Proven);
+        if rule.key.has(Identity::Ip)
+            && let Some(proven_part) = proven_parts.next()
+        {
+            let name = proven_part.as_str();
+            let message = format!(
+                "`{}` bans the whole address of clients without `{name}`, and with it each {name} who shares the address",
+                rule.name
+            );
+            let help = format!("count by `{name}` alone here, and write a limit of its own for the others");
+            cx.warn(*location, message, Some(help));
+        }
     }
 }
 

@@ -68,9 +68,9 @@ pub(super) async fn order(State(gateway): ControlState, body: String) -> Respons
         reason: order.reason,
         by: order.by.unwrap_or_else(|| UNNAMED_OPERATOR.into()),
     };
-    let now = gateway.clock().wall();
+    let clock = gateway.clock().clone();
     let banned = tokio::task::spawn_blocking(move || gateway.ban(new_ban)).await;
-    respond(banned, now)
+    respond(banned, clock.wall())
 }
 
 /// `DELETE /v1/bans/{key}`: the ban as it was. 400 for a text that is no key, 404 for a key that is not banned.
@@ -80,9 +80,9 @@ pub(super) async fn lift(
     Query(query): Query<LiftQuery>,
 ) -> Response {
     let by = query.by.unwrap_or_else(|| UNNAMED_OPERATOR.into());
-    let now = gateway.clock().wall();
+    let clock = gateway.clock().clone();
     let lifted = tokio::task::spawn_blocking(move || gateway.lift_ban(&key, &by)).await;
-    respond(lifted, now)
+    respond(lifted, clock.wall())
 }
 
 /// The response to a change of a ban. The outer error is that of a thread that panicked.
@@ -100,10 +100,12 @@ fn respond(
 fn status_of(error: &BanError) -> StatusCode {
     match error {
         BanError::NotBanned(_) | BanError::BannedByNetwork { .. } => StatusCode::NOT_FOUND,
-        BanError::Full(_) => StatusCode::CONFLICT,
-        BanError::Key(_) | BanError::Everyone | BanError::TooLong(..) | BanError::Duration => {
-            StatusCode::BAD_REQUEST
-        }
+        BanError::Full(_) | BanError::Superseded(_) => StatusCode::CONFLICT,
+        BanError::Key(_)
+        | BanError::Everyone
+        | BanError::Tunnels(_)
+        | BanError::TooLong(..)
+        | BanError::Duration => StatusCode::BAD_REQUEST,
     }
 }
 

@@ -11,7 +11,7 @@ use super::ban_refusal::{BanRefusal, build_response, seconds_until};
 use super::refusal_cache::prepare_for_repetition;
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Response};
-use crate::identity::{ClientIdentity, Identifier};
+use crate::identity::{ClientIdentity, IdentificationStage, Identifier};
 use crate::limit::{BanPolicy, Fingerprint, IdentitySet, Rule};
 use crate::operator::{ActiveBan, BanIndex, BanRegistry, BanResponse};
 use crate::throttle::reject;
@@ -67,11 +67,11 @@ impl BanView {
         *self.index.borrow_mut() = (!index.is_empty()).then_some(index);
     }
 
-    /// Whether some address is banned.
+    /// Whether some ban depends on the address, alone or with other identities.
     #[inline]
-    pub fn has_networks(&self) -> bool {
-        let has_networks = self.with_index(|index| Some(index.has_networks()));
-        has_networks.unwrap_or_default()
+    pub fn needs_address(&self) -> bool {
+        let needs_address = self.with_index(|index| Some(index.needs_address()));
+        needs_address.unwrap_or_default()
     }
 
     /// The version of the bans as of the last look at them.
@@ -98,9 +98,10 @@ impl BanView {
         &self,
         client: &ClientIdentity,
         identifier: &Identifier,
+        stage: IdentificationStage,
         now: Nanos,
     ) -> Option<Arc<ActiveBan>> {
-        self.with_index(|index| index.find_client(client, identifier, now).cloned())
+        self.with_index(|index| index.find_client(client, identifier, stage, now).cloned())
     }
 
     /// Counts a refusal of a limit that bans: see [`BanRegistry::report_refusal`].

@@ -22,7 +22,9 @@ use super::found_route::FoundRoute;
 use super::identified::{request_class, shed_cohort};
 use super::identify::may_verify_credential;
 use super::matched_route::MatchedRoute;
-use super::objection::{DISPUTED_ADDRESS, find_route_objection, find_size_objection};
+use super::objection::{
+    DISPUTED_ADDRESS, find_ambiguity, find_route_objection, find_size_objection,
+};
 use super::own_page;
 use super::refusal::RefusalCause;
 use super::request_to_explain::{ExplainError, RequestToExplain};
@@ -172,7 +174,7 @@ impl Examiner<'_> {
         let index = self.running_config.bans.index();
         let fields = &head.fields;
         let client = self.identifier.identify_by_address(connection, fields);
-        if client.is_ip_disputed && index.has_networks() {
+        if client.is_ip_disputed && index.needs_address() {
             return Some((client, RefusalCause::Bad(DISPUTED_ADDRESS)));
         }
         let now = self.clock.now();
@@ -181,10 +183,20 @@ impl Examiner<'_> {
         (!client.is_ip_unclear).then_some((client, RefusalCause::Banned(refusal)))
     }
 
-    /// The refusal of a client who is banned by another identity than its address.
-    fn find_banned_client(&self, route: &Route, client: &ClientIdentity) -> Option<RefusalCause> {
+    /// The refusal of a client who is banned by another identity than its address, or whose identity is unclear while clients
+    /// are banned by it.
+    fn find_banned_client(
+        &self,
+        route: &Route,
+        client: &ClientIdentity,
+        stage: IdentificationStage,
+    ) -> Option<RefusalCause> {
         let (index, now) = (self.running_config.bans.index(), self.clock.now());
-        let ban = index.find_client(client, self.identifier, now)?.clone();
+        let identifier = self.identifier;
+        if let Some(cause) = find_ambiguity(client, identifier, index.identities()) {
+            return Some(cause);
+        }
+        let ban = index.find_client(client, identifier, stage, now)?.clone();
         let refusal = explain_refusal(ban, self.running_config.ruleset.ban_response, now);
         let is_refused_later = is_refused_for_credential(route, client, self.identifier);
         (!is_refused_later).then_some(RefusalCause::Banned(refusal))
@@ -259,7 +271,7 @@ impl Examiner<'_> {
             let denial = find_identity_denial(route, &client, identifier, stage);
             denial
                 .map(RefusalCause::from)
-                .or_else(|| self.find_banned_client(route, &client))
+                .or_else(|| self.find_banned_client(route, &client, stage))
         };
         let is_denied_by_address = address_denial.is_some();
         let objection = address_denial

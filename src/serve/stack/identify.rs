@@ -105,7 +105,7 @@ where
             .filter(|decision| decision.sought_custom == sought_custom);
         let (client, route_decision) = match route_decision {
             Some(route_decision) => (route_decision.client.clone(), Some(route_decision)),
-            None => identify_client(&routed),
+            None => identify_client(&routed, sought_custom),
         };
         let route = routed.route();
         let may_read_ahead = size_objection.is_none() && route.reads.may_need_body();
@@ -128,7 +128,7 @@ where
         };
         if let Some(cause) = screening::refuse_client(arrival, route, &client, stage) {
             let _ = arrival.context.client.set(client.clone());
-            if !screening::must_be_counted(&client) {
+            if cause.is_about_client() && !screening::must_be_counted(&client) {
                 return Either::Right(deny(cause, arrival));
             }
             let unserved = Unserved::routed_to(routed, client, cause);
@@ -230,7 +230,7 @@ where
             });
             let mut refusal = refusal.flatten();
             if !screening::must_be_counted(&identified.client)
-                && let Some(cause) = refusal.take()
+                && let Some(cause) = refusal.take_if(|cause| cause.is_about_client())
             {
                 return Err(screening::deny(cause, &identified.routed.arrival));
             }
@@ -316,7 +316,8 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         let credential = credential_in_body::find_credential(route, identifier, head, body_start)?;
         if credential != FieldValue::Absent {
             let unclear_email_reason = client.unclear_email_reason;
-            *client = identify_with_credential(context, head, route, routed.now, credential);
+            let found = (credential, sought_custom(&generation, route));
+            *client = identify_with_credential(context, head, route, routed.now, found);
             client.unclear_email_reason = unclear_email_reason;
         }
     }
@@ -346,7 +347,10 @@ fn record_client(context: &RequestContext, client: &Rc<ClientIdentity>) {
 
 /// Identifies the client by the head alone. Also returns the decision that the connection remembers for the next request
 /// with the same fields; `None` if it does not remember one, for instance because the identities depend on more.
-fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecision>>) {
+fn identify_client(
+    routed: &Routed,
+    sought_custom: IdentitySet,
+) -> (Rc<ClientIdentity>, Option<Rc<RouteDecision>>) {
     let arrival = &routed.arrival;
     let route = routed.route();
     let generation = &arrival.context.generation;
@@ -356,7 +360,7 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
         &arrival.head,
         route,
         routed.now,
-        FieldValue::Absent,
+        (FieldValue::Absent, sought_custom),
     );
     let client = Rc::new(client);
     // A credential that was not checked now may be checked with the next request.
@@ -380,7 +384,6 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
             reserved_units: &[],
         });
         let client = client.clone();
-        let sought_custom = sought_custom(generation, route);
         // Of an identity that only a ban names it is not known whether it is a part of the path.
         let depends_on_head =
             route.reads.path_part || route.reads.preflight || sought_custom != route.reads.custom;
@@ -391,10 +394,12 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecis
     (client, route_decision)
 }
 
-/// The custom identities that are looked for: those of the route, and those by which clients are banned.
+/// The custom identities that are looked for: those of the route, and those by which clients are banned. It is asked for once
+/// in a request, because bans may change meanwhile.
 #[inline]
 fn sought_custom(generation: &Generation, route: &Route) -> IdentitySet {
-    route.reads.custom.union(generation.bans.identities())
+    let banned_identities = generation.bans.identities().custom_only();
+    route.reads.custom.union(banned_identities)
 }
 
 /// Identifies the client of a preflight that gets its response here: by its address, unless a limit counts preflights, or a
@@ -403,7 +408,8 @@ fn sought_custom(generation: &Generation, route: &Route) -> IdentitySet {
 fn identify_for_preflight(routed: &Routed) -> Rc<ClientIdentity> {
     let route = routed.route();
     if !(route.own_response_rules.for_preflights.is_empty() && route.access.is_empty()) {
-        return identify_client(routed).0;
+        let sought_custom = sought_custom(&routed.arrival.context.generation, route);
+        return identify_client(routed, sought_custom).0;
     }
     let context = &routed.arrival.context;
     let connection = context.peer.connection_peer();
@@ -411,14 +417,14 @@ fn identify_for_preflight(routed: &Routed) -> Rc<ClientIdentity> {
     Rc::new(identifier.identify_by_address(connection, &routed.arrival.head.fields))
 }
 
-/// Identifies the client by the head and by the credential in the body. A credential is verified only if
+/// Identifies the client by the head and by the credential in the body, and looks for these custom identities. A credential is verified only if
 /// [`may_verify_credential`] allows it.
 fn identify_with_credential(
     context: &RequestContext,
     head: &Head,
     route: &Route,
     now: Nanos,
-    credential_in_body: FieldValue<'_>,
+    (credential_in_body, sought_custom): (FieldValue<'_>, IdentitySet),
 ) -> ClientIdentity {
     let generation = &context.generation;
     let identifier = &generation.identifier;
@@ -444,7 +450,7 @@ fn identify_with_credential(
         head,
         credential_in_body,
         route: Some(route),
-        wanted_custom: Some(sought_custom(generation, route)),
+        wanted_custom: Some(sought_custom),
     };
     identifier.identify_with_check(connection, request, wall_time, Some(&check))
 }

@@ -9,9 +9,9 @@ use super::matched_route::MatchedRoute;
 use super::refusal::RefusalCause;
 use super::stages::{Arrival, Routed};
 use crate::http::head::Head;
-use crate::identity::custom_value::IdentityValue;
+use crate::identity::custom_value::{CustomValue, IdentityValue};
 use crate::identity::{ClientIdentity, Identifier, Unverified};
-use crate::limit::Identity;
+use crate::limit::{Identity, IdentitySet};
 use crate::route::Route;
 
 /// Bounds the size of the body where the route does. Returns why the route does not take the body, if it is known to be too
@@ -92,6 +92,36 @@ pub fn find_route_objection(
     (!is_of_source).then_some(RefusalCause::OtherUserSource)
 }
 
+/// Why a client is refused that has one of these identities, by which clients are banned, in more than one reading, or in a
+/// credential that was not checked; `None` if all that it has are clear.
+pub(super) fn find_ambiguity(
+    client: &ClientIdentity,
+    identifier: &Identifier,
+    banned_identities: IdentitySet,
+) -> Option<RefusalCause> {
+    let is_banned = |custom: &CustomValue| {
+        custom.value == IdentityValue::Ambiguous
+            && banned_identities.contains(Identity::Custom(custom.identity))
+    };
+    if client.custom.iter().any(is_banned) {
+        return Some(RefusalCause::Bad(AMBIGUOUS_IDENTITY));
+    }
+    if client.is_token_ambiguous && banned_identities.contains(Identity::Token) {
+        return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
+    }
+    let fault = client.credential_fault()?;
+    let settings = identifier.settings();
+    let mut identities = banned_identities.iter();
+    if !identities.any(|identity| settings.needs_proof(identity)) {
+        return None;
+    }
+    match fault {
+        Unverified::Ambiguous => Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL)),
+        Unverified::Unchecked => Some(RefusalCause::Unchecked),
+        _ => None,
+    }
+}
+
 /// Why a credential that does not verify ends the request; `None` if the request goes on. Counted as absent, it could let
 /// an uncounted request pass: an upstream may read it in another way, or its clock may be behind.
 #[cold]
@@ -154,7 +184,7 @@ const AMBIGUOUS_CREDENTIAL: &str =
     "the credential can be read in more than one way: send it once, alone, in its plain form";
 
 /// Why a request with an ambiguous custom identity is refused.
-const AMBIGUOUS_IDENTITY: &str = "a value that this route counts by can be read in more than one way: send each header, cookie, parameter and field once, in its plain form";
+const AMBIGUOUS_IDENTITY: &str = "a value that clients are known by here can be read in more than one way: send each header, cookie, parameter and field once, in its plain form";
 
 /// Why a request of a trusted proxy with an invalid user field is refused.
 const INVALID_USER_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";

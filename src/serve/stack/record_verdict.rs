@@ -60,7 +60,10 @@ pub(crate) fn count_findings(
             (_, true) => counters.shadow_refused.increment(1),
             (_, false) => {
                 counters.refused.increment(1);
-                if let Some(policy) = &rule.ban {
+                // While the store is away, limits that fail closed refuse everybody.
+                if let Some(policy) = &rule.ban
+                    && !verdict.is_without_store
+                {
                     let (bans, identifier) = (&generation.bans, &generation.identifier);
                     let key = rule_finding.key;
                     let now = generation.clock.now();

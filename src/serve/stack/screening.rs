@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::objection::{DISPUTED_ADDRESS, find_route_objection};
+use super::objection::{DISPUTED_ADDRESS, find_ambiguity, find_route_objection};
 use super::refusal::{Refusal, RefusalCause};
 use super::stages::Arrival;
 use crate::http::head::Fields;
@@ -72,12 +72,12 @@ pub(super) fn find_identity_denial(
     (!is_refused_later).then_some(denial)
 }
 
-/// Why a banned address is refused, or one that is unclear while some address is banned; `None` if the address is not banned.
+/// Why a banned address is refused, or one that is unclear while some ban depends on the address; `None` if the address is not banned.
 /// Records the address of a client that is banned.
 pub(super) fn screen_banned_address(arrival: &Arrival) -> Option<RefusalCause> {
     let context = &arrival.context;
     let generation = &context.generation;
-    if !generation.bans.has_networks() {
+    if !generation.bans.needs_address() {
         return None;
     }
     let fields = &arrival.head.fields;
@@ -122,8 +122,9 @@ fn find_banned_address(arrival: &Arrival, client: &ClientIdentity) -> Option<Arc
     bans.find_address(client.ip, now)
 }
 
-/// The refusal of a client by the lists of its route, or by a ban of another identity than its address; `None` also for a
-/// client that the route refuses for its credential: see [`find_identity_denial`].
+/// The refusal of a client by the lists of its route, or by a ban of another identity than its address. Also that of a client
+/// whose identity is unclear while clients are banned by it. `None` also for a client that the route refuses for its
+/// credential: see [`find_identity_denial`].
 #[inline]
 pub(super) fn refuse_client(
     arrival: &Arrival,
@@ -138,8 +139,16 @@ pub(super) fn refuse_client(
     {
         return Some(denial.into());
     }
+    let banned_identities = generation.bans.identities();
+    if banned_identities.is_empty() {
+        return None;
+    }
+    // Otherwise a banned client would send its identity twice.
+    if let Some(cause) = find_ambiguity(client, identifier, banned_identities) {
+        return Some(cause);
+    }
     let now = arrival.context.arrived_at;
-    let ban = generation.bans.find_client(client, identifier, now)?;
+    let ban = generation.bans.find_client(client, identifier, stage, now)?;
     if is_refused_for_credential(route, client, identifier) {
         return None;
     }
@@ -189,7 +198,11 @@ pub(super) fn refuse_unrouted_client(
         return Some(denial.into());
     }
     let now = arrival.context.arrived_at;
-    let find_key = || generation.bans.find_client(client, identifier, now);
+    let stage = IdentificationStage::Whole;
+    let find_key = || {
+        let bans = &generation.bans;
+        bans.find_client(client, identifier, stage, now)
+    };
     let ban = find_banned_address(arrival, client).or_else(find_key)?;
     let refusal = generation.bans.refuse(ban, &arrival.head.fields, now);
     Some(RefusalCause::Banned(refusal))

@@ -1,10 +1,18 @@
 -- Stores entries that gateways share, such as bans. Of two values of one entry the one with the greater beginning is newer.
--- KEYS: the key of the entries, the key of their version. ARGV: a new version, the length of the beginning, and then for each
--- entry its name, its value, and whether this value is over and to be removed (1 or 0).
+-- KEYS: the key of the entries, the key of their version. ARGV: a new version, the length of the beginning, the mark with
+-- which names of entries begin that give way, the most entries before no new one of these is taken, the most before no new
+-- one at all is taken, and then for each entry its name, its value, and whether this value is over and to be removed (1 or 0).
 -- Returns the number of changed entries.
 
 local order_bytes, changed_count = tonumber(ARGV[2]), 0
-for index = 3, #ARGV, 3 do
+local mark, most_yielding, most = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+
+local function has_room(name)
+  local is_yielding = string.sub(name, 1, #mark) == mark
+  return redis.call('HLEN', KEYS[1]) < (is_yielding and most_yielding or most)
+end
+
+for index = 6, #ARGV, 3 do
   local name, value, is_over = ARGV[index], ARGV[index + 1], ARGV[index + 2] == '1'
   local stored = redis.call('HGET', KEYS[1], name) or ''
   local stored_order = string.sub(stored, 1, order_bytes)
@@ -12,7 +20,7 @@ for index = 3, #ARGV, 3 do
   if is_over and stored_order ~= '' and stored_order <= order then
     redis.call('HDEL', KEYS[1], name)
     changed_count = changed_count + 1
-  elseif not is_over and stored_order < order then
+  elseif not is_over and stored_order < order and (stored ~= '' or has_room(name)) then
     redis.call('HSET', KEYS[1], name, value)
     changed_count = changed_count + 1
   end

@@ -7,7 +7,9 @@ use redis::Value;
 
 use super::client::RedisClient;
 use crate::store::shared::call::StoreError;
-use crate::store::shared::shared_entries::{ORDER_BYTES, StoredEntry};
+use crate::store::shared::shared_entries::{
+    MAX_ENTRIES, MAX_YIELDING, ORDER_BYTES, StoredEntry, YIELDING_MARK,
+};
 
 /// Bytes of a version.
 const VERSION_BYTES: usize = 16;
@@ -28,19 +30,27 @@ impl RedisClient {
         }
     }
 
-    /// The values of all entries.
+    /// The values of all entries. They are bytes, because others may have written them.
     ///
     /// # Errors
     ///
     /// There is no connection, or no usable reply.
-    pub async fn read_entries(&self, connection_index: usize) -> Result<Vec<String>, StoreError> {
+    pub async fn read_entries(&self, connection_index: usize) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut read = redis::cmd("HVALS");
         read.arg(self.entries_key("entries"));
         let values = self.send(connection_index, 0, &read).await?;
-        redis::from_redis_value(values).map_err(|_| unexpected())
+        let Value::Array(values) = values else {
+            return Err(unexpected());
+        };
+        let bytes_of = |value| match value {
+            Value::BulkString(bytes) => Some(bytes),
+            _ => None,
+        };
+        Ok(values.into_iter().filter_map(bytes_of).collect())
     }
 
-    /// Stores those entries that are newer than the ones in the store, and removes those that are over.
+    /// Stores those entries that are newer than the ones in the store, and removes those that are over. Where there are too
+    /// many, new ones are left out.
     ///
     /// # Errors
     ///
@@ -59,7 +69,10 @@ impl RedisClient {
                 .arg(self.entries_key("entries"))
                 .arg(self.entries_key("entries-version"))
                 .arg(&version[..])
-                .arg(ORDER_BYTES);
+                .arg(ORDER_BYTES)
+                .arg(YIELDING_MARK.to_string())
+                .arg(MAX_YIELDING)
+                .arg(MAX_ENTRIES);
             for entry in entries {
                 command
                     .arg(&entry.name)

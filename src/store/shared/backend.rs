@@ -206,7 +206,7 @@ impl BackendClient {
     pub(super) async fn read_entries(
         &self,
         connection_index: usize,
-    ) -> Result<Vec<String>, StoreError> {
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
         with_client!(self, client => client.read_entries(connection_index).await)
     }
 

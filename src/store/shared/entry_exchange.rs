@@ -1,6 +1,9 @@
 //! [`EntryExchange`]: writes entries to the store and reads those of other gateways. The thread that watches the store drives
 //! it.
 
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
 use tokio::time::timeout;
 
 use super::call::StoreError;
@@ -11,9 +14,13 @@ use super::shared_store::{BACKGROUND_TIMEOUT, SharedStore};
 const MAX_WRITES: usize = 200;
 /// The number of ticks between two looks at the version of the entries.
 const TICKS_PER_LOOK: u64 = 2;
+/// The number of entries that are read in a tick on average: many entries are read less often, however often they change.
+const ENTRIES_PER_TICK: u64 = 500;
 /// The number of ticks after which all entries are read though their version is the same: a store that is full may have
 /// dropped some.
 const TICKS_PER_READ: u64 = 600;
+/// The number of ticks without an exchange after one that has failed.
+const TICKS_AFTER_FAILURE: u64 = 10;
 
 /// What the store's keeper knows of the entries in the store.
 #[derive(Debug, Default)]
@@ -22,8 +29,12 @@ pub(super) struct EntryExchange {
     version: Option<Vec<u8>>,
     /// The tick at which they were read last.
     read_at_tick: u64,
-    /// Whether the store has refused a command, which was logged.
-    has_refused: bool,
+    /// The tick before which they are not read again.
+    next_read_tick: u64,
+    /// The tick before which nothing is exchanged.
+    next_tick: u64,
+    /// Whether the last exchange has failed, which was logged.
+    has_failed: bool,
 }
 
 impl EntryExchange {
@@ -38,20 +49,30 @@ impl EntryExchange {
         let Some(entries) = shared.entries.get() else {
             return;
         };
+        if tick < self.next_tick {
+            return;
+        }
         let exchange = self.try_exchange(shared, &**entries, connection_index, tick);
         let outcome = timeout(BACKGROUND_TIMEOUT, exchange).await;
-        match outcome {
-            Ok(Ok(())) => self.has_refused = false,
-            Ok(Err(StoreError::Other(error))) => {
-                self.version = None;
-                if !std::mem::replace(&mut self.has_refused, true) {
-                    tracing::error!(%error, "the store does not share bans");
-                }
+        let trouble = match outcome {
+            Ok(Ok(())) => {
+                self.has_failed = false;
+                return;
             }
-            _ => self.version = None,
+            Ok(Err(StoreError::Other(error))) => Some(error),
+            Ok(Err(StoreError::Late)) | Err(_) => Some(Cow::Borrowed("the store is too slow")),
+            Ok(Err(_)) => None,
+        };
+        self.version = None;
+        self.next_tick = tick + TICKS_AFTER_FAILURE;
+        if let Some(error) = trouble
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            tracing::error!(%error, "the store does not share bans");
         }
     }
 
+    /// Writes and reads. What cannot be written keeps nothing from being read.
     async fn try_exchange(
         &mut self,
         shared: &SharedStore,
@@ -59,26 +80,29 @@ impl EntryExchange {
         connection_index: usize,
         tick: u64,
     ) -> Result<(), StoreError> {
+        let client = &shared.client;
         let unpublished = entries.take_unpublished(MAX_WRITES);
-        if !unpublished.is_empty() {
-            shared
-                .client
-                .write_entries(connection_index, &unpublished)
-                .await?;
-        }
-        if !tick.is_multiple_of(TICKS_PER_LOOK) && self.version.is_some() {
-            return Ok(());
+        let written = match unpublished.is_empty() {
+            true => Ok(()),
+            false => client.write_entries(connection_index, &unpublished).await,
+        };
+        let is_time_to_look = tick.is_multiple_of(TICKS_PER_LOOK) || self.version.is_none();
+        if !is_time_to_look || tick < self.next_read_tick {
+            return written;
         }
         // The version is read first. If an entry changes in between, the next look finds another version.
-        let version = shared.client.entries_version(connection_index).await?;
+        let version = client.entries_version(connection_index).await?;
         let is_overdue = tick.saturating_sub(self.read_at_tick) >= TICKS_PER_READ;
         if self.version.as_ref() == Some(&version) && !is_overdue {
-            return Ok(());
+            return written;
         }
-        let values = shared.client.read_entries(connection_index).await?;
-        entries.merge(&values);
-        self.version = Some(version);
-        self.read_at_tick = tick;
-        Ok(())
+        let values = client.read_entries(connection_index).await?;
+        self.next_read_tick = tick + values.len() as u64 / ENTRIES_PER_TICK;
+        if entries.merge(&values) {
+            self.version = Some(version);
+            self.read_at_tick = tick;
+            shared.has_read_entries.store(true, Ordering::Release);
+        }
+        written
     }
 }

@@ -5,6 +5,13 @@ use std::fmt::Debug;
 
 /// The number of bytes at the beginning of an entry's value by which a store finds the newer of two.
 pub const ORDER_BYTES: usize = 30;
+/// Names that begin with this are of entries that give way to others where there is no room.
+pub const YIELDING_MARK: char = '~';
+/// The most entries in a store before it takes no new ones that give way: some more than gateways keep.
+pub const MAX_YIELDING: usize = 12_000;
+/// The most entries in a store before it takes no new ones at all.
+pub const MAX_ENTRIES: usize = 24_000;
+
 /// An entry as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEntry {
@@ -18,10 +25,11 @@ pub struct StoredEntry {
 
 /// The entries of a gateway that a store shares.
 pub trait SharedEntries: Debug + Send + Sync {
-    /// Takes entries that the store may lack, at most `most`.
+    /// Takes entries that the store may lack, at most `most`. None while they cannot be had at once.
     fn take_unpublished(&self, most: usize) -> Vec<StoredEntry>;
 
     /// Takes over all values of the store. What the store lacks is taken from now on by
-    /// [`SharedEntries::take_unpublished`].
-    fn merge(&self, values: &[String]);
+    /// [`SharedEntries::take_unpublished`]. Returns false if the values cannot be taken over at once; then they must be
+    /// offered again.
+    fn merge(&self, values: &[Vec<u8>]) -> bool;
 }

@@ -3,7 +3,7 @@
 //! are kept in hand or given back.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ const MAX_LATE_REPLIES: usize = 4_096;
 
 /// The most times that [`SharedStore::wait_until_connected`] looks for a connection.
 const MAX_CONNECT_POLLS: usize = 100;
+/// The most times that [`SharedStore::wait_for_entries`] looks for them.
+const MAX_ENTRY_POLLS: usize = 50;
 /// The pause between two looks for a connection.
 const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -109,6 +111,8 @@ pub struct SharedStore {
     pub(super) last_error: Mutex<String>,
     /// The entries that are shared beside counts; empty until they are known, and where there are none.
     pub entries: OnceLock<Arc<dyn SharedEntries>>,
+    /// Whether the entries of the store were taken over once.
+    pub(super) has_read_entries: AtomicBool,
     /// Notified to end the keeper.
     pub(super) stop: Notify,
     /// The number of abandoned calls whose replies are still awaited.
@@ -222,6 +226,7 @@ impl SharedStore {
             mark: Mutex::new(None),
             last_error: Mutex::new(String::from(NO_CONTACT_YET)),
             entries: OnceLock::new(),
+            has_read_entries: AtomicBool::new(false),
             stop: Notify::new(),
             awaited_late_replies: AtomicUsize::new(0),
         })
@@ -246,6 +251,18 @@ impl SharedStore {
                 return;
             }
             tokio::time::sleep(CONNECT_POLL_INTERVAL).await;
+        }
+    }
+
+    /// Blocks the thread for half a second at most, until the entries of the store were taken over once. Returns at once while
+    /// the store is away.
+    pub fn wait_for_entries(&self) {
+        for _ in 0..MAX_ENTRY_POLLS {
+            let is_away = matches!(self.decider.breaker.status(), StoreStatus::Away(_));
+            if is_away || self.has_read_entries.load(Ordering::Acquire) {
+                return;
+            }
+            std::thread::sleep(CONNECT_POLL_INTERVAL);
         }
     }
 

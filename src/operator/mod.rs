@@ -36,3 +36,5 @@ pub use settings::{BanResponse, Settings};
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_sharing;

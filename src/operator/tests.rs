@@ -2,30 +2,136 @@
 
 use super::*;
 use crate::base::clock::{Clock, Nanos};
-use crate::identity::{ClientIdentity, Identifier, Keyer, Settings as IdentitySettings};
+use crate::identity::{
+    ClientIdentity, IdentificationStage, Identifier, Keyer, Settings as IdentitySettings,
+};
+use crate::identity::plan::Plan;
 use crate::limit::{BanPolicy, Identity, LimitName, Rate, RateLimit, Rule};
 
-fn identifier() -> Identifier {
-    Identifier::new(IdentitySettings::default(), Keyer::new([3; 16]))
+pub(super) fn identifier() -> Identifier {
+    let mut settings = IdentitySettings::default();
+    settings.plan.plans = vec![Plan {
+        name: "free".into(),
+        plan_factor: 1,
+        priority: None,
+    }];
+    Identifier::new(settings, Keyer::new([3; 16]))
 }
 
-fn registry() -> (BanRegistry, Clock) {
+pub(super) fn registry() -> (BanRegistry, Clock) {
     let clock = Clock::manual(Nanos::from_secs(1_000_000));
     let registry = BanRegistry::open(None, true, clock.clone());
     (registry.unwrap_or_else(|error| panic!("{error}")), clock)
 }
 
-fn refresh(registry: &BanRegistry) -> Vec<BanChange> {
+pub(super) fn refresh(registry: &BanRegistry) -> Vec<BanChange> {
     registry.refresh(1, identifier)
 }
 
-fn order(key: &str, seconds: u64) -> NewBan {
+pub(super) fn order(key: &str, seconds: u64) -> NewBan {
     NewBan {
         key: key.into(),
         duration: std::time::Duration::from_secs(seconds),
         reason: String::new(),
         by: "test".into(),
     }
+}
+
+/// Bans whoever is refused once, for an hour.
+const POLICY: BanPolicy = BanPolicy {
+    refusals: 1,
+    within: Nanos::from_secs(60),
+    first: Nanos::from_secs(3_600),
+    up_to: Nanos::from_secs(3_600),
+};
+
+fn rule(key: &[Identity]) -> Rule {
+    let rate = "1/h".parse::<Rate>();
+    let rate = rate.unwrap_or_else(|error| panic!("{error}"));
+    let name = LimitName::new("few").unwrap_or_else(|error| panic!("{error}"));
+    Rule::new(name, 0, key, RateLimit::hard(rate))
+}
+
+/// A limit with this key refuses this client. The next refresh bans it.
+fn refuse(registry: &BanRegistry, key: &[Identity], client: &ClientIdentity, clock: &Clock) {
+    let (rule, identifier) = (rule(key), identifier());
+    let Some(key) = identifier.key(client, &rule.key) else {
+        panic!("the client has no key");
+    };
+    registry.report_refusal((&rule, &POLICY), key, client, &identifier, clock.now());
+}
+
+/// A limit refuses this address.
+pub(super) fn offender_of(registry: &BanRegistry, address: [u8; 4], clock: &Clock) {
+    let client = ClientIdentity::new(address.into());
+    refuse(registry, &[Identity::Ip], &client, clock);
+}
+
+fn keys(registry: &BanRegistry) -> Vec<String> {
+    let bans = registry.list().into_iter();
+    bans.map(|ban| ban.entry.key).collect()
+}
+
+/// Such a key is lifted as it is listed, because nobody knows the address.
+#[test]
+fn keys_that_show_only_a_hash_are_lifted_as_they_are_listed() -> Result<(), BanError> {
+    let (registry, clock) = registry();
+    let long_name = "n".repeat(OperatorEntry::MAX_KEY_BYTES);
+    for user in ["ann@example.com", &long_name] {
+        let mut client = ClientIdentity::new([192, 0, 2, 7].into());
+        client.user = Some(user.into());
+        refuse(&registry, &[Identity::User], &client, &clock);
+        refresh(&registry);
+        let listed = keys(&registry);
+        let [key] = listed.as_slice() else {
+            panic!("{user} is not banned");
+        };
+        assert!(key.starts_with("user=#"), "{key}");
+        let index = registry.index();
+        let stage = IdentificationStage::Whole;
+        let found = index.find_client(&client, &identifier(), stage, clock.now());
+        assert!(found.is_some(), "{key}");
+        registry.lift(key, "ann\u{7}", &identifier())?;
+        assert!(registry.list().is_empty());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_refusal_by_the_plan_alone_bans_nobody() {
+    let (registry, clock) = registry();
+    let mut client = ClientIdentity::new([192, 0, 2, 7].into());
+    client.plan = Some(0);
+    refuse(&registry, &[Identity::User, Identity::Plan], &client, &clock);
+    refresh(&registry);
+    assert!(registry.list().is_empty());
+}
+
+#[test]
+fn one_key_is_banned_once_however_it_is_written() -> Result<(), BanError> {
+    let (registry, _) = registry();
+    for key in ["user=a,ip=192.0.2.7", "ip=192.0.2.7,user=a"] {
+        registry.ban(order(key, 60), &identifier())?;
+    }
+    assert_eq!(keys(&registry), ["ip=192.0.2.7,user=a"]);
+    for network in ["2002:c000:200::/40", "2001:0:1::/48"] {
+        let outcome = registry.ban(order(network, 60), &identifier());
+        assert!(matches!(outcome, Err(BanError::Tunnels(_))), "{network}");
+    }
+    Ok(())
+}
+
+/// Also where a key has other parts, its address must be clear.
+#[test]
+fn the_address_matters_to_bans_of_keys_with_an_address() -> Result<(), BanError> {
+    let (registry, _) = registry();
+    registry.ban(order("user=a", 60), &identifier())?;
+    refresh(&registry);
+    assert!(!registry.index().needs_address());
+    registry.ban(order("ip=192.0.2.7,user=a", 60), &identifier())?;
+    refresh(&registry);
+    assert!(registry.index().needs_address());
+    Ok(())
 }
 
 #[test]
@@ -67,23 +173,13 @@ fn a_million_offenders_displace_no_order_and_take_bounded_memory() -> Result<(),
     for number in 0..100 {
         registry.ban(order(&format!("user=u{number}"), 1_800), &identifier)?;
     }
-    let policy = BanPolicy {
-        refusals: 1,
-        within: Nanos::from_secs(60),
-        first: Nanos::from_secs(3_600),
-        up_to: Nanos::from_secs(3_600),
-    };
-    let rate = "1/h"
-        .parse::<Rate>()
-        .unwrap_or_else(|error| panic!("{error}"));
-    let name = LimitName::new("few").unwrap_or_else(|error| panic!("{error}"));
-    let rule = Rule::new(name, 0, &[Identity::Ip], RateLimit::hard(rate));
+    let rule = rule(&[Identity::Ip]);
     for number in 0..1_000_000_u32 {
         let client = ClientIdentity::new(number.to_be_bytes().into());
         let Some(key) = identifier.key(&client, &rule.key) else {
             panic!("every client has an address");
         };
-        registry.report_refusal((&rule, &policy), key, &client, &identifier, clock.now());
+        registry.report_refusal((&rule, &POLICY), key, &client, &identifier, clock.now());
         if number % 50_000 == 0 {
             clock.advance(Nanos::from_millis(200));
             refresh(&registry);

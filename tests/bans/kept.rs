@@ -44,6 +44,20 @@ fn bans_survive_a_kill_and_end_at_their_time() {
     assert_eq!(site.keys(), ["ip=192.0.2.0/24", "user=alice"]);
 }
 
+/// Also one by a limit that is not on the disk yet when the gateway is told to end.
+#[test]
+fn an_end_loses_no_ban() {
+    let mut site = Site::start(
+        "limits: { few: { key: ip, rate: 1/h, ban: { after: 1 refusal in 10m, for: 1h } } }\n",
+    );
+    assert_eq!(site.get(&from("192.0.2.7")).status(), 200);
+    assert_eq!(site.get(&from("192.0.2.7")).status(), 429);
+    site.server.signal(Signal::TERM);
+    site.server.ended();
+    let site = restarted(site);
+    assert_eq!(site.keys(), ["ip=192.0.2.7"]);
+}
+
 #[test]
 fn a_damaged_file_costs_only_its_damaged_lines() {
     let mut site = Site::start("");

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::common::redis::Redis;
 use crate::common::{assert_contains, child, wait_until};
 use crate::{POLICY, Site, from};
 
@@ -76,14 +77,50 @@ fn a_ban_by_a_limit_is_not_shorter_than_one_that_holds() {
 fn an_unclear_address_bans_no_proxy() {
     let site =
         Site::start("limits: { few: { key: ip, rate: 1/h, ban: { after: 1 refusal in 10m } } }\n");
-    for _ in 0..5 {
-        site.get("x-forwarded-for: 192.0.2.7\r\nforwarded: for=192.0.2.8\r\n");
-    }
+    let unclear = "x-forwarded-for: 192.0.2.7\r\nforwarded: for=192.0.2.8\r\n";
+    let statuses: Vec<_> = (0..3).map(|_| site.get(unclear).status()).collect();
+    assert_eq!(statuses, [200, 429, 429]);
     // A clear one is banned, and the unclear one was refused before it.
     site.get(&from("192.0.2.9"));
     site.get(&from("192.0.2.9"));
     wait_until("the clear one is banned", || !site.bans().is_empty());
     assert_eq!(site.keys(), ["ip=192.0.2.9"]);
+}
+
+/// The address of whoever has no user is that of many users too.
+#[test]
+fn check_warns_of_bans_by_what_is_left_of_a_key() {
+    let site = Site::start("");
+    let policy = |key: &str| {
+        format!("{POLICY}limits:\n  few: {{ key: {key}, rate: 9/m, ban: {{ after: 3 refusals in 10m }} }}\n")
+    };
+    fs::write(
+        site.folder.path().join("policies/all.yaml"),
+        policy("user or ip"),
+    )
+    .unwrap();
+    let checked = child::run(site.folder.path(), &["check", "--offline"]);
+    let text = format!("{}{}", checked.out, checked.err);
+    assert_contains(&text, &["`few` bans the whole address of clients without `user`"]);
+}
+
+/// A closed limit refuses everybody while the store is away, which is nobody's offence.
+#[test]
+fn an_outage_of_the_store_bans_nobody() {
+    let mut redis = Redis::start();
+    let limits = "limits: { few: { key: ip, rate: 100/h, sharing: strict, on_store_error: closed, ban: { after: 1 refusal in 10m } } }\n";
+    let site = Site::start(&format!("store: \"{}\"\n{limits}", redis.url()));
+    let client = from("192.0.2.7");
+    wait_until("the store is shared", || site.get(&client).status() == 200);
+    redis.kill();
+    wait_until("the limit is closed", || site.get(&client).status() == 429);
+    // A ban by the limit would come before this one.
+    site.ban_key("user=alice");
+    for _ in 0..5 {
+        site.get(&client);
+    }
+    site.ban_key("user=bob");
+    assert_eq!(site.keys(), ["user=alice", "user=bob"]);
 }
 
 #[test]

@@ -73,7 +73,8 @@ impl Site {
     }
 
     fn unban(&self, key: &str) -> Message {
-        let key = key.replace('=', "%3D").replace('/', "%2F");
+        let key = key.replace('#', "%23").replace('=', "%3D");
+        let key = key.replace('/', "%2F");
         self.server.ask("DELETE", &format!("/v1/bans/{key}"), "")
     }
 

@@ -108,6 +108,35 @@ fn an_unclear_address_is_no_way_around_a_ban() {
     assert_eq!(site.get(unclear).status(), 400);
 }
 
+/// The upstream may read the other value, so the client may be the one that is banned.
+#[test]
+fn an_identity_with_two_readings_is_no_way_around_a_ban() {
+    let site = Site::start("");
+    for (key, fields) in [
+        ("tenant=red", "x-tenant: red\r\nx-tenant: blue\r\n"),
+        ("token=secret-key", "x-key: secret-key\r\nx-key: other\r\n"),
+    ] {
+        assert_eq!(site.get(fields).status(), 200, "no limit counts by {key}");
+        site.ban_key(key);
+        assert_eq!(site.get(fields).status(), 400, "{key}");
+        assert_eq!(site.unban(key).status(), 200);
+        assert_eq!(site.get(fields).status(), 200, "{key}");
+    }
+}
+
+/// As with a ban of a network: the address may be the banned one.
+#[test]
+fn an_unclear_address_is_no_way_around_a_ban_of_several_identities() {
+    let site = Site::start("");
+    let unclear =
+        "x-user: alice\r\nx-forwarded-for: 192.0.2.7\r\nforwarded: for=192.0.2.8\r\n";
+    assert_eq!(site.get(unclear).status(), 200);
+    site.ban_key("ip=192.0.2.7,user=alice");
+    let fields = format!("x-user: alice\r\n{}", from("192.0.2.7"));
+    assert_eq!(site.get(&fields).status(), 429);
+    assert_eq!(site.get(unclear).status(), 400);
+}
+
 #[test]
 fn nested_bans_do_not_hide_each_other() {
     let site = Site::start("");

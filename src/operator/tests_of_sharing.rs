@@ -1,0 +1,187 @@
+//! What a registry takes from a shared store and gives to it.
+
+use super::tests::{identifier, offender_of, order, refresh, registry};
+use super::*;
+use crate::base::clock::{Clock, Nanos};
+use crate::store::shared::shared_entries::{SharedEntries, StoredEntry};
+
+/// A store of entries in memory, with all values that were ever written.
+#[derive(Default)]
+struct Store(std::collections::BTreeMap<String, String>);
+
+impl Store {
+    /// Does with an entry what the real stores do.
+    fn write(&mut self, entries: Vec<StoredEntry>) {
+        let order = |value: &str| value.get(..30).unwrap_or_default().to_owned();
+        for entry in entries {
+            let stored = self.0.get(&entry.name).map(|value| order(value));
+            let is_newer = stored.as_ref() < Some(&order(&entry.value));
+            match entry.is_over {
+                true if stored.is_some() && stored <= Some(order(&entry.value)) => {
+                    self.0.remove(&entry.name);
+                }
+                false if is_newer => {
+                    self.0.insert(entry.name, entry.value);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn values(&self) -> Vec<Vec<u8>> {
+        self.0.values().map(|value| value.clone().into()).collect()
+    }
+
+    /// Lets a gateway write and read, until it has nothing to write any more.
+    fn exchange(&mut self, registry: &BanRegistry) {
+        assert!(registry.merge(&self.values()));
+        loop {
+            let taken = registry.take_unpublished(200);
+            if taken.is_empty() {
+                break;
+            }
+            self.write(taken);
+        }
+        assert!(registry.merge(&self.values()));
+    }
+}
+
+/// Another gateway with the same clock.
+fn other_gateway(clock: &Clock) -> BanRegistry {
+    BanRegistry::open(None, true, clock.clone()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The seconds that the ban of a key still lasts.
+fn seconds_left(registry: &BanRegistry, clock: &Clock, key: &str) -> Option<u64> {
+    let bans = registry.list();
+    let ban = bans.iter().find(|ban| ban.entry.key == key)?;
+    Some(ban.entry.until / 1_000 - clock.wall().as_secs())
+}
+
+/// The limit of the second gateway does not know yet what was ordered at the first one.
+#[test]
+fn a_later_ban_by_a_limit_elsewhere_does_not_shorten_an_order() -> Result<(), BanError> {
+    let (first, clock) = registry();
+    let second = other_gateway(&clock);
+    let mut store = Store::default();
+    first.ban(order("192.0.2.7", 604_800), &identifier())?;
+    clock.advance(Nanos::from_secs(1));
+    offender_of(&second, [192, 0, 2, 7], &clock);
+    refresh(&second);
+    assert_eq!(seconds_left(&second, &clock, "ip=192.0.2.7"), Some(3_600));
+    for registry in [&first, &second, &first] {
+        store.exchange(registry);
+    }
+    for registry in [&first, &second] {
+        let seconds = seconds_left(registry, &clock, "ip=192.0.2.7");
+        assert_eq!(seconds, Some(604_799));
+    }
+    // Lifted means lifted, whoever has banned.
+    second.lift("192.0.2.7", "ann", &identifier())?;
+    store.exchange(&second);
+    store.exchange(&first);
+    assert!(first.list().is_empty() && second.list().is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_flood_of_offenders_is_shared_bit_by_bit_after_the_orders() -> Result<(), BanError> {
+    let (registry, clock) = registry();
+    for number in 0..1_000_u32 {
+        let [_, _, high, low] = number.to_be_bytes();
+        offender_of(&registry, [198, 51, high, low], &clock);
+    }
+    refresh(&registry);
+    registry.ban(order("user=alice", 60), &identifier())?;
+    let taken = registry.take_unpublished(200);
+    assert_eq!(taken.len(), 21);
+    assert_eq!(taken[0].name, "ban user=alice");
+    assert!(taken[1..].iter().all(|entry| entry.name.starts_with('~')));
+    assert_eq!(registry.take_unpublished(200).len(), 20);
+    Ok(())
+}
+
+#[test]
+fn what_is_beyond_the_bound_leaves_the_store_too() -> Result<(), BanError> {
+    let (first, clock) = registry();
+    let mut store = Store::default();
+    let second = other_gateway(&clock);
+    for (registry, network) in [(&first, 10), (&second, 20)] {
+        for number in 0..EntryMap::MAX_ENTRIES as u32 {
+            let [_, _, high, low] = number.to_be_bytes();
+            offender_of(registry, [100, network, high, low], &clock);
+        }
+        refresh(registry);
+        store.exchange(registry);
+    }
+    for registry in [&first, &second] {
+        store.exchange(registry);
+        assert_eq!(registry.list().len(), EntryMap::MAX_ENTRIES);
+    }
+    assert!(store.0.len() <= EntryMap::MAX_ENTRIES, "{}", store.0.len());
+    Ok(())
+}
+
+#[test]
+fn what_no_gateway_has_written_stops_nothing() -> Result<(), BanError> {
+    let (first, clock) = registry();
+    first.ban(order("user=alice", 60), &identifier())?;
+    let mut store = Store::default();
+    store.exchange(&first);
+    let entry = first.list().remove(0).entry;
+    let liar = OperatorEntry {
+        key: "user=bob".into(),
+        ..entry.clone()
+    };
+    let future = OperatorEntry {
+        key: "user=carl".into(),
+        changed_at: entry.changed_at + 2 * 86_400_000,
+        ..entry.clone()
+    };
+    let everyone = OperatorEntry {
+        key: "ip=0.0.0.0/0".into(),
+        ..entry
+    };
+    let lie = "9".repeat(30) + &liar.to_line();
+    let values = [
+        b"\xff\xfe".to_vec(),
+        b"short".to_vec(),
+        lie.clone().into_bytes(),
+        future.to_stored_value().into_bytes(),
+        everyone.to_stored_value().into_bytes(),
+    ];
+    let second = other_gateway(&clock);
+    assert!(second.merge(&[store.values(), values.to_vec()].concat()));
+    refresh(&second);
+    let keys: Vec<String> = second.list().into_iter().map(|ban| ban.entry.key).collect();
+    assert_eq!(keys, ["ip=0.0.0.0/0", "user=alice"]);
+    let address = "192.0.2.7".parse().unwrap_or([0; 4].into());
+    let index = second.index();
+    assert!(index.find_address(address, clock.now()).is_none());
+    // An order that hides all later changes is removed; what a newer gateway may have written is not.
+    let removed: Vec<_> = second.take_unpublished(200);
+    let removed: Vec<_> = removed.iter().filter(|entry| entry.is_over).collect();
+    assert_eq!(removed.len(), 1);
+    assert_eq!((&*removed[0].name, &removed[0].value), ("ban user=bob", &lie));
+    Ok(())
+}
+
+/// Both clocks are right again later, and nothing is lost.
+#[test]
+fn a_clock_that_is_far_ahead_at_the_start_forgets_nothing() -> Result<(), BanError> {
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let path = folder.path().join("orders");
+    let open = |seconds| {
+        let clock = Clock::manual(Nanos::from_secs(seconds));
+        let registry = BanRegistry::open(Some(&path), true, clock);
+        registry.unwrap_or_else(|error| panic!("{error}"))
+    };
+    open(1_000_000).ban(order("user=alice", 3_600), &identifier())?;
+    let ahead = open(100_000_000);
+    refresh(&ahead);
+    assert!(ahead.list().is_empty());
+    ahead.ban(order("user=bob", 60), &identifier())?;
+    let right = open(1_000_001);
+    assert!(right.list().iter().any(|ban| ban.entry.key == "user=alice"));
+    Ok(())
+}

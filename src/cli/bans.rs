@@ -260,7 +260,10 @@ mod tests {
         ];
         assert_eq!(added, expected);
         let plain = render_networks(Format::Plain, "gate", &networks);
-        assert_eq!(plain, "192.0.2.0/24\n198.51.100.1/32\n203.0.113.1/32\n2001:db8::/64\n");
+        assert_eq!(
+            plain,
+            "192.0.2.0/24\n198.51.100.1/32\n203.0.113.1/32\n2001:db8::/64\n"
+        );
     }
 
     #[test]

@@ -92,9 +92,7 @@ impl Settings {
             Identity::Plan => true,
             Identity::Custom(custom_identity) => matches!(
                 self.custom_source(custom_identity),
-                Some(
-                    custom::Source::Networks(_) | custom::Source::Ja4 | custom::Source::Preflight
-                )
+                Some(custom::Source::Networks(_) | custom::Source::Ja4 | custom::Source::Preflight)
             ),
             Identity::Ip | Identity::User | Identity::Token | Identity::Email => false,
         }

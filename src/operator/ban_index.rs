@@ -139,8 +139,8 @@ impl BanIndex {
         })
     }
 
-    /// The ban of an identified client that holds at `now`, by another identity than its address alone. The plan is not known
-    /// by the head alone, because a credential in the body may decide it.
+    /// The ban of an identified client that holds at `now`, by another identity than its address alone. The plan is not
+    /// known by the head alone, because a credential in the body may decide it.
     pub fn find_client(
         &self,
         client: &ClientIdentity,

@@ -81,11 +81,7 @@ impl BanRegistry {
     /// # Errors
     ///
     /// The folder of the file cannot be created.
-    pub fn open(
-        file: Option<&Path>,
-        keeps_secret: bool,
-        clock: Clock,
-    ) -> io::Result<BanRegistry> {
+    pub fn open(file: Option<&Path>, keeps_secret: bool, clock: Clock) -> io::Result<BanRegistry> {
         let file = file.map(EntryFile::new).transpose()?;
         let registry = BanRegistry {
             state: Mutex::new(RegistryState {
@@ -211,7 +207,10 @@ impl BanRegistry {
         let key_identities = rule.key.select(|identity| client.has(identity));
         let settings = identifier.settings();
         // Without the other parts, such as the user, this key is that of a whole plan or country.
-        if key_identities.iter().all(|part| settings.is_of_many_clients(part)) {
+        if key_identities
+            .iter()
+            .all(|part| settings.is_of_many_clients(part))
+        {
             return;
         }
         let mut hasher = SipHasher13::new_with_keys(key.0 as u64, (key.0 >> u64::BITS) as u64);
@@ -236,8 +235,8 @@ impl BanRegistry {
         }
     }
 
-    /// Lifts the ban of a key, and returns it as it was. The change is on the disk when this returns. The key may be written as
-    /// it is listed, also where that shows only a hash.
+    /// Lifts the ban of a key, and returns it as it was. The change is on the disk when this returns. The key may be
+    /// written as it is listed, also where that shows only a hash.
     ///
     /// # Errors
     ///

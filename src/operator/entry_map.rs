@@ -65,8 +65,8 @@ impl EntryMap {
         }
     }
 
-    /// The time of a change of this key that is made now: later than every one that was seen, even if this gateway's clock is
-    /// behind.
+    /// The time of a change of this key that is made now: later than every one that was seen, even if this gateway's
+    /// clock is behind.
     pub fn next_change(&self, kind: EntryKind, key: &str, wall_millis: u64) -> u64 {
         let held = self.get(kind, key);
         let last_change = held.map_or(0, |slot| slot.entry.changed_at);

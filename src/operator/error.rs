@@ -12,7 +12,9 @@ pub enum BanError {
     #[error("this network has every address; write a smaller one")]
     Everyone,
     /// The network is one of tunnels, whose addresses count as the IPv4 address inside them.
-    #[error("no client is in `{0}`: addresses of 6to4 and Teredo count as the IPv4 address inside them; ban that")]
+    #[error(
+        "no client is in `{0}`: addresses of 6to4 and Teredo count as the IPv4 address inside them; ban that"
+    )]
     Tunnels(String),
     /// The key, the reason or the name is too long; the number is the most bytes.
     #[error("`{0}` is longer than {1} bytes")]
@@ -24,7 +26,9 @@ pub enum BanError {
     #[error("there are {0} bans already, which is the most; lift some, or ban a network")]
     Full(usize),
     /// A change of the key by another gateway has a time that this gateway's clock does not reach.
-    #[error("`{0}` was changed by a gateway whose clock is far ahead, so this order would not count; set the clocks right")]
+    #[error(
+        "`{0}` was changed by a gateway whose clock is far ahead, so this order would not count; set the clocks right"
+    )]
     Superseded(String),
     /// The key is not banned itself.
     #[error("`{0}` is not banned; `tollgate bans` lists what is")]

@@ -105,7 +105,10 @@ mod tests {
         assert!(!at(10), "the first has left");
         assert!(at(11), "three since the ninth second");
         assert!(!at(12) && !at(13) && at(14), "they count anew");
-        assert!(!at(21) && !at(20) && at(21), "one of another worker came late");
+        assert!(
+            !at(21) && !at(20) && at(21),
+            "one of another worker came late"
+        );
     }
 
     #[test]

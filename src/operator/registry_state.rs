@@ -24,8 +24,8 @@ pub(super) struct RegistryState {
     pub(super) next_save_at: Nanos,
     /// Whether the last use of the file has failed, which was logged.
     pub(super) has_failed: bool,
-    /// The entries that the shared store may lack, those of operators first; nothing takes them without such a store. At most
-    /// [`EntryMap::MAX_ENTRIES`].
+    /// The entries that the shared store may lack, those of operators first; nothing takes them without such a store. At
+    /// most [`EntryMap::MAX_ENTRIES`].
     pub(super) unpublished: BTreeSet<(EntryKind, String)>,
     /// Entries of the shared store that nobody needs any more. At most as many as the store had, or
     /// [`EntryMap::MAX_ENTRIES`].

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::base::clock::{Clock, Nanos};
+use crate::identity::plan::Plan;
 use crate::identity::{
     ClientIdentity, IdentificationStage, Identifier, Keyer, Settings as IdentitySettings,
 };
-use crate::identity::plan::Plan;
 use crate::limit::{BanPolicy, Identity, LimitName, Rate, RateLimit, Rule};
 
 pub(super) fn identifier() -> Identifier {
@@ -102,7 +102,12 @@ fn a_refusal_by_the_plan_alone_bans_nobody() {
     let (registry, clock) = registry();
     let mut client = ClientIdentity::new([192, 0, 2, 7].into());
     client.plan = Some(0);
-    refuse(&registry, &[Identity::User, Identity::Plan], &client, &clock);
+    refuse(
+        &registry,
+        &[Identity::User, Identity::Plan],
+        &client,
+        &clock,
+    );
     refresh(&registry);
     assert!(registry.list().is_empty());
 }

@@ -162,7 +162,10 @@ fn what_no_gateway_has_written_stops_nothing() -> Result<(), BanError> {
     let removed: Vec<_> = second.take_unpublished(200);
     let removed: Vec<_> = removed.iter().filter(|entry| entry.is_over).collect();
     assert_eq!(removed.len(), 1);
-    assert_eq!((&*removed[0].name, &removed[0].value), ("ban user=bob", &lie));
+    assert_eq!(
+        (&*removed[0].name, &removed[0].value),
+        ("ban user=bob", &lie)
+    );
     Ok(())
 }
 

@@ -78,8 +78,8 @@ pub(super) fn warn_of_controlled_keys(
     }
 }
 
-/// Warns of each limit that bans by a key of which a client chooses a part: it can name another client, or nobody. Also warns
-/// of one that bans by the address alone whoever lacks the other parts. Reports keys that many clients share.
+/// Warns of each limit that bans by a key of which a client chooses a part: it can name another client, or nobody. Also
+/// warns of one that bans by the address alone whoever lacks the other parts. Reports keys that many clients share.
 pub(super) fn warn_of_chosen_bans(
     cx: &mut LoadContext,
     rules: &[Arc<Rule>],
@@ -124,7 +124,9 @@ pub(super) fn warn_of_chosen_bans(
                 "`{}` bans the whole address of clients without `{name}`, and with it each {name} who shares the address",
                 rule.name
             );
-            let help = format!("count by `{name}` alone here, and write a limit of its own for the others");
+            let help = format!(
+                "count by `{name}` alone here, and write a limit of its own for the others"
+            );
             cx.warn(*location, message, Some(help));
         }
     }

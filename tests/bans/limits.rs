@@ -92,7 +92,9 @@ fn an_unclear_address_bans_no_proxy() {
 fn check_warns_of_bans_by_what_is_left_of_a_key() {
     let site = Site::start("");
     let policy = |key: &str| {
-        format!("{POLICY}limits:\n  few: {{ key: {key}, rate: 9/m, ban: {{ after: 3 refusals in 10m }} }}\n")
+        format!(
+            "{POLICY}limits:\n  few: {{ key: {key}, rate: 9/m, ban: {{ after: 3 refusals in 10m }} }}\n"
+        )
     };
     fs::write(
         site.folder.path().join("policies/all.yaml"),
@@ -101,7 +103,10 @@ fn check_warns_of_bans_by_what_is_left_of_a_key() {
     .unwrap();
     let checked = child::run(site.folder.path(), &["check", "--offline"]);
     let text = format!("{}{}", checked.out, checked.err);
-    assert_contains(&text, &["`few` bans the whole address of clients without `user`"]);
+    assert_contains(
+        &text,
+        &["`few` bans the whole address of clients without `user`"],
+    );
 }
 
 /// A closed limit refuses everybody while the store is away, which is nobody's offence.

@@ -125,7 +125,11 @@ fn orders_with_mistakes_say_what_to_write() {
         ),
         (json!({ "key": "ip=1.2.3" }), 400, "not an address"),
         (json!({ "key": "0.0.0.0/0" }), 400, "every address"),
-        (json!({ "key": "2002:c000:200::/40" }), 400, "no client is in"),
+        (
+            json!({ "key": "2002:c000:200::/40" }),
+            400,
+            "no client is in",
+        ),
         (json!({ "key": "user=a,user=b" }), 400, "twice"),
         (
             json!({ "key": "user=a", "for": "1" }),

@@ -128,8 +128,7 @@ fn an_identity_with_two_readings_is_no_way_around_a_ban() {
 #[test]
 fn an_unclear_address_is_no_way_around_a_ban_of_several_identities() {
     let site = Site::start("");
-    let unclear =
-        "x-user: alice\r\nx-forwarded-for: 192.0.2.7\r\nforwarded: for=192.0.2.8\r\n";
+    let unclear = "x-user: alice\r\nx-forwarded-for: 192.0.2.7\r\nforwarded: for=192.0.2.8\r\n";
     assert_eq!(site.get(unclear).status(), 200);
     site.ban_key("ip=192.0.2.7,user=alice");
     let fields = format!("x-user: alice\r\n{}", from("192.0.2.7"));

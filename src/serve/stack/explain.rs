@@ -183,8 +183,8 @@ impl Examiner<'_> {
         (!client.is_ip_unclear).then_some((client, RefusalCause::Banned(refusal)))
     }
 
-    /// The refusal of a client who is banned by another identity than its address, or whose identity is unclear while clients
-    /// are banned by it.
+    /// The refusal of a client who is banned by another identity than its address, or whose identity is unclear while
+    /// clients are banned by it.
     fn find_banned_client(
         &self,
         route: &Route,

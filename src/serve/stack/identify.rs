@@ -394,8 +394,8 @@ fn identify_client(
     (client, route_decision)
 }
 
-/// The custom identities that are looked for: those of the route, and those by which clients are banned. It is asked for once
-/// in a request, because bans may change meanwhile.
+/// The custom identities that are looked for: those of the route, and those by which clients are banned. They are
+/// computed once for a head, because bans may change meanwhile.
 #[inline]
 fn sought_custom(generation: &Generation, route: &Route) -> IdentitySet {
     let banned_identities = generation.bans.identities().custom_only();
@@ -417,8 +417,8 @@ fn identify_for_preflight(routed: &Routed) -> Rc<ClientIdentity> {
     Rc::new(identifier.identify_by_address(connection, &routed.arrival.head.fields))
 }
 
-/// Identifies the client by the head and by the credential in the body, and looks for these custom identities. A credential is verified only if
-/// [`may_verify_credential`] allows it.
+/// Identifies the client by the head and by the credential in the body, and looks for these custom identities. A
+/// credential is verified only if [`may_verify_credential`] allows it.
 fn identify_with_credential(
     context: &RequestContext,
     head: &Head,

@@ -92,8 +92,8 @@ pub fn find_route_objection(
     (!is_of_source).then_some(RefusalCause::OtherUserSource)
 }
 
-/// Why a client is refused that has one of these identities, by which clients are banned, in more than one reading, or in a
-/// credential that was not checked; `None` if all that it has are clear.
+/// Why a client is refused of which one of these identities is unclear, by which clients are banned. `None` if all are
+/// clear. Unclear is what has several readings, or comes from a credential that was not checked.
 pub(super) fn find_ambiguity(
     client: &ClientIdentity,
     identifier: &Identifier,

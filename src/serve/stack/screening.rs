@@ -1,5 +1,6 @@
 //! Refuses clients by the lists of `deny` and `allow`, and banned clients. No limit counts a request that is refused here,
-//! because that would cost more than the refusal. The exception is a client whose credential does not verify, so that guesses end in 429.
+//! because that would cost more than the refusal. The exception is a client whose credential does not verify, so that guesses
+//! end in 429.
 //!
 //! `routing.rs` asks for the address before anything else, and `identify.rs` for what depends on the route or on other
 //! identities. Both functions for the address return without work where no list has networks.
@@ -72,8 +73,8 @@ pub(super) fn find_identity_denial(
     (!is_refused_later).then_some(denial)
 }
 
-/// Why a banned address is refused, or one that is unclear while some ban depends on the address; `None` if the address is not banned.
-/// Records the address of a client that is banned.
+/// Why a banned address is refused, or one that is unclear while some ban depends on the address; `None` if the address is
+/// not banned. Records the address of a client that is banned.
 pub(super) fn screen_banned_address(arrival: &Arrival) -> Option<RefusalCause> {
     let context = &arrival.context;
     let generation = &context.generation;
@@ -122,9 +123,9 @@ fn find_banned_address(arrival: &Arrival, client: &ClientIdentity) -> Option<Arc
     bans.find_address(client.ip, now)
 }
 
-/// The refusal of a client by the lists of its route, or by a ban of another identity than its address. Also that of a client
-/// whose identity is unclear while clients are banned by it. `None` also for a client that the route refuses for its
-/// credential: see [`find_identity_denial`].
+/// The refusal of a client by the lists of its route, or by a ban of another identity than its address. Also that of a
+/// client whose identity is unclear while clients are banned by it. `None` also for a client that the route refuses for
+/// its credential: see [`find_identity_denial`].
 #[inline]
 pub(super) fn refuse_client(
     arrival: &Arrival,
@@ -148,7 +149,9 @@ pub(super) fn refuse_client(
         return Some(cause);
     }
     let now = arrival.context.arrived_at;
-    let ban = generation.bans.find_client(client, identifier, stage, now)?;
+    let ban = generation
+        .bans
+        .find_client(client, identifier, stage, now)?;
     if is_refused_for_credential(route, client, identifier) {
         return None;
     }

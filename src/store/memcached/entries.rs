@@ -258,7 +258,12 @@ mod tests {
 
     #[test]
     fn entries_that_give_way_are_dropped_first() {
-        let names = ["ban user=a", "~ban user=b", "ban user=z", "~ban ip=192.0.2.1"];
+        let names = [
+            "ban user=a",
+            "~ban user=b",
+            "ban user=z",
+            "~ban ip=192.0.2.1",
+        ];
         let entries = names.map(|name| entry(name, 1));
         let mut lines = BTreeMap::new();
         assert!(change(&mut lines, &entries.each_ref()));

@@ -1,7 +1,8 @@
 -- Stores entries that gateways share, such as bans. Of two values of one entry the one with the greater beginning is newer.
--- KEYS: the key of the entries, the key of their version. ARGV: a new version, the length of the beginning, the mark with
--- which names of entries begin that give way, the most entries before no new one of these is taken, the most before no new
--- one at all is taken, and then for each entry its name, its value, and whether this value is over and to be removed (1 or 0).
+-- KEYS: the key of the entries, the key of their version.
+-- ARGV: a new version, and the length of the beginning. Then the mark with which names of entries begin that give way, the
+-- most entries before no new one of these is taken, and the most before no new one at all is taken. Then for each entry its
+-- name, its value, and whether this value is over and to be removed (1 or 0).
 -- Returns the number of changed entries.
 
 local order_bytes, changed_count = tonumber(ARGV[2]), 0

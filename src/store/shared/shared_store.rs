@@ -254,8 +254,8 @@ impl SharedStore {
         }
     }
 
-    /// Blocks the thread for half a second at most, until the entries of the store were taken over once. Returns at once while
-    /// the store is away.
+    /// Blocks the thread for half a second at most, until the entries of the store were taken over once. Returns at once
+    /// while the store is away.
     pub fn wait_for_entries(&self) {
         for _ in 0..MAX_ENTRY_POLLS {
             let is_away = matches!(self.decider.breaker.status(), StoreStatus::Away(_));

@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod edges;
 mod kept;
 mod limits;
 // What other tests need of it.

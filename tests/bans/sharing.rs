@@ -105,6 +105,20 @@ fn an_emptied_memcached_is_filled_again() {
     an_emptied_store_is_filled_again(&store, || memcached.flush());
 }
 
+/// It has no file of the others, and must not serve whom they keep out.
+#[test]
+fn a_new_gateway_refuses_from_its_first_request_on() {
+    let redis = Redis::start();
+    let store = format!("redis://127.0.0.1:{}", redis.port);
+    let [first, second] = pair(&store);
+    first.ban_key("192.0.2.0/24");
+    within_a_second("the store has it", || {
+        is_banned(&second, &from("192.0.2.9"))
+    });
+    let third = Site::start(&format!("store: \"{store}\"\n"));
+    assert!(is_banned(&third, &from("192.0.2.9")));
+}
+
 /// What was ordered without the store holds at once, and reaches the others when it is back. Of two orders about one key the
 /// later one counts.
 #[test]

@@ -431,7 +431,7 @@ impl SharedEntries for BanRegistry {
             let Some(entry) = OperatorEntry::parse_stored_value(value) else {
                 continue;
             };
-            if !entry.has_possible_times() || !entry.has_order_of(value) {
+            if !entry.is_possible() || !entry.has_order_of(value) {
                 state.over.push(StoredEntry {
                     name: entry.name(),
                     value: value.to_owned(),

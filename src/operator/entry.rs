@@ -1,6 +1,7 @@
 //! [`OperatorEntry`]: one order of an operator, as it is kept on the disk and shared by gateways. Its text is one line of
 //! JSON, whose names must not change.
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::limit::Fingerprint;
@@ -103,10 +104,14 @@ impl OperatorEntry {
         self.hash.is_some() || self.key.contains("=#") || self.key.contains("+#")
     }
 
-    /// Whether its times are of this millennium. Otherwise no later change could be newer.
-    pub fn has_possible_times(&self) -> bool {
+    /// Whether a gateway may have made it. Its times are of this millennium, or else no later change could be newer. It is
+    /// not about every address: a firewall that loads the bans would drop all packets.
+    pub fn is_possible(&self) -> bool {
         let times = [self.since, self.until, self.keep_until, self.changed_at];
-        times.iter().all(|time| *time < MAX_TIME_MILLIS)
+        let network = self.key.strip_prefix("ip=");
+        let network = network.and_then(|text| text.parse::<IpNet>().ok());
+        let is_everyone = network.is_some_and(|network| network.prefix_len() == 0);
+        !is_everyone && times.iter().all(|time| *time < MAX_TIME_MILLIS)
     }
 
     /// Whether a gateway whose clock is right may have made this change by now.

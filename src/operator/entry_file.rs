@@ -140,7 +140,7 @@ impl EntryFile {
                 u64::from_str_radix(digits, 16).is_ok_and(|number| number == checksum(line))
             });
             let entry = sound_line.and_then(|(_, line)| OperatorEntry::parse(line));
-            match entry.filter(OperatorEntry::has_possible_times) {
+            match entry.filter(OperatorEntry::is_possible) {
                 Some(entry) => content.entries.push(entry),
                 None => content.damaged_lines += 1,
             }

@@ -252,16 +252,16 @@ mod tests {
     #[test]
     fn times_that_no_clock_says_are_not_believed() {
         let sound = entry(1, 1_000, 0);
-        assert!(sound.has_possible_times() && sound.is_credible(1_000));
+        assert!(sound.is_possible() && sound.is_credible(1_000));
         let late = entry(1, 1_000 + 2 * 86_400_000, 0);
-        assert!(late.has_possible_times() && !late.is_credible(1_000));
+        assert!(late.is_possible() && !late.is_credible(1_000));
         let never = entry(1, u64::MAX - 2_000, 0);
-        assert!(!never.has_possible_times());
+        assert!(!never.is_possible());
         let endless = OperatorEntry {
             until: u64::MAX,
             ..sound.clone()
         };
-        assert!(!endless.has_possible_times() && !endless.is_credible(1_000));
+        assert!(!endless.is_possible() && !endless.is_credible(1_000));
         let value = sound.to_stored_value();
         assert!(sound.has_order_of(&value));
         assert!(!sound.has_order_of(&value.replacen('0', "9", 1)));

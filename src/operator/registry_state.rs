@@ -101,7 +101,7 @@ impl RegistryState {
     /// Takes over a change of this gateway, which is not on the disk yet. Returns whether it counts.
     pub(super) fn change(&mut self, entry: OperatorEntry) -> bool {
         let slot_key = entry.slot_key();
-        let is_merged = entry.has_possible_times() && self.entries.merge(entry);
+        let is_merged = entry.is_possible() && self.entries.merge(entry);
         if is_merged {
             self.unpublished.insert(slot_key);
             self.is_unsaved = true;

@@ -19,6 +19,8 @@ free_port() {
 }
 
 body=$(printf '%0128d' 0)
+# The credential of all requests.
+token=5d41402abc4b2a76b9719d911017c592
 
 # Takes the arguments of a script that compares gateways, and starts an upstream: the gateways on the first core, everything
 # else on the last, where there are two.
@@ -74,7 +76,7 @@ EOF
 # Sends so many requests over so many connections to a port, and says how they were answered.
 send() {
 	h2load --h1 -n "$1" -c "$2" -t 1 -H user-agent:compare/1 -H accept:application/json -H accept-encoding:gzip \
-		-H "authorization: Bearer 5d41402abc4b2a76b9719d911017c592" "http://127.0.0.1:$3/api/items/42" |
+		-H "authorization: Bearer $token" "http://127.0.0.1:$3/api/items/42" |
 		grep "status codes"
 }
 

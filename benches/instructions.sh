@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Instructions per request in user space, counted by callgrind, and system calls, counted by strace: steadier than
-# time, blind to what the kernel does. Fails when one is above its bound in benches/bounds by more than 5 %.
+# time, blind to what the kernel does. Fails when one is above its bound in benches/bounds by more than 5 %, or when a
+# banned request costs more than its share of a refused one there.
 # Needs valgrind, strace, nginx (as the upstream) and h2load: `make bench-instructions` installs them.
 #
 #   benches/instructions.sh [PROGRAM] [REQUESTS]
@@ -22,7 +23,19 @@ run() {
 	"$@" "$program" run --config "$folder/$name/tollgate.yaml" >"$folder/$name/log" 2>&1 &
 	gateway=$!
 	answers "$port"
+	case $name in
+	banned) ban "$name" 127.0.0.1 ;;
+	banned-key) ban "$name" "token=$token" ;;
+	esac
 	send 2000 64 "$port" >/dev/null
+}
+
+# Bans a key at the gateway of this name.
+ban() {
+	local admin
+	admin=$(awk '$1 == "admin:" { print $2 }' "$folder/$1/tollgate.yaml")
+	answers "${admin##*:}"
+	"$program" ban "$2" --for 1h --admin "$admin" >/dev/null 2>&1
 }
 
 # Per request, from a total.
@@ -31,8 +44,10 @@ each() {
 }
 
 too_many=0
+declare -A figures
 tell() {
 	local name=$1 what=$2 figure=$3 bound
+	figures[$name $what]=$figure
 	bound=$(awk -v name="$name" -v what="$what" '$1 == name && $2 == what { print $3 }' benches/bounds)
 	echo "$name: $figure $what a request, bound $bound"
 	awk -v figure="$figure" -v bound="$bound" 'BEGIN { exit !(figure > 0 && figure <= bound * 1.05) }' || too_many=1
@@ -75,6 +90,21 @@ measure() {
 	tell "$name" calls "$(each "$((many - few))")"
 }
 
+# Compares the instructions of requests of this name with those of refused ones.
+share() {
+	local name=$1 bound
+	bound=$(awk -v name="$name" '$1 == name && $2 == "share" { print $3 }' benches/bounds)
+	awk -v name="$name" -v figure="${figures[$name instructions]}" -v refused="${figures[refused instructions]}" -v bound="$bound" 'BEGIN {
+		printf "%s: %.2f of the instructions of a refused request, bound %s\n", name, figure / refused, bound
+		exit !(figure / refused <= bound)
+	}' || too_many=1
+}
+
 measure proxied 1000000000/h 2xx
 measure refused 1/h 4xx
+# No limit refuses these, so that the ban alone does.
+measure banned 1000000000/h 4xx
+measure banned-key 1000000000/h 4xx
+share banned
+share banned-key
 exit "$too_many"

@@ -164,6 +164,97 @@ fn what_no_gateway_has_written_stops_nothing() -> Result<(), BanError> {
     Ok(())
 }
 
+/// The clocks of other gateways may be behind, and then what has ended here still holds there.
+#[test]
+fn what_has_ended_leaves_the_store_after_a_while_only() -> Result<(), BanError> {
+    let (first, clock) = registry();
+    first.ban(order("user=alice", 4_000), &identifier())?;
+    let mut store = Store::default();
+    store.exchange(&first);
+    let second = other_gateway(&clock);
+    // The gateways run for more than an hour then.
+    clock.advance(Nanos::from_secs(4_000 + 14 * 60));
+    store.exchange(&second);
+    assert_eq!(store.0.len(), 1, "others may still need it");
+    assert!(second.list().is_empty());
+    clock.advance(Nanos::from_secs(2 * 60));
+    store.exchange(&second);
+    assert!(store.0.is_empty());
+    Ok(())
+}
+
+/// A change that does not count must not look as if it did.
+#[test]
+fn an_order_about_a_key_with_an_impossible_time_is_refused() -> Result<(), BanError> {
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let path = folder.path().join("orders");
+    let clock = Clock::manual(Nanos::from_secs(1_000_000));
+    let open = || {
+        let registry = BanRegistry::open(Some(&path), true, clock.clone());
+        registry.unwrap_or_else(|error| panic!("{error}"))
+    };
+    open().ban(order("user=alice", 60), &identifier())?;
+    let entry = open().list().remove(0).entry;
+    for changed_at in [u64::MAX, 32_503_680_000_000 - 1] {
+        let mut entries = EntryMap::default();
+        entries.merge(OperatorEntry {
+            changed_at,
+            ..entry.clone()
+        });
+        let _ = std::fs::remove_file(&path);
+        let saved = EntryFile::new(&path).and_then(|mut file| file.save(&mut entries));
+        assert!(saved.is_ok());
+        let registry = open();
+        let outcome = registry.lift("user=alice", "ann", &identifier());
+        match changed_at {
+            // Such a line of the file counts as damaged.
+            u64::MAX => assert!(matches!(outcome, Err(BanError::NotBanned(_)))),
+            _ => {
+                assert!(matches!(outcome, Err(BanError::Superseded(_))));
+                let again = registry.ban(order("user=alice", 90), &identifier());
+                assert!(matches!(again, Err(BanError::Superseded(_))));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the store's keeper does for other gateways must not wait either.
+#[test]
+fn the_store_does_not_wait_for_the_disk() {
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let path = folder.path().join("orders");
+    let clock = Clock::manual(Nanos::from_secs(1_000_000));
+    let registry = BanRegistry::open(Some(&path), true, clock);
+    let registry = registry.unwrap_or_else(|error| panic!("{error}"));
+    let lock = std::fs::File::create(folder.path().join("orders.lock"));
+    let lock = lock.unwrap_or_else(|error| panic!("{error}"));
+    assert!(lock.lock().is_ok());
+    let registry = &registry;
+    std::thread::scope(|scope| {
+        let order = scope.spawn(|| registry.ban(order("user=alice", 60), &identifier()));
+        // It is taken over at once until the order waits for the disk.
+        let keeper = scope.spawn(|| {
+            while registry.merge(&[]) {
+                std::thread::yield_now();
+            }
+            registry.take_unpublished(200).len()
+        });
+        for _ in 0..1_000 {
+            if keeper.is_finished() {
+                break;
+            }
+            std::thread::park_timeout(std::time::Duration::from_millis(10));
+        }
+        assert!(keeper.is_finished() && !order.is_finished());
+        drop(lock);
+        assert!(keeper.join().is_ok_and(|count| count == 0));
+        assert!(order.join().is_ok_and(|order| order.is_ok()));
+    });
+    assert!(registry.merge(&[]));
+    assert_eq!(registry.take_unpublished(200).len(), 1);
+}
+
 /// Both clocks are right again later, and nothing is lost.
 #[test]
 fn a_clock_that_is_far_ahead_at_the_start_forgets_nothing() -> Result<(), BanError> {

@@ -114,7 +114,8 @@ fn check_warns_of_bans_by_what_is_left_of_a_key() {
 fn an_outage_of_the_store_bans_nobody() {
     let mut redis = Redis::start();
     let limits = "limits: { few: { key: ip, rate: 100/h, sharing: strict, on_store_error: closed, ban: { after: 1 refusal in 10m } } }\n";
-    let site = Site::start(&format!("store: \"{}\"\n{limits}", redis.url()));
+    let store = format!("store: {{ address: \"{}\", budget: 1s }}\n", redis.url());
+    let site = Site::start(&format!("{store}{limits}"));
     let client = from("192.0.2.7");
     wait_until("the store is shared", || site.get(&client).status() == 200);
     redis.kill();
@@ -143,60 +144,4 @@ fn check_describes_and_warns() {
     let checked = child::run(site.folder.path(), &["check", "--offline"]);
     let text = format!("{}{}", checked.out, checked.err);
     assert_contains(&text, &["`guess` bans by `tenant`, which clients choose"]);
-}
-
-/// Long bans outlive a flood of short ones, and memory stays bounded.
-#[test]
-fn a_spray_of_a_million_offenders_displaces_no_order() {
-    let site = Site::start(
-        "limits: { few: { key: ip, rate: 1/h, ban: { after: 1 refusal in 10m, for: 1h } } }\n",
-    );
-    let orders: Vec<String> = (0..100)
-        .map(|number| format!("user=u{number:03}"))
-        .collect();
-    for key in &orders {
-        assert_eq!(site.ban(&json!({ "key": key, "for": "30m" })).status(), 200);
-    }
-    let resident = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", site.server.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.unwrap().trim().trim_end_matches(" kB");
-        kib.parse::<u64>().unwrap() / 1_024
-    };
-    let before = resident();
-    // Each address is refused once by its second request; a batch is pipelined on one connection.
-    let offenders = offender_count();
-    for batch in (0..offenders).collect::<Vec<u32>>().chunks(500) {
-        let mut client = site.server.connect();
-        let mut text = String::new();
-        for number in batch {
-            let [_, a, b, c] = number.to_be_bytes();
-            let fields = from(&format!("100.{a}.{b}.{c}"));
-            text += &crate::request(&fields).repeat(2);
-        }
-        client.send(text);
-        for _ in 0..batch.len() * 2 {
-            client.answer();
-        }
-    }
-    wait_until("bans are full", || site.bans().len() == 10_000);
-    let keys = site.keys();
-    assert!(
-        orders.iter().all(|key| keys.contains(key)),
-        "every order is left"
-    );
-    let after = resident();
-    println!("{offenders} offenders: {before} MiB before, {after} MiB after");
-    assert!(
-        after < before + 200,
-        "{before} MiB before, {after} MiB after"
-    );
-    let order = site.ban(&json!({ "key": "user=late" }));
-    assert_eq!(order.status(), 200, "there is room for orders");
-}
-
-/// A million with `TOLLGATE_OFFENDERS=1000000`; fewer by default, because each takes two requests.
-fn offender_count() -> u32 {
-    let text = std::env::var("TOLLGATE_OFFENDERS").unwrap_or_default();
-    text.parse().unwrap_or(30_000)
 }

@@ -6,6 +6,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod edges;
+mod flood;
+// What other tests need of it.
+#[allow(dead_code)]
+#[path = "../http3/site.rs"]
+mod http3;
 mod kept;
 mod limits;
 // What other tests need of it.
@@ -13,6 +18,7 @@ mod limits;
 #[path = "../memcached/server.rs"]
 mod memcached;
 mod orders;
+mod protocols;
 mod responses;
 mod sharing;
 

@@ -100,6 +100,17 @@ impl Server {
         assert_eq!(&answer, b"OK\r\n");
     }
 
+    /// Puts an item there.
+    pub fn set(&self, key: &str, text: &str) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let length = text.len();
+        let command = format!("set {key} 0 0 {length}\r\n{text}\r\n");
+        stream.write_all(command.as_bytes()).unwrap();
+        let mut answer = [0; 8];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"STORED\r\n");
+    }
+
     /// How many items there are.
     pub fn items(&self) -> u64 {
         let mut stream = TcpStream::connect(self.address).unwrap();

@@ -4,6 +4,7 @@
 //! The request path's own parser, routing, identities and admission decide; this file only repeats their order.
 //! `explanation.rs` describes each part as JSON, and renders the whole as text.
 
+use std::borrow::Cow;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::explanation::{
 };
 use super::found_route::FoundRoute;
 use super::identified::{request_class, shed_cohort};
-use super::identify::may_verify_credential;
+use super::identify::{identifies_preflights, may_verify_credential};
 use super::matched_route::MatchedRoute;
 use super::objection::{
     DISPUTED_ADDRESS, find_ambiguity, find_route_objection, find_size_objection,
@@ -191,14 +192,22 @@ impl Examiner<'_> {
         client: &ClientIdentity,
         stage: IdentificationStage,
     ) -> Option<RefusalCause> {
+        if stage == IdentificationStage::Head && !identifies_preflights(route) {
+            return None;
+        }
         let (index, now) = (self.running_config.bans.index(), self.clock.now());
         let identifier = self.identifier;
         if let Some(cause) = find_ambiguity(client, identifier, index.identities()) {
             return Some(cause);
         }
-        let ban = index.find_client(client, identifier, stage, now)?.clone();
+        // An explanation finds the address on every route.
+        let mut client = Cow::Borrowed(client);
+        if !route.reads.email && client.email.is_some() {
+            client.to_mut().email = None;
+        }
+        let ban = index.find_client(&client, identifier, stage, now)?.clone();
         let refusal = explain_refusal(ban, self.running_config.ruleset.ban_response, now);
-        let is_refused_later = is_refused_for_credential(route, client, self.identifier);
+        let is_refused_later = is_refused_for_credential(route, &client, self.identifier);
         (!is_refused_later).then_some(RefusalCause::Banned(refusal))
     }
 

@@ -402,12 +402,17 @@ fn sought_custom(generation: &Generation, route: &Route) -> IdentitySet {
     route.reads.custom.union(banned_identities)
 }
 
-/// Identifies the client of a preflight that gets its response here: by its address, unless a limit counts preflights, or a
-/// list may deny the client.
+/// Whether clients of preflights that get their responses here are identified by more than their addresses: if a limit
+/// counts preflights, or a list may deny the client.
+pub(super) fn identifies_preflights(route: &Route) -> bool {
+    !(route.own_response_rules.for_preflights.is_empty() && route.access.is_empty())
+}
+
+/// Identifies the client of a preflight that gets its response here.
 #[cold]
 fn identify_for_preflight(routed: &Routed) -> Rc<ClientIdentity> {
     let route = routed.route();
-    if !(route.own_response_rules.for_preflights.is_empty() && route.access.is_empty()) {
+    if identifies_preflights(route) {
         let sought_custom = sought_custom(&routed.arrival.context.generation, route);
         return identify_client(routed, sought_custom).0;
     }

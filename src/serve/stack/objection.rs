@@ -109,13 +109,16 @@ pub(super) fn find_ambiguity(
     if client.is_token_ambiguous && banned_identities.contains(Identity::Token) {
         return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
     }
-    let fault = client.credential_fault()?;
+    let unverified = client.unverified?;
+    if unverified == Unverified::Field && banned_identities.contains(Identity::User) {
+        return Some(RefusalCause::Bad(INVALID_USER_FIELD));
+    }
     let settings = identifier.settings();
     let mut identities = banned_identities.iter();
     if !identities.any(|identity| settings.needs_proof(identity)) {
         return None;
     }
-    match fault {
+    match unverified {
         Unverified::Ambiguous => Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL)),
         Unverified::Unchecked => Some(RefusalCause::Unchecked),
         _ => None,

@@ -132,10 +132,7 @@ fn a_candidate_rate_bans_nobody() {
     );
     let site = site_with(&gateway, "match: /**\nupstream: up\n");
     for expected in [200, 200, 200] {
-        assert_eq!(
-            status(&site, "GET", "/a", &from("192.0.2.7")),
-            expected
-        );
+        assert_eq!(status(&site, "GET", "/a", &from("192.0.2.7")), expected);
     }
     site.ban_key("192.0.2.9");
     assert_eq!(site.keys(), ["ip=192.0.2.9"]);
@@ -145,8 +142,7 @@ fn a_candidate_rate_bans_nobody() {
 
 const PLANS: &str = "plans: { free: { multiply: 1 }, gold: { multiply: 2 } }\n\
     identity:\n  user: { api_keys: keys.yaml }\n  token: { query: key }\n  plan: { api_keys: true, default: free }\n";
-const KEYS: &str =
-    "ann-key: { user: ann, plan: free }\nbob-key: { user: bob, plan: gold }\n";
+const KEYS: &str = "ann-key: { user: ann, plan: free }\nbob-key: { user: bob, plan: gold }\n";
 
 /// The head alone says neither who has sent the form nor which plan that is.
 #[test]
@@ -160,8 +156,15 @@ fn a_key_in_the_body_is_waited_for() {
         ("plan=gold", [200, 429, 200]),
     ] {
         site.ban_key(banned);
-        for (body, expected) in ["key=ann-key", "key=bob-key", "a=b"].into_iter().zip(statuses) {
-            assert_eq!(status_of_form(&site, body), expected, "{body} with {banned}");
+        for (body, expected) in ["key=ann-key", "key=bob-key", "a=b"]
+            .into_iter()
+            .zip(statuses)
+        {
+            assert_eq!(
+                status_of_form(&site, body),
+                expected,
+                "{body} with {banned}"
+            );
         }
         assert_eq!(site.unban(banned).status(), 200);
     }
@@ -183,7 +186,11 @@ fn a_key_with_two_readings_is_no_way_around_a_ban_of_its_user() {
             (twice, 400),
             ("", 200),
         ] {
-            assert_eq!(status(&site, "GET", "/a", fields), expected, "{fields} with {banned}");
+            assert_eq!(
+                status(&site, "GET", "/a", fields),
+                expected,
+                "{fields} with {banned}"
+            );
         }
         assert_eq!(site.unban(banned).status(), 200);
     }
@@ -202,4 +209,26 @@ fn a_preflight_of_a_banned_identity_is_refused_where_preflights_are_counted() {
     site.ban_key("tenant=red");
     assert_eq!(status(&site, "OPTIONS", "/a", &fields), 429);
     assert_eq!(status(&site, "OPTIONS", "/a", preflight), 204);
+}
+
+/// A ban by what a route does not look for does not hold there, and an explanation does not say that it does.
+#[test]
+fn an_explanation_knows_what_a_route_looks_for() {
+    let gateway = "identity:\n  email: { body: email }\n  tenant: { header: x-tenant }\n";
+    let limited = "match: GET /a\nupstream: up\ncors: { origins: '*' }\n";
+    let site = site_with(gateway, limited);
+    site.ban_key("email=ann@example.com");
+    site.ban_key("tenant=red");
+    let preflight = "origin: https://a.test\r\naccess-control-request-method: GET\r\n";
+    let fields = format!("{preflight}x-tenant: red\r\n");
+    assert_eq!(status(&site, "GET", "/a?email=ann@example.com", ""), 200);
+    assert_eq!(status(&site, "OPTIONS", "/a", &fields), 204);
+    let explained = site.command(&["explain", "GET", "/a?email=ann@example.com"]);
+    assert!(explained.out.contains("200 admitted"), "{}", explained.out);
+    let origin = ["-H", "origin: https://a.test", "-H", "x-tenant: red"];
+    let asked = ["-H", "access-control-request-method: GET"];
+    let explained = site.command(&[&["explain", "OPTIONS", "/a"][..], &origin, &asked].concat());
+    assert!(!explained.out.contains("banned"), "{}", explained.out);
+    let explained = site.command(&["explain", "GET", "/a", "-H", "x-tenant: red"]);
+    assert!(explained.out.contains("429 banned"), "{}", explained.out);
 }

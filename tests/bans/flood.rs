@@ -1,6 +1,7 @@
 //! Floods of clients that limits ban: what they take, and what they displace.
 
 use std::fs;
+use std::net::IpAddr;
 
 use serde_json::json;
 use tollgate::base::clock::{Clock, Nanos};
@@ -45,6 +46,11 @@ fn order(key: &str, seconds: u64) -> NewBan {
     }
 }
 
+/// The address of an offender.
+fn address(number: u32) -> IpAddr {
+    IpAddr::from((number + 0x0b00_0000).to_be_bytes())
+}
+
 /// All of a gateway's bans but its requests: the limit's reports, the refreshes that ban, the file and the index.
 #[test]
 fn a_million_banned_addresses_displace_no_order_and_take_bounded_memory() {
@@ -66,15 +72,13 @@ fn a_million_banned_addresses_displace_no_order_and_take_bounded_memory() {
     let before = mib("self", "VmHWM");
     let (mut begun, mut most) = (0, 0);
     for number in 0..OFFENDERS {
-        let client = ClientIdentity::new((number + 0x0b00_0000).to_be_bytes().into());
+        let client = ClientIdentity::new(address(number));
         let key = for_reports.key(&client, &rule.key).unwrap();
         registry.report_refusal((&rule, &POLICY), key, &client, &for_reports, clock.now());
         if number % BATCH == BATCH - 1 {
             clock.advance(Nanos::from_millis(200));
             begun += registry.refresh(1, identifier).len();
             most = most.max(registry.count());
-            let last = registry.index().find_address(client.ip, clock.now()).is_some();
-            assert!(last, "the latest offender is refused");
         }
     }
     registry.save();
@@ -86,9 +90,16 @@ fn a_million_banned_addresses_displace_no_order_and_take_bounded_memory() {
     );
     assert!(begun >= OFFENDERS as usize, "{begun} were banned");
     assert_eq!(most, EntryMap::MAX_ENTRIES);
-    assert!(peak <= before + MAX_MIB, "{before} MiB before, {peak} MiB at the peak");
+    assert!(
+        peak <= before + MAX_MIB,
+        "{before} MiB before, {peak} MiB at the peak"
+    );
     assert!(file_bytes < 5 << 20, "{file_bytes}");
     let index = registry.index();
+    let latest = (OFFENDERS - BATCH..OFFENDERS).map(address);
+    let refused = latest.filter(|ip| index.find_address(*ip, clock.now()).is_some());
+    let room = EntryMap::MAX_ENTRIES - users.len();
+    assert_eq!(refused.count(), room, "the latest offenders are refused");
     for user in &users {
         let mut client = ClientIdentity::new([203, 0, 113, 7].into());
         client.user = Some(user.as_str().into());
@@ -99,7 +110,9 @@ fn a_million_banned_addresses_displace_no_order_and_take_bounded_memory() {
     let listed = registry.list();
     let ordered = listed.iter().filter(|ban| !ban.entry.is_automatic());
     assert_eq!(ordered.count(), users.len(), "every order is left");
-    registry.ban(order("198.51.100.1", 60), &for_reports).unwrap();
+    registry
+        .ban(order("198.51.100.1", 60), &for_reports)
+        .unwrap();
 }
 
 /// The same by requests.

@@ -60,7 +60,8 @@ fn order(key: &str) -> NewBan {
 
 /// The requests of both clients over HTTP/3, as `kind`.
 fn fetch_as(client: &mut Client, kind: &str) -> Vec<serde_json::Value> {
-    let request = |(name, value)| json!({ "path": "/a", "fields": [[name, value], ["content-type", kind]] });
+    let request =
+        |(name, value)| json!({ "path": "/a", "fields": [[name, value], ["content-type", kind]] });
     client.fetch(&BANNED.map(request))
 }
 
@@ -93,7 +94,10 @@ fn a_ban_holds_on_open_connections_of_http3() {
 #[test]
 fn banned_clients_may_get_no_response_over_http3() {
     let upstream = Upstream::plain();
-    let gateway = GATEWAY.replace("admin: 127.0.0.1:0\n", "admin: off\nbans: { response: none }\n");
+    let gateway = GATEWAY.replace(
+        "admin: 127.0.0.1:0\n",
+        "admin: off\nbans: { response: none }\n",
+    );
     let gateway = http3::start(&upstream, &gateway, &[("all", POLICY)]);
     let mut client = Client::connected(&gateway);
     gateway.app.ban(order("user=alice")).unwrap();

@@ -115,6 +115,7 @@ fn an_identity_with_two_readings_is_no_way_around_a_ban() {
     for (key, fields) in [
         ("tenant=red", "x-tenant: red\r\nx-tenant: blue\r\n"),
         ("token=secret-key", "x-key: secret-key\r\nx-key: other\r\n"),
+        ("user=alice", "x-user: alice\r\nx-user: bob\r\n"),
     ] {
         assert_eq!(site.get(fields).status(), 200, "no limit counts by {key}");
         site.ban_key(key);
@@ -122,6 +123,9 @@ fn an_identity_with_two_readings_is_no_way_around_a_ban() {
         assert_eq!(site.unban(key).status(), 200);
         assert_eq!(site.get(fields).status(), 200, "{key}");
     }
+    // This credential proves no user.
+    site.ban_key("user=alice");
+    assert_eq!(site.get("x-key: one\r\nx-key: two\r\n").status(), 200);
 }
 
 /// As with a ban of a network: the address may be the banned one.

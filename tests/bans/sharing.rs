@@ -1,6 +1,8 @@
 //! Gateways that share a store share their bans, whatever happens to the store or to one of them.
 
 use std::hash::Hasher;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -22,7 +24,12 @@ fn by(store: &str) -> String {
 
 /// Two gateways on one store, each with a folder of its own.
 fn pair(store: &str) -> [Site; 2] {
-    let pair = [Site::start(&by(store)), Site::start(&by(store))];
+    pair_with(&by(store))
+}
+
+/// Two gateways with these lines in their files, which name a store.
+fn pair_with(gateway: &str) -> [Site; 2] {
+    let pair = [Site::start(gateway), Site::start(gateway)];
     for site in &pair {
         wait_until("the store is shared", || {
             let status = json_of(&site.server.ask("GET", "/v1/status", ""));
@@ -235,10 +242,7 @@ fn a_gateway_that_was_killed_knows_what_the_others_know(
 #[test]
 fn a_gateway_that_was_killed_knows_what_the_others_know_by_redis() {
     let redis = Redis::start();
-    let (stop, go_on) = (
-        || redis.signal(Signal::STOP),
-        || redis.signal(Signal::CONT),
-    );
+    let (stop, go_on) = (|| redis.signal(Signal::STOP), || redis.signal(Signal::CONT));
     a_gateway_that_was_killed_knows_what_the_others_know(&redis.url(), stop, go_on);
 }
 
@@ -262,7 +266,10 @@ fn the_store_keeps_bans_of_gateways_that_were_all_killed() {
         site.server.ended();
     }
     let third = Site::start(&by(&redis.url()));
-    assert!(is_banned(&third, "x-user: alice\r\n"), "from its first request on");
+    assert!(
+        is_banned(&third, "x-user: alice\r\n"),
+        "from its first request on"
+    );
 }
 
 /// The number of the item of memcached that has the ban of a key.
@@ -292,4 +299,38 @@ fn a_full_item_of_memcached_keeps_no_other_ban_from_the_others() {
     }
     assert!(is_banned(&first, "x-user: full\r\n"));
     assert!(!is_banned(&second, "x-user: full\r\n"), "the item is full");
+}
+
+/// What others have put there keeps no order from the other gateways, and bans by limits give way.
+#[test]
+fn a_full_redis_takes_orders_and_no_bans_by_limits() {
+    let redis = Redis::start();
+    let limit = "limits: { few: { key: tenant, rate: 1/h, ban: { after: 1 refusal in 10m } } }\n";
+    let [first, second] = pair_with(&format!("{}{limit}", by(&redis.url())));
+    first.ban_key("user=bob");
+    wait_until("both share", || is_banned(&second, "x-user: bob\r\n"));
+    let reply = redis.ask("KEYS *entries");
+    let key = reply.split_whitespace().last().unwrap();
+    let mut command = format!("*4\r\n$4\r\nHSET\r\n${}\r\n{key}\r\n", key.len()).into_bytes();
+    command.extend(b"$5\r\nbytes\r\n$2\r\n\xff\xfe\r\n");
+    let mut stream = TcpStream::connect(("127.0.0.1", redis.port)).unwrap();
+    stream.write_all(&command).unwrap();
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b":1\r\n");
+    let foreign: Vec<String> = (0..12_000).map(|number| format!("x{number} y")).collect();
+    for fields in foreign.chunks(4_000) {
+        redis.ask(&format!("HSET {key} {}", fields.join(" ")));
+    }
+    for status in [200, 429] {
+        assert_eq!(first.get("x-tenant: red\r\n").status(), status);
+    }
+    wait_until("the limit bans", || first.keys().len() == 2);
+    first.ban_key("user=alice");
+    wait_until("the other has the order", || {
+        is_banned(&second, "x-user: alice\r\n")
+    });
+    assert_eq!(second.keys(), ["user=alice", "user=bob"]);
+    let names = redis.ask(&format!("HKEYS {key}"));
+    assert!(names.contains("ban user=alice") && !names.contains("~ban"));
 }

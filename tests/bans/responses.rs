@@ -4,7 +4,7 @@ use std::io::Read;
 
 use serde_json::json;
 
-use crate::common::{assert_contains, http2};
+use crate::common::{assert_contains, http2, wait_until};
 use crate::{Site, from, json_of, request};
 
 #[test]
@@ -96,6 +96,89 @@ fn a_ban_holds_on_busy_connections_at_once() {
         assert_eq!(site.unban(key).status(), 200);
         assert_eq!(statuses(4), [200; 4], "{key}");
     }
+}
+
+/// The longer ban of another identity goes on.
+#[test]
+fn a_ban_ends_on_busy_connections() {
+    let site = Site::start("");
+    for (key, fields) in [
+        ("192.0.2.7", from("192.0.2.7")),
+        ("user=alice", "x-user: alice\r\n".into()),
+        ("tenant=red", "x-tenant: red\r\n".into()),
+    ] {
+        let mut client = site.server.connect();
+        let mut status = |fields: &str| {
+            client.send(request(fields));
+            client.answer().status()
+        };
+        for _ in 0..3 {
+            assert_eq!(status(&fields), 200);
+        }
+        let banned = site.ban(&json!({ "key": key, "for": "1s" }));
+        assert_eq!(banned.status(), 200);
+        assert_eq!(status(&fields), 429, "{key}");
+        wait_until("the ban ends", || status(&fields) == 200);
+    }
+    let both = "x-user: alice\r\nx-tenant: red\r\n";
+    let mut client = site.server.connect();
+    let mut seconds = || {
+        client.send(request(both));
+        let answer = client.answer();
+        answer
+            .field("retry-after")
+            .map(|text| text.parse::<u64>().unwrap())
+    };
+    assert_eq!(seconds(), None);
+    let order = |key: &str, duration: &str| site.ban(&json!({ "key": key, "for": duration }));
+    assert_eq!(order("user=alice", "1s").status(), 200);
+    assert_eq!(order("tenant=red", "1h").status(), 200);
+    wait_until("the longer one goes on", || seconds() > Some(3_000));
+}
+
+/// The texts of their lines are copied from one to the next on a connection.
+#[test]
+fn lines_of_refusals_and_bans_in_turn() {
+    let site = Site::start("access_log: access.log\nlimits: { few: { key: user, rate: 1/h } }\n");
+    let mut client = site.server.connect();
+    let mut statuses = |fields: &str, count: usize| {
+        let mut status = || {
+            client.send(request(fields));
+            client.answer().status()
+        };
+        (0..count).map(|_| status()).collect::<Vec<_>>()
+    };
+    let mut expected = Vec::new();
+    for (user, ip) in [("ann", "192.0.2.1"), ("bob", "192.0.2.2")] {
+        let fields = format!("x-user: {user}\r\n{}", from(ip));
+        assert_eq!(statuses(&fields, 4), [200, 429, 429, 429]);
+        let keys = [format!("user={user}"), ip.to_owned()];
+        for key in &keys {
+            site.ban_key(key);
+            assert_eq!(statuses(&fields, 3), [429; 3]);
+        }
+        for key in &keys {
+            assert_eq!(site.unban(key).status(), 200);
+        }
+        assert_eq!(statuses(&fields, 3), [429; 3]);
+        let line = |outcome: &str| format!("{outcome} {ip}");
+        expected.push(line("admitted"));
+        for (outcome, count) in [("refused", 3), ("banned", 6), ("refused", 3)] {
+            expected.extend((0..count).map(|_| line(outcome)));
+        }
+    }
+    let mut lines = Vec::new();
+    wait_until("all is logged", || {
+        let log = std::fs::read_to_string(site.folder.path().join("access.log")).unwrap();
+        let text = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).ok()?;
+            let text = |name: &str| line[name].as_str().map(str::to_owned);
+            Some(format!("{} {}", text("outcome")?, text("ip")?))
+        };
+        lines = log.lines().filter_map(text).collect();
+        lines.len() >= expected.len()
+    });
+    assert_eq!(lines, expected);
 }
 
 /// Which of two fields a proxy wrote is not known, so the client may have written the other.

@@ -1,8 +1,8 @@
 //! Writes the line of a request in the access log: as JSON here, in Apache's format in `combined.rs`.
 //! `serve/stack/observe.rs` calls it when a request ends.
 //!
-//! The line begins and ends with times. The text between the times is copied where a connection repeats a refused
-//! request.
+//! The line begins and ends with times. The text between the times is copied where a connection repeats a request that
+//! is refused or whose client is banned.
 
 use std::rc::Rc;
 
@@ -56,16 +56,17 @@ pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos)
 /// Writes the part of a line between the times, or copies it from the last refusal on the connection if nothing
 /// differs. What is written for a refusal is kept for the next one, up to [`MAX_CACHED_BYTES`].
 fn write_or_copy_middle(out: &mut Vec<u8>, context: &RequestContext) {
-    let refused_fields = context
-        .repeated_fields
-        .as_ref()
-        .filter(|_| context.outcome() == RequestOutcome::Refused);
+    let refused_fields = context.repeated_fields.as_ref().filter(|_| {
+        let outcome = context.outcome();
+        matches!(outcome, RequestOutcome::Refused | RequestOutcome::Banned)
+    });
     let (Some(repeated_fields), Some(client), Some(head)) =
         (refused_fields, context.client.get(), &context.head)
     else {
         return write_middle(out, context);
     };
     let facts = LoggedFacts {
+        outcome: context.outcome(),
         status: context.status(),
         sent_bytes: context.sent_bytes(),
         deciding_limit: context.deciding_limit.get(),

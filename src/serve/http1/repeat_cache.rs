@@ -12,10 +12,11 @@
 //! | the client's identities ([`RouteDecision`]), unless they depend on a body, the query or an unchecked credential | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload, a ban by another custom identity | 3, 4 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
 //! | that its address is banned ([`BannedAddress`]) | the fields, the generation | any change of bans, the end of the ban, a reload | 9 |
+//! | the ban of its client ([`RouteDecision`]) | as the identities | any change of bans, the end of the ban | 9, 10 |
 //! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
 //! | the head as it is forwarded, without the request's id, unless a limit is exceeded, a proxy names the path or a changed field has the id | as the identities, and the head | another head | 1, 2 |
-//! | the text of the log line of a refusal | the head, the identities, status, bytes, limit, whether the store is away | a difference in one of them | none of its own |
+//! | the text of the log line of a refusal | the head, the identities, outcome, status, bytes, limit, whether the store is away | a difference in one of them | 11 |
 //!
 //! A worker also caches refusals of all its clients, in [`refusal_cache`](crate::serve::stack::refusal_cache): its key is
 //! everything that a response depends on (test 8).
@@ -24,7 +25,8 @@
 //! `each_is_counted_as_who_it_is`, 4 `a_reload_forgets`, 5 `a_refusal_is_told_as_if_for_the_first_time`; in
 //! `tests/exactness.rs` 6 `a_client_that_is_refused_again_and_again_gets_what_there_is`; in `tests/proxy/refusals.rs` 7
 //! `a_refusal_told_again_says_its_length_once`, 8 `refusals_of_many_clients_in_turn`; in
-//! `tests/bans/responses.rs` 9 `a_ban_holds_on_busy_connections_at_once`.
+//! `tests/bans/responses.rs` 9 `a_ban_holds_on_busy_connections_at_once`, 10 `a_ban_ends_on_busy_connections`, 11
+//! `lines_of_refusals_and_bans_in_turn`.
 //!
 //! Bound for each connection that has an open request, or had one within the last second: four times
 //! [`MAX_CACHED_BYTES`]; the first lines of its last forwarded and last refused requests; the fields of one forwarded
@@ -43,6 +45,7 @@ use crate::http::http1::FramingFields;
 use crate::identity::ClientIdentity;
 use crate::limit::{IdentitySet, LimitStanding};
 use crate::operator::ActiveBan;
+use crate::serve::stack::request_outcome::RequestOutcome;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{PreparedDecision, Verdict};
 
@@ -112,6 +115,8 @@ pub struct RouteDecision {
     /// The custom identities that were looked for. A ban by another one voids the decision.
     pub(crate) sought_custom: IdentitySet,
     pub(crate) client: Rc<ClientIdentity>,
+    /// The ban of the client, and the version of the bans in which it was looked for.
+    client_ban: RefCell<Option<(u64, Option<Arc<ActiveBan>>)>>,
     /// The keys that the route's limits count by.
     pub(crate) prepared_decision: PreparedDecision,
     /// The response to the last verdict, if that was a refusal that may be repeated.
@@ -149,6 +154,7 @@ pub(crate) struct LoggedRefusal {
 /// The facts of a refused request that its log line depends on, beside head and client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoggedFacts {
+    pub(crate) outcome: RequestOutcome,
     pub(crate) status: u16,
     /// Bytes of the response's body that were sent.
     pub(crate) sent_bytes: u64,
@@ -344,6 +350,7 @@ impl RouteDecision {
             only_for_head,
             sought_custom: IdentitySet::default(),
             client,
+            client_ban: RefCell::default(),
             prepared_decision,
             refusal: RefCell::default(),
             forwarded_head: RefCell::default(),
@@ -356,6 +363,20 @@ impl RouteDecision {
             sought_custom,
             ..self
         }
+    }
+
+    /// The ban of the client, or that there is none. The outer `None` means that it must be looked for: it was not in this
+    /// version of the bans, or it has ended by `now`, so that another one may hold.
+    pub(crate) fn client_ban(&self, version: u64, now: Nanos) -> Option<Option<Arc<ActiveBan>>> {
+        let client_ban = self.client_ban.borrow();
+        let (found_in, ban) = client_ban.as_ref()?;
+        let is_current = *found_in == version && ban.as_ref().is_none_or(|ban| now < ban.until);
+        is_current.then(|| ban.clone())
+    }
+
+    /// Remembers the ban of the client, or that there is none in this version of the bans.
+    pub(crate) fn remember_client_ban(&self, version: u64, ban: Option<Arc<ActiveBan>>) {
+        *self.client_ban.borrow_mut() = Some((version, ban));
     }
 
     /// The head that is forwarded for the head `received`: the last one, or its fields with the method and the target that

@@ -82,7 +82,7 @@ where
             let client = identify_for_preflight(&routed);
             record_client(&routed.arrival.context, &client);
             let (route, stage) = (routed.route(), IdentificationStage::Head);
-            let refusal = screening::refuse_client(&routed.arrival, route, &client, stage);
+            let refusal = screening::refuse_client(&routed.arrival, route, &client, stage, None);
             if let Some(cause) = refusal {
                 return Either::Right(deny(cause, &routed.arrival));
             }
@@ -126,7 +126,9 @@ where
             true => IdentificationStage::Head,
             false => IdentificationStage::Whole,
         };
-        if let Some(cause) = screening::refuse_client(arrival, route, &client, stage) {
+        let of_head = route_decision.as_deref().filter(|_| !must_read_ahead);
+        let refusal = screening::refuse_client(arrival, route, &client, stage, of_head);
+        if let Some(cause) = refusal {
             let _ = arrival.context.client.set(client.clone());
             if cause.is_about_client() && !screening::must_be_counted(&client) {
                 return Either::Right(deny(cause, arrival));
@@ -226,7 +228,7 @@ where
             let refusal = search_result.is_ok().then(|| {
                 let Identified { routed, client, .. } = &identified;
                 let stage = IdentificationStage::Whole;
-                screening::refuse_client(&routed.arrival, routed.route(), client, stage)
+                screening::refuse_client(&routed.arrival, routed.route(), client, stage, None)
             });
             let mut refusal = refusal.flatten();
             if !screening::must_be_counted(&identified.client)

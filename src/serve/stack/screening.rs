@@ -17,7 +17,7 @@ use crate::limit::AccessLists;
 use crate::operator::ActiveBan;
 use crate::policy::Ruleset;
 use crate::route::Route;
-use crate::serve::http1::repeat_cache::BannedAddress;
+use crate::serve::http1::repeat_cache::{BannedAddress, RouteDecision};
 
 /// Why these lists refuse a request for its client's address; `None` if they do not. Records the address of a client that
 /// is denied.
@@ -125,13 +125,15 @@ fn find_banned_address(arrival: &Arrival, client: &ClientIdentity) -> Option<Arc
 
 /// The refusal of a client by the lists of its route, or by a ban of another identity than its address. Also that of a
 /// client whose identity is unclear while clients are banned by it. `None` also for a client that the route refuses for
-/// its credential: see [`find_identity_denial`].
+/// its credential: see [`find_identity_denial`]. `route_decision` is what the connection remembers of a client who is
+/// known by the head alone.
 #[inline]
 pub(super) fn refuse_client(
     arrival: &Arrival,
     route: &Route,
     client: &ClientIdentity,
     stage: IdentificationStage,
+    route_decision: Option<&RouteDecision>,
 ) -> Option<RefusalCause> {
     let generation = &arrival.context.generation;
     let identifier = &generation.identifier;
@@ -140,7 +142,8 @@ pub(super) fn refuse_client(
     {
         return Some(denial.into());
     }
-    let banned_identities = generation.bans.identities();
+    let bans = &generation.bans;
+    let banned_identities = bans.identities();
     if banned_identities.is_empty() {
         return None;
     }
@@ -148,14 +151,19 @@ pub(super) fn refuse_client(
     if let Some(cause) = find_ambiguity(client, identifier, banned_identities) {
         return Some(cause);
     }
-    let now = arrival.context.arrived_at;
-    let ban = generation
-        .bans
-        .find_client(client, identifier, stage, now)?;
+    let (version, now) = (bans.version(), arrival.context.arrived_at);
+    let remembered = route_decision.and_then(|decision| decision.client_ban(version, now));
+    let ban = remembered.unwrap_or_else(|| {
+        let ban = bans.find_client(client, identifier, stage, now);
+        if let Some(decision) = route_decision {
+            decision.remember_client_ban(version, ban.clone());
+        }
+        ban
+    })?;
     if is_refused_for_credential(route, client, identifier) {
         return None;
     }
-    let refusal = generation.bans.refuse(ban, &arrival.head.fields, now);
+    let refusal = bans.refuse(ban, &arrival.head.fields, now);
     Some(RefusalCause::Banned(refusal))
 }
 

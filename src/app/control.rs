@@ -46,14 +46,14 @@ impl Control for Gateway {
     fn ban(&self, ban: NewBan) -> Result<ListedBan, BanError> {
         let running = self.running();
         let banned = running.bans.ban(ban, &running.build_identifier())?;
-        self.publish_bans();
+        self.publish_orders();
         Ok(banned)
     }
 
     fn lift_ban(&self, key: &str, by: &str) -> Result<ListedBan, BanError> {
         let running = self.running();
         let lifted = running.bans.lift(key, by, &running.build_identifier())?;
-        self.publish_bans();
+        self.publish_orders();
         Ok(lifted)
     }
 
@@ -97,9 +97,9 @@ impl Control for Gateway {
 
 impl Gateway {
     /// Publishes to the workers what was ordered just now.
-    fn publish_bans(&self) {
-        if let Some(ban_keeper) = &*self.ban_keeper.lock() {
-            ban_keeper.update();
+    fn publish_orders(&self) {
+        if let Some(order_keeper) = &*self.order_keeper.lock() {
+            order_keeper.update();
         }
     }
 }

@@ -39,9 +39,9 @@ pub enum Error {
     /// The record cannot be opened. A record that another process still writes is no error.
     #[error("{0}")]
     Record(#[from] record::OpenError),
-    /// The folder of the file of bans cannot be created.
-    #[error("cannot keep bans: {0}")]
-    Bans(io::Error),
+    /// The folder of the file of orders, such as bans, cannot be created.
+    #[error("cannot keep orders of operators: {0}")]
+    Orders(io::Error),
     /// A thread of a worker or of another part cannot be started, or has no runtime.
     #[error("cannot start a worker: {0}")]
     Thread(io::Error),

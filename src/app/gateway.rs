@@ -10,11 +10,11 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use socket2::Socket;
 
-use super::ban_keeper::BanKeeper;
 use super::events::new_event;
 use super::key_set_fetchers::KeySetFetchers;
 use super::live_metrics::LiveMetrics;
 use super::metrics_recorder::MetricsRecorder;
+use super::order_keeper::OrderKeeper;
 use super::passed_key_sets::PassedKeySets;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{MetricsFormat, Registry};
@@ -74,8 +74,8 @@ pub struct Gateway {
     pub(super) recorder: Mutex<Option<MetricsRecorder>>,
     /// Sends the record to other engines; `None` if nothing is pushed, and after the end.
     pub(super) pusher: Mutex<Option<Pusher>>,
-    /// Keeps the bans up to date until the end; `None` after it.
-    pub(super) ban_keeper: Mutex<Option<BanKeeper>>,
+    /// Keeps what operators order up to date until the end; `None` after it.
+    pub(super) order_keeper: Mutex<Option<OrderKeeper>>,
     /// Sends spans to a collector; `None` without traces, and after the end.
     pub(super) exporter: Mutex<Option<Exporter>>,
     /// Held while the running configuration is replaced, so that one reload or renewal of keys runs at a time.

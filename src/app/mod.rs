@@ -12,18 +12,17 @@
 //! | `key_set_fetcher` | fetches one of these sets from its URL, on a thread |
 //! | `passed_key_sets` | passes fetched key sets to the process that takes over |
 //! | `control` | lets the admin listener read and reload the gateway |
-//! | `ban_keeper` | ends bans, publishes their changes to the workers, and reports them |
 //! | `live_metrics` | computes the metrics that are the state of a part, such as open requests |
 //! | `metrics_recorder` | runs the two threads that write the record |
 //! | `series_table` | works out what of each metric has changed in a second |
 //! | `note_writer` | writes top keys, samples and events into the record |
+//! | `order_keeper` | ends what operators have ordered, publishes changes to the workers, and reports them |
 //! | `pusher` | starts to send the record to other engines |
 //! | `events` | creates the events of the record, such as a reload |
 //! | `reload_changes` | lists what a reload has changed |
 //! | `reset_warnings` | warns of limits whose counts begin anew at a reload |
 //! | `error` | defines why a start or a reload failed |
 
-mod ban_keeper;
 mod control;
 mod error;
 mod events;
@@ -34,6 +33,7 @@ mod listeners;
 mod live_metrics;
 mod metrics_recorder;
 mod note_writer;
+mod order_keeper;
 mod passed_key_sets;
 mod pusher;
 mod reload;

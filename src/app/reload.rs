@@ -87,6 +87,7 @@ impl Gateway {
                 challenge_tokens: self.certificate_renewer.challenge_tokens(),
                 insight: config_before.insight.clone(),
                 bans: config_before.bans.clone(),
+                entries: config_before.entries.clone(),
                 upstreams: build_servers(&ruleset, &config_before.upstreams, &self.clock),
                 ruleset,
                 admission,

@@ -45,8 +45,8 @@ impl Gateway {
                 tracing::error!("a worker panicked");
             }
         }
-        if let Some(ban_keeper) = self.ban_keeper.lock().take() {
-            ban_keeper.finish();
+        if let Some(order_keeper) = self.order_keeper.lock().take() {
+            order_keeper.finish();
         }
         if let Some((shared_store, keeper)) = &self.shared_store
             && let Some(keeper) = keeper.lock().take()

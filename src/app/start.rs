@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::ban_keeper::{BanKeeper, BanUpdater};
 use super::error::Error;
 use super::gateway::Gateway;
 use super::key_set_fetchers::KeySetFetchers;
 use super::listeners::{build_listeners, renew_certificates_of};
 use super::live_metrics::LiveMetrics;
 use super::metrics_recorder::MetricsRecorder;
+use super::order_keeper::{OrderKeeper, OrderUpdater};
 use super::passed_key_sets::PassedKeySets;
 use super::pusher::start_pusher;
 use super::servers::build_servers;
@@ -26,7 +26,7 @@ use crate::net::Address;
 use crate::net::quic::QuicSockets;
 use crate::net::tls::acme::CertificateRenewer;
 use crate::net::tls::listener_tls;
-use crate::operator::BanRegistry;
+use crate::operator::{BanRegistry, EntryRegistry};
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
 use crate::serve::worker::generation::RunningConfig;
@@ -90,17 +90,18 @@ impl Gateway {
             CertificateRenewer::new(clock.clone(), registry.clone(), keyer.seed());
         let listeners =
             build_listeners(&process, &ruleset, &ticket_keys, &certificate_renewer, &[])?;
-        let ban_file = process.operator.file.as_deref();
+        let order_file = process.operator.file.as_deref();
         let keeps_secret = process.snapshots.is_some() || shared.is_some();
-        let bans = BanRegistry::open(ban_file, keeps_secret, clock.clone());
-        let bans = Arc::new(bans.map_err(Error::Bans)?);
+        let entries = EntryRegistry::open(order_file, keeps_secret, clock.clone());
+        let entries = Arc::new(entries.map_err(Error::Orders)?);
         if let Some((shared, _)) = &shared {
-            let _ = shared.entries.set(bans.clone());
-            // Whom the other gateways have banned is refused from the first request on.
+            let _ = shared.entries.set(entries.clone());
+            // What was ordered at other gateways holds from the first request on.
             shared.wait_for_entries();
         }
         let running = RunningConfig {
-            bans,
+            bans: Arc::new(BanRegistry::new(entries.clone())),
+            entries,
             listeners,
             challenge_tokens: certificate_renewer.challenge_tokens(),
             insight: process.record.is_some().then(Arc::default),
@@ -135,12 +136,13 @@ impl Gateway {
             }
             None => None,
         };
-        let ban_updater = BanUpdater {
+        let order_updater = OrderUpdater {
             running: running.clone(),
             events: recorder.as_ref().map(MetricsRecorder::event_queue),
             clock: clock.clone(),
+            update_lock: Arc::default(),
         };
-        let ban_keeper = BanKeeper::start(ban_updater).map_err(Error::Thread)?;
+        let order_keeper = OrderKeeper::start(order_updater).map_err(Error::Thread)?;
         let mut gateway = Gateway {
             config_path: config_path.to_owned(),
             fingerprint,
@@ -160,7 +162,7 @@ impl Gateway {
             recorder: Mutex::new(recorder),
             pusher: Mutex::new(pusher),
             exporter: Mutex::new(exporter),
-            ban_keeper: Mutex::new(Some(ban_keeper)),
+            order_keeper: Mutex::new(Some(order_keeper)),
             reload_lock: Mutex::new(()),
             workers: Mutex::new(Vec::new()),
             access_log: Mutex::new(None),

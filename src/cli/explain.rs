@@ -15,7 +15,7 @@ use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::acme::ChallengeTokens;
-use crate::operator::BanRegistry;
+use crate::operator::{BanRegistry, EntryRegistry};
 use crate::policy;
 use crate::serve::stack::explain;
 use crate::serve::stack::explanation;
@@ -168,9 +168,9 @@ fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Val
     let ruleset = Arc::new(loaded.ruleset);
     let admission = Admission::new(&ruleset.rules, Arc::new(store), clock.clone());
     let admission = admission.map_err(|error| CommandError::failure(error.to_string()))?;
-    let bans = BanRegistry::open(None, false, clock.clone());
-    let bans = bans.map_err(|error| CommandError::failure(error.to_string()))?;
-    // An explanation sends nothing, so it needs neither servers nor listeners. Bans are known to a running gateway only.
+    let entries = EntryRegistry::open(None, false, clock.clone());
+    let entries = Arc::new(entries.map_err(|error| CommandError::failure(error.to_string()))?);
+    // An explanation sends nothing, so it needs neither servers nor listeners. Orders are known to a running gateway only.
     let running_config = RunningConfig {
         ruleset,
         admission,
@@ -179,7 +179,8 @@ fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Val
         listeners: [].into(),
         challenge_tokens: ChallengeTokens::default(),
         insight: None,
-        bans: Arc::new(bans),
+        bans: Arc::new(BanRegistry::new(entries.clone())),
+        entries,
     };
     // This admission has no shared store, even if the configuration has one, so the future never waits.
     let explanation = explain::explain(&running_config, request, &clock).now_or_never();

@@ -33,7 +33,7 @@ impl ActiveBan {
     }
 }
 
-/// The bans that hold. Bound: [`EntryMap::MAX_ENTRIES`](super::EntryMap::MAX_ENTRIES).
+/// The bans that hold. Bound: [`BanRegistry::MAX_BANS`](super::BanRegistry::MAX_BANS).
 #[derive(Debug, Default)]
 pub struct BanIndex {
     /// The banned networks by the length of their prefixes.

@@ -1,9 +1,12 @@
 //! [`OperatorEntry`]: one order of an operator, as it is kept on the disk and shared by gateways. Its text is one line of
-//! JSON, whose names must not change.
+//! JSON, whose names must not change. A gateway skips lines of kinds that it does not know.
+
+use std::borrow::Cow;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::entry_terms::EntryTerms;
 use crate::limit::Fingerprint;
 use crate::store::shared::shared_entries::{ORDER_BYTES, YIELDING_MARK};
 
@@ -16,28 +19,84 @@ const MAX_KEPT_MILLIS: u64 = 21 * 366 * 86_400_000;
 /// The beginning of the year 3000, in milliseconds since 1970. No clock says so by mistake of some years.
 const MAX_TIME_MILLIS: u64 = 32_503_680_000_000;
 
-/// What an entry orders.
+/// What an entry orders. The shared store gets entries in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
     /// Requests of the clients with this key are refused, by an operator.
     Ban,
-    /// The same by a limit. It is an entry of its own, so that it never takes the place of what an operator has ordered. It
+    /// A key has more of a limit than the files say.
+    Grant,
+    /// A credential of a client.
+    ApiKey,
+    /// A ban by a limit. It is an entry of its own, so that it never takes the place of what an operator has ordered. It
     /// gives way to orders where there is no room.
     LimitBan,
 }
 
-impl EntryKind {
-    /// All kinds; those of operators come first.
-    pub const ALL: [EntryKind; 2] = [EntryKind::Ban, EntryKind::LimitBan];
+/// Kinds of entries that share one bound, so that many entries of other kinds displace none of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryGroup {
+    /// Bans, by operators and by limits.
+    Bans,
+    /// Grants.
+    Grants,
+    /// API keys.
+    ApiKeys,
 }
+
+impl EntryKind {
+    /// All kinds.
+    pub const ALL: [EntryKind; 4] = [
+        EntryKind::Ban,
+        EntryKind::Grant,
+        EntryKind::ApiKey,
+        EntryKind::LimitBan,
+    ];
+    /// The kinds of bans; that of operators comes first.
+    pub const BANS: [EntryKind; 2] = [EntryKind::Ban, EntryKind::LimitBan];
+
+    /// The kinds with which this one shares its bound.
+    pub fn group(self) -> EntryGroup {
+        match self {
+            EntryKind::Ban | EntryKind::LimitBan => EntryGroup::Bans,
+            EntryKind::Grant => EntryGroup::Grants,
+            EntryKind::ApiKey => EntryGroup::ApiKeys,
+        }
+    }
+
+    /// The word before the key in the name of an entry.
+    fn name_prefix(self) -> &'static str {
+        match self {
+            EntryKind::Ban | EntryKind::LimitBan => "ban",
+            EntryKind::Grant => "grant",
+            EntryKind::ApiKey => "key",
+        }
+    }
+}
+
+impl EntryGroup {
+    /// All groups.
+    pub const ALL: [EntryGroup; 3] = [EntryGroup::Bans, EntryGroup::Grants, EntryGroup::ApiKeys];
+
+    /// The most entries of the group.
+    pub const fn max_entries(self) -> usize {
+        match self {
+            EntryGroup::Bans | EntryGroup::ApiKeys => 10_000,
+            EntryGroup::Grants => 5_000,
+        }
+    }
+}
+
+/// What changes of one entry have in common: the kind and the subject.
+pub type SlotKey = (EntryKind, String);
 
 /// An order of an operator about one key. All times are in milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorEntry {
     /// What is ordered.
     pub kind: EntryKind,
-    /// The key or the network in its canonical form, such as `user=alice` or `ip=192.0.2.0/24`.
+    /// The key or the network in its canonical form, such as `user=alice` or `ip=192.0.2.0/24`. Without line breaks.
     pub key: String,
     /// The hash of the key, of 32 hexadecimal digits, if the text shows only a hash of a value. It is made with the
     /// gateway's secret, or that of its store.
@@ -61,6 +120,9 @@ pub struct OperatorEntry {
     /// How many bans by a limit the key had shortly before.
     #[serde(default)]
     pub earlier_bans: u8,
+    /// What only entries of this kind have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<EntryTerms>,
     /// Whether the order was taken back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_revoked: bool,
@@ -84,9 +146,25 @@ impl OperatorEntry {
         self.kind == EntryKind::LimitBan
     }
 
+    /// What the order is about and how, for logs and events: the key, and the terms of a grant.
+    pub fn description(&self) -> Cow<'_, str> {
+        match &self.terms {
+            Some(EntryTerms::Grant(terms)) => Cow::Owned(terms.description(&self.key)),
+            None => Cow::Borrowed(&self.key),
+        }
+    }
+
     /// What changes of this entry have in common.
-    pub fn slot_key(&self) -> (EntryKind, String) {
-        (self.kind, self.key.clone())
+    pub fn slot_key(&self) -> SlotKey {
+        (self.kind, self.subject().into_owned())
+    }
+
+    /// What the order is about: its key, and for a grant the limit before it.
+    fn subject(&self) -> Cow<'_, str> {
+        match &self.terms {
+            Some(EntryTerms::Grant(terms)) => Cow::Owned(terms.subject(&self.key)),
+            None => Cow::Borrowed(&self.key),
+        }
     }
 
     /// What is greater for a newer change of one key.
@@ -104,14 +182,23 @@ impl OperatorEntry {
         self.hash.is_some() || self.key.contains("=#") || self.key.contains("+#")
     }
 
-    /// Whether a gateway may have made it. Its times are of this millennium, or else no later change could be newer. It is
-    /// not about every address: a firewall that loads the bans would drop all packets.
+    /// Whether a gateway may have made it. Its times are of this millennium, or else no later change could be newer. Its
+    /// terms are those of its kind. No ban is about every address: a firewall that loads the bans would drop all packets.
     pub fn is_possible(&self) -> bool {
         let times = [self.since, self.until, self.keep_until, self.changed_at];
+        let is_of_kind = match (self.kind, &self.terms) {
+            (EntryKind::Ban | EntryKind::LimitBan, None) => !self.is_about_everyone(),
+            (EntryKind::Grant, Some(EntryTerms::Grant(terms))) => terms.is_possible(),
+            (EntryKind::ApiKey, None) => true,
+            _ => false,
+        };
+        is_of_kind && times.iter().all(|time| *time < MAX_TIME_MILLIS)
+    }
+
+    fn is_about_everyone(&self) -> bool {
         let network = self.key.strip_prefix("ip=");
         let network = network.and_then(|text| text.parse::<IpNet>().ok());
-        let is_everyone = network.is_some_and(|network| network.prefix_len() == 0);
-        !is_everyone && times.iter().all(|time| *time < MAX_TIME_MILLIS)
+        network.is_some_and(|network| network.prefix_len() == 0)
     }
 
     /// Whether a gateway whose clock is right may have made this change by now.
@@ -134,9 +221,10 @@ impl OperatorEntry {
 
     /// The name of the entry in a shared store: the same for all changes of a key.
     pub fn name(&self) -> String {
-        match self.kind {
-            EntryKind::Ban => format!("ban {}", self.key),
-            EntryKind::LimitBan => format!("{YIELDING_MARK}ban {}", self.key),
+        let name = format!("{} {}", self.kind.name_prefix(), self.subject());
+        match self.is_automatic() {
+            true => format!("{YIELDING_MARK}{name}"),
+            false => name,
         }
     }
 
@@ -175,7 +263,8 @@ impl OperatorEntry {
         });
         let is_bounded = entry.key.len() <= OperatorEntry::MAX_KEY_BYTES
             && entry.reason.len() <= OperatorEntry::MAX_REASON_BYTES
-            && entry.by.len() <= OperatorEntry::MAX_BY_BYTES;
+            && entry.by.len() <= OperatorEntry::MAX_BY_BYTES
+            && entry.terms.as_ref().is_none_or(EntryTerms::is_bounded);
         (has_valid_hash && is_bounded).then_some(entry)
     }
 }

@@ -3,7 +3,8 @@
 //! each takes over what the other has written, before it writes and when it polls.
 //!
 //! The first line is [`HEAD`]. Each other line is the checksum of an entry, a blank, and the entry. A line with another
-//! checksum is damage; it is skipped and counted.
+//! checksum is damage; it is skipped and counted. A sound line that is no entry stays as it is: a newer gateway, which may
+//! run again later, has entries of other kinds.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
@@ -21,6 +22,8 @@ const HEAD: &str = "tollgate operator entries 1";
 
 /// Most bytes of the file that are read: more than [`EntryMap::MAX_ENTRIES`] entries of the largest size have.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+/// Most lines of a newer gateway that are kept.
+const MAX_UNKNOWN_LINES: usize = 10_000;
 
 /// The file of entries at a path.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub struct EntryFile {
     path: PathBuf,
     /// The state of the file when it was last read or written; `None` before, and while there is none.
     seen: Option<FileStamp>,
+    /// The sound lines that are no entries to this gateway, with their checksums, as of the last time the file was read.
+    unknown_lines: Vec<String>,
 }
 
 /// What differs between two states of the file.
@@ -60,6 +65,7 @@ impl EntryFile {
         Ok(EntryFile {
             path: path.to_owned(),
             seen: None,
+            unknown_lines: Vec::new(),
         })
     }
 
@@ -100,6 +106,10 @@ impl EntryFile {
             let line = slot.entry.to_line();
             text += &format!("{:016x} {line}\n", checksum(&line));
         }
+        for line in &self.unknown_lines {
+            text.push_str(line);
+            text.push('\n');
+        }
         let new_path = self.path.with_extension("new");
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -124,7 +134,7 @@ impl EntryFile {
         Ok(lock)
     }
 
-    fn read(&self) -> io::Result<FileContent> {
+    fn read(&mut self) -> io::Result<FileContent> {
         let mut bytes = Vec::new();
         let file = File::open(&self.path)?;
         file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
@@ -135,14 +145,22 @@ impl EntryFile {
             return Err(io::Error::new(ErrorKind::InvalidData, message));
         }
         let mut content = FileContent::default();
+        self.unknown_lines.clear();
         for line in lines {
-            let sound_line = line.split_once(' ').filter(|(digits, line)| {
-                u64::from_str_radix(digits, 16).is_ok_and(|number| number == checksum(line))
+            let sound_entry = line.split_once(' ').filter(|(digits, entry)| {
+                u64::from_str_radix(digits, 16).is_ok_and(|number| number == checksum(entry))
             });
-            let entry = sound_line.and_then(|(_, line)| OperatorEntry::parse(line));
-            match entry.filter(OperatorEntry::is_possible) {
-                Some(entry) => content.entries.push(entry),
-                None => content.damaged_lines += 1,
+            let Some((_, entry)) = sound_entry else {
+                content.damaged_lines += 1;
+                continue;
+            };
+            match OperatorEntry::parse(entry) {
+                Some(entry) if entry.is_possible() => content.entries.push(entry),
+                Some(_) => content.damaged_lines += 1,
+                None if self.unknown_lines.len() < MAX_UNKNOWN_LINES => {
+                    self.unknown_lines.push(line.to_owned());
+                }
+                None => {}
             }
         }
         Ok(content)
@@ -189,6 +207,7 @@ mod tests {
             reason: "\"quoted\"\nand é".into(),
             by: "test".into(),
             earlier_bans: 0,
+            terms: None,
             since: 0,
             until: 1_000,
             keep_until: 1_000,
@@ -233,6 +252,31 @@ mod tests {
         assert_eq!(keys, ["user=bob"]);
         fs::write(&path, "version: 1\n")?;
         assert!(file.read_if_changed().is_err());
+        Ok(())
+    }
+
+    /// An old line has no terms; a newer gateway may have kinds and terms that this one does not know.
+    #[test]
+    fn lines_of_other_versions_stay() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("entries");
+        let old = r#"{"kind":"ban","key":"user=a","reason":"","by":"","since":0,"until":9,"keep_until":9,"changed_at":1,"origin":1}"#;
+        let newer_kind = old.replace("ban", "toll");
+        let newer_terms = old.replace("\"by\"", "\"terms\":{\"toll\":{}},\"by\"");
+        let mut text = format!("{HEAD}\n");
+        for line in [&newer_kind, old, &newer_terms] {
+            text += &format!("{:016x} {line}\n", checksum(line));
+        }
+        fs::write(&path, text)?;
+        let (mut file, mut map) = (EntryFile::new(&path)?, EntryMap::default());
+        let content = file.read_if_changed()?.unwrap_or_default();
+        assert_eq!((content.entries.len(), content.damaged_lines), (1, 0));
+        map.merge(ban("user=b", 2));
+        file.save(&mut map)?;
+        let text = fs::read_to_string(&path)?;
+        assert!(
+            text.contains(&newer_kind) && text.contains(&newer_terms) && text.contains("user=b")
+        );
         Ok(())
     }
 }

@@ -6,12 +6,12 @@ use std::collections::btree_map::Entry as MapEntry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::entry::{EntryKind, OperatorEntry};
+use super::entry::{EntryGroup, EntryKind, OperatorEntry, SlotKey};
 
-/// All entries, those that have ended or were taken back included. Bound: [`EntryMap::MAX_ENTRIES`].
+/// All entries, those that have ended or were taken back included. Bound: [`EntryGroup::max_entries`] of each group.
 #[derive(Debug, Default)]
 pub struct EntryMap {
-    slots: BTreeMap<(EntryKind, String), EntrySlot>,
+    slots: BTreeMap<SlotKey, EntrySlot>,
 }
 
 /// What [`EntryMap::prune`] has dropped for lack of room.
@@ -35,8 +35,10 @@ pub struct EntrySlot {
 }
 
 impl EntryMap {
-    /// Most entries that a map has. Beyond that those that end first are dropped.
-    pub const MAX_ENTRIES: usize = 10_000;
+    /// Most entries of all groups.
+    pub const MAX_ENTRIES: usize = EntryGroup::Bans.max_entries()
+        + EntryGroup::Grants.max_entries()
+        + EntryGroup::ApiKeys.max_entries();
 
     /// Takes over an entry if it is newer than the one of its key. Returns whether it was.
     pub fn merge(&mut self, entry: OperatorEntry) -> bool {
@@ -67,15 +69,15 @@ impl EntryMap {
 
     /// The time of a change of this key that is made now: later than every one that was seen, even if this gateway's
     /// clock is behind.
-    pub fn next_change(&self, kind: EntryKind, key: &str, wall_millis: u64) -> u64 {
-        let held = self.get(kind, key);
+    pub fn next_change(&self, kind: EntryKind, subject: &str, wall_millis: u64) -> u64 {
+        let held = self.get(kind, subject);
         let last_change = held.map_or(0, |slot| slot.entry.changed_at);
         wall_millis.max(last_change.saturating_add(1))
     }
 
-    /// The entry of a key; `None` if there is none.
-    pub fn get(&self, kind: EntryKind, key: &str) -> Option<&EntrySlot> {
-        self.slots.get(&(kind, key.to_owned()))
+    /// The entry with this subject, which is the key of a ban; `None` if there is none.
+    pub fn get(&self, kind: EntryKind, subject: &str) -> Option<&EntrySlot> {
+        self.slots.get(&(kind, subject.to_owned()))
     }
 
     /// All entries, in the order of their keys.
@@ -88,54 +90,57 @@ impl EntryMap {
         self.slots.values_mut()
     }
 
-    /// The number of entries that hold at this time.
-    pub fn active_count(&self, wall_millis: u64) -> usize {
+    /// The number of entries of a kind that hold at this time.
+    pub fn active_count(&self, kind: EntryKind, wall_millis: u64) -> usize {
         let slots = self.slots.values();
-        slots
-            .filter(|slot| slot.entry.is_active(wall_millis))
-            .count()
+        let is_counted = |entry: &OperatorEntry| entry.kind == kind && entry.is_active(wall_millis);
+        slots.filter(|slot| is_counted(&slot.entry)).count()
     }
 
-    /// The number of entries of operators that hold at this time.
-    pub fn ordered_count(&self, wall_millis: u64) -> usize {
-        let slots = self.slots.values();
-        let is_ordered =
-            |entry: &OperatorEntry| !entry.is_automatic() && entry.is_active(wall_millis);
-        slots.filter(|slot| is_ordered(&slot.entry)).count()
-    }
-
-    /// Drops entries that need not be kept any more, if `may_forget`. Of those beyond [`EntryMap::MAX_ENTRIES`] those go
-    /// first that have ended, then those of limits, then those that end first. All gateways choose the same ones.
+    /// Drops entries that need not be kept any more, if `may_forget`. Of those of a group beyond its bound those go first
+    /// that have ended, then those of limits, then those that end first. All gateways choose the same ones.
     pub fn prune(&mut self, wall_millis: u64, may_forget: bool) -> DroppedEntries {
         if may_forget {
             self.slots
                 .retain(|_, slot| wall_millis < slot.entry.keep_until);
         }
-        let surplus = self.slots.len().saturating_sub(EntryMap::MAX_ENTRIES);
-        if surplus == 0 {
-            return DroppedEntries::default();
+        let mut dropped = DroppedEntries::default();
+        for group in EntryGroup::ALL {
+            let of_group = |slot: &&EntrySlot| slot.entry.kind.group() == group;
+            let count = self.slots.values().filter(of_group).count();
+            let surplus = count.saturating_sub(group.max_entries());
+            if surplus > 0 {
+                self.drop_surplus(group, surplus, wall_millis, &mut dropped);
+            }
         }
-        let mut by_end: Vec<_> = self
-            .slots
-            .iter()
-            .map(|(key, slot)| {
-                let is_active = slot.entry.is_active(wall_millis);
-                let rank = (is_active, !slot.entry.is_automatic(), slot.entry.until);
-                (rank, key)
-            })
-            .collect();
+        dropped
+    }
+
+    /// Drops so many entries of a group.
+    fn drop_surplus(
+        &mut self,
+        group: EntryGroup,
+        surplus: usize,
+        wall_millis: u64,
+        dropped: &mut DroppedEntries,
+    ) {
+        let slots = self.slots.iter();
+        let of_group = slots.filter(|(_, slot)| slot.entry.kind.group() == group);
+        let ranked = of_group.map(|(key, slot)| {
+            let is_active = slot.entry.is_active(wall_millis);
+            let rank = (is_active, !slot.entry.is_automatic(), slot.entry.until);
+            (rank, key)
+        });
+        let mut by_end: Vec<_> = ranked.collect();
         by_end.sort_unstable();
         by_end.truncate(surplus);
-        let held_orders = by_end
+        dropped.held_orders += by_end
             .iter()
             .filter(|((is_active, is_ordered, _), _)| *is_active && *is_ordered)
             .count();
-        let dropped_keys: Vec<_> = by_end.into_iter().map(|(_, key)| key.clone()).collect();
-        let dropped = dropped_keys.iter().filter_map(|key| self.slots.remove(key));
-        DroppedEntries {
-            entries: dropped.map(|slot| slot.entry).collect(),
-            held_orders,
-        }
+        let dropped_keys: Vec<SlotKey> = by_end.into_iter().map(|(_, key)| key.clone()).collect();
+        let removed = dropped_keys.iter().filter_map(|key| self.slots.remove(key));
+        dropped.entries.extend(removed.map(|slot| slot.entry));
     }
 }
 
@@ -144,6 +149,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::operator::entry_terms::{EntryTerms, GrantTerms};
+
+    const MAX_BANS: usize = EntryGroup::Bans.max_entries();
 
     fn entry(key: u8, changed_at: u64, origin: u32) -> OperatorEntry {
         OperatorEntry {
@@ -153,6 +161,7 @@ mod tests {
             reason: String::new(),
             by: "test".into(),
             earlier_bans: 0,
+            terms: None,
             since: changed_at,
             until: changed_at + 1_000 / (u64::from(origin) + 1),
             keep_until: changed_at + 1_000 / (u64::from(origin) + 1),
@@ -205,7 +214,7 @@ mod tests {
         assert!(short.until < long.until);
         map.prune(short.until + 1, true);
         assert!(!map.merge(long.clone()));
-        assert_eq!(map.active_count(short.until + 1), 0);
+        assert_eq!(map.active_count(EntryKind::Ban, short.until + 1), 0);
         map.prune(long.until + 1, true);
         assert_eq!(map.slots().count(), 0);
     }
@@ -213,7 +222,7 @@ mod tests {
     #[test]
     fn orders_that_end_last_are_kept() {
         let mut map = EntryMap::default();
-        for number in 0..EntryMap::MAX_ENTRIES as u64 + 50 {
+        for number in 0..MAX_BANS as u64 + 50 {
             let mut entry = entry(0, number, 0);
             entry.key = format!("user={number}");
             entry.until = 1_000_000 + number;
@@ -221,9 +230,35 @@ mod tests {
             map.merge(entry);
         }
         assert_eq!(map.prune(500, false).held_orders, 50);
-        assert_eq!(map.slots().count(), EntryMap::MAX_ENTRIES);
+        assert_eq!(map.slots().count(), MAX_BANS);
         assert!(map.get(EntryKind::Ban, "user=49").is_none());
         assert!(map.get(EntryKind::Ban, "user=50").is_some());
+    }
+
+    #[test]
+    fn bans_displace_no_grants() {
+        let mut map = EntryMap::default();
+        for number in 0..MAX_BANS as u64 + 50 {
+            let mut ban = entry(0, number, 0);
+            ban.key = format!("user={number}");
+            (ban.until, ban.keep_until) = (u64::MAX, u64::MAX);
+            map.merge(ban);
+        }
+        for (limit, key) in [("a", 1), ("a", 2), ("b", 1)] {
+            let mut grant = entry(key, 1, 0);
+            grant.kind = EntryKind::Grant;
+            grant.terms = Some(EntryTerms::Grant(GrantTerms {
+                limit: limit.into(),
+                times: 2,
+                add: 0,
+            }));
+            map.merge(grant);
+        }
+        let dropped = map.prune(500, false);
+        let is_ban = |entry: &OperatorEntry| entry.kind == EntryKind::Ban;
+        assert!(dropped.entries.len() == 50 && dropped.entries.iter().all(is_ban));
+        assert_eq!(map.active_count(EntryKind::Grant, 500), 3);
+        assert!(map.get(EntryKind::Grant, "b user=1").is_some());
     }
 
     /// A limit must not shorten what an operator has ordered, whichever gateway it is at.

@@ -1,37 +1,44 @@
 //! What operators order at run time, beside the files: bans. Each order is an entry with an end. Entries are kept on the
-//! disk and shared by gateways, and no order of their arrival changes the result.
+//! disk and shared by gateways, and no order of their arrival changes the result. One registry holds the entries of all
+//! kinds; a view for each kind gives orders and builds an index of its own.
 //!
 //! | module | content |
 //! |---|---|
 //! | `entry` | one entry, its bounds and its text |
+//! | `entry_terms` | what only entries of one kind have |
 //! | `entry_map` | all entries; the newest change of a key wins |
 //! | `entry_file` | the file that keeps entries over restarts |
+//! | `entry_registry` | all entries of the gateway, its file, and what it shares with others |
+//! | `registry_state` | what the registry of entries holds behind its lock |
 //! | `ban_index` | finds the ban of an address or of an identified client |
-//! | `ban_registry` | bans of the whole gateway, and what its workers see of them |
-//! | `registry_state` | what the registry holds behind its lock |
+//! | `ban_registry` | the view of bans, and what workers see of them |
 //! | `offences` | counts the refusals of limits that ban |
 //! | `settings` | where entries are kept, and what banned clients get |
 //! | `error` | why an order is refused |
 //!
-//! Bounds: [`EntryMap::MAX_ENTRIES`] entries, each of at most 2 KiB.
+//! Bounds: [`EntryGroup::max_entries`] of each group of kinds, each entry of at most 2 KiB.
 
 mod ban_index;
 mod ban_registry;
 mod entry;
 mod entry_file;
 mod entry_map;
+mod entry_registry;
+mod entry_terms;
 mod error;
 mod offences;
 mod registry_state;
 mod settings;
 
 pub use ban_index::{ActiveBan, BanIndex};
-pub use ban_registry::{BanRegistry, NewBan};
-pub use entry::{EntryKind, OperatorEntry};
+pub use ban_registry::{BanRegistry, ListedBan, NewBan};
+pub use entry::{EntryGroup, EntryKind, OperatorEntry};
 pub use entry_file::EntryFile;
 pub use entry_map::EntryMap;
+pub use entry_registry::{EntryRegistry, RefreshedEntries};
+pub use entry_terms::{EntryTerms, GrantTerms};
 pub use error::BanError;
-pub use registry_state::{BanChange, BanChangeKind, ListedBan};
+pub use registry_state::{ChangeKind, EntryChange};
 pub use settings::{BanResponse, Settings};
 
 #[cfg(test)]

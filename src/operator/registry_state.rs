@@ -1,18 +1,15 @@
-//! [`RegistryState`]: what the registry of bans holds behind its lock: the entries, the file, and what the shared store lacks.
+//! [`RegistryState`]: what the registry of entries holds behind its lock: the entries, the file, and what the shared store
+//! lacks.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 
-use super::ban_index::{BanIndex, subject_of};
-use super::entry::{EntryKind, OperatorEntry};
+use super::entry::{EntryKind, OperatorEntry, SlotKey};
 use super::entry_file::EntryFile;
 use super::entry_map::EntryMap;
 use crate::base::clock::Nanos;
-use crate::identity::Identifier;
-use crate::limit::{BanPolicy, Fingerprint};
 use crate::store::shared::shared_entries::StoredEntry;
 
-/// What the registry of bans holds behind its lock.
+/// What the registry of entries holds behind its lock.
 #[derive(Debug, Default)]
 pub(super) struct RegistryState {
     pub(super) entries: EntryMap,
@@ -26,7 +23,7 @@ pub(super) struct RegistryState {
     pub(super) has_failed: bool,
     /// The entries that the shared store may lack, those of operators first; nothing takes them without such a store. At
     /// most [`EntryMap::MAX_ENTRIES`].
-    pub(super) unpublished: BTreeSet<(EntryKind, String)>,
+    pub(super) unpublished: BTreeSet<SlotKey>,
     /// Entries of the shared store that nobody needs any more. At most as many as the store had, or
     /// [`EntryMap::MAX_ENTRIES`].
     pub(super) over: Vec<StoredEntry>,
@@ -34,65 +31,39 @@ pub(super) struct RegistryState {
     pub(super) is_shared: bool,
     /// Whether the gateway's secret is kept over restarts, on which hashes of keys depend.
     pub(super) keeps_secret: bool,
-    /// Whether entries were dropped for lack of room since the last index.
+    /// Whether entries were dropped for lack of room since the last refresh.
     pub(super) has_dropped: bool,
     /// The orders that held and were dropped, which was not logged yet.
     pub(super) dropped_orders: usize,
     /// Whether an entry of a gateway whose clock is far ahead was seen, which was logged.
     pub(super) has_seen_future: bool,
-    /// What the published index depends on beside the entries: the seed of the keyer, and the milliseconds since 1970 at the
-    /// origin of the monotonic clock. `None` before the first index.
-    pub(super) index_basis: Option<(u64, u64)>,
 }
 
-/// A client that a limit bans.
+/// Who takes an order back, and when.
 #[derive(Debug)]
-pub(super) struct Offender {
-    /// The key, as the limit writes it.
-    pub(super) key: String,
-    /// The hash of the key, if the text does not lead to it.
-    pub(super) fingerprint: Option<Fingerprint>,
-    /// The name of the limit.
-    pub(super) limit: String,
-    pub(super) policy: BanPolicy,
-}
-
-/// Who takes a ban back, and when.
-#[derive(Debug)]
-pub(super) struct Revocation<'a> {
-    pub(super) by: &'a str,
+pub(super) struct Revocation {
+    pub(super) by: String,
     /// The number of the gateway.
     pub(super) origin: u32,
     pub(super) wall_millis: u64,
 }
 
-/// A ban as it is listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedBan {
-    /// The entry.
-    pub entry: OperatorEntry,
-    /// Requests that this gateway has refused because of it, since its start.
-    pub hits: u64,
-    /// Whether the ban is on the disk.
-    pub is_kept: bool,
-}
-
-/// How a ban has changed.
+/// How an order has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BanChangeKind {
-    /// It began, or has another end or reason now.
-    Banned,
-    /// It was lifted.
-    Lifted,
+pub enum ChangeKind {
+    /// It began, or has another end, other terms or another reason now.
+    Ordered,
+    /// It was taken back.
+    Revoked,
     /// It came to its end.
     Ended,
 }
 
-/// A change of a ban, whoever has made it.
+/// A change of an order, whoever has made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BanChange {
-    /// How the ban has changed.
-    pub kind: BanChangeKind,
+pub struct EntryChange {
+    /// How the order has changed.
+    pub kind: ChangeKind,
     /// The entry after the change.
     pub entry: OperatorEntry,
 }
@@ -109,23 +80,29 @@ impl RegistryState {
         is_merged
     }
 
-    /// Takes a ban back, if it holds. It is not on the disk then.
-    pub(super) fn revoke(&mut self, (kind, key): (EntryKind, &str), change: &Revocation<'_>) {
+    /// Takes an order back, if it holds. The change is not on the disk then.
+    pub(super) fn revoke(&mut self, (kind, subject): (EntryKind, &str), change: &Revocation) {
         let wall_millis = change.wall_millis;
-        let Some(slot) = self.entries.get(kind, key) else {
+        let Some(slot) = self.entries.get(kind, subject) else {
             return;
         };
         if !slot.entry.is_active(wall_millis) {
             return;
         }
         let entry = OperatorEntry {
-            by: change.by.to_owned(),
-            changed_at: self.entries.next_change(kind, key, wall_millis),
+            by: change.by.clone(),
+            changed_at: self.entries.next_change(kind, subject, wall_millis),
             origin: change.origin,
             is_revoked: true,
             ..slot.entry.clone()
         };
         self.change(entry);
+    }
+
+    /// Whether an entry is on the disk, and can be read after a restart.
+    pub(super) fn is_kept(&self, entry: &OperatorEntry) -> bool {
+        let is_readable_later = self.keeps_secret || !entry.needs_secret();
+        self.file.is_some() && !self.is_unsaved && is_readable_later
     }
 
     /// Drops what need not be kept, if `may_forget`, and what is beyond the bound. The shared store shall drop the latter
@@ -140,61 +117,6 @@ impl RegistryState {
                 self.over.push(stored(entry, true));
             }
         }
-    }
-
-    /// Bans the client that a limit has refused too often, unless it is banned already. It is not yet on the disk then.
-    pub(super) fn ban_offender(&mut self, offender: Offender, origin: u32, wall_millis: u64) {
-        let Offender {
-            key,
-            fingerprint,
-            limit,
-            policy,
-        } = offender;
-        if self.listed(&key, wall_millis).is_some() {
-            return;
-        }
-        let kind = EntryKind::LimitBan;
-        let held = self.entries.get(kind, &key).map(|slot| &slot.entry);
-        let earlier_bans = held
-            .filter(|held| !held.is_revoked && wall_millis < held.keep_until)
-            .map_or(0, |held| held.earlier_bans.saturating_add(1));
-        let duration_millis = policy.duration(earlier_bans).0 / 1_000_000;
-        let until = wall_millis.saturating_add(duration_millis);
-        let refusals = policy.refusals;
-        let changed_at = self.entries.next_change(kind, &key, wall_millis);
-        self.change(OperatorEntry {
-            kind,
-            key,
-            hash: fingerprint.map(OperatorEntry::format_fingerprint),
-            reason: format!("refused {refusals} times"),
-            by: bounded_name(&format!("limit {limit}")),
-            since: wall_millis,
-            until,
-            // Until then a further ban is longer.
-            keep_until: until.saturating_add(duration_millis),
-            changed_at,
-            origin,
-            earlier_bans,
-            is_revoked: false,
-        });
-    }
-
-    /// The ban of a key as it is listed: of an operator's and a limit's the one that ends last. `None` if neither holds.
-    pub(super) fn listed(&self, key: &str, wall_millis: u64) -> Option<ListedBan> {
-        let slots = EntryKind::ALL
-            .iter()
-            .filter_map(|kind| self.entries.get(*kind, key));
-        let active_slots = slots.filter(|slot| slot.entry.is_active(wall_millis));
-        let last_slot = active_slots.clone().max_by_key(|slot| slot.entry.until)?;
-        let entry = last_slot.entry.clone();
-        let is_readable_later = self.keeps_secret || !entry.needs_secret();
-        Some(ListedBan {
-            entry,
-            hits: active_slots
-                .map(|slot| slot.hits.load(Ordering::Relaxed))
-                .sum(),
-            is_kept: self.file.is_some() && !self.is_unsaved && is_readable_later,
-        })
     }
 
     /// Writes all entries to the disk, if there is a file. A failure is logged once, and the next refresh tries again.
@@ -212,7 +134,7 @@ impl RegistryState {
                 self.is_unsaved = true;
                 if !std::mem::replace(&mut self.has_failed, true) {
                     let path = file.path().display();
-                    tracing::error!(%error, %path, "writing the bans failed; they hold, but a restart would lose them");
+                    tracing::error!(%error, %path, "writing the orders failed; they hold, but a restart would lose them");
                 }
             }
         }
@@ -229,7 +151,7 @@ impl RegistryState {
                 let path = file.path().display();
                 if content.damaged_lines > 0 {
                     let damaged_lines = content.damaged_lines;
-                    tracing::error!(damaged_lines, %path, "lines of the file of bans are damaged; their bans are lost");
+                    tracing::error!(damaged_lines, %path, "lines of the file of orders are damaged; these orders are lost");
                 }
                 for entry in content.entries {
                     let slot_key = entry.slot_key();
@@ -241,14 +163,14 @@ impl RegistryState {
             Err(error) => {
                 if !std::mem::replace(&mut self.has_failed, true) {
                     let path = file.path().display();
-                    tracing::error!(%error, %path, "reading the bans failed");
+                    tracing::error!(%error, %path, "reading the orders failed");
                 }
             }
         }
     }
 
     /// The changes that were not reported yet.
-    pub(super) fn collect_changes(&mut self, wall_millis: u64) -> Vec<BanChange> {
+    pub(super) fn collect_changes(&mut self, wall_millis: u64) -> Vec<EntryChange> {
         let mut changes = Vec::new();
         for slot in self.entries.slots_mut() {
             let is_active = slot.entry.is_active(wall_millis);
@@ -256,36 +178,17 @@ impl RegistryState {
             let (reported_change, was_active) = reported.unwrap_or_default();
             let is_changed = reported_change != slot.entry.changed_at;
             let kind = match (was_active, is_active) {
-                (_, true) if is_changed => BanChangeKind::Banned,
-                (true, false) if slot.entry.is_revoked => BanChangeKind::Lifted,
-                (true, false) => BanChangeKind::Ended,
+                (_, true) if is_changed => ChangeKind::Ordered,
+                (true, false) if slot.entry.is_revoked => ChangeKind::Revoked,
+                (true, false) => ChangeKind::Ended,
                 _ => continue,
             };
-            changes.push(BanChange {
+            changes.push(EntryChange {
                 kind,
                 entry: slot.entry.clone(),
             });
         }
         changes
-    }
-
-    pub(super) fn build_index(
-        &self,
-        identifier: &Identifier,
-        now: Nanos,
-        wall_millis: u64,
-    ) -> BanIndex {
-        let mut index = BanIndex::default();
-        for slot in self.entries.slots() {
-            if !slot.entry.is_active(wall_millis) {
-                continue;
-            }
-            if let Some(subject) = subject_of(&slot.entry, identifier) {
-                let remaining = Nanos::from_millis(slot.entry.until - wall_millis);
-                index.insert(subject, slot, now.after(remaining));
-            }
-        }
-        index.finish()
     }
 }
 

@@ -20,12 +20,20 @@ pub(super) fn identifier() -> Identifier {
 
 pub(super) fn registry() -> (BanRegistry, Clock) {
     let clock = Clock::manual(Nanos::from_secs(1_000_000));
-    let registry = BanRegistry::open(None, true, clock.clone());
-    (registry.unwrap_or_else(|error| panic!("{error}")), clock)
+    (open(None, &clock), clock)
 }
 
-pub(super) fn refresh(registry: &BanRegistry) -> Vec<BanChange> {
-    registry.refresh(1, identifier)
+/// The bans in this file.
+pub(super) fn open(file: Option<&std::path::Path>, clock: &Clock) -> BanRegistry {
+    let entries = EntryRegistry::open(file, true, clock.clone());
+    BanRegistry::new(entries.unwrap_or_else(|error| panic!("{error}")).into())
+}
+
+pub(super) fn refresh(registry: &BanRegistry) -> Vec<EntryChange> {
+    registry.ban_offenders();
+    let refreshed = registry.entries().refresh();
+    registry.publish(&refreshed, 1, identifier);
+    refreshed.changes
 }
 
 pub(super) fn order(key: &str, seconds: u64) -> NewBan {
@@ -150,8 +158,8 @@ fn a_ban_begins_and_ends_once() -> Result<(), BanError> {
     assert_eq!(registry.version(), 0);
     registry.ban(order("192.0.2.7", 10), &identifier())?;
     let kinds =
-        |changes: Vec<BanChange>| changes.iter().map(|change| change.kind).collect::<Vec<_>>();
-    assert_eq!(kinds(refresh(&registry)), [BanChangeKind::Banned]);
+        |changes: Vec<EntryChange>| changes.iter().map(|change| change.kind).collect::<Vec<_>>();
+    assert_eq!(kinds(refresh(&registry)), [ChangeKind::Ordered]);
     assert!(refresh(&registry).is_empty());
     let address = "192.0.2.7".parse().unwrap_or([0; 4].into());
     assert!(
@@ -168,7 +176,7 @@ fn a_ban_begins_and_ends_once() -> Result<(), BanError> {
             .find_address(address, clock.now())
             .is_none()
     );
-    assert_eq!(kinds(refresh(&registry)), [BanChangeKind::Ended]);
+    assert_eq!(kinds(refresh(&registry)), [ChangeKind::Ended]);
     assert!(registry.index().is_empty());
     Ok(())
 }

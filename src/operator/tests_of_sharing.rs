@@ -1,6 +1,6 @@
 //! What a registry takes from a shared store and gives to it.
 
-use super::tests::{identifier, offender_of, order, refresh, registry};
+use super::tests::{identifier, offender_of, open, order, refresh, registry};
 use super::*;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::shared_entries::{SharedEntries, StoredEntry};
@@ -34,21 +34,21 @@ impl Store {
 
     /// Lets a gateway write and read, until it has nothing to write any more.
     fn exchange(&mut self, registry: &BanRegistry) {
-        assert!(registry.merge(&self.values()));
+        assert!(registry.entries().merge(&self.values()));
         loop {
-            let taken = registry.take_unpublished(200);
+            let taken = registry.entries().take_unpublished(200);
             if taken.is_empty() {
                 break;
             }
             self.write(taken);
         }
-        assert!(registry.merge(&self.values()));
+        assert!(registry.entries().merge(&self.values()));
     }
 }
 
 /// Another gateway with the same clock.
 fn other_gateway(clock: &Clock) -> BanRegistry {
-    BanRegistry::open(None, true, clock.clone()).unwrap_or_else(|error| panic!("{error}"))
+    open(None, clock)
 }
 
 /// The seconds that the ban of a key still lasts.
@@ -93,11 +93,11 @@ fn a_flood_of_offenders_is_shared_bit_by_bit_after_the_orders() -> Result<(), Ba
     }
     refresh(&registry);
     registry.ban(order("user=alice", 60), &identifier())?;
-    let taken = registry.take_unpublished(200);
+    let taken = registry.entries().take_unpublished(200);
     assert_eq!(taken.len(), 21);
     assert_eq!(taken[0].name, "ban user=alice");
     assert!(taken[1..].iter().all(|entry| entry.name.starts_with('~')));
-    assert_eq!(registry.take_unpublished(200).len(), 20);
+    assert_eq!(registry.entries().take_unpublished(200).len(), 20);
     Ok(())
 }
 
@@ -107,7 +107,7 @@ fn what_is_beyond_the_bound_leaves_the_store_too() -> Result<(), BanError> {
     let mut store = Store::default();
     let second = other_gateway(&clock);
     for (registry, network) in [(&first, 10), (&second, 20)] {
-        for number in 0..EntryMap::MAX_ENTRIES as u32 {
+        for number in 0..BanRegistry::MAX_BANS as u32 {
             let [_, _, high, low] = number.to_be_bytes();
             offender_of(registry, [100, network, high, low], &clock);
         }
@@ -116,9 +116,9 @@ fn what_is_beyond_the_bound_leaves_the_store_too() -> Result<(), BanError> {
     }
     for registry in [&first, &second] {
         store.exchange(registry);
-        assert_eq!(registry.list().len(), EntryMap::MAX_ENTRIES);
+        assert_eq!(registry.list().len(), BanRegistry::MAX_BANS);
     }
-    assert!(store.0.len() <= EntryMap::MAX_ENTRIES, "{}", store.0.len());
+    assert!(store.0.len() <= BanRegistry::MAX_BANS, "{}", store.0.len());
     Ok(())
 }
 
@@ -151,12 +151,16 @@ fn what_no_gateway_has_written_stops_nothing() -> Result<(), BanError> {
         everyone.to_stored_value().into_bytes(),
     ];
     let second = other_gateway(&clock);
-    assert!(second.merge(&[store.values(), values.to_vec()].concat()));
+    assert!(
+        second
+            .entries()
+            .merge(&[store.values(), values.to_vec()].concat())
+    );
     refresh(&second);
     let keys: Vec<String> = second.list().into_iter().map(|ban| ban.entry.key).collect();
     assert_eq!(keys, ["user=alice"]);
     // What hides all later changes or bans everybody is removed; what a newer gateway may have written is not.
-    let removed: Vec<_> = second.take_unpublished(200);
+    let removed: Vec<_> = second.entries().take_unpublished(200);
     let removed: Vec<_> = removed.iter().filter(|entry| entry.is_over).collect();
     let names: Vec<&str> = removed.iter().map(|entry| &*entry.name).collect();
     assert_eq!(names, ["ban user=bob", "ban ip=0.0.0.0/0"]);
@@ -260,11 +264,7 @@ fn the_store_does_not_wait_for_the_disk() {
 fn a_clock_that_is_far_ahead_at_the_start_forgets_nothing() -> Result<(), BanError> {
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let path = folder.path().join("orders");
-    let open = |seconds| {
-        let clock = Clock::manual(Nanos::from_secs(seconds));
-        let registry = BanRegistry::open(Some(&path), true, clock);
-        registry.unwrap_or_else(|error| panic!("{error}"))
-    };
+    let open = |seconds| open(Some(&path), &Clock::manual(Nanos::from_secs(seconds)));
     open(1_000_000).ban(order("user=alice", 3_600), &identifier())?;
     let ahead = open(100_000_000);
     refresh(&ahead);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::control::ControlState;
 use super::problem::problem_response;
-use crate::operator::{BanError, EntryMap, ListedBan, NewBan};
+use crate::operator::{BanError, BanRegistry, ListedBan, NewBan};
 use crate::policy::parse_duration;
 
 /// The name of an operator who gives none.
@@ -48,7 +48,7 @@ pub(super) async fn list(State(gateway): ControlState) -> Response {
     let bans = gateway.running().bans.list();
     let now = gateway.clock().wall();
     let bans: Vec<Value> = bans.iter().map(|ban| describe(ban, now)).collect();
-    Json(json!({ "bans": bans, "most": EntryMap::MAX_ENTRIES })).into_response()
+    Json(json!({ "bans": bans, "most": BanRegistry::MAX_BANS })).into_response()
 }
 
 /// `POST /v1/bans`: the ban, which holds already. 400 for a mistake in the order, 409 if there are too many bans.

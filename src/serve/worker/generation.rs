@@ -22,7 +22,7 @@ use crate::limit::Rule;
 use crate::limit::pressure::{Pressure, RequestKind};
 use crate::net::FlushQueue;
 use crate::net::tls::acme::ChallengeTokens;
-use crate::operator::BanRegistry;
+use crate::operator::{BanRegistry, EntryRegistry};
 use crate::policy::Ruleset;
 use crate::record::insight::{LiveInsight, Sampler, ShadowTally};
 use crate::route::Route;
@@ -51,7 +51,9 @@ pub struct RunningConfig {
     pub challenge_tokens: ChallengeTokens,
     /// Top keys and samples; `None` if the record is off.
     pub insight: Option<Arc<LiveInsight>>,
-    /// The bans that operators order at run time.
+    /// All that operators order at run time.
+    pub entries: Arc<EntryRegistry>,
+    /// The bans among them.
     pub bans: Arc<BanRegistry>,
 }
 

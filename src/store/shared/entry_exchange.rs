@@ -68,7 +68,7 @@ impl EntryExchange {
         if let Some(error) = trouble
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            tracing::error!(%error, "the store does not share bans");
+            tracing::error!(%error, "the store does not share orders of operators");
         }
     }
 

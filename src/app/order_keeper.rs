@@ -1,0 +1,179 @@
+//! [`OrderKeeper`]: a thread that keeps what operators order up to date. It ends orders at their time, takes over what
+//! another process has written, and publishes to the workers what has changed. Each change becomes a log line and an event of
+//! the record.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::events::new_event;
+use super::metrics_recorder::EventQueue;
+use crate::base::clock::Clock;
+use crate::operator::{ChangeKind, EntryChange, EntryKind};
+use crate::serve::worker::generation::RunningConfig;
+
+/// The pause between two looks for changes. What is ordered here is published at once.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
+/// The most changes at a time that are reported one by one. A flood of offenders would displace all else from the record.
+const MAX_REPORTS: usize = 20;
+
+/// The running thread. Dropping it stops the thread without waiting for it.
+pub struct OrderKeeper {
+    updater: OrderUpdater,
+    stop_sender: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// Publishes and reports changes of orders.
+#[derive(Clone)]
+pub struct OrderUpdater {
+    /// The configuration that workers run.
+    pub running: Arc<RwLock<RunningConfig>>,
+    /// Takes the events; `None` without a record.
+    pub events: Option<EventQueue>,
+    /// The clock of the gateway.
+    pub clock: Clock,
+    /// Held during an update: when one returns, everything that was ordered before it is published.
+    pub update_lock: Arc<Mutex<()>>,
+}
+
+/// Kinds of entries that are reported by the same words.
+struct ReportedKind {
+    kinds: &'static [EntryKind],
+    /// The kinds of events of an order, of one that is taken back, and of its end.
+    events: [&'static str; 3],
+}
+
+/// All kinds of entries.
+const REPORTED_KINDS: [ReportedKind; 3] = [
+    ReportedKind {
+        kinds: &EntryKind::BANS,
+        events: ["banned", "ban_lifted", "ban_ended"],
+    },
+    ReportedKind {
+        kinds: &[EntryKind::Grant],
+        events: ["granted", "grant_revoked", "grant_ended"],
+    },
+    ReportedKind {
+        kinds: &[EntryKind::ApiKey],
+        events: ["key_added", "key_revoked", "key_ended"],
+    },
+];
+
+impl OrderUpdater {
+    /// Publishes what has changed since the last call, and reports each change.
+    pub fn update(&self) {
+        let _update_guard = self.update_lock.lock();
+        let running = self.running.read().clone();
+        running.bans.ban_offenders();
+        let refreshed = running.entries.refresh();
+        let seed = running.keyer().seed();
+        let build_identifier = || running.build_identifier();
+        running.bans.publish(&refreshed, seed, build_identifier);
+        for reported in &REPORTED_KINDS {
+            let is_of_kind = |change: &&EntryChange| reported.kinds.contains(&change.entry.kind);
+            let changes: Vec<&EntryChange> = refreshed.changes.iter().filter(is_of_kind).collect();
+            let (first, others) = changes.split_at(changes.len().min(MAX_REPORTS));
+            for change in first {
+                self.report(reported, change);
+            }
+            self.report_others(reported, others);
+        }
+    }
+
+    /// Reports in one line for each kind of change how many other changes there are.
+    fn report_others(&self, reported: &ReportedKind, changes: &[&EntryChange]) {
+        let kinds = [ChangeKind::Ordered, ChangeKind::Revoked, ChangeKind::Ended];
+        for (kind, event) in kinds.into_iter().zip(reported.events) {
+            let count = changes.iter().filter(|change| change.kind == kind).count();
+            if count == 0 {
+                continue;
+            }
+            tracing::info!(event, count, "further changes at the same time");
+            if let Some(events) = &self.events {
+                let detail = format!("{count} more keys at the same time");
+                events.add(new_event(&self.clock, event, &detail, Vec::new()));
+            }
+        }
+    }
+
+    fn report(&self, reported: &ReportedKind, EntryChange { kind, entry }: &EntryChange) {
+        let (subject, by, reason) = (entry.description(), &*entry.by, &*entry.reason);
+        let [ordered, revoked, ended] = reported.events;
+        let (event, detail) = match kind {
+            ChangeKind::Ordered => {
+                let until = entry.until.div_ceil(1_000);
+                tracing::info!(key = %subject, by, reason, until, "{}", words(ordered));
+                let seconds = entry.until.saturating_sub(entry.changed_at).div_ceil(1_000);
+                let reason = match reason {
+                    "" => String::new(),
+                    reason => format!(": {reason}"),
+                };
+                let detail = format!("{subject} for {seconds} s, by {by}{reason}");
+                (ordered, detail)
+            }
+            ChangeKind::Revoked => {
+                tracing::info!(key = %subject, by, "{}", words(revoked));
+                (revoked, format!("{subject}, by {by}"))
+            }
+            ChangeKind::Ended => {
+                tracing::info!(key = %subject, "{}", words(ended));
+                (ended, subject.into_owned())
+            }
+        };
+        if let Some(events) = &self.events {
+            events.add(new_event(&self.clock, event, &detail, Vec::new()));
+        }
+    }
+}
+
+/// The kind of an event as words of a log line.
+fn words(event: &str) -> String {
+    event.replace('_', " ")
+}
+
+impl OrderKeeper {
+    /// Publishes what was ordered already, and starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub fn start(updater: OrderUpdater) -> io::Result<OrderKeeper> {
+        updater.update();
+        let (stop_sender, stop) = channel::<()>();
+        let of_thread = updater.clone();
+        let thread = thread::Builder::new()
+            .name("orders".into())
+            .spawn(move || {
+                while stop.recv_timeout(REFRESH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                    of_thread.update();
+                }
+            })?;
+        Ok(OrderKeeper {
+            updater,
+            stop_sender,
+            thread,
+        })
+    }
+
+    /// Publishes and reports what was ordered just now.
+    pub fn update(&self) {
+        self.updater.update();
+    }
+
+    /// Stops the thread, waits for its end, and writes what is not on the disk yet.
+    pub fn finish(self) {
+        drop(self.stop_sender);
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of the orders panicked");
+        }
+        // The last offenders are not banned yet.
+        self.updater.update();
+        let entries = self.updater.running.read().entries.clone();
+        entries.save();
+    }
+}

@@ -12,11 +12,13 @@ use super::gateway::Gateway;
 use super::metrics_recorder::MetricsRecorder;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
-use crate::operator::{BanError, ListedBan, NewBan};
-use crate::policy::Diagnostic;
+use crate::operator::{
+    BanError, GrantOrderError, GrantTerms, ListedBan, ListedGrant, NewBan, NewGrant,
+};
+use crate::policy::{Diagnostic, GrantMistake};
 use crate::record::Record;
 use crate::record::push;
-use crate::serve::admin::{Control, ReloadOutcome};
+use crate::serve::admin::{Control, GrantOrder, ReloadOutcome};
 use crate::serve::worker::generation::RunningConfig;
 
 impl Control for Gateway {
@@ -57,6 +59,52 @@ impl Control for Gateway {
         Ok(lifted)
     }
 
+    fn grant(&self, order: GrantOrder) -> Result<ListedGrant, GrantMistake> {
+        let running = self.running();
+        let identifier = running.build_identifier_of_files();
+        let GrantOrder {
+            limit,
+            key,
+            grant,
+            duration,
+            reason,
+            by,
+        } = order;
+        let subject = running.loaded.grant_subject(&limit, &key, &identifier)?;
+        running.loaded.check_grant(&subject, grant, &identifier)?;
+        let terms = GrantTerms {
+            limit: subject.limit,
+            times: grant.times,
+            add: grant.add,
+        };
+        let granted = running.grants.grant(NewGrant {
+            terms,
+            key: subject.key,
+            fingerprint: subject.fingerprint,
+            duration,
+            reason,
+            by,
+        })?;
+        self.publish_orders();
+        // Whether it holds beside all other grants is known now.
+        let mut listed = running.grants.list().into_iter();
+        let current = listed.find(|other| other.entry.slot_key() == granted.entry.slot_key());
+        Ok(current.unwrap_or(granted))
+    }
+
+    fn revoke_grant(&self, limit: &str, key: &str, by: &str) -> Result<ListedGrant, GrantMistake> {
+        let running = self.running();
+        // As it is listed, also if no policy has the limit any more.
+        let mut revoked = running.grants.revoke(limit, key, by);
+        if matches!(revoked, Err(GrantOrderError::NotGranted { .. })) {
+            let identifier = running.build_identifier_of_files();
+            let subject = running.loaded.grant_subject(limit, key, &identifier)?;
+            revoked = running.grants.revoke(&subject.limit, &subject.key, by);
+        }
+        self.publish_orders();
+        Ok(revoked?)
+    }
+
     fn metrics(&self, format: MetricsFormat) -> String {
         self.live_metrics.read(|registry| registry.render(format))
     }
@@ -83,7 +131,7 @@ impl Control for Gateway {
 
     fn is_ready(&self) -> bool {
         // The list is empty before the workers start and after they end.
-        !self.is_end_announced.load(Ordering::Relaxed) && !self.workers.lock().is_empty()
+        !self.is_end_announced.load(Ordering::Relaxed) && !self.publisher.workers.lock().is_empty()
     }
 
     fn clock(&self) -> &Clock {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use socket2::Socket;
 
+use super::config_publisher::ConfigPublisher;
 use super::events::new_event;
 use super::key_set_fetchers::KeySetFetchers;
 use super::live_metrics::LiveMetrics;
@@ -30,7 +31,6 @@ use crate::record::push;
 use crate::record::push::Pusher;
 use crate::serve::access::{LogWriter, LogWriterEnd};
 use crate::serve::worker::generation::RunningConfig;
-use crate::serve::worker::run::WorkerHandle;
 use crate::store;
 use crate::store::shared::StoreKeeper;
 use crate::store::{MemoryStore, SharedStore};
@@ -78,10 +78,8 @@ pub struct Gateway {
     pub(super) order_keeper: Mutex<Option<OrderKeeper>>,
     /// Sends spans to a collector; `None` without traces, and after the end.
     pub(super) exporter: Mutex<Option<Exporter>>,
-    /// Held while the running configuration is replaced, so that one reload or renewal of keys runs at a time.
-    pub(super) reload_lock: Mutex<()>,
-    /// The threads of the workers; empty before the start and after the end.
-    pub(super) workers: Mutex<Vec<WorkerHandle>>,
+    /// Replaces `running` at all workers, whose threads it has.
+    pub(super) publisher: ConfigPublisher,
     /// The writer of the access log, and the handle to wait for its end; `None` before the start and after the end.
     pub(super) access_log: Mutex<Option<(LogWriter, LogWriterEnd)>>,
     /// The addresses for clients, with the actual port in place of 0.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `gateway` | defines the type that holds all parts |
 //! | `start`, `reload`, `shutdown` | build the parts, replace some of them, and end them, in order |
+//! | `config_publisher` | replaces the running configuration at all workers |
 //! | `listeners` | builds the settings of the listeners that a reload may change |
 //! | `servers` | builds the servers of the upstreams |
 //! | `snapshots` | restores counts at the start, and starts and ends the writer of snapshots |
@@ -23,6 +24,7 @@
 //! | `reset_warnings` | warns of limits whose counts begin anew at a reload |
 //! | `error` | defines why a start or a reload failed |
 
+mod config_publisher;
 mod control;
 mod error;
 mod events;

@@ -8,13 +8,13 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
+use super::config_publisher::{Acknowledgement, ConfigPublisher};
 use super::events::new_event;
 use super::metrics_recorder::EventQueue;
 use crate::base::clock::Clock;
 use crate::operator::{ChangeKind, EntryChange, EntryKind};
-use crate::serve::worker::generation::RunningConfig;
 
 /// The pause between two looks for changes. What is ordered here is published at once.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
@@ -31,8 +31,8 @@ pub struct OrderKeeper {
 /// Publishes and reports changes of orders.
 #[derive(Clone)]
 pub struct OrderUpdater {
-    /// The configuration that workers run.
-    pub running: Arc<RwLock<RunningConfig>>,
+    /// Has the configuration that workers run, and replaces it for grants.
+    pub publisher: ConfigPublisher,
     /// Takes the events; `None` without a record.
     pub events: Option<EventQueue>,
     /// The clock of the gateway.
@@ -67,13 +67,30 @@ const REPORTED_KINDS: [ReportedKind; 3] = [
 impl OrderUpdater {
     /// Publishes what has changed since the last call, and reports each change.
     pub fn update(&self) {
+        let acknowledgements = self.publish();
+        // Waited for without the lock, because a worker may be busy.
+        for acknowledgement in acknowledgements {
+            let _ = acknowledgement.blocking_recv();
+        }
+    }
+
+    fn publish(&self) -> Vec<Acknowledgement> {
         let _update_guard = self.update_lock.lock();
-        let running = self.running.read().clone();
+        let running = self.publisher.running();
         running.bans.ban_offenders();
         let refreshed = running.entries.refresh();
         let seed = running.keyer().seed();
         let build_identifier = || running.build_identifier();
         running.bans.publish(&refreshed, seed, build_identifier);
+        let mut acknowledgements = Vec::new();
+        if running.grants.take_publication(&refreshed, seed) {
+            match self.publisher.publish_grants() {
+                Ok(published) => acknowledgements = published,
+                Err(error) => {
+                    tracing::error!(%error, "the store has no room for the limits of grants");
+                }
+            }
+        }
         for reported in &REPORTED_KINDS {
             let is_of_kind = |change: &&EntryChange| reported.kinds.contains(&change.entry.kind);
             let changes: Vec<&EntryChange> = refreshed.changes.iter().filter(is_of_kind).collect();
@@ -83,6 +100,7 @@ impl OrderUpdater {
             }
             self.report_others(reported, others);
         }
+        acknowledgements
     }
 
     /// Reports in one line for each kind of change how many other changes there are.
@@ -173,7 +191,7 @@ impl OrderKeeper {
         }
         // The last offenders are not banned yet.
         self.updater.update();
-        let entries = self.updater.running.read().entries.clone();
+        let entries = self.updater.publisher.running().entries;
         entries.save();
     }
 }

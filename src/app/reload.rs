@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::sync::oneshot;
-
 use super::error::Error;
 use super::events::find_limit_changes;
 use super::gateway::Gateway;
@@ -16,7 +14,6 @@ use super::servers::build_servers;
 use crate::base::telemetry::{Label, Metric};
 use crate::policy::{self, Diagnostic, Ruleset};
 use crate::serve::worker::generation::RunningConfig;
-use crate::serve::worker::run::WorkerOrder;
 
 /// What a reload that succeeded reports.
 #[derive(Debug)]
@@ -64,7 +61,7 @@ impl Gateway {
     /// The part of [`Gateway::reload`] that may fail.
     async fn load_and_replace(&self) -> Result<ReloadReport, Error> {
         let (report, acknowledgements) = {
-            let _reload_guard = self.reload_lock.lock();
+            let _reload_guard = self.publisher.lock.lock();
             let loaded = policy::load(&self.config_path).map_err(Error::Policy)?;
             let mut ruleset = loaded.ruleset;
             let config_before = self.running();
@@ -87,19 +84,21 @@ impl Gateway {
                 challenge_tokens: self.certificate_renewer.challenge_tokens(),
                 insight: config_before.insight.clone(),
                 bans: config_before.bans.clone(),
+                grants: config_before.grants.clone(),
                 entries: config_before.entries.clone(),
                 upstreams: build_servers(&ruleset, &config_before.upstreams, &self.clock),
+                loaded: ruleset.clone(),
                 ruleset,
                 admission,
                 process_keyer: self.keyer.clone(),
             };
+            let running = running.with_current_grants()?;
             self.set_unacked_timeout(running.ruleset.timeouts.send);
             // Hashes the keys of overrides into a cache now, so that no worker has to while requests wait.
             drop(running.build_identifier());
-            *self.running.write() = running.clone();
             // The files may define identities now that bans name.
             running.bans.invalidate_index();
-            let acknowledgements = self.order_workers_to_run(&running);
+            let acknowledgements = self.publisher.publish(&running);
             if let Some(pusher) = &*self.pusher.lock() {
                 pusher.update_settings(&loaded.process.push);
             }
@@ -108,11 +107,11 @@ impl Gateway {
             {
                 exporter.update_settings(reloaded);
             }
-            let limit_changes = find_limit_changes(&config_before.ruleset, &running.ruleset);
+            let limit_changes = find_limit_changes(&config_before.loaded, &running.loaded);
             let mut warnings = loaded.warnings;
             warnings.extend(reset_warnings(
-                (&config_before.ruleset, &config_before.admission),
-                (&running.ruleset, &running.admission),
+                (&config_before.loaded, &config_before.admission),
+                (&running.loaded, &running.admission),
             ));
             let has_same_contents = self
                 .loaded_fingerprint
@@ -122,8 +121,8 @@ impl Gateway {
                 warnings,
                 needs_restart: self.process_settings.differences(&loaded.process),
                 changes: ReloadChanges::compare(
-                    &config_before.ruleset,
-                    &running.ruleset,
+                    &config_before.loaded,
+                    &running.loaded,
                     limit_changes.clone(),
                     has_same_contents,
                 ),
@@ -147,39 +146,27 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// A thread that fetches keys is missing and cannot be started.
+    /// A thread that fetches keys is missing and cannot be started, or the store has no slot left for a grant.
     pub async fn renew_keys(&self) -> Result<(), Error> {
         let acknowledgements = {
-            let _reload_guard = self.reload_lock.lock();
+            let _reload_guard = self.publisher.lock.lock();
             let config_before = self.running();
-            let mut ruleset = Ruleset::clone(&config_before.ruleset);
+            let mut ruleset = Ruleset::clone(&config_before.loaded);
             let identity = &mut ruleset.identity;
             self.key_set_fetchers
                 .use_keys_of(identity)
                 .map_err(Error::Thread)?;
+            let ruleset = Arc::new(ruleset);
             let running = RunningConfig {
-                ruleset: Arc::new(ruleset),
+                loaded: ruleset.clone(),
+                ruleset,
                 ..config_before
             };
-            *self.running.write() = running.clone();
-            self.order_workers_to_run(&running)
+            self.publisher.publish(&running.with_current_grants()?)
         };
         for acknowledgement in acknowledgements {
             let _ = acknowledgement.await;
         }
         Ok(())
-    }
-
-    /// Orders all workers to run a configuration. Each returned receiver is done once one worker runs it or has ended.
-    fn order_workers_to_run(&self, running: &RunningConfig) -> Vec<oneshot::Receiver<()>> {
-        let mut acknowledgements = Vec::new();
-        for worker in &*self.workers.lock() {
-            let (acknowledge, acknowledgement) = oneshot::channel();
-            let order = WorkerOrder::Run(Box::new(running.clone()), acknowledge);
-            if worker.orders.send(order).is_ok() {
-                acknowledgements.push(acknowledgement);
-            }
-        }
-        acknowledgements
     }
 }

@@ -36,7 +36,7 @@ impl Gateway {
         if let Some(recorder) = &*self.recorder.lock() {
             recorder.stop_soon();
         }
-        let workers = std::mem::take(&mut *self.workers.lock());
+        let workers = std::mem::take(&mut *self.publisher.workers.lock());
         for worker in &workers {
             let _ = worker.orders.send(WorkerOrder::Drain(drain_timeout));
         }

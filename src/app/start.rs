@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::unbounded_channel;
 
+use super::config_publisher::ConfigPublisher;
 use super::error::Error;
 use super::gateway::Gateway;
 use super::key_set_fetchers::KeySetFetchers;
@@ -26,7 +27,7 @@ use crate::net::Address;
 use crate::net::quic::QuicSockets;
 use crate::net::tls::acme::CertificateRenewer;
 use crate::net::tls::listener_tls;
-use crate::operator::{BanRegistry, EntryRegistry};
+use crate::operator::{BanRegistry, EntryRegistry, GrantRegistry};
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
 use crate::serve::worker::generation::RunningConfig;
@@ -101,16 +102,19 @@ impl Gateway {
         }
         let running = RunningConfig {
             bans: Arc::new(BanRegistry::new(entries.clone())),
+            grants: Arc::new(GrantRegistry::new(entries.clone())),
             entries,
             listeners,
             challenge_tokens: certificate_renewer.challenge_tokens(),
             insight: process.record.is_some().then(Arc::default),
             upstreams: build_servers(&ruleset, &[], &clock),
+            loaded: ruleset.clone(),
             ruleset,
             admission,
             process_keyer: keyer.clone(),
         };
         let running = Arc::new(RwLock::new(running));
+        let publisher = ConfigPublisher::new(running.clone());
         let live_metrics = Arc::new(LiveMetrics {
             registry: registry.clone(),
             running: running.clone(),
@@ -137,7 +141,7 @@ impl Gateway {
             None => None,
         };
         let order_updater = OrderUpdater {
-            running: running.clone(),
+            publisher: publisher.clone(),
             events: recorder.as_ref().map(MetricsRecorder::event_queue),
             clock: clock.clone(),
             update_lock: Arc::default(),
@@ -158,13 +162,12 @@ impl Gateway {
             clock,
             registry,
             running,
+            publisher,
             live_metrics,
             recorder: Mutex::new(recorder),
             pusher: Mutex::new(pusher),
             exporter: Mutex::new(exporter),
             order_keeper: Mutex::new(Some(order_keeper)),
-            reload_lock: Mutex::new(()),
-            workers: Mutex::new(Vec::new()),
             access_log: Mutex::new(None),
             addresses: Vec::new(),
             listening_sockets: Mutex::new(Vec::new()),
@@ -202,6 +205,9 @@ impl Gateway {
             .into_iter()
             .zip(connection_receivers)
             .enumerate();
+        // No change of the configuration may come between a worker's copy of it and its place among the workers.
+        let publisher = self.publisher.clone();
+        let _guard = publisher.lock.lock();
         for (number, (sockets, handed_connections)) in workers {
             let start = run::WorkerStart {
                 number,
@@ -221,7 +227,8 @@ impl Gateway {
                 registry: self.registry.clone(),
                 clock: self.clock.clone(),
             };
-            self.workers
+            self.publisher
+                .workers
                 .lock()
                 .push(run::spawn_worker(start).map_err(Error::Thread)?);
         }

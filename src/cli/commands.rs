@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    ban, bans, check, demo, explain, log, near, ready, run, schema, signals, top, tried, unban,
+    ban, bans, check, demo, explain, grant, grants, log, near, ready, revoke, run, schema, signals,
+    top, tried, unban,
 };
 
 /// A reverse-proxy gateway that counts before it forwards.
@@ -42,6 +43,12 @@ enum Command {
     Unban(unban::Arguments),
     /// List the bans, or print the banned networks for nftables or ipset.
     Bans(bans::Arguments),
+    /// Grant a key more of a limit, for a time.
+    Grant(grant::Arguments),
+    /// List the grants.
+    Grants(grants::Arguments),
+    /// Take a grant back before its end.
+    Revoke(revoke::Arguments),
     /// Print the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
 }
@@ -67,6 +74,9 @@ pub fn main() -> ExitCode {
         Command::Ban(arguments) => ban::run(&arguments),
         Command::Unban(arguments) => unban::run(&arguments),
         Command::Bans(arguments) => bans::run(&arguments),
+        Command::Grant(arguments) => grant::run(&arguments),
+        Command::Grants(arguments) => grants::run(&arguments),
+        Command::Revoke(arguments) => revoke::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
     }
 }

@@ -15,7 +15,7 @@ use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::acme::ChallengeTokens;
-use crate::operator::{BanRegistry, EntryRegistry};
+use crate::operator::{BanRegistry, EntryRegistry, GrantRegistry};
 use crate::policy;
 use crate::serve::stack::explain;
 use crate::serve::stack::explanation;
@@ -172,6 +172,7 @@ fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Val
     let entries = Arc::new(entries.map_err(|error| CommandError::failure(error.to_string()))?);
     // An explanation sends nothing, so it needs neither servers nor listeners. Orders are known to a running gateway only.
     let running_config = RunningConfig {
+        loaded: ruleset.clone(),
         ruleset,
         admission,
         upstreams: Vec::new(),
@@ -180,6 +181,7 @@ fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Val
         challenge_tokens: ChallengeTokens::default(),
         insight: None,
         bans: Arc::new(BanRegistry::new(entries.clone())),
+        grants: Arc::new(GrantRegistry::new(entries.clone())),
         entries,
     };
     // This admission has no shared store, even if the configuration has one, so the future never waits.

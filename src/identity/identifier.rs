@@ -85,6 +85,8 @@ pub struct Identifier {
     signature_failures: SignatureFailures,
     /// The limits that override those of rules for single keys.
     overrides: Arc<OverrideTable>,
+    /// The keys that have grants.
+    grants: Arc<OverrideTable>,
 }
 
 /// The parts of a request that identify its client.
@@ -131,6 +133,7 @@ impl Identifier {
             refused_tokens: Mutex::new(FingerprintCache::new(MAX_REFUSED_TOKENS)),
             signature_failures: SignatureFailures::default(),
             overrides: Arc::default(),
+            grants: Arc::default(),
             user_peers: user_peers.unwrap_or_default(),
             plan_peers,
             settings,

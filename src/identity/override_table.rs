@@ -1,5 +1,5 @@
-//! The keys whose limits the policies override, by their hashes under the secret of one [`Keyer`](super::Keyer), and a
-//! cache of one such table.
+//! The keys whose limits the policies or grants override, by their hashes under the secret of one [`Keyer`](super::Keyer),
+//! and a cache of one such table.
 //!
 //! A table has at most one entry for each key in the files of overrides, whose sizes `policy` bounds.
 
@@ -13,7 +13,7 @@ use crate::limit::{Fingerprint, KeyLimit, OverrideSet};
 /// The overriding limit of each key, for all sets of overrides.
 #[derive(Debug, Default)]
 pub struct OverrideTable {
-    /// The keys of each set, by [`OverrideSet::index`].
+    /// The keys of each set, by [`OverrideSet::index`] or [`Overrides::granted_set`](crate::limit::Overrides::granted_set).
     keys_by_set: Vec<HashMap<Fingerprint, KeyLimit>>,
 }
 
@@ -23,12 +23,12 @@ pub struct OverrideTable {
 pub struct OverrideCache(Mutex<Option<(Fingerprint, Arc<OverrideTable>)>>);
 
 impl OverrideTable {
-    /// Adds a key to a set. A key that is added twice has the limit of the second time.
-    pub fn insert(&mut self, set: &OverrideSet, key: Fingerprint, limit: KeyLimit) {
-        if self.keys_by_set.len() <= set.index {
-            self.keys_by_set.resize_with(set.index + 1, HashMap::new);
+    /// Adds a key to the set with this index. A key that is added twice has the limit of the second time.
+    pub fn insert(&mut self, set_index: usize, key: Fingerprint, limit: KeyLimit) {
+        if self.keys_by_set.len() <= set_index {
+            self.keys_by_set.resize_with(set_index + 1, HashMap::new);
         }
-        self.keys_by_set[set.index].insert(key, limit);
+        self.keys_by_set[set_index].insert(key, limit);
     }
 
     /// Whether keys of the set were added.
@@ -38,9 +38,9 @@ impl OverrideTable {
             .is_some_and(|keys| !keys.is_empty())
     }
 
-    /// The limit of a key in place of that of its rule; `None` if nothing overrides it.
-    pub fn find(&self, set: &OverrideSet, key: Fingerprint) -> Option<KeyLimit> {
-        self.keys_by_set.get(set.index)?.get(&key).copied()
+    /// The limit of a key of the set with this index in place of that of its rule; `None` if nothing overrides it.
+    pub fn find(&self, set_index: usize, key: Fingerprint) -> Option<KeyLimit> {
+        self.keys_by_set.get(set_index)?.get(&key).copied()
     }
 }
 

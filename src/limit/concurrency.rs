@@ -13,6 +13,8 @@ pub const REFUSAL_WAIT: Nanos = Nanos::from_secs(1);
 pub struct Concurrency {
     /// The largest number of open requests, without a plan's multiplier. With 0 no request is admitted.
     pub max_open: u32,
+    /// Permits of a grant that no plan multiplies.
+    pub added: u32,
     /// What the limit does above that number.
     pub throttle: ThrottleMode,
     /// The largest plan multiplier of a request.
@@ -24,6 +26,7 @@ impl Concurrency {
     pub fn hard(max_open: u32) -> Concurrency {
         Concurrency {
             max_open,
+            added: 0,
             throttle: ThrottleMode::Hard,
             max_plan_factor: 1,
         }
@@ -31,7 +34,8 @@ impl Concurrency {
 
     /// The number of permits of a key, without what a soft limit adds.
     pub fn quota(&self, plan_factor: u32) -> u32 {
-        self.max_open.saturating_mul(plan_factor)
+        let max_open = self.max_open.saturating_mul(plan_factor);
+        max_open.saturating_add(self.added)
     }
 
     /// The number of permits of a key, with what a soft limit adds to the quota.
@@ -85,7 +89,7 @@ impl Concurrency {
     pub fn guarantee(&self) -> String {
         format!(
             "never more than {} open at once{}",
-            self.max_open,
+            self.quota(1),
             self.throttle.guarantee_suffix()
         )
     }

@@ -19,6 +19,7 @@
 //! | `sliding_log`, `sliding_window`, `multi_level`, `fixed_window`, `gcra` | the arithmetic of each algorithm |
 //! | `bucket_ring` | a ring of counts, for sliding windows and for levels |
 //! | `throttle`, `lending` | what a limit does above its rate; the pace at which an elastic one lends |
+//! | `grant` | how much more of a limit a key has for a time |
 //! | `guarantee`, `header_texts` | the guarantee as a sentence; texts for header fields of responses |
 //! | `sharing`, `spec` | how gateways share a limit; the arithmetic as numbers, for a remote store |
 //! | `pressure/` | how much an upstream bears, and who gives way first |
@@ -38,6 +39,7 @@ mod finding;
 mod fingerprint;
 mod fixed_window;
 mod gcra;
+mod grant;
 mod guarantee;
 pub mod header_texts;
 mod identity;
@@ -74,6 +76,7 @@ pub use custom_identity::CustomIdentity;
 pub use fast_path::{Assessment, FastPath};
 pub use finding::{LimitFinding, LimitStanding};
 pub use fingerprint::Fingerprint;
+pub use grant::{Grant, GrantError};
 pub use identity::{Identity, IdentitySet};
 pub use key_spec::{KeyPart, KeySpec};
 pub use key_state::KeyState;

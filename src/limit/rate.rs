@@ -11,8 +11,10 @@ use crate::base::clock::Nanos;
 /// A quota of units in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// The quota in units.
+    /// The quota in units, which plans multiply.
     quota: u32,
+    /// Units of a grant that no plan multiplies.
+    added: u32,
     /// The length of the window, whole seconds where it was parsed.
     window: Nanos,
     /// [`Rate::interval`] without a multiplier.
@@ -90,6 +92,7 @@ impl Rate {
         let bucket_length = Interval::new(window.0.div_ceil(u64::from(BUCKETS)));
         Ok(Rate {
             quota,
+            added: 0,
             window,
             interval,
             bucket_length,
@@ -147,9 +150,9 @@ impl Rate {
         }
     }
 
-    /// The quota in units.
+    /// The quota in units, without a plan's multiplier.
     pub fn quota(self) -> u32 {
-        self.quota
+        self.quota_times(1)
     }
 
     /// The length of the window; of a calendar's windows a bound.
@@ -165,7 +168,36 @@ impl Rate {
 
     /// The quota with a plan's multiplier, at most `u32::MAX`.
     pub fn quota_times(self, plan_factor: u32) -> u32 {
-        self.quota.saturating_mul(plan_factor)
+        let quota = self.quota.saturating_mul(plan_factor);
+        quota.saturating_add(self.added)
+    }
+
+    /// The rate with `times` the quota, and `add` units more, which no plan multiplies. `None` if that is more than
+    /// [`Rate::MAX_QUOTA`].
+    pub(super) fn granted(self, times: u32, add: u32) -> Option<Rate> {
+        let quota = self.quota.checked_mul(times)?;
+        let added = self.added.checked_add(add)?;
+        let granted = Rate::new(quota.checked_add(added)?, self.window).ok()?;
+        Some(Rate {
+            quota,
+            added,
+            interval: granted.interval,
+            ..self
+        })
+    }
+
+    /// The rate with the same units in windows that slide and are longer by `extension`.
+    ///
+    /// # Errors
+    ///
+    /// The window is longer than [`Rate::MAX_WINDOW`].
+    pub fn extended(self, extension: Nanos) -> Result<Rate, RateError> {
+        let longer = Rate::new(self.quota(), self.window.after(extension))?;
+        Ok(Rate {
+            quota: self.quota,
+            added: self.added,
+            ..longer
+        })
     }
 
     /// The length of a bucket of a sliding window.

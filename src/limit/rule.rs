@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::header_texts::{HeaderTexts, UnclonedCell};
 use super::pressure::Condition;
 use super::{
-    BanPolicy, ClientFilter, CountMode, Identity, KeySpec, OnStoreError, Reserve, RuleLimit,
+    BanPolicy, ClientFilter, CountMode, Grant, Identity, KeySpec, OnStoreError, Reserve, RuleLimit,
     Sharing,
 };
 
@@ -72,9 +72,11 @@ pub enum Disclose {
 pub struct Overrides {
     /// The keys.
     pub set: Arc<OverrideSet>,
-    /// A copy of the rule for each different limit that keys have, by its number less one. Plans do not multiply these
-    /// limits.
+    /// A copy of the rule for each different limit that keys have, by its number less one. Plans do not multiply the limits
+    /// that files give to keys.
     pub rules: Vec<Arc<Rule>>,
+    /// The index of the set of keys that have grants now, which come before those of `set`; `None` if there are none.
+    pub granted_set: Option<usize>,
 }
 
 impl Overrides {
@@ -146,6 +148,8 @@ pub struct Rule {
     pub overrides: Option<Arc<Overrides>>,
     /// The number of this rule among the [`Overrides::rules`] of another, from 1; 0 if it is no override.
     pub override_number: u16,
+    /// The grant that made this override; `None` if it is from a file.
+    pub grant: Option<Grant>,
     /// How gateways with one store share the counts.
     pub sharing: Sharing,
     /// What the limit does while the store cannot be reached.
@@ -196,6 +200,7 @@ impl Rule {
             ban: None,
             overrides: None,
             override_number: 0,
+            grant: None,
         }
     }
 

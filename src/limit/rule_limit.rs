@@ -99,7 +99,7 @@ impl RuleLimit {
                         .all(|other| own.windows.iter().any(|own| is_within(own, other)))
             }
             (RuleLimit::Open(own), RuleLimit::Open(other)) => {
-                max_admitted_units(own.max_open) <= guaranteed_units(other.max_open)
+                max_admitted_units(own.quota(1)) <= guaranteed_units(other.quota(1))
             }
             _ => false,
         }

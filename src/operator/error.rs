@@ -42,3 +42,32 @@ pub enum BanError {
         network: String,
     },
 }
+
+/// Why a grant is not ordered or not taken back, whatever the policies say.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrantOrderError {
+    /// The key, the reason or the name is too long; the number is the most bytes.
+    #[error("`{0}` is longer than {1} bytes; shorten it")]
+    TooLong(&'static str, usize),
+    /// The grant is too short or too long.
+    #[error("a grant lasts from 1s to 3650d; write for instance 1d")]
+    Duration,
+    /// There are as many grants as the gateway keeps.
+    #[error(
+        "there are {0} grants already, which is the most; revoke some, or write the keys into a file of `overrides`"
+    )]
+    Full(usize),
+    /// A change of the key by another gateway has a time that this gateway's clock does not reach.
+    #[error(
+        "the grant of `{0}` was changed by a gateway whose clock is far ahead, so this order would not count; set the clocks right"
+    )]
+    Superseded(String),
+    /// The key has no grant.
+    #[error("`{key}` has no grant of `{limit}`; `tollgate grants` lists all grants")]
+    NotGranted {
+        /// The limit.
+        limit: String,
+        /// The key.
+        key: String,
+    },
+}

@@ -1,4 +1,4 @@
-//! What operators order at run time, beside the files: bans. Each order is an entry with an end. Entries are kept on the
+//! What operators order at run time, beside the files: bans and grants. Each order is an entry with an end. Entries are kept on the
 //! disk and shared by gateways, and no order of their arrival changes the result. One registry holds the entries of all
 //! kinds; a view for each kind gives orders and builds an index of its own.
 //!
@@ -12,6 +12,7 @@
 //! | `registry_state` | what the registry of entries holds behind its lock |
 //! | `ban_index` | finds the ban of an address or of an identified client |
 //! | `ban_registry` | the view of bans, and what workers see of them |
+//! | `grant_registry` | the view of grants |
 //! | `offences` | counts the refusals of limits that ban |
 //! | `settings` | where entries are kept, and what banned clients get |
 //! | `error` | why an order is refused |
@@ -26,6 +27,7 @@ mod entry_map;
 mod entry_registry;
 mod entry_terms;
 mod error;
+mod grant_registry;
 mod offences;
 mod registry_state;
 mod settings;
@@ -37,7 +39,8 @@ pub use entry_file::EntryFile;
 pub use entry_map::EntryMap;
 pub use entry_registry::{EntryRegistry, RefreshedEntries};
 pub use entry_terms::{EntryTerms, GrantTerms};
-pub use error::BanError;
+pub use error::{BanError, GrantOrderError};
+pub use grant_registry::{GrantRegistry, ListedGrant, NewGrant};
 pub use registry_state::{ChangeKind, EntryChange};
 pub use settings::{BanResponse, Settings};
 

@@ -169,6 +169,7 @@ pub fn compile(
         routes,
         rules: rules.all,
         override_cache: Arc::default(),
+        granted_keys: Arc::default(),
         unrouted,
         ban_response: gateway.bans.response,
         identity,

@@ -35,6 +35,7 @@ pub mod diagnostic;
 mod expand;
 mod filled_value;
 mod former_names;
+mod grants;
 mod key_control;
 mod load;
 mod policy_folder;
@@ -54,6 +55,7 @@ pub use decode::parse_duration_text as parse_duration;
 pub use describe::{describe, describe_json};
 pub use diagnostic::{Diagnostic, DiagnosticReport, Severity};
 pub use filled_value::FilledValue;
+pub use grants::{GrantMistake, GrantSubject};
 pub use load::{LoadedConfig, load, load_endpoints, load_from};
 pub use settings::{
     AccessLogSettings, BindSettings, CertificateSource, Endpoints, ListenerSettings,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::connections::Connections;
 use super::timeouts::Timeouts;
-use crate::identity::override_table::OverrideCache;
+use crate::identity::override_table::{OverrideCache, OverrideTable};
 use crate::limit::{AccessLists, CustomIdentity, Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
@@ -51,6 +51,8 @@ pub struct Ruleset {
     pub rules: Vec<Arc<Rule>>,
     /// The table of keys with limits of their own that was built last. Workers whose keyers have one secret share it.
     pub override_cache: Arc<OverrideCache>,
+    /// The keys that have grants, by [`Rule::index`]. The files alone give none.
+    pub granted_keys: Arc<OverrideTable>,
     /// The limits of requests without a route.
     pub unrouted: UnroutedLimits,
     /// What banned clients get.

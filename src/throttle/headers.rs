@@ -240,7 +240,7 @@ fn header_texts(rule: &Rule) -> &HeaderTexts {
     rule.header_texts.get_or_make(|| {
         let quotas = match &rule.limit {
             RuleLimit::Rate(limit) => limit.windows.iter().map(|rate| rate.quota()).collect(),
-            RuleLimit::Open(limit) => vec![limit.max_open],
+            RuleLimit::Open(limit) => vec![limit.quota(1)],
         };
         let prepare = |(window_index, quota): (usize, u32)| {
             let mut text = Vec::from(SEPARATOR);

@@ -19,6 +19,14 @@ impl Identifier {
         Identifier { overrides, ..self }
     }
 
+    /// Adds the keys that have grants, which were hashed under the identifier's secret.
+    pub fn with_grants(self, grants: &Arc<OverrideTable>) -> Identifier {
+        Identifier {
+            grants: grants.clone(),
+            ..self
+        }
+    }
+
     /// Hashes the keys of all overrides under the identifier's secret.
     fn build_override_table(&self, rules: &[Arc<Rule>]) -> OverrideTable {
         let mut table = OverrideTable::default();
@@ -36,18 +44,22 @@ impl Identifier {
                 let client = self.parse_key(text, &rule.key).ok();
                 let key = client.and_then(|client| self.key(&client, &rule.key));
                 if let Some(key) = key {
-                    table.insert(set, key, *limit);
+                    table.insert(set.index, key, *limit);
                 }
             }
         }
         table
     }
 
-    /// Refers to the limit that holds for a key: that of `rule`, whose index is `rule_index`, or an override. `None` if an
-    /// override makes the key unlimited.
+    /// Refers to the limit that holds for a key: that of `rule`, whose index is `rule_index`, an override or a grant. `None`
+    /// if an override makes the key unlimited.
     pub fn rule_ref(&self, rule_index: u16, rule: &Rule, key: Fingerprint) -> Option<RuleRef> {
         let overrides = rule.overrides.as_ref();
-        let key_limit = overrides.and_then(|overrides| self.overrides.find(&overrides.set, key));
+        let key_limit = overrides.and_then(|overrides| {
+            let granted_set = overrides.granted_set;
+            let granted = granted_set.and_then(|set_index| self.grants.find(set_index, key));
+            granted.or_else(|| self.overrides.find(overrides.set.index, key))
+        });
         let override_number = match key_limit {
             // The rule's own limit.
             None => 0,

@@ -306,6 +306,7 @@ impl<'g> RuleCompiler<'g> {
             ban: config.ban.as_ref().and_then(|ban| ban.value.policy()),
             overrides: None,
             override_number: 0,
+            grant: None,
         };
         self.override_count += overrides.map_or(0, |overrides| overrides.variants.len());
         // Above the bound `compile` reports a mistake, so these copies would only fill memory.
@@ -377,6 +378,7 @@ fn compile_overrides(
     Overrides {
         set: overrides.set.clone(),
         rules: rules.collect(),
+        granted_set: None,
     }
 }
 
@@ -385,6 +387,7 @@ fn compile_limit(gateway: &GatewayConfig, config: &LimitConfig, count: &CountMod
     match config.concurrent {
         Some(max_open) => RuleLimit::Open(Concurrency {
             max_open: max_open.value,
+            added: 0,
             throttle: compile_throttle(config),
             max_plan_factor: gateway.max_plan_factor(config),
         }),

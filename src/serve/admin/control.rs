@@ -3,14 +3,16 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::extract::State;
 use serde_json::Value;
 
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
-use crate::operator::{BanError, ListedBan, NewBan};
-use crate::policy::DiagnosticReport;
+use crate::limit::Grant;
+use crate::operator::{BanError, ListedBan, ListedGrant, NewBan};
+use crate::policy::{DiagnosticReport, GrantMistake};
 use crate::record::Record;
 use crate::record::push;
 use crate::serve::worker::generation::RunningConfig;
@@ -36,6 +38,18 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// See [`BanError`].
     fn lift_ban(&self, key: &str, by: &str) -> Result<ListedBan, BanError>;
+    /// Grants a key more of a limit, at all workers when this returns. Waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`GrantMistake`].
+    fn grant(&self, order: GrantOrder) -> Result<ListedGrant, GrantMistake>;
+    /// Takes a grant back, and returns it as it was. `by` is who does so. Waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`GrantMistake`].
+    fn revoke_grant(&self, limit: &str, key: &str, by: &str) -> Result<ListedGrant, GrantMistake>;
     /// All metrics in this format.
     fn metrics(&self, format: MetricsFormat) -> String;
     /// Whether the process was started with traces, so that metrics may have exemplars. A reload does not change it.
@@ -54,6 +68,23 @@ pub trait Control: Send + Sync + 'static {
     fn clock(&self) -> &Clock;
     /// The token that operators must send; `None` if none is set.
     fn token(&self) -> Option<&str>;
+}
+
+/// A grant as an operator orders it.
+#[derive(Clone, Debug)]
+pub struct GrantOrder {
+    /// The limit by its name, or with its policy as in `api/per-user`.
+    pub limit: String,
+    /// The key as `explain` shows it.
+    pub key: String,
+    /// How much more.
+    pub grant: Grant,
+    /// How long it lasts.
+    pub duration: Duration,
+    /// Why; may be empty.
+    pub reason: String,
+    /// Who orders it.
+    pub by: String,
 }
 
 /// How a reload ended.

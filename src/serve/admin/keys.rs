@@ -202,6 +202,10 @@ impl KeyLookup {
             let mut description = explanation::describe_rule(rule);
             if let Some(rule_finding) = rule_finding {
                 description.extend(explanation::describe_finding(rule_finding, rule));
+                let key = self.identifier.format_key(&self.client, &rule.key);
+                description.insert("key".into(), json!(key));
+                let (grants, wall) = (&self.running_config.grants, gateway.clock().wall());
+                explanation::add_grant(&mut description, rule, grants, wall);
             } else if self.identifier.is_unlimited(&self.client, rule) {
                 description.insert("unlimited".into(), json!(true));
                 description.insert("guarantee".into(), json!(explanation::UNLIMITED_KEY));

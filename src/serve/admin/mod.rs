@@ -14,6 +14,7 @@
 //! | `status`, `keys` | the state of limits, upstreams and the process; the count of one key |
 //! | `tried` | what limits would have refused |
 //! | `bans` | lists, orders and lifts bans |
+//! | `grants` | lists and orders grants, and takes them back |
 //! | `actions` | explains a request, reloads the configuration |
 //! | `record`, `prometheus` | queries about the record, in its own API and in that of Prometheus |
 //! | `dashboard` | the page for browsers |
@@ -24,6 +25,7 @@ mod bans;
 mod connections;
 mod control;
 mod dashboard;
+mod grants;
 mod keys;
 mod probes;
 mod problem;
@@ -35,6 +37,6 @@ mod token;
 mod tried;
 
 pub use connections::serve;
-pub use control::{Control, ReloadOutcome};
+pub use control::{Control, GrantOrder, ReloadOutcome};
 pub use probes::probes;
 pub use routes::router;

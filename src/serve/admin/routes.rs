@@ -9,7 +9,8 @@ use axum::routing::{delete, get, post};
 use super::control::{Control, MAX_BODY_BYTES};
 use super::problem::problem_response;
 use super::{
-    actions, authorization, bans, dashboard, keys, probes, prometheus, record, status, tried,
+    actions, authorization, bans, dashboard, grants, keys, probes, prometheus, record, status,
+    tried,
 };
 
 /// All paths of the admin listener, behind [`authorization::authorize`].
@@ -31,6 +32,8 @@ pub fn router(gateway: Arc<dyn Control>) -> Router {
         .route("/v1/try", get(tried::tried))
         .route("/v1/bans", get(bans::list).post(bans::order))
         .route("/v1/bans/{*key}", delete(bans::lift))
+        .route("/v1/grants", get(grants::list).post(grants::order))
+        .route("/v1/grants/{limit}/{*key}", delete(grants::revoke))
         .route("/v1/upstreams", get(status::upstreams))
         .route("/v1/explain", post(actions::explain))
         .route("/v1/reload", post(actions::reload))

@@ -16,8 +16,8 @@ use super::ban_view::explain_refusal;
 use super::body::BodyStart;
 use super::credential_in_body;
 use super::explanation::{
-    ExplainedLimit, describe_client, describe_limit, describe_other_source, describe_pressure,
-    describe_route, refusal_reason,
+    ExplainedLimit, add_grant, describe_client, describe_limit, describe_other_source,
+    describe_pressure, describe_route, refusal_reason,
 };
 use super::found_route::FoundRoute;
 use super::identified::{request_class, shed_cohort};
@@ -450,7 +450,11 @@ pub async fn explain(
             rule_finding,
             decides: decider_index == Some(rule.index),
         };
-        describe_limit(&limit, &client, identifier)
+        let mut description = describe_limit(&limit, &client, identifier);
+        if let Value::Object(members) = &mut description {
+            add_grant(members, limit.rule, &running_config.grants, clock.wall());
+        }
+        description
     };
     let limits: Vec<Value> = all_rules.iter().map(explain_limit).collect();
     let class = route.map(|route| request_class(route, &client, identifier));

@@ -12,7 +12,7 @@ use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
 use crate::limit::{Identity, KeySpec, Rule, RuleLimit};
-use crate::operator::BanResponse;
+use crate::operator::{BanResponse, GrantRegistry};
 use crate::policy::Ruleset;
 use crate::route::Route;
 use crate::throttle::admission::RuleFinding;
@@ -221,7 +221,7 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
     if rule.is_candidate {
         members.insert("try".into(), json!(true));
     }
-    if rule.override_number > 0 {
+    if rule.override_number > 0 && rule.grant.is_none() {
         members.insert("override".into(), json!(true));
     }
     if !rule.clients.is_empty() {
@@ -237,10 +237,38 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
             members.insert("algorithm".into(), json!(limit.algorithm.as_str()));
         }
         RuleLimit::Open(limit) => {
-            members.insert("concurrent".into(), json!(limit.max_open));
+            members.insert("concurrent".into(), json!(limit.quota(1)));
         }
     }
     members
+}
+
+/// Adds the grant by which a key has more of a limit than the files say, if it has one. `description` is that of the key and
+/// of the rule that holds for it; times are in seconds, and `left` counts from `wall`.
+pub fn add_grant(
+    description: &mut Map<String, Value>,
+    rule: &Rule,
+    grants: &GrantRegistry,
+    wall: Duration,
+) {
+    let Some(grant) = rule.grant else {
+        return;
+    };
+    let mut members = Map::new();
+    match grant.add {
+        0 => members.insert("times".into(), json!(grant.times)),
+        add => members.insert("add".into(), json!(add)),
+    };
+    let key = description.get("key").and_then(Value::as_str);
+    if let Some(entry) = key.and_then(|key| grants.find(rule, key)) {
+        let until = Duration::from_millis(entry.until);
+        members.insert("reason".into(), json!(entry.reason));
+        members.insert("by".into(), json!(entry.by));
+        members.insert("until".into(), json!(until.as_secs_f64()));
+        let left = until.saturating_sub(wall);
+        members.insert("left".into(), json!(left.as_secs_f64()));
+    }
+    description.insert("grant".into(), Value::Object(members));
 }
 
 /// Renders an explanation, which [`explain`](super::explain::explain) has made, as text.
@@ -352,6 +380,20 @@ fn render_pressure(out: &mut String, explanation: &Value) {
     }
 }
 
+fn render_grant(out: &mut String, grant: &Value) {
+    match (grant["times"].as_u64(), grant["add"].as_u64()) {
+        (Some(times), _) => *out += &format!(" with a grant of {times} times"),
+        (_, Some(add)) => *out += &format!(" with a grant of {add} more"),
+        _ => return,
+    }
+    if let Some(left) = grant["left"].as_f64() {
+        *out += &format!(" for {:.0} s, by {}", left.ceil(), json_text(&grant["by"]));
+    }
+    if let Some(reason) = grant["reason"].as_str().filter(|reason| !reason.is_empty()) {
+        *out += &format!(" ({reason})");
+    }
+}
+
 fn render_limit(out: &mut String, limit: &Value) {
     let field = |name: &str| json_text(&limit[name]);
     let mark = if limit["decides"] == true { "*" } else { " " };
@@ -363,6 +405,7 @@ fn render_limit(out: &mut String, limit: &Value) {
     if limit["override"] == true {
         *out += " with an override";
     }
+    render_grant(out, &limit["grant"]);
     if limit["applies"] == true {
         *out += &format!(
             ": {} for {}; {} of {} ",

@@ -22,7 +22,7 @@ use crate::limit::Rule;
 use crate::limit::pressure::{Pressure, RequestKind};
 use crate::net::FlushQueue;
 use crate::net::tls::acme::ChallengeTokens;
-use crate::operator::{BanRegistry, EntryRegistry};
+use crate::operator::{BanRegistry, EntryRegistry, GrantRegistry};
 use crate::policy::Ruleset;
 use crate::record::insight::{LiveInsight, Sampler, ShadowTally};
 use crate::route::Route;
@@ -30,6 +30,7 @@ use crate::serve::access::members;
 use crate::serve::stack::ban_view::BanView;
 use crate::serve::stack::refusal_cache::RefusalCache;
 use crate::serve::stack::request_outcome::{RequestOutcome, response_origin};
+use crate::store;
 use crate::throttle::admission::Admission;
 use crate::upstream::upstream_pool::PoolCounters;
 use crate::upstream::{Servers, UpstreamPool};
@@ -37,8 +38,10 @@ use crate::upstream::{Servers, UpstreamPool};
 /// The running configuration, as all workers get it.
 #[derive(Clone, Debug)]
 pub struct RunningConfig {
-    /// The compiled policies.
+    /// The compiled policies, with the grants that hold.
     pub ruleset: Arc<Ruleset>,
+    /// The policies as the files are, without grants. The same as `ruleset` while there are none.
+    pub loaded: Arc<Ruleset>,
     /// Admission by the limits of the policies, which have their places in the store already.
     pub admission: Admission,
     /// The state of the servers of each upstream.
@@ -55,6 +58,8 @@ pub struct RunningConfig {
     pub entries: Arc<EntryRegistry>,
     /// The bans among them.
     pub bans: Arc<BanRegistry>,
+    /// The grants among them.
+    pub grants: Arc<GrantRegistry>,
 }
 
 impl RunningConfig {
@@ -69,16 +74,48 @@ impl RunningConfig {
             .map_or_else(|| self.process_keyer.clone(), Keyer::new)
     }
 
-    /// Builds an identifier by the settings and the overrides of the policies. The first call hashes the keys of all
-    /// overrides, which takes long if there are many.
+    /// Builds an identifier by the settings, the overrides and the grants of the policies. The first call hashes the keys of
+    /// all overrides, which takes long if there are many.
     pub fn build_identifier(&self) -> Identifier {
+        let identifier = self.build_identifier_of_files();
+        identifier.with_grants(&self.ruleset.granted_keys)
+    }
+
+    /// Builds an identifier that finds no grants.
+    pub fn build_identifier_of_files(&self) -> Identifier {
         let Ruleset {
             identity,
             rules,
             override_cache,
             ..
-        } = &*self.ruleset;
+        } = &*self.loaded;
         Identifier::new(identity.clone(), self.keyer()).with_overrides(rules, override_cache)
+    }
+
+    /// The same configuration with the grants that hold now, whatever it had before.
+    ///
+    /// # Errors
+    ///
+    /// The store has no slot left for a limit with a grant.
+    pub fn with_current_grants(self) -> Result<RunningConfig, store::Error> {
+        let grants = self.grants.list();
+        if grants.is_empty() && Arc::ptr_eq(&self.ruleset, &self.loaded) {
+            return Ok(self);
+        }
+        let (ruleset, obstacles) = match grants.is_empty() {
+            true => (self.loaded.clone(), HashMap::new()),
+            false => {
+                let identifier = self.build_identifier_of_files();
+                let (ruleset, obstacles) = self.loaded.with_grants(grants, &identifier);
+                (Arc::new(ruleset), obstacles)
+            }
+        };
+        self.grants.set_obstacles(obstacles);
+        Ok(RunningConfig {
+            admission: self.admission.with_rules(&ruleset.rules)?,
+            ruleset,
+            ..self
+        })
     }
 
     /// The secret of the gateways that share a store; `None` without such a store, or before it has sent the secret.

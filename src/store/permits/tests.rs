@@ -5,6 +5,7 @@ use crate::limit::{Concurrency, Fingerprint, LimitStanding, ThrottleMode};
 use crate::store::ParentNetwork;
 
 const TWO: Concurrency = Concurrency {
+    added: 0,
     max_open: 2,
     throttle: ThrottleMode::Hard,
     max_plan_factor: 1,

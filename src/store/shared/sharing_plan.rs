@@ -7,9 +7,7 @@ use siphasher::sip::SipHasher13;
 
 use super::call::{CallPart, CounterName};
 use crate::base::clock::Nanos;
-use crate::limit::{
-    Algorithm, Alignment, Fingerprint, OnStoreError, Rate, RateLimit, Scale, Sharing,
-};
+use crate::limit::{Algorithm, Alignment, Fingerprint, OnStoreError, RateLimit, Scale, Sharing};
 use crate::store::RegisteredLimit;
 
 /// How units are granted in advance. A gateway uses a granted unit at most `life` after its call, by its own clock. So all
@@ -29,7 +27,7 @@ impl LeaseTerms {
         let life = limit.lease_life();
         let extension = Nanos(life.0 + life.0 / CLOCK_DRIFT_DIVISOR);
         let rates = limit.windows.iter();
-        let windows = rates.map(|rate| Rate::new(rate.quota(), rate.window().after(extension)));
+        let windows = rates.map(|rate| rate.extended(extension));
         let windows = windows.collect::<Result<_, _>>().ok()?;
         let limit = RateLimit {
             windows,

@@ -1,0 +1,238 @@
+//! [`GrantRegistry`]: the grants among the entries of a gateway. It keeps what was ordered; which limits have the keys, and
+//! what holds for them, follows from the policies elsewhere.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::entry::{EntryGroup, EntryKind, OperatorEntry};
+use super::entry_registry::{EntryRegistry, RefreshedEntries};
+use super::entry_terms::{EntryTerms, GrantTerms};
+use super::error::GrantOrderError;
+use super::registry_state::{RegistryState, bounded_name};
+use crate::limit::{Fingerprint, Rule};
+
+/// The shortest grant.
+const MIN_DURATION: Duration = Duration::from_secs(1);
+/// The longest grant: ten years.
+const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
+
+/// The grants of a gateway.
+#[derive(Debug)]
+pub struct GrantRegistry {
+    entries: Arc<EntryRegistry>,
+    /// Why grants do not hold now, by their limits and keys.
+    obstacles: Mutex<HashMap<(String, String), String>>,
+    /// The seed of the keyer by which the published grants were hashed; `None` if they must be published anew.
+    published_seed: Mutex<Option<u64>>,
+}
+
+/// A grant that an operator orders.
+#[derive(Clone, Debug)]
+pub struct NewGrant {
+    /// The limit, the factor and the units. The limit is in the form in which one limit always has the same text.
+    pub terms: GrantTerms,
+    /// The key as the limit writes it.
+    pub key: String,
+    /// The hash of the key, if the text does not lead to it.
+    pub fingerprint: Option<Fingerprint>,
+    /// How long it lasts.
+    pub duration: Duration,
+    /// Why; may be empty.
+    pub reason: String,
+    /// Who orders it.
+    pub by: String,
+}
+
+/// A grant as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedGrant {
+    /// The entry.
+    pub entry: OperatorEntry,
+    /// Its terms.
+    pub terms: GrantTerms,
+    /// Whether the grant is on the disk.
+    pub is_kept: bool,
+    /// Why it does not hold now, such as a limit that no policy has any more; `None` if it holds.
+    pub obstacle: Option<String>,
+}
+
+impl GrantRegistry {
+    /// The most grants.
+    pub const MAX_GRANTS: usize = EntryGroup::Grants.max_entries();
+
+    /// The grants among these entries.
+    pub fn new(entries: Arc<EntryRegistry>) -> GrantRegistry {
+        GrantRegistry {
+            entries,
+            obstacles: Mutex::default(),
+            published_seed: Mutex::default(),
+        }
+    }
+
+    /// Orders a grant, or changes the one of the same key and limit. It is on the disk when this returns, if it can be kept.
+    ///
+    /// # Errors
+    ///
+    /// See [`GrantOrderError`].
+    pub fn grant(&self, new_grant: NewGrant) -> Result<ListedGrant, GrantOrderError> {
+        let NewGrant {
+            terms,
+            key,
+            fingerprint,
+            duration,
+            reason,
+            by,
+        } = new_grant;
+        for (name, text, most) in [
+            ("key", &key, OperatorEntry::MAX_KEY_BYTES),
+            ("reason", &reason, OperatorEntry::MAX_REASON_BYTES),
+            ("by", &by, OperatorEntry::MAX_BY_BYTES),
+        ] {
+            if text.len() > most {
+                return Err(GrantOrderError::TooLong(name, most));
+            }
+        }
+        if !(MIN_DURATION..=MAX_DURATION).contains(&duration) {
+            return Err(GrantOrderError::Duration);
+        }
+        let mut state = self.entries.lock();
+        let wall_millis = self.entries.wall_millis();
+        let subject = terms.subject(&key);
+        let held = state.entries.get(EntryKind::Grant, &subject);
+        let held_since = held
+            .filter(|slot| slot.entry.is_active(wall_millis))
+            .map(|slot| slot.entry.since);
+        let count = || state.entries.active_count(EntryKind::Grant, wall_millis);
+        if held_since.is_none() && count() >= GrantRegistry::MAX_GRANTS {
+            return Err(GrantOrderError::Full(GrantRegistry::MAX_GRANTS));
+        }
+        let until = wall_millis.saturating_add(duration.as_millis() as u64);
+        let changed_at = state
+            .entries
+            .next_change(EntryKind::Grant, &subject, wall_millis);
+        let is_changed = state.change(OperatorEntry {
+            kind: EntryKind::Grant,
+            key: key.clone(),
+            hash: fingerprint.map(OperatorEntry::format_fingerprint),
+            reason: reason.replace(char::is_control, " "),
+            by: bounded_name(&by),
+            since: held_since.unwrap_or(wall_millis),
+            until,
+            keep_until: until,
+            changed_at,
+            origin: self.entries.origin(),
+            earlier_bans: 0,
+            terms: Some(EntryTerms::Grant(terms)),
+            is_revoked: false,
+        });
+        if !is_changed {
+            return Err(GrantOrderError::Superseded(key));
+        }
+        state.save();
+        let listed = self.listed(&state, &subject, wall_millis);
+        listed.ok_or(GrantOrderError::Superseded(key))
+    }
+
+    /// Takes a grant back, and returns it as it was. The change is on the disk when this returns.
+    ///
+    /// # Errors
+    ///
+    /// The key has no grant of this limit.
+    pub fn revoke(&self, limit: &str, key: &str, by: &str) -> Result<ListedGrant, GrantOrderError> {
+        let subject = format!("{limit} {key}");
+        let mut state = self.entries.lock();
+        let wall_millis = self.entries.wall_millis();
+        let listed = self.listed(&state, &subject, wall_millis);
+        let not_granted = || GrantOrderError::NotGranted {
+            limit: limit.to_owned(),
+            key: key.to_owned(),
+        };
+        let listed = listed.ok_or_else(not_granted)?;
+        let revocation = self.entries.revocation(by);
+        state.revoke((EntryKind::Grant, &subject), &revocation);
+        state.save();
+        match self.listed(&state, &subject, wall_millis) {
+            None => Ok(listed),
+            Some(_) => Err(GrantOrderError::Superseded(key.to_owned())),
+        }
+    }
+
+    /// The grants that have not ended, in the order of their limits and keys.
+    pub fn list(&self) -> Vec<ListedGrant> {
+        let state = self.entries.lock();
+        let wall_millis = self.entries.wall_millis();
+        let grants = state.entries.slots().filter_map(|slot| {
+            let is_grant = slot.entry.kind == EntryKind::Grant;
+            let (_, subject) =
+                (is_grant && slot.entry.is_active(wall_millis)).then(|| slot.entry.slot_key())?;
+            self.listed(&state, &subject, wall_millis)
+        });
+        grants.collect()
+    }
+
+    /// The number of grants that have not ended.
+    pub fn count(&self) -> usize {
+        let state = self.entries.lock();
+        state
+            .entries
+            .active_count(EntryKind::Grant, self.entries.wall_millis())
+    }
+
+    /// The grant that gives a key more of the limit of a rule; `None` if there is none. Of several the newest one counts.
+    pub fn find(&self, rule: &Rule, key: &str) -> Option<OperatorEntry> {
+        let state = self.entries.lock();
+        let wall_millis = self.entries.wall_millis();
+        let found = [rule.limit_scope(), rule.name.as_str()].map(|limit| {
+            let slot = state
+                .entries
+                .get(EntryKind::Grant, &format!("{limit} {key}"))?;
+            slot.entry.is_active(wall_millis).then_some(&slot.entry)
+        });
+        let newest = found
+            .into_iter()
+            .flatten()
+            .max_by_key(|entry| entry.change());
+        newest.cloned()
+    }
+
+    /// Whether the grants must be published anew, because one has changed, or because keys are hashed with another secret.
+    /// `seed` is that of the keyer. They are taken for published then.
+    pub fn take_publication(&self, refreshed: &RefreshedEntries, seed: u64) -> bool {
+        let former_seed = self.published_seed.lock().replace(seed);
+        refreshed.concerns(&[EntryKind::Grant]) || former_seed != Some(seed)
+    }
+
+    /// Makes the next [`GrantRegistry::take_publication`] say that the grants must be published.
+    pub fn invalidate_publication(&self) {
+        *self.published_seed.lock() = None;
+    }
+
+    /// Sets why grants do not hold, by their limits and keys.
+    pub fn set_obstacles(&self, obstacles: HashMap<(String, String), String>) {
+        *self.obstacles.lock() = obstacles;
+    }
+
+    fn listed(
+        &self,
+        state: &RegistryState,
+        subject: &str,
+        wall_millis: u64,
+    ) -> Option<ListedGrant> {
+        let slot = state.entries.get(EntryKind::Grant, subject)?;
+        let entry = slot.entry.clone();
+        let Some(EntryTerms::Grant(terms)) = entry.terms.clone() else {
+            return None;
+        };
+        let obstacle = self.obstacles.lock();
+        let obstacle = obstacle.get(&(terms.limit.clone(), entry.key.clone()));
+        entry.is_active(wall_millis).then(|| ListedGrant {
+            is_kept: state.is_kept(&entry),
+            obstacle: obstacle.cloned(),
+            entry,
+            terms,
+        })
+    }
+}

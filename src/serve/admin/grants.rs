@@ -1,0 +1,253 @@
+//! Lists grants, orders them and takes them back.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::control::{ControlState, GrantOrder};
+use super::problem::problem_response;
+use crate::identity::Identifier;
+use crate::limit::{Grant, Rate, Rule, RuleLimit};
+use crate::operator::{GrantOrderError, GrantRegistry, ListedGrant};
+use crate::policy::{GrantMistake, parse_duration};
+use crate::serve::worker::generation::RunningConfig;
+
+/// The name of an operator who gives none.
+const UNNAMED_OPERATOR: &str = "operator";
+/// The largest factor of a grant.
+const MAX_TIMES: u32 = 1_000_000;
+
+/// A grant that an operator orders. Either `times` or `add` is given.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OrderBody {
+    limit: String,
+    key: String,
+    #[serde(default)]
+    times: Option<Value>,
+    #[serde(default)]
+    add: Option<Value>,
+    /// How long it lasts, as `1d`.
+    #[serde(default, rename = "for")]
+    duration: Option<String>,
+    #[serde(default)]
+    reason: String,
+    /// Who orders it.
+    #[serde(default)]
+    by: Option<String>,
+}
+
+/// The query of a request that takes a grant back.
+#[derive(Deserialize)]
+pub(super) struct RevokeQuery {
+    /// Who takes it back.
+    by: Option<String>,
+}
+
+/// `GET /v1/grants`: the grants that have not ended, and the most there can be.
+pub(super) async fn list(State(gateway): ControlState) -> Response {
+    let running = gateway.running();
+    let identifier = running.build_identifier();
+    let wall = gateway.clock().wall();
+    let grants = running.grants.list();
+    let grants = grants
+        .iter()
+        .map(|grant| describe(grant, wall, &running, &identifier));
+    let grants: Vec<Value> = grants.collect();
+    Json(json!({ "grants": grants, "most": GrantRegistry::MAX_GRANTS })).into_response()
+}
+
+/// `POST /v1/grants`: the grant, which holds already. 400 for a mistake in the order, 404 for an unknown limit, 409 if there
+/// are too many grants.
+pub(super) async fn order(State(gateway): ControlState, body: String) -> Response {
+    let body: OrderBody = match serde_json::from_str(&body) {
+        Ok(body) => body,
+        Err(error) => return problem_response(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let order = match read_order(body) {
+        Ok(order) => order,
+        Err(message) => return problem_response(StatusCode::BAD_REQUEST, &message),
+    };
+    let of_task = gateway.clone();
+    let granted = tokio::task::spawn_blocking(move || of_task.grant(order)).await;
+    respond(granted, &gateway.running(), gateway.clock().wall())
+}
+
+/// `DELETE /v1/grants/{limit}/{key}`: the grant as it was. 404 if there is none.
+pub(super) async fn revoke(
+    State(gateway): ControlState,
+    Path((limit, key)): Path<(String, String)>,
+    Query(query): Query<RevokeQuery>,
+) -> Response {
+    let by = query.by.unwrap_or_else(|| UNNAMED_OPERATOR.into());
+    let of_task = gateway.clone();
+    let revoked =
+        tokio::task::spawn_blocking(move || of_task.revoke_grant(&limit, &key, &by)).await;
+    respond(revoked, &gateway.running(), gateway.clock().wall())
+}
+
+/// Reads an order. The error is for its operator.
+fn read_order(body: OrderBody) -> Result<GrantOrder, String> {
+    let grant = match (&body.times, &body.add) {
+        (Some(times), None) => Grant {
+            times: read_number("times", times, 2, MAX_TIMES)?,
+            add: 0,
+        },
+        (None, Some(add)) => Grant {
+            times: 1,
+            add: read_number("add", add, 1, Rate::MAX_QUOTA)?,
+        },
+        (None, None) => {
+            let message = "a grant needs `times` or `add`; write for instance \"times\": 10";
+            return Err(message.into());
+        }
+        (Some(_), Some(_)) => {
+            return Err("a grant has either `times` or `add`; remove one of them".into());
+        }
+    };
+    let duration = body.duration.as_deref().ok_or(
+        "a grant needs an end; write how long it lasts as `for`, for instance \"for\": \"1d\"",
+    )?;
+    Ok(GrantOrder {
+        limit: body.limit,
+        key: body.key,
+        grant,
+        duration: parse_duration(duration)?,
+        reason: body.reason,
+        by: body.by.unwrap_or_else(|| UNNAMED_OPERATOR.into()),
+    })
+}
+
+/// Reads a whole number within bounds.
+fn read_number(name: &str, value: &Value, least: u32, most: u32) -> Result<u32, String> {
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let number = number.filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| {
+        format!("`{name}` is a whole number from {least} to {most}; `{value}` is none")
+    })
+}
+
+/// The response to a change of a grant. The outer error is that of a thread that panicked.
+fn respond(
+    changed: Result<Result<ListedGrant, GrantMistake>, tokio::task::JoinError>,
+    running: &RunningConfig,
+    wall: Duration,
+) -> Response {
+    match changed {
+        Ok(Ok(grant)) => {
+            let identifier = running.build_identifier();
+            Json(describe(&grant, wall, running, &identifier)).into_response()
+        }
+        Ok(Err(error)) => problem_response(status_of(&error), &error.to_string()),
+        Err(error) => problem_response(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+fn status_of(error: &GrantMistake) -> StatusCode {
+    match error {
+        GrantMistake::UnknownLimit(..)
+        | GrantMistake::Order(GrantOrderError::NotGranted { .. }) => StatusCode::NOT_FOUND,
+        GrantMistake::Full
+        | GrantMistake::Order(GrantOrderError::Full(_) | GrantOrderError::Superseded(_)) => {
+            StatusCode::CONFLICT
+        }
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// A grant as JSON, with what the key has now. Times are in seconds since 1970, and `left` in seconds from `wall`.
+fn describe(
+    grant: &ListedGrant,
+    wall: Duration,
+    running: &RunningConfig,
+    identifier: &Identifier,
+) -> Value {
+    let ListedGrant {
+        entry,
+        terms,
+        is_kept,
+        obstacle,
+    } = grant;
+    let seconds = |millis: u64| Duration::from_millis(millis).as_secs_f64();
+    let left = Duration::from_millis(entry.until).saturating_sub(wall);
+    let mut description = json!({
+        "limit": terms.limit,
+        "key": entry.key,
+        "reason": entry.reason,
+        "by": entry.by,
+        "since": seconds(entry.since),
+        "until": seconds(entry.until),
+        "left": left.as_secs_f64(),
+        "holds": obstacle.is_none(),
+        "kept": is_kept,
+    });
+    match terms.add {
+        0 => description["times"] = json!(terms.times),
+        add => description["add"] = json!(add),
+    }
+    if let Some(obstacle) = obstacle {
+        description["why"] = json!(obstacle);
+    } else if let Some(numbers) = find_numbers(grant, running, identifier) {
+        description["number"] = json!(numbers);
+    }
+    description
+}
+
+/// What holds for the key of a grant in the first rule of its limit, such as `100/m`.
+fn find_numbers(
+    grant: &ListedGrant,
+    running: &RunningConfig,
+    identifier: &Identifier,
+) -> Option<Vec<String>> {
+    let limit = &*grant.terms.limit;
+    let is_named = |rule: &Rule| rule.limit_scope() == limit || rule.name.as_str() == limit;
+    let mut rules = running.ruleset.rules.iter();
+    let rule = rules.find(|rule| is_named(rule))?;
+    let key = match grant.entry.fingerprint() {
+        Some(fingerprint) => fingerprint,
+        None => {
+            let client = identifier.parse_key(&grant.entry.key, &rule.key).ok()?;
+            identifier.key(&client, &rule.key)?
+        }
+    };
+    let held = identifier.rule_ref(0, rule, key)?;
+    Some(match &held.resolve(std::slice::from_ref(rule)).limit {
+        RuleLimit::Rate(limit) => limit.windows.iter().map(ToString::to_string).collect(),
+        RuleLimit::Open(limit) => vec![format!("{} at once", limit.quota(1))],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_with_mistakes_are_refused_with_the_cure() {
+        let check = |fields: &str, expected: &str| {
+            let body = format!(r#"{{"limit": "a", "key": "user=b"{fields}}}"#);
+            let body: OrderBody = serde_json::from_str(&body).unwrap();
+            let message = read_order(body).err().unwrap_or_default();
+            assert!(message.contains(expected), "{fields}: {message}");
+        };
+        check(r#", "times": 10, "for": "1d""#, "");
+        check(r#", "for": "1d""#, "needs `times` or `add`");
+        check(r#", "times": 2, "add": 1, "for": "1d""#, "remove one");
+        check(r#", "times": 2"#, "needs an end");
+        check(r#", "times": 2, "for": "soon""#, "soon");
+        for times in ["0", "1", "-1", "1.5", "1000001", "1e400", "\"NaN\"", "[]"] {
+            if serde_json::from_str::<Value>(times).is_ok() {
+                let fields = format!(r#", "times": {times}, "for": "1d""#);
+                check(&fields, "`times` is a whole number from 2 to 1000000");
+            }
+        }
+        for add in ["0", "-5", "1000000001", "99999999999999999999"] {
+            let fields = format!(r#", "add": {add}, "for": "1d""#);
+            check(&fields, "`add` is a whole number from 1 to 1000000000");
+        }
+    }
+}

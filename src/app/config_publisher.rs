@@ -59,7 +59,11 @@ impl ConfigPublisher {
     /// The store has no slot left for a limit with a grant. Then the former grants hold.
     pub fn publish_grants(&self) -> Result<Vec<Acknowledgement>, store::Error> {
         let _guard = self.lock.lock();
-        let running = self.running().with_current_grants()?;
-        Ok(self.publish(&running))
+        let former = self.running();
+        let running = former.clone().with_current_grants()?;
+        match Arc::ptr_eq(&running.ruleset, &former.ruleset) {
+            true => Ok(Vec::new()),
+            false => Ok(self.publish(&running)),
+        }
     }
 }

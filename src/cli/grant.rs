@@ -94,7 +94,7 @@ pub fn print_change(grant: &Value, change: &str, as_json: bool) -> ExitCode {
         );
     }
     if grant["holds"] == false {
-        output::print_stderr(&format!("it does not hold now: {}", text_of("why")));
+        output::print_stderr(format!("it does not hold now: {}", text_of("why")));
     }
     let seconds = grant["left"].as_f64().unwrap_or_default();
     let text = format!(

@@ -262,7 +262,7 @@ fn parse_digits(digits: &str) -> Option<u32> {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(calendar) = self.calendar() {
-            return write!(f, "{}/{}", self.quota, calendar.period().unit().as_str());
+            return write!(f, "{}/{}", self.quota(), calendar.period().unit().as_str());
         }
         let seconds = self.window.0 / 1_000_000_000;
         let (count, unit) = [(7 * 86_400, 'w'), (86_400, 'd'), (3_600, 'h'), (60, 'm')]
@@ -270,9 +270,9 @@ impl fmt::Display for Rate {
             .find(|(length, _)| seconds >= *length && seconds.is_multiple_of(*length))
             .map_or((seconds, 's'), |(length, unit)| (seconds / length, unit));
         if count == 1 {
-            write!(f, "{}/{unit}", self.quota)
+            write!(f, "{}/{unit}", self.quota())
         } else {
-            write!(f, "{}/{count}{unit}", self.quota)
+            write!(f, "{}/{count}{unit}", self.quota())
         }
     }
 }

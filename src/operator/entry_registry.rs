@@ -7,7 +7,7 @@ use std::path::Path;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::entry::{EntryKind, OperatorEntry, SlotKey};
+use super::entry::{EntryGroup, EntryKind, OperatorEntry, SlotKey};
 use super::entry_file::EntryFile;
 use super::entry_map::{EntryMap, EntrySlot};
 use super::registry_state::{EntryChange, RegistryState, Revocation, bounded_name, stored};
@@ -43,15 +43,16 @@ pub struct EntryRegistry {
 pub struct RefreshedEntries {
     /// The changes of single orders.
     pub changes: Vec<EntryChange>,
-    /// Whether entries were dropped for lack of room.
-    pub has_dropped: bool,
+    /// The groups of which entries were dropped for lack of room.
+    pub dropped_groups: Vec<EntryGroup>,
 }
 
 impl RefreshedEntries {
     /// Whether an order of one of these kinds may have changed.
     pub(super) fn concerns(&self, kinds: &[EntryKind]) -> bool {
+        let has_dropped = |kind: &EntryKind| self.dropped_groups.contains(&kind.group());
         let mut changes = self.changes.iter();
-        self.has_dropped || changes.any(|change| kinds.contains(&change.entry.kind))
+        kinds.iter().any(has_dropped) || changes.any(|change| kinds.contains(&change.entry.kind))
     }
 }
 
@@ -113,7 +114,7 @@ impl EntryRegistry {
         }
         RefreshedEntries {
             changes,
-            has_dropped: std::mem::take(&mut state.has_dropped),
+            dropped_groups: std::mem::take(&mut state.dropped_groups),
         }
     }
 

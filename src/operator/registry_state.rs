@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::entry::{EntryKind, OperatorEntry, SlotKey};
+use super::entry::{EntryGroup, EntryKind, OperatorEntry, SlotKey};
 use super::entry_file::EntryFile;
 use super::entry_map::EntryMap;
 use crate::base::clock::Nanos;
@@ -31,8 +31,8 @@ pub(super) struct RegistryState {
     pub(super) is_shared: bool,
     /// Whether the gateway's secret is kept over restarts, on which hashes of keys depend.
     pub(super) keeps_secret: bool,
-    /// Whether entries were dropped for lack of room since the last refresh.
-    pub(super) has_dropped: bool,
+    /// The groups of which entries were dropped for lack of room since the last refresh.
+    pub(super) dropped_groups: Vec<EntryGroup>,
     /// The orders that held and were dropped, which was not logged yet.
     pub(super) dropped_orders: usize,
     /// Whether an entry of a gateway whose clock is far ahead was seen, which was logged.
@@ -109,9 +109,11 @@ impl RegistryState {
     /// too, or else it would come back.
     pub(super) fn prune(&mut self, wall_millis: u64, may_forget: bool) {
         let dropped = self.entries.prune(wall_millis, may_forget);
-        self.has_dropped |= !dropped.entries.is_empty();
         self.dropped_orders += dropped.held_orders;
         for entry in &dropped.entries {
+            if !self.dropped_groups.contains(&entry.kind.group()) {
+                self.dropped_groups.push(entry.kind.group());
+            }
             let was_unpublished = self.unpublished.remove(&entry.slot_key());
             if self.is_shared && !was_unpublished && self.over.len() < EntryMap::MAX_ENTRIES {
                 self.over.push(stored(entry, true));

@@ -171,7 +171,7 @@ impl Ruleset {
             let mut scopes: Vec<&str> = rules.iter().map(|rule| rule.limit_scope()).collect();
             scopes.sort_unstable();
             scopes.dedup();
-            let scopes = list_words(scopes.into_iter());
+            let scopes = list_words(scopes);
             return Err(GrantMistake::AmbiguousLimit(text.to_owned(), scopes));
         }
         Ok(rules)

@@ -7,7 +7,7 @@
 //! | `run` | the thread: starts, accepts, follows orders, works periodically, drains |
 //! | `connection` | one client connection: PROXY header, TLS, choice of the HTTP version |
 //! | `worker_state` | what the tasks of a worker share |
-//! | `generation` | the configuration, as all workers get it and as one worker runs it |
+//! | `running_config`, `generation` | the configuration as all workers get it, and as one worker runs it |
 //! | `listen`, `inherited_sockets` | listening sockets: bound by this process, or passed to it |
 //! | `placement` | which worker serves a connection |
 //! | `occupancy` | how many client connections are open, in all and by address |
@@ -26,4 +26,5 @@ pub mod load_meter;
 pub mod occupancy;
 pub mod placement;
 pub mod run;
+pub mod running_config;
 pub mod worker_state;

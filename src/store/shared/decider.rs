@@ -232,10 +232,8 @@ impl Decider {
         for item in items.iter().filter(|item| !item.is_shadow) {
             let Some(plan) = &item.plan else { continue };
             let name = plan.counter_name(item.key);
-            let refuses = self.ledger.with_entry(&name, |entry| {
-                let units_in_hand = entry.units_in_hand(now);
-                entry.last_reply.refuses(item.cost, units_in_hand, now)
-            });
+            let refuses = |entry: &mut LedgerEntry| entry.refuses(plan, item.cost, now);
+            let refuses = self.ledger.with_entry(&name, refuses);
             is_refused |= refuses.unwrap_or(false);
         }
         let local_items: SmallVec<[LimitItem<'_>; 4]> = self.local_items(items).collect();
@@ -295,7 +293,7 @@ impl Decider {
                 finding.window = reply.window_index;
                 finding.remaining = reply.remaining.saturating_add(units_in_hand);
                 finding.reset = reply.reset_at.since(now);
-                if reply.refuses(item.cost, units_in_hand, now) {
+                if entry.refuses(plan, item.cost, now) {
                     finding.standing = LimitStanding::Refused;
                     finding.remaining = 0;
                     finding.wait = reply.free_at.since(now).max(Nanos(1));

@@ -120,7 +120,7 @@ impl Ledger {
         });
         entry.last_used_at = now;
         if !Arc::ptr_eq(&entry.sharing_plan, plan) {
-            entry.sharing_plan = plan.clone();
+            entry.use_plan(plan);
         }
         Some(change(entry))
     }

@@ -173,6 +173,26 @@ impl LedgerEntry {
         }
     }
 
+    /// Whether the store's last reply refuses a request of this cost under `plan` too. A limit that was changed since then
+    /// must be asked for anew.
+    pub fn refuses(&self, plan: &Arc<SharingPlan>, cost: u32, now: Nanos) -> bool {
+        let units_in_hand = self.units_in_hand(now);
+        self.has_limit_of(plan) && self.last_reply.refuses(cost, units_in_hand, now)
+    }
+
+    /// Counts by another plan from now on.
+    pub fn use_plan(&mut self, plan: &Arc<SharingPlan>) {
+        if !self.has_limit_of(plan) {
+            self.last_reply.retry_at = Nanos::ZERO;
+        }
+        self.sharing_plan = plan.clone();
+    }
+
+    /// Whether the last call had the limit of this plan.
+    fn has_limit_of(&self, plan: &Arc<SharingPlan>) -> bool {
+        Arc::ptr_eq(&self.sharing_plan, plan) || self.sharing_plan.limit == plan.limit
+    }
+
     /// Units of the grants that have not ended at `now`.
     pub fn units_in_hand(&self, now: Nanos) -> u32 {
         let usable = self.grants.iter().filter(|grant| grant.ends_at > now);

@@ -15,7 +15,7 @@ use super::user_name;
 use crate::limit::{CustomIdentity, Fingerprint};
 
 /// The bytes of a SHA-256 hash.
-type Sha256Hash = [u8; 32];
+pub type Sha256Hash = [u8; 32];
 
 /// All API keys and their owners. Keys that the file has as text are hashed under a random secret. A lookup compares
 /// hashes, so the time that it takes reveals nothing of the keys.
@@ -28,6 +28,8 @@ pub struct ApiKeys {
     owners_by_sha256: HashMap<Sha256Hash, KeyOwner>,
     /// Whether some key has a time of expiry.
     may_expire: bool,
+    /// Whether keys that operators add at run time verify too.
+    accepts_runtime_keys: bool,
 }
 
 /// What the file of API keys says of one key.
@@ -118,6 +120,19 @@ impl ApiKeysError {
     }
 }
 
+/// No keys.
+impl Default for ApiKeys {
+    fn default() -> ApiKeys {
+        ApiKeys {
+            keyer: Keyer::random(),
+            owners_by_fingerprint: HashMap::new(),
+            owners_by_sha256: HashMap::new(),
+            may_expire: false,
+            accepts_runtime_keys: false,
+        }
+    }
+}
+
 impl ApiKeys {
     /// Hashes a list of keys and their owners.
     ///
@@ -127,12 +142,7 @@ impl ApiKeys {
     pub fn new<'k>(
         entries: impl IntoIterator<Item = (WrittenKey<'k>, KeyOwner)>,
     ) -> Result<ApiKeys, ApiKeysError> {
-        let mut keys = ApiKeys {
-            keyer: Keyer::random(),
-            owners_by_fingerprint: HashMap::new(),
-            owners_by_sha256: HashMap::new(),
-            may_expire: false,
-        };
+        let mut keys = ApiKeys::default();
         // A key must not be listed as text and as its hash.
         let mut sha256_of_texts: HashSet<Sha256Hash> = HashSet::new();
         for (index, (key, owner)) in entries.into_iter().enumerate() {
@@ -164,6 +174,28 @@ impl ApiKeys {
             }
         }
         Ok(keys)
+    }
+
+    /// Accepts keys that operators add at run time too, if `accepts_runtime_keys`.
+    pub fn with_runtime_keys(self, accepts_runtime_keys: bool) -> ApiKeys {
+        ApiKeys {
+            accepts_runtime_keys,
+            ..self
+        }
+    }
+
+    /// Whether keys that operators add at run time verify too.
+    pub fn accepts_runtime_keys(&self) -> bool {
+        self.accepts_runtime_keys
+    }
+
+    /// Describes the source in some words, for operators.
+    pub fn describe(&self) -> &'static str {
+        match (self.accepts_runtime_keys, self.is_empty()) {
+            (false, _) => "file of API keys",
+            (true, true) => "API keys added at run time",
+            (true, false) => "file of API keys, or those added at run time",
+        }
     }
 
     /// The owner of `key`, which may have expired; `None` if the file does not list the key.
@@ -206,7 +238,7 @@ impl ApiKeys {
 }
 
 /// The SHA-256 hash of a text; never `None`, because its length is that of the type.
-fn sha256(text: &[u8]) -> Option<Sha256Hash> {
+pub fn sha256(text: &[u8]) -> Option<Sha256Hash> {
     digest(&SHA256, text).as_ref().try_into().ok()
 }
 

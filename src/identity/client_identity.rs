@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Unverified;
 use super::custom_value::{CustomValue, IdentityValue};
+use super::runtime_keys::RuntimeKeyOwner;
 use crate::limit::{CustomIdentity, Fingerprint, Identity, UserSources};
 
 /// The identities of one request's client. An identity is absent if it did not come with the request, or did not
@@ -24,6 +25,8 @@ pub struct ClientIdentity {
     pub user: Option<Arc<str>>,
     /// What verified the user; [`UserSources::NONE`] without one.
     pub user_source: UserSources,
+    /// The API key of the request that an operator has added at run time, whether it verifies or not.
+    pub runtime_key: Option<Arc<RuntimeKeyOwner>>,
     /// Why a credential of the request did not verify, or cannot be read in one way only; `None` if none failed.
     pub unverified: Option<Unverified>,
     /// Whether the credential in [`Settings::token_sources`](super::Settings::token_sources) occurs twice or has
@@ -54,6 +57,7 @@ impl ClientIdentity {
             is_ip_disputed: false,
             user: None,
             user_source: UserSources::NONE,
+            runtime_key: None,
             unverified: None,
             is_token_ambiguous: false,
             token: None,

@@ -20,6 +20,7 @@ use super::fingerprint_cache::FingerprintCache;
 use super::ip::TrustedPeers;
 use super::key::{Domain, Keyer};
 use super::override_table::OverrideTable;
+use super::runtime_keys::{RuntimeKeyView, RuntimeKeys};
 use super::strip::{AllowedSetter, Stripper};
 use super::token::TokenSource;
 use super::{ClientIdentity, ConnectionPeer, Settings, Unverified, ip, plan, token, user};
@@ -87,6 +88,8 @@ pub struct Identifier {
     overrides: Arc<OverrideTable>,
     /// The keys that have grants.
     grants: Arc<OverrideTable>,
+    /// The API keys that operators add at run time; `None` if the settings accept none.
+    runtime_keys: Option<RuntimeKeyView>,
 }
 
 /// The parts of a request that identify its client.
@@ -134,11 +137,29 @@ impl Identifier {
             signature_failures: SignatureFailures::default(),
             overrides: Arc::default(),
             grants: Arc::default(),
+            runtime_keys: None,
             user_peers: user_peers.unwrap_or_default(),
             plan_peers,
             settings,
             keyer,
         }
+    }
+
+    /// Looks for these API keys too, if the settings accept keys that operators add at run time.
+    pub fn with_runtime_keys(self, keys: &Arc<RuntimeKeys>) -> Identifier {
+        let is_accepted = self.settings.accepts_runtime_keys();
+        Identifier {
+            runtime_keys: is_accepted.then(|| RuntimeKeyView::new(keys)),
+            ..self
+        }
+    }
+
+    /// Another number means that API keys which operators add at run time have changed. Always 0 if the settings accept none.
+    #[inline]
+    pub fn runtime_key_version(&self) -> u64 {
+        self.runtime_keys
+            .as_ref()
+            .map_or(0, RuntimeKeyView::version)
     }
 
     /// The settings that this identifier was created with.
@@ -153,7 +174,7 @@ impl Identifier {
     }
 
     /// Whether the user and the credential depend only on the connection and the header fields, and not on the query,
-    /// the body or time.
+    /// the body or time. API keys that operators add at run time are left out: see [`Identifier::runtime_key_version`].
     pub fn identifies_by_fields_alone(&self) -> bool {
         let needs_time = |user: &user::Settings| match user {
             user::Settings::Jwt(_) => true,
@@ -230,6 +251,7 @@ impl Identifier {
         };
         client.user = proof.user;
         client.user_source = proof.user_source;
+        client.runtime_key = proof.runtime_key;
         client.plan = plan.or(client.plan);
         if !self.settings.custom.is_empty() {
             self.set_custom(&mut client, connection, &request, proof.custom);

@@ -9,6 +9,7 @@
 //! | `identifier` | turns a request into a `ClientIdentity`, and that into keys of limits |
 //! | `ip`, `embedded_ipv4` | the client's address behind trusted proxies; IPv4 addresses inside IPv6 ones |
 //! | `user`, `jwt`, `api_keys` | what proves a user: a signed token, an API key, a header field, a certificate |
+//! | `runtime_keys` | the API keys that operators add at run time |
 //! | `user_name`, `unverified` | the syntax of a user's name; the reasons why a credential does not verify |
 //! | `failures`, `fingerprint_cache` | a bound on failed signatures of an address; a cache whose keys are keyed hashes |
 //! | `token`, `canonical` | the credential of a request, and its canonical form |
@@ -47,6 +48,7 @@ pub(crate) mod path_part;
 pub mod plan;
 pub mod preflight;
 pub mod query;
+pub mod runtime_keys;
 mod settings;
 pub mod strip;
 pub mod token;

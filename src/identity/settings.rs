@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 
+use super::api_keys::ApiKeys;
 use super::{custom, email, ip, plan, token, user};
 use crate::limit::{CustomIdentity, Identity, UserSources};
 use crate::net::PeerNetwork;
@@ -53,10 +54,9 @@ impl Settings {
                 Some(plan::PlanSource::Claim(_) | plan::PlanSource::ApiKeys)
             ),
             Identity::Token => {
-                // The file of API keys verifies the credential of every token source.
-                let has_api_keys = (self.user_sources.iter())
-                    .any(|user| matches!(user, user::Settings::ApiKeys(_)));
-                (has_api_keys && !self.token_sources.is_empty()) || self.counts_jwt_as_token()
+                // API keys verify the credential of every token source.
+                (self.api_keys().is_some() && !self.token_sources.is_empty())
+                    || self.counts_jwt_as_token()
             }
             Identity::Custom(custom_identity) => matches!(
                 self.custom_source(custom_identity),
@@ -166,14 +166,36 @@ impl Settings {
                 Some(plan::PlanSource::Header { name, .. }) => {
                     format!("header {name} of a trusted peer, or the default")
                 }
-                Some(plan::PlanSource::ApiKeys) => "file of API keys, or the default".into(),
+                Some(plan::PlanSource::ApiKeys) => {
+                    format!("{}, or the default", self.describe_api_keys())
+                }
                 None => "the default".into(),
             },
-            Identity::Custom(custom_identity) => self
-                .custom_source(custom_identity)
-                .map(custom::Source::describe)
-                .unwrap_or_default(),
+            Identity::Custom(custom_identity) => match self.custom_source(custom_identity) {
+                Some(custom::Source::ApiKeys) => self.describe_api_keys().into(),
+                source => source.map(custom::Source::describe).unwrap_or_default(),
+            },
         }
+    }
+
+    /// The API keys that prove users; `None` if none do.
+    pub fn api_keys(&self) -> Option<&Arc<ApiKeys>> {
+        self.user_sources.iter().find_map(|user| match user {
+            user::Settings::ApiKeys(keys) => Some(keys),
+            _ => None,
+        })
+    }
+
+    /// Describes where API keys are, for operators.
+    fn describe_api_keys(&self) -> &'static str {
+        self.api_keys()
+            .map_or("file of API keys", |keys| keys.describe())
+    }
+
+    /// Whether API keys that operators add at run time verify.
+    pub fn accepts_runtime_keys(&self) -> bool {
+        self.api_keys()
+            .is_some_and(|keys| keys.accepts_runtime_keys())
     }
 
     /// Whether the credential may be a parameter of the query. Many frameworks then read it from the fields of a form too.

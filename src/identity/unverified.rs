@@ -28,8 +28,10 @@ pub enum Unverified {
     Claim,
     /// `Authorization` has another scheme than `Bearer`, or none.
     Scheme,
-    /// The file of API keys does not list the credential.
+    /// No API key is the credential.
     UnknownKey,
+    /// An operator has revoked the API key.
+    Revoked,
     /// The request has two credentials, one that upstreams may read in another way, or one that is too long.
     Ambiguous,
     /// The client certificate names no user.
@@ -44,7 +46,7 @@ pub enum Unverified {
 
 impl Unverified {
     /// All reasons, in the order of the enum.
-    pub const ALL: [Unverified; 17] = [
+    pub const ALL: [Unverified; 18] = [
         Unverified::Expired,
         Unverified::NotYet,
         Unverified::NoExpiry,
@@ -57,6 +59,7 @@ impl Unverified {
         Unverified::Claim,
         Unverified::Scheme,
         Unverified::UnknownKey,
+        Unverified::Revoked,
         Unverified::Ambiguous,
         Unverified::Certificate,
         Unverified::Field,
@@ -79,6 +82,7 @@ impl Unverified {
             Unverified::Claim => "claim",
             Unverified::Scheme => "scheme",
             Unverified::UnknownKey => "unknown_key",
+            Unverified::Revoked => "revoked",
             Unverified::Ambiguous => "ambiguous",
             Unverified::Certificate => "certificate",
             Unverified::Field => "field",
@@ -109,7 +113,8 @@ impl fmt::Display for Unverified {
             Unverified::Malformed => "a credential that is no signed token",
             Unverified::Claim => "a token that names no user",
             Unverified::Scheme => "a credential of another scheme",
-            Unverified::UnknownKey => "an API key that is not in the file",
+            Unverified::UnknownKey => "an unknown API key",
+            Unverified::Revoked => "an API key that was revoked",
             Unverified::Ambiguous => "a credential that can be read in several ways",
             Unverified::Certificate => "a certificate that names no user",
             Unverified::Field => "a user field that is not one name",

@@ -23,7 +23,7 @@ pub enum Settings {
         /// Peers that may set the field; the gateway removes it from requests of all others.
         allowed_peers: Vec<PeerNetwork>,
     },
-    /// The credential of [`super::Settings::token_sources`], looked up in the file of API keys. Without any token source,
+    /// The credential of [`super::Settings::token_sources`], looked up among the API keys. Without any token source,
     /// the credential in `Authorization: Bearer`.
     ApiKeys(Arc<api_keys::ApiKeys>),
     /// The certificate that the client presented in the TLS handshake.
@@ -91,7 +91,7 @@ impl Settings {
                 each.collect::<Vec<_>>().join(" or ")
             }
             Settings::Header { name, .. } => format!("header {name} of a trusted peer"),
-            Settings::ApiKeys(_) => "file of API keys".into(),
+            Settings::ApiKeys(keys) => keys.describe().into(),
             Settings::ClientCert(_) => "client certificate".into(),
         }
     }

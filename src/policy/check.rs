@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::context::LoadContext;
 use super::decode::{
     ClientListConfig, DefaultsConfig, GatewayConfig, LimitConfig, LimitUse, NetworksItem,
-    PolicyConfig, PolicyFiles, RequiredIdentity, find_user_sources, requirable_sources,
+    PolicyConfig, PolicyFiles, RequiredIdentity, UserConfig, find_user_sources, requirable_sources,
 };
 use super::settings::Endpoints;
 use super::shared_limits::SharedLimits;
@@ -302,9 +302,9 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
             cx.error(claim.location, message, Some(help.into()));
         }
     } else if let Some(api_keys) = source.value.api_keys
-        && !identity.has_user(|user| user.api_keys.is_some())
+        && !identity.has_user(UserConfig::has_api_keys)
     {
-        let message = "a plan in the file of API keys needs `user: { api_keys: FILE }`";
+        let message = "a plan of API keys needs `user: { api_keys: FILE }`";
         let help = "add for instance `user: { api_keys: keys.yaml }`";
         cx.error(api_keys.location, message, Some(help.into()));
     }

@@ -59,8 +59,8 @@ pub use field_changes::FieldChangesConfig;
 pub(super) use gateway::GATEWAY_TABLE;
 pub use gateway::{GatewayConfig, read_endpoints, read_gateway};
 pub use identity::{
-    CustomConfig, ISSUER_SEPARATOR, IpConfig, KeySet, NetworksItem, PlanSourceConfig, TlsPart,
-    UserConfig,
+    ApiKeySource, CustomConfig, ISSUER_SEPARATOR, IpConfig, KeySet, NetworksItem, PlanSourceConfig,
+    TlsPart, UserConfig,
 };
 pub use limit::{
     KeyPartConfig, LimitConfig, LimitVariant, OverrideConfig, RatesConfig, ThrottleConfig,

@@ -8,18 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
+use smallvec::smallvec;
 
 use super::Identifier;
 use super::proof_input::ProofInput;
 use super::verified_token::VerifiedToken;
 use crate::http::head::Fields;
-use crate::identity::custom_value::CustomValue;
+use crate::identity::custom_value::{CustomValue, IdentityValue};
 use crate::identity::key::Domain;
+use crate::identity::runtime_keys::RuntimeKeyOwner;
 use crate::identity::token::TokenSource;
 use crate::identity::{
     FieldValue, Unverified, api_keys, custom, jwt, plan, token, user, user_name,
 };
-use crate::limit::{Fingerprint, Identity, UserSources};
+use crate::limit::{CustomIdentity, Fingerprint, Identity, UserSources};
 
 /// The result of verifying the credential of a request. The default proves nothing.
 #[derive(Default)]
@@ -32,6 +34,8 @@ pub(super) struct CredentialProof {
     pub(super) plan: Option<usize>,
     /// The custom identities that the token, or the entry of the API key, has.
     pub(super) custom: Vec<CustomValue>,
+    /// The API key that an operator has added at run time, whether it verifies or not.
+    pub(super) runtime_key: Option<Arc<RuntimeKeyOwner>>,
     /// Why the credential did not verify; `None` if it verified, and if the request has no credential.
     pub(super) unverified: Option<Unverified>,
     /// Set if the proof decides about the token of [`Settings::token_sources`](super::Settings::token_sources). The inner
@@ -61,6 +65,7 @@ impl Identifier {
                 failed_proof.unverified = proof.unverified;
             }
             failed_proof.token = failed_proof.token.or(proof.token);
+            failed_proof.runtime_key = failed_proof.runtime_key.or(proof.runtime_key);
         }
         failed_proof
     }
@@ -126,6 +131,7 @@ impl Identifier {
                 user_source: verified.source,
                 plan: verified.plan,
                 custom: verified.claims.custom,
+                runtime_key: None,
                 unverified: None,
                 token: is_token.then(|| Some(self.token_fingerprint(&text))),
             },
@@ -238,7 +244,7 @@ impl Identifier {
             return unproven(Some(Unverified::Unchecked));
         }
         match keys.owner_of(&key) {
-            None => unproven(Some(Unverified::UnknownKey)),
+            None => self.prove_by_runtime_key(&key, wall_clock),
             Some(owner)
                 if owner
                     .expires_at
@@ -251,14 +257,59 @@ impl Identifier {
                 user_source: UserSources::API_KEYS,
                 plan: owner.plan,
                 custom: owner.custom.clone(),
+                runtime_key: None,
                 unverified: None,
-                token: Some(
-                    self.settings
-                        .needs_proof(Identity::Token)
-                        .then(|| self.token_fingerprint(&key)),
-                ),
+                token: self.proven_api_key(&key),
             },
         }
+    }
+
+    /// Looks up a key that no file lists among those that operators have added at run time.
+    fn prove_by_runtime_key(
+        &self,
+        key: &[u8],
+        wall_clock: &impl Fn() -> Duration,
+    ) -> CredentialProof {
+        let keys = self.runtime_keys.as_ref();
+        let owner = keys.and_then(|keys| keys.find(key));
+        let fault = match &owner {
+            None => Some(Unverified::UnknownKey),
+            Some(owner) => owner.fault(wall_clock),
+        };
+        let Some(owner) = owner.clone().filter(|_| fault.is_none()) else {
+            return CredentialProof {
+                runtime_key: owner,
+                unverified: fault,
+                token: Some(None),
+                ..CredentialProof::default()
+            };
+        };
+        // The settings may have changed since the key was added: another plan and other identities are left out.
+        let named_values = owner.custom.iter();
+        let custom = named_values.filter_map(|(name, value)| {
+            let identity = CustomIdentity::find(name)?;
+            let source = self.settings.custom_source(identity);
+            matches!(source, Some(custom::Source::ApiKeys)).then(|| CustomValue {
+                identity,
+                value: IdentityValue::Names(smallvec![value.clone()]),
+            })
+        });
+        let plan_name = owner.plan.as_deref();
+        CredentialProof {
+            user: Some(owner.user.clone()),
+            user_source: UserSources::API_KEYS,
+            plan: plan_name.and_then(|name| self.settings.plan.index_of(name)),
+            custom: custom.collect(),
+            unverified: None,
+            token: self.proven_api_key(key),
+            runtime_key: Some(owner),
+        }
+    }
+
+    /// The value of [`CredentialProof::token`] for an API key that has verified.
+    fn proven_api_key(&self, key: &[u8]) -> Option<Option<Fingerprint>> {
+        let is_token = self.settings.needs_proof(Identity::Token);
+        Some(is_token.then(|| self.token_fingerprint(key)))
     }
 }
 

@@ -4,7 +4,7 @@
 use http::HeaderName;
 
 use super::super::context::LoadContext;
-use super::super::decode::{GatewayConfig, ISSUER_SEPARATOR, PolicyConfig};
+use super::super::decode::{GatewayConfig, ISSUER_SEPARATOR, PolicyConfig, UserConfig};
 use super::super::tree::Located;
 use crate::base::suggest::{list_words, nearest_word};
 use crate::identity::custom::Source;
@@ -80,9 +80,9 @@ pub(super) fn check_custom_sources(
             cx.error(claim.location, message, Some(help.into()));
         }
         if let Some(api_keys) = custom.api_keys
-            && !gateway.identity.has_user(|user| user.api_keys.is_some())
+            && !gateway.identity.has_user(UserConfig::has_api_keys)
         {
-            let message = "an identity in the file of API keys needs `user: { api_keys: FILE }`";
+            let message = "an identity of API keys needs `user: { api_keys: FILE }`";
             let help = "add for instance `user: { api_keys: keys.yaml }`";
             cx.error(api_keys.location, message, Some(help.into()));
         }

@@ -7,12 +7,13 @@ use http::Uri;
 
 use super::super::context::LoadContext;
 use super::super::decode::{
-    GatewayConfig, ISSUER_SEPARATOR, IpConfig, KeySet, PlanSourceConfig, UserConfig,
+    ApiKeySource, GatewayConfig, ISSUER_SEPARATOR, IpConfig, KeySet, PlanSourceConfig, UserConfig,
 };
 use super::super::source::Files;
 use super::super::tree::Located;
 use super::files::{read_named_file, read_secret_text, trim_named_secret};
 use super::tls::{load_system_roots, read_named_roots};
+use crate::identity::api_keys::ApiKeys;
 use crate::identity::{self, ip, jwt, plan, user};
 
 mod api_keys;
@@ -103,8 +104,18 @@ fn compile_user(
             allowed_peers: written.from.clone(),
         });
     }
-    if let Some(file) = &written.api_keys {
-        let keys = api_keys::read_api_keys(cx, files, base, file, gateway, plans)?;
+    if written.has_api_keys() {
+        let mut keys = ApiKeys::default();
+        let mut accepts_runtime_keys = false;
+        for source in &written.api_keys {
+            match source {
+                ApiKeySource::Runtime(_) => accepts_runtime_keys = true,
+                ApiKeySource::File(file) => {
+                    keys = api_keys::read_api_keys(cx, files, base, file, gateway, plans)?;
+                }
+            }
+        }
+        let keys = keys.with_runtime_keys(accepts_runtime_keys);
         return Some(user::Settings::ApiKeys(Arc::new(keys)));
     }
     let name = written.client_cert.as_ref()?;
@@ -137,8 +148,8 @@ fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
     let default_name = written.and_then(|plan| plan.default.as_ref());
     let default_index =
         default_name.and_then(|name| plans.iter().position(|plan| plan.name == name.value));
-    // A file of API keys that names users may name their plans too.
-    let has_keys = gateway.identity.has_user(|user| user.api_keys.is_some());
+    // API keys that name users may name their plans too.
+    let has_keys = gateway.identity.has_user(UserConfig::has_api_keys);
     let source = written.and_then(compile_plan_source);
     plan::Settings {
         plans,

@@ -24,7 +24,7 @@ use custom::{define_identity, is_custom_name};
 use request::{EmailField, TokenField};
 use trusted_header::check_trusted_peers;
 use user::check_issuers;
-pub use user::{ISSUER_SEPARATOR, KeySet, UserConfig, UserField};
+pub use user::{ApiKeySource, ISSUER_SEPARATOR, KeySet, UserConfig, UserField};
 
 section! {
     /// How the gateway identifies clients.
@@ -67,7 +67,7 @@ section! {
     jwt: LocatedField<ClaimField>, "The claim of the verified token that names it.", "plan";
     header: HeaderNameField, "The header in which a trusted proxy names it.", "x-plan";
     from: ListField<PeersField> = Vec::new(), "With header: the peers that may set it.", "[192.0.2.0/24]";
-    api_keys: LocatedField<BoolField>, "It stands in the file of API keys.", "true";
+    api_keys: LocatedField<BoolField>, "It is that of the API key.", "true";
     default: LocatedField<PlanNameField>, "The plan of requests without one.", "free";
     metrics: BoolField = false, "Whether `tollgate_identity_requests_total` counts requests by plan.", "true";
 }

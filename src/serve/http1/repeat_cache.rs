@@ -9,7 +9,7 @@
 //! | the head ([`RepeatedHead`]) | the bytes of the first line | another first line | 1 |
 //! | that its `Host` is canonical | the fields | other fields | 1 |
 //! | its route | the head, the generation | another head, a reload | 2, 4 |
-//! | the client's identities ([`RouteDecision`]), unless they depend on a body, the query or an unchecked credential | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload, a ban by another custom identity | 3, 4 |
+//! | the client's identities ([`RouteDecision`]), unless they depend on a body, the query, an unchecked credential or a key with an end | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload, a ban by another custom identity, a change of API keys at run time | 3, 4, 12 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
 //! | that its address is banned ([`BannedAddress`]) | the fields, the generation | any change of bans, the end of the ban, a reload | 9 |
 //! | the ban of its client ([`RouteDecision`]) | as the identities | any change of bans, the end of the ban | 9, 10 |
@@ -26,7 +26,8 @@
 //! `tests/exactness.rs` 6 `a_client_that_is_refused_again_and_again_gets_what_there_is`; in `tests/proxy/refusals.rs` 7
 //! `a_refusal_told_again_says_its_length_once`, 8 `refusals_of_many_clients_in_turn`; in
 //! `tests/bans/responses.rs` 9 `a_ban_holds_on_busy_connections_at_once`, 10 `a_ban_ends_on_busy_connections`, 11
-//! `lines_of_refusals_and_bans_in_turn`.
+//! `lines_of_refusals_and_bans_in_turn`; in `tests/api_keys/orders.rs` 12
+//! `a_revoked_key_is_refused_on_busy_connections`.
 //!
 //! Bound for each connection that has an open request, or had one within the last second: four times
 //! [`MAX_CACHED_BYTES`]; the first lines of its last forwarded and last refused requests; the fields of one forwarded
@@ -114,6 +115,8 @@ pub struct RouteDecision {
     only_for_head: Option<Rc<Head>>,
     /// The custom identities that were looked for. A ban by another one voids the decision.
     pub(crate) sought_custom: IdentitySet,
+    /// The version of the API keys that operators add at run time.
+    pub(crate) key_version: u64,
     pub(crate) client: Rc<ClientIdentity>,
     /// The ban of the client, and the version of the bans in which it was looked for.
     client_ban: RefCell<Option<(u64, Option<Arc<ActiveBan>>)>>,
@@ -349,6 +352,7 @@ impl RouteDecision {
             route_index,
             only_for_head,
             sought_custom: IdentitySet::default(),
+            key_version: 0,
             client,
             client_ban: RefCell::default(),
             prepared_decision,
@@ -357,10 +361,11 @@ impl RouteDecision {
         }
     }
 
-    /// The decision about a client for which these custom identities were looked for.
-    pub(crate) fn with_sought_custom(self, sought_custom: IdentitySet) -> RouteDecision {
+    /// The decision about a client for which these custom identities were looked for, among API keys of this version.
+    pub(crate) fn with_basis(self, sought_custom: IdentitySet, key_version: u64) -> RouteDecision {
         RouteDecision {
             sought_custom,
+            key_version,
             ..self
         }
     }

@@ -131,6 +131,7 @@ pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) 
         "email": client.email.is_some(),
         "plan": client.plan.and_then(|plan| plans.get(plan)).map(|plan| &plan.name),
         "identities": identities.collect::<Value>(),
+        "api_key": client.runtime_key.as_ref().map(|key| &*key.id),
         "unverified": client.credential_fault().map(Unverified::as_str),
     })
 }
@@ -355,6 +356,9 @@ fn render_client(out: &mut String, client: &Value) {
     };
     if let Some(reason) = client["unverified"].as_str().and_then(parse_reason) {
         *out += &format!(", with {reason}");
+    }
+    if let Some(id) = client["api_key"].as_str() {
+        *out += &format!(", API key {id}");
     }
     out.push('\n');
     for identity in client["identities"].as_array().into_iter().flatten() {

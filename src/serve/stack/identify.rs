@@ -100,9 +100,12 @@ where
         let repeated_fields = arrival.repeated_fields.as_ref();
         let route_index = routed.matched_route.single_route_index();
         let sought_custom = sought_custom(generation, routed.route());
+        let key_version = generation.identifier.runtime_key_version();
         let route_decision = repeated_fields
             .and_then(|fields| fields.route_decision(generation, route_index?, &arrival.head))
-            .filter(|decision| decision.sought_custom == sought_custom);
+            .filter(|decision| {
+                decision.sought_custom == sought_custom && decision.key_version == key_version
+            });
         let (client, route_decision) = match route_decision {
             Some(route_decision) => (route_decision.client.clone(), Some(route_decision)),
             None => identify_client(&routed, sought_custom),
@@ -357,6 +360,8 @@ fn identify_client(
     let route = routed.route();
     let generation = &arrival.context.generation;
     let identifier = &generation.identifier;
+    // The version is read first: if keys change meanwhile, the decision does not hold for the next request.
+    let key_version = identifier.runtime_key_version();
     let client = identify_with_credential(
         &arrival.context,
         &arrival.head,
@@ -367,7 +372,9 @@ fn identify_client(
     let client = Rc::new(client);
     // A credential that was not checked now may be checked with the next request.
     let is_checked = client.unverified != Some(Unverified::Unchecked);
+    let runtime_key = client.runtime_key.as_ref();
     let is_repeatable = is_checked
+        && runtime_key.is_none_or(|key| key.expires_at.is_none())
         && identifier.identifies_by_fields_alone()
         && !route.reads.parameter
         && !route.needs(Identity::Email);
@@ -391,7 +398,7 @@ fn identify_client(
             route.reads.path_part || route.reads.preflight || sought_custom != route.reads.custom;
         let only_for_head = depends_on_head.then(|| arrival.head.clone());
         let decision = RouteDecision::new(generation, route_index, only_for_head, client, prepared);
-        fields.remember_route_decision(decision.with_sought_custom(sought_custom))
+        fields.remember_route_decision(decision.with_basis(sought_custom, key_version))
     });
     (client, route_decision)
 }

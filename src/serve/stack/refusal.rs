@@ -421,6 +421,7 @@ fn unverified_detail(reason: Unverified) -> &'static str {
         Unverified::NoExpiry => "The token has no expiry.",
         Unverified::Scheme => "The credential is not of the scheme that this route asks for.",
         Unverified::Certificate => "The client certificate names no user.",
+        Unverified::Revoked => "The API key was revoked.",
         Unverified::Issuer
         | Unverified::Audience
         | Unverified::KeyId

@@ -52,7 +52,7 @@ section! {
         "Where an identity of your own is found.", check check_custom;
     jwt: LocatedField<ClaimField>,
         "The claim of the verified token of `user`. Dots lead into nested claims; of a list, all values together are one.", "org.id";
-    api_keys: LocatedField<BoolField>, "It stands beside the key in the file of API keys, by this name.", "true";
+    api_keys: LocatedField<BoolField>, "It stands beside the API key by this name, in the file or as `tollgate key add --set` says.", "true";
     header: HeaderNameField, "This header, which any client may send.", "x-device-id";
     cookie: CookieNameField, "This cookie. Only a hash of it is stored and shown.", "session";
     query: QueryNameField,

@@ -5,7 +5,7 @@ use http::Uri;
 use super::super::super::context::LoadContext;
 use super::super::super::section::{FieldReader, LocatedField, Section, section};
 use super::super::super::table::{MapFields, ValueShape};
-use super::super::super::tree::{Located, Node};
+use super::super::super::tree::{Located, Node, SourceLocation};
 use super::super::field::{
     BoolField, DurationField, FileNameField, ListField, SecretFileNameField, scalar_fields,
     word_fields,
@@ -53,7 +53,8 @@ section! {
         "With jwt: how long before its `nbf` and after its `exp` a token is believed, in whole seconds up to 1h.", "60s";
     header: HeaderNameField, "The header in which a trusted proxy names the user.", "x-user";
     from: ListField<PeersField> = Vec::new(), "With header: the peers that may set it.", "[192.0.2.0/24]";
-    api_keys: SecretFileNameField, "The file that maps tokens to users and plans.", "keys.yaml";
+    api_keys: ListField<ApiKeySourceField> = Vec::new(),
+        "The file that maps tokens to users and plans. `runtime` stands for the keys that `tollgate key add` makes. A list may have both.", "keys.yaml";
     client_cert: LocatedField<CertificateNameField>,
         "The verified certificate that the client shows, at listeners with `client_roots`: its subject as RFC 4514 writes it, or of its subject alternative names the first URI, else the first DNS name, else the first email address.", "subject";
     unverified: OnUnverifiedField,
@@ -71,6 +72,11 @@ const MAX_ISSUERS: usize = UserSources::MAX_ISSUERS;
 const SOURCES: [&str; 4] = ["jwt", "header", "api_keys", "client_cert"];
 
 impl UserConfig {
+    /// Whether API keys prove the user.
+    pub fn has_api_keys(&self) -> bool {
+        !self.api_keys.is_empty()
+    }
+
     /// The first of [`SOURCES`] that has a valid value, or `client_cert`. [`UserField`] reports a user without a
     /// source.
     pub fn kind(&self) -> &'static str {
@@ -80,9 +86,7 @@ impl UserConfig {
             UserConfig {
                 header: Some(_), ..
             } => header,
-            UserConfig {
-                api_keys: Some(_), ..
-            } => api_keys,
+            user if user.has_api_keys() => api_keys,
             _ => client_cert,
         }
     }
@@ -126,7 +130,10 @@ impl FieldReader for UserField {
             }
             "header" => check_header_fields(cx, &fields),
             "client_cert" => drop(user.client_cert?),
-            _ => drop(user.api_keys.as_ref()?),
+            _ => {
+                check_api_keys(cx, &user.api_keys);
+                user.api_keys.first()?;
+            }
         }
         Some(user)
     }
@@ -154,6 +161,66 @@ impl FieldReader for KeySetField {
             true => parse_key_set_url(cx, source).map(KeySet::Url),
             false => Some(KeySet::File(source)),
         }
+    }
+}
+
+/// Where API keys are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ApiKeySource {
+    /// This file has them.
+    File(Located<String>),
+    /// Operators add them at run time.
+    Runtime(SourceLocation),
+}
+
+impl ApiKeySource {
+    /// The word for keys that operators add at run time. A file of that name is written `./runtime`.
+    const RUNTIME: &str = "runtime";
+
+    fn location(&self) -> SourceLocation {
+        match self {
+            ApiKeySource::File(file) => file.location,
+            ApiKeySource::Runtime(location) => *location,
+        }
+    }
+}
+
+/// A field with the place of API keys.
+pub struct ApiKeySourceField;
+
+impl FieldReader for ApiKeySourceField {
+    type Value = ApiKeySource;
+    const SHAPE: ValueShape = ValueShape::Format(&PATH_FORMAT);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<ApiKeySource> {
+        let source = SecretFileNameField::read(cx, node)?;
+        Some(match source.value.as_str() {
+            ApiKeySource::RUNTIME => ApiKeySource::Runtime(source.location),
+            _ => ApiKeySource::File(source),
+        })
+    }
+}
+
+/// Checks that API keys have one file at most, and that `runtime` stands there once. No excerpt shows what is written in
+/// place of a second file: it may be a list of keys.
+fn check_api_keys(cx: &mut LoadContext, sources: &[ApiKeySource]) {
+    for (index, source) in sources.iter().enumerate() {
+        let is_same_kind = |earlier: &&ApiKeySource| {
+            std::mem::discriminant(*earlier) == std::mem::discriminant(source)
+        };
+        let Some(earlier) = sources[..index].iter().find(is_same_kind) else {
+            continue;
+        };
+        let message = match source {
+            ApiKeySource::Runtime(_) => "`runtime` stands here twice",
+            ApiKeySource::File(_) => {
+                cx.hide_location(earlier.location());
+                cx.hide_location(source.location());
+                "`api_keys` names one file"
+            }
+        };
+        let help = "write one file and `runtime`: `[keys.yaml, runtime]`";
+        cx.error(source.location(), message, Some(help.into()));
     }
 }
 

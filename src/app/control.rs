@@ -13,7 +13,8 @@ use super::metrics_recorder::MetricsRecorder;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
 use crate::operator::{
-    BanError, GrantOrderError, GrantTerms, ListedBan, ListedGrant, NewBan, NewGrant,
+    AddedApiKey, ApiKeyError, BanError, GrantOrderError, GrantTerms, ListedApiKey, ListedBan,
+    ListedGrant, NewApiKey, NewBan, NewGrant,
 };
 use crate::policy::{Diagnostic, GrantMistake};
 use crate::record::Record;
@@ -103,6 +104,19 @@ impl Control for Gateway {
         }
         self.publish_orders();
         Ok(revoked?)
+    }
+
+    fn add_api_key(&self, new_key: NewApiKey) -> Result<AddedApiKey, ApiKeyError> {
+        let running = self.running();
+        let added = running.api_keys.add(new_key, &running.ruleset.identity)?;
+        self.publish_orders();
+        Ok(added)
+    }
+
+    fn revoke_api_key(&self, id: &str, by: &str) -> Result<ListedApiKey, ApiKeyError> {
+        let revoked = self.running().api_keys.revoke(id, by)?;
+        self.publish_orders();
+        Ok(revoked)
     }
 
     fn metrics(&self, format: MetricsFormat) -> String {

@@ -91,6 +91,7 @@ impl OrderUpdater {
                 }
             }
         }
+        running.api_keys.publish(&refreshed);
         for reported in &REPORTED_KINDS {
             let is_of_kind = |change: &&EntryChange| reported.kinds.contains(&change.entry.kind);
             let changes: Vec<&EntryChange> = refreshed.changes.iter().filter(is_of_kind).collect();
@@ -124,14 +125,17 @@ impl OrderUpdater {
         let [ordered, revoked, ended] = reported.events;
         let (event, detail) = match kind {
             ChangeKind::Ordered => {
-                let until = entry.until.div_ceil(1_000);
+                let until = entry.end().map(|end| end.div_ceil(1_000));
                 tracing::info!(key = %subject, by, reason, until, "{}", words(ordered));
-                let seconds = entry.until.saturating_sub(entry.changed_at).div_ceil(1_000);
+                let span = entry.end().map_or_else(String::new, |end| {
+                    let seconds = end.saturating_sub(entry.changed_at).div_ceil(1_000);
+                    format!(" for {seconds} s")
+                });
                 let reason = match reason {
                     "" => String::new(),
                     reason => format!(": {reason}"),
                 };
-                let detail = format!("{subject} for {seconds} s, by {by}{reason}");
+                let detail = format!("{subject}{span}, by {by}{reason}");
                 (ordered, detail)
             }
             ChangeKind::Revoked => {

@@ -85,6 +85,7 @@ impl Gateway {
                 insight: config_before.insight.clone(),
                 bans: config_before.bans.clone(),
                 grants: config_before.grants.clone(),
+                api_keys: config_before.api_keys.clone(),
                 entries: config_before.entries.clone(),
                 upstreams: build_servers(&ruleset, &config_before.upstreams, &self.clock),
                 loaded: ruleset.clone(),

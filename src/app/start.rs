@@ -27,7 +27,7 @@ use crate::net::Address;
 use crate::net::quic::QuicSockets;
 use crate::net::tls::acme::CertificateRenewer;
 use crate::net::tls::listener_tls;
-use crate::operator::{BanRegistry, EntryRegistry, GrantRegistry};
+use crate::operator::{ApiKeyRegistry, BanRegistry, EntryRegistry, GrantRegistry};
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
 use crate::serve::worker::generation::RunningConfig;
@@ -103,6 +103,7 @@ impl Gateway {
         let running = RunningConfig {
             bans: Arc::new(BanRegistry::new(entries.clone())),
             grants: Arc::new(GrantRegistry::new(entries.clone())),
+            api_keys: Arc::new(ApiKeyRegistry::new(entries.clone())),
             entries,
             listeners,
             challenge_tokens: certificate_renewer.challenge_tokens(),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    ban, bans, check, demo, explain, grant, grants, log, near, ready, revoke, run, schema, signals,
+    ban, bans, check, demo, explain, grant, grants, key, log, near, ready, revoke, run, schema, signals,
     top, tried, unban,
 };
 
@@ -41,6 +41,8 @@ enum Command {
     Ban(ban::Arguments),
     /// Lift a ban before its end.
     Unban(unban::Arguments),
+    /// Add, list and revoke API keys.
+    Key(key::Arguments),
     /// List the bans, or print the banned networks for nftables or ipset.
     Bans(bans::Arguments),
     /// Grant a key more of a limit, for a time.
@@ -73,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Try(arguments) => tried::run(&arguments),
         Command::Ban(arguments) => ban::run(&arguments),
         Command::Unban(arguments) => unban::run(&arguments),
+        Command::Key(arguments) => key::run(&arguments),
         Command::Bans(arguments) => bans::run(&arguments),
         Command::Grant(arguments) => grant::run(&arguments),
         Command::Grants(arguments) => grants::run(&arguments),

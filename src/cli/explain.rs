@@ -15,7 +15,7 @@ use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::acme::ChallengeTokens;
-use crate::operator::{BanRegistry, EntryRegistry, GrantRegistry};
+use crate::operator::{ApiKeyRegistry, BanRegistry, EntryRegistry, GrantRegistry};
 use crate::policy;
 use crate::serve::stack::explain;
 use crate::serve::stack::explanation;
@@ -182,6 +182,7 @@ fn explain_offline(config_path: &Path, request: &RequestToExplain) -> Result<Val
         insight: None,
         bans: Arc::new(BanRegistry::new(entries.clone())),
         grants: Arc::new(GrantRegistry::new(entries.clone())),
+        api_keys: Arc::new(ApiKeyRegistry::new(entries.clone())),
         entries,
     };
     // This admission has no shared store, even if the configuration has one, so the future never waits.

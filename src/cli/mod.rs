@@ -30,6 +30,7 @@ mod grant;
 mod grants;
 mod handover;
 mod internal_listeners;
+mod key;
 mod listen_error;
 mod log;
 mod near;

@@ -12,6 +12,27 @@ pub fn replace_control_chars(text: &str) -> String {
         .collect()
 }
 
+/// Formats rows below their titles, each column as wide as its widest text. Lines have no blanks at their ends.
+pub fn render_columns<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> String {
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        let texts = rows.iter().filter_map(|row| row.get(column));
+        let lengths = texts.map(|text| text.chars().count());
+        lengths.chain([titles[column].len()]).max().unwrap_or(0)
+    });
+    let render_line = |texts: &[String; N]| {
+        let cells = texts.iter().zip(widths);
+        let cells: Vec<String> = cells
+            .map(|(text, width)| format!("{text:width$}"))
+            .collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    let titles = titles.map(str::to_owned);
+    std::iter::once(&titles)
+        .chain(rows)
+        .map(render_line)
+        .collect()
+}
+
 /// Returns the numbers of a JSON array. An element that is no number counts as 0, and a value that is no array is
 /// empty.
 pub fn parse_numbers(value: &Value) -> Vec<f64> {

@@ -136,6 +136,14 @@ impl OperatorEntry {
     /// Most bytes of the name of who ordered it.
     pub const MAX_BY_BYTES: usize = 64;
 
+    /// The end of an order that has none.
+    pub const NO_END: u64 = MAX_TIME_MILLIS - 1;
+
+    /// When it ends; `None` if it has no end.
+    pub fn end(&self) -> Option<u64> {
+        (self.until != OperatorEntry::NO_END).then_some(self.until)
+    }
+
     /// Whether the order holds at this time.
     pub fn is_active(&self, wall_millis: u64) -> bool {
         !self.is_revoked && wall_millis < self.until
@@ -146,10 +154,11 @@ impl OperatorEntry {
         self.kind == EntryKind::LimitBan
     }
 
-    /// What the order is about and how, for logs and events: the key, and the terms of a grant.
+    /// What the order is about and how, for logs and events: the key, and the terms of a grant or an API key.
     pub fn description(&self) -> Cow<'_, str> {
         match &self.terms {
             Some(EntryTerms::Grant(terms)) => Cow::Owned(terms.description(&self.key)),
+            Some(EntryTerms::ApiKey(terms)) => Cow::Owned(terms.description(&self.key)),
             None => Cow::Borrowed(&self.key),
         }
     }
@@ -163,7 +172,7 @@ impl OperatorEntry {
     fn subject(&self) -> Cow<'_, str> {
         match &self.terms {
             Some(EntryTerms::Grant(terms)) => Cow::Owned(terms.subject(&self.key)),
-            None => Cow::Borrowed(&self.key),
+            Some(EntryTerms::ApiKey(_)) | None => Cow::Borrowed(&self.key),
         }
     }
 
@@ -189,7 +198,7 @@ impl OperatorEntry {
         let is_of_kind = match (self.kind, &self.terms) {
             (EntryKind::Ban | EntryKind::LimitBan, None) => !self.is_about_everyone(),
             (EntryKind::Grant, Some(EntryTerms::Grant(terms))) => terms.is_possible(),
-            (EntryKind::ApiKey, None) => true,
+            (EntryKind::ApiKey, Some(EntryTerms::ApiKey(terms))) => terms.is_possible(&self.key),
             _ => false,
         };
         is_of_kind && times.iter().all(|time| *time < MAX_TIME_MILLIS)
@@ -205,7 +214,9 @@ impl OperatorEntry {
     pub fn is_credible(&self, wall_millis: u64) -> bool {
         let latest_change = wall_millis.saturating_add(MAX_AHEAD_MILLIS);
         let latest_end = latest_change.saturating_add(MAX_KEPT_MILLIS);
-        self.changed_at <= latest_change && self.until.max(self.keep_until) <= latest_end
+        let ends_in_time = self.until.max(self.keep_until) <= latest_end;
+        let may_have_no_end = self.kind == EntryKind::ApiKey && self.end().is_none();
+        self.changed_at <= latest_change && (ends_in_time || may_have_no_end)
     }
 
     /// The hash of the key as a number; `None` if the entry has none.

@@ -1,9 +1,16 @@
 //! [`EntryTerms`]: what only entries of one kind have, as a part of the entry's text. Its names must not change.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use crate::identity::api_keys::{Sha256Hash, WrittenKey};
+use crate::identity::user_name::{self, MAX_USER_NAME_BYTES};
 
 /// Most bytes of what names a limit: its name, and the policy or the folder before it.
 const MAX_LIMIT_BYTES: usize = 256;
+/// Most bytes of the name of a plan.
+const MAX_PLAN_BYTES: usize = 256;
 
 /// What only entries of one kind have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +18,23 @@ const MAX_LIMIT_BYTES: usize = 256;
 pub enum EntryTerms {
     /// Those of a grant.
     Grant(GrantTerms),
+    /// Those of an API key.
+    ApiKey(ApiKeyTerms),
+}
+
+/// Whose an API key is. The entry's key is the id of the API key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiKeyTerms {
+    /// The SHA-256 hash of the API key, as 64 hexadecimal digits.
+    pub sha256: String,
+    /// The user.
+    pub user: String,
+    /// The name of the plan; `None` for the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// The names and the values of custom identities.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub identities: BTreeMap<String, String>,
 }
 
 /// How much more of a limit a key has.
@@ -29,8 +53,50 @@ pub struct GrantTerms {
 impl EntryTerms {
     /// Whether no part is too long.
     pub(super) fn is_bounded(&self) -> bool {
-        let EntryTerms::Grant(terms) = self;
-        terms.limit.len() <= MAX_LIMIT_BYTES
+        match self {
+            EntryTerms::Grant(terms) => terms.limit.len() <= MAX_LIMIT_BYTES,
+            EntryTerms::ApiKey(terms) => terms.is_bounded(),
+        }
+    }
+}
+
+impl ApiKeyTerms {
+    /// Most bytes of the names and values of all custom identities.
+    pub const MAX_IDENTITY_BYTES: usize = 512;
+
+    /// The hash of the API key; `None` if the digits are none.
+    pub(super) fn hash(&self) -> Option<Sha256Hash> {
+        match WrittenKey::parse(&format!("sha256:{}", self.sha256))? {
+            WrittenKey::Sha256(hash) => Some(hash),
+            WrittenKey::Text(_) => None,
+        }
+    }
+
+    /// The API key with this id in a few words. An email address is no text for logs.
+    pub(super) fn description(&self, id: &str) -> String {
+        match self.user.contains('@') {
+            true => id.to_owned(),
+            false => format!("{id} of {}", self.user),
+        }
+    }
+
+    fn is_bounded(&self) -> bool {
+        let lengths = self.identities.iter();
+        let lengths = lengths.map(|(name, value)| name.len() + value.len());
+        let plan_bytes = self.plan.as_ref().map_or(0, String::len);
+        self.sha256.len() == 2 * size_of::<Sha256Hash>()
+            && self.user.len() <= MAX_USER_NAME_BYTES
+            && plan_bytes <= MAX_PLAN_BYTES
+            && lengths.sum::<usize>() <= ApiKeyTerms::MAX_IDENTITY_BYTES
+    }
+
+    /// Whether a gateway may have made these terms for this id, which stands in names of entries.
+    pub(super) fn is_possible(&self, id: &str) -> bool {
+        let mut values = self.identities.values();
+        id.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && self.hash().is_some()
+            && user_name::parse(&self.user).is_some()
+            && values.all(|value| user_name::parse(value).is_some())
     }
 }
 

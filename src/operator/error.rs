@@ -1,6 +1,12 @@
 //! Why an order is refused, with messages for operators.
 
+use crate::base::suggest::list_words;
 use crate::identity::key_text::KeyError;
+use crate::identity::user_name::MAX_USER_NAME_BYTES;
+use crate::identity::{Settings, custom};
+
+/// Most bytes of a text of an operator that a message quotes.
+const MAX_QUOTED_BYTES: usize = 64;
 
 /// Why a ban is not ordered or not lifted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,4 +76,97 @@ pub enum GrantOrderError {
         /// The key.
         key: String,
     },
+}
+
+/// Why an API key is not added or not revoked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApiKeyError {
+    /// The gateway file does not say that such keys verify.
+    #[error(
+        "the gateway file accepts no API keys at run time; write `identity: {{ user: {{ api_keys: runtime }} }}`, or `[keys.yaml, runtime]` to have a file too"
+    )]
+    NotAccepted,
+    /// The user is no name.
+    #[error(
+        "a user is 1 to {MAX_USER_NAME_BYTES} bytes without control characters and blanks at its ends"
+    )]
+    User,
+    /// The name of the key cannot be kept; the number is the most bytes.
+    #[error("`name` has at most {0} bytes and no control characters")]
+    Name(usize),
+    /// There is no such plan. The second text lists those that there are.
+    #[error("there is no plan `{0}`; {1}")]
+    UnknownPlan(String, String),
+    /// Plans come from another source than API keys.
+    #[error(
+        "the plan of a key would not count: `plan` of the gateway file names another source; write `plan: {{ api_keys: true }}` there, or add the key without a plan"
+    )]
+    PlanElsewhere,
+    /// No identity of this name comes with API keys. The second text lists those that do.
+    #[error("no identity `{0}` comes with API keys; {1}")]
+    UnknownIdentity(String, String),
+    /// The value of this identity is no name.
+    #[error(
+        "a value of `{0}` is 1 to {MAX_USER_NAME_BYTES} bytes without control characters and blanks at its ends"
+    )]
+    Value(String),
+    /// The identities of the key are too long; the number is the most bytes.
+    #[error("the identities of a key have at most {0} bytes")]
+    Values(usize),
+    /// The key would hold for too short or too long.
+    #[error("a key holds from 1s to 3650d, or without an end")]
+    Duration,
+    /// There are as many keys as the gateway keeps.
+    #[error(
+        "there are {0} API keys already, which is the most; those count too that were revoked and whose end has not come"
+    )]
+    Full(usize),
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes, so no key can be made")]
+    NoRandom,
+    /// A change by another gateway has a time that this gateway's clock does not reach.
+    #[error(
+        "the key `{0}` was changed by a gateway whose clock is far ahead, so this order would not count; set the clocks right"
+    )]
+    Superseded(String),
+    /// No key that holds has this id.
+    #[error("no API key that holds has the id `{0}`; `tollgate key list` lists those that do")]
+    Unknown(String),
+}
+
+impl ApiKeyError {
+    pub(super) fn unknown(id: &str) -> ApiKeyError {
+        ApiKeyError::Unknown(bounded(id))
+    }
+
+    pub(super) fn unknown_plan(name: &str, settings: &Settings) -> ApiKeyError {
+        let plans = settings.plan.plans.iter().map(|plan| plan.name.as_str());
+        let help = match settings.plan.plans.is_empty() {
+            true => "the gateway file has no `plans`".into(),
+            false => format!("write {}", list_words(plans)),
+        };
+        ApiKeyError::UnknownPlan(bounded(name), help)
+    }
+
+    pub(super) fn unknown_identity(name: &str, settings: &Settings) -> ApiKeyError {
+        let is_of_keys =
+            |custom: &&custom::Settings| matches!(custom.source, custom::Source::ApiKeys);
+        let names: Vec<&str> = settings
+            .custom
+            .iter()
+            .filter(is_of_keys)
+            .map(|custom| custom.identity.as_str())
+            .collect();
+        let help = match names.is_empty() {
+            true => "define one in the gateway file, such as `tenant: { api_keys: true }`".into(),
+            false => format!("write {}", list_words(names)),
+        };
+        ApiKeyError::UnknownIdentity(bounded(name), help)
+    }
+}
+
+/// The beginning of a text that an operator wrote, without control characters.
+fn bounded(text: &str) -> String {
+    let text = text.replace(char::is_control, " ");
+    text[..text.floor_char_boundary(MAX_QUOTED_BYTES)].to_owned()
 }

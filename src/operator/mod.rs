@@ -11,6 +11,7 @@
 //! | `entry_registry` | all entries of the gateway, its file, and what it shares with others |
 //! | `registry_state` | what the registry of entries holds behind its lock |
 //! | `ban_index` | finds the ban of an address or of an identified client |
+//! | `api_key_registry`, `new_api_key` | the view of API keys, and how they are made |
 //! | `ban_registry` | the view of bans, and what workers see of them |
 //! | `grant_registry` | the view of grants |
 //! | `offences` | counts the refusals of limits that ban |
@@ -19,6 +20,7 @@
 //!
 //! Bounds: [`EntryGroup::max_entries`] of each group of kinds, each entry of at most 2 KiB.
 
+mod api_key_registry;
 mod ban_index;
 mod ban_registry;
 mod entry;
@@ -28,19 +30,22 @@ mod entry_registry;
 mod entry_terms;
 mod error;
 mod grant_registry;
+mod new_api_key;
 mod offences;
 mod registry_state;
 mod settings;
 
+pub use api_key_registry::{AddedApiKey, ApiKeyRegistry, ListedApiKey};
 pub use ban_index::{ActiveBan, BanIndex};
 pub use ban_registry::{BanRegistry, ListedBan, NewBan};
 pub use entry::{EntryGroup, EntryKind, OperatorEntry};
 pub use entry_file::EntryFile;
 pub use entry_map::EntryMap;
 pub use entry_registry::{EntryRegistry, RefreshedEntries};
-pub use entry_terms::{EntryTerms, GrantTerms};
-pub use error::{BanError, GrantOrderError};
+pub use entry_terms::{ApiKeyTerms, EntryTerms, GrantTerms};
+pub use error::{ApiKeyError, BanError, GrantOrderError};
 pub use grant_registry::{GrantRegistry, ListedGrant, NewGrant};
+pub use new_api_key::NewApiKey;
 pub use registry_state::{ChangeKind, EntryChange};
 pub use settings::{BanResponse, Settings};
 

@@ -11,7 +11,9 @@ use serde_json::Value;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
 use crate::limit::Grant;
-use crate::operator::{BanError, ListedBan, ListedGrant, NewBan};
+use crate::operator::{
+    AddedApiKey, ApiKeyError, BanError, ListedApiKey, ListedBan, ListedGrant, NewApiKey, NewBan,
+};
 use crate::policy::{DiagnosticReport, GrantMistake};
 use crate::record::Record;
 use crate::record::push;
@@ -50,6 +52,18 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// See [`GrantMistake`].
     fn revoke_grant(&self, limit: &str, key: &str, by: &str) -> Result<ListedGrant, GrantMistake>;
+    /// Makes an API key, which holds at all workers when this returns. Waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`ApiKeyError`].
+    fn add_api_key(&self, new_key: NewApiKey) -> Result<AddedApiKey, ApiKeyError>;
+    /// Revokes the API key with this id, and returns it as it was. `by` is who revokes it. Waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`ApiKeyError`].
+    fn revoke_api_key(&self, id: &str, by: &str) -> Result<ListedApiKey, ApiKeyError>;
     /// All metrics in this format.
     fn metrics(&self, format: MetricsFormat) -> String;
     /// Whether the process was started with traces, so that metrics may have exemplars. A reload does not change it.

@@ -13,6 +13,7 @@
 //! | `probes` | health checks and metrics |
 //! | `status`, `keys` | the state of limits, upstreams and the process; the count of one key |
 //! | `tried` | what limits would have refused |
+//! | `api_keys` | adds, lists and revokes API keys |
 //! | `bans` | lists, orders and lifts bans |
 //! | `grants` | lists and orders grants, and takes them back |
 //! | `actions` | explains a request, reloads the configuration |
@@ -20,6 +21,7 @@
 //! | `dashboard` | the page for browsers |
 
 mod actions;
+mod api_keys;
 mod authorization;
 mod bans;
 mod connections;

@@ -9,7 +9,7 @@ use axum::routing::{delete, get, post};
 use super::control::{Control, MAX_BODY_BYTES};
 use super::problem::problem_response;
 use super::{
-    actions, authorization, bans, dashboard, grants, keys, probes, prometheus, record, status,
+    actions, api_keys, authorization, bans, dashboard, grants, keys, probes, prometheus, record, status,
     tried,
 };
 
@@ -34,6 +34,8 @@ pub fn router(gateway: Arc<dyn Control>) -> Router {
         .route("/v1/bans/{*key}", delete(bans::lift))
         .route("/v1/grants", get(grants::list).post(grants::order))
         .route("/v1/grants/{limit}/{*key}", delete(grants::revoke))
+        .route("/v1/keys", get(api_keys::list).post(api_keys::add))
+        .route("/v1/keys/{id}", delete(api_keys::revoke))
         .route("/v1/upstreams", get(status::upstreams))
         .route("/v1/explain", post(actions::explain))
         .route("/v1/reload", post(actions::reload))

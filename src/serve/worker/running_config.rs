@@ -7,7 +7,7 @@ use super::listen::RunningListener;
 use crate::identity::{Identifier, Keyer};
 use crate::limit::pressure::Pressure;
 use crate::net::tls::acme::ChallengeTokens;
-use crate::operator::{BanRegistry, EntryRegistry, GrantRegistry};
+use crate::operator::{ApiKeyRegistry, BanRegistry, EntryRegistry, GrantRegistry};
 use crate::policy::Ruleset;
 use crate::record::insight::LiveInsight;
 use crate::route::Route;
@@ -40,6 +40,8 @@ pub struct RunningConfig {
     pub bans: Arc<BanRegistry>,
     /// The grants among them.
     pub grants: Arc<GrantRegistry>,
+    /// The API keys among them.
+    pub api_keys: Arc<ApiKeyRegistry>,
 }
 
 impl RunningConfig {
@@ -69,7 +71,9 @@ impl RunningConfig {
             override_cache,
             ..
         } = &*self.loaded;
-        Identifier::new(identity.clone(), self.keyer()).with_overrides(rules, override_cache)
+        Identifier::new(identity.clone(), self.keyer())
+            .with_overrides(rules, override_cache)
+            .with_runtime_keys(self.api_keys.runtime_keys())
     }
 
     /// The same configuration with the grants that hold now, whatever it had before.

@@ -1,0 +1,165 @@
+//! Adds API keys, lists them and revokes them. Only the response to the request that adds a key has the key itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::control::ControlState;
+use super::problem::problem_response;
+use crate::operator::{ApiKeyError, ApiKeyRegistry, ListedApiKey, NewApiKey};
+use crate::policy::parse_duration;
+
+/// The name of an operator who gives none.
+const UNNAMED_OPERATOR: &str = "operator";
+
+/// A key that an operator adds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyOrder {
+    user: String,
+    #[serde(default)]
+    plan: Option<String>,
+    /// The values of custom identities by their names.
+    #[serde(default)]
+    set: BTreeMap<String, String>,
+    /// How long it holds, as `90d`; without an end if absent.
+    #[serde(default, rename = "for")]
+    duration: Option<String>,
+    /// What it is for.
+    #[serde(default)]
+    name: String,
+    /// Who adds it.
+    #[serde(default)]
+    by: Option<String>,
+}
+
+/// The query of a request that lists keys.
+#[derive(Deserialize)]
+pub(super) struct ListQuery {
+    /// Whose keys; of all users if absent.
+    user: Option<String>,
+}
+
+/// The query of a request that revokes a key.
+#[derive(Deserialize)]
+pub(super) struct RevokeQuery {
+    /// Who revokes it.
+    by: Option<String>,
+}
+
+/// `GET /v1/keys`: the keys that hold, and the most there can be.
+pub(super) async fn list(State(gateway): ControlState, Query(query): Query<ListQuery>) -> Response {
+    let keys = gateway.running().api_keys.list();
+    let now = gateway.clock().wall();
+    let is_asked_for = |key: &&ListedApiKey| {
+        let user = query.user.as_ref();
+        user.is_none_or(|user| *user == key.terms.user)
+    };
+    let keys = keys.iter().filter(is_asked_for);
+    let keys: Vec<Value> = keys.map(|key| describe(key, now)).collect();
+    Json(json!({ "keys": keys, "most": ApiKeyRegistry::MAX_KEYS })).into_response()
+}
+
+/// `POST /v1/keys`: the key, which holds already. 400 for a mistake in the order; 409 if the gateway file accepts no keys at
+/// run time, or if there are too many.
+pub(super) async fn add(State(gateway): ControlState, body: String) -> Response {
+    let order: KeyOrder = match serde_json::from_str(&body) {
+        Ok(order) => order,
+        Err(error) => return problem_response(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let duration = order.duration.as_deref().map(parse_duration).transpose();
+    let duration = match duration {
+        Ok(duration) => duration,
+        Err(message) => return problem_response(StatusCode::BAD_REQUEST, &message),
+    };
+    let new_key = NewApiKey {
+        user: order.user,
+        plan: order.plan,
+        identities: order.set,
+        duration,
+        name: order.name,
+        by: order.by.unwrap_or_else(|| UNNAMED_OPERATOR.into()),
+    };
+    let clock = gateway.clock().clone();
+    let added = tokio::task::spawn_blocking(move || gateway.add_api_key(new_key)).await;
+    respond(added.map(|added| {
+        added.map(|added| {
+            let mut description = describe(&added.listed, clock.wall());
+            if let Value::Object(members) = &mut description {
+                members.insert("key".into(), added.key.into());
+            }
+            description
+        })
+    }))
+}
+
+/// `DELETE /v1/keys/{id}`: the key as it was, without the key itself. 404 if none that holds has this id.
+pub(super) async fn revoke(
+    State(gateway): ControlState,
+    Path(id): Path<String>,
+    Query(query): Query<RevokeQuery>,
+) -> Response {
+    let by = query.by.unwrap_or_else(|| UNNAMED_OPERATOR.into());
+    let clock = gateway.clock().clone();
+    let revoked = tokio::task::spawn_blocking(move || gateway.revoke_api_key(&id, &by)).await;
+    respond(revoked.map(|revoked| revoked.map(|key| describe(&key, clock.wall()))))
+}
+
+/// The response to a change of a key, which no cache may keep. The outer error is that of a thread that panicked.
+fn respond(changed: Result<Result<Value, ApiKeyError>, tokio::task::JoinError>) -> Response {
+    match changed {
+        Ok(Ok(description)) => {
+            let no_store = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            ([no_store], Json(description)).into_response()
+        }
+        Ok(Err(error)) => problem_response(status_of(&error), &error.to_string()),
+        Err(error) => problem_response(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+fn status_of(error: &ApiKeyError) -> StatusCode {
+    match error {
+        ApiKeyError::Unknown(_) => StatusCode::NOT_FOUND,
+        ApiKeyError::NotAccepted | ApiKeyError::Full(_) | ApiKeyError::Superseded(_) => {
+            StatusCode::CONFLICT
+        }
+        ApiKeyError::NoRandom => StatusCode::INTERNAL_SERVER_ERROR,
+        ApiKeyError::User
+        | ApiKeyError::Name(_)
+        | ApiKeyError::UnknownPlan(..)
+        | ApiKeyError::PlanElsewhere
+        | ApiKeyError::UnknownIdentity(..)
+        | ApiKeyError::Value(_)
+        | ApiKeyError::Values(_)
+        | ApiKeyError::Duration => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// A key as JSON, without the key itself and its hash. Times are in seconds since 1970, and `left` in seconds from `now`;
+/// both `until` and `left` are null without an end.
+fn describe(key: &ListedApiKey, now: Duration) -> Value {
+    let entry = &key.entry;
+    let now_millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let seconds = |millis: u64| millis as f64 / 1e3;
+    let left = entry
+        .end()
+        .map(|end| seconds(end.saturating_sub(now_millis)));
+    json!({
+        "id": entry.key,
+        "user": key.terms.user,
+        "plan": key.terms.plan,
+        "set": key.terms.identities,
+        "name": entry.reason,
+        "by": entry.by,
+        "since": seconds(entry.since),
+        "until": entry.end().map(seconds),
+        "left": left,
+        "kept": key.is_kept,
+    })
+}

@@ -13,7 +13,7 @@
 //! | 2 | [`trace`] | spans of sampled requests, sent to a collector |
 //! | 2 | [`store`] | counts, in memory or shared by gateways; makes the arithmetic atomic |
 //! | 3 | [`identity`] | who sends a request: ip, user, token, email, plan, custom identities |
-//! | 3 | [`operator`] | what operators order at run time: bans, grants |
+//! | 3 | [`operator`] | what operators order at run time: bans, grants, API keys |
 //! | 3 | [`upstream`] | the servers behind the gateway and the connections to them |
 //! | 4 | [`policy`] | reads YAML, checks it, compiles it to the settings of every module |
 //! | 4 | [`throttle`] | the tower layer: one request in, one verdict out, and the verdict in HTTP |

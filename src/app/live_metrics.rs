@@ -69,6 +69,9 @@ impl LiveMetrics {
         self.registry
             .gauge(Metric::Bans, &[])
             .set(running.bans.count() as f64);
+        self.registry
+            .gauge(Metric::ApiKeys, &[])
+            .set(running.api_keys.count() as f64);
         if let Some(shared_store) = &self.shared_store {
             self.refresh_shared_store(shared_store);
         }

@@ -154,7 +154,8 @@ impl Identifier {
         }
     }
 
-    /// Another number means that API keys which operators add at run time have changed. Always 0 if the settings accept none.
+    /// Another number means that API keys which operators add at run time have changed. Always 0 if the settings accept
+    /// none.
     #[inline]
     pub fn runtime_key_version(&self) -> u64 {
         self.runtime_keys

@@ -1,5 +1,5 @@
-//! [`RuntimeKeys`]: the API keys that operators add at run time. An operator's change publishes a new index of all keys, and
-//! each worker takes it over with its next request. Only hashes of keys are kept.
+//! [`RuntimeKeys`]: the API keys that operators add at run time. An operator's change publishes a new index of all keys,
+//! and each worker takes it over with its next request. Only hashes of keys are kept.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,8 +87,8 @@ impl RuntimeKeyIndex {
 }
 
 impl RuntimeKeyOwner {
-    /// Why the key does not verify; `None` if it does. `wall_clock` returns the time since the Unix epoch, and is called only
-    /// if the key has an end.
+    /// Why the key does not verify; `None` if it does. `wall_clock` returns the time since the Unix epoch, and is called
+    /// only if the key has an end.
     pub fn fault(&self, wall_clock: impl Fn() -> Duration) -> Option<Unverified> {
         if self.is_revoked {
             return Some(Unverified::Revoked);

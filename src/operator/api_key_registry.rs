@@ -144,6 +144,13 @@ impl ApiKeyRegistry {
         keys
     }
 
+    /// The number of keys that hold.
+    pub fn count(&self) -> usize {
+        let state = self.entries.lock();
+        let wall_millis = self.entries.wall_millis();
+        state.entries.active_count(EntryKind::ApiKey, wall_millis)
+    }
+
     /// Publishes a new index if a key has changed or ended.
     pub fn publish(&self, refreshed: &RefreshedEntries) {
         let was_published = self.is_published.swap(true, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What operators order at run time, beside the files: bans, grants and API keys. Each order is an entry. Entries are kept on the
-//! disk and shared by gateways, and no order of their arrival changes the result. One registry holds the entries of all
+//! What operators order at run time, beside the files: bans, grants and API keys. Each order is an entry. Entries are
+//! kept on the disk and shared by gateways, and no order of their arrival changes the result. One registry holds the entries of all
 //! kinds; a view for each kind gives orders and builds an index of its own.
 //!
 //! | module | content |

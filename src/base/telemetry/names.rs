@@ -84,6 +84,8 @@ pub enum Metric {
     StoreKeys,
     /// Bans that hold.
     Bans,
+    /// API keys of operators that hold.
+    ApiKeys,
     /// Requests open now that hold a permit, by limit.
     PermitsOpen,
     /// Decisions of the memory store's overflow sketch, made because no cell was free.
@@ -173,6 +175,7 @@ impl Metric {
             Metric::StoreBudget => "tollgate_store_budget_bytes",
             Metric::StoreKeys => "tollgate_store_keys",
             Metric::Bans => "tollgate_bans",
+            Metric::ApiKeys => "tollgate_api_keys",
             Metric::PermitsOpen => "tollgate_permits_open",
             Metric::SketchDecisions => "tollgate_store_sketched_total",
             Metric::SharedStoreUp => "tollgate_shared_store_up",
@@ -269,6 +272,7 @@ impl Metric {
             Metric::StoreBudget => "Bytes that the memory store may use.",
             Metric::StoreKeys => "Keys that the memory store holds.",
             Metric::Bans => "Bans that hold.",
+            Metric::ApiKeys => "API keys added at run time that hold.",
             Metric::PermitsOpen => "Requests open now that hold a permit, by limit.",
             Metric::SketchDecisions => {
                 "Decisions of the overflow sketch, made when no cell was free."
@@ -318,6 +322,7 @@ impl Metric {
             | Metric::StoreBudget
             | Metric::StoreKeys
             | Metric::Bans
+            | Metric::ApiKeys
             | Metric::SharedStoreUp
             | Metric::SharedStoreGateways
             | Metric::SharedStoreKeys

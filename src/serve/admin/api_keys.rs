@@ -66,8 +66,8 @@ pub(super) async fn list(State(gateway): ControlState, Query(query): Query<ListQ
     Json(json!({ "keys": keys, "most": ApiKeyRegistry::MAX_KEYS })).into_response()
 }
 
-/// `POST /v1/keys`: the key, which holds already. 400 for a mistake in the order; 409 if the gateway file accepts no keys at
-/// run time, or if there are too many.
+/// `POST /v1/keys`: the key, which holds already. 400 for a mistake in the order; 409 if the gateway file accepts no keys
+/// at run time, or if there are too many.
 pub(super) async fn add(State(gateway): ControlState, body: String) -> Response {
     let order: KeyOrder = match serde_json::from_str(&body) {
         Ok(order) => order,

@@ -192,7 +192,7 @@ fn a_key_of_a_megabyte_is_refused_before_it_is_read() {
     let added = site.add_for("alice");
     for (key, status) in [
         (added.key.repeat(1 << 14), 431),
-        (added.key.clone() + &"x".repeat(9_000), 401),
+        (added.key.clone() + &"x".repeat(9_000), 400),
     ] {
         let mut client: Client = site.server.connect();
         let mut stream = client.stream.try_clone().unwrap();

@@ -42,6 +42,14 @@ require: { user: api_keys }
 limits: { per-user: { key: user, rate: 1000/h, plans: true } }
 ";
 
+/// A policy for gateway files that say nothing of plans.
+const PLAIN_POLICY: &str = "\
+match: /**
+upstream: up
+require: { user: api_keys }
+limits: { per-user: { key: user, rate: 1000/h } }
+";
+
 /// A gateway in a process of its own, its files, and the server behind it.
 struct Site {
     server: Server,

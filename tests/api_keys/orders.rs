@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::common::child::line_with;
 use crate::common::{assert_contains, wait_until};
-use crate::{GATEWAY, Site, credential_faults, json_of, key_field, request, text};
+use crate::{GATEWAY, PLAIN_POLICY, Site, credential_faults, json_of, key_field, request, text};
 
 #[test]
 fn a_key_proves_its_user_until_it_is_revoked() {
@@ -258,7 +258,7 @@ identity:
   user: [{ header: x-user, from: [127.0.0.0/8] }, { api_keys: runtime }]
   token: { header: x-api-key }
 ";
-    let site = Site::with(&format!("{GATEWAY}{identity}"), crate::POLICY);
+    let site = Site::with(&format!("{GATEWAY}{identity}"), PLAIN_POLICY);
     let added = site.add_for("alice");
     assert!(site.accepts(&added.key));
     assert_eq!(site.get("x-user: bob\r\n").status(), 403);

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use crate::common::{assert_contains, wait_until};
-use crate::{GATEWAY, IDENTITY, POLICY, Site, key_field};
+use crate::{GATEWAY, IDENTITY, PLAIN_POLICY, Site, key_field};
 
 fn site_with_token(token: &str) -> Site {
     let identity = format!("identity:\n  user: {{ api_keys: runtime }}\n{token}");
-    Site::with(&format!("{GATEWAY}{identity}"), POLICY)
+    Site::with(&format!("{GATEWAY}{identity}"), PLAIN_POLICY)
 }
 
 /// The status of a request with this target and these fields.

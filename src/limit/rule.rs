@@ -178,7 +178,7 @@ impl Rule {
     ) -> Rule {
         let limit = limit.into();
         Rule {
-            sharing: limit.rate().map_or(Sharing::Local, Sharing::default_for),
+            sharing: limit.rate().map_or(Sharing::Strict, Sharing::default_for),
             on_store_error: OnStoreError::Local,
             header_texts: UnclonedCell::default(),
             index,

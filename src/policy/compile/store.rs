@@ -65,6 +65,7 @@ pub(super) fn compile_shared_store(
         },
         budget: store.budget,
         ledger_bytes: ledger_bytes(store.memory),
+        permit_lease: store.permit_lease,
     })
 }
 
@@ -74,16 +75,16 @@ fn ledger_bytes(memory: usize) -> usize {
 }
 
 /// How gateways share a limit: as the file says, or by a default that depends on the limit. A limit on open requests is
-/// never shared.
+/// strict, because whoever writes one wants it to hold at each moment.
 pub(super) fn compile_sharing(
     config: &LimitConfig,
     limit: &RuleLimit,
     count: &CountMode,
 ) -> Sharing {
-    let Some(rate_limit) = limit.rate() else {
-        return Sharing::Local;
-    };
     let written = config.sharing.map(|sharing| sharing.value);
+    let Some(rate_limit) = limit.rate() else {
+        return written.unwrap_or(Sharing::Strict);
+    };
     // Units are leased in advance only where each request takes one unit at its admission.
     written.unwrap_or_else(|| match count.takes_one_unit() {
         true => Sharing::default_for(rate_limit),

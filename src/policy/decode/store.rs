@@ -32,6 +32,11 @@ const MIN_STORE_WAIT_MILLIS: u64 = 1;
 /// Maximum of `budget` in milliseconds: a slower store would delay every request too long.
 const MAX_STORE_WAIT_MILLIS: u64 = 1_000;
 
+/// Minimum of `permit_lease`, in milliseconds.
+const MIN_PERMIT_LEASE_MILLIS: u64 = shared::Settings::MIN_PERMIT_LEASE.as_millis() as u64;
+/// Maximum of `permit_lease`, in milliseconds.
+const MAX_PERMIT_LEASE_MILLIS: u64 = shared::Settings::MAX_PERMIT_LEASE.as_millis() as u64;
+
 /// The port of a memcached server whose address has none.
 const MEMCACHED_PORT: u16 = 11_211;
 
@@ -48,6 +53,8 @@ section! {
     password_file: SecretFileNameField, "The file of the password, where `address` has none.", "redis.password";
     budget: DurationField<MIN_STORE_WAIT_MILLIS, MAX_STORE_WAIT_MILLIS> = shared::Settings::DEFAULT_BUDGET,
         "How long a request waits for it before it is decided without.", "5ms";
+    permit_lease: DurationField<MIN_PERMIT_LEASE_MILLIS, MAX_PERMIT_LEASE_MILLIS> = shared::Settings::DEFAULT_PERMIT_LEASE,
+        "How long it keeps permits of open requests for a gateway that it does not hear of.", "60s";
     ca: FileNameField,
         "Who vouches for its certificate, as PEM. Default: those whom the system trusts.", "store-ca.pem";
 }

@@ -43,6 +43,7 @@
 //! | `traffic` | the batches under way over one connection |
 //! | `retired` | reads connections that were given up |
 //! | `entries` | entries that gateways share beside counts |
+//! | `permits` | permits of open requests that gateways share |
 //! | `wire` | commands and replies as bytes |
 
 mod bucket_plan;
@@ -54,6 +55,7 @@ mod incarnation;
 mod keys;
 mod link;
 mod membership;
+mod permits;
 mod retired;
 mod settings;
 mod taking;

@@ -197,6 +197,12 @@ impl CommandBatch {
         reply_index
     }
 
+    /// Sets when an item expires, if it exists.
+    pub(super) fn touch(&mut self, key: &str, exptime: u64) -> usize {
+        let _ = write!(self.bytes, "mg {key} T{exptime}");
+        self.end_command()
+    }
+
     /// Deletes an item, if it exists.
     pub(super) fn delete(&mut self, key: &str) -> usize {
         let _ = write!(self.bytes, "md {key}");

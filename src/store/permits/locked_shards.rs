@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::permit_request::{PermitKey, PermitRequest};
+use super::shared_key::SharedKey;
 use crate::limit::concurrency::REFUSAL_WAIT;
 use crate::limit::{LimitFinding, LimitStanding};
 
@@ -15,13 +16,26 @@ use crate::limit::{LimitFinding, LimitStanding};
 /// the same.
 pub(super) const SHARD_COUNT: usize = 64;
 
-/// The number of permits that each key holds.
-pub(super) type OpenCounts = HashMap<PermitKey, u32>;
+/// The counts of one shard.
+#[derive(Debug, Default)]
+pub(super) struct ShardCounts {
+    /// The number of permits that each key holds.
+    pub(super) open: HashMap<PermitKey, u32>,
+    /// The keys whose permits gateways share; empty where none are shared.
+    pub(super) shared: HashMap<PermitKey, SharedKey>,
+}
+
+impl ShardCounts {
+    /// The number of permits that a key holds.
+    pub(super) fn open_count(&self, key: &PermitKey) -> u32 {
+        self.open.get(key).copied().unwrap_or(0)
+    }
+}
 
 /// One shard of the counts. It has cache lines of its own, so that workers do not wait for each other's shards.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct PermitShard(pub(super) Mutex<OpenCounts>);
+pub(super) struct PermitShard(pub(super) Mutex<ShardCounts>);
 
 /// The index of a key's shard.
 pub(super) fn shard_index(key: &PermitKey) -> usize {
@@ -32,7 +46,7 @@ pub(super) fn shard_index(key: &PermitKey) -> usize {
 /// The locked shards of one request.
 pub(super) struct LockedShards<'a> {
     /// The index of each shard, ascending, and its lock.
-    guards: SmallVec<[(usize, MutexGuard<'a, OpenCounts>); 4]>,
+    guards: SmallVec<[(usize, MutexGuard<'a, ShardCounts>); 4]>,
 }
 
 impl<'a> LockedShards<'a> {
@@ -54,7 +68,7 @@ impl<'a> LockedShards<'a> {
     }
 
     /// The counts of a key's shard; `None` if the shard is not locked here.
-    fn counts_for(&mut self, key: &PermitKey) -> Option<&mut OpenCounts> {
+    pub(super) fn counts_for(&mut self, key: &PermitKey) -> Option<&mut ShardCounts> {
         let key_shard = shard_index(key);
         let mut guards = self.guards.iter_mut();
         let (_, guard) = guards.find(|(index, _)| *index == key_shard)?;
@@ -64,16 +78,26 @@ impl<'a> LockedShards<'a> {
     /// The number of permits that a key of a locked shard holds.
     fn open_count(&mut self, key: &PermitKey) -> u32 {
         let counts = self.counts_for(key);
-        counts
-            .and_then(|counts| counts.get(key).copied())
-            .unwrap_or(0)
+        counts.map_or(0, |counts| counts.open_count(key))
+    }
+
+    /// The number of permits that other gateways hold of a key, as far as this one knows.
+    fn others(&mut self, request: &PermitRequest<'_>, key: &PermitKey) -> u32 {
+        if request.shared.is_none() {
+            return 0;
+        }
+        let counts = self.counts_for(key);
+        let shared = counts.and_then(|counts| counts.shared.get(key));
+        shared.map_or(0, |shared| shared.others)
     }
 
     /// Leaves one finding for each permit request. Returns whether there is room for all requests but shadows.
+    /// `counts_others` says whether permits that other gateways hold count as well, as far as this one knows.
     pub(super) fn evaluate(
         &mut self,
         requests: &[PermitRequest<'_>],
         findings: &mut SmallVec<[LimitFinding; 2]>,
+        counts_others: bool,
     ) -> bool {
         findings.clear();
         let mut has_room = true;
@@ -86,12 +110,17 @@ impl<'a> LockedShards<'a> {
                     .filter(|earlier_key| earlier_key == key)
                     .count() as u32
             };
-            let key = request.permit_key();
-            let open_count = self.open_count(&key) + earlier_count(&key);
+            let mut counted = |key: PermitKey| {
+                let others = match counts_others {
+                    true => self.others(request, &key),
+                    false => 0,
+                };
+                (self.open_count(&key) + earlier_count(&key)).saturating_add(others)
+            };
+            let open_count = counted(request.permit_key());
             let mut finding = request.limit.assess(open_count, request.plan_factor);
             for parent in request.parents {
-                let key = request.network_key(parent);
-                let open_count = self.open_count(&key) + earlier_count(&key);
+                let open_count = counted(request.network_key(parent));
                 let remaining =
                     request
                         .limit
@@ -122,16 +151,27 @@ impl<'a> LockedShards<'a> {
             }
             for key in request.permit_keys() {
                 if let Some(counts) = self.counts_for(&key) {
-                    *counts.entry(key).or_insert(0) += 1;
+                    *counts.open.entry(key).or_insert(0) += 1;
                     taken_keys.push(key);
                 }
             }
         }
+        self.update_remaining(requests, findings);
+    }
+
+    /// Sets in all findings how many permits remain now.
+    pub(super) fn update_remaining(
+        &mut self,
+        requests: &[PermitRequest<'_>],
+        findings: &mut [LimitFinding],
+    ) {
         for (request, finding) in requests.iter().zip(findings) {
-            let open_count = self.open_count(&request.permit_key());
+            let mut counted =
+                |key: PermitKey| self.open_count(&key).saturating_add(self.others(request, &key));
+            let open_count = counted(request.permit_key());
             finding.remaining = request.limit.free_permits(open_count, request.plan_factor);
             for parent in request.parents {
-                let open_count = self.open_count(&request.network_key(parent));
+                let open_count = counted(request.network_key(parent));
                 let remaining =
                     request
                         .limit

@@ -3,7 +3,7 @@
 
 use siphasher::sip128::SipHasher13;
 
-use crate::limit::{Concurrency, Fingerprint};
+use crate::limit::{Concurrency, Fingerprint, OnStoreError};
 use crate::store::ParentNetwork;
 
 /// The hash of a limit's scope, the name of its counts. Limits with different scopes count their permits apart.
@@ -16,7 +16,8 @@ impl PermitScope {
         PermitScope(SipHasher13::new().hash(scope.as_bytes()).as_u128())
     }
 
-    pub(super) fn hash(self) -> u128 {
+    /// The hash. It is the same on all gateways.
+    pub fn hash(self) -> u128 {
         self.0
     }
 
@@ -24,6 +25,15 @@ impl PermitScope {
     fn of_networks(self) -> PermitScope {
         PermitScope(!self.0)
     }
+}
+
+/// How gateways share the permits of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedTerms {
+    /// Whether a gateway takes permits in advance.
+    pub is_leased: bool,
+    /// What holds while the store is away.
+    pub on_store_error: OnStoreError,
 }
 
 /// One limit on open requests, as it applies to one request.
@@ -42,6 +52,8 @@ pub struct PermitRequest<'a> {
     pub is_shadow: bool,
     /// The networks around an IPv6 key that must have room too, nearest first.
     pub parents: &'a [ParentNetwork],
+    /// How gateways share the permits; `None` if this gateway counts for itself.
+    pub shared: Option<SharedTerms>,
 }
 
 impl PermitRequest<'_> {
@@ -61,6 +73,16 @@ impl PermitRequest<'_> {
         }
     }
 
+    /// The keys of the counts, each with the number of its permits.
+    pub(super) fn ceilings(&self) -> impl Iterator<Item = (PermitKey, u32)> {
+        let ceiling = self.limit.ceiling(self.plan_factor);
+        let networks = self.parents.iter().map(move |parent| {
+            let ceiling = ceiling.saturating_mul(parent.factor.max(1));
+            (self.network_key(parent), ceiling)
+        });
+        std::iter::once((self.permit_key(), ceiling)).chain(networks)
+    }
+
     /// The keys of the counts: the request's own key, and the keys of the networks around it.
     pub(super) fn permit_keys(&self) -> impl Iterator<Item = PermitKey> {
         let networks = self.parents.iter().map(|parent| self.network_key(parent));
@@ -70,7 +92,9 @@ impl PermitRequest<'_> {
 
 /// The key of one count of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct PermitKey {
-    pub(super) scope: PermitScope,
-    pub(super) key: Fingerprint,
+pub struct PermitKey {
+    /// The scope of the limit, or that of the networks around its keys.
+    pub scope: PermitScope,
+    /// The key that the limit counts by.
+    pub key: Fingerprint,
 }

@@ -19,6 +19,7 @@ fn permit_request<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> PermitR
         plan_factor: 1,
         is_shadow: false,
         parents: &[],
+        shared: None,
     }
 }
 

@@ -47,6 +47,8 @@ pub struct RedisClient {
     decide_script: Script,
     heartbeat_script: Script,
     pub(super) entries_script: Script,
+    pub(super) permits_script: Script,
+    pub(super) lease_script: Script,
     clock: Clock,
 }
 
@@ -67,6 +69,8 @@ impl RedisClient {
             decide_script: Script::decide(),
             heartbeat_script: Script::heartbeat(),
             entries_script: Script::entries(),
+            permits_script: Script::permits(),
+            lease_script: Script::lease(),
             clock,
         }
     }
@@ -139,14 +143,14 @@ impl RedisClient {
         }
     }
 
-    fn partition_count(&self) -> usize {
+    pub(super) fn partition_count(&self) -> usize {
         self.worker_connections
             .first()
             .map_or(1, WorkerConnections::partition_count)
     }
 
     /// The partition of a counter, by the first byte of its fingerprint.
-    fn partition_of(&self, name: &CounterName) -> usize {
+    pub(super) fn partition_of(&self, name: &CounterName) -> usize {
         match self.partition_count() {
             1 => 0,
             count => (name.key.0 >> (u128::BITS - u8::BITS)) as usize % count,
@@ -345,7 +349,7 @@ impl RedisClient {
     /// # Errors
     ///
     /// [`StoreError::MarkMismatch`] where it never was, or this connection leads to another master.
-    fn known_mark(
+    pub(super) fn known_mark(
         &self,
         connection_index: usize,
         partition: usize,

@@ -16,11 +16,13 @@
 //! | `connect` | connects to a server, or to the master that sentinels name |
 //! | `bounded_socket` | the bound of a reply's size |
 //! | `entries` | entries that gateways share beside counts |
+//! | `permits` | permits of open requests that gateways share |
 //! | `wire` | calls and replies as bytes |
 //! | `script` | the scripts, and the commands that run them |
 //! | `cell.lua`, `decide.lua` | the script that decides: the arithmetic, then storage and decision |
 //! | `heartbeat.lua` | the script that keeps the list of live gateways |
 //! | `entries.lua` | the script that stores entries that gateways share |
+//! | `permits.lua`, `lease.lua` | the scripts that set a gateway's permits, and that keep its lease |
 
 mod address;
 mod bounded_socket;
@@ -30,6 +32,7 @@ mod connect;
 mod entries;
 mod link;
 mod partitions;
+mod permits;
 mod script;
 mod settings;
 pub mod wire;

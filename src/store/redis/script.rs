@@ -37,6 +37,16 @@ impl Script {
         Script::new(include_str!("entries.lua"))
     }
 
+    /// The script that sets the permits of a gateway.
+    pub(super) fn permits() -> Script {
+        Script::new(include_str!("permits.lua"))
+    }
+
+    /// The script that keeps the leases of permits.
+    pub(super) fn lease() -> Script {
+        Script::new(include_str!("lease.lua"))
+    }
+
     fn new(text: &'static str) -> Script {
         let hash = redis::Script::new(text).get_hash().to_owned();
         Script { text, hash }

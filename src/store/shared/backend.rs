@@ -4,8 +4,10 @@
 use super::call::{
     Call, CallPart, HeartbeatSender, LiveGateways, StoreError, StoreIdentity, StoreLoss, StoreReply,
 };
+use super::permit_lease::LeaseStep;
 use super::shared_entries::StoredEntry;
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Nanos};
+use crate::store::permits::permit_call::{PermitCall, PermitReply};
 use crate::store::{memcached, redis};
 
 /// The kind of the shared store, with its settings.
@@ -152,6 +154,26 @@ impl BackendClient {
         call: &Call,
     ) -> Result<StoreReply, StoreError> {
         with_client!(self, client => client.decide(connection_index, call).await)
+    }
+
+    pub(super) async fn set_permits(
+        &self,
+        connection_index: usize,
+        call: &PermitCall,
+    ) -> Result<PermitReply, StoreError> {
+        with_client!(self, client => client.set_permits(connection_index, call).await)
+    }
+
+    pub(super) async fn keep_permit_lease(
+        &self,
+        connection_index: usize,
+        lease: u64,
+        step: LeaseStep,
+        life: Nanos,
+    ) -> Result<(), StoreError> {
+        with_client!(self, client => {
+            client.keep_permit_lease(connection_index, lease, step, life).await
+        })
     }
 
     pub(super) async fn identify(

@@ -202,6 +202,9 @@ pub enum StoreError {
     /// The store's clock and this gateway's are in windows of a quota that are no neighbours. Nothing was counted.
     #[error("the clocks of Redis and of this gateway differ by more than a window of a quota")]
     OffCalendar,
+    /// The lease of the gateway's permits has ended in the store, or was lost there.
+    #[error("the lease of the gateway's permits has ended")]
+    LeaseEnded,
     /// The store reports an error, or its reply is malformed.
     #[error("{0}")]
     Other(Cow<'static, str>),

@@ -189,11 +189,14 @@ impl Ledger {
         Some(Nanos(last_at.load(Relaxed))).filter(|last_at| *last_at > Nanos::ZERO)
     }
 
+    /// Records that the units of a limit count for so long.
+    pub fn record_window(&self, window: Nanos) {
+        self.longest_window_nanos.fetch_max(window.0, Relaxed);
+    }
+
     /// Records the windows of a limit, whether or not this gateway ever counts by it: others may.
     pub fn record_windows(&self, plan: &SharingPlan) {
-        let longest_window = plan.store_limit().longest_window();
-        self.longest_window_nanos
-            .fetch_max(longest_window.0, Relaxed);
+        self.record_window(plan.store_limit().longest_window());
     }
 
     /// The longest window of all limits since the start, as the store counts; zero before the first limit.

@@ -26,6 +26,7 @@
 //! | `local_share` | the units that this gateway may admit without the store |
 //! | `recovery` | the steps back to a store that was away |
 //! | `shared_entries`, `entry_exchange` | entries that gateways share beside counts, such as bans |
+//! | `permit_calls`, `permit_lease` | calls about permits of open requests, and the lease under which they count |
 //! | `backend` | Redis or memcached behind one type |
 //! | `store_keeper` | the thread that watches the store |
 
@@ -41,6 +42,8 @@ pub mod ledger;
 pub mod ledger_entry;
 pub mod local_share;
 pub mod pending_call;
+mod permit_calls;
+pub mod permit_lease;
 pub mod recovery;
 mod reports;
 pub mod shared_entries;

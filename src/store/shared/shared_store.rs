@@ -3,8 +3,9 @@
 //! are kept in hand or given back.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{Ordering, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ use super::decider::Decider;
 use super::give_backs::GiveBacks;
 use super::ledger::Ledger;
 use super::pending_call::{FirstStep, PendingCall, SharedDecision};
+use super::permit_lease::PermitLease;
 use super::shared_entries::SharedEntries;
 use super::shared_item::SharedItems;
 use super::sharing_plan::SharingPlan;
@@ -26,6 +28,8 @@ use crate::limit::{Fingerprint, Scale};
 use crate::store::Taking;
 use crate::store::memcached;
 use crate::store::memory::MemoryStore;
+use crate::store::permits::Permits;
+use crate::store::permits::permit_call::PermitReturns;
 
 /// The time limit of calls that no request waits for.
 pub(super) const BACKGROUND_TIMEOUT: Duration = Duration::from_millis(500);
@@ -55,11 +59,19 @@ pub struct Settings {
     pub budget: Duration,
     /// Most bytes of the [`Ledger`].
     pub ledger_bytes: usize,
+    /// How long the store keeps the permits of a gateway that it does not hear of.
+    pub permit_lease: Duration,
 }
 
 impl Settings {
     /// The default of [`Settings::budget`].
     pub const DEFAULT_BUDGET: Duration = Duration::from_millis(5);
+    /// The default of [`Settings::permit_lease`].
+    pub const DEFAULT_PERMIT_LEASE: Duration = Duration::from_secs(60);
+    /// The least of [`Settings::permit_lease`].
+    pub const MIN_PERMIT_LEASE: Duration = Duration::from_secs(2);
+    /// The most of [`Settings::permit_lease`].
+    pub const MAX_PERMIT_LEASE: Duration = Duration::from_secs(3_600);
 }
 
 /// Counts of calls and requests since the start, for the metrics. No count depends on another, so relaxed ordering
@@ -98,6 +110,15 @@ pub struct SharedStore {
     pub decider: Decider,
     /// Counts of calls and requests.
     pub tally: StoreTally,
+    /// The permits of open requests of this gateway.
+    pub permits: Arc<Permits>,
+    pub(super) permit_lease: PermitLease,
+    /// The number of leases that this process began or tried to begin.
+    pub(super) lease_count: AtomicU32,
+    /// Whether a call has found that the lease has ended.
+    pub(super) has_lost_lease: AtomicBool,
+    /// The store itself, for calls that outlive a request.
+    pub(super) this: OnceLock<Weak<SharedStore>>,
     pub(super) settings: Settings,
     pub(super) client: BackendClient,
     /// The number of workers. Worker `n` uses connection `n`.
@@ -152,9 +173,9 @@ impl WaitingRequest {
         }
     }
 
-    async fn decide(mut self) -> SharedDecision {
+    async fn decide(mut self, budget: Duration) -> SharedDecision {
         let reply = match &mut self.reply {
-            Some(reply) => timeout(self.shared.settings.budget, reply).await,
+            Some(reply) => timeout(budget, reply).await,
             None => Ok(Err(StoreError::NotConnected)),
         };
         if reply.is_ok() {
@@ -217,6 +238,11 @@ impl SharedStore {
                 gateway: (u32::from_le_bytes(number_bytes) & !UNGRANTED_UNITS_BIT).max(1),
             },
             tally: StoreTally::default(),
+            permits: Arc::new(Permits::shared(clock.clone())),
+            permit_lease: PermitLease::new(settings.permit_lease.into()),
+            lease_count: AtomicU32::new(0),
+            has_lost_lease: AtomicBool::new(false),
+            this: OnceLock::new(),
             // One more connection for threads that are not workers.
             client: BackendClient::new(&settings.backend, worker_count + 1, &clock)?,
             settings,
@@ -230,6 +256,13 @@ impl SharedStore {
             stop: Notify::new(),
             awaited_late_replies: AtomicUsize::new(0),
         })
+    }
+
+    /// Lets permits that gateways share be asked for and returned. Only the first call has an effect.
+    pub fn connect_permits(self: &Arc<Self>) {
+        let _ = self.this.set(Arc::downgrade(self));
+        let this: Arc<dyn PermitReturns> = self.clone();
+        self.permits.connect(Arc::downgrade(&this));
     }
 
     /// The index of the connection for threads that are not workers.
@@ -309,13 +342,19 @@ impl SharedStore {
         }
     }
 
-    /// Sends the call, waits for its reply for at most [`Settings::budget`], and decides.
+    /// Sends the call, waits for its reply for at most `budget`, and decides.
     pub fn decide(
         self: &Arc<Self>,
         worker_index: usize,
         pending_call: PendingCall,
+        budget: Duration,
     ) -> impl Future<Output = SharedDecision> + Send + use<> {
-        WaitingRequest::new(self.clone(), worker_index, pending_call).decide()
+        WaitingRequest::new(self.clone(), worker_index, pending_call).decide(budget)
+    }
+
+    /// See [`Settings::budget`].
+    pub fn budget(&self) -> Duration {
+        self.settings.budget
     }
 
     /// Counts a decision in `counter`, or as decided alone if it was.
@@ -339,10 +378,10 @@ impl SharedStore {
     }
 
     /// Counts a call by its outcome, and keeps its error.
-    fn record_outcome(
+    pub(super) fn record_outcome<R>(
         &self,
-        reply: Result<StoreReply, StoreError>,
-    ) -> Result<StoreReply, StoreError> {
+        reply: Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
         let counter = match &reply {
             Ok(_) => &self.tally.answered_calls,
             Err(StoreError::Late) => &self.tally.late_calls,

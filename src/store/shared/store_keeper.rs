@@ -13,6 +13,7 @@ use super::breaker::StoreStatus;
 use super::call::{HeartbeatSender, StoreError, StoreIdentity, StoreLoss};
 use super::decider::GrantsToReturn;
 use super::entry_exchange::EntryExchange;
+use super::permit_calls::LeaseKeeper;
 use super::recovery::{MissingReports, Recovery, RecoveryStep};
 use super::shared_store::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, SharedStore, SharedStoreStatus};
 use crate::base::clock::Nanos;
@@ -88,6 +89,7 @@ struct Keeper<'a> {
     connection_index: usize,
     recovery: Recovery,
     entries: EntryExchange,
+    lease: LeaseKeeper,
     log: StoreOutageLog,
     forgiveness: Forgiveness,
     /// Whether the store was shared at the end of the last tick; true before the first one.
@@ -105,6 +107,7 @@ impl Keeper<'_> {
             connection_index: shared.background_connection(),
             recovery: Recovery::default(),
             entries: EntryExchange::default(),
+            lease: LeaseKeeper::default(),
             log: StoreOutageLog::new(shared),
             forgiveness: Forgiveness::Unused,
             was_shared: true,
@@ -124,6 +127,9 @@ impl Keeper<'_> {
             }
             let status = self.shared.decider.breaker.status();
             self.was_shared = status == StoreStatus::Shared;
+            self.lease
+                .tick(self.shared, self.connection_index, tick)
+                .await;
             if !matches!(status, StoreStatus::Away(_)) {
                 // The receiver is dropped after the first contact.
                 let _ = first_contact.send(());
@@ -168,6 +174,7 @@ impl Keeper<'_> {
             (0..=self.connection_index).for_each(|index| shared.client.reconnect(index));
         }
         if !self.recovery.is_started() {
+            self.lease.on_outage();
             self.connection_count = shared.client.connection_count(self.connection_index);
         }
         // Earlier reports went over the former connection, perhaps to another server. So the recovery begins anew.
@@ -312,6 +319,7 @@ impl Keeper<'_> {
     /// the store is shared again.
     async fn finish_recovery(&mut self, has_reported: bool) -> Result<bool, StoreError> {
         let shared = self.shared;
+        self.lease.recover(shared, self.connection_index).await?;
         // The store is shared again only once all workers are connected.
         (0..shared.worker_count).for_each(|worker_index| shared.client.skip_delay(worker_index));
         let sender = HeartbeatSender {
@@ -448,6 +456,7 @@ async fn leave_store(shared: &Arc<SharedStore>) {
                 return;
             }
         }
+        LeaseKeeper::leave(shared, connection_index).await;
         // If this fails, the other gateways count this one for ten more seconds.
         let gateway = shared.decider.gateway;
         let _ = shared

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-use crate::limit::{RateLimit, Rule, RuleLimit};
-use crate::store::permits::PermitScope;
+use crate::limit::{RateLimit, Rule, RuleLimit, Sharing};
+use crate::store::permits::{PermitScope, SharedTerms};
 use crate::store::shared::sharing_plan::SharingPlan;
 use crate::store::{self, LimitSlot, MemoryStore, Permits, RegisteredLimit, SharedStore};
 
@@ -46,8 +46,16 @@ struct RuleCounterSet {
 pub(super) enum RuleCounter {
     /// The slot in the memory store, and how gateways share the counts; `None` if there is no store that they share.
     Rate(RegisteredLimit, Option<SharedCounter>),
-    /// The scope of the permits.
-    Open(PermitScope),
+    /// Where the permits are counted.
+    Open(OpenCounter),
+}
+
+/// Where the permits of one rule, or of one override, are counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenCounter {
+    pub(super) scope: PermitScope,
+    /// How gateways share the permits; `None` if this gateway counts for itself.
+    pub(super) shared: Option<SharedTerms>,
 }
 
 /// How gateways share a limit. The limit is in an `Arc` so that a pending decision can keep it.
@@ -84,11 +92,13 @@ impl Admission {
         clock: Clock,
     ) -> Result<Admission, store::Error> {
         let memory = shared.decider.memory.clone();
+        let permits = shared.permits.clone();
+        shared.connect_permits();
         let shared = SharedConnection {
             connection_index: shared.background_connection(),
             store: shared,
         };
-        Admission::build(rules, memory, Arc::default(), clock, Some(shared))
+        Admission::build(rules, memory, permits, clock, Some(shared))
     }
 
     /// The same admission for a worker, with its own connection to the shared store.
@@ -155,7 +165,12 @@ impl Admission {
                     });
                     Ok(RuleCounter::Rate(registered, sharing))
                 }
-                RuleLimit::Open(_) => Ok(RuleCounter::Open(PermitScope::new(&rule.scope))),
+                RuleLimit::Open(_) => Ok(RuleCounter::Open(OpenCounter {
+                    scope: PermitScope::new(&rule.scope),
+                    shared: shared
+                        .as_ref()
+                        .and_then(|shared| shared_terms(&shared.store, rule)),
+                })),
             }
         };
         let register_rule = |rule: &Arc<Rule>| -> Result<RuleCounterSet, store::Error> {
@@ -222,7 +237,9 @@ impl Admission {
             .iter()
             .map(|counters| match &counters.rule_counter {
                 RuleCounter::Rate(..) => None,
-                RuleCounter::Open(scope) => Some(open_by_scope.get(scope).copied().unwrap_or(0)),
+                RuleCounter::Open(counter) => {
+                    Some(open_by_scope.get(&counter.scope).copied().unwrap_or(0))
+                }
             });
         open_permits.collect()
     }
@@ -236,4 +253,18 @@ impl Admission {
     pub fn permits(&self) -> &Arc<Permits> {
         &self.permits
     }
+}
+
+/// How gateways share the permits of a rule; `None` if they do not.
+fn shared_terms(store: &SharedStore, rule: &Rule) -> Option<SharedTerms> {
+    let is_leased = match rule.sharing {
+        Sharing::Local => return None,
+        Sharing::Strict => false,
+        Sharing::Leased => true,
+    };
+    store.record_shared_permits();
+    Some(SharedTerms {
+        is_leased,
+        on_store_error: rule.on_store_error,
+    })
 }

@@ -43,7 +43,7 @@ impl Admission {
         let mut demand = Demand::empty(keys);
         demand.fill(request, &parents);
         match &self.shared {
-            Some(shared) if !demand.items.is_empty() => {
+            Some(shared) if !demand.items.is_empty() || demand.shares_permits() => {
                 return self.decide_shared(shared, request, &demand, outcome);
             }
             _ if demand.permit_requests.is_empty() => {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use super::counters::{Admission, RuleCounter};
+use super::counters::{Admission, OpenCounter, RuleCounter};
 use super::request::AdmissionRequest;
 use super::verdict::{RuleFinding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
@@ -13,7 +13,7 @@ use crate::limit::pressure::Pressure;
 use crate::limit::{
     Fingerprint, Identity, IdentitySet, LimitFinding, Rule, RuleLimit, RuleRef, Scale,
 };
-use crate::store::permits::{PermitRequest, PermitScope};
+use crate::store::permits::PermitRequest;
 use crate::store::{CellPlaces, LimitItem, LimitSlot, ParentNetwork};
 
 /// The keys by which a request is counted, one for each rule that applies. They depend only on the client and on the
@@ -25,7 +25,7 @@ pub(crate) struct RequestKeys {
     /// Where the store keeps the counts of `rate_rules`, one place for each.
     pub(crate) cell_places: CellPlaces,
     /// The rules with a limit on open requests.
-    open_rules: SmallVec<[KeyedRule<PermitScope>; 2]>,
+    open_rules: SmallVec<[KeyedRule<OpenCounter>; 2]>,
 }
 
 /// A rule with the key by which it counts the request, and its counters `C`.
@@ -93,10 +93,10 @@ impl Admission {
                         counts_networks,
                     });
                 }
-                (RuleLimit::Open(_), Some(RuleCounter::Open(scope))) => {
+                (RuleLimit::Open(_), Some(RuleCounter::Open(counter))) => {
                     keys.open_rules.push(KeyedRule {
                         rule: rule_ref,
-                        counters: *scope,
+                        counters: *counter,
                         key,
                         plan_factor,
                         counts_networks,
@@ -149,13 +149,20 @@ impl<'a> Demand<'a> {
             };
             self.permit_requests.push(PermitRequest {
                 limit,
-                scope: keyed_rule.counters,
+                scope: keyed_rule.counters.scope,
                 key: keyed_rule.key,
                 plan_factor: keyed_rule.plan_factor,
                 is_shadow: rule.shadow,
                 parents: parents(keyed_rule.counts_networks),
+                shared: keyed_rule.counters.shared,
             });
         }
+    }
+
+    /// Whether gateways share some of the permits.
+    pub(crate) fn shares_permits(&self) -> bool {
+        let mut requests = self.permit_requests.iter();
+        requests.any(|request| request.shared.is_some())
     }
 
     /// Each item with its rule.

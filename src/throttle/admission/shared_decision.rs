@@ -13,7 +13,7 @@ use super::request::AdmissionRequest;
 use super::ticket::Ticket;
 use super::verdict::{RuleFinding, Verdict};
 use crate::limit::{Fingerprint, LimitFinding, Rule, RuleRef, Scale};
-use crate::store::permits::PermitGuard;
+use crate::store::permits::{PermitDecision, PermitGuard, TakeStep, WaitingPermits};
 use crate::store::shared::SharedStore;
 use crate::store::shared::pending_call::{CountedIn, FirstStep, SharedDecision};
 use crate::store::shared::shared_item::{SharedItem, SharedItems};
@@ -43,6 +43,8 @@ struct PermitOutcome {
     permits: Option<PermitGuard>,
     /// Whether all limits on open requests admit, shadow limits left out.
     is_admitted: bool,
+    /// Whether the gateway decided about some permit without the store.
+    is_alone: bool,
 }
 
 /// What a request takes of a limit on a rate, as its ticket needs it.
@@ -77,22 +79,27 @@ impl Admission {
             connection_index,
         } = shared;
         let items = self.shared_items(request, demand);
-        let mut open_findings = SmallVec::new();
-        // The limits on rates are decided after the permits are taken, not under their locks.
-        let decide_by_permits = |has_permits: bool| has_permits;
-        let (is_admitted, permits) = self.permits.take(
-            &demand.permit_requests,
-            &mut open_findings,
-            decide_by_permits,
-        );
-        let taking = if is_admitted {
-            Taking::All
-        } else {
-            Taking::Shadows
-        };
-        let first_step = store.begin_decision(*connection_index, items, taking, request.now);
         let context = self.decision_context(request, demand);
-        let permit_outcome = PermitOutcome::new(demand, &open_findings, Some(permits), is_admitted);
+        // The limits on rates are decided after the permits are taken, not under their locks.
+        let mut open_findings = SmallVec::new();
+        let decision = match self.take_permits(shared, request, demand, &mut open_findings) {
+            TakeStep::Decided(decision) => decision,
+            TakeStep::AskStore(waiting) => {
+                let keyed_findings = demand.open_findings(&open_findings).collect();
+                let permit_outcome = PermitOutcome::new(keyed_findings, None, true);
+                let context = context.to_owned_context(permit_outcome);
+                return Some(context.decide_later(shared.clone(), waiting, items));
+            }
+        };
+        let is_admitted = decision.is_admitted;
+        let mut permit_outcome = PermitOutcome::new(
+            demand.open_findings(&open_findings).collect(),
+            Some(decision.guard),
+            is_admitted,
+        );
+        permit_outcome.is_alone = decision.is_alone;
+        let taking = taking_by_permits(is_admitted);
+        let first_step = store.begin_decision(*connection_index, items, taking, request.now);
         match first_step {
             FirstStep::Decided(decision) => {
                 (outcome.verdict, outcome.ticket) =
@@ -102,13 +109,34 @@ impl Admission {
             FirstStep::AskStore(call) => {
                 let (context, decision) = (
                     context.to_owned_context(permit_outcome),
-                    store.decide(*connection_index, *call),
+                    store.decide(*connection_index, *call, store.budget()),
                 );
                 Some(Box::pin(async move {
                     context.conclude(decision.await, DecisionKind::Take)
                 }))
             }
         }
+    }
+
+    /// Takes the permits that the request needs, as far as that needs no reply of the store.
+    fn take_permits(
+        &self,
+        shared: &SharedConnection,
+        request: &AdmissionRequest<'_>,
+        demand: &Demand<'_>,
+        findings: &mut SmallVec<[LimitFinding; 2]>,
+    ) -> TakeStep {
+        let requests = &demand.permit_requests;
+        if demand.shares_permits() {
+            let view = (shared.store).permit_view(shared.connection_index, request.now);
+            return self.permits.begin_take(requests, findings, &view, request.now);
+        }
+        let (is_admitted, guard) = self.permits.take(requests, findings, |has_room| has_room);
+        TakeStep::Decided(PermitDecision {
+            is_admitted,
+            is_alone: false,
+            guard,
+        })
     }
 
     /// The verdict by this gateway's own counts and leases of shared limits. Takes nothing, and does not call the
@@ -126,7 +154,8 @@ impl Admission {
         let decision = shared
             .decider
             .peek(&self.shared_items(request, demand), request.now);
-        let permit_outcome = PermitOutcome::new(demand, &open_findings, None, is_admitted);
+        let open_findings = demand.open_findings(&open_findings).collect();
+        let permit_outcome = PermitOutcome::new(open_findings, None, is_admitted);
         self.decision_context(request, demand)
             .conclude(permit_outcome, decision, DecisionKind::Peek)
             .0
@@ -154,7 +183,8 @@ impl Admission {
                 .permits
                 .peek(&demand.permit_requests, &mut open_findings);
             let items = self.shared_items(request, &demand);
-            let permit_outcome = PermitOutcome::new(&demand, &open_findings, None, is_admitted);
+            let open_findings = demand.open_findings(&open_findings).collect();
+            let permit_outcome = PermitOutcome::new(open_findings, None, is_admitted);
             let context = self
                 .decision_context(request, &demand)
                 .to_owned_context(permit_outcome);
@@ -165,7 +195,10 @@ impl Admission {
         };
         let decision = match first_step {
             FirstStep::Decided(decision) => decision,
-            FirstStep::AskStore(call) => store.decide(*connection_index, *call).await,
+            FirstStep::AskStore(call) => {
+                let deciding = store.decide(*connection_index, *call, store.budget());
+                deciding.await
+            }
         };
         context.conclude(decision, DecisionKind::Peek).0
     }
@@ -217,22 +250,64 @@ impl Admission {
     }
 }
 
+/// What limits on rates take of a request, by what limits on open requests say.
+fn taking_by_permits(is_admitted: bool) -> Taking {
+    match is_admitted {
+        true => Taking::All,
+        false => Taking::Shadows,
+    }
+}
+
 impl PermitOutcome {
     fn new(
-        demand: &Demand<'_>,
-        open_findings: &[LimitFinding],
+        findings: SmallVec<[RuleFinding; 2]>,
         permits: Option<PermitGuard>,
         is_admitted: bool,
     ) -> PermitOutcome {
         PermitOutcome {
-            findings: demand.open_findings(open_findings).collect(),
+            findings,
             permits,
             is_admitted,
+            is_alone: false,
         }
     }
 }
 
 impl OwnedContext {
+    /// Waits for the permits that the store must grant, then decides about the rates. Both together wait for the store's
+    /// budget at most.
+    fn decide_later(
+        mut self,
+        shared: SharedConnection,
+        waiting: WaitingPermits,
+        items: SharedItems,
+    ) -> PendingDecision {
+        Box::pin(async move {
+            let SharedConnection {
+                store,
+                connection_index,
+            } = shared;
+            let outcome = &mut self.permit_outcome;
+            let mut findings: SmallVec<[LimitFinding; 2]> =
+                outcome.findings.iter().map(|keyed| keyed.finding).collect();
+            let (decision, budget) = store
+                .wait_for_permits(waiting, &mut findings, connection_index)
+                .await;
+            for (keyed, finding) in outcome.findings.iter_mut().zip(findings) {
+                keyed.finding = finding;
+            }
+            (outcome.is_admitted, outcome.is_alone) = (decision.is_admitted, decision.is_alone);
+            outcome.permits = Some(decision.guard);
+            let taking = taking_by_permits(decision.is_admitted);
+            let now = self.admission.clock.now();
+            let decision = match store.begin_decision(connection_index, items, taking, now) {
+                FirstStep::Decided(decision) => decision,
+                FirstStep::AskStore(call) => store.decide(connection_index, *call, budget).await,
+            };
+            self.conclude(decision, DecisionKind::Take)
+        })
+    }
+
     fn conclude(self, decision: SharedDecision, kind: DecisionKind) -> (Verdict, Ticket) {
         let items = self.items.iter();
         let context = DecisionContext {
@@ -266,7 +341,7 @@ impl DecisionContext<'_> {
     ) -> (Verdict, Ticket) {
         let mut verdict = Verdict {
             is_admitted: decision.is_admitted && permit_outcome.is_admitted,
-            is_without_store: decision.is_alone,
+            is_without_store: decision.is_alone || permit_outcome.is_alone,
             ..Verdict::default()
         };
         let mut ticket = Ticket::default();

@@ -1,0 +1,247 @@
+//! The calls that the keys of shared permits leave to be made, and what their replies change. One call about a key is
+//! under way at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use tokio::sync::oneshot;
+
+use super::locked_shards::{ShardCounts, shard_index};
+use super::permit_call::{LeasePhase, PermitCall, PermitDecider, PermitReply, StoreView};
+use super::permit_request::PermitKey;
+use super::shared_key::{SharedKey, WaitEnd};
+use super::{PermitGuard, Permits};
+use crate::base::clock::Nanos;
+
+/// What requests that waited get. It is sent without a lock, because a permit that nobody waits for any more returns.
+type Deliveries = Vec<(oneshot::Sender<WaitEnd>, WaitEnd)>;
+
+impl Permits {
+    /// Makes the call about a key that is due, and marks it as under way. Requests get permits that are free here. `None`
+    /// where no call is due, or another one is under way.
+    pub fn next_call(
+        self: &Arc<Self>,
+        key: PermitKey,
+        view: &StoreView,
+        now: Nanos,
+    ) -> Option<PermitCall> {
+        let mut deliveries = Deliveries::new();
+        let call = {
+            let counts = &mut *self.shards[shard_index(&key)].0.lock();
+            let ShardCounts { open, shared: keys } = counts;
+            let shared = keys.get_mut(&key)?;
+            let open_count = open.entry(key).or_insert(0);
+            shared.waiters.retain(|waiter| !waiter.sender.is_closed());
+            if can_grant(view) {
+                self.grant(shared, key, open_count, &mut deliveries);
+            }
+            let call = shared.needs_call(*open_count, now).then(|| {
+                let number = self.call_count.fetch_add(1, Relaxed) + 1;
+                let lease = self.lease.load(Acquire);
+                shared.make_call(key, lease, number, *open_count, now)
+            });
+            let (is_unused, is_idle) = (*open_count == 0, shared.is_idle());
+            if is_unused {
+                open.remove(&key);
+            }
+            if is_unused && is_idle {
+                keys.remove(&key);
+            }
+            call
+        };
+        deliver(deliveries);
+        call
+    }
+
+    /// Records the reply to a call; `None` if it failed. Requests that it asked for get permits or are refused. Does
+    /// nothing if the lease has changed since the call.
+    pub fn record_reply(
+        self: &Arc<Self>,
+        call: &PermitCall,
+        reply: Option<PermitReply>,
+        view: &StoreView,
+        now: Nanos,
+    ) {
+        let mut deliveries = Deliveries::new();
+        {
+            let counts = &mut *self.shards[shard_index(&call.key)].0.lock();
+            let ShardCounts { open, shared: keys } = counts;
+            let Some(shared) = keys.get_mut(&call.key) else {
+                return;
+            };
+            let is_current = shared.record_reply(call.number, reply, now);
+            let is_decided = is_current && reply.is_some() && can_grant(view);
+            let open_count = open.entry(call.key).or_insert(0);
+            if is_decided {
+                self.grant(shared, call.key, open_count, &mut deliveries);
+            }
+            if is_current {
+                let (asked, others): (Vec<_>, Vec<_>) = shared
+                    .waiters
+                    .drain(..)
+                    .partition(|waiter| waiter.is_asked_for || reply.is_none());
+                shared.waiters.extend(others);
+                deliveries.extend(asked.into_iter().map(|waiter| {
+                    let end = match is_decided {
+                        true => WaitEnd::Refused,
+                        false => WaitEnd::Undecided,
+                    };
+                    (waiter.sender, end)
+                }));
+            }
+            if *open_count == 0 {
+                open.remove(&call.key);
+                if shared.is_idle() {
+                    keys.remove(&call.key);
+                }
+            }
+        }
+        deliver(deliveries);
+    }
+
+    /// Gives permits that are free here to requests that wait, the first ones first.
+    fn grant(
+        self: &Arc<Self>,
+        shared: &mut SharedKey,
+        key: PermitKey,
+        open_count: &mut u32,
+        deliveries: &mut Deliveries,
+    ) {
+        while shared.held > *open_count {
+            let counted = open_count.saturating_add(shared.others).saturating_add(1);
+            let Some(waiter) = shared.waiters.pop_front_if(|waiter| counted <= waiter.ceiling)
+            else {
+                return;
+            };
+            *open_count += 1;
+            let mut guard = PermitGuard::new(self.clone(), waiter.connection_index);
+            guard.keys.push(key);
+            deliveries.push((waiter.sender, WaitEnd::Granted { guard, counted }));
+        }
+    }
+
+    /// Keys about which calls are due, at most `max_count`.
+    pub fn due_keys(&self, max_count: usize, now: Nanos) -> Vec<PermitKey> {
+        let mut due = Vec::new();
+        for shard in &self.shards {
+            let counts = shard.0.lock();
+            let is_due = |(key, shared): &(&PermitKey, &SharedKey)| {
+                shared.needs_call(counts.open_count(key), now)
+            };
+            let keys = counts.shared.iter().filter(is_due).map(|(key, _)| *key);
+            due.extend(keys.take(max_count - due.len()));
+        }
+        due
+    }
+
+    /// Keys whose permits the store may count wrongly and about which no call is under way, at most `max_count`. And
+    /// whether there are further such keys.
+    pub fn unconfirmed_keys(&self, max_count: usize) -> (Vec<PermitKey>, bool) {
+        let (mut keys, mut are_all) = (Vec::new(), true);
+        for shard in &self.shards {
+            let counts = shard.0.lock();
+            for (key, shared) in counts.shared.iter().filter(|(_, shared)| shared.must_confirm) {
+                match shared.call.is_none() && keys.len() < max_count {
+                    true => keys.push(*key),
+                    false => are_all = false,
+                }
+            }
+        }
+        (keys, are_all)
+    }
+
+    /// Begins the lease with this number: the store counts nothing for this gateway yet. Open requests are to be counted.
+    pub fn begin_lease(&self, lease: u64) {
+        // Stored first, so that no call is made under the former lease once its key is reset.
+        self.lease.store(lease, Release);
+        for shard in &self.shards {
+            let ShardCounts { open, shared: keys } = &mut *shard.0.lock();
+            keys.retain(|key, shared| {
+                let open_count = open.get(key).copied().unwrap_or(0);
+                shared.begin_lease(open_count);
+                open_count > 0 || !shared.is_idle()
+            });
+        }
+        self.is_revoking.store(false, Release);
+    }
+
+    /// The lease ends: requests beyond those that may outlive it must end. Each learns it by [`PermitGuard::is_revoked`].
+    pub fn revoke(&self, view: &StoreView) {
+        let mut revoked_count = 0;
+        for shard in &self.shards {
+            let ShardCounts { open, shared: keys } = &mut *shard.0.lock();
+            for (key, shared) in keys {
+                let open_count = open.get(key).copied().unwrap_or(0);
+                let staying_count = open_count.saturating_sub(shared.revoked);
+                shared.to_revoke = staying_count.saturating_sub(shared.outliving_count(view));
+                revoked_count += u64::from(shared.to_revoke);
+            }
+        }
+        if revoked_count > 0 {
+            tracing::warn!(
+                requests = revoked_count,
+                "requests end, because the lease of their permits could not be renewed"
+            );
+            self.is_revoking.store(true, Release);
+        }
+    }
+
+    /// Whether some permits that gateways share are out, or held by this gateway.
+    pub fn has_shared(&self) -> bool {
+        let mut shards = self.shards.iter();
+        shards.any(|shard| !shard.0.lock().shared.is_empty())
+    }
+
+    /// The number of open requests whose keys gateways share.
+    pub fn shared_open_count(&self) -> u64 {
+        let count_in = |counts: &ShardCounts| {
+            let keys = counts.shared.keys();
+            keys.map(|key| u64::from(counts.open_count(key))).sum::<u64>()
+        };
+        let shards = self.shards.iter();
+        shards.map(|shard| count_in(&shard.0.lock())).sum()
+    }
+
+    /// Tells the store's side that a call about a key is due.
+    pub(super) fn report_due_call(&self, connection_index: u16, key: PermitKey) {
+        if let Some(returns) = self.returns.get().and_then(std::sync::Weak::upgrade) {
+            returns.call_is_due(connection_index, key);
+        }
+    }
+}
+
+impl PermitGuard {
+    /// Whether the request must end, because its permit is lost with the lease. The store may give it to another gateway.
+    pub fn is_revoked(&self) -> bool {
+        if self.revoked_key.load(Relaxed) > 0 {
+            return true;
+        }
+        if !self.permits.is_revoking.load(Acquire) {
+            return false;
+        }
+        for (index, key) in self.keys.iter().enumerate() {
+            let counts = &mut *self.permits.shards[shard_index(key)].0.lock();
+            let shared = counts.shared.get_mut(key);
+            let Some(shared) = shared.filter(|shared| shared.to_revoke > 0) else {
+                continue;
+            };
+            let previous = self.revoked_key.swap(index + 1, AcqRel);
+            debug_assert_eq!(previous, 0, "one task asks");
+            (shared.to_revoke, shared.revoked) = (shared.to_revoke - 1, shared.revoked + 1);
+            return true;
+        }
+        false
+    }
+}
+
+/// Whether permits that the store counts for this gateway may be given to requests.
+fn can_grant(view: &StoreView) -> bool {
+    view.decider != PermitDecider::Part && view.phase == LeasePhase::Fresh
+}
+
+fn deliver(deliveries: Deliveries) {
+    for (sender, end) in deliveries {
+        // A request that has left drops its receiver; the permit inside returns.
+        let _ = sender.send(end);
+    }
+}

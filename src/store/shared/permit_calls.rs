@@ -1,0 +1,298 @@
+//! How [`SharedStore`] sends the calls about permits that gateways share, and keeps the lease of this gateway's permits.
+//! `store/permits/` decides what to send.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::breaker::{DecidedBy, StoreStatus};
+use super::call::StoreError;
+use super::permit_lease::LeaseStep;
+use super::shared_store::{BACKGROUND_TIMEOUT, SharedStore};
+use crate::base::clock::Nanos;
+use crate::store::permits::permit_call::{
+    LeasePhase, PermitCall, PermitDecider, PermitReturns, StoreView,
+};
+use crate::store::permits::{PermitDecision, PermitKey, WaitingPermits};
+
+/// The most calls about permits that the keeper sends at a time.
+const MAX_CALLS_AT_ONCE: usize = 256;
+/// The pause between two looks for calls of requests that are under way.
+const CALL_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The number of ticks between two looks for calls that no request has made.
+const TICKS_PER_LOOK: u64 = 5;
+
+/// What the store's keeper knows of the lease.
+#[derive(Debug, Default)]
+pub(super) struct LeaseKeeper {
+    /// Whether the store may have lost the lease or permits of it, so that a new one must begin.
+    must_begin: bool,
+    /// Whether requests have learnt that the lease ends.
+    has_revoked: bool,
+}
+
+impl SharedStore {
+    /// What this gateway knows of the store when it decides about permits.
+    pub fn permit_view(&self, connection_index: usize, now: Nanos) -> StoreView {
+        let breaker = &self.decider.breaker;
+        let decider = match breaker.decided_by(self.permit_lease.life(), now) {
+            DecidedBy::Store => PermitDecider::Store,
+            DecidedBy::Both => PermitDecider::Both,
+            DecidedBy::Share => PermitDecider::Part,
+        };
+        StoreView {
+            decider,
+            phase: self.permit_lease.phase(now),
+            gateway_count: breaker.gateway_count().max(1),
+            connection_index: u16::try_from(connection_index).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// Records that a limit shares permits. The store's keeper begins a lease then.
+    pub fn record_shared_permits(&self) {
+        self.permit_lease.record_use();
+        // Gateways that died while the store was away may have had open requests for so long.
+        self.decider.ledger.record_window(self.permit_lease.life());
+    }
+
+    /// Waits until the store has decided about permits, for at most [`Settings::budget`](super::Settings::budget). Returns
+    /// the decision, and what is left of the budget.
+    pub async fn wait_for_permits(
+        self: &Arc<Self>,
+        waiting: WaitingPermits,
+        findings: &mut smallvec::SmallVec<[crate::limit::LimitFinding; 2]>,
+        connection_index: usize,
+    ) -> (PermitDecision, Duration) {
+        let (budget, sent_at) = (self.settings.budget, self.clock.now());
+        let view = || {
+            let now = self.clock.now();
+            (self.permit_view(connection_index, now), now)
+        };
+        let decision = waiting.wait(findings, budget, view).await;
+        let elapsed = Duration::from(self.clock.now().since(sent_at));
+        let counter = match decision.is_alone {
+            true => &self.tally.decided_alone,
+            false => &self.tally.decided_with_call,
+        };
+        counter.fetch_add(1, Relaxed);
+        (decision, budget.saturating_sub(elapsed))
+    }
+
+    /// Makes the calls about a key that are due, one after the other, over one connection. Returns whether none failed.
+    async fn make_permit_calls(&self, connection_index: usize, key: PermitKey) -> bool {
+        loop {
+            let now = self.clock.now();
+            let view = self.permit_view(connection_index, now);
+            if self.permit_lease.number().is_none() {
+                return false;
+            }
+            let Some(call) = self.permits.next_call(key, &view, now) else {
+                return true;
+            };
+            let reply = self.client.set_permits(connection_index, &call);
+            let reply = timeout(BACKGROUND_TIMEOUT, reply).await;
+            let reply = self.record_outcome(reply.unwrap_or(Err(StoreError::Late)));
+            let now = self.clock.now();
+            self.record_permit_outcome(&call, reply.as_ref().err(), now);
+            let has_failed = reply.is_err();
+            let view = self.permit_view(connection_index, now);
+            self.permits.record_reply(&call, reply.ok(), &view, now);
+            if has_failed {
+                return false;
+            }
+        }
+    }
+
+    /// Tells the breaker whether a call about permits had a reply, and the keeper whether the lease is lost.
+    fn record_permit_outcome(&self, call: &PermitCall, error: Option<&StoreError>, now: Nanos) {
+        let breaker = &self.decider.breaker;
+        match error {
+            None | Some(StoreError::LeaseEnded) => breaker.record_reply(now),
+            Some(StoreError::MarkMismatch) => {
+                breaker.record_outage(now);
+            }
+            Some(_) => {
+                breaker.record_failure(now);
+            }
+        }
+        let is_current = self.permit_lease.number() == Some(call.lease);
+        if error == Some(&StoreError::LeaseEnded) && is_current {
+            self.has_lost_lease.store(true, Relaxed);
+        }
+    }
+
+    /// Sends one step of a lease.
+    async fn send_lease_step(
+        &self,
+        connection_index: usize,
+        lease: u64,
+        step: LeaseStep,
+    ) -> Result<(), StoreError> {
+        let life = self.permit_lease.life();
+        let sent = self
+            .client
+            .keep_permit_lease(connection_index, lease, step, life);
+        let reply = timeout(BACKGROUND_TIMEOUT, sent).await;
+        reply.unwrap_or(Err(StoreError::Late))
+    }
+
+    /// Begins a new lease, has the store count all open requests under it, and ends the former lease.
+    async fn begin_permit_lease(&self, connection_index: usize) -> Result<(), StoreError> {
+        let former = self.permit_lease.number();
+        // A number whose begin was not acknowledged is never used again.
+        let count = self.lease_count.fetch_add(1, Relaxed).wrapping_add(1);
+        let lease = u64::from(self.decider.gateway) << 32 | u64::from(count);
+        let sent_at = self.clock.now();
+        self.send_lease_step(connection_index, lease, LeaseStep::Begin)
+            .await?;
+        self.permits.begin_lease(lease);
+        self.permit_lease.begin(lease, sent_at);
+        self.report_open_requests(connection_index).await?;
+        if let Some(former) = former {
+            // If this fails, the former lease ends by itself.
+            let _ = self
+                .send_lease_step(connection_index, former, LeaseStep::End)
+                .await;
+        }
+        Ok(())
+    }
+
+    /// Has the store count all open requests that it may not know.
+    async fn report_open_requests(&self, connection_index: usize) -> Result<(), StoreError> {
+        loop {
+            let (keys, are_all) = self.permits.unconfirmed_keys(MAX_CALLS_AT_ONCE);
+            if keys.is_empty() && are_all {
+                return Ok(());
+            }
+            if keys.is_empty() {
+                // Requests have made these calls.
+                tokio::time::sleep(CALL_POLL_INTERVAL).await;
+            }
+            let calls = keys.into_iter();
+            let outcomes = join_all(calls.map(|key| self.make_permit_calls(connection_index, key)));
+            if outcomes.await.contains(&false) {
+                return Err(StoreError::Late);
+            }
+        }
+    }
+}
+
+impl LeaseKeeper {
+    /// Keeps the lease, while the store is shared. Ends requests whose permits are lost, however the store is.
+    pub(super) async fn tick(
+        &mut self,
+        shared: &Arc<SharedStore>,
+        connection_index: usize,
+        tick: u64,
+    ) {
+        let lease = &shared.permit_lease;
+        if !lease.is_used() {
+            return;
+        }
+        self.revoke_lost_permits(shared, connection_index);
+        if shared.decider.breaker.status() != StoreStatus::Shared {
+            return;
+        }
+        let outcome = self.keep_lease(shared, connection_index).await;
+        if let Err(error) = outcome {
+            shared.record_error(&error);
+            self.must_begin |= error == StoreError::LeaseEnded;
+        }
+        if tick.is_multiple_of(TICKS_PER_LOOK) {
+            for key in shared.permits.due_keys(MAX_CALLS_AT_ONCE, shared.clock.now()) {
+                shared.call_is_due(connection_index as u16, key);
+            }
+        }
+    }
+
+    /// Tells requests beyond those that may outlive the lease to end, once.
+    fn revoke_lost_permits(&mut self, shared: &SharedStore, connection_index: usize) {
+        let now = shared.clock.now();
+        let has_ended = shared.permit_lease.phase(now) >= LeasePhase::Ended;
+        if has_ended && !self.has_revoked {
+            shared
+                .permits
+                .revoke(&shared.permit_view(connection_index, now));
+        }
+        self.has_revoked = has_ended;
+    }
+
+    /// Renews the lease if that is due, or begins one.
+    async fn keep_lease(
+        &mut self,
+        shared: &Arc<SharedStore>,
+        connection_index: usize,
+    ) -> Result<(), StoreError> {
+        self.must_begin |= shared.has_lost_lease.swap(false, Relaxed);
+        let lease = &shared.permit_lease;
+        let sent_at = shared.clock.now();
+        match lease.number() {
+            // A lease that has ended here may have lost its permits in the store.
+            Some(number) if !self.must_begin && lease.phase(sent_at) < LeasePhase::Ended => {
+                if lease.is_due(sent_at) {
+                    shared
+                        .send_lease_step(connection_index, number, LeaseStep::Renew)
+                        .await?;
+                    lease.record_renewal(sent_at);
+                }
+            }
+            _ => {
+                shared.begin_permit_lease(connection_index).await?;
+                self.must_begin = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// The store was away: what it knows of this gateway's permits may be wrong.
+    pub(super) fn on_outage(&mut self) {
+        self.must_begin = true;
+    }
+
+    /// Has the store count all open requests, before this gateway says that it has reported everything.
+    pub(super) async fn recover(
+        &mut self,
+        shared: &Arc<SharedStore>,
+        connection_index: usize,
+    ) -> Result<(), StoreError> {
+        if !shared.permit_lease.is_used() {
+            return Ok(());
+        }
+        self.keep_lease(shared, connection_index).await?;
+        shared.report_open_requests(connection_index).await
+    }
+
+    /// Ends the lease when the gateway ends, unless servers may still work for it.
+    pub(super) async fn leave(shared: &Arc<SharedStore>, connection_index: usize) {
+        let Some(number) = shared.permit_lease.number() else {
+            return;
+        };
+        if shared.permits.shared_open_count() == 0 {
+            let _ = shared
+                .send_lease_step(connection_index, number, LeaseStep::End)
+                .await;
+        }
+    }
+}
+
+impl PermitReturns for SharedStore {
+    fn call_is_due(&self, connection_index: u16, key: PermitKey) {
+        // Without a runtime, or while the store is away, the keeper makes the call later.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        if matches!(self.decider.breaker.status(), StoreStatus::Away(_)) {
+            return;
+        }
+        let Some(shared) = self.this.get().and_then(std::sync::Weak::upgrade) else {
+            return;
+        };
+        let connection_index = usize::from(connection_index).min(shared.worker_count);
+        runtime.spawn(async move {
+            shared.make_permit_calls(connection_index, key).await;
+        });
+    }
+}
